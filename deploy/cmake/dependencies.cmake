@@ -1,0 +1,29 @@
+# Every third-party library, all Debian packages (deploy/install-deps.sh lists them).
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(Boost 1.81 REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(doctest REQUIRED)
+
+find_path(FL_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
+find_path(FL_XXHASH_INCLUDE xxhash.h REQUIRED)
+find_library(FL_XXHASH_LIBRARY xxhash REQUIRED)
+
+add_library(fl_asio INTERFACE)
+target_link_libraries(fl_asio INTERFACE Boost::headers OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
+# One copy of Asio's default executors only, and no deprecated names.
+target_compile_definitions(fl_asio INTERFACE BOOST_ASIO_NO_DEPRECATED)
+
+add_library(fl_xxhash INTERFACE)
+target_include_directories(fl_xxhash SYSTEM INTERFACE ${FL_XXHASH_INCLUDE})
+target_link_libraries(fl_xxhash INTERFACE ${FL_XXHASH_LIBRARY})
+
+add_library(fl_toml INTERFACE)
+target_include_directories(fl_toml SYSTEM INTERFACE ${FL_TOMLPP_INCLUDE})

@@ -1,0 +1,58 @@
+# Compiler settings shared by every target, as the interface library fl_options.
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+# -O3 buys nothing where coroutines and protobuf are, and costs minutes; kernels/ asks for it itself.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(FL_CCACHE ccache)
+if(FL_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${FL_CCACHE})
+endif()
+
+add_library(fl_options INTERFACE)
+target_include_directories(fl_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(fl_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wshadow>
+  # The same bits on every machine: no fused multiply-add behind our back.
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports these inside libstdc++ and Asio headers, where nothing is wrong.
+  target_compile_options(fl_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan -Wno-maybe-uninitialized -Wno-restrict>)
+endif()
+if(FL_WERROR)
+  target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(FL_SANITIZE)
+  target_compile_options(fl_options INTERFACE
+    -fsanitize=${FL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
+  target_link_options(fl_options INTERFACE -fsanitize=${FL_SANITIZE})
+endif()
+
+# fl_library(NAME SOURCES … LIBS …): a static library with our options.
+function(fl_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_link_libraries(${name} PUBLIC fl_options ${arg_LIBS})
+endfunction()
+
+# fl_test(NAME SOURCES … LIBS … LABELS …): a doctest program, run by CTest as one test.
+function(fl_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS fast)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE fl_options fl_doctest_main ${arg_LIBS})
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Installs the Debian or Ubuntu packages that Tributary needs: those that are missing, and nothing
+# when none is. For Debian 12 and later, Ubuntu 24.04 and later.
+#
+#   deploy/install-deps.sh            to build, to test and to run the demo
+#   deploy/install-deps.sh PACKAGE…   just these, for a tool that only one command needs
+set -eu
+# shellcheck source=deploy/common.sh
+. "$(dirname "$0")/common.sh"
+
+boost_min=108100 # BOOST_VERSION: 1.81, the first whose Asio does what we use.
+
+packages=(
+  # The toolchain, and what fetches libtorch.
+  g++ cmake ninja-build ccache git ca-certificates python3 python3-venv unzip
+  # Libraries. Boost is chosen below.
+  libssl-dev libsqlite3-dev protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev
+  nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libzstd-dev libxxhash-dev zlib1g-dev
+  libgloo-dev
+  # Tests, benchmarks and the demo's data.
+  doctest-dev libbenchmark-dev sqlite3 dataset-fashion-mnist
+)
+
+# missing PACKAGE…: those of them that aren't installed, a line each.
+missing() {
+  local installed
+  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2> /dev/null |
+    sed -n 's/^installed //p')
+  printf '%s\n' "$@" | grep -Fxv -e "$installed" || true
+}
+
+# The newest Boost whose headers are here, as BOOST_VERSION writes it; 0 without one.
+boost_version() {
+  local header version best=0
+  for header in /usr/include/boost/version.hpp /usr/local/include/boost/version.hpp; do
+    [ -r "$header" ] || continue
+    version=$(awk '/^#define BOOST_VERSION / { print $3 }' "$header")
+    if [ "$version" -gt "$best" ]; then best=$version; fi
+  done
+  echo "$best"
+}
+
+# The package of the oldest offered Boost that is new enough: closest to what we test with.
+# Debian 12 calls 1.74 its default, so libboost-dev would be the wrong name.
+boost_package() {
+  apt-cache --names-only search '^libboost1\.[0-9]+-dev$' | awk '{ print $1 }' | sort -V |
+    awk -F '[.-]' '$2 >= 81 { print; exit }'
+}
+
+# apt ARGUMENT…: apt-get, which is heard only when it fails.
+apt() {
+  local output
+  output=$("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get --quiet \
+    -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 "$@" 2>&1) || {
+    printf '%s\n' "$output" | tail -n 30 >&2
+    return 1
+  }
+}
+
+# Without arguments Boost is wanted too, unless it is here and new enough.
+want_boost=no
+wanted=$*
+if [ $# -eq 0 ]; then
+  set -- "${packages[@]}"
+  boost=$(boost_version)
+  if [ "$boost" -lt "$boost_min" ]; then want_boost=yes; fi
+fi
+read -ra absent <<< "$(missing "$@" | paste -sd " " -)"
+if [ "${#absent[@]}" -eq 0 ] && [ "$want_boost" = no ]; then exit 0; fi
+
+command -v apt-get > /dev/null ||
+  die "no apt-get here. Install these (or their like), and Boost 1.81 or later: ${absent[*]}"
+if [ "$want_boost" = yes ] && [ "$boost" -gt 0 ]; then
+  die "Boost $((boost / 100000)).$((boost / 100 % 1000)) is installed and Tributary needs 1.81 or" \
+    "later; two versions' headers can't be installed at once. Remove the old one first:" \
+    "apt-get remove $(dpkg-query -S /usr/include/boost/version.hpp 2> /dev/null | cut -d: -f1)"
+fi
+
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+  sudo=(sudo)
+  command -v sudo > /dev/null ||
+    die "installing packages needs root, and there is no sudo here. As root, run:" \
+      "$0${wanted:+ $wanted}"
+fi
+
+say "updating the package lists"
+apt update || die "apt could not update its package lists (see above): is the network up?"
+if [ "$want_boost" = yes ]; then
+  boost=$(boost_package)
+  [ -n "$boost" ] || die "apt offers no Boost 1.81 or later: use Debian 12, Ubuntu 24.04 or later"
+  absent+=("$boost")
+fi
+for package in "${absent[@]}"; do
+  apt-cache show "$package" > /dev/null 2>&1 ||
+    die "apt offers no package $package: use Debian 12, Ubuntu 24.04 or later, and on Ubuntu" \
+      "enable the component universe"
+done
+
+say "installing ${absent[*]}"
+apt install --yes --no-install-recommends "${absent[@]}" ||
+  die "apt could not install these packages; what it printed above says why"
