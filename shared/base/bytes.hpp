@@ -1,0 +1,47 @@
+// Spans of bytes, and little-endian numbers in them. All our formats are little-endian, and so are
+// the machines that this code is built for.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace fl {
+
+static_assert(std::endian::native == std::endian::little,
+              "Tributary needs a little-endian machine");
+
+using Bytes = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+
+template <class T>
+[[nodiscard]] Bytes bytes_of(std::span<T> values) {
+  return std::as_bytes(values);
+}
+[[nodiscard]] inline Bytes bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+[[nodiscard]] inline std::string_view text_of(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// The number at `bytes[offset]`. The caller has checked the bounds.
+template <class T>
+requires std::is_trivially_copyable_v<T>
+[[nodiscard]] T load(Bytes bytes, std::size_t offset = 0) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+template <class T>
+requires std::is_trivially_copyable_v<T>
+void store(MutableBytes bytes, std::size_t offset, const T& value) {
+  std::memcpy(bytes.data() + offset, &value, sizeof value);
+}
+
+}  // namespace fl

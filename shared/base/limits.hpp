@@ -1,0 +1,50 @@
+// The named limits of every queue, message, wait and retry that no flag sets. Bytes unless named.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace fl::limits {
+
+using namespace std::chrono_literals;
+
+// Messages.
+inline constexpr std::size_t header_bytes_max = 256 << 10;  // A protobuf header.
+inline constexpr std::size_t chunk_bytes_max = 1 << 20;     // Payload bytes of one message.
+inline constexpr std::size_t chunk_bytes_min = 64 << 10;
+inline constexpr std::size_t message_bytes_max = 4 + header_bytes_max + chunk_bytes_max;
+/// A sender sizes its chunks so that one takes about this long, and control never waits longer.
+inline constexpr auto chunk_time_goal = 250ms;
+
+// Models and updates.
+inline constexpr std::uint64_t parameters_max = 1ull << 36;
+inline constexpr std::size_t tensors_max = 1 << 16;
+inline constexpr std::size_t tensor_name_bytes_max = 512;
+inline constexpr std::size_t sections_max = 8;             // Named vectors in one update.
+inline constexpr std::uint64_t examples_max = 1ull << 40;  // Weight of one update.
+
+// Memory of the server for bulk data in flight: all chunk buffers of all sessions together.
+inline constexpr std::size_t bulk_bytes_max = 64 << 20;
+inline constexpr std::size_t bulk_transfers_max = 512;  // More wait for their turn.
+
+// Sessions.
+inline constexpr auto handshake_max = 15s;  // TCP + TLS + HTTP upgrade + hello, from accept.
+inline constexpr auto ready_max = 30min;    // For a client to load its model and data.
+inline constexpr auto liveness_max = 60s;   // Without a byte (or a pong) from the peer.
+inline constexpr auto close_max = 3s;       // For a graceful close.
+inline constexpr std::size_t sessions_max = 4096;
+inline constexpr std::size_t outbox_messages_max = 64;  // Control messages to one peer.
+
+// Waiting.
+inline constexpr auto full_disk_pause = 1s;     // Between two tries to write to a full disk.
+inline constexpr auto revocation_poll = 250ms;  // How often the server looks for revoked clients.
+inline constexpr auto last_evaluations_max =
+    60s;                                 // For the last version's evaluations, at the run's end.
+inline constexpr auto later_pause = 2s;  // Before a client repeats an upload put off by the server.
+
+// Reconnecting: exponential with full jitter.
+inline constexpr auto backoff_min = 100ms;
+inline constexpr auto backoff_max = 15s;
+
+}  // namespace fl::limits

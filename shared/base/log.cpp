@@ -1,0 +1,56 @@
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+
+namespace fl {
+
+namespace {
+
+/// %* : the message as the inside of a JSON string.
+class JsonEscaped final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& out) override {
+    for (const char c : message.payload) {
+      if (c == '"' || c == '\\') {
+        out.push_back('\\');
+        out.push_back(c);
+      } else if (static_cast<unsigned char>(c) < 0x20) {
+        fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<int>(c));
+      } else {
+        out.push_back(c);
+      }
+    }
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<JsonEscaped>();
+  }
+};
+
+}  // namespace
+
+void start_log(LogStyle style, bool is_verbose) {
+  auto logger =
+      std::make_shared<spdlog::logger>("fl", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<JsonEscaped>('*');
+  switch (style) {
+    case LogStyle::terminal: formatter->set_pattern("\r\033[K%H:%M:%S %v"); break;
+    case LogStyle::lines: formatter->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v"); break;
+    case LogStyle::json:
+      formatter->set_pattern(
+          R"({"time": "%Y-%m-%dT%H:%M:%S.%e%z", "level": "%l", "message": "%*"})");
+      break;
+  }
+  logger->set_formatter(std::move(formatter));
+  logger->set_level(is_verbose ? spdlog::level::debug : spdlog::level::info);
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+}  // namespace fl

@@ -1,0 +1,51 @@
+// Runs blocking work (SQLite, fsync, a training step) off the strands, and resumes where it was
+// asked. Without a pool, as in the simulator, the work runs in the caller.
+#pragma once
+
+#include "shared/base/clock.hpp"
+
+#include <boost/asio/thread_pool.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <type_traits>
+
+namespace fl {
+
+class Offload {
+ public:
+  /// Runs everything in the caller.
+  Offload() = default;
+  /// The same after a pause, one work after the other: a simulated thread. Pauses are above 0.
+  explicit Offload(std::function<Duration()> pause) : pause_(std::move(pause)) {}
+  explicit Offload(std::size_t threads) : pool_(std::make_unique<net::thread_pool>(threads)) {}
+  ~Offload() {
+    if (pool_) pool_->join();
+  }
+
+  /// Name the function object before: `auto work = [=] {…}; co_await offload.run(std::move(work));`
+  /// (g++ 12 destroys a capturing temporary in a co_await expression twice, CRAFT F1).
+  template <class Function>
+  Awaitable<std::invoke_result_t<Function&>> run(Function work) {
+    if (pause_) {
+      free_at_ = std::max(free_at_, Clock::now()) + pause_();
+      co_await sleep_until(free_at_);
+    }
+    if (!pool_) co_return work();
+    co_return co_await net::co_spawn(pool_->get_executor(), call(std::move(work)),
+                                     net::use_awaitable);
+  }
+
+ private:
+  template <class Function>
+  static Awaitable<std::invoke_result_t<Function&>> call(Function work) {
+    co_return work();
+  }
+
+  std::unique_ptr<net::thread_pool> pool_;
+  std::function<Duration()> pause_;
+  TimePoint free_at_{};  // When the simulated thread has done what it was given.
+};
+
+}  // namespace fl

@@ -1,0 +1,102 @@
+// A disk in memory that behaves like a real one on its worst day, for tests of everything behind
+// fl::Files. Contents reach the platter only through File::sync, names only through
+// Files::sync_folder; crash() is a power loss, after which the object is the disk as found at the
+// next boot. What was not synced may survive in part: each unsynced 4 KiB page, truncation,
+// creation, rename and removal is kept or lost by itself, decided by the seed. Folders themselves
+// are durable when made. The same calls with the same seeds give the same disk.
+//
+// Any thread: one mutex guards it all. Files opened before a crash or a kill answer `io` after it.
+#pragma once
+
+#include "shared/base/file.hpp"
+
+#include <limits>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+
+namespace fl::test {
+
+enum class Fault {
+  io,         // The operation fails; a write has put down its first half.
+  sync_lost,  // A sync fails, and what it should have written never reaches the disk, although
+              // reads still see it: what Linux does with dirty pages that it couldn't write.
+};
+
+class MemFiles final : public Files {
+ public:
+  static constexpr std::size_t page_bytes = 4096;
+  static constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
+
+  struct Operations {
+    std::uint64_t all = 0;      // Every call that a fault can hit.
+    std::uint64_t changes = 0;  // Of these: the ones that alter the disk or make a change durable.
+    std::uint64_t syncs = 0;    // Of these: File::sync.
+  };
+
+  // Faults. `n` counts from the next operation, which is 1; 0 takes the fault back.
+
+  /// The n-th operation fails (sync_lost: the n-th File::sync); the ones after it work again.
+  void fail_at(std::uint64_t n, Fault fault = Fault::io);
+  /// The n-th change, and every operation from then until crash(), fails without effect.
+  void cut_power_at(std::uint64_t n);
+  /// Writes that would make the files larger than this together are `no_space`, and put down what
+  /// still fits.
+  void space_limit(std::uint64_t bytes);
+  /// Power loss and reboot: see above. Clears all faults; the space limit stays.
+  void crash(std::uint64_t seed);
+
+  /// kill -9 of the program: open files are gone, the disk and the kernel's cache stay as they are.
+  /// Clears all faults.
+  void kill();
+
+  [[nodiscard]] Operations operations() const;
+  [[nodiscard]] std::uint64_t bytes_used() const;
+
+  Result<std::unique_ptr<File>> open(const std::filesystem::path& path, OpenMode mode) override;
+  Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
+  Result<void> remove(const std::filesystem::path& path) override;
+  bool exists(const std::filesystem::path& path) override;
+  Result<std::vector<std::string>> list(const std::filesystem::path& folder) override;
+  Result<void> make_folder(const std::filesystem::path& folder) override;
+  Result<void> sync_folder(const std::filesystem::path& folder) override;
+
+ private:
+  class Handle;
+  struct Node;  // A file's contents, whatever its names.
+  using Names = std::map<std::string, std::shared_ptr<Node>>;
+  /// `from` empty: a creation. `to` empty: a removal.
+  struct NameChange {
+    std::string from;
+    std::string to;
+    std::shared_ptr<Node> node;
+
+    void apply(Names& names) const;
+    [[nodiscard]] bool touches(const std::string& folder) const;
+  };
+  enum class Kind { look, change, sync };
+
+  // Called with mutex_ held.
+  Result<void> begin(Kind kind, const std::string& what);
+  Result<void> write(Node& node, const std::string& path, std::uint64_t offset, Bytes bytes);
+  void resize(Node& node, std::uint64_t bytes);
+  void change_name(NameChange change);
+  void forget_handles_and_faults();
+  [[nodiscard]] std::uint64_t used() const;
+
+  mutable std::mutex mutex_;
+  Names names_;                      // As programs see them.
+  Names durable_names_;              // As the platter has them.
+  std::vector<NameChange> changes_;  // From durable_names_ to names_, oldest first.
+  std::set<std::string> folders_{"", "/", "."};
+  std::uint64_t generation_ = 0;  // Crashes and kills so far.
+  std::uint64_t space_ = no_limit;
+  std::uint64_t fail_countdown_ = 0;
+  Fault fault_ = Fault::io;
+  std::uint64_t cut_countdown_ = 0;
+  bool power_is_off_ = false;
+  Operations operations_;
+};
+
+}  // namespace fl::test
