@@ -1,0 +1,170 @@
+// The arithmetic of one element, written once for all rows. V is the machine: `Scalar` below, or a
+// SIMD row's own type with the same members, where Float and Int are vectors. Each operator is one
+// IEEE operation, contraction is off (-ffp-contract=off, --fmad=false), so all rows agree in every
+// bit. Masks are integers: ~0 for true, made by arithmetic shifts.
+//
+// Internal linkage on purpose; see philox.hpp.
+#pragma once
+
+#include "kernels/philox.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace fl::element {
+
+struct Scalar {
+  using Float = float;
+  using Int = std::int32_t;
+
+  FL_HOST_DEVICE static Float constant(float value) { return value; }
+  FL_HOST_DEVICE static Int bits(Float x) {
+    Int out;
+    memcpy(&out, &x, sizeof out);
+    return out;
+  }
+  FL_HOST_DEVICE static Float from_bits(Int x) {
+    Float out;
+    memcpy(&out, &x, sizeof out);
+    return out;
+  }
+  /// To nearest even.
+  FL_HOST_DEVICE static Float to_float(Int x) { return static_cast<float>(x); }
+  /// Towards zero; |x| < 2^31.
+  FL_HOST_DEVICE static Int truncate(Float x) { return static_cast<Int>(x); }
+  FL_HOST_DEVICE static Float root(Float x) { return sqrtf(x); }
+  /// Shift in zeros, and in copies of the sign.
+  FL_HOST_DEVICE static Int shift_right(Int x, int by) {
+    return static_cast<Int>(static_cast<std::uint32_t>(x) >> by);
+  }
+  FL_HOST_DEVICE static Int shift_right_signed(Int x, int by) { return x >> by; }
+  FL_HOST_DEVICE static Int shift_left(Int x, int by) {
+    return static_cast<Int>(static_cast<std::uint32_t>(x) << by);
+  }
+  /// Modulo 2^32.
+  FL_HOST_DEVICE static Int add(Int a, Int b) {
+    return static_cast<Int>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+  }
+};
+
+/// The level of x in [-levels, levels] for one random word. 0 <= |x| <= scale, scale > 0.
+template <class V>
+FL_HOST_DEVICE static inline typename V::Int quantize(typename V::Float x, typename V::Int word,
+                                                      typename V::Float scale,
+                                                      typename V::Float levels) {
+  using Int = typename V::Int;
+  const auto magnitude = V::from_bits(V::bits(x) & 0x7fffffff);
+  const auto place = magnitude / scale * levels;  // Rounds to at most `levels`.
+  const Int below = V::truncate(place);
+  const auto fraction = place - V::to_float(below);  // Exact.
+  const Int threshold = V::truncate(fraction * V::constant(0x1p24f));
+  const Int up = V::shift_right_signed(V::shift_right(word, 8) - threshold, 31);  // -1: round up.
+  const Int negative = V::shift_right_signed(V::bits(x), 31);
+  return ((below - up) ^ negative) - negative;
+}
+
+/// ln(u) for 2^-32 <= u <= 1, never above 0; relative error below 2^-22.
+template <class V>
+FL_HOST_DEVICE static inline typename V::Float log_unit(typename V::Float u) {
+  // u = m * 2^e with m in [sqrt(1/2), sqrt(2)); ln(m) = f + f^2 * q(f) with f = m - 1 (exact), q
+  // fitted on that interval by least squares at Chebyshev nodes.
+  const auto e = V::shift_right_signed(V::bits(u) - 0x3f3504f3, 23);
+  const auto f = V::from_bits(V::bits(u) - V::shift_left(e, 23)) - V::constant(1.0f);
+  auto q = V::constant(-0x1.4237fep-4f);
+  q = q * f + V::constant(0x1.0696e4p-3f);
+  q = q * f + V::constant(-0x1.0c524cp-3f);
+  q = q * f + V::constant(0x1.22973ap-3f);
+  q = q * f + V::constant(-0x1.548882p-3f);
+  q = q * f + V::constant(0x1.99a3ecp-3f);
+  q = q * f + V::constant(-0x1.000206p-2f);
+  q = q * f + V::constant(0x1.55554ep-2f);
+  q = q * f + V::constant(-0x1.fffffep-2f);
+  return V::to_float(e) * V::constant(0x1.62e43p-1f) + (f + f * f * q);
+}
+
+/// Two independent standard normal values from two random words.
+template <class V>
+FL_HOST_DEVICE static inline void box_muller(typename V::Int word_0, typename V::Int word_1,
+                                             typename V::Float& cosine_part,
+                                             typename V::Float& sine_part) {
+  using Int = typename V::Int;
+  // (0, 1] in steps of 2^-31, shifted by half a step so that the logarithm is finite.
+  const auto u = V::to_float(V::shift_right(word_0, 1)) * V::constant(0x1p-31f) +
+                 V::constant(0x1p-32f);
+  const auto radius = V::root(V::constant(-2.0f) * log_unit<V>(u));
+
+  // The angle in turns is word_1 / 2^32: the nearest quarter turn and an angle within pi/4 of it.
+  const Int quarter = V::shift_right_signed(V::add(word_1, Int{} + (1 << 29)), 30);
+  const auto a = V::to_float(V::add(word_1, V::shift_left(-quarter, 30))) *
+                 V::constant(0x1.921fb6p-30f);  // 2 pi / 2^32.
+  const auto s = a * a;
+  auto sine = V::constant(-0x1.9aca02p-13f);
+  sine = sine * s + V::constant(0x1.110c2ap-7f);
+  sine = sine * s + V::constant(-0x1.555552p-3f);
+  sine = a + a * s * sine;
+  auto cosine = V::constant(0x1.9bd8d2p-16f);
+  cosine = cosine * s + V::constant(-0x1.6c12d4p-10f);
+  cosine = cosine * s + V::constant(0x1.555554p-5f);
+  cosine = V::constant(1.0f) + (s * s * cosine - V::constant(0.5f) * s);
+
+  const Int odd = -(quarter & 1);  // Swaps sine and cosine.
+  const Int sine_bits = (V::bits(sine) & ~odd) | (V::bits(cosine) & odd);
+  const Int cosine_bits = (V::bits(cosine) & ~odd) | (V::bits(sine) & odd);
+  const Int sine_sign = V::shift_left(V::shift_right(quarter, 1) & 1, 31);
+  const Int cosine_sign = V::shift_left(V::shift_right(quarter + 1, 1) & 1, 31);
+  cosine_part = radius * V::from_bits(cosine_bits ^ cosine_sign);
+  sine_part = radius * V::from_bits(sine_bits ^ sine_sign);
+}
+
+/// IEEE binary32 to binary16, to nearest even.
+FL_HOST_DEVICE static inline std::uint16_t to_half(float x) {
+  const auto bits = static_cast<std::uint32_t>(Scalar::bits(x));
+  const std::uint32_t sign = bits >> 16 & 0x8000;
+  const std::uint32_t magnitude = bits & 0x7fffffff;
+  std::uint32_t half;
+  if (magnitude > 0x7f800000) {
+    half = 0x7e00 | (magnitude >> 13 & 0x3ff);  // A quiet NaN with the top bits of its payload.
+  } else if (magnitude >= 0x477ff000) {
+    half = 0x7c00;  // From 65520 on, halfway between the largest number and 2^16.
+  } else if (magnitude >= 0x38800000) {
+    // Normal: move the exponent's bias from 127 to 15, then drop 13 bits.
+    const std::uint32_t rebased = magnitude - (112u << 23);
+    half = (rebased + 0xfff + (rebased >> 13 & 1)) >> 13;
+  } else {
+    // Subnormal: adding 1/2 leaves the value in units of 2^-24 in the lowest bits, rounded.
+    const float shifted = Scalar::from_bits(static_cast<std::int32_t>(magnitude)) + 0.5f;
+    half = static_cast<std::uint32_t>(Scalar::bits(shifted)) - 0x3f000000;
+  }
+  return static_cast<std::uint16_t>(sign | half);
+}
+
+FL_HOST_DEVICE static inline float from_half(std::uint16_t x) {
+  const std::uint32_t sign = (x & 0x8000u) << 16;
+  const std::uint32_t magnitude = x & 0x7fffu;
+  std::uint32_t bits;
+  if (magnitude > 0x7c00) {
+    bits = 0x7fc00000 | magnitude << 13;
+  } else if (magnitude == 0x7c00) {
+    bits = 0x7f800000;
+  } else if (magnitude >= 0x400) {
+    bits = (magnitude << 13) + (112u << 23);
+  } else {
+    bits = static_cast<std::uint32_t>(
+        Scalar::bits(static_cast<float>(magnitude) * 0x1p-24f));
+  }
+  return Scalar::from_bits(static_cast<std::int32_t>(sign | bits));
+}
+
+/// The lanes of Scan::sum_squares, added as a binary tree.
+inline constexpr std::size_t scan_lanes = 16;
+
+static inline double add_lanes(double* lanes) {
+  for (std::size_t width = scan_lanes / 2; width > 0; width /= 2) {
+    for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+}  // namespace fl::element

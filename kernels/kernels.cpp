@@ -1,0 +1,59 @@
+#include "kernels/kernels.hpp"
+
+#include "kernels/rows.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#ifdef FL_HAS_AVX2
+#include <cpuid.h>
+#endif
+
+namespace fl {
+
+namespace {
+
+#ifdef FL_HAS_AVX2
+bool cpu_has_avx2_and_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  return f16c && __builtin_cpu_supports("avx2");  // Which also asks whether the system saves ymm.
+}
+#endif
+
+std::vector<const Kernels*> runnable_rows() {
+  std::vector<const Kernels*> rows = {&scalar_row};
+#ifdef FL_HAS_AVX2
+  if (cpu_has_avx2_and_f16c()) rows.push_back(&avx2_row);
+#endif
+  return rows;
+}
+
+const Kernels& choose() {
+  const auto rows = all_kernels();
+  const char* wanted = std::getenv("FL_KERNELS");
+  if (wanted == nullptr || *wanted == '\0') return *rows.back();
+  for (const Kernels* row : rows) {
+    if (std::string_view(row->name) == wanted) return *row;
+  }
+  std::fprintf(stderr, "FL_KERNELS=%s: this machine has", wanted);
+  for (const Kernels* row : rows) std::fprintf(stderr, " %s", row->name);
+  std::fputc('\n', stderr);
+  std::_Exit(2);
+}
+
+}  // namespace
+
+std::span<const Kernels* const> all_kernels() {
+  static const std::vector<const Kernels*> rows = runnable_rows();
+  return rows;
+}
+
+const Kernels& kernels() {
+  static const Kernels& chosen = choose();
+  return chosen;
+}
+
+}  // namespace fl

@@ -1,0 +1,69 @@
+// Arithmetic on runs of numbers, as tables of plain functions: one row per instruction set, all
+// rows with the same bits for the same input. This folder knows no other folder.
+//
+// Every function is pure: any thread, no allocation, no alignment beyond the element's, n may be 0,
+// input and output must not overlap. Nothing is checked here: what a caller must have checked is
+// said below.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace fl {
+
+/// What scan() finds in one pass.
+struct Scan {
+  float max_abs = 0;
+  /// Of the squares in double, which are exact: element i is added to lane i % 16, the lanes are
+  /// added as a binary tree, so the sum does not depend on the row.
+  double sum_squares = 0;
+  /// Index of the first NaN or infinity, or n. When it is not n the two numbers above are 0.
+  std::size_t first_bad = 0;
+};
+
+/// How quantize() rounds. Element i of the run is element first + i of the random stream.
+struct QuantizeArgs {
+  float scale;           // > 0, finite, >= |x| for every x of the run.
+  std::int32_t levels;   // S: 1 to 32767; x becomes an integer in [-S, S].
+  std::uint64_t seed;
+  std::uint64_t stream;
+  std::uint64_t first;
+};
+
+struct Kernels {
+  const char* name;
+
+  /// IEEE binary16, to nearest even. Too large becomes infinity, NaN stays (a quiet) NaN.
+  void (*to_half)(const float* x, std::size_t n, std::uint16_t* out);
+  void (*from_half)(const std::uint16_t* x, std::size_t n, float* out);
+
+  Scan (*scan)(const float* x, std::size_t n);
+
+  /// sum[i] += weight * round(x[i] * 2^fraction_bits), to nearest even, modulo 2^64: a second call
+  /// with -weight restores the sums exactly. |x[i]| * 2^fraction_bits < 2^51, |weight| < 2^32.
+  void (*add_fixed)(std::int64_t* sum, const float* x, std::size_t n, int fraction_bits,
+                    std::int64_t weight);
+  /// out[i] = float(double(sum[i]) * factor), each of the three steps to nearest even.
+  void (*scale_fixed)(const std::int64_t* sum, std::size_t n, double factor, float* out);
+
+  /// Standard normal values: out[i] is a function of (seed, stream, first + i) alone. Box and
+  /// Muller 1958 on Philox words, |value| < 6.7; log, sine and cosine are our own polynomials.
+  void (*gaussian)(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
+                   std::size_t n);
+
+  /// Stochastic rounding to levels (QSGD, Alistarh 2017, section 3.1): |x| / scale * S is rounded
+  /// up with a probability equal to its fraction (cut to 24 bits), else down.
+  void (*quantize)(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels);
+  /// out[i] = float(levels[i]) * step.
+  void (*dequantize)(const std::int16_t* levels, std::size_t n, float step, float* out);
+};
+
+/// The rows that this machine can run, plainest ("scalar") first, best last.
+[[nodiscard]] std::span<const Kernels* const> all_kernels();
+
+/// The row to use: the best, or the one that the environment variable FL_KERNELS names. A name that
+/// this machine does not have ends the program at first use: whoever forces a row wants to know.
+[[nodiscard]] const Kernels& kernels();
+
+}  // namespace fl

@@ -1,0 +1,76 @@
+// Philox4x32-10: random words as a pure function of (key, counter), so that element i of a vector
+// gets the same word whoever computes it, in whatever order, on the CPU or on a GPU.
+// Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 3.3.
+//
+// Internal linkage on purpose: this header is compiled with different machine options in one
+// program, and the linker must not pick one copy for all.
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define FL_HOST_DEVICE __host__ __device__
+#else
+#define FL_HOST_DEVICE
+#endif
+
+namespace fl::philox {
+
+inline constexpr std::uint32_t multiplier_0 = 0xD2511F53;
+inline constexpr std::uint32_t multiplier_1 = 0xCD9E8D57;
+inline constexpr std::uint32_t key_step_0 = 0x9E3779B9;
+inline constexpr std::uint32_t key_step_1 = 0xBB67AE85;
+inline constexpr int rounds = 10;
+
+struct Block {
+  std::uint32_t word[4];
+};
+
+FL_HOST_DEVICE static inline Block generate(Block counter, std::uint32_t key_0,
+                                            std::uint32_t key_1) {
+  std::uint32_t* x = counter.word;
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t product_0 = std::uint64_t{multiplier_0} * x[0];
+    const std::uint64_t product_1 = std::uint64_t{multiplier_1} * x[2];
+    x[0] = static_cast<std::uint32_t>(product_1 >> 32) ^ x[1] ^ key_0;
+    x[1] = static_cast<std::uint32_t>(product_1);
+    x[2] = static_cast<std::uint32_t>(product_0 >> 32) ^ x[3] ^ key_1;
+    x[3] = static_cast<std::uint32_t>(product_0);
+    key_0 += key_step_0;
+    key_1 += key_step_1;
+  }
+  return counter;
+}
+
+/// Which Philox word belongs to element i of a stream. Elements come in lines of 32, made from
+/// eight counters: element 8*j + k of a line is word j of the line's counter k, so that eight SIMD
+/// lanes produce a line in order without a shuffle.
+inline constexpr std::uint64_t line_elements = 32;
+
+FL_HOST_DEVICE static inline std::uint64_t counter_of(std::uint64_t element) {
+  return element / line_elements * 8 + element % 8;
+}
+FL_HOST_DEVICE static inline unsigned word_of(std::uint64_t element) {
+  return static_cast<unsigned>(element / 8 % 4);
+}
+
+/// The block with the given 64-bit index in a stream. Key = seed, counter = (index, stream).
+FL_HOST_DEVICE static inline Block block_at(std::uint64_t seed, std::uint64_t stream,
+                                            std::uint64_t index) {
+  const Block counter{{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                       static_cast<std::uint32_t>(stream),
+                       static_cast<std::uint32_t>(stream >> 32)}};
+  return generate(counter, static_cast<std::uint32_t>(seed),
+                  static_cast<std::uint32_t>(seed >> 32));
+}
+
+/// The 32 words of elements [32 * line, 32 * line + 32).
+static inline void fill_line(std::uint64_t seed, std::uint64_t stream, std::uint64_t line,
+                             std::uint32_t* words) {
+  for (std::uint64_t k = 0; k < 8; ++k) {
+    const Block block = block_at(seed, stream, line * 8 + k);
+    for (std::uint64_t j = 0; j < 4; ++j) words[8 * j + k] = block.word[j];
+  }
+}
+
+}  // namespace fl::philox

@@ -1,0 +1,107 @@
+// The plainest row: what the other rows must equal bit for bit.
+#include "kernels/element.hpp"
+#include "kernels/rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+using element::Scalar;
+
+void to_half(const float* x, std::size_t n, std::uint16_t* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = element::to_half(x[i]);
+}
+
+void from_half(const std::uint16_t* x, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = element::from_half(x[i]);
+}
+
+Scan scan(const float* x, std::size_t n) {
+  double lanes[element::scan_lanes] = {};
+  Scan result;
+  result.first_bad = n;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!std::isfinite(x[i])) return {.first_bad = i};
+    result.max_abs = std::max(result.max_abs, std::fabs(x[i]));
+    lanes[i % element::scan_lanes] += static_cast<double>(x[i]) * x[i];
+  }
+  result.sum_squares = element::add_lanes(lanes);
+  return result;
+}
+
+void add_fixed(std::int64_t* sum, const float* x, std::size_t n, int fraction_bits,
+               std::int64_t weight) {
+  const double scale = std::ldexp(1.0, fraction_bits);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::int64_t fixed = std::llrint(x[i] * scale);
+    // Unsigned, because the sums are defined modulo 2^64.
+    sum[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum[i]) +
+                                       static_cast<std::uint64_t>(weight) *
+                                           static_cast<std::uint64_t>(fixed));
+  }
+}
+
+void scale_fixed(const std::int64_t* sum, std::size_t n, double factor, float* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = static_cast<float>(static_cast<double>(sum[i]) * factor);
+  }
+}
+
+void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
+              std::size_t n) {
+  std::uint32_t words[philox::line_elements];
+  float values[philox::line_elements];
+  while (n > 0) {
+    const std::uint64_t begin = first % philox::line_elements;
+    const std::size_t count = std::min<std::size_t>(n, philox::line_elements - begin);
+    philox::fill_line(seed, stream, first / philox::line_elements, words);
+    for (int k = 0; k < 8; ++k) {
+      for (int j = 0; j < 32; j += 16) {
+        element::box_muller<Scalar>(static_cast<std::int32_t>(words[j + k]),
+                                    static_cast<std::int32_t>(words[j + k + 8]), values[j + k],
+                                    values[j + k + 8]);
+      }
+    }
+    std::copy_n(values + begin, count, out);
+    first += count;
+    out += count;
+    n -= count;
+  }
+}
+
+void quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels) {
+  std::uint32_t words[philox::line_elements];
+  const auto top = static_cast<float>(args.levels);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint64_t element = args.first + i;
+    const std::uint64_t place = element % philox::line_elements;
+    if (i == 0 || place == 0) {
+      philox::fill_line(args.seed, args.stream, element / philox::line_elements, words);
+    }
+    levels[i] = static_cast<std::int16_t>(element::quantize<Scalar>(
+        x[i], static_cast<std::int32_t>(words[place]), args.scale, top));
+  }
+}
+
+void dequantize(const std::int16_t* levels, std::size_t n, float step, float* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>(levels[i]) * step;
+}
+
+}  // namespace
+
+const Kernels scalar_row = {
+    .name = "scalar",
+    .to_half = to_half,
+    .from_half = from_half,
+    .scan = scan,
+    .add_fixed = add_fixed,
+    .scale_fixed = scale_fixed,
+    .gaussian = gaussian,
+    .quantize = quantize,
+    .dequantize = dequantize,
+};
+
+}  // namespace fl

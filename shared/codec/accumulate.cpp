@@ -1,0 +1,141 @@
+#include "shared/codec/accumulate.hpp"
+
+#include "kernels/kernels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+// As long as a block can be, so that one add locks two stripes at most, one after the other.
+constexpr std::uint64_t stripe_elements = block_elements_max;
+
+constexpr int range_log2_min = 12;
+constexpr int fraction_bits_min = 10;
+
+// What add_fixed converts exactly: |x| * 2^fraction_bits < 2^51.
+constexpr int product_log2_max = 51;
+
+}  // namespace
+
+// No overflow: |x| < 2^range_log2, so a fixed-point value is at most
+//   2^(range_log2 + fraction_bits),
+// and a sum of them with weights of 2^weight_log2 in all is at most
+//   2^(range_log2 + fraction_bits + weight_log2) <= 2^62.
+// A partial sum is bounded by the same.
+FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight) {
+  FL_ASSERT(std::isfinite(model_max) && model_max >= 0);
+  const std::uint64_t weight_max =
+      std::bit_ceil(std::clamp<std::uint64_t>(total_weight, 1, total_weight_max));
+  const int weight_log2 = std::countr_zero(weight_max);
+  const int wanted = model_max > 0 ? static_cast<int>(std::ceil(std::log2(model_max))) + 3 : 0;
+  const int total_log2 = std::min(product_log2_max, 62 - weight_log2);  // Range and fraction.
+  const int range_log2 = std::clamp(wanted, range_log2_min, total_log2 - fraction_bits_min);
+  return {.range_log2 = range_log2,
+          .fraction_bits = total_log2 - range_log2,
+          .weight_max = weight_max};
+}
+
+Accumulator::Accumulator(const Layout& layout, const FixedPoint& fixed)
+    : layout_(layout), fixed_(fixed), sums_(layout.elements()) {}
+
+void Accumulator::reset(const FixedPoint& fixed) {
+  fixed_ = fixed;
+  std::ranges::fill(sums_, 0);
+  total_weight_ = 0;
+  broken_ = false;
+}
+
+Result<UpdateNorms> Accumulator::add(PayloadReader& update, std::uint64_t weight) {
+  FL_ASSERT(update.layout().digest() == layout_.digest());
+  if (broken_) return Error(Errc::internal, "the sums were lost when an update was taken back");
+  FL_CHECK(reserve(weight));
+
+  const auto signed_weight = static_cast<std::int64_t>(weight);
+  std::vector<float> values(std::min<std::uint64_t>(block_elements_max, layout_.elements()));
+  UpdateNorms norms;
+  double sum_squares = 0;
+  for (std::uint64_t i = 0; i < update.blocks(); ++i) {
+    const auto added = add_block(update, i, signed_weight, values);
+    if (!added) {
+      FL_CHECK(take_back(update, i, signed_weight, values));
+      total_weight_ -= weight;
+      return added.error();
+    }
+    norms.max_abs = std::max(norms.max_abs, added->max_abs);
+    sum_squares += added->sum_squares;
+  }
+  norms.l2 = std::sqrt(sum_squares);
+  return norms;
+}
+
+Result<void> Accumulator::reserve(std::uint64_t weight) {
+  if (weight < 1 || weight > update_weight_max) {
+    return Error(Errc::invalid_input, fmt::format("an update of weight {}, allowed are 1 to {}",
+                                                  weight, update_weight_max));
+  }
+  std::uint64_t before = total_weight_;
+  do {
+    if (before + weight > fixed_.weight_max) {
+      return Error(
+          Errc::too_large,
+          fmt::format("weight {} on top of {} would pass {}, which these sums are made for", weight,
+                      before, fixed_.weight_max));
+    }
+  } while (!total_weight_.compare_exchange_weak(before, before + weight));
+  return {};
+}
+
+Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, std::int64_t weight,
+                                    std::span<float> values) {
+  const Block block = update.block(index);
+  values = values.first(block.elements);
+  FL_TRY(const Scan scan, update.decode(index, values));
+  if (scan.max_abs >= std::ldexp(1.0, fixed_.range_log2)) return out_of_range(block.flat, values);
+
+  std::uint64_t at = block.flat;
+  while (!values.empty()) {
+    const std::uint64_t stripe = at / stripe_elements;
+    const auto part = values.first(
+        std::min<std::uint64_t>(values.size(), (stripe + 1) * stripe_elements - at));
+    const std::lock_guard lock(stripes_[stripe % stripes_.size()]);
+    kernels().add_fixed(sums_.data() + at, part.data(), part.size(), fixed_.fraction_bits, weight);
+    at += part.size();
+    values = values.subspan(part.size());
+  }
+  return scan;
+}
+
+// Adding with the negative weight is exact, because the sums wrap around and nothing is rounded
+// twice.
+Result<void> Accumulator::take_back(PayloadReader& update, std::uint64_t blocks,
+                                    std::int64_t weight, std::span<float> values) {
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    if (const auto taken = add_block(update, i, -weight, values); !taken) {
+      broken_ = true;
+      return taken.error().at("while taking an update back");
+    }
+  }
+  return {};
+}
+
+Error Accumulator::out_of_range(std::uint64_t flat, std::span<const float> values) const {
+  const double limit = std::ldexp(1.0, fixed_.range_log2);
+  const auto big = std::ranges::find_if(values, [&](float v) { return std::fabs(v) >= limit; });
+  const auto index = static_cast<std::uint64_t>(big - values.begin());
+  return {Errc::invalid_input, fmt::format("{} is {}, values must stay below {}",
+                                           layout_.describe(flat + index), *big, limit)};
+}
+
+void Accumulator::mean(std::uint64_t first, double divisor, std::span<float> out) const {
+  FL_ASSERT(first <= sums_.size() && out.size() <= sums_.size() - first && divisor > 0);
+  const double factor = std::ldexp(1.0 / divisor, -fixed_.fraction_bits);
+  kernels().scale_fixed(sums_.data() + first, out.size(), factor, out.data());
+}
+
+}  // namespace fl

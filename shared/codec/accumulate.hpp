@@ -1,0 +1,86 @@
+// The weighted sum of many updates in 64-bit fixed point. Integer sums do not depend on the order
+// of arrival, on the number of threads, or on what was added and taken back in between: the same
+// accepted updates give the same bits.
+#pragma once
+
+#include "shared/base/error.hpp"
+#include "shared/codec/payload.hpp"
+#include "shared/params/layout.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace fl {
+
+/// Values of magnitude below 2^range_log2, in steps of 2^-fraction_bits, with weights that sum to
+/// at most weight_max. One value is rounded by at most 2^-(fraction_bits + 1), and so is a mean.
+struct FixedPoint {
+  int range_log2;
+  int fraction_bits;
+  std::uint64_t weight_max;
+  bool operator==(const FixedPoint&) const = default;
+};
+
+inline constexpr std::uint64_t update_weight_max = (1ull << 32) - 1;  // Of one update.
+inline constexpr std::uint64_t total_weight_max = 1ull << 40;         // Of all updates of a round.
+
+/// The finest fixed point for updates to a model whose largest magnitude is `model_max`, when the
+/// weights sum to `total_weight` (1 to total_weight_max; beyond that it is taken as the limit).
+/// The range is eight times model_max and at least 4096, but never so wide that fewer than 10
+/// fraction bits are left. fraction_bits is 10 to 39:
+///   total weight up to 2^11: 39 (steps of 2e-12), 2^20: 30 (1e-9), 2^30: 20 (1e-6),
+///                      2^40: 10 (1e-3)
+/// for a model within 512. So give the weight that the round can really reach, not the limit.
+[[nodiscard]] FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight);
+
+struct UpdateNorms {
+  double l2 = 0;
+  float max_abs = 0;
+};
+
+/// Memory: 8 bytes per parameter, and a block for each add() under way. Refers to the layout, which
+/// must outlive it. add() may run on several threads at once, with a reader each; everything else
+/// only while no add() runs.
+class Accumulator {
+ public:
+  Accumulator(const Layout& layout, const FixedPoint& fixed);
+
+  /// sums += weight * decode(update), all of it or nothing: on error what was added is taken back
+  /// exactly. Errors: what the reader finds; invalid_input for a weight that is not 1 to
+  /// update_weight_max or a value out of range (naming tensor[index]); too_large when the weights
+  /// would pass weight_max. Should the update become unreadable while it is taken back, the sums
+  /// are lost: broken() is true and every add() fails until reset().
+  [[nodiscard]] Result<UpdateNorms> add(PayloadReader& update, std::uint64_t weight);
+
+  [[nodiscard]] std::uint64_t total_weight() const { return total_weight_; }
+  [[nodiscard]] bool broken() const { return broken_; }
+  [[nodiscard]] const FixedPoint& fixed_point() const { return fixed_; }
+
+  /// out[i] = (sum of weight * value of element first + i) / divisor. With total_weight() as the
+  /// divisor: the weighted mean. Rounded to fp32 from a double; divisor > 0.
+  void mean(std::uint64_t first, double divisor, std::span<float> out) const;
+
+  /// All sums and weights are 0 again.
+  void reset(const FixedPoint& fixed);
+
+ private:
+  Result<Scan> add_block(PayloadReader& update, std::uint64_t index, std::int64_t weight,
+                         std::span<float> values);
+  Result<void> take_back(PayloadReader& update, std::uint64_t blocks, std::int64_t weight,
+                         std::span<float> values);
+  Result<void> reserve(std::uint64_t weight);
+  Error out_of_range(std::uint64_t flat, std::span<const float> values) const;
+
+  const Layout& layout_;
+  FixedPoint fixed_;
+  std::vector<std::int64_t> sums_;
+  std::atomic<std::uint64_t> total_weight_ = 0;
+  std::atomic<bool> broken_ = false;
+  std::array<std::mutex, 64> stripes_;  // A stripe of elements belongs to one of these.
+};
+
+}  // namespace fl

@@ -1,0 +1,46 @@
+// How a flat vector is cut into the blocks of a payload: each tensor into runs of block_elements
+// consecutive elements, the last run of a tensor may be shorter. So a block never straddles two
+// tensors, and both ends derive the same blocks from (layout, block_elements).
+//
+// Immutable; any thread. Refers to the Layout, which must outlive it.
+#pragma once
+
+#include "shared/params/layout.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+inline constexpr std::uint32_t block_elements_min = 256;
+inline constexpr std::uint32_t block_elements_max = 65536;
+inline constexpr std::uint32_t block_elements_default = 65536;
+
+struct Block {
+  std::uint32_t tensor;    // Index in the layout.
+  std::uint32_t elements;  // 1 to block_elements.
+  std::uint64_t first;     // Index of the first element in its tensor,
+  std::uint64_t flat;      // and in the flat vector.
+};
+
+class BlockMap {
+ public:
+  /// `block_elements` from block_elements_min to block_elements_max.
+  BlockMap(const Layout& layout, std::uint32_t block_elements);
+
+  [[nodiscard]] const Layout& layout() const { return *layout_; }
+  [[nodiscard]] std::uint32_t block_elements() const { return block_elements_; }
+  [[nodiscard]] std::uint64_t blocks() const { return first_block_.back(); }
+  /// `index` < blocks().
+  [[nodiscard]] Block at(std::uint64_t index) const;
+  /// "block 3 (fc1.weight[0..65535])", for messages.
+  [[nodiscard]] std::string describe(std::uint64_t index) const;
+
+ private:
+  const Layout* layout_;
+  std::uint32_t block_elements_;
+  std::vector<std::uint64_t> first_block_;  // Of each tensor, and one past the last.
+};
+
+}  // namespace fl

@@ -1,0 +1,32 @@
+#include "shared/codec/byte_io.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+Result<void> SpanSource::read(std::uint64_t offset, MutableBytes out) {
+  if (offset > bytes_.size() || out.size() > bytes_.size() - offset) {
+    return Error(Errc::corrupt, fmt::format("{} bytes wanted at {}, there are {} in all",
+                                            out.size(), offset, bytes_.size()));
+  }
+  std::ranges::copy(bytes_.subspan(offset, out.size()), out.begin());
+  return {};
+}
+
+Result<void> FileSource::read(std::uint64_t offset, MutableBytes out) {
+  return file_.read_exactly(base_ + offset, out);
+}
+
+Result<void> VectorSink::write(std::uint64_t offset, Bytes bytes) {
+  if (bytes_.size() < offset + bytes.size()) bytes_.resize(offset + bytes.size());
+  std::ranges::copy(bytes, bytes_.begin() + static_cast<std::ptrdiff_t>(offset));
+  return {};
+}
+
+Result<void> FileSink::write(std::uint64_t offset, Bytes bytes) {
+  return file_.write_at(base_ + offset, bytes);
+}
+
+}  // namespace fl

@@ -1,0 +1,44 @@
+#include "shared/codec/feedback.hpp"
+
+#include <vector>
+
+namespace fl {
+
+namespace {
+
+// Calls use(flat index of the first value, values) for each block of the payload.
+template <class Use>
+Result<void> for_each_block(PayloadReader& payload, const Use& use) {
+  std::vector<float> values;
+  for (std::uint64_t i = 0; i < payload.blocks(); ++i) {
+    const Block block = payload.block(i);
+    values.resize(block.elements);
+    if (const auto decoded = payload.decode(i, values); !decoded) return decoded.error();
+    use(block.flat, std::span<const float>(values));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_residual(std::span<float> update, std::span<const float> residual) {
+  FL_ASSERT(update.size() == residual.size());
+  for (std::size_t i = 0; i < update.size(); ++i) update[i] += residual[i];
+}
+
+Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
+                           std::span<float> residual) {
+  FL_ASSERT(update.size() == residual.size() && update.size() == payload.layout().elements());
+  return for_each_block(payload, [&](std::uint64_t flat, std::span<const float> sent) {
+    for (std::size_t i = 0; i < sent.size(); ++i) residual[flat + i] = update[flat + i] - sent[i];
+  });
+}
+
+Result<void> put_back(std::span<float> residual, PayloadReader& payload) {
+  FL_ASSERT(residual.size() == payload.layout().elements());
+  return for_each_block(payload, [&](std::uint64_t flat, std::span<const float> sent) {
+    for (std::size_t i = 0; i < sent.size(); ++i) residual[flat + i] += sent[i];
+  });
+}
+
+}  // namespace fl

@@ -1,0 +1,25 @@
+#include "shared/codec/method.hpp"
+
+#include <fmt/format.h>
+
+namespace fl {
+
+Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
+  if (bytes.empty()) return Error(Errc::corrupt, "the block has no bytes");
+  const Bytes body = bytes.subspan(1);
+  switch (static_cast<MethodId>(bytes[0])) {
+    case MethodId::fp32: return decode_fp32(body, out);
+    case MethodId::fp16: return decode_fp16(body, out, scratch);
+    case MethodId::qsgd: return decode_qsgd(body, out, scratch);
+  }
+  return Error(Errc::corrupt,
+               fmt::format("method {} is not known", std::to_integer<int>(bytes[0])));
+}
+
+Result<void> check_body_bytes(Bytes body, std::size_t expected) {
+  if (body.size() == expected) return {};
+  return Error(Errc::corrupt,
+               fmt::format("{} bytes after the method id, {} expected", body.size(), expected));
+}
+
+}  // namespace fl

@@ -1,0 +1,70 @@
+// The ways to code one block. A Method encodes with its settings; decoding needs the block's bytes
+// only, because they say which method and settings made them.
+//
+// The bytes of a block: a method id, one byte, then what the method wrote:
+//   0 fp32   elements as IEEE binary32
+//   1 fp16   elements as IEEE binary16
+//   2 qsgd   u16 S, u16 bucket - 1, the scale of each bucket as binary32, then for all elements in
+//            order level + S in ceil(log2(2S + 1)) bits, lowest bits first, zeros to a whole byte
+#pragma once
+
+#include "shared/base/bytes.hpp"
+#include "shared/base/error.hpp"
+#include "shared/codec/block_map.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+enum class MethodId : std::uint8_t { fp32 = 0, fp16 = 1, qsgd = 2 };
+
+/// Immutable; any thread.
+class Method {
+ public:
+  virtual ~Method() = default;
+
+  /// The shortest spec that parses to this method.
+  [[nodiscard]] virtual std::string spec() const = 0;
+  [[nodiscard]] virtual std::size_t block_bytes_max(std::size_t elements) const = 0;
+  /// Replaces `out` by the block's bytes. The values are finite. Random choices depend on (seed,
+  /// block.tensor, element in the tensor) alone. Errors name tensor[index].
+  [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Layout& layout,
+                                            const Block& block, std::uint64_t seed,
+                                            std::vector<std::byte>& out) const = 0;
+};
+
+enum class QsgdNorm { max, l2 };
+
+struct QsgdSettings {
+  std::int32_t levels;         // S, 1 to 32767.
+  std::uint32_t bucket = 512;  // Elements that share a scale, 1 to 65536, from a block's begin.
+  QsgdNorm norm = QsgdNorm::max;
+};
+
+[[nodiscard]] std::unique_ptr<const Method> make_fp32();
+[[nodiscard]] std::unique_ptr<const Method> make_fp16();
+[[nodiscard]] std::unique_ptr<const Method> make_qsgd(const QsgdSettings& settings);
+
+/// Memory that decoding reuses from block to block; one thread at a time.
+struct DecodeScratch {
+  std::vector<std::uint16_t> halves;
+  std::vector<std::int16_t> levels;
+};
+
+/// Fills `out`, the block's elements, from bytes that need not be trusted. fp32 and fp16 may give
+/// values that are not finite. Errors are corrupt.
+[[nodiscard]] Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch);
+
+// One decoder for each id, for decode_block: `body` is what follows the id.
+[[nodiscard]] Result<void> decode_fp32(Bytes body, std::span<float> out);
+[[nodiscard]] Result<void> decode_fp16(Bytes body, std::span<float> out, DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_qsgd(Bytes body, std::span<float> out, DecodeScratch& scratch);
+
+/// Errors corrupt, unless `body` has exactly the bytes that the method makes of these elements.
+[[nodiscard]] Result<void> check_body_bytes(Bytes body, std::size_t expected);
+
+}  // namespace fl

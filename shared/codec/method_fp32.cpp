@@ -1,0 +1,34 @@
+#include "shared/codec/method.hpp"
+
+#include <cstring>
+
+namespace fl {
+
+namespace {
+
+class Fp32 final : public Method {
+ public:
+  std::string spec() const override { return "none"; }
+  std::size_t block_bytes_max(std::size_t elements) const override {
+    return 1 + elements * sizeof(float);
+  }
+  Result<void> encode(std::span<const float> x, const Layout&, const Block&, std::uint64_t,
+                      std::vector<std::byte>& out) const override {
+    out.resize(block_bytes_max(x.size()));
+    out[0] = static_cast<std::byte>(MethodId::fp32);
+    std::memcpy(out.data() + 1, x.data(), x.size_bytes());
+    return {};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const Method> make_fp32() { return std::make_unique<Fp32>(); }
+
+Result<void> decode_fp32(Bytes body, std::span<float> out) {
+  FL_CHECK(check_body_bytes(body, out.size_bytes()));
+  std::memcpy(out.data(), body.data(), body.size());
+  return {};
+}
+
+}  // namespace fl

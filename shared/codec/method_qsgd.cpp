@@ -1,0 +1,132 @@
+// QSGD, Alistarh 2017, section 3.1, in buckets as in its section 4; with the maximum as an
+// alternative to the Euclidean norm, and codes of fixed width.
+#include "shared/codec/method.hpp"
+
+#include "kernels/kernels.hpp"
+#include "kernels/pack.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+constexpr std::size_t settings_bytes = 4;
+
+// Larger scales are refused at both ends: S * (scale / S) must not round to infinity.
+constexpr float scale_max = 0x1p127f;
+
+std::size_t bucket_count(std::size_t elements, std::uint32_t bucket) {
+  return (elements + bucket - 1) / bucket;
+}
+
+std::size_t body_bytes(std::size_t elements, std::int32_t levels, std::uint32_t bucket) {
+  return settings_bytes + bucket_count(elements, bucket) * sizeof(float) +
+         packed_bytes(elements, levels);
+}
+
+class Qsgd final : public Method {
+ public:
+  explicit Qsgd(const QsgdSettings& settings) : settings_(settings) {
+    FL_ASSERT(settings.levels >= 1 && settings.levels <= 32767);
+    FL_ASSERT(settings.bucket >= 1 && settings.bucket <= block_elements_max);
+  }
+
+  std::string spec() const override {
+    std::string text = fmt::format("qsgd:{}", settings_.levels);
+    if (settings_.bucket != QsgdSettings{}.bucket) {
+      text += fmt::format(",bucket={}", settings_.bucket);
+    }
+    if (settings_.norm == QsgdNorm::l2) text += ",norm=l2";
+    return text;
+  }
+
+  std::size_t block_bytes_max(std::size_t elements) const override {
+    return 1 + body_bytes(elements, settings_.levels, settings_.bucket);
+  }
+
+  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
+                      std::uint64_t seed, std::vector<std::byte>& out) const override {
+    out.resize(block_bytes_max(x.size()));
+    out[0] = static_cast<std::byte>(MethodId::qsgd);
+    const MutableBytes body = MutableBytes(out).subspan(1);
+    store(body, 0, static_cast<std::uint16_t>(settings_.levels));
+    store(body, 2, static_cast<std::uint16_t>(settings_.bucket - 1));
+
+    std::vector<std::int16_t> levels(x.size());  // Zeros, as a bucket of zeros wants them.
+    std::size_t scale_at = settings_bytes;
+    for (std::size_t begin = 0; begin < x.size(); begin += settings_.bucket) {
+      const auto bucket =
+          x.subspan(begin, std::min<std::size_t>(settings_.bucket, x.size() - begin));
+      const float scale = scale_of(bucket);
+      if (scale > scale_max) {
+        return Error(Errc::invalid_input,
+                     fmt::format("the bucket at {} has norm {}, and qsgd ends at {}",
+                                 layout.describe(block.flat + begin), scale, scale_max));
+      }
+      store(body, scale_at, scale);
+      scale_at += sizeof scale;
+      if (scale == 0) continue;
+      const QuantizeArgs args = {.scale = scale,
+                                 .levels = settings_.levels,
+                                 .seed = seed,
+                                 .stream = block.tensor,
+                                 .first = block.first + begin};
+      kernels().quantize(bucket.data(), bucket.size(), args, levels.data() + begin);
+    }
+    pack_levels(levels.data(), levels.size(), settings_.levels,
+                reinterpret_cast<std::uint8_t*>(body.data() + scale_at));
+    return {};
+  }
+
+ private:
+  [[nodiscard]] float scale_of(std::span<const float> bucket) const {
+    const Scan scan = kernels().scan(bucket.data(), bucket.size());
+    if (settings_.norm == QsgdNorm::max) return scan.max_abs;
+    // Not below the largest magnitude, which rounding can't undercut: both steps are monotonic.
+    return static_cast<float>(std::sqrt(scan.sum_squares));
+  }
+
+  QsgdSettings settings_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Method> make_qsgd(const QsgdSettings& settings) {
+  return std::make_unique<Qsgd>(settings);
+}
+
+Result<void> decode_qsgd(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  if (body.size() < settings_bytes) return Error(Errc::corrupt, "qsgd settings are cut off");
+  const std::int32_t levels = load<std::uint16_t>(body, 0);
+  const std::uint32_t bucket = load<std::uint16_t>(body, 2) + 1u;
+  if (levels < 1 || levels > 32767) {
+    return Error(Errc::corrupt, fmt::format("qsgd with {} levels", levels));
+  }
+  FL_CHECK(check_body_bytes(body, body_bytes(out.size(), levels, bucket)));
+
+  const std::size_t codes_at = settings_bytes + bucket_count(out.size(), bucket) * sizeof(float);
+  scratch.levels.resize(std::max(scratch.levels.size(), out.size()));
+  if (!unpack_levels(reinterpret_cast<const std::uint8_t*>(body.data() + codes_at), out.size(),
+                     levels, scratch.levels.data())) {
+    return Error(Errc::corrupt,
+                 fmt::format("a code that qsgd with {} levels does not have", levels));
+  }
+  std::size_t scale_at = settings_bytes;
+  for (std::size_t begin = 0; begin < out.size(); begin += bucket, scale_at += sizeof(float)) {
+    const auto scale = load<float>(body, scale_at);
+    // Written so that NaN fails too; -0 is not what an encoder writes.
+    if (!(scale <= scale_max) || std::signbit(scale)) {
+      return Error(Errc::corrupt, fmt::format("the scale of element {} is {}", begin, scale));
+    }
+    kernels().dequantize(scratch.levels.data() + begin,
+                         std::min<std::size_t>(bucket, out.size() - begin),
+                         scale / static_cast<float>(levels), out.data() + begin);
+  }
+  return {};
+}
+
+}  // namespace fl

@@ -1,0 +1,144 @@
+#include "shared/codec/payload.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace fl {
+
+namespace {
+
+constexpr std::string_view magic = "FLP1";
+
+template <class... T>
+Error corrupt(fmt::format_string<T...> format, T&&... values) {
+  return {Errc::corrupt, "payload: " + fmt::format(format, std::forward<T>(values)...)};
+}
+
+struct Header {
+  std::uint16_t spec_bytes;
+  std::uint32_t block_elements;
+  std::uint32_t blocks;
+};
+
+Result<Header> parse_header(Bytes bytes, const Layout& layout) {
+  if (text_of(bytes.first(magic.size())) != magic) return corrupt("does not begin with FLP1");
+  if (const auto version = load<std::uint16_t>(bytes, 4); version != payload_version) {
+    return corrupt("version {}, this program knows version {}", version, payload_version);
+  }
+  FL_TRY(const Digest digest, Digest::from_bytes(text_of(bytes.subspan(8, 16))));
+  const auto elements = load<std::uint64_t>(bytes, 24);
+  if (digest != layout.digest() || elements != layout.elements()) {
+    return Error(Errc::conflict,
+                 fmt::format("payload: of layout {} with {} elements, wanted is {} with {}",
+                             digest.hex(), elements, layout.digest().hex(), layout.elements()));
+  }
+  const Header header = {.spec_bytes = load<std::uint16_t>(bytes, 6),
+                         .block_elements = load<std::uint32_t>(bytes, 32),
+                         .blocks = load<std::uint32_t>(bytes, 36)};
+  if (header.spec_bytes > spec_bytes_max) {
+    return corrupt("a spec of {} bytes, at most {} are allowed", header.spec_bytes, spec_bytes_max);
+  }
+  if (header.block_elements < block_elements_min || header.block_elements > block_elements_max) {
+    return corrupt("blocks of {} elements, allowed are {} to {}", header.block_elements,
+                   block_elements_min, block_elements_max);
+  }
+  return header;
+}
+
+}  // namespace
+
+std::vector<std::byte> payload_prefix(const BlockMap& map, std::string_view spec,
+                                      std::span<const std::uint32_t> block_bytes) {
+  FL_ASSERT(spec.size() <= spec_bytes_max && block_bytes.size() == map.blocks());
+  std::vector<std::byte> out(payload_header_bytes + spec.size() + block_bytes.size_bytes());
+  std::memcpy(out.data(), magic.data(), magic.size());
+  store(out, 4, payload_version);
+  store(out, 6, static_cast<std::uint16_t>(spec.size()));
+  const std::string digest = map.layout().digest().raw();
+  std::memcpy(out.data() + 8, digest.data(), digest.size());
+  store(out, 24, map.layout().elements());
+  store(out, 32, map.block_elements());
+  store(out, 36, static_cast<std::uint32_t>(map.blocks()));
+  std::byte* const rest = out.data() + payload_header_bytes;
+  std::ranges::copy(bytes_of(spec), rest);
+  std::ranges::copy(bytes_of(block_bytes), rest + spec.size());
+  return out;
+}
+
+Result<PayloadReader> PayloadReader::open(ByteSource& source, std::uint64_t bytes,
+                                          const Layout& layout) {
+  if (bytes < payload_header_bytes) return corrupt("{} bytes are no payload", bytes);
+  std::array<std::byte, payload_header_bytes> raw;
+  FL_CHECK(source.read(0, raw));
+  FL_TRY(const Header header, parse_header(raw, layout));
+
+  BlockMap map(layout, header.block_elements);
+  if (header.blocks != map.blocks()) {
+    return corrupt("{} blocks, the layout has {}", header.blocks, map.blocks());
+  }
+  // From here on every number is known to fit: the table is allocated only if it can be there.
+  const std::uint64_t table_at = payload_header_bytes + header.spec_bytes;
+  if (bytes < table_at + map.blocks() * sizeof(std::uint32_t)) {
+    return corrupt("{} bytes, too few for the table of {} blocks", bytes, map.blocks());
+  }
+  std::string spec(header.spec_bytes, '\0');
+  FL_CHECK(source.read(payload_header_bytes, std::as_writable_bytes(std::span(spec))));
+  if (!std::ranges::all_of(spec, [](char c) { return c > ' ' && c <= '~'; })) {
+    return corrupt("the spec has a character that is not printable");
+  }
+  PayloadReader reader(source, std::move(map), std::move(spec));
+  FL_CHECK(reader.read_table(table_at, bytes));
+  return reader;
+}
+
+Result<void> PayloadReader::read_table(std::uint64_t table_at, std::uint64_t bytes) {
+  std::vector<std::uint32_t> sizes(blocks());
+  FL_CHECK(source_->read(table_at, std::as_writable_bytes(std::span(sizes))));
+  begin_.reserve(sizes.size() + 1);
+  begin_.push_back(table_at + sizes.size() * sizeof(std::uint32_t));
+  for (const std::uint32_t size : sizes) {
+    // No method needs more than this, so that a hostile size can't make us allocate.
+    const std::uint64_t most = 64 + std::uint64_t{8} * block(begin_.size() - 1).elements;
+    if (size > most) {
+      return corrupt("{} has {} bytes", map_.describe(begin_.size() - 1), size);
+    }
+    begin_.push_back(begin_.back() + size);
+  }
+  if (begin_.back() != bytes) {
+    return corrupt("the blocks end at byte {}, the payload at {}", begin_.back(), bytes);
+  }
+  return {};
+}
+
+Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
+  const Block block = map_.at(index);
+  FL_ASSERT(out.size() == block.elements);
+  const std::uint64_t begin = begin_[index];
+  bytes_.resize(begin_[index + 1] - begin);
+  const auto decoded = [&]() -> Result<void> {
+    FL_CHECK(source_->read(begin, bytes_));
+    return decode_block(bytes_, out, scratch_);
+  }();
+  if (!decoded) return decoded.error().at("payload: " + map_.describe(index));
+  const Scan scan = kernels().scan(out.data(), out.size());
+  if (scan.first_bad != out.size()) {
+    return corrupt("{} is {}", layout().describe(block.flat + scan.first_bad), out[scan.first_bad]);
+  }
+  return scan;
+}
+
+Result<void> PayloadReader::decode_all(std::span<float> out) {
+  FL_ASSERT(out.size() == layout().elements());
+  for (std::uint64_t i = 0; i < blocks(); ++i) {
+    const Block b = block(i);
+    if (const auto decoded = decode(i, out.subspan(b.flat, b.elements)); !decoded) {
+      return decoded.error();
+    }
+  }
+  return {};
+}
+
+}  // namespace fl

@@ -1,0 +1,73 @@
+// The payload format that all codecs share: one flat fp32 vector of a Layout, in blocks that decode
+// alone. Little-endian, no padding:
+//
+//    0  4   "FLP1"
+//    4  u16 version, 1
+//    6  u16 bytes of the spec string
+//    8  16  digest of the layout
+//   24  u64 elements of the layout
+//   32  u32 block_elements; the blocks follow from it and the layout (block_map.hpp)
+//   36  u32 number of blocks
+//   40      spec: what codec made it, for logs; decoding does not need it
+//           u32 size in bytes of each block
+//           the blocks, one after the other, to the payload's end (method.hpp says what is in them)
+#pragma once
+
+#include "kernels/kernels.hpp"
+#include "shared/base/error.hpp"
+#include "shared/codec/block_map.hpp"
+#include "shared/codec/byte_io.hpp"
+#include "shared/codec/method.hpp"
+#include "shared/params/layout.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+inline constexpr std::uint16_t payload_version = 1;
+inline constexpr std::size_t payload_header_bytes = 40;  // Without the spec.
+inline constexpr std::size_t spec_bytes_max = 256;
+
+/// Everything before the blocks. `block_bytes` has one size for each of the map's blocks.
+[[nodiscard]] std::vector<std::byte> payload_prefix(const BlockMap& map, std::string_view spec,
+                                                    std::span<const std::uint32_t> block_bytes);
+
+/// Decodes a payload that need not be trusted. One thread per reader; several readers may share a
+/// source. Refers to the source and the layout, which must outlive it. Memory: 8 bytes per block,
+/// and buffers of one block.
+class PayloadReader {
+ public:
+  /// Checks all that stands before the blocks, and that the sizes add up to `bytes`. Errors:
+  /// corrupt; conflict for the payload of another layout; the source's.
+  [[nodiscard]] static Result<PayloadReader> open(ByteSource& source, std::uint64_t bytes,
+                                                  const Layout& layout);
+
+  [[nodiscard]] const std::string& spec() const { return spec_; }
+  [[nodiscard]] const Layout& layout() const { return map_.layout(); }
+  [[nodiscard]] std::uint64_t blocks() const { return map_.blocks(); }
+  /// Where the block's elements lie. `index` < blocks().
+  [[nodiscard]] Block block(std::uint64_t index) const { return map_.at(index); }
+
+  /// Fills `out`, block(index).elements values, and returns their norms. All values are finite, or
+  /// it is an error that names the block and the element; `out` is then without meaning.
+  [[nodiscard]] Result<Scan> decode(std::uint64_t index, std::span<float> out);
+  /// All blocks, into layout().elements() values.
+  [[nodiscard]] Result<void> decode_all(std::span<float> out);
+
+ private:
+  PayloadReader(ByteSource& source, BlockMap map, std::string spec)
+      : source_(&source), map_(std::move(map)), spec_(std::move(spec)) {}
+  Result<void> read_table(std::uint64_t table_at, std::uint64_t bytes);
+
+  ByteSource* source_;
+  BlockMap map_;
+  std::string spec_;
+  std::vector<std::uint64_t> begin_;  // Of each block in the payload, and the payload's end.
+  std::vector<std::byte> bytes_;      // Of the block being decoded.
+  DecodeScratch scratch_;
+};
+
+}  // namespace fl

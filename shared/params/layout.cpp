@@ -1,0 +1,102 @@
+#include "shared/params/layout.hpp"
+
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+
+namespace fl {
+
+namespace {
+
+constexpr std::size_t dimensions_max = 16;
+
+Result<void> check_name(const std::string& name, std::size_t index) {
+  if (name.empty()) {
+    return Error(Errc::invalid_input, fmt::format("tensor {} has an empty name", index));
+  }
+  if (name.size() > limits::tensor_name_bytes_max) {
+    return Error(Errc::too_large,
+                 fmt::format("the name of tensor {} has {} bytes, at most {} are allowed", index,
+                             name.size(), limits::tensor_name_bytes_max));
+  }
+  // Names stand in logs, in JSON and in SQL views: nothing that could be taken for anything else.
+  if (!std::ranges::all_of(name, [](char c) { return c > ' ' && c <= '~'; })) {
+    return Error(
+        Errc::invalid_input,
+        fmt::format("the name of tensor {} has a character that is not printable ASCII", index));
+  }
+  if (name == "__metadata__") {
+    return Error(Errc::invalid_input, "a tensor is named __metadata__, which safetensors reserves");
+  }
+  return {};
+}
+
+Result<std::uint64_t> count_elements(const TensorSpec& spec) {
+  if (spec.shape.size() > dimensions_max) {
+    return Error(Errc::too_large, fmt::format("tensor {} has {} dimensions, at most {} are allowed",
+                                              spec.name, spec.shape.size(), dimensions_max));
+  }
+  std::uint64_t elements = 1;
+  for (const std::int64_t size : spec.shape) {
+    if (size < 0) {
+      return Error(Errc::invalid_input,
+                   fmt::format("tensor {} has a dimension of size {}", spec.name, size));
+    }
+    if (__builtin_mul_overflow(elements, static_cast<std::uint64_t>(size), &elements) ||
+        elements > limits::parameters_max) {
+      return Error(Errc::too_large, fmt::format("tensor {} has more than {} elements", spec.name,
+                                                limits::parameters_max));
+    }
+  }
+  return elements;
+}
+
+// Every part is preceded by its length, so no two layouts give the same bytes.
+void hash(Hasher& hasher, const TensorSpec& spec) {
+  const std::uint64_t sizes[2] = {spec.name.size(), spec.shape.size()};
+  hasher.update(std::as_bytes(std::span(sizes)));
+  hasher.update(bytes_of(std::string_view(spec.name)));
+  hasher.update(std::as_bytes(std::span(spec.shape)));
+}
+
+}  // namespace
+
+Result<Layout> Layout::make(const std::vector<TensorSpec>& specs) {
+  if (specs.size() > limits::tensors_max) {
+    return Error(Errc::too_large, fmt::format("{} tensors, at most {} are allowed", specs.size(),
+                                              limits::tensors_max));
+  }
+  Layout layout;
+  Hasher hasher;
+  std::unordered_set<std::string_view> names;
+  for (const TensorSpec& spec : specs) {
+    FL_CHECK(check_name(spec.name, layout.tensors_.size()));
+    if (!names.insert(spec.name).second) {
+      return Error(Errc::invalid_input, fmt::format("two tensors are named {}", spec.name));
+    }
+    FL_TRY(const std::uint64_t elements, count_elements(spec));
+    layout.tensors_.push_back({spec.name, spec.shape, layout.elements_, elements});
+    layout.elements_ += elements;
+    if (layout.elements_ > limits::parameters_max) {
+      return Error(Errc::too_large, fmt::format("with tensor {} there are more than {} parameters",
+                                                spec.name, limits::parameters_max));
+    }
+    hash(hasher, spec);
+  }
+  layout.digest_ = hasher.digest();
+  return layout;
+}
+
+std::string Layout::describe(std::uint64_t index) const {
+  FL_ASSERT(index < elements_);
+  // The last tensor that begins at or before the index; empty ones begin where the next one does.
+  const auto after = std::ranges::upper_bound(tensors_, index, {}, &Tensor::offset);
+  const Tensor& tensor = *std::prev(after);
+  return fmt::format("{}[{}]", tensor.name, index - tensor.offset);
+}
+
+}  // namespace fl

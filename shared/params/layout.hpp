@@ -1,0 +1,46 @@
+// The names and shapes of a model's tensors, in the order in which their values lie in one flat
+// fp32 vector. Both ends of a federation hold the same layout, told by its digest.
+#pragma once
+
+#include "shared/base/digest.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+struct TensorSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;  // A scalar has an empty shape.
+  bool operator==(const TensorSpec&) const = default;
+};
+
+class Layout {
+ public:
+  struct Tensor {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    std::uint64_t offset;    // Index of the first element in the flat vector.
+    std::uint64_t elements;
+  };
+
+  Layout() = default;
+  /// Refuses empty and repeated names, negative sizes, and totals past limits::parameters_max.
+  static Result<Layout> make(const std::vector<TensorSpec>& specs);
+
+  [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
+  [[nodiscard]] std::uint64_t elements() const { return elements_; }
+  [[nodiscard]] std::uint64_t bytes() const { return elements_ * sizeof(float); }
+  /// Of names and shapes, in order.
+  [[nodiscard]] const Digest& digest() const { return digest_; }
+  /// "conv1.weight[3]" for a flat index, for error messages. `index` < elements().
+  [[nodiscard]] std::string describe(std::uint64_t index) const;
+
+ private:
+  std::vector<Tensor> tensors_;
+  std::uint64_t elements_ = 0;
+  Digest digest_;
+};
+
+}  // namespace fl

@@ -1,0 +1,278 @@
+#include "shared/params/safetensors.hpp"
+
+#include "kernels/kernels.hpp"
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace fl {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view metadata_key = "__metadata__";
+constexpr std::size_t length_bytes = 8;
+
+Error corrupt(std::string message) { return {Errc::corrupt, "safetensors: " + message}; }
+
+// A name out of a foreign file, fit for a message: printable and short.
+std::string shown(const std::string& name) {
+  constexpr std::size_t shown_bytes_max = 80;
+  std::string text = name.substr(0, shown_bytes_max);
+  std::ranges::replace_if(text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+struct Entry {
+  TensorSpec spec;
+  ElementType type{};
+  std::uint64_t begin = 0;  // From the start of the data.
+  std::uint64_t end = 0;
+};
+
+std::uint64_t bytes_of_type(ElementType type) { return type == ElementType::f32 ? 4 : 2; }
+
+// The header as JSON: the one place where nlohmann's forgiveness (the last of equal keys wins, any
+// depth) has to be taken back.
+Result<json> parse_header(const std::string& text) {
+  std::unordered_set<std::string> names;
+  std::optional<std::string> repeated;
+  bool too_deep = false;
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > 3) too_deep = true;
+    if (depth == 1 && event == json::parse_event_t::key) {
+      auto name = parsed.get<std::string>();
+      if (!names.insert(name).second) repeated = std::move(name);
+    }
+    return !too_deep;
+  };
+  json header = json::parse(text, watch, /*allow_exceptions=*/false);
+  if (too_deep) return corrupt("the header's JSON is nested too deeply");
+  if (!header.is_object()) return corrupt("the header is not a JSON object");
+  if (repeated) return corrupt(fmt::format("two tensors are named {}", shown(*repeated)));
+  return header;
+}
+
+Result<Metadata> parse_metadata(const json& value) {
+  if (!value.is_object()) return corrupt("__metadata__ is not an object");
+  Metadata metadata;
+  for (const auto& [key, text] : value.items()) {
+    if (!text.is_string()) {
+      return corrupt(fmt::format("__metadata__ entry {} is not a string", shown(key)));
+    }
+    metadata.emplace_back(key, text.get<std::string>());
+  }
+  return metadata;
+}
+
+Result<ElementType> parse_type(const std::string& name, const json& value) {
+  const std::string text = value.is_string() ? value.get<std::string>() : std::string();
+  if (text == "F32") return ElementType::f32;
+  if (text == "F16") return ElementType::f16;
+  if (text == "BF16") return ElementType::bf16;
+  return Error(Errc::invalid_input, fmt::format("safetensors: tensor {} has elements of type {}; "
+                                                "F32, F16 and BF16 can be read",
+                                                shown(name), shown(text)));
+}
+
+Result<Entry> parse_entry(const std::string& name, const json& value) {
+  const auto bad = [&](std::string_view what) {
+    return corrupt(fmt::format("tensor {}: {}", shown(name), what));
+  };
+  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
+      !value.contains("shape") || !value.contains("data_offsets")) {
+    return bad("wants exactly dtype, shape and data_offsets");
+  }
+  Entry entry;
+  entry.spec.name = name;
+  FL_TRY(entry.type, parse_type(name, value["dtype"]));
+  const json& shape = value["shape"];
+  if (!shape.is_array()) return bad("shape is not an array");
+  for (const json& size : shape) {
+    if (!size.is_number_unsigned() || size.get<std::uint64_t>() > limits::parameters_max) {
+      return bad("shape has something that is not a sensible size");
+    }
+    entry.spec.shape.push_back(size.get<std::int64_t>());
+  }
+  const json& offsets = value["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned()) {
+    return bad("data_offsets is not a pair of numbers");
+  }
+  entry.begin = offsets[0].get<std::uint64_t>();
+  entry.end = offsets[1].get<std::uint64_t>();
+  return entry;
+}
+
+// Tensors must lie one after the other, from the first byte of the data to the last.
+Result<SafetensorsInfo> arrange(std::vector<Entry> entries, std::uint64_t data_begin,
+                                std::uint64_t data_bytes) {
+  std::ranges::sort(entries, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
+  std::vector<TensorSpec> specs;
+  for (const Entry& entry : entries) specs.push_back(entry.spec);
+  auto layout = Layout::make(specs);
+  if (!layout) return layout.error().at("safetensors");
+
+  SafetensorsInfo info;
+  info.layout = std::move(*layout);
+  std::uint64_t expected = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Entry& entry = entries[i];
+    const std::uint64_t bytes = info.layout.tensors()[i].elements * bytes_of_type(entry.type);
+    if (entry.begin != expected || entry.end != expected + bytes) {
+      return corrupt(fmt::format("tensor {} lies at bytes {} to {}, where {} to {} was expected",
+                                 entry.spec.name, entry.begin, entry.end, expected,
+                                 expected + bytes));
+    }
+    info.types.push_back(entry.type);
+    info.begin.push_back(data_begin + entry.begin);
+    expected = entry.end;
+  }
+  if (expected != data_bytes) {
+    return corrupt(
+        fmt::format("the tensors have {} bytes, the file holds {}", expected, data_bytes));
+  }
+  return info;
+}
+
+Result<void> read_tensor(File& file, ElementType type, std::uint64_t begin, std::span<float> out) {
+  if (type == ElementType::f32) return file.read_exactly(begin, std::as_writable_bytes(out));
+  constexpr std::size_t piece_elements = 64 << 10;
+  std::vector<std::uint16_t> piece(std::min(piece_elements, out.size()));
+  while (!out.empty()) {
+    const auto narrow = std::span(piece).first(std::min(piece.size(), out.size()));
+    FL_CHECK(file.read_exactly(begin, std::as_writable_bytes(narrow)));
+    if (type == ElementType::f16) {
+      kernels().from_half(narrow.data(), narrow.size(), out.data());
+    } else {
+      std::ranges::transform(narrow, out.begin(), [](std::uint16_t bits) {
+        return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+      });
+    }
+    begin += narrow.size_bytes();
+    out = out.subspan(narrow.size());
+  }
+  return {};
+}
+
+// For each tensor of `wanted` its index in the file; or an error with the first few misfits.
+Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found) {
+  std::unordered_map<std::string_view, std::size_t> by_name;
+  for (std::size_t i = 0; i < found.tensors().size(); ++i) {
+    by_name.emplace(found.tensors()[i].name, i);
+  }
+  std::vector<std::string> misfits;
+  std::vector<std::size_t> indices;
+  for (const Layout::Tensor& tensor : wanted.tensors()) {
+    const auto place = by_name.find(tensor.name);
+    if (place == by_name.end()) {
+      misfits.push_back(fmt::format("{} is missing", tensor.name));
+      continue;
+    }
+    const auto& shape = found.tensors()[place->second].shape;
+    if (shape != tensor.shape) {
+      misfits.push_back(fmt::format("{} has shape [{}], wanted is [{}]", tensor.name,
+                                    fmt::join(shape, ", "), fmt::join(tensor.shape, ", ")));
+    }
+    indices.push_back(place->second);
+    by_name.erase(place);
+  }
+  for (const Layout::Tensor& tensor : found.tensors()) {
+    if (by_name.contains(tensor.name)) misfits.push_back(tensor.name + " is not wanted");
+  }
+  if (misfits.empty()) return indices;
+  constexpr std::size_t misfits_shown_max = 5;
+  const std::size_t shown = std::min(misfits.size(), misfits_shown_max);
+  std::string message = fmt::format("safetensors: {}",
+                                    fmt::join(misfits.begin(), misfits.begin() + shown, "; "));
+  if (misfits.size() > shown) message += fmt::format("; and {} more", misfits.size() - shown);
+  return Error(Errc::invalid_input, std::move(message));
+}
+
+}  // namespace
+
+std::string safetensors_header(const Layout& layout, const Metadata& metadata,
+                               std::size_t alignment) {
+  FL_ASSERT(alignment > 0 && alignment % length_bytes == 0);
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) {
+    auto& entries = header[std::string(metadata_key)];
+    for (const auto& [key, value] : metadata) entries[key] = value;
+  }
+  for (const Layout::Tensor& tensor : layout.tensors()) {
+    const std::uint64_t begin = tensor.offset * sizeof(float);
+    header[tensor.name] = {{"dtype", "F32"},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {begin, begin + tensor.elements * sizeof(float)}}};
+  }
+  const std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::size_t data_begin =
+      (length_bytes + text.size() + alignment - 1) / alignment * alignment;
+  std::string out(data_begin, ' ');
+  store<std::uint64_t>(std::as_writable_bytes(std::span(out)), 0, data_begin - length_bytes);
+  std::ranges::copy(text, out.begin() + length_bytes);
+  return out;
+}
+
+Result<SafetensorsInfo> read_safetensors_header(File& file) {
+  FL_TRY(const std::uint64_t file_bytes, file.size());
+  std::uint64_t header_bytes = 0;
+  if (file_bytes < length_bytes) return corrupt("the file is shorter than eight bytes");
+  FL_CHECK(file.read_exactly(0, std::as_writable_bytes(std::span(&header_bytes, 1))));
+  if (header_bytes > file_bytes - length_bytes) {
+    return corrupt(fmt::format("a header of {} bytes in a file of {}", header_bytes, file_bytes));
+  }
+  if (header_bytes > safetensors_header_bytes_max) {
+    return Error(Errc::too_large,
+                 fmt::format("safetensors: a header of {} bytes, at most {} are read", header_bytes,
+                             safetensors_header_bytes_max));
+  }
+  std::string text(header_bytes, '\0');
+  FL_CHECK(file.read_exactly(length_bytes, std::as_writable_bytes(std::span(text))));
+
+  FL_TRY(const json header, parse_header(text));
+  if (header.size() > limits::tensors_max + 1) {
+    return Error(Errc::too_large, fmt::format("safetensors: {} tensors, at most {} are allowed",
+                                              header.size(), limits::tensors_max));
+  }
+  Metadata metadata;
+  std::vector<Entry> entries;
+  for (const auto& [name, value] : header.items()) {
+    if (name == metadata_key) {
+      FL_TRY(metadata, parse_metadata(value));
+    } else {
+      FL_TRY(entries.emplace_back(), parse_entry(name, value));
+    }
+  }
+  const std::uint64_t data_begin = length_bytes + header_bytes;
+  FL_TRY(SafetensorsInfo info, arrange(std::move(entries), data_begin, file_bytes - data_begin));
+  info.metadata = std::move(metadata);
+  return info;
+}
+
+Result<void> read_safetensors(File& file, const Layout& wanted, std::span<float> out) {
+  FL_ASSERT(out.size() == wanted.elements());
+  FL_TRY(const SafetensorsInfo info, read_safetensors_header(file));
+  FL_TRY(const std::vector<std::size_t> indices, match(wanted, info.layout));
+  for (std::size_t t = 0; t < indices.size(); ++t) {
+    const Layout::Tensor& tensor = wanted.tensors()[t];
+    const auto values = out.subspan(tensor.offset, tensor.elements);
+    if (auto read = read_tensor(file, info.types[indices[t]], info.begin[indices[t]], values);
+        !read) {
+      return read.error().at(tensor.name);
+    }
+  }
+  return {};
+}
+
+}  // namespace fl

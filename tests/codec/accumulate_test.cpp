@@ -1,0 +1,203 @@
+// The accumulator: exact, whatever the order and the threads, and untouched by a bad update.
+#include "shared/codec/accumulate.hpp"
+
+#include "codec_support.hpp"
+
+#include <limits>
+#include <thread>
+
+using namespace fl;
+using namespace fl::testing;
+
+namespace {
+
+constexpr std::size_t updates = 8;
+const FixedPoint fixed = choose_fixed_point(1.0, 10'000);
+
+struct Upload {
+  std::vector<std::byte> payload;
+  std::uint64_t weight;
+};
+
+// Of a layout whose tensors straddle the accumulator's stripes.
+const Layout& big_layout() {
+  static const Layout layout = layout_of({{"a", {70001}}, {"b", {65536, 2}}, {"c", {3}}});
+  return layout;
+}
+
+std::vector<Upload> uploads() {
+  std::vector<Upload> all;
+  for (std::size_t i = 0; i < updates; ++i) {
+    const char* spec = i % 3 == 0 ? "none" : i % 3 == 1 ? "fp16" : "qsgd:127";
+    all.push_back({encode(*codec_of(spec), big_layout(), normal(big_layout().elements(), i), i,
+                          i % 2 == 0 ? block_elements_default : 1000),
+                   100 + 17 * i});
+  }
+  return all;
+}
+
+Result<UpdateNorms> add(Accumulator& sums, const Upload& upload, const Layout& layout) {
+  SpanSource source(upload.payload);
+  auto reader = PayloadReader::open(source, upload.payload.size(), layout).value();
+  return sums.add(reader, upload.weight);
+}
+
+std::vector<float> mean_of(const Accumulator& sums, const Layout& layout) {
+  std::vector<float> out(layout.elements());
+  sums.mean(0, static_cast<double>(sums.total_weight()), out);
+  return out;
+}
+
+// A source that ends with an error after a number of reads.
+class FailingSource final : public ByteSource {
+ public:
+  FailingSource(Bytes bytes, int reads) : inner_(bytes), reads_left_(reads) {}
+  Result<void> read(std::uint64_t offset, MutableBytes out) override {
+    if (reads_left_-- <= 0) return Error(Errc::io, "the disk is gone");
+    return inner_.read(offset, out);
+  }
+
+ private:
+  SpanSource inner_;
+  int reads_left_;
+};
+
+}  // namespace
+
+TEST_CASE("the mean has the same bits in any order and with any number of threads") {
+  const auto all = uploads();
+  Accumulator forward(big_layout(), fixed);
+  for (const Upload& upload : all) CHECK(add(forward, upload, big_layout()).has_value());
+  const auto expected = mean_of(forward, big_layout());
+
+  Accumulator backward(big_layout(), fixed);
+  for (std::size_t i = updates; i-- > 0;) CHECK(add(backward, all[i], big_layout()).has_value());
+  CHECK(mean_of(backward, big_layout()) == expected);
+
+  Accumulator together(big_layout(), fixed);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t i = t; i < updates; i += 4) add(together, all[i], big_layout()).value();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(together.total_weight() == forward.total_weight());
+  CHECK(mean_of(together, big_layout()) == expected);
+
+  std::vector<double> exact(big_layout().elements());
+  double weight = 0;
+  for (const Upload& upload : all) {
+    const auto values = decode(upload.payload, big_layout());
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      exact[i] += static_cast<double>(upload.weight) * values[i];
+    }
+    weight += static_cast<double>(upload.weight);
+  }
+  const double step = std::ldexp(1.0, -fixed.fraction_bits);
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double wanted = exact[i] / weight;
+    REQUIRE(std::fabs(expected[i] - wanted) <= step + std::fabs(wanted) * 0x1p-23);
+  }
+}
+
+TEST_CASE("add returns the norms of the decoded update") {
+  const Layout layout = layout_of({{"a", {2}}, {"b", {2}}});
+  Accumulator sums(layout, fixed);
+  const Upload upload = {encode(*codec_of("none"), layout, std::vector<float>{1, -2, 2, 4}), 1};
+  const UpdateNorms norms = add(sums, upload, layout).value();
+  CHECK(norms.l2 == 5.0);
+  CHECK(norms.max_abs == 4.0f);
+}
+
+TEST_CASE("a bad block leaves the sums untouched, wherever it stands") {
+  const Layout layout = layout_of({{"a", {600}}, {"b", {600}}});
+  const Upload good = {encode(*codec_of("none"), layout, normal(1200, 1), 1, 256), 7};
+  Accumulator sums(layout, fixed);
+  CHECK(add(sums, good, layout).has_value());
+  const auto before = mean_of(sums, layout);
+
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), 4096.0f, -1e30f}) {
+    for (const std::size_t place : {0u, 255u, 256u, 599u, 600u, 1199u}) {
+      std::vector<float> x = normal(1200, 2);
+      x[place] = 4.0f;
+      Upload upload = {encode(*codec_of("none"), layout, x, 1, 256), 9};
+      // The value's place in the payload: the prefix, then a method id before each block.
+      const std::size_t prefix = payload_header_bytes + 4 + 6 * sizeof(std::uint32_t);
+      const std::size_t block = place < 600 ? place / 256 : 3 + (place - 600) / 256;
+      store(upload.payload, prefix + block + 1 + place * sizeof(float), bad);
+      const auto added = add(sums, upload, layout);
+      REQUIRE_FALSE(added.has_value());
+      CHECK(added.error().message().find(layout.describe(place)) != std::string::npos);
+      CHECK(sums.total_weight() == 7);
+      CHECK_FALSE(sums.broken());
+      CHECK(mean_of(sums, layout) == before);
+    }
+  }
+}
+
+TEST_CASE("weights outside the limits are refused, and what fits up to the last unit is not") {
+  const Layout layout = flat_layout(4);
+  Accumulator sums(layout, choose_fixed_point(1.0, 1024));
+  Upload upload = {encode(*codec_of("none"), layout, std::vector<float>{1, 2, 3, 4}), 0};
+  CHECK(add(sums, upload, layout).error().code() == Errc::invalid_input);
+  upload.weight = update_weight_max + 1;
+  CHECK(add(sums, upload, layout).error().code() == Errc::invalid_input);
+  upload.weight = 1025;
+  CHECK(add(sums, upload, layout).error().code() == Errc::too_large);
+  upload.weight = 1000;
+  CHECK(add(sums, upload, layout).has_value());
+  upload.weight = 25;
+  CHECK(add(sums, upload, layout).error().code() == Errc::too_large);
+  upload.weight = 24;
+  CHECK(add(sums, upload, layout).has_value());
+  CHECK(mean_of(sums, layout) == std::vector<float>{1, 2, 3, 4});
+  sums.reset(fixed);
+  CHECK(sums.total_weight() == 0);
+  std::vector<float> zeros(4, 1.0f);
+  sums.mean(0, 1.0, zeros);
+  CHECK(zeros == std::vector<float>(4));
+}
+
+TEST_CASE("an update that can't be read again while it is taken back breaks the sums until reset") {
+  const Layout layout = flat_layout(1000);
+  const auto payload = encode(*codec_of("none"), layout, normal(1000, 1), 1, 256);
+  Accumulator sums(layout, fixed);
+  // Opening takes three reads, each of the four blocks one more. The disk fails at the n-th.
+  for (int reads = 3; reads < 7; ++reads) {
+    FailingSource source(payload, reads);
+    auto reader = PayloadReader::open(source, payload.size(), layout).value();
+    CHECK(sums.add(reader, 5).error().code() == Errc::io);
+    CHECK(sums.broken() == (reads > 3));  // With no block added there is nothing to take back.
+    if (sums.broken()) CHECK(add(sums, {payload, 5}, layout).error().code() == Errc::internal);
+    sums.reset(fixed);
+  }
+  CHECK(add(sums, {payload, 5}, layout).has_value());
+}
+
+TEST_CASE("no choice of fixed point can overflow, and all leave at least ten fraction bits") {
+  for (const double model_max : {0.0, 1e-30, 1.0, 511.0, 513.0, 1e6, 3e38}) {
+    for (std::uint64_t weight = 1; weight <= total_weight_max; weight *= 2) {
+      for (const std::uint64_t total : {weight, weight + 1}) {
+        const FixedPoint point = choose_fixed_point(model_max, total);
+        const double weight_log2 = std::log2(static_cast<double>(point.weight_max));
+        CHECK(point.range_log2 + point.fraction_bits + weight_log2 <= 62);
+        CHECK(point.range_log2 + point.fraction_bits <= 51);
+        CHECK(point.fraction_bits >= 10);
+        CHECK(point.range_log2 >= 12);
+        CHECK(point.weight_max >= std::min(total, total_weight_max));
+      }
+    }
+  }
+  CHECK(choose_fixed_point(1.0, 60'000) == FixedPoint{12, 34, 65536});
+  CHECK(choose_fixed_point(1000.0, 1) == FixedPoint{13, 38, 1});
+}
+
+TEST_CASE("the largest sum that the limits allow is exact") {
+  const Layout layout = flat_layout(2);
+  const float largest = std::nextafter(4096.0f, 0.0f);
+  const auto payload = encode(*codec_of("none"), layout, std::vector<float>{largest, -largest});
+  Accumulator sums(layout, choose_fixed_point(1.0, 1ull << 34));
+  for (int i = 0; i < 4; ++i) CHECK(add(sums, {payload, update_weight_max}, layout).has_value());
+  CHECK(mean_of(sums, layout) == std::vector<float>{largest, -largest});
+}

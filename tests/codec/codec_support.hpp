@@ -1,0 +1,96 @@
+// What the codec tests share: layouts, inputs, the codecs to walk, and encoding to memory.
+#pragma once
+
+#include "kernels/kernels.hpp"
+#include "shared/base/file.hpp"
+#include "shared/codec/codec.hpp"
+#include "shared/codec/payload.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fl::testing {
+
+/// A file in memory.
+class MemoryFile final : public File {
+ public:
+  explicit MemoryFile(std::vector<std::byte> bytes = {}) : bytes_(std::move(bytes)) {}
+
+  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes out) override {
+    if (offset >= bytes_.size()) return std::size_t{0};
+    const std::size_t count = std::min<std::size_t>(out.size(), bytes_.size() - offset);
+    std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(offset), count, out.begin());
+    return count;
+  }
+  Result<void> write_at(std::uint64_t offset, Bytes bytes) override {
+    bytes_.resize(std::max<std::size_t>(bytes_.size(), offset + bytes.size()));
+    std::ranges::copy(bytes, bytes_.begin() + static_cast<std::ptrdiff_t>(offset));
+    return {};
+  }
+  Result<void> truncate(std::uint64_t bytes) override {
+    bytes_.resize(bytes);
+    return {};
+  }
+  Result<std::uint64_t> size() override { return bytes_.size(); }
+  Result<void> sync() override { return {}; }
+  void start_writeback(std::uint64_t, std::uint64_t) override {}
+
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+inline Layout layout_of(const std::vector<TensorSpec>& specs) {
+  return Layout::make(specs).value();
+}
+inline Layout flat_layout(std::int64_t n) { return layout_of({{"w", {n}}}); }
+
+/// Every row of the table, and the corners of those with settings.
+inline std::vector<std::string> specs_to_test() {
+  std::vector<std::string> specs;
+  for (const CodecRow& row : codec_rows()) specs.emplace_back(row.example);
+  for (const char* more : {"qsgd:1", "qsgd:2,bucket=1", "qsgd:7,bucket=100,norm=l2",
+                           "qsgd:1000,norm=l2", "qsgd:32767,bucket=65536"}) {
+    specs.emplace_back(more);
+  }
+  return specs;
+}
+
+inline std::shared_ptr<const Codec> codec_of(std::string_view spec) {
+  return parse_codec(spec).value();
+}
+
+inline std::vector<std::byte> encode(const Codec& codec, const Layout& layout,
+                                     std::span<const float> x, std::uint64_t seed = 1,
+                                     std::uint32_t block_elements = block_elements_default) {
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  const auto size = codec.encode(layout, x, seed, sink, block_elements);
+  CHECK(size.value() == bytes.size());
+  return bytes;
+}
+
+inline std::vector<float> decode(const std::vector<std::byte>& payload, const Layout& layout) {
+  SpanSource source(payload);
+  auto reader = PayloadReader::open(source, payload.size(), layout).value();
+  std::vector<float> out(layout.elements());
+  reader.decode_all(out).value();
+  return out;
+}
+
+/// Standard normal values times `scale`.
+inline std::vector<float> normal(std::size_t n, std::uint64_t seed, float scale = 1.0f) {
+  std::vector<float> x(n);
+  kernels().gaussian(seed, 0, 0, x.data(), n);
+  for (float& v : x) v *= scale;
+  return x;
+}
+
+}  // namespace fl::testing

@@ -1,0 +1,144 @@
+// Payloads that an enemy or an accident made: truncated at every length, every bit flipped, bytes
+// replaced at random. The outcome is an error or finite values, and sums stay as they were on
+// error.
+#include "codec_support.hpp"
+
+#include "kernels/philox.hpp"
+#include "shared/codec/accumulate.hpp"
+
+using namespace fl;
+using namespace fl::testing;
+
+namespace {
+
+const Layout& small_layout() {
+  static const Layout layout = layout_of({{"w", {3, 100}}, {"b", {5}}});
+  return layout;
+}
+
+// Two errors are possible (opening, adding); after either the mean of the good update is unchanged.
+// Returns whether the payload was taken.
+bool survives(Accumulator& sums, const std::vector<float>& before,
+              const std::vector<std::byte>& payload) {
+  std::vector<float> values(small_layout().elements());
+  SpanSource source(payload);
+  auto reader = PayloadReader::open(source, payload.size(), small_layout());
+  bool added = false;
+  if (reader) {
+    if (reader->decode_all(values)) {
+      for (const float v : values) REQUIRE(std::isfinite(v));
+    }
+    added = sums.add(*reader, 3).has_value();
+  }
+  if (!added) {
+    sums.mean(0, 2.0, values);
+    REQUIRE(values == before);
+    REQUIRE(sums.total_weight() == 2);
+  }
+  return added;
+}
+
+// An accumulator that holds one good update of weight 2.
+struct Server {
+  Server()
+      : sums(small_layout(), choose_fixed_point(1.0, 1 << 20)), mean(small_layout().elements()) {
+    restart();
+    sums.mean(0, 2.0, mean);
+  }
+  void restart() {
+    sums.reset(sums.fixed_point());
+    const auto payload = encode(*codec_of("none"), small_layout(), normal(305, 77));
+    SpanSource source(payload);
+    auto reader = PayloadReader::open(source, payload.size(), small_layout()).value();
+    sums.add(reader, 2).value();
+  }
+  // Whether the payload was taken; if so the server starts again without it.
+  bool offer(const std::vector<std::byte>& payload) {
+    const bool taken = survives(sums, mean, payload);
+    if (taken) restart();
+    return taken;
+  }
+
+  Accumulator sums;
+  std::vector<float> mean;
+};
+
+}  // namespace
+
+TEST_CASE("a truncated payload is refused at every length") {
+  Server server;
+  for (const std::string& spec : specs_to_test()) {
+    const auto payload = encode(*codec_of(spec), small_layout(), normal(305, 1), 1, 256);
+    for (std::size_t bytes = 0; bytes < payload.size(); ++bytes) {
+      CHECK_FALSE(
+          server.offer({payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(bytes)}));
+    }
+    auto longer = payload;
+    longer.push_back(std::byte{0});
+    CHECK_FALSE(server.offer(longer));
+    CHECK(server.offer(payload));
+  }
+}
+
+TEST_CASE(
+    "every flipped bit gives an error or finite values; flips in the header are all refused") {
+  Server server;
+  for (const std::string& spec : specs_to_test()) {
+    CAPTURE(spec);
+    auto payload = encode(*codec_of(spec), small_layout(), normal(305, 1), 1, 256);
+    const std::size_t table = payload_header_bytes + codec_of(spec)->canonical().size();
+    for (std::size_t bit = 0; bit < payload.size() * 8; ++bit) {
+      const auto mask = static_cast<std::byte>(1 << bit % 8);
+      payload[bit / 8] ^= mask;
+      const bool taken = server.offer(payload);
+      const bool in_spec = bit / 8 >= payload_header_bytes && bit / 8 < table;
+      if (bit / 8 < table + 3 * sizeof(std::uint32_t) && !in_spec) CHECK_FALSE(taken);
+      payload[bit / 8] ^= mask;
+    }
+  }
+}
+
+TEST_CASE("20,000 payloads with random bytes replaced give an error or finite values") {
+  Server server;
+  std::vector<std::vector<std::byte>> payloads;
+  for (const std::string& spec : specs_to_test()) {
+    payloads.push_back(encode(*codec_of(spec), small_layout(), normal(305, 1), 1, 256));
+  }
+  int refused = 0;
+  for (std::uint64_t round = 0; round < 20'000; ++round) {
+    auto payload = payloads[round % payloads.size()];
+    const std::uint32_t changes = philox::block_at(2, 3, round).word[0] % 4 + 1;
+    for (std::uint32_t i = 0; i < changes; ++i) {
+      const philox::Block change = philox::block_at(2, 4 + i, round);
+      // Half of the changes hit the first hundred bytes, where the numbers are.
+      const std::size_t reach = change.word[2] % 2 == 0 ? payload.size() : 100;
+      std::byte& target = payload[change.word[0] % std::min(reach, payload.size())];
+      target = static_cast<std::byte>(change.word[1]);
+    }
+    if (!server.offer(payload)) ++refused;
+  }
+  CHECK(refused > 5'000);
+}
+
+TEST_CASE("the payload of another layout is a conflict that names both") {
+  const Layout other = layout_of({{"w", {3, 100}}, {"c", {5}}});
+  const auto payload = encode(*codec_of("none"), other, normal(305, 1));
+  SpanSource source(payload);
+  const auto reader = PayloadReader::open(source, payload.size(), small_layout());
+  REQUIRE_FALSE(reader.has_value());
+  CHECK(reader.error().code() == Errc::conflict);
+  CHECK(reader.error().message().find(other.digest().hex()) != std::string::npos);
+  CHECK(reader.error().message().find(small_layout().digest().hex()) != std::string::npos);
+}
+
+TEST_CASE("errors inside a block name the block and the tensor") {
+  auto payload = encode(*codec_of("qsgd:1"), small_layout(), normal(305, 1), 1, 256);
+  const std::size_t first_block = payload_header_bytes + 6 + 3 * sizeof(std::uint32_t);
+  payload[first_block] = std::byte{77};
+  SpanSource source(payload);
+  auto reader = PayloadReader::open(source, payload.size(), small_layout()).value();
+  std::vector<float> values(256);
+  const auto decoded = reader.decode(0, values);
+  REQUIRE_FALSE(decoded.has_value());
+  CHECK(decoded.error().message() == "payload: block 0 (w[0..255]): method 77 is not known");
+}

@@ -1,0 +1,106 @@
+// Layouts and the table of built-in models.
+#include "shared/params/layout.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+using namespace fl;
+
+TEST_CASE("a layout counts, places and names its elements") {
+  const Layout layout =
+      Layout::make({{"a", {2, 3}}, {"empty", {0, 7}}, {"s", {}}, {"b", {4}}}).value();
+  CHECK(layout.elements() == 11);
+  CHECK(layout.bytes() == 44);
+  CHECK(layout.tensors()[2].offset == 6);
+  CHECK(layout.tensors()[2].elements == 1);
+  CHECK(layout.describe(0) == "a[0]");
+  CHECK(layout.describe(5) == "a[5]");
+  CHECK(layout.describe(6) == "s[0]");
+  CHECK(layout.describe(10) == "b[3]");
+}
+
+TEST_CASE("the digest tells names, shapes and order apart") {
+  const auto digest = [](const std::vector<TensorSpec>& specs) {
+    return Layout::make(specs).value().digest();
+  };
+  const Digest one = digest({{"a", {2, 3}}, {"b", {4}}});
+  CHECK(one == digest({{"a", {2, 3}}, {"b", {4}}}));
+  CHECK(one != digest({{"a", {3, 2}}, {"b", {4}}}));
+  CHECK(one != digest({{"b", {4}}, {"a", {2, 3}}}));
+  CHECK(one != digest({{"a", {2, 3}}, {"c", {4}}}));
+  CHECK(one != digest({{"a", {2, 3}}, {"b", {4, 1}}}));
+  CHECK(digest({}) != digest({{"a", {}}}));
+}
+
+TEST_CASE("layouts that can't be are refused") {
+  const auto code = [](const std::vector<TensorSpec>& specs) {
+    const auto layout = Layout::make(specs);
+    REQUIRE_FALSE(layout.has_value());
+    return layout.error().code();
+  };
+  const std::int64_t most = static_cast<std::int64_t>(limits::parameters_max);
+  CHECK(code({{"", {1}}}) == Errc::invalid_input);
+  CHECK(code({{"a", {1}}, {"a", {1}}}) == Errc::invalid_input);
+  CHECK(code({{"a", {-1}}}) == Errc::invalid_input);
+  CHECK(code({{"a b", {1}}}) == Errc::invalid_input);
+  CHECK(code({{"a\n", {1}}}) == Errc::invalid_input);
+  CHECK(code({{"__metadata__", {1}}}) == Errc::invalid_input);
+  CHECK(code({{std::string(513, 'a'), {1}}}) == Errc::too_large);
+  CHECK(code({{"a", {most + 1}}}) == Errc::too_large);
+  CHECK(code({{"a", {1ll << 32, 1ll << 32}}}) == Errc::too_large);
+  CHECK(code({{"a", {1ll << 62, 4}}}) == Errc::too_large);
+  CHECK(code({{"a", {most}}, {"b", {1}}}) == Errc::too_large);
+  CHECK(code({{"a", std::vector<std::int64_t>(17, 1)}}) == Errc::too_large);
+  CHECK(code(std::vector<TensorSpec>(limits::tensors_max + 1, {"a", {1}})) == Errc::too_large);
+  CHECK(Layout::make({{"a", {most}}}).has_value());
+}
+
+TEST_CASE("built-in models have the parameters of their papers") {
+  const auto elements = [](std::string_view model) {
+    return builtin_layout(model).value().elements();
+  };
+  CHECK(elements("lenet") == 44'426);
+  CHECK(elements("cnn") == 1'663'370);
+  CHECK(elements("mlp") == 199'210);
+  CHECK(elements("logistic") == 7'850);
+  CHECK(elements("synthetic:1000") == 1000);
+  CHECK(builtin_layout("lenet").value().tensors()[9].name == "fc3.bias");
+  for (const char* wrong : {"synthetic:", "synthetic:0", "synthetic:-1", "synthetic:1x",
+                            "synthetic:99999999999999999999", "resnet", ""}) {
+    const auto layout = builtin_layout(wrong);
+    REQUIRE_FALSE(layout.has_value());
+    CHECK(layout.error().code() == Errc::invalid_input);
+  }
+  for (const ModelRow& row : builtin_models()) {
+    CHECK(builtin_layout("resnet").error().message().find(row.name) != std::string::npos);
+  }
+}
+
+TEST_CASE("initial weights are uniform in +-1/sqrt(fan_in), differ by seed, and never change") {
+  const auto weights = builtin_initial_weights("lenet", 1).value();
+  const Layout layout = builtin_layout("lenet").value();
+  const double fan_in[] = {25, 150, 256, 120, 84};
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const auto& tensor = layout.tensors()[t];
+    const double bound = 1 / std::sqrt(fan_in[t / 2]);
+    double sum = 0;
+    double squares = 0;
+    for (std::uint64_t i = tensor.offset; i < tensor.offset + tensor.elements; ++i) {
+      CHECK(std::fabs(weights[i]) <= bound * (1 + 1e-7));
+      sum += weights[i] / bound;
+      squares += weights[i] / bound * weights[i] / bound;
+    }
+    // A uniform variable on [-1, 1] has variance 1/3; its square has variance 4/45.
+    const auto n = static_cast<double>(tensor.elements);
+    CHECK(std::fabs(sum / n) < 5 * std::sqrt(1 / 3.0 / n));
+    CHECK(std::fabs(squares / n - 1 / 3.0) < 5 * std::sqrt(4 / 45.0 / n));
+  }
+  CHECK(weights != builtin_initial_weights("lenet", 2).value());
+  CHECK(Digest::of(std::as_bytes(std::span(weights))).hex() == "52d2141b8ed0d1466ecac5ccd8141882");
+  CHECK(builtin_initial_weights("synthetic:5", 9).value() == std::vector<float>(5));
+  CHECK_FALSE(builtin_initial_weights("resnet", 1).has_value());
+}

@@ -1,0 +1,107 @@
+// The CUDA twins against the scalar row, bit for bit, on a stream of their own and off the
+// alignment of whole vectors. Without a device it says so and has nothing to check.
+#include "kernels/cuda/cuda_kernels.hpp"
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace {
+
+using namespace fl;
+
+bool has_device() {
+  if (cuda::device_count() > 0) return true;
+  std::fprintf(stderr, "\n*** skipped: no device. The CUDA kernels were NOT tested. ***\n\n");
+  return false;
+}
+
+void check(int error) { REQUIRE(error == cudaSuccess); }
+
+struct FreeDevice {
+  void operator()(void* memory) const { cudaFree(memory); }
+};
+
+template <class T>
+struct DeviceArray {
+  explicit DeviceArray(std::size_t n) : size(n) {
+    void* raw = nullptr;
+    check(cudaMalloc(&raw, (n + 1) * sizeof(T)));
+    memory.reset(raw);
+  }
+  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
+    check(cudaMemcpy(data(), values.data(), size * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  T* data() { return static_cast<T*>(memory.get()) + 1; }  // Misaligned for vectors on purpose.
+  std::vector<T> host() {
+    std::vector<T> out(size);
+    check(cudaMemcpy(out.data(), data(), size * sizeof(T), cudaMemcpyDeviceToHost));
+    return out;
+  }
+  std::unique_ptr<void, FreeDevice> memory;
+  std::size_t size;
+};
+
+struct Stream {
+  Stream() { check(cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking)); }
+  ~Stream() { cudaStreamDestroy(raw); }
+  void wait() { check(cudaStreamSynchronize(raw)); }
+  cudaStream_t raw = nullptr;
+};
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("the device gives the scalar row's bits") {
+  if (!has_device()) return;
+  const Kernels& plain = *all_kernels().front();
+  Stream stream;
+  for (const std::size_t n : {1u, 31u, 33u, 1025u, 65537u, 4'000'037u}) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    plain.gaussian(1, 2, 5, x.data(), n);
+    DeviceArray<float> values(n);
+    check(cuda::gaussian(1, 2, 5, values.data(), n, stream.raw));
+    stream.wait();
+    CHECK(same_bits(values.host(), x));
+
+    std::vector<std::uint16_t> halves(n);
+    plain.to_half(x.data(), n, halves.data());
+    DeviceArray<std::uint16_t> device_halves(n);
+    check(cuda::to_half(values.data(), n, device_halves.data(), stream.raw));
+    stream.wait();
+    CHECK(same_bits(device_halves.host(), halves));
+    std::vector<float> back(n);
+    plain.from_half(halves.data(), n, back.data());
+    DeviceArray<float> device_back(n);
+    check(cuda::from_half(device_halves.data(), n, device_back.data(), stream.raw));
+    stream.wait();
+    CHECK(same_bits(device_back.host(), back));
+
+    for (const std::int32_t top : {1, 127, 32767}) {
+      const QuantizeArgs args = {.scale = plain.scan(x.data(), n).max_abs,
+                                 .levels = top,
+                                 .seed = 3,
+                                 .stream = 4,
+                                 .first = 9};
+      std::vector<std::int16_t> levels(n);
+      plain.quantize(x.data(), n, args, levels.data());
+      DeviceArray<std::int16_t> device_levels(n);
+      check(cuda::quantize(values.data(), n, args, device_levels.data(), stream.raw));
+      stream.wait();
+      CHECK(same_bits(device_levels.host(), levels));
+      plain.dequantize(levels.data(), n, 0.1f, back.data());
+      check(cuda::dequantize(device_levels.data(), n, 0.1f, device_back.data(), stream.raw));
+      stream.wait();
+      CHECK(same_bits(device_back.host(), back));
+    }
+  }
+}

@@ -1,0 +1,270 @@
+// Every row of the kernel table against the scalar row, bit for bit, and the scalar row against
+// what its contract says.
+#include "kernels/kernels.hpp"
+#include "kernels/philox.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using namespace fl;
+
+const Kernels& plain() { return *all_kernels().front(); }
+
+constexpr std::size_t sizes[] = {0,  1,  2,  3,  7,   8,    9,    15,   16,   17,
+                                 31, 32, 33, 63, 255, 1023, 1024, 1025, 65537};
+
+// Values of all magnitudes below 2^20 and both signs, with zeros and denormals among them.
+std::vector<float> values(std::size_t n, std::uint64_t seed) {
+  std::vector<float> out(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const philox::Block block = philox::block_at(seed, 0, i);
+    const std::uint32_t* word = block.word;
+    const auto mantissa = static_cast<float>(static_cast<std::int32_t>(word[0])) * 0x1p-31f;
+    out[i] = word[1] % 16 == 0 ? (word[2] % 2 == 0 ? 0.0f : -1e-41f)
+                               : std::ldexp(mantissa, static_cast<int>(word[1] % 40) - 20);
+  }
+  return out;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("philox gives the known answers of its authors' library") {
+  const auto words = [](philox::Block counter, std::uint32_t key_0, std::uint32_t key_1) {
+    const philox::Block out = philox::generate(counter, key_0, key_1);
+    return std::vector<std::uint32_t>(out.word, out.word + 4);
+  };
+  using Words = std::vector<std::uint32_t>;
+  CHECK(words({{0, 0, 0, 0}}, 0, 0) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  CHECK(words({{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}}, 0xffffffff, 0xffffffff) ==
+        Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(words({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, 0xa4093822, 0x299f31d0) ==
+        Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("a line of random words is the words of its elements, in order") {
+  std::uint32_t line[philox::line_elements];
+  philox::fill_line(7, 9, 123, line);
+  for (std::uint64_t i = 0; i < philox::line_elements; ++i) {
+    const std::uint64_t element = 123 * philox::line_elements + i;
+    const philox::Block block = philox::block_at(7, 9, philox::counter_of(element));
+    CHECK(line[i] == block.word[philox::word_of(element)]);
+  }
+}
+
+TEST_CASE("half precision: all 65,536 halves go to float and back, in every row") {
+  std::vector<std::uint16_t> halves(65536);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
+  std::vector<float> reference(halves.size());
+  plain().from_half(halves.data(), halves.size(), reference.data());
+  CHECK(reference[0x3c00] == 1.0f);
+  CHECK(reference[0xfbff] == -65504.0f);
+  CHECK(reference[0x0001] == 0x1p-24f);
+  CHECK(std::isinf(reference[0x7c00]));
+  for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
+    std::vector<float> floats(halves.size());
+    std::vector<std::uint16_t> back(halves.size());
+    row->from_half(halves.data(), halves.size(), floats.data());
+    CHECK(same_bits(floats, reference));
+    row->to_half(floats.data(), floats.size(), back.data());
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      const bool nan = (i & 0x7fff) > 0x7c00;
+      const std::size_t wanted = nan ? i | 0x200 : i;  // NaNs come back quiet.
+      if (back[i] != wanted) FAIL("half ", i, " came back as ", back[i]);
+    }
+  }
+}
+
+TEST_CASE("half precision: every 251st float rounds the same in every row, and to nearest even") {
+  std::vector<float> floats;
+  for (std::uint64_t bits = 0; bits <= 0xffffffff; bits += 251) {
+    floats.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  std::vector<std::uint16_t> reference(floats.size());
+  plain().to_half(floats.data(), floats.size(), reference.data());
+  for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
+    std::vector<std::uint16_t> out(floats.size());
+    row->to_half(floats.data(), floats.size(), out.data());
+    CHECK(same_bits(out, reference));
+  }
+  const auto half = [](float x) {
+    std::uint16_t out;
+    plain().to_half(&x, 1, &out);
+    return out;
+  };
+  CHECK(half(1.0f + 0x1p-11f) == 0x3c00);          // Halfway: to even, down.
+  CHECK(half(1.0f + 3 * 0x1p-11f) == 0x3c02);      // Halfway: to even, up.
+  CHECK(half(1.0f + 0x1.004p-11f) == 0x3c01);      // Just above halfway.
+  CHECK(half(65519.99f) == 0x7bff);
+  CHECK(half(65520.0f) == 0x7c00);
+  CHECK(half(0x1p-25f) == 0);                      // Half of the smallest: to even.
+  CHECK(half(0x1.8p-24f) == 2);
+}
+
+TEST_CASE("scan: rows agree, and the sum is the sum") {
+  for (const std::size_t n : sizes) {
+    const std::vector<float> x = values(n + 3, n);
+    for (std::size_t offset = 0; offset < 4; ++offset) {  // Off the vectors' alignment.
+      CAPTURE(n);
+      const float* begin = x.data() + offset;
+      const Scan reference = plain().scan(begin, n);
+      double sum = 0;
+      float largest = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        sum += static_cast<double>(begin[i]) * begin[i];
+        largest = std::max(largest, std::fabs(begin[i]));
+      }
+      CHECK(reference.first_bad == n);
+      CHECK(reference.max_abs == largest);
+      CHECK(reference.sum_squares == doctest::Approx(sum).epsilon(1e-12));
+      for (const Kernels* row : all_kernels()) {
+        const Scan other = row->scan(begin, n);
+        CHECK(other.first_bad == n);
+        CHECK(other.max_abs == reference.max_abs);
+        CHECK(std::bit_cast<std::uint64_t>(other.sum_squares) ==
+              std::bit_cast<std::uint64_t>(reference.sum_squares));
+      }
+    }
+  }
+}
+
+TEST_CASE("scan finds the first NaN or infinity wherever it stands") {
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(),
+                       std::numeric_limits<float>::signaling_NaN(),
+                       std::numeric_limits<float>::infinity(),
+                       -std::numeric_limits<float>::infinity()};
+  for (const Kernels* row : all_kernels()) {
+    for (const float value : bad) {
+      for (std::size_t place = 0; place < 70; ++place) {
+        std::vector<float> x(70, 1.5f);
+        x[place] = value;
+        x[69] = value;
+        const Scan scan = row->scan(x.data(), x.size());
+        CHECK(scan.first_bad == place);
+        CHECK(scan.sum_squares == 0.0);
+      }
+    }
+  }
+}
+
+TEST_CASE("add_fixed: rows agree, rounding is to nearest even, the negative weight restores") {
+  const std::int64_t weights[] = {1, -1, 3, 600, 0xffffffffll, -0xffffffffll};
+  for (const std::size_t n : sizes) {
+    const std::vector<float> x = values(n, n + 1);
+    for (const std::int64_t weight : weights) {
+      std::vector<std::int64_t> start(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        start[i] = static_cast<std::int64_t>(i * 0x9E3779B97F4A7C15ull);
+      }
+      std::vector<std::int64_t> reference = start;
+      plain().add_fixed(reference.data(), x.data(), n, 30, weight);
+      for (const Kernels* row : all_kernels()) {
+        CAPTURE(row->name);
+        std::vector<std::int64_t> sum = start;
+        row->add_fixed(sum.data(), x.data(), n, 30, weight);
+        CHECK(same_bits(sum, reference));
+        row->add_fixed(sum.data(), x.data(), n, 30, -weight);
+        CHECK(same_bits(sum, start));
+      }
+    }
+  }
+  const std::vector<float> x = {0.5f, 1.5f, -0.5f, -1.5f, 0.75f, -2.5f, 1e-30f, 0x1.fffffep30f};
+  const std::vector<std::int64_t> wanted = {0, 14, 0, -14, 7, -14, 0};
+  for (const Kernels* row : all_kernels()) {
+    std::vector<std::int64_t> sum(x.size());
+    row->add_fixed(sum.data(), x.data(), x.size(), 0, 7);
+    for (std::size_t i = 0; i < wanted.size(); ++i) CHECK(sum[i] == wanted[i]);
+    CHECK(sum.back() == 7 * static_cast<std::int64_t>(x.back()));
+  }
+}
+
+TEST_CASE("scale_fixed: rows agree on all kinds of sums, each step rounded once") {
+  std::vector<std::int64_t> sum = {0, 1, -1, (1ll << 53) + 1, -(1ll << 53) - 1, 1ll << 62,
+                                   std::numeric_limits<std::int64_t>::max(),
+                                   std::numeric_limits<std::int64_t>::min()};
+  for (std::uint64_t i = 0; i < 4001; ++i) {
+    const philox::Block block = philox::block_at(5, 5, i);
+    const std::uint32_t* word = block.word;
+    const std::uint64_t bits = std::uint64_t{word[0]} << 32 | word[1];
+    sum.push_back(static_cast<std::int64_t>(bits) >> word[2] % 64);
+  }
+  for (const Kernels* row : all_kernels()) {
+    std::vector<float> out(sum.size());
+    row->scale_fixed(sum.data(), sum.size(), 1.0 / 3.0, out.data());
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      const auto wanted = static_cast<float>(static_cast<double>(sum[i]) * (1.0 / 3.0));
+      if (out[i] != wanted) FAIL(row->name, ": ", sum[i], " gave ", out[i]);
+    }
+  }
+}
+
+TEST_CASE("quantize and dequantize: rows agree, whatever the length and the place in the stream") {
+  for (const std::size_t n : sizes) {
+    const std::vector<float> x = values(n, n + 2);
+    const float scale = std::max(plain().scan(x.data(), n).max_abs, 1e-30f);
+    for (const std::int32_t levels : {1, 2, 7, 127, 1000, 32767}) {
+      for (const std::uint64_t first : {0ull, 1ull, 31ull, 0xfffffffeull, 0x7fffffffffff000ull}) {
+        const QuantizeArgs args = {
+            .scale = scale, .levels = levels, .seed = 11, .stream = 3, .first = first};
+        std::vector<std::int16_t> reference(n);
+        plain().quantize(x.data(), n, args, reference.data());
+        for (const Kernels* row : all_kernels()) {
+          CAPTURE(row->name);
+          std::vector<std::int16_t> out(n);
+          row->quantize(x.data(), n, args, out.data());
+          CHECK(same_bits(out, reference));
+        }
+      }
+    }
+    std::vector<std::int16_t> levels(n);
+    for (std::size_t i = 0; i < n; ++i) levels[i] = static_cast<std::int16_t>(i * 40503);
+    std::vector<float> reference(n);
+    plain().dequantize(levels.data(), n, 0.1f, reference.data());
+    for (const Kernels* row : all_kernels()) {
+      std::vector<float> out(n);
+      row->dequantize(levels.data(), n, 0.1f, out.data());
+      CHECK(same_bits(out, reference));
+    }
+  }
+}
+
+TEST_CASE("quantize: a level is one of the two neighbours, and the mean over seeds is the value") {
+  const std::vector<float> x = {0.0f, 1.0f, -1.0f, 0.3f, -0.3f, 0.999f, 1e-3f, -0.0f};
+  constexpr int seeds = 4096;
+  for (const std::int32_t levels : {1, 5, 127, 32767}) {
+    std::vector<double> sum(x.size());
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      std::vector<std::int16_t> out(x.size());
+      kernels().quantize(x.data(), x.size(),
+                         {.scale = 1.0f, .levels = levels, .seed = seed, .stream = 0, .first = 0},
+                         out.data());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        CHECK(std::fabs(out[i] - static_cast<double>(x[i]) * levels) < 1.0);
+        sum[i] += out[i];
+      }
+    }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double place = static_cast<double>(x[i]) * levels;
+      const double fraction = std::fabs(place - std::trunc(place));
+      const double sigma = std::sqrt(fraction * (1 - fraction) / seeds);
+      CHECK(std::fabs(sum[i] / seeds - place) <= 5 * sigma + 1e-3 / 4096);
+    }
+  }
+}
