@@ -1,0 +1,219 @@
+#include "shared/identity/authority.hpp"
+
+#include "shared/identity/server_address.hpp"
+
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+
+#include <ctime>
+
+namespace fl {
+namespace {
+
+constexpr std::size_t client_name_bytes_max = 64;  // ub-common-name of RFC 5280, appendix A.1.
+
+struct Extension {
+  int nid;
+  std::string value;  // In OpenSSL's configuration syntax, x509v3_config(5).
+};
+
+/// What a new certificate says.
+struct Contents {
+  std::string common_name;
+  EVP_PKEY& key;                 // The one that it certifies.
+  const X509* issuer = nullptr;  // Null: itself.
+  Validity validity;
+  std::vector<Extension> extensions;
+};
+
+bool set_serial(X509* certificate) {
+  using NumberPtr = std::unique_ptr<BIGNUM, FreeWith<BN_free>>;
+  // Random, so that issuing needs no counter on disk; 128 bits never meet twice.
+  const NumberPtr number(BN_new());
+  return number && BN_rand(number.get(), 128, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) == 1 &&
+         BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate));
+}
+
+bool set_validity(X509* certificate, const Validity& validity) {
+  return ASN1_TIME_set(X509_getm_notBefore(certificate),
+                       static_cast<std::time_t>(validity.not_before)) &&
+         ASN1_TIME_set(X509_getm_notAfter(certificate),
+                       static_cast<std::time_t>(validity.not_after));
+}
+
+bool set_names(X509* certificate, const X509* issuer, const std::string& common_name) {
+  X509_NAME* subject = X509_get_subject_name(certificate);
+  return X509_NAME_add_entry_by_NID(subject, NID_commonName, MBSTRING_UTF8,
+                                    reinterpret_cast<const unsigned char*>(common_name.data()),
+                                    static_cast<int>(common_name.size()), -1, 0) == 1 &&
+         X509_set_issuer_name(certificate, issuer ? X509_get_subject_name(issuer) : subject) == 1;
+}
+
+bool add_extensions(X509* certificate, const X509* issuer,
+                    const std::vector<Extension>& extensions) {
+  X509V3_CTX context;
+  X509V3_set_ctx(&context, const_cast<X509*>(issuer ? issuer : certificate), certificate, nullptr,
+                 nullptr, 0);
+  for (const Extension& extension : extensions) {
+    const std::unique_ptr<X509_EXTENSION, FreeWith<X509_EXTENSION_free>> built(
+        X509V3_EXT_conf_nid(nullptr, &context, extension.nid, extension.value.c_str()));
+    if (!built || X509_add_ext(certificate, built.get(), -1) != 1) return false;
+  }
+  return true;
+}
+
+Result<CertificatePtr> make_certificate(const Contents& contents, EVP_PKEY& signer) {
+  CertificatePtr certificate(X509_new());
+  X509* raw = certificate.get();
+  const bool made = raw && X509_set_version(raw, X509_VERSION_3) == 1 && set_serial(raw) &&
+                    set_validity(raw, contents.validity) &&
+                    set_names(raw, contents.issuer, contents.common_name) &&
+                    X509_set_pubkey(raw, &contents.key) == 1 &&
+                    add_extensions(raw, contents.issuer, contents.extensions) &&
+                    X509_sign(raw, &signer, EVP_sha256()) > 0;
+  if (!made) return openssl_error("can't make a certificate for " + contents.common_name);
+  return certificate;
+}
+
+Result<CertificatePtr> make_authority_certificate(EVP_PKEY& key, double now) {
+  const Contents contents{.common_name = "Tributary authority",
+                          .key = key,
+                          .validity = {now - clock_skew_s, now + authority_life_s},
+                          .extensions = {{NID_basic_constraints, "critical,CA:TRUE,pathlen:0"},
+                                         {NID_key_usage, "critical,keyCertSign,cRLSign"},
+                                         {NID_subject_key_identifier, "hash"}}};
+  return make_certificate(contents, key);
+}
+
+/// What server and client certificates have in common; `usage` tells them apart.
+std::vector<Extension> leaf_extensions(std::string usage) {
+  return {{NID_basic_constraints, "critical,CA:FALSE"},
+          {NID_key_usage, "critical,digitalSignature"},
+          {NID_ext_key_usage, "critical," + std::move(usage)},
+          {NID_subject_key_identifier, "hash"},
+          {NID_authority_key_identifier, "keyid"}};
+}
+
+Result<KeyPtr> open_or_create_key(Files& files, const std::filesystem::path& path) {
+  if (files.exists(path)) {
+    FL_TRY(const std::string pem, files.read_all(path));
+    auto key = parse_key(pem);
+    if (!key) return key.error().at(path.string());
+    return key;
+  }
+  FL_TRY(KeyPtr key, make_key());
+  FL_TRY(const std::string pem, to_pem(*key));
+  FL_CHECK(files.write_atomically(path, bytes_of(pem)));
+  return key;
+}
+
+Result<CertificatePtr> open_or_create_certificate(Files& files, const std::filesystem::path& path,
+                                                  EVP_PKEY& key, double now) {
+  if (files.exists(path)) {
+    FL_TRY(const std::string pem, files.read_all(path));
+    auto certificate = parse_certificate(pem);
+    if (!certificate) return certificate.error().at(path.string());
+    return certificate;
+  }
+  FL_TRY(CertificatePtr certificate, make_authority_certificate(key, now));
+  FL_TRY(const std::string pem, to_pem(*certificate));
+  FL_CHECK(files.write_atomically(path, bytes_of(pem)));
+  return certificate;
+}
+
+/// The subject alternative names, in OpenSSL's syntax; hosts are checked so that none can add
+/// another.
+Result<std::string> alternative_names(const std::vector<std::string>& hosts) {
+  if (hosts.empty())
+    return Error(Errc::invalid_input, "a server certificate needs at least one host name");
+  std::string names;
+  for (const std::string& host : hosts) {
+    FL_CHECK(check_host(host));
+    names += (names.empty() ? "" : ",") + std::string(is_ip_address(host) ? "IP:" : "DNS:") + host;
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<void> check_client_name(std::string_view name) {
+  const auto wrong = [&](std::string_view why) {
+    return Error(Errc::invalid_input, "client name \"" +
+                                          std::string(name.substr(0, client_name_bytes_max)) +
+                                          "\" " + std::string(why));
+  };
+  constexpr std::string_view first =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  if (name.empty()) return wrong("is empty");
+  if (name.size() > client_name_bytes_max) return wrong("... has more than 64 characters");
+  if (first.find(name.front()) == first.npos) return wrong("does not begin with a letter or digit");
+  if (name.find_first_not_of(std::string(first) + "._-") != name.npos)
+    return wrong("has a character other than letters, digits, '.', '_' and '-'");
+  return {};
+}
+
+Result<Authority> Authority::open_or_create(Files& files, const std::filesystem::path& folder,
+                                            double now) {
+  const std::filesystem::path key_path = folder / "ca.key";
+  const std::filesystem::path certificate_path = folder / "ca.crt";
+  FL_CHECK(files.make_folder(folder));
+  if (files.exists(certificate_path) && !files.exists(key_path))
+    return Error(Errc::corrupt, certificate_path.string() + " is there but its key " +
+                                    key_path.string() + " is not");
+  FL_TRY(KeyPtr key, open_or_create_key(files, key_path));
+  FL_TRY(CertificatePtr certificate,
+         open_or_create_certificate(files, certificate_path, *key, now));
+  if (!fits(*certificate, *key))
+    return Error(Errc::corrupt,
+                 key_path.string() + " is not the key of " + certificate_path.string());
+  if (!is_signed_by(*certificate, *certificate))
+    return Error(Errc::corrupt, certificate_path.string() + " is not signed by its own key");
+  FL_TRY(const Validity life, validity(*certificate));
+  if (now > life.not_after)
+    return Error(Errc::unauthenticated, certificate_path.string() + " has expired");
+  FL_TRY(std::string pem, to_pem(*certificate));
+  FL_TRY(const Sha256 fingerprint, spki_fingerprint(*certificate));
+  return Authority(std::move(key), std::move(certificate), std::move(pem), fingerprint);
+}
+
+Result<ClientCertificate> Authority::issue_client(std::string_view name,
+                                                  std::string_view request_pem, double now) const {
+  FL_CHECK(check_client_name(name));
+  FL_TRY(const RequestPtr request, parse_request(request_pem));
+  EVP_PKEY* key = X509_REQ_get0_pubkey(request.get());
+  if (!key || !is_p256(*key)) {
+    ERR_clear_error();
+    return Error(Errc::invalid_input, "the signing request's key is not ECDSA on P-256");
+  }
+  if (X509_REQ_verify(request.get(), key) != 1) {
+    ERR_clear_error();
+    return Error(Errc::invalid_input, "the signing request is not signed by its own key");
+  }
+  const Contents contents{.common_name = std::string(name),
+                          .key = *key,
+                          .issuer = certificate_.get(),
+                          .validity = {now - clock_skew_s, now + certificate_life_s},
+                          .extensions = leaf_extensions("clientAuth")};
+  FL_TRY(const CertificatePtr certificate, make_certificate(contents, *key_));
+  FL_TRY(std::string pem, to_pem(*certificate));
+  return ClientCertificate{std::move(pem), serial_hex(*certificate).value()};
+}
+
+Result<ServerCertificate> Authority::issue_server(const std::vector<std::string>& hosts,
+                                                  double now) const {
+  FL_TRY(std::string names, alternative_names(hosts));
+  FL_TRY(const KeyPtr key, make_key());
+  const Validity life{now - clock_skew_s, now + certificate_life_s};
+  Contents contents{.common_name = "Tributary server",
+                    .key = *key,
+                    .issuer = certificate_.get(),
+                    .validity = life,
+                    .extensions = leaf_extensions("serverAuth")};
+  contents.extensions.push_back({NID_subject_alt_name, std::move(names)});
+  FL_TRY(const CertificatePtr certificate, make_certificate(contents, *key_));
+  FL_TRY(std::string key_pem, to_pem(*key));
+  FL_TRY(const std::string pem, to_pem(*certificate));
+  return ServerCertificate{std::move(key_pem), pem + certificate_pem_, life.renew_at()};
+}
+
+}  // namespace fl

@@ -1,0 +1,133 @@
+#include "shared/identity/client_identity.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace fl {
+namespace {
+
+using Path = std::filesystem::path;
+
+Path key_path(const Path& folder) { return folder / "key.pem"; }
+Path new_key_path(const Path& folder) { return folder / "key.pem.new"; }
+Path certificate_path(const Path& folder) { return folder / "cert.pem"; }
+Path ca_path(const Path& folder) { return folder / "ca.pem"; }
+Path json_path(const Path& folder) { return folder / "identity.json"; }
+
+constexpr std::uint64_t file_bytes_max = 64 << 10;  // Of each; they are about 1 KiB.
+
+/// The text of a file and what `parse` makes of it; errors name the file.
+template <class Parse>
+auto read_and_parse(Files& files, const Path& path, Parse parse, std::string* text = nullptr)
+    -> decltype(parse(std::string_view())) {
+  FL_TRY(std::string bytes, files.read_all(path, file_bytes_max));
+  auto parsed = parse(std::string_view(bytes));
+  if (!parsed) return parsed.error().at(path.string());
+  if (text) *text = std::move(bytes);
+  return parsed;
+}
+
+Result<ServerAddress> parse_json(std::string_view text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("server") || !json["server"].is_string())
+    return Error(Errc::corrupt, "not a JSON object with a \"server\" string");
+  return parse_server_address(json["server"].get<std::string>());
+}
+
+/// Finishes step 4 when a crash prevented it: the key that fits `certificate` ends up in key.pem.
+Result<std::string> settle_key(Files& files, const Path& folder, const X509& certificate) {
+  std::string pem;
+  if (files.exists(key_path(folder))) {
+    FL_TRY(const KeyPtr key, read_and_parse(files, key_path(folder), parse_key, &pem));
+    if (fits(certificate, *key)) return pem;
+  }
+  if (files.exists(new_key_path(folder))) {
+    FL_TRY(const KeyPtr key, read_and_parse(files, new_key_path(folder), parse_key, &pem));
+    if (fits(certificate, *key)) {
+      FL_CHECK(files.rename(new_key_path(folder), key_path(folder)));
+      FL_CHECK(files.sync_folder(folder));
+      return pem;
+    }
+  }
+  return Error(Errc::corrupt, key_path(folder).string() + " is missing or not the key of " +
+                                  certificate_path(folder).string());
+}
+
+/// That the server's answer to a request is usable, before anything is replaced.
+Result<void> check_answer(Files& files, const Path& folder, std::string_view certificate_pem,
+                          std::string_view ca_pem) {
+  FL_TRY(const CertificatePtr certificate, parse_certificate(certificate_pem));
+  FL_TRY(const CertificatePtr ca, parse_certificate(ca_pem));
+  FL_TRY(const KeyPtr key, read_and_parse(files, new_key_path(folder), parse_key));
+  if (!fits(*certificate, *key))
+    return Error(Errc::unauthenticated, "the server's certificate is not for the key we sent");
+  if (!is_signed_by(*certificate, *ca))
+    return Error(Errc::unauthenticated, "the certificate is not signed by the server's authority");
+  if (!common_name(*certificate))
+    return Error(Errc::unauthenticated, "the certificate has no name in it");
+  return {};
+}
+
+}  // namespace
+
+bool ClientIdentity::is_present(Files& files, const Path& folder) {
+  return files.exists(certificate_path(folder));
+}
+
+Result<ClientIdentity> ClientIdentity::load(Files& files, const Path& folder) {
+  ClientIdentity identity;
+  identity.folder_ = folder;
+  FL_TRY(const CertificatePtr certificate,
+         read_and_parse(files, certificate_path(folder), parse_certificate,
+                        &identity.certificate_pem_));
+  FL_TRY(const CertificatePtr ca,
+         read_and_parse(files, ca_path(folder), parse_certificate, &identity.ca_pem_));
+  FL_TRY(identity.server_, read_and_parse(files, json_path(folder), parse_json));
+  FL_TRY(identity.key_pem_, settle_key(files, folder, *certificate));
+  if (!is_signed_by(*certificate, *ca))
+    return Error(Errc::corrupt, certificate_path(folder).string() + " is not signed by " +
+                                    ca_path(folder).string());
+  const auto name = common_name(*certificate);
+  if (!name) return Error(Errc::corrupt, certificate_path(folder).string() + " has no name in it");
+  identity.name_ = *name;
+  FL_TRY(identity.life_, validity(*certificate));
+  return identity;
+}
+
+Result<std::string> ClientIdentity::request_certificate(Files& files, const Path& folder) {
+  FL_CHECK(files.make_folder(folder));
+  KeyPtr key;
+  if (files.exists(new_key_path(folder))) {
+    FL_TRY(key, read_and_parse(files, new_key_path(folder), parse_key));
+  } else {
+    FL_TRY(key, make_key());
+    FL_TRY(const std::string pem, to_pem(*key));
+    FL_CHECK(files.write_atomically(new_key_path(folder), bytes_of(pem)));
+  }
+  FL_TRY(const RequestPtr request, make_request(*key));
+  return to_pem(*request);
+}
+
+Result<ClientIdentity> ClientIdentity::finish_joining(Files& files, const Path& folder,
+                                                      const ServerAddress& server,
+                                                      std::string_view certificate,
+                                                      std::string_view ca) {
+  FL_CHECK(check_answer(files, folder, certificate, ca));
+  const std::string json = nlohmann::json{{"server", to_string(server)}}.dump(2) + "\n";
+  FL_CHECK(files.write_atomically(ca_path(folder), bytes_of(ca)));
+  FL_CHECK(files.write_atomically(json_path(folder), bytes_of(json)));
+  FL_CHECK(files.write_atomically(certificate_path(folder), bytes_of(certificate)));
+  return load(files, folder);
+}
+
+Result<void> ClientIdentity::finish_renewing(Files& files, std::string_view certificate) {
+  FL_CHECK(check_answer(files, folder_, certificate, ca_pem_));
+  FL_TRY(const CertificatePtr renewed, parse_certificate(certificate));
+  if (common_name(*renewed) != name_)
+    return Error(Errc::unauthenticated,
+                 "the renewed certificate is for another name than " + name_);
+  FL_CHECK(files.write_atomically(certificate_path(folder_), bytes_of(certificate)));
+  FL_TRY(*this, load(files, folder_));
+  return {};
+}
+
+}  // namespace fl

@@ -1,0 +1,141 @@
+#include "shared/identity/enroll_client.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/identity/enrolment.hpp"
+#include "shared/wire/tls.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
+
+namespace fl {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using net::ip::tcp;
+using Stream = beast::ssl_stream<beast::tcp_stream>;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+constexpr auto as_result = net::as_tuple(net::use_awaitable);
+
+struct HttpAnswer {
+  unsigned status = 0;
+  std::string body;
+};
+
+Error deadline_error(const std::string& server) {
+  return {Errc::deadline, "the server at " + server + " did not answer within " +
+                              std::to_string(limits::handshake_max.count()) + " s"};
+}
+
+Error network_error(const boost::system::error_code& ec, const std::string& server,
+                    std::string_view doing) {
+  if (ec == beast::error::timeout) return deadline_error(server);
+  // What isn't HTTP, or isn't bounded, will not be better next time; a broken connection may.
+  const bool is_http = ec.category() == http::make_error_code(http::error::body_limit).category();
+  const bool is_cut = ec == http::error::end_of_stream || ec == http::error::partial_message;
+  return {is_http && !is_cut ? Errc::protocol : Errc::unavailable,
+          std::string(doing) + " " + server + ": " + ec.message()};
+}
+
+Awaitable<Result<tcp::resolver::results_type>> resolve(const ServerAddress& server,
+                                                       SteadyTime deadline) {
+  using namespace net::experimental::awaitable_operators;
+  const auto executor = co_await net::this_coro::executor;
+  tcp::resolver resolver(executor);
+  net::steady_timer timer(executor, deadline);
+  const std::string port = std::to_string(server.port);
+  auto outcome = co_await (resolver.async_resolve(server.host, port, as_result) ||
+                           timer.async_wait(as_result));
+  if (outcome.index() == 1) co_return deadline_error(to_string(server));
+  auto& [ec, endpoints] = std::get<0>(outcome);
+  if (ec) co_return network_error(ec, to_string(server), "looking up");
+  co_return std::move(endpoints);
+}
+
+/// Connects and shakes hands; the stream's deadline goes on for what follows.
+Awaitable<Result<void>> connect(Stream& stream, const ServerAddress& server, SteadyTime deadline) {
+  const auto endpoints = co_await resolve(server, deadline);
+  if (!endpoints) co_return endpoints.error();
+
+  beast::get_lowest_layer(stream).expires_at(deadline);
+  const auto [connect_ec, endpoint] =
+      co_await beast::get_lowest_layer(stream).async_connect(*endpoints, as_result);
+  if (connect_ec) co_return network_error(connect_ec, to_string(server), "connecting to");
+
+  if (!is_ip_address(server.host)) set_server_name(*stream.native_handle(), server.host);
+  const auto [ec] = co_await stream.async_handshake(net::ssl::stream_base::client, as_result);
+  if (ec == beast::error::timeout) co_return deadline_error(to_string(server));
+  if (ec) co_return handshake_error(*stream.native_handle(), ec, to_string(server));
+  co_return Result<void>();
+}
+
+/// One request and its answer. No close_notify is waited for: the answer's length says it is whole.
+Awaitable<Result<HttpAnswer>> post(Stream& stream, const ServerAddress& server, std::string body) {
+  http::request<http::string_body> request(http::verb::post, enrolment_target, 11);
+  request.set(http::field::host, to_string(server));
+  request.set(http::field::content_type, "application/json");
+  request.set(http::field::connection, "close");
+  request.body() = std::move(body);
+  request.prepare_payload();
+  const auto [write_ec, written] = co_await http::async_write(stream, request, as_result);
+  if (write_ec) co_return network_error(write_ec, to_string(server), "writing to");
+
+  beast::flat_buffer buffer;
+  http::response_parser<http::string_body> parser;
+  parser.body_limit(enrolment_bytes_max);
+  const auto [ec, read] = co_await http::async_read(stream, buffer, parser, as_result);
+  if (ec) co_return network_error(ec, to_string(server), "reading the answer of");
+  HttpAnswer answer;
+  answer.status = parser.get().result_int();
+  answer.body = std::move(parser.get().body());
+  co_return answer;
+}
+
+/// That the authority in the answer is the one that the token names.
+Result<void> check_authority(const std::string& ca_pem, const JoinToken& token) {
+  FL_TRY(const CertificatePtr ca, parse_certificate(ca_pem));
+  FL_TRY(const Sha256 fingerprint, spki_fingerprint(*ca));
+  if (fingerprint != token.ca_fingerprint)
+    return Error(Errc::unauthenticated, "the server at " + to_string(token.server) +
+                                            " sent another authority than the token's");
+  return {};
+}
+
+}  // namespace
+
+Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string name,
+                                                    std::filesystem::path folder, Files& files) {
+  const SteadyTime deadline = std::chrono::steady_clock::now() + limits::handshake_max;
+  if (ClientIdentity::is_present(files, folder))
+    co_return Error(Errc::conflict,
+                    folder.string() + " already holds an identity; remove it to join anew");
+  EnrolmentRequest request;
+  request.token_id = token.id_hex();
+  request.secret = std::string(text_of(std::as_bytes(std::span(token.secret))));
+  request.name = std::move(name);
+  FL_CO_TRY(request.csr, ClientIdentity::request_certificate(files, folder));
+
+  FL_CO_TRY(net::ssl::context context, pinning_client_context(token.ca_fingerprint));
+  const auto executor = co_await net::this_coro::executor;
+  Stream stream(executor, context);
+  const auto connected = co_await connect(stream, token.server, deadline);
+  if (!connected) co_return connected.error();
+  std::string body = to_json(request);
+  const auto answer = co_await post(stream, token.server, std::move(body));
+  if (!answer) co_return answer.error();
+
+  FL_CO_TRY(const EnrolmentResponse response,
+            parse_enrolment_response(answer->status, answer->body));
+  FL_CO_CHECK(check_authority(response.ca, token));
+  co_return ClientIdentity::finish_joining(files, folder, token.server, response.certificate,
+                                           response.ca);
+}
+
+}  // namespace fl

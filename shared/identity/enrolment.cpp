@@ -1,0 +1,144 @@
+#include "shared/identity/enrolment.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace fl {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t token_id_digits = 2 * sizeof(JoinToken::id);
+constexpr std::size_t secret_bytes = sizeof(JoinToken::secret);
+
+Result<std::string> text_field(const json& object, const char* name, Errc code) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_string())
+    return Error(code, "\"" + std::string(name) + "\" is missing or not a string");
+  return found->get<std::string>();
+}
+
+Result<json> parse_object(std::string_view body, Errc code) {
+  if (body.size() > enrolment_bytes_max)
+    return Error(Errc::too_large, "the message has " + std::to_string(body.size()) +
+                                      " bytes, more than " + std::to_string(enrolment_bytes_max));
+  json object = json::parse(body, nullptr, false);
+  if (!object.is_object()) return Error(code, "the message is not a JSON object");
+  return object;
+}
+
+bool is_token_id(std::string_view id) {
+  return id.size() == token_id_digits && id.find_first_not_of("0123456789abcdef") == id.npos;
+}
+
+std::string dump(const json& object) {
+  // A peer's bytes may come back in an error's words; a byte that isn't UTF-8 must not throw here.
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+/// The failures that the peer caused and can act on; all others are the server's own.
+bool is_peers_fault(Errc code) {
+  return code == Errc::invalid_input || code == Errc::unauthenticated || code == Errc::conflict ||
+         code == Errc::too_large;
+}
+
+/// The token that the request names and whose secret it knows.
+Result<TokenBook::Token> find_proven_token(TokenBook& book, const EnrolmentRequest& request) {
+  FL_TRY(const std::optional<TokenBook::Token> token, book.find_token(request.token_id));
+  // An unknown id is compared with a hash that nothing has, so that it takes as long as a known
+  // one.
+  const std::string stored = token ? token->secret_hash : std::string(2 * sizeof(Sha256), '-');
+  const std::string given = hash_secret(bytes_of(request.secret));
+  if (!equal_in_constant_time(bytes_of(stored), bytes_of(given)))
+    return Error(Errc::unauthenticated, "the server does not know this join token");
+  return *token;
+}
+
+Error used_error() {
+  return {Errc::conflict, "this join token was already used; ask the operator for a new one"};
+}
+
+}  // namespace
+
+std::string to_json(const EnrolmentRequest& request) {
+  return dump({{"token_id", request.token_id},
+               {"secret", to_base64url(bytes_of(request.secret))},
+               {"name", request.name},
+               {"csr", request.csr}});
+}
+
+std::string to_json(const EnrolmentResponse& response) {
+  return dump(
+      {{"certificate", response.certificate}, {"ca", response.ca}, {"name", response.name}});
+}
+
+std::string to_json(const Error& error) {
+  const bool tell = is_peers_fault(error.code());
+  return dump({{"error", tell ? error.message() : "the server failed; its log says why"}});
+}
+
+unsigned http_status(const Error& error) {
+  switch (error.code()) {
+    case Errc::invalid_input: return 400;
+    case Errc::unauthenticated: return 403;
+    case Errc::conflict: return 409;
+    case Errc::too_large: return 413;
+    case Errc::no_space:
+    case Errc::unavailable:
+    case Errc::cancelled: return 503;
+    default: return 500;
+  }
+}
+
+Result<EnrolmentRequest> parse_enrolment_request(std::string_view body) {
+  FL_TRY(const json object, parse_object(body, Errc::invalid_input));
+  EnrolmentRequest request;
+  FL_TRY(request.token_id, text_field(object, "token_id", Errc::invalid_input));
+  FL_TRY(const std::string secret, text_field(object, "secret", Errc::invalid_input));
+  FL_TRY(request.name, text_field(object, "name", Errc::invalid_input));
+  FL_TRY(request.csr, text_field(object, "csr", Errc::invalid_input));
+  if (!is_token_id(request.token_id))
+    return Error(Errc::invalid_input, "\"token_id\" is not 16 hexadecimal digits");
+  const auto decoded = from_base64url(secret);
+  if (!decoded || decoded->size() != secret_bytes)
+    return Error(Errc::invalid_input, "\"secret\" is not 16 bytes in base64url");
+  request.secret = *decoded;
+  return request;
+}
+
+Result<EnrolmentResponse> parse_enrolment_response(unsigned status, std::string_view body) {
+  FL_TRY(const json object, parse_object(body, Errc::protocol));
+  if (status != 200) {
+    FL_TRY(const std::string why, text_field(object, "error", Errc::protocol));
+    return Error(status >= 500 ? Errc::unavailable : Errc::unauthenticated, why);
+  }
+  EnrolmentResponse response;
+  FL_TRY(response.certificate, text_field(object, "certificate", Errc::protocol));
+  FL_TRY(response.ca, text_field(object, "ca", Errc::protocol));
+  FL_TRY(response.name, text_field(object, "name", Errc::protocol));
+  return response;
+}
+
+Result<EnrolmentResponse> enroll(const Authority& authority, TokenBook& book,
+                                 const EnrolmentRequest& request, double now) {
+  // Only who knows the secret learns anything about the token.
+  FL_TRY(const TokenBook::Token token, find_proven_token(book, request));
+  if (token.used_at != 0) return used_error();
+  if (now > token.expires_at)
+    return Error(Errc::unauthenticated,
+                 "this join token has expired; ask the operator for a new one");
+  if (!request.name.empty()) {
+    FL_CHECK(check_client_name(request.name));
+    if (request.name != token.name)
+      return Error(Errc::unauthenticated, "this join token is for the client \"" + token.name +
+                                              "\", not for \"" + request.name + "\"");
+  }
+  FL_TRY(const bool revoked, book.is_revoked(token.name));
+  if (revoked)
+    return Error(Errc::unauthenticated, "the client \"" + token.name +
+                                            "\" is revoked; it can't join again under this name");
+  FL_TRY(const ClientCertificate certificate, authority.issue_client(token.name, request.csr, now));
+  FL_CHECK(book.use_token(request.token_id, token.name, certificate.serial, now));
+  return EnrolmentResponse{certificate.pem, authority.certificate_pem(), token.name};
+}
+
+}  // namespace fl

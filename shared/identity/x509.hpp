@@ -1,0 +1,74 @@
+// Keys, certificates and signing requests of OpenSSL as owned handles, and the few questions we ask
+// of them. All keys are ECDSA on P-256. Times are Unix seconds, as in the history. Any thread; one
+// handle is used by one thread at a time.
+//
+// Errors: a text that isn't the PEM object it should be is `corrupt` (it comes from a file) or, for
+// a signing request (it comes from a peer), `invalid_input`; OpenSSL failing by itself is
+// `internal`.
+#pragma once
+
+#include "shared/identity/crypto.hpp"
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fl {
+
+/// A deleter that calls the given OpenSSL function.
+template <auto free_function>
+struct FreeWith {
+  template <class T>
+  void operator()(T* object) const noexcept {
+    free_function(object);
+  }
+};
+
+using KeyPtr = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+using CertificatePtr = std::unique_ptr<X509, FreeWith<X509_free>>;
+using RequestPtr = std::unique_ptr<X509_REQ, FreeWith<X509_REQ_free>>;
+
+[[nodiscard]] Result<KeyPtr> make_key();
+/// PKCS #10 (RFC 2986), signed with the key, which proves to the authority that we hold it. The
+/// subject is empty: the authority chooses the name.
+[[nodiscard]] Result<RequestPtr> make_request(EVP_PKEY& key);
+
+/// PEM. Keys are PKCS #8, not encrypted: what guards them is their file's mode.
+[[nodiscard]] Result<std::string> to_pem(const EVP_PKEY& key);
+[[nodiscard]] Result<std::string> to_pem(const X509& certificate);
+[[nodiscard]] Result<std::string> to_pem(const X509_REQ& request);
+
+[[nodiscard]] Result<KeyPtr> parse_key(std::string_view pem);
+[[nodiscard]] Result<CertificatePtr> parse_certificate(std::string_view pem);
+[[nodiscard]] Result<RequestPtr> parse_request(std::string_view pem);
+
+/// Whether the key is ECDSA on P-256, the only kind that we make or certify.
+[[nodiscard]] bool is_p256(const EVP_PKEY& key);
+/// Whether the certificate is for this key.
+[[nodiscard]] bool fits(const X509& certificate, const EVP_PKEY& key);
+/// Whether the authority's key signed the certificate. Says nothing about time or purpose.
+[[nodiscard]] bool is_signed_by(X509& certificate, const X509& authority);
+
+/// The subject's common name, when there is exactly one.
+[[nodiscard]] std::optional<std::string> common_name(const X509& certificate);
+/// The serial number as 32 lower-case hexadecimal digits; none when it is wider than 128 bits,
+/// which no serial of ours is.
+[[nodiscard]] std::optional<std::string> serial_hex(const X509& certificate);
+/// SHA-256 of the SubjectPublicKeyInfo (RFC 5280, section 4.1.2.7), DER: names a key, whatever
+/// certificate it stands in.
+[[nodiscard]] Result<Sha256> spki_fingerprint(const X509& certificate);
+
+struct Validity {
+  double not_before = 0;
+  double not_after = 0;
+
+  /// Two thirds of a life: early enough that a client that is away for weeks still renews in time.
+  [[nodiscard]] double renew_at() const { return not_before + (not_after - not_before) * 2 / 3; }
+};
+[[nodiscard]] Result<Validity> validity(const X509& certificate);
+
+}  // namespace fl

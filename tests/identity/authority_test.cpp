@@ -1,0 +1,191 @@
+// The authority: its files survive restarts and crashes and are refused when damaged; its
+// certificates say exactly what they should, whatever a request asks for.
+#include "tests/identity/fixture.hpp"
+
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
+namespace fl {
+namespace {
+
+using namespace fl::test;
+
+constexpr double now = 1.8e9;
+
+Result<Authority> open(const Path& folder, double at = now) {
+  return Authority::open_or_create(posix_files(), folder, at);
+}
+
+unsigned mode_of(const Path& path) {
+  return static_cast<unsigned>(std::filesystem::status(path).permissions());
+}
+
+TEST_CASE("an authority is made once and loaded afterwards") {
+  const TempFolder temp;
+  const auto first = open(temp / "identity");
+  REQUIRE(first);
+  const auto second = open(temp / "identity", now + 1000);
+  REQUIRE(second);
+  CHECK(second->fingerprint() == first->fingerprint());
+  CHECK(second->certificate_pem() == first->certificate_pem());
+  CHECK(mode_of(temp / "identity/ca.key") == 0600);
+  CHECK(open(temp / "other")->fingerprint() != first->fingerprint());
+}
+
+TEST_CASE("a crash at any point of the first start leaves a folder that the next start completes") {
+  int changes = 0;
+  for (bool done = false; !done; ++changes) {
+    const TempFolder temp;
+    CrashingFiles disk(changes);
+    const auto first = Authority::open_or_create(disk, temp / "identity", now);
+    done = first.has_value();
+    const auto next = open(temp / "identity");
+    REQUIRE(next);
+    if (done) CHECK(next->fingerprint() == first->fingerprint());
+  }
+  CHECK(changes > 5);
+}
+
+TEST_CASE("damaged authority files are refused by name and left as they are") {
+  const TempFolder temp;
+  const Path folder = temp / "identity";
+  REQUIRE(open(folder));
+  const std::string key = read_text(folder / "ca.key");
+  const std::string certificate = read_text(folder / "ca.crt");
+  const auto refused = [&](std::string_view file) {
+    const auto opened = open(folder);
+    REQUIRE(!opened);
+    CHECK(opened.error().code() == Errc::corrupt);
+    CHECK(contains(opened.error().message(), (folder / file).string()));
+  };
+
+  for (const std::size_t left : {std::size_t{0}, std::size_t{1}, key.size() / 2, key.size() - 10}) {
+    write_text(folder / "ca.key", key.substr(0, left));
+    refused("ca.key");
+    CHECK(read_text(folder / "ca.key") == key.substr(0, left));
+  }
+  write_text(folder / "ca.key", to_pem(*make_key().value()).value());
+  refused("ca.key");
+  std::filesystem::remove(folder / "ca.key");
+  refused("ca.crt");
+  write_text(folder / "ca.key", key);
+
+  write_text(folder / "ca.crt", certificate.substr(0, certificate.size() / 2));
+  refused("ca.crt");
+  std::string flipped = certificate;
+  flipped[certificate.size() / 2] = flipped[certificate.size() / 2] == 'A' ? 'B' : 'A';
+  write_text(folder / "ca.crt", flipped);
+  refused("ca.crt");
+  write_text(folder / "ca.crt", certificate);
+  CHECK(open(folder));
+}
+
+TEST_CASE("an expired authority is refused") {
+  const TempFolder temp;
+  REQUIRE(open(temp / "identity"));
+  const auto late = open(temp / "identity", now + authority_life_s + 1);
+  REQUIRE(!late);
+  CHECK(late.error().code() == Errc::unauthenticated);
+}
+
+TEST_CASE("a client certificate says its name, its purpose and its time") {
+  const TempFolder temp;
+  const Authority authority = open(temp / "identity").value();
+  const auto issued = authority.issue_client("site-7.lab_a", new_request_pem(), now);
+  REQUIRE(issued);
+  const CertificatePtr certificate = parse_certificate(issued->pem).value();
+  const CertificatePtr ca = parse_certificate(authority.certificate_pem()).value();
+  CHECK(is_signed_by(*certificate, *ca));
+  CHECK(common_name(*certificate) == "site-7.lab_a");
+  CHECK(serial_hex(*certificate) == issued->serial);
+  CHECK(issued->serial.size() == 32);
+  CHECK(X509_get_extended_key_usage(certificate.get()) == XKU_SSL_CLIENT);
+  CHECK(X509_check_ca(certificate.get()) == 0);
+  const Validity life = validity(*certificate).value();
+  CHECK(life.not_before == now - clock_skew_s);
+  CHECK(life.not_after == now + certificate_life_s);
+  CHECK(authority.issue_client("b", new_request_pem(), now)->serial != issued->serial);
+}
+
+TEST_CASE("a server certificate is for serving, under the given hosts") {
+  const TempFolder temp;
+  const Authority authority = open(temp / "identity").value();
+  const auto issued = authority.issue_server({"fl.example", "127.0.0.1", "::1"}, now);
+  REQUIRE(issued);
+  const CertificatePtr certificate = parse_certificate(issued->chain_pem).value();
+  CHECK(X509_get_extended_key_usage(certificate.get()) == XKU_SSL_SERVER);
+  CHECK(X509_check_host(certificate.get(), "fl.example", 0, 0, nullptr) == 1);
+  CHECK(X509_check_host(certificate.get(), "other.example", 0, 0, nullptr) == 0);
+  CHECK(X509_check_ip_asc(certificate.get(), "127.0.0.1", 0) == 1);
+  CHECK(X509_check_ip_asc(certificate.get(), "::1", 0) == 1);
+  CHECK(fits(*certificate, *parse_key(issued->key_pem).value()));
+  CHECK(issued->renew_at > now + certificate_life_s / 2);
+  CHECK(issued->renew_at < now + certificate_life_s);
+
+  for (const char* host : {"", "a,DNS:evil.example", "a b", "fe80::1%eth0", "-x"})
+    CHECK(authority.issue_server({host}, now).error().code() == Errc::invalid_input);
+  CHECK(authority.issue_server({}, now).error().code() == Errc::invalid_input);
+}
+
+TEST_CASE("client names are checked") {
+  for (const char* name : {"a", "7", "site-1", "A.b_c-9"}) CHECK(check_client_name(name));
+  CHECK(check_client_name(std::string(64, 'x')));
+  for (const std::string& name :
+       {std::string(), std::string(65, 'x'), std::string(".."), std::string("-v"),
+        std::string("a b"), std::string("a/b"), std::string("ü"), std::string("a\0b", 3)}) {
+    const auto checked = check_client_name(name);
+    REQUIRE(!checked);
+    CHECK(checked.error().code() == Errc::invalid_input);
+    CHECK(contains(checked.error().message(), "client name"));
+  }
+}
+
+TEST_CASE("requests that don't prove their key are refused, and nothing else in them counts") {
+  const TempFolder temp;
+  const Authority authority = open(temp / "identity").value();
+  const auto refusal = [&](const std::string& pem) {
+    const auto issued = authority.issue_client("a", pem, now);
+    REQUIRE(!issued);
+    CHECK(issued.error().code() == Errc::invalid_input);
+    return issued.error().message();
+  };
+  CHECK(contains(refusal(""), "not a readable signing request"));
+  CHECK(contains(refusal(authority.certificate_pem()), "not a readable signing request"));
+  const std::string good = new_request_pem();
+  CHECK(contains(refusal(good.substr(0, good.size() / 2)), "not a readable signing request"));
+
+  // Another's public key under a signature of one's own.
+  const KeyPtr mine = make_key().value();
+  const KeyPtr other = make_key().value();
+  const RequestPtr forged = make_request(*mine).value();
+  X509_REQ_set_pubkey(forged.get(), other.get());
+  CHECK(contains(refusal(to_pem(*forged).value()), "not signed by its own key"));
+  REQUIRE(X509_REQ_sign(forged.get(), mine.get(), EVP_sha256()) > 0);
+  CHECK(contains(refusal(to_pem(*forged).value()), "not signed by its own key"));
+
+  const KeyPtr rsa(EVP_RSA_gen(1024));
+  CHECK(contains(refusal(to_pem(*make_request(*rsa).value()).value()), "not ECDSA on P-256"));
+  const KeyPtr p384(EVP_EC_gen("P-384"));
+  CHECK(contains(refusal(to_pem(*make_request(*p384).value()).value()), "not ECDSA on P-256"));
+
+  // A subject and extensions that ask for more.
+  const RequestPtr greedy(X509_REQ_new());
+  const auto* admin = reinterpret_cast<const unsigned char*>("admin");
+  X509_NAME_add_entry_by_NID(X509_REQ_get_subject_name(greedy.get()), NID_commonName, MBSTRING_ASC,
+                             admin, -1, -1, 0);
+  STACK_OF(X509_EXTENSION)* wishes = sk_X509_EXTENSION_new_null();
+  sk_X509_EXTENSION_push(
+      wishes, X509V3_EXT_conf_nid(nullptr, nullptr, NID_basic_constraints, "critical,CA:TRUE"));
+  X509_REQ_add_extensions(greedy.get(), wishes);
+  sk_X509_EXTENSION_pop_free(wishes, X509_EXTENSION_free);
+  X509_REQ_set_pubkey(greedy.get(), mine.get());
+  REQUIRE(X509_REQ_sign(greedy.get(), mine.get(), EVP_sha256()) > 0);
+  const auto issued = authority.issue_client("modest", to_pem(*greedy).value(), now);
+  REQUIRE(issued);
+  const CertificatePtr certificate = parse_certificate(issued->pem).value();
+  CHECK(common_name(*certificate) == "modest");
+  CHECK(X509_check_ca(certificate.get()) == 0);
+}
+
+}  // namespace
+}  // namespace fl

@@ -1,0 +1,202 @@
+// Joining from end to end over loopback: enroll_over_https against a small HTTPS server that calls
+// the real enroll(), and against servers that are somebody else, broken, or not there.
+#include "shared/identity/enroll_client.hpp"
+#include "shared/wire/tls.hpp"
+#include "tests/identity/fixture.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
+
+namespace fl {
+namespace {
+
+using namespace fl::test;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using net::ip::tcp;
+
+constexpr auto as_result = net::as_tuple(net::use_awaitable);
+
+/// A server for one connection. It answers with `canned`, or with what enroll() says when that is
+/// empty, and remembers what reached it.
+class OneShotServer {
+ public:
+  OneShotServer(net::io_context& io, Authority& authority, MemoryBook& book)
+      : authority_(authority),
+        book_(book),
+        acceptor_(io, {net::ip::make_address("127.0.0.1"), 0}),
+        context_(
+            server_context(authority.issue_server({"127.0.0.1"}, Clock::unix_seconds()).value(),
+                           authority)
+                .value()) {}
+
+  [[nodiscard]] ServerAddress address() const {
+    return {"127.0.0.1", acceptor_.local_endpoint().port()};
+  }
+
+  void stop() { acceptor_.cancel(); }
+
+  Awaitable<void> serve() {
+    auto [accept_ec, socket] = co_await acceptor_.async_accept(as_result);
+    if (accept_ec) co_return;
+    beast::ssl_stream<beast::tcp_stream> stream(std::move(socket), context_);
+    const auto [handshake_ec] =
+        co_await stream.async_handshake(net::ssl::stream_base::server, as_result);
+    if (handshake_ec) co_return;
+    beast::flat_buffer buffer;
+    http::request<http::string_body> request;
+    const auto [ec, bytes] = co_await http::async_read(stream, buffer, request, as_result);
+    if (ec) co_return;
+    received = request.body();
+    target = request.target();
+    http::response<http::string_body> response = answer(request.body());
+    response.prepare_payload();
+    co_await http::async_write(stream, response, as_result);
+  }
+
+  std::string canned;
+  std::string received;
+  std::string target;
+
+ private:
+  http::response<http::string_body> answer(const std::string& body) {
+    http::response<http::string_body> response(http::status::ok, 11);
+    response.body() = canned;
+    if (!canned.empty()) return response;
+    const auto request = parse_enrolment_request(body);
+    const auto outcome = request ? enroll(authority_, book_, *request, Clock::unix_seconds())
+                                 : Result<EnrolmentResponse>(request.error());
+    response.body() = outcome ? to_json(*outcome) : to_json(outcome.error());
+    if (!outcome) response.result(http_status(outcome.error()));
+    return response;
+  }
+
+  Authority& authority_;
+  MemoryBook& book_;
+  tcp::acceptor acceptor_;
+  net::ssl::context context_;
+};
+
+struct World {
+  TempFolder temp;
+  net::io_context io;
+  Authority authority = new_authority(temp / "ca");
+  MemoryBook book;
+  OneShotServer server{io, authority, book};
+
+  JoinToken invite(std::string name) {
+    const JoinToken token = make_token(server.address(), authority.fingerprint()).value();
+    book.add(token, std::move(name), Clock::unix_seconds() + 60);
+    return token;
+  }
+
+  /// The token goes through its text, as between people. Ends with the client, also when the server
+  /// still waits for it.
+  Result<ClientIdentity> join(const JoinToken& token, std::string name = "") {
+    std::optional<Result<ClientIdentity>> outcome;
+    net::co_spawn(io, server.serve(), net::detached);
+    net::co_spawn(io, join_into(outcome, parse_token(to_string(token)).value(), std::move(name)),
+                  [](std::exception_ptr failure) {
+                    if (failure) std::rethrow_exception(failure);
+                  });
+    io.restart();
+    while (!outcome) REQUIRE(io.run_one() == 1);
+    server.stop();
+    io.run();
+    return std::move(*outcome);
+  }
+
+ private:
+  Awaitable<void> join_into(std::optional<Result<ClientIdentity>>& outcome, JoinToken token,
+                            std::string name) {
+    outcome.emplace(co_await enroll_over_https(token, name, temp / "me", posix_files()));
+  }
+};
+
+TEST_CASE("an invited client joins, and what it stored lets it in") {
+  World world;
+  const auto joined = world.join(world.invite("alice"));
+  REQUIRE_MESSAGE(joined.has_value(), joined.error().message());
+  CHECK(joined->name() == "alice");
+  CHECK(joined->server() == world.server.address());
+  CHECK(world.server.target == enrolment_target);
+  CHECK(world.book.serials.at("alice") ==
+        serial_hex(*parse_certificate(joined->certificate_pem()).value()));
+  CHECK(client_context(ClientIdentity::load(posix_files(), world.temp / "me").value()));
+
+  const auto again = world.join(world.invite("alice"));
+  CHECK(again.error().code() == Errc::conflict);
+  CHECK(contains(again.error().message(), "already holds an identity"));
+}
+
+TEST_CASE("the server's refusal reaches the user in its own words") {
+  World world;
+  const JoinToken token = world.invite("alice");
+  const auto refused = world.join(token, "bob");
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Errc::unauthenticated);
+  CHECK(contains(refused.error().message(), "for the client \"alice\", not for \"bob\""));
+  CHECK(!ClientIdentity::is_present(posix_files(), world.temp / "me"));
+  CHECK(world.join(token, "alice"));
+}
+
+TEST_CASE("the secret is not sent to a server whose fingerprint differs") {
+  World world;
+  JoinToken token = world.invite("alice");
+  token.ca_fingerprint[31] ^= 1;
+  const auto refused = world.join(token);
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Errc::unauthenticated);
+  CHECK(refused.error().message() == "the server at " + to_string(world.server.address()) +
+                                         " is not the one this token was made for (fingerprint "
+                                         "differs)");
+  CHECK(world.server.received.empty());
+}
+
+TEST_CASE("answers that make no sense, or bring another authority, store nothing") {
+  World world;
+  const Authority other = new_authority(world.temp / "other-ca");
+  const std::string certificate =
+      other.issue_client("alice", new_request_pem(), Clock::unix_seconds())->pem;
+  const auto refused = [&](std::string answer, Errc code) {
+    world.server.canned = std::move(answer);
+    const auto outcome = world.join(world.invite("alice"));
+    REQUIRE(!outcome);
+    CHECK(outcome.error().code() == code);
+    CHECK(!ClientIdentity::is_present(posix_files(), world.temp / "me"));
+  };
+  refused("<html>", Errc::protocol);
+  refused(std::string(enrolment_bytes_max + 1, 'x'), Errc::protocol);
+  refused(to_json(EnrolmentResponse{certificate, other.certificate_pem(), "alice"}),
+          Errc::unauthenticated);
+  refused(to_json(EnrolmentResponse{certificate, world.authority.certificate_pem(), "alice"}),
+          Errc::unauthenticated);
+  refused(to_json(EnrolmentResponse{"none", world.authority.certificate_pem(), "alice"}),
+          Errc::corrupt);
+}
+
+TEST_CASE("a server that isn't there is unavailable, with its address in the message") {
+  World world;
+  tcp::acceptor closed(world.io, {net::ip::make_address("127.0.0.1"), 0});
+  JoinToken token = world.invite("alice");
+  token.server.port = closed.local_endpoint().port();
+  closed.close();
+  const auto refused = world.join(token);
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Errc::unavailable);
+  CHECK(contains(refused.error().message(), to_string(token.server)));
+
+  token.server = {"no-such-host.invalid", 1};
+  const auto unknown = world.join(token);
+  REQUIRE(!unknown);
+  CHECK(unknown.error().code() == Errc::unavailable);
+  CHECK(contains(unknown.error().message(), "no-such-host.invalid:1"));
+}
+
+}  // namespace
+}  // namespace fl

@@ -1,0 +1,155 @@
+// The server's side of joining: who gets a certificate, who doesn't, and what each is told.
+#include "tests/identity/fixture.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace fl {
+namespace {
+
+using namespace fl::test;
+
+constexpr double now = 1.8e9;
+
+struct World {
+  TempFolder temp;
+  Authority authority = new_authority(temp / "ca");
+  MemoryBook book;
+  JoinToken token = make_token({"localhost", 1}, authority.fingerprint()).value();
+  EnrolmentRequest request{token.id_hex(),
+                           std::string(text_of(std::as_bytes(std::span(token.secret)))), "alice",
+                           new_request_pem()};
+
+  World() { book.add(token, "alice", now + 3600); }
+
+  Error refusal(double at = now) {
+    const auto outcome = enroll(authority, book, request, at);
+    REQUIRE(!outcome);
+    return outcome.error();
+  }
+};
+
+TEST_CASE("a right token gives a certificate, once") {
+  World world;
+  const auto response = enroll(world.authority, world.book, world.request, now);
+  REQUIRE(response);
+  const CertificatePtr certificate = parse_certificate(response->certificate).value();
+  CHECK(common_name(*certificate) == "alice");
+  CHECK(response->name == "alice");
+  CHECK(response->ca == world.authority.certificate_pem());
+  CHECK(world.book.serials.at("alice") == serial_hex(*certificate));
+  CHECK(world.book.tokens.at(world.token.id_hex()).used_at == now);
+
+  const Error again = world.refusal();
+  CHECK(again.code() == Errc::conflict);
+  CHECK(contains(again.message(), "already used"));
+}
+
+TEST_CASE("without a name of its own, a client is called what its token says") {
+  World world;
+  world.request.name = "";
+  CHECK(enroll(world.authority, world.book, world.request, now)->name == "alice");
+}
+
+TEST_CASE("an unknown id and a wrong secret are refused in the same words") {
+  World world;
+  EnrolmentRequest good = world.request;
+  world.request.secret[0] = static_cast<char>(world.request.secret[0] ^ 1);
+  const Error forged = world.refusal();
+  world.request = good;
+  world.request.token_id = "0000000000000000";
+  const Error unknown = world.refusal();
+  CHECK(forged.code() == Errc::unauthenticated);
+  CHECK(unknown.code() == forged.code());
+  CHECK(unknown.message() == forged.message());
+}
+
+TEST_CASE("whoever lacks the secret does not learn that a token is used or expired") {
+  World world;
+  world.book.tokens.at(world.token.id_hex()).used_at = now;
+  world.request.secret[0] = static_cast<char>(world.request.secret[0] ^ 1);
+  CHECK(contains(world.refusal(now + 7200).message(), "does not know"));
+}
+
+TEST_CASE("expired tokens, other names, revoked names and bad requests leave the token unused") {
+  World world;
+  CHECK(contains(world.refusal(now + 3601).message(), "expired"));
+
+  world.request.name = "bob";
+  CHECK(world.refusal().code() == Errc::unauthenticated);
+  CHECK(contains(world.refusal().message(), "for the client \"alice\", not for \"bob\""));
+  world.request.name = "../bob";
+  CHECK(world.refusal().code() == Errc::invalid_input);
+  world.request.name = "alice";
+
+  world.book.revoked = "alice";
+  CHECK(world.refusal().code() == Errc::unauthenticated);
+  CHECK(contains(world.refusal().message(), "revoked"));
+  world.book.revoked = "";
+
+  const std::string csr = world.request.csr;
+  world.request.csr = "no request";
+  CHECK(world.refusal().code() == Errc::invalid_input);
+  world.request.csr = csr;
+
+  CHECK(world.book.tokens.at(world.token.id_hex()).used_at == 0);
+  CHECK(enroll(world.authority, world.book, world.request, now));
+}
+
+TEST_CASE("of two requests with one token at the same moment, the book lets one through") {
+  World world;
+  world.book.lost_race = true;
+  CHECK(world.refusal().code() == Errc::conflict);
+  CHECK(world.book.serials.empty());
+}
+
+TEST_CASE("requests survive their JSON; broken ones are refused by field") {
+  const World world;
+  const std::string body = to_json(world.request);
+  const auto parsed = parse_enrolment_request(body);
+  REQUIRE(parsed);
+  CHECK(parsed->token_id == world.request.token_id);
+  CHECK(parsed->secret == world.request.secret);
+  CHECK(parsed->name == world.request.name);
+  CHECK(parsed->csr == world.request.csr);
+
+  for (std::size_t bytes = 0; bytes < body.size(); ++bytes)
+    CHECK_FALSE(parse_enrolment_request(body.substr(0, bytes)).has_value());
+  for (const char* field : {"token_id", "secret", "name", "csr"}) {
+    for (const nlohmann::json& value : {nlohmann::json(), nlohmann::json(7), nlohmann::json("é")}) {
+      if (value == "é" && (*field == 'n' || *field == 'c')) continue;  // enroll() judges these.
+      auto object = nlohmann::json::parse(body);
+      object[field] = value;
+      const auto refused = parse_enrolment_request(object.dump());
+      REQUIRE(!refused);
+      CHECK(refused.error().code() == Errc::invalid_input);
+      CHECK(contains(refused.error().message(), field));
+    }
+  }
+  CHECK(parse_enrolment_request(std::string(enrolment_bytes_max + 1, ' ')).error().code() ==
+        Errc::too_large);
+  CHECK(!parse_enrolment_request(std::string(enrolment_bytes_max, '[')));
+}
+
+TEST_CASE("answers survive their JSON; the server's inner failures stay its own") {
+  const EnrolmentResponse response{"certificate", "ca", "alice"};
+  const auto parsed = parse_enrolment_response(200, to_json(response));
+  REQUIRE(parsed);
+  CHECK(parsed->certificate == "certificate");
+  CHECK(parsed->ca == "ca");
+  CHECK(parsed->name == "alice");
+
+  const Error used(Errc::conflict, "used, \xff");
+  const auto refused = parse_enrolment_response(http_status(used), to_json(used));
+  CHECK(refused.error().code() == Errc::unauthenticated);
+  CHECK(contains(refused.error().message(), "used, "));
+
+  const Error full(Errc::no_space, "/var/lib/fl: no space");
+  CHECK(http_status(full) == 503);
+  CHECK(!contains(to_json(full), "/var/lib"));
+  CHECK(parse_enrolment_response(503, to_json(full)).error().code() == Errc::unavailable);
+  CHECK(parse_enrolment_response(200, "<html>").error().code() == Errc::protocol);
+  CHECK(parse_enrolment_response(404, "{}").error().code() == Errc::protocol);
+}
+
+}  // namespace
+}  // namespace fl

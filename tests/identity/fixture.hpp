@@ -1,0 +1,147 @@
+// What the identity tests share: a folder of their own, a disk that stops in mid-work, a book of
+// tokens in memory, and shortcuts to keys and certificates.
+#pragma once
+
+#include "shared/base/clock.hpp"
+#include "shared/identity/client_identity.hpp"
+#include "shared/identity/enrolment.hpp"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+
+/// What a failed check prints of a Result.
+template <class T>
+struct doctest::StringMaker<boost::system::result<T, fl::Error>> {
+  static String convert(const boost::system::result<T, fl::Error>& result) {
+    return result.has_value() ? String("a value") : String(result.error().message().c_str());
+  }
+};
+
+namespace fl::test {
+
+using Path = std::filesystem::path;
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "fl-identity-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  Path operator/(std::string_view name) const { return path_ / name; }
+
+ private:
+  Path path_;
+};
+
+/// The real disk, until the given number of changes is done: from then on every change fails, as
+/// after a crash. What was done before stays.
+class CrashingFiles : public Files {
+ public:
+  explicit CrashingFiles(int changes) : changes_left_(changes) {}
+
+  Result<std::unique_ptr<File>> open(const Path& path, OpenMode mode) override {
+    if (mode != OpenMode::read) FL_CHECK(change());
+    return posix_files().open(path, mode);
+  }
+  Result<void> rename(const Path& from, const Path& to) override {
+    FL_CHECK(change());
+    return posix_files().rename(from, to);
+  }
+  Result<void> remove(const Path& path) override {
+    FL_CHECK(change());
+    return posix_files().remove(path);
+  }
+  bool exists(const Path& path) override { return posix_files().exists(path); }
+  Result<std::vector<std::string>> list(const Path& folder) override {
+    return posix_files().list(folder);
+  }
+  Result<void> make_folder(const Path& folder) override {
+    FL_CHECK(change());
+    return posix_files().make_folder(folder);
+  }
+  Result<void> sync_folder(const Path& folder) override {
+    FL_CHECK(change());
+    return posix_files().sync_folder(folder);
+  }
+
+ private:
+  Result<void> change() {
+    if (changes_left_-- <= 0) return Error(Errc::io, "the disk is gone");
+    return {};
+  }
+  int changes_left_;
+};
+
+class MemoryBook : public TokenBook {
+ public:
+  void add(const JoinToken& token, std::string name, double expires_at) {
+    tokens[token.id_hex()] = Token{std::move(name), token.secret_hash(), expires_at, 0};
+  }
+
+  Result<std::optional<Token>> find_token(std::string_view id) override {
+    const auto found = tokens.find(std::string(id));
+    return found == tokens.end() ? std::nullopt : std::optional(found->second);
+  }
+  Result<bool> is_revoked(std::string_view client) override { return client == revoked; }
+  Result<void> use_token(std::string_view id, std::string_view client, std::string_view serial,
+                         double now) override {
+    if (lost_race) return Error(Errc::conflict, "used since");
+    tokens.at(std::string(id)).used_at = now;
+    serials[std::string(client)] = serial;
+    return {};
+  }
+
+  std::map<std::string, Token> tokens;
+  std::map<std::string, std::string> serials;
+  std::string revoked;
+  bool lost_race = false;
+};
+
+inline std::string read_text(const Path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+inline void write_text(const Path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+inline Authority new_authority(const Path& folder) {
+  return Authority::open_or_create(posix_files(), folder, Clock::unix_seconds()).value();
+}
+
+/// An enrolled client in `folder`, its certificate issued at `now`.
+inline ClientIdentity new_identity(const Authority& authority, const Path& folder,
+                                   std::string_view name, double now = Clock::unix_seconds()) {
+  const auto request = ClientIdentity::request_certificate(posix_files(), folder);
+  const auto issued = authority.issue_client(name, request.value(), now);
+  const ServerAddress server{"localhost", 8443};
+  return ClientIdentity::finish_joining(posix_files(), folder, server, issued.value().pem,
+                                        authority.certificate_pem())
+      .value();
+}
+
+inline std::string new_request_pem() {
+  const KeyPtr key = make_key().value();
+  return to_pem(*make_request(*key).value()).value();
+}
+
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != text.npos;
+}
+
+}  // namespace fl::test

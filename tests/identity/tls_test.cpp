@@ -1,0 +1,219 @@
+// TLS between the two ends in one process, over a pair of connected sockets: who is let in, who is
+// taken for the server, and what the connection is made of.
+#include "shared/wire/tls.hpp"
+#include "tests/identity/fixture.hpp"
+
+#include <openssl/ssl.h>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/local/connect_pair.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
+
+namespace fl {
+namespace {
+
+using namespace fl::test;
+
+constexpr auto as_result = net::as_tuple(net::use_awaitable);
+using Stream = net::ssl::stream<net::local::stream_protocol::socket>;
+using Role = net::ssl::stream_base::handshake_type;
+
+/// One handshake, and one byte each way behind it, the server's first: in TLS 1.3 a client learns
+/// only by reading whether the server took its certificate.
+class Meeting {
+ public:
+  Meeting(net::ssl::context& server_side, net::ssl::context& client_side)
+      : server(io, server_side), client(io, client_side) {
+    net::local::connect_pair(server.lowest_layer(), client.lowest_layer());
+    net::co_spawn(io, meet(server, Role::server, server_ec), net::detached);
+    net::co_spawn(io, meet(client, Role::client, client_ec), net::detached);
+    io.run();
+  }
+
+  [[nodiscard]] bool succeeded() const { return !server_ec && !client_ec; }
+  [[nodiscard]] Error client_error() {
+    return handshake_error(*client.native_handle(), client_ec, "here:1");
+  }
+
+  net::io_context io;
+  Stream server;
+  Stream client;
+  boost::system::error_code server_ec;
+  boost::system::error_code client_ec;
+
+ private:
+  /// On failure the socket closes, so that the other end does not wait.
+  static Awaitable<void> meet(Stream& stream, Role role, boost::system::error_code& ec) {
+    char byte = 'x';
+    const auto buffer = net::buffer(&byte, 1);
+    std::tie(ec) = co_await stream.async_handshake(role, as_result);
+    for (const bool write : {role == Role::server, role == Role::client}) {
+      if (ec) break;
+      if (write) std::tie(ec, std::ignore) = co_await net::async_write(stream, buffer, as_result);
+      if (!write) std::tie(ec, std::ignore) = co_await net::async_read(stream, buffer, as_result);
+    }
+    if (ec) stream.lowest_layer().close();
+  }
+};
+
+struct World {
+  TempFolder temp;
+  double now = Clock::unix_seconds();
+  Authority authority = new_authority(temp / "ca");
+  ServerCertificate certificate = authority.issue_server({"localhost"}, now).value();
+  net::ssl::context server = server_context(certificate, authority).value();
+  ClientIdentity alice = new_identity(authority, temp / "alice", "alice");
+
+  net::ssl::context pinning() const {
+    return pinning_client_context(authority.fingerprint()).value();
+  }
+};
+
+TEST_CASE("an enrolled client is known by name and serial, over TLS 1.3 with our first choices") {
+  World world;
+  net::ssl::context client = client_context(world.alice).value();
+  Meeting meeting(world.server, client);
+  REQUIRE(meeting.succeeded());
+  const SSL& ssl = *meeting.server.native_handle();
+  CHECK(peer_name(ssl) == "alice");
+  CHECK(peer_serial(ssl) == serial_hex(*parse_certificate(world.alice.certificate_pem()).value()));
+  CHECK(SSL_version(&ssl) == TLS1_3_VERSION);
+  CHECK(std::string(SSL_get_cipher_name(&ssl)) == "TLS_AES_128_GCM_SHA256");
+  CHECK(SSL_get_negotiated_group(meeting.server.native_handle()) == NID_X25519);
+}
+
+TEST_CASE("a client without a certificate gets through TLS, but has no name") {
+  World world;
+  net::ssl::context client = world.pinning();
+  Meeting meeting(world.server, client);
+  REQUIRE(meeting.succeeded());
+  CHECK(!peer_name(*meeting.server.native_handle()));
+  CHECK(!peer_serial(*meeting.server.native_handle()));
+}
+
+TEST_CASE("no session can be resumed") {
+  World world;
+  net::ssl::context client = client_context(world.alice).value();
+  Meeting meeting(world.server, client);
+  REQUIRE(meeting.succeeded());
+  CHECK(SSL_SESSION_is_resumable(SSL_get0_session(meeting.client.native_handle())) == 0);
+}
+
+TEST_CASE("a certificate of another authority, an expired one, or a server's is no client's") {
+  World world;
+  const auto refused = [&](net::ssl::context client) {
+    Meeting meeting(world.server, client);
+    CHECK(meeting.server_ec);
+    CHECK(meeting.client_ec);
+    CHECK(meeting.client_error().code() == Errc::unauthenticated);
+    CHECK(!peer_name(*meeting.server.native_handle()));
+  };
+  // Alice's key and certificate under a foreign authority; she trusts our server all the same.
+  const Authority other = new_authority(world.temp / "other-ca");
+  new_identity(other, world.temp / "mallory", "alice");
+  const auto swap_in = [&](const Path& folder) {
+    net::ssl::context client = world.pinning();
+    client.use_certificate_chain_file((folder / "cert.pem").string());
+    client.use_private_key_file((folder / "key.pem").string(), net::ssl::context::pem);
+    return client;
+  };
+  refused(swap_in(world.temp / "mallory"));
+
+  new_identity(world.authority, world.temp / "old", "alice", world.now - 91 * day_s);
+  refused(swap_in(world.temp / "old"));
+
+  std::filesystem::create_directory(world.temp / "server");
+  write_text(world.temp / "server/cert.pem", world.certificate.chain_pem);
+  write_text(world.temp / "server/key.pem", world.certificate.key_pem);
+  refused(swap_in(world.temp / "server"));
+
+  // The same way in, with the right certificate, is open.
+  net::ssl::context right = swap_in(world.temp / "alice");
+  CHECK(Meeting(world.server, right).succeeded());
+}
+
+TEST_CASE("TLS 1.2 is refused") {
+  World world;
+  net::ssl::context client(net::ssl::context::tlsv12_client);
+  client.set_verify_mode(net::ssl::verify_none);
+  Meeting meeting(world.server, client);
+  CHECK(meeting.server_ec);
+  CHECK(meeting.client_ec);
+}
+
+TEST_CASE("a server of another authority is refused by enrolled clients and by the pin") {
+  World world;
+  const Authority other = new_authority(world.temp / "other-ca");
+  const auto other_certificate = other.issue_server({"localhost"}, world.now).value();
+  net::ssl::context impostor = server_context(other_certificate, other).value();
+
+  net::ssl::context enrolled = client_context(world.alice).value();
+  Meeting first(impostor, enrolled);
+  CHECK(first.client_ec);
+  CHECK(first.server_ec);
+  CHECK(first.client_error().code() == Errc::unauthenticated);
+
+  net::ssl::context joining = world.pinning();
+  Meeting second(impostor, joining);
+  CHECK(second.server_ec);
+  CHECK(second.client_error().code() == Errc::unauthenticated);
+  CHECK(second.client_error().message() ==
+        "the server at here:1 is not the one this token was made for (fingerprint differs)");
+}
+
+TEST_CASE("showing the right authority beside a foreign certificate does not help an impostor") {
+  World world;
+  const Authority other = new_authority(world.temp / "other-ca");
+  ServerCertificate forged = other.issue_server({"localhost"}, world.now).value();
+  forged.chain_pem += world.authority.certificate_pem();
+  net::ssl::context impostor = server_context(forged, world.authority).value();
+  for (const bool pinned : {false, true}) {
+    net::ssl::context client = pinned ? world.pinning() : client_context(world.alice).value();
+    Meeting meeting(impostor, client);
+    CHECK(meeting.server_ec);
+    CHECK(meeting.client_error().code() == Errc::unauthenticated);
+  }
+}
+
+TEST_CASE("a client's certificate does not make a server") {
+  World world;
+  const ClientIdentity mallory = new_identity(world.authority, world.temp / "mallory", "mallory");
+  const ServerCertificate borrowed{mallory.key_pem(), mallory.certificate_pem() + mallory.ca_pem(),
+                                   0};
+  net::ssl::context impostor = server_context(borrowed, world.authority).value();
+  for (const bool pinned : {false, true}) {
+    net::ssl::context client = pinned ? world.pinning() : client_context(world.alice).value();
+    Meeting meeting(impostor, client);
+    CHECK(meeting.server_ec);
+    CHECK(meeting.client_error().code() == Errc::unauthenticated);
+    CHECK(contains(meeting.client_error().message(), "purpose"));
+  }
+}
+
+TEST_CASE("a server that keeps its authority's certificate to itself can't be pinned") {
+  World world;
+  ServerCertificate bare = world.certificate;
+  bare.chain_pem = to_pem(*parse_certificate(bare.chain_pem).value()).value();
+  net::ssl::context silent = server_context(bare, world.authority).value();
+  SSL_CTX_set_mode(silent.native_handle(), SSL_MODE_NO_AUTO_CHAIN);
+  net::ssl::context client = world.pinning();
+  Meeting meeting(silent, client);
+  CHECK(contains(meeting.client_error().message(), "fingerprint differs"));
+}
+
+TEST_CASE("a context is not made of a certificate and another's key, or of nonsense") {
+  World world;
+  ServerCertificate bad = world.certificate;
+  bad.key_pem = world.alice.key_pem();
+  CHECK(server_context(bad, world.authority).error().code() == Errc::corrupt);
+  bad.key_pem = "nonsense";
+  CHECK(server_context(bad, world.authority).error().code() == Errc::corrupt);
+  bad.chain_pem = "nonsense";
+  CHECK(server_context(bad, world.authority).error().code() == Errc::corrupt);
+}
+
+}  // namespace
+}  // namespace fl
