@@ -1,0 +1,320 @@
+#include "shared/wire/ws_link.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/base/mailbox.hpp"
+#include "shared/wire/tls.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/websocket/rfc6455.hpp>
+#include <boost/beast/websocket/ssl.hpp>
+
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <atomic>
+
+namespace fl {
+
+namespace {
+
+namespace websocket = beast::websocket;
+constexpr auto as_result = net::as_tuple(net::use_awaitable);
+
+constexpr int unsent_bytes_max = 256 << 10;
+/// Messages up to this size are copied out of the receive buffer, larger ones take it with them.
+constexpr std::size_t copied_bytes_max = 16 << 10;
+constexpr std::size_t first_buffer_bytes = 64 << 10;
+
+std::string endpoint_text(const beast::tcp_stream& stream) {
+  beast::error_code ec;
+  const auto endpoint = stream.socket().remote_endpoint(ec);
+  if (ec) return "unknown";
+  if (endpoint.address().is_v6()) {
+    return fmt::format("[{}]:{}", endpoint.address().to_string(), endpoint.port());
+  }
+  return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+}
+
+Error link_error(const beast::error_code& ec) {
+  if (ec == websocket::error::message_too_big) {
+    return {Errc::too_large, fmt::format("a message over {} bytes", limits::message_bytes_max)};
+  }
+  if (ec == beast::error::timeout) {
+    return {Errc::unavailable,
+            fmt::format("no sign of life for {} s", limits::liveness_max.count())};
+  }
+  if (ec == websocket::error::closed) return {Errc::unavailable, "closed by the peer"};
+  if (ec.category() == websocket::make_error_code(websocket::error::closed).category()) {
+    return {Errc::protocol, ec.message()};
+  }
+  if (ec == net::error::eof || ec == net::ssl::error::stream_truncated) {
+    return {Errc::unavailable, "the connection broke"};
+  }
+  return {Errc::unavailable, ec.message()};
+}
+
+class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
+ public:
+  explicit WsLink(WsStream stream)
+      : ws_(std::move(stream)),
+        remote_(endpoint_text(beast::get_lowest_layer(ws_))),
+        inbox_(ws_.get_executor(), 1),
+        queued_(ws_.get_executor()),
+        written_(ws_.get_executor()) {}
+
+  void start() {
+    tune_websocket(ws_);
+    net::co_spawn(ws_.get_executor(), read_all(shared_from_this()), Report{});
+    net::co_spawn(ws_.get_executor(), write_all(shared_from_this()), Report{});
+  }
+
+  Awaitable<Result<Message>> receive() override {
+    auto self = shared_from_this();
+    auto message = co_await inbox_.pop();
+    if (!message && refused_) co_return *refused_;
+    if (!message) co_return down_.value_or(Error(Errc::unavailable, "the link is closed"));
+    co_return std::move(*message);
+  }
+
+  Awaitable<Result<void>> send(Message message) override {
+    auto self = shared_from_this();
+    if (down_) co_return *down_;
+    auto entry = std::make_shared<Entry>(frame_header(message.header), std::move(message.payload));
+    auto& queue = entry->payload.empty() ? control_ : bulk_;
+    if (queue.size() >= limits::outbox_messages_max) {
+      fail(Error(Errc::unavailable,
+                 fmt::format("the peer does not read: {} messages wait", queue.size())));
+      co_return *down_;
+    }
+    queue.push_back(entry);
+    queued_.notify();
+    while (!entry->written && !down_) co_await written_.wait();
+    if (!entry->written) co_return *down_;
+    co_return success();
+  }
+
+  void close() override {
+    if (closing_) return;
+    closing_ = true;
+    net::co_spawn(ws_.get_executor(), close_gracefully(shared_from_this()), Report{});
+  }
+
+  net::any_io_executor executor() const override {
+    return const_cast<WsStream&>(ws_).get_executor();
+  }
+  std::uint64_t bytes_received() const override { return bytes_received_; }
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  const std::string& remote() const override { return remote_; }
+
+ private:
+  struct Entry {
+    Entry(std::string head, Payload body) : header(std::move(head)), payload(std::move(body)) {}
+    std::string header;
+    Payload payload;
+    bool written = false;
+  };
+
+  /// No exception may leave a link's coroutine: each one catches what it can name.
+  struct Report {
+    void operator()(const std::exception_ptr& failure) const {
+      if (!failure) return;
+      try {
+        std::rethrow_exception(failure);
+      } catch (const std::exception& error) {
+        spdlog::error("a link ended by {}", error.what());
+      }
+    }
+  };
+
+  /// `self` keeps the link alive for as long as the coroutine runs.
+  Awaitable<void> read_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
+    auto buffer = std::make_shared<beast::flat_buffer>();
+    buffer->reserve(first_buffer_bytes);
+    for (;;) {
+      const auto [ec, bytes] = co_await ws_.async_read(*buffer, as_result);
+      if (ec) {
+        fail(link_error(ec));
+        co_return;
+      }
+      if (refused_) {
+        buffer->clear();
+        continue;
+      }
+      if (!ws_.got_binary()) {
+        refuse(Error(Errc::protocol, "a text message; this protocol has binary ones only"));
+        continue;
+      }
+      bytes_received_ += bytes;
+      auto message = take(buffer, bytes);
+      if (!message) {
+        refuse(message.error());
+        continue;
+      }
+      if (!co_await inbox_.push_waiting(std::move(*message))) co_return;
+    }
+  }
+
+  /// The message in `buffer`, which is empty (or a new one) afterwards.
+  static Result<Message> take(std::shared_ptr<beast::flat_buffer>& buffer, std::size_t bytes) {
+    if (bytes <= copied_bytes_max) {
+      auto copy = std::shared_ptr<std::byte[]>(new std::byte[bytes]);
+      std::memcpy(copy.get(), buffer->data().data(), bytes);
+      buffer->consume(bytes);
+      const Bytes view(copy.get(), bytes);
+      return parse_frame(std::move(copy), view);
+    }
+    const Bytes view(static_cast<const std::byte*>(buffer->data().data()), bytes);
+    const auto capacity = buffer->capacity();
+    auto message = parse_frame(std::move(buffer), view);
+    buffer = std::make_shared<beast::flat_buffer>();
+    buffer->reserve(capacity);
+    return message;
+  }
+
+  Awaitable<void> write_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
+    while (!down_) {
+      auto& queue = control_.empty() ? bulk_ : control_;
+      if (queue.empty()) {
+        co_await queued_.wait();
+        continue;
+      }
+      const auto entry = queue.front();
+      queue.pop_front();
+      const Bytes body = entry->payload.bytes();
+      const std::array<net::const_buffer, 2> parts{net::buffer(entry->header),
+                                                   net::buffer(body.data(), body.size())};
+      const auto [ec, bytes] = co_await ws_.async_write(parts, as_result);
+      if (ec) {
+        fail(link_error(ec));
+        co_return;
+      }
+      bytes_sent_ += bytes;
+      entry->written = true;
+      written_.notify();
+    }
+  }
+
+  Awaitable<void> close_gracefully([[maybe_unused]] std::shared_ptr<WsLink> self) {
+    // What send() had queued before goes out first, while the time lasts.
+    Timer limit(ws_.get_executor(), limits::close_max);
+    auto alive = weak_from_this();
+    limit.async_wait([alive](const beast::error_code& ec) {
+      if (ec) return;
+      if (const auto link = alive.lock()) beast::get_lowest_layer(link->ws_).close();
+    });
+    while (!down_ && !(control_.empty() && bulk_.empty())) co_await written_.wait();
+    co_await ws_.async_close(websocket::close_code::normal, as_result);
+    fail(Error(Errc::unavailable, "the link is closed"));
+    beast::get_lowest_layer(ws_).close();
+    limit.cancel();
+  }
+
+  /// The peer broke the protocol. The reader's owner learns it, and can still say why to the peer;
+  /// what comes meanwhile is read and dropped, so that the idle timer goes on.
+  void refuse(const Error& error) {
+    refused_ = error;
+    inbox_.close();
+  }
+
+  void fail(const Error& error) {
+    if (down_) return;
+    down_ = error;
+    inbox_.close();
+    queued_.notify();
+    written_.notify();
+    if (!closing_) close();
+  }
+
+  WsStream ws_;
+  std::string remote_;
+  Mailbox<Message> inbox_;
+  std::deque<std::shared_ptr<Entry>> control_;
+  std::deque<std::shared_ptr<Entry>> bulk_;
+  Signal queued_;
+  Signal written_;
+  std::optional<Error> refused_;
+  std::optional<Error> down_;
+  bool closing_ = false;
+  std::atomic<std::uint64_t> bytes_received_ = 0;
+  std::atomic<std::uint64_t> bytes_sent_ = 0;
+};
+
+}  // namespace
+
+void tune_socket(beast::tcp_stream& stream) {
+  beast::error_code ignored;
+  stream.socket().set_option(net::ip::tcp::no_delay(true), ignored);
+  const int unsent = unsent_bytes_max;
+  ::setsockopt(stream.socket().native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent,
+               sizeof unsent);
+}
+
+void tune_websocket(WsStream& stream) {
+  stream.binary(true);
+  stream.auto_fragment(false);
+  stream.write_buffer_bytes(128 << 10);
+  stream.read_message_max(limits::message_bytes_max);
+  websocket::permessage_deflate off;
+  off.server_enable = off.client_enable = false;
+  stream.set_option(off);
+  websocket::stream_base::timeout timeout{};
+  timeout.handshake_timeout = limits::handshake_max;
+  timeout.idle_timeout = limits::liveness_max;
+  timeout.keep_alive_pings = true;
+  stream.set_option(timeout);
+}
+
+std::shared_ptr<Link> make_ws_link(WsStream stream) {
+  auto link = std::make_shared<WsLink>(std::move(stream));
+  link->start();
+  return link;
+}
+
+Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executor, std::string host,
+                                                    std::string port, net::ssl::context& context) {
+  const std::string place = fmt::format("{}:{}", host, port);
+  net::ip::tcp::resolver resolver(executor);
+  const auto [resolve_ec, endpoints] = co_await resolver.async_resolve(host, port, as_result);
+  if (resolve_ec)
+    co_return Error(Errc::unavailable, fmt::format("{}: {}", place, resolve_ec.message()));
+
+  WsStream ws(executor, context);
+  auto& tcp = beast::get_lowest_layer(ws);
+  tcp.expires_after(limits::handshake_max);
+  const auto [connect_ec, endpoint] = co_await tcp.async_connect(endpoints, as_result);
+  if (connect_ec)
+    co_return Error(Errc::unavailable, fmt::format("{}: {}", place, connect_ec.message()));
+  tune_socket(tcp);
+
+  SSL& ssl = *ws.next_layer().native_handle();
+  set_server_name(ssl, host);
+  const auto [tls_ec] =
+      co_await ws.next_layer().async_handshake(net::ssl::stream_base::client, as_result);
+  if (tls_ec) co_return handshake_error(ssl, tls_ec, place);
+
+  tcp.expires_never();
+  tune_websocket(ws);
+  websocket::response_type response;
+  const auto [ws_ec] = co_await ws.async_handshake(response, place, session_path, as_result);
+  if (ws_ec == websocket::error::upgrade_declined) {
+    const auto kind = response.result() == beast::http::status::unauthorized ? Errc::unauthenticated
+                      : response.result_int() >= 500                         ? Errc::unavailable
+                                                                             : Errc::protocol;
+    co_return Error(kind, fmt::format("{}: the server answered {}: {}", place,
+                                      response.result_int(), std::string(response.body())));
+  }
+  if (ws_ec) {
+    // A TLS 1.3 server tells that it refuses our certificate only after its handshake is over for
+    // us.
+    co_return handshake_error(ssl, ws_ec, place);
+  }
+  co_return make_ws_link(std::move(ws));
+}
+
+}  // namespace fl
