@@ -1,0 +1,249 @@
+#include "server/history.hpp"
+
+#include "server/store_rows.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+
+namespace fl {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Line = std::vector<std::string>;
+
+constexpr const char* unknown = "-";
+
+std::string human_bytes(std::uint64_t bytes) {
+  constexpr std::array units{"kB", "MB", "GB", "TB", "PB", "EB"};
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1000;
+  std::size_t unit = 0;
+  // 999.95 would be printed as 1000.0: it belongs to the next unit.
+  for (; value >= 999.95 && unit + 1 < units.size(); ++unit) value /= 1000;
+  return fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+std::string human_seconds(double seconds) {
+  if (!std::isfinite(seconds)) return unknown;
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  const auto whole = std::llround(seconds);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+/// A time of 0 is one that never was.
+std::string utc(double unix_seconds, const char* never = unknown) {
+  if (unix_seconds == 0 || !std::isfinite(unix_seconds)) return never;
+  const auto whole = static_cast<std::time_t>(std::floor(unix_seconds));
+  std::tm parts{};
+  if (::gmtime_r(&whole, &parts) == nullptr) return never;
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", parts);
+}
+
+std::string loss_text(std::optional<double> loss) {
+  return loss ? fmt::format("{:.4f}", *loss) : unknown;
+}
+
+std::string accuracy_text(std::optional<double> accuracy) {
+  return accuracy ? fmt::format("{:.2f} %", 100 * *accuracy) : unknown;
+}
+
+/// How many places a text takes in a terminal: its UTF-8 characters. Good enough for names.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+/// Pads each column to its widest cell: the first `left` columns to the left, the rest to the
+/// right.
+std::string align(const std::vector<Line>& lines, std::size_t left) {
+  std::vector<std::size_t> widths(lines.front().size(), 0);
+  for (const Line& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i)
+      widths[i] = std::max(widths[i], width_of(line[i]));
+  }
+  std::string text;
+  for (const Line& line : lines) {
+    std::string row;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const std::string padding(widths[i] - width_of(line[i]), ' ');
+      if (i > 0) row += "  ";
+      row += i < left ? line[i] + padding : padding + line[i];
+    }
+    row.erase(row.find_last_not_of(' ') + 1);
+    text += row + "\n";
+  }
+  return text;
+}
+
+/// Control characters in a name must not move the operator's cursor.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+/// RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+/// An array of flat objects as CSV: the same names and the same numbers in both.
+std::string csv_of(const Json& objects, const Line& columns) {
+  std::string text = fmt::format("{}\n", fmt::join(columns, ","));
+  for (const Json& object : objects) {
+    Line fields;
+    for (const std::string& column : columns) {
+      const Json& value = object.at(column);
+      fields.push_back(value.is_null()     ? ""
+                       : value.is_string() ? csv_field(value.get<std::string>())
+                                           : value.dump());
+    }
+    text += fmt::format("{}\n", fmt::join(fields, ","));
+  }
+  return text;
+}
+
+std::string text_of(const Json& json) {
+  // Names come from people: what is no UTF-8 is replaced, not thrown about.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+/// JSON has no infinity.
+Json number_or_null(std::optional<double> number) {
+  return number && std::isfinite(*number) ? Json(*number) : Json();
+}
+Json time_or_null(double time) { return time == 0 ? Json() : Json(time); }
+
+const Line history_columns{
+    "run_id",   "round",      "started_at", "seconds",   "clients_offered", "clients_accepted",
+    "bytes_up", "bytes_down", "train_loss", "eval_loss", "eval_accuracy",   "model_digest"};
+const Line client_columns{"name",       "enrolled_at", "last_seen_at", "certificate_serial",
+                          "revoked_at", "evaluator"};
+
+Json objects_of(const std::vector<RoundSummary>& rounds) {
+  Json objects = Json::array();
+  for (const RoundSummary& round : rounds) {
+    objects.push_back({{"run_id", round.run},
+                       {"round", round.round},
+                       {"started_at", round.started_at},
+                       {"seconds", round.seconds},
+                       {"clients_offered", round.clients_offered},
+                       {"clients_accepted", round.clients_accepted},
+                       {"bytes_up", round.bytes_up},
+                       {"bytes_down", round.bytes_down},
+                       {"train_loss", number_or_null(round.train_loss)},
+                       {"eval_loss", number_or_null(round.eval_loss)},
+                       {"eval_accuracy", number_or_null(round.eval_accuracy)},
+                       {"model_digest", round.model_digest}});
+  }
+  return objects;
+}
+
+Json objects_of(const std::vector<ClientRecord>& clients) {
+  Json objects = Json::array();
+  for (const ClientRecord& client : clients) {
+    objects.push_back({{"name", client.name},
+                       {"enrolled_at", time_or_null(client.enrolled_at)},
+                       {"last_seen_at", time_or_null(client.last_seen_at)},
+                       {"certificate_serial", client.certificate_serial},
+                       {"revoked_at", time_or_null(client.revoked_at)},
+                       {"evaluator", client.evaluator}});
+  }
+  return objects;
+}
+
+Line line_of(const RoundSummary& round, const std::string& name, const std::string& started) {
+  return {name,
+          started,
+          human_seconds(round.seconds),
+          fmt::format("{}/{}", round.clients_accepted, round.clients_offered),
+          human_bytes(round.bytes_up),
+          human_bytes(round.bytes_down),
+          loss_text(round.train_loss),
+          loss_text(round.eval_loss),
+          accuracy_text(round.eval_accuracy)};
+}
+
+RoundSummary total_of(const std::vector<RoundSummary>& rounds) {
+  RoundSummary total;
+  for (const RoundSummary& round : rounds) {
+    total.seconds += round.seconds;
+    total.clients_offered += round.clients_offered;
+    total.clients_accepted += round.clients_accepted;
+    total.bytes_up += round.bytes_up;
+    total.bytes_down += round.bytes_down;
+    if (round.train_loss) total.train_loss = round.train_loss;
+    if (round.eval_loss) total.eval_loss = round.eval_loss;
+    if (round.eval_accuracy) total.eval_accuracy = round.eval_accuracy;
+  }
+  return total;
+}
+
+}  // namespace
+
+std::string format_history_table(const std::vector<RoundSummary>& rounds) {
+  if (rounds.empty()) return "no round is closed yet\n";
+  const bool one_run = std::all_of(rounds.begin(), rounds.end(), [&](const RoundSummary& round) {
+    return round.run == rounds.front().run;
+  });
+  std::vector<Line> lines{{"round", "started (UTC)", "time", "clients", "up", "down", "train loss",
+                           "eval loss", "accuracy"}};
+  for (const RoundSummary& round : rounds) {
+    const std::string name =
+        one_run ? fmt::format("{}", round.round) : fmt::format("{}:{}", round.run, round.round);
+    lines.push_back(line_of(round, name, utc(round.started_at)));
+  }
+  lines.push_back(line_of(total_of(rounds), "total", ""));
+  return align(lines, 2);
+}
+
+std::string format_history_json(const std::vector<RoundSummary>& rounds) {
+  return text_of(objects_of(rounds));
+}
+
+std::string format_history_csv(const std::vector<RoundSummary>& rounds) {
+  return csv_of(objects_of(rounds), history_columns);
+}
+
+std::string format_clients_table(const std::vector<ClientRecord>& clients) {
+  if (clients.empty()) return "no client is enrolled yet\n";
+  std::vector<Line> lines{
+      {"name", "enrolled (UTC)", "last seen", "certificate serial", "revoked", "evaluates only"}};
+  for (const ClientRecord& client : clients) {
+    const std::string& serial = client.certificate_serial;
+    lines.push_back({printable(client.name), utc(client.enrolled_at),
+                     utc(client.last_seen_at, "never"),
+                     serial.empty() ? unknown : printable(serial), utc(client.revoked_at, "no"),
+                     client.evaluator ? "yes" : "no"});
+  }
+  return align(lines, lines.front().size());
+}
+
+std::string format_clients_json(const std::vector<ClientRecord>& clients) {
+  return text_of(objects_of(clients));
+}
+
+std::string format_clients_csv(const std::vector<ClientRecord>& clients) {
+  return csv_of(objects_of(clients), client_columns);
+}
+
+std::string format_run_header(const RunRecord& run) {
+  return fmt::format("run {} ({}): {}, {}\n{} rounds wanted, seed {}, started {} UTC\n", run.id,
+                     run.key, printable(run.model), to_text(run.state), run.rounds_total, run.seed,
+                     utc(run.started_at));
+}
+
+}  // namespace fl

@@ -1,0 +1,31 @@
+// The history as a person (tables), a program (JSON) or a spreadsheet (CSV) reads it. Pure
+// functions of the store's records: no files, no clock. Each text ends with a newline.
+//
+// Tables have human units (B, kB, MB, … of 1000; seconds, minutes, hours), "-" for what is unknown,
+// and times in UTC. JSON and CSV have plain numbers in the store's units (bytes, seconds, Unix
+// seconds) under the column names of the view round_summary; unknown is null in one and nothing
+// between the commas in the other.
+#pragma once
+
+#include "server/store.hpp"
+
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// One line a round and a line of totals: seconds, clients and bytes summed, of the losses and the
+/// accuracy the last known.
+[[nodiscard]] std::string format_history_table(const std::vector<RoundSummary>& rounds);
+[[nodiscard]] std::string format_history_json(const std::vector<RoundSummary>& rounds);
+[[nodiscard]] std::string format_history_csv(const std::vector<RoundSummary>& rounds);
+
+/// Name, enrolled, last seen, certificate serial, revoked, and whether it only evaluates.
+[[nodiscard]] std::string format_clients_table(const std::vector<ClientRecord>& clients);
+[[nodiscard]] std::string format_clients_json(const std::vector<ClientRecord>& clients);
+[[nodiscard]] std::string format_clients_csv(const std::vector<ClientRecord>& clients);
+
+/// What stands above a run's table, in two lines.
+[[nodiscard]] std::string format_run_header(const RunRecord& run);
+
+}  // namespace fl

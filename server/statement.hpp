@@ -1,0 +1,191 @@
+// A thin C++ face on one SQLite connection: prepared statements that are kept, typed binding and
+// reading, transactions, and SQLite's result codes as our errors. Only the store uses it.
+//
+// One thread at a time. Errors: SQLITE_FULL is no_space, CORRUPT and NOTADB corrupt, BUSY and
+// LOCKED conflict, IOERR and its kin io, a broken UNIQUE or key conflict, a missing parent row
+// not_found, any other broken constraint invalid_input. After io or corrupt what the disk holds is
+// unknown: the connection is closed for business and every later call returns that same error.
+#pragma once
+
+#include "shared/base/error.hpp"
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace fl {
+
+/// The current row of a statement. Columns count from 0, in the order of the SELECT.
+class Row {
+ public:
+  explicit Row(sqlite3_stmt* statement) : statement_(statement) {}
+
+  [[nodiscard]] bool is_null(int column) const;
+  [[nodiscard]] std::string text(int column) const;      // NULL: "".
+  [[nodiscard]] std::int64_t integer(int column) const;  // NULL: 0.
+  [[nodiscard]] double real(int column) const;           // NULL: NaN, which is how NaN is stored.
+  [[nodiscard]] std::optional<double> optional_real(int column) const;
+
+ private:
+  sqlite3_stmt* statement_;
+};
+
+/// What a row reader makes: T, whether it returns T or Result<T>.
+template <class Made>
+struct ReadAs {
+  using type = Made;
+};
+template <class T>
+struct ReadAs<Result<T>> {
+  using type = T;
+};
+template <class Read>
+using ReadBy = typename ReadAs<std::invoke_result_t<Read, const Row&>>::type;
+
+class Database {
+ public:
+  struct Options {
+    std::filesystem::path path;
+    std::string vfs;         // "": SQLite's own.
+    bool read_only = false;  // The file must exist.
+    int busy_ms_max = 0;     // How long to wait for another process's transaction.
+  };
+
+  static Result<std::unique_ptr<Database>> open(const Options& options);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  /// Several statements without parameters, for set-up and migrations. Not kept.
+  [[nodiscard]] Result<void> script(const std::string& sql);
+
+  /// One statement that returns no rows; how many rows it changed. Arguments are bound to ?1, ?2,
+  /// …: integers, double (NaN: NULL), text, and std::optional of these (nullopt: NULL).
+  template <class... Args>
+  [[nodiscard]] Result<int> run(std::string_view sql, const Args&... args) {
+    FL_TRY(const Use use, start(sql, args...));
+    FL_TRY(const bool row, step(use.get()));
+    FL_ASSERT(!row);
+    return rows_changed();
+  }
+
+  /// One statement's rows, each turned into a value by `reader(const Row&)`, which returns the
+  /// value or a Result of it.
+  template <class Read, class... Args>
+  [[nodiscard]] auto query(std::string_view sql, Read reader, const Args&... args)
+      -> Result<std::vector<ReadBy<Read>>> {
+    FL_TRY(const Use use, start(sql, args...));
+    std::vector<ReadBy<Read>> rows;
+    for (;;) {
+      FL_TRY(const bool row, step(use.get()));
+      if (!row) return rows;
+      const Result<ReadBy<Read>> made = reader(Row(use.get()));
+      if (!made) return made.error().at(path_);
+      rows.push_back(*made);
+    }
+  }
+
+  /// query for at most one row.
+  template <class Read, class... Args>
+  [[nodiscard]] auto find(std::string_view sql, Read reader, const Args&... args)
+      -> Result<std::optional<ReadBy<Read>>> {
+    FL_TRY(auto rows, query(sql, reader, args...));
+    FL_ASSERT(rows.size() <= 1);
+    std::optional<ReadBy<Read>> found;
+    if (!rows.empty()) found = std::move(rows.front());
+    return found;
+  }
+
+  /// Runs `body` (which returns a Result) in a transaction: all of it is durable, or nothing is.
+  template <class Body>
+  [[nodiscard]] auto write(Body body) -> std::invoke_result_t<Body> {
+    return transaction("BEGIN IMMEDIATE", std::move(body));
+  }
+  /// The same for several queries that must see one state.
+  template <class Body>
+  [[nodiscard]] auto read(Body body) -> std::invoke_result_t<Body> {
+    return transaction("BEGIN", std::move(body));
+  }
+
+  [[nodiscard]] std::int64_t last_id() const;
+  /// Unix seconds, by the clock of the connection's VFS.
+  [[nodiscard]] Result<double> now();
+  [[nodiscard]] sqlite3* raw() { return db_; }
+
+ private:
+  struct Finalize {
+    void operator()(sqlite3_stmt* statement) const noexcept;
+  };
+  /// A kept statement while it runs: put back to its start afterwards, its arguments forgotten.
+  struct Reset {
+    void operator()(sqlite3_stmt* statement) const noexcept;
+  };
+  using Use = std::unique_ptr<sqlite3_stmt, Reset>;
+
+  Database(sqlite3* db, std::string path) : db_(db), path_(std::move(path)) {}
+
+  Result<sqlite3_stmt*> prepared(std::string_view sql);
+  Result<bool> step(sqlite3_stmt* statement);  // True: there is a row.
+  [[nodiscard]] int rows_changed() const;
+  Error failure();  // Of the connection's last call.
+  void rollback();
+
+  Result<void> bind(sqlite3_stmt* statement, int index, std::int64_t value);
+  Result<void> bind(sqlite3_stmt* statement, int index, std::uint64_t value);
+  Result<void> bind(sqlite3_stmt* statement, int index, double value);
+  Result<void> bind(sqlite3_stmt* statement, int index, std::string_view value);
+  Result<void> bind(sqlite3_stmt* statement, int index, std::nullopt_t);
+  Result<void> bind(sqlite3_stmt* statement, int index, int value) {
+    return bind(statement, index, std::int64_t{value});
+  }
+  Result<void> bind(sqlite3_stmt* statement, int index, std::uint32_t value) {
+    return bind(statement, index, std::int64_t{value});
+  }
+  Result<void> bind(sqlite3_stmt* statement, int index, const std::string& value) {
+    return bind(statement, index, std::string_view(value));
+  }
+  template <class T>
+  Result<void> bind(sqlite3_stmt* statement, int index, const std::optional<T>& value) {
+    return value ? bind(statement, index, *value) : bind(statement, index, std::nullopt);
+  }
+
+  template <class... Args>
+  Result<Use> start(std::string_view sql, const Args&... args) {
+    FL_TRY(sqlite3_stmt* const statement, prepared(sql));
+    Use use(statement);
+    int index = 0;
+    Result<void> bound;
+    // Stops at the first argument that can't be bound.
+    (void)((bound = bind(statement, ++index, args)).has_value() && ...);
+    if (!bound) return bound.error();
+    return use;
+  }
+
+  template <class Body>
+  auto transaction(std::string_view begin, Body body) -> std::invoke_result_t<Body> {
+    FL_CHECK(run(begin));
+    auto result = body();
+    if (result) {
+      auto committed = run("COMMIT");
+      if (committed) return result;
+      result = committed.error();
+    }
+    rollback();
+    return result;
+  }
+
+  sqlite3* db_;
+  std::string path_;  // For error messages.
+  std::map<std::string, std::unique_ptr<sqlite3_stmt, Finalize>, std::less<>> statements_;
+  std::optional<Error> broken_;  // The io or corrupt error that ended this connection's use.
+};
+
+}  // namespace fl

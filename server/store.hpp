@@ -1,0 +1,252 @@
+// The history of all runs in one SQLite database, STATE/history.sqlite, and with it everything that
+// a restart needs: which run, which round, who was asked, whose update is safe. Large blobs
+// (checkpoints, spooled updates) lie in files beside it; a row names a file only after the file is
+// durable.
+//
+// Every call blocks on the disk; the engine calls from its store thread (Offload), one call at a
+// time. A call is one transaction: when it returns without an error, what it says is durable (WAL,
+// synchronous=FULL). Errors: no_space (pause and try again), corrupt, io, conflict (busy past the
+// named limit). After io or corrupt the server stops; nothing is retried: the Store answers every
+// later call with that same error. Errors of the caller: not_found (an unknown run, round, task,
+// token or name), conflict (decided, closed, used or taken already), invalid_input (a value that
+// the schema doesn't allow). A call that returns an error has changed nothing.
+//
+// Times are Unix seconds as double; bytes are bytes on the socket as WebSocket payload. A figure
+// that is NaN (the loss of a training that diverged) is stored as NULL and read as NaN.
+#pragma once
+
+#include "shared/base/digest.hpp"
+#include "shared/base/error.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+struct sqlite3;
+
+namespace fl {
+
+class Database;
+
+using RunId = std::int64_t;
+using Round = std::uint32_t;  // 1-based. Model version r is what round r made; version 0 is the
+                              // initial model.
+
+enum class RunState { waiting, running, finished, stopped };  // waiting: no initial model yet.
+enum class TaskState {
+  offered,   // Asked; nothing final yet.
+  accepted,  // Its update is durable and counts, once.
+  refused,   // Its update was bad; `reason` says why.
+  late,      // The round closed without it.
+  lost,      // Given up (gone, replaced, could not train); `reason` says why.
+};
+
+struct RunRecord {
+  RunId id = 0;
+  std::string key;  // Random, 16 hex digits: tells this run from any other, on the wire.
+  std::string model;
+  std::uint64_t seed = 0;
+  Round rounds_total = 0;
+  std::string config_json;  // The settings it was started with, for the reader.
+  RunState state = RunState::waiting;
+  double started_at = 0;
+};
+
+struct CheckpointRecord {
+  Round version = 0;
+  std::string file;  // Name inside STATE/checkpoints.
+  std::uint64_t bytes = 0;
+  Digest digest;           // Of the fp32 values in layout order.
+  double value_max = 0;    // Largest magnitude in it, for the next round's fixed-point scale.
+  std::string delta_file;  // Name inside STATE/checkpoints of the coded step from version-1, or "".
+  std::uint64_t delta_bytes = 0;
+};
+
+struct TaskRecord {
+  std::int64_t id = 0;  // Unique in the database; names the task on the wire.
+  Round round = 0;
+  std::string client;  // Name, as its certificate says.
+  TaskState state = TaskState::offered;
+  std::uint64_t examples = 0;  // Weight: as known when offered, then as reported with the update.
+  std::uint64_t steps = 0;
+  double loss = 0;  // Mean local training loss.
+  double train_seconds = 0;
+  double norm = 0;                 // L2 norm of the decoded update.
+  std::uint64_t update_bytes = 0;  // Payload bytes of the spooled update.
+  Digest update_digest;
+  std::string spool_file;  // Name inside STATE/spool.
+  std::string codec;
+  std::string reason;
+};
+
+struct RoundRecord {
+  Round round = 0;
+  Round base_version = 0;  // The model version that was sent out: round - 1.
+  double started_at = 0;
+  int range_log2 = 0;        // |update value| < 2^range_log2 in this round, and
+  int fraction_bits = 0;     // fixed-point fraction bits of the sum: fixed when the round opens.
+  std::uint32_t target = 0;  // Accepted updates that close the round.
+};
+
+/// One client's traffic in one round: bytes on its socket while the round was open.
+struct TaskTraffic {
+  std::int64_t task = 0;
+  std::uint64_t bytes_up = 0;
+  std::uint64_t bytes_down = 0;
+  double seconds = 0;  // From the offer to the verdict.
+};
+
+/// What one round leaves behind; everything in it becomes durable together.
+struct RoundCommit {
+  RunId run = 0;
+  Round round = 0;
+  double ended_at = 0;
+  double train_loss = 0;       // Examples-weighted mean over the accepted updates.
+  std::uint64_t bytes_up = 0;  // Of the whole round, all clients, control included.
+  std::uint64_t bytes_down = 0;
+  std::vector<TaskTraffic> traffic;     // As for add_traffic, but in this transaction.
+  CheckpointRecord checkpoint;          // Version `round`.
+  std::vector<Round> dropped_versions;  // Checkpoints that retention removes after this commit.
+  RunState run_state =
+      RunState::running;  // finished with the last round or at the target accuracy.
+};
+
+/// An evaluation of one version by one client.
+struct EvaluationRecord {
+  RunId run = 0;
+  Round version = 0;
+  std::string client;
+  bool evaluator = false;  // An --evaluate-only client, whose figures go first in round_summary.
+  std::uint64_t examples = 0;
+  double loss = 0;
+  double accuracy = 0;
+};
+
+struct ClientRecord {
+  std::string name;
+  std::string certificate_serial;  // Hexadecimal, of the newest certificate.
+  double enrolled_at = 0;
+  double last_seen_at = 0;
+  double revoked_at = 0;  // 0: not revoked.
+  bool evaluator = false;
+};
+
+/// A join token as it is stored: never the secret.
+struct TokenRecord {
+  std::string id;           // Hexadecimal.
+  std::string name;         // The client it is bound to.
+  std::string secret_hash;  // SHA-256 of the secret, hexadecimal.
+  double expires_at = 0;
+  double used_at = 0;  // 0: unused.
+};
+
+/// One row of the view round_summary.
+struct RoundSummary {
+  RunId run = 0;
+  Round round = 0;
+  double started_at = 0;
+  double seconds = 0;
+  std::uint32_t clients_offered = 0;
+  std::uint32_t clients_accepted = 0;
+  std::uint64_t bytes_up = 0;
+  std::uint64_t bytes_down = 0;
+  std::optional<double> train_loss;
+  std::optional<double> eval_loss;
+  std::optional<double> eval_accuracy;
+  std::string model_digest;
+};
+
+class Store {
+ public:
+  struct Options {
+    std::filesystem::path path;  // The database file.
+    std::string vfs;             // "" for SQLite's own; a test's VFS otherwise.
+    bool exclusive = false;      // One process, no shared memory (needed by a VFS without it).
+    bool read_only = false;      // history and clients, beside a running server.
+  };
+
+  /// How long a call waits for another process (`fl-server invite` beside a running server).
+  static constexpr std::chrono::milliseconds busy_max{5000};
+
+  /// Opens, checks (`PRAGMA quick_check` is left to `fl-server check`), migrates to the newest
+  /// schema. A file that is no database is `corrupt`; one of another program, or whose schema is
+  /// newer than this program's, is `conflict`. Both are left as they were. read_only: a missing
+  /// file is `not_found`, an older schema `conflict`.
+  static Result<std::unique_ptr<Store>> open(const Options& options);
+  ~Store();
+
+  // Runs.
+  [[nodiscard]] Result<RunRecord> create_run(const RunRecord& run);  // Returns it with its id.
+  [[nodiscard]] Result<std::optional<RunRecord>> latest_run();
+  [[nodiscard]] Result<void> set_run_state(RunId run, RunState state);
+  /// A later start with a larger --rounds goes on where the run was: a finished run that has closed
+  /// fewer rounds than this is `running` again.
+  [[nodiscard]] Result<void> set_rounds_total(RunId run, Round rounds_total);
+  /// Version 0 and the state `running`, together.
+  [[nodiscard]] Result<void> set_initial_model(RunId run, const CheckpointRecord& checkpoint);
+  [[nodiscard]] Result<std::vector<CheckpointRecord>> checkpoints(
+      RunId run);  // Kept ones, by version.
+
+  // Rounds.
+  /// The round and its tasks; returns the tasks with their ids, in the given order.
+  [[nodiscard]] Result<std::vector<TaskRecord>> open_round(RunId run, const RoundRecord& round,
+                                                           std::vector<TaskRecord> tasks);
+  /// More tasks in an open round: replacements.
+  [[nodiscard]] Result<std::vector<TaskRecord>> add_tasks(RunId run, Round round,
+                                                          std::vector<TaskRecord> tasks);
+  /// The round that was open when the server stopped, with all its tasks.
+  struct OpenRound {
+    RoundRecord round;
+    std::vector<TaskRecord> tasks;
+  };
+  [[nodiscard]] Result<std::optional<OpenRound>> open_round_of(RunId run);
+  /// Final states of several tasks at once (the engine commits in groups). A task that already has
+  /// a final state is `conflict`, and nothing is changed.
+  [[nodiscard]] Result<void> decide_tasks(const std::vector<TaskRecord>& tasks);
+  /// Closes the round; tasks still `offered` become `late`.
+  [[nodiscard]] Result<void> commit_round(const RoundCommit& commit);
+
+  // Measurements.
+  /// A second evaluation of one version by one client replaces the first.
+  [[nodiscard]] Result<void> add_evaluation(const EvaluationRecord& evaluation);
+  /// Adds the bytes to what is there; `seconds` replaces a smaller figure.
+  using TaskTraffic = fl::TaskTraffic;
+  [[nodiscard]] Result<void> add_traffic(const std::vector<TaskTraffic>& traffic);
+  /// `run` 0: an event outside of any run.
+  [[nodiscard]] Result<void> add_event(RunId run, std::string_view level, std::string_view text);
+
+  // Clients and tokens.
+  [[nodiscard]] Result<void> add_token(const TokenRecord& token);
+  [[nodiscard]] Result<std::optional<TokenRecord>> find_token(std::string_view id);
+  /// Marks the token used and records the client's certificate, together; a token already used, or
+  /// a client that is revoked, is `conflict`; a token bound to another name is `invalid_input`.
+  /// Secret and expiry are the caller's to check.
+  [[nodiscard]] Result<void> use_token(std::string_view id, const ClientRecord& client);
+  /// A renewed certificate. Unknown names: not_found; revoked ones: conflict.
+  [[nodiscard]] Result<void> set_certificate(std::string_view name, std::string_view serial);
+  /// The client is here now. One that isn't in the table (its certificate is older than this
+  /// database, or it is simulated) is put there, enrolled now.
+  [[nodiscard]] Result<void> touch_client(std::string_view name, bool evaluator);
+  /// For good; a second time changes nothing. Unknown names: not_found.
+  [[nodiscard]] Result<void> revoke(std::string_view name);
+  [[nodiscard]] Result<std::vector<ClientRecord>> clients();  // By name.
+  [[nodiscard]] Result<std::optional<ClientRecord>> find_client(std::string_view name);
+  /// Changes when another process has committed to the database (PRAGMA data_version).
+  [[nodiscard]] Result<std::int64_t> data_version();
+
+  // Reading.
+  [[nodiscard]] Result<std::vector<RoundSummary>> summary(std::optional<RunId> run);
+  [[nodiscard]] Result<std::vector<TaskRecord>> tasks(RunId run, Round round);
+
+  [[nodiscard]] sqlite3* raw();  // For tests and for `fl-server history --sql`.
+
+ private:
+  explicit Store(std::unique_ptr<Database> db);
+  std::unique_ptr<Database> db_;
+};
+
+}  // namespace fl

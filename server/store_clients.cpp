@@ -1,0 +1,137 @@
+// The store's clients and join tokens.
+#include "server/statement.hpp"
+#include "server/store.hpp"
+#include "server/store_rows.hpp"
+
+#include <fmt/format.h>
+
+namespace fl {
+
+namespace {
+
+ClientRecord read_client(const Row& row) {
+  ClientRecord client;
+  client.name = row.text(0);
+  client.certificate_serial = row.text(1);
+  client.enrolled_at = row.real(2);
+  client.last_seen_at = time_of(row, 3);
+  client.revoked_at = time_of(row, 4);
+  client.evaluator = row.integer(5) != 0;
+  return client;
+}
+
+TokenRecord read_token(const Row& row) {
+  TokenRecord token;
+  token.id = row.text(0);
+  token.name = row.text(1);
+  token.secret_hash = row.text(2);
+  token.expires_at = row.real(3);
+  token.used_at = time_of(row, 4);
+  return token;
+}
+
+Result<std::optional<ClientRecord>> client_named(Database& db, std::string_view name) {
+  return db.find(
+      "SELECT name, certificate_serial, enrolled_at, last_seen_at, revoked_at, evaluator"
+      " FROM client WHERE name = ?1",
+      read_client, name);
+}
+
+Result<std::optional<TokenRecord>> token_named(Database& db, std::string_view id) {
+  return db.find("SELECT id, client, secret_hash, expires_at, used_at FROM token WHERE id = ?1",
+                 read_token, id);
+}
+
+Error no_such_client(std::string_view name) {
+  return {Errc::not_found, fmt::format("there is no client '{}'", name)};
+}
+
+Error is_revoked(std::string_view name) {
+  return {Errc::conflict, fmt::format("client '{}' is revoked", name)};
+}
+
+}  // namespace
+
+Result<void> Store::add_token(const TokenRecord& token) {
+  return db_->write([&]() -> Result<void> {
+    const auto used_at = token.used_at == 0 ? std::nullopt : std::optional(token.used_at);
+    FL_CHECK(
+        db_->run("INSERT INTO token (id, client, secret_hash, expires_at, used_at)"
+                 " VALUES (?1, ?2, ?3, ?4, ?5)",
+                 token.id, token.name, token.secret_hash, token.expires_at, used_at));
+    return {};
+  });
+}
+
+Result<std::optional<TokenRecord>> Store::find_token(std::string_view id) {
+  return token_named(*db_, id);
+}
+
+Result<void> Store::use_token(std::string_view id, const ClientRecord& client) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const auto token, token_named(*db_, id));
+    if (!token) return Error(Errc::not_found, fmt::format("there is no token {}", id));
+    if (token->used_at != 0) return Error(Errc::conflict, fmt::format("token {} is used", id));
+    if (token->name != client.name) {
+      return Error(Errc::invalid_input,
+                   fmt::format("token {} is for '{}', not for '{}'", id, token->name, client.name));
+    }
+    FL_TRY(const auto known, client_named(*db_, client.name));
+    if (known && known->revoked_at != 0) return is_revoked(client.name);
+    FL_TRY(const double now, db_->now());
+    FL_CHECK(db_->run("UPDATE token SET used_at = ?2 WHERE id = ?1", id, now));
+    FL_CHECK(db_->run(
+        "INSERT INTO client (name, certificate_serial, enrolled_at, evaluator)"
+        " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (name) DO UPDATE SET"
+        " certificate_serial = excluded.certificate_serial,"
+        " enrolled_at = excluded.enrolled_at, evaluator = excluded.evaluator",
+        client.name, client.certificate_serial, client.enrolled_at, client.evaluator ? 1 : 0));
+    return {};
+  });
+}
+
+Result<void> Store::set_certificate(std::string_view name, std::string_view serial) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const auto known, client_named(*db_, name));
+    if (!known) return no_such_client(name);
+    if (known->revoked_at != 0) return is_revoked(name);
+    FL_CHECK(db_->run("UPDATE client SET certificate_serial = ?2 WHERE name = ?1", name, serial));
+    return {};
+  });
+}
+
+Result<void> Store::touch_client(std::string_view name, bool evaluator) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const double now, db_->now());
+    FL_CHECK(
+        db_->run("INSERT INTO client (name, certificate_serial, enrolled_at, last_seen_at,"
+                 " evaluator) VALUES (?1, '', ?2, ?2, ?3) ON CONFLICT (name) DO UPDATE SET"
+                 " last_seen_at = excluded.last_seen_at, evaluator = excluded.evaluator",
+                 name, now, evaluator ? 1 : 0));
+    return {};
+  });
+}
+
+Result<void> Store::revoke(std::string_view name) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const auto known, client_named(*db_, name));
+    if (!known) return no_such_client(name);
+    if (known->revoked_at != 0) return {};
+    FL_TRY(const double now, db_->now());
+    FL_CHECK(db_->run("UPDATE client SET revoked_at = ?2 WHERE name = ?1", name, now));
+    return {};
+  });
+}
+
+Result<std::vector<ClientRecord>> Store::clients() {
+  return db_->query(
+      "SELECT name, certificate_serial, enrolled_at, last_seen_at, revoked_at,"
+      " evaluator FROM client ORDER BY name",
+      read_client);
+}
+
+Result<std::optional<ClientRecord>> Store::find_client(std::string_view name) {
+  return client_named(*db_, name);
+}
+
+}  // namespace fl

@@ -1,0 +1,261 @@
+// The store's rounds, tasks, checkpoints and measurements.
+#include "server/statement.hpp"
+#include "server/store.hpp"
+#include "server/store_rows.hpp"
+
+#include <fmt/format.h>
+
+namespace fl {
+
+namespace {
+
+constexpr std::string_view select_tasks =
+    "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
+    " update_digest, spool_file, codec, reason FROM task WHERE run_id = ?1 AND round = ?2"
+    " ORDER BY id";
+
+Result<TaskRecord> read_task(const Row& row) {
+  TaskRecord task;
+  task.id = row.integer(0);
+  task.round = static_cast<Round>(row.integer(1));
+  task.client = row.text(2);
+  FL_TRY(task.state, task_state_of(row.text(3)));
+  task.examples = unsigned_of(row, 4);
+  task.steps = unsigned_of(row, 5);
+  task.loss = row.real(6);
+  task.train_seconds = row.real(7);
+  task.norm = row.real(8);
+  task.update_bytes = unsigned_of(row, 9);
+  FL_TRY(task.update_digest, digest_of(row, 10));
+  task.spool_file = row.text(11);
+  task.codec = row.text(12);
+  task.reason = row.text(13);
+  return task;
+}
+
+Result<CheckpointRecord> read_checkpoint(const Row& row) {
+  CheckpointRecord checkpoint;
+  checkpoint.version = static_cast<Round>(row.integer(0));
+  checkpoint.file = row.text(1);
+  checkpoint.bytes = unsigned_of(row, 2);
+  FL_TRY(checkpoint.digest, digest_of(row, 3));
+  checkpoint.value_max = row.real(4);
+  checkpoint.delta_file = row.text(5);
+  checkpoint.delta_bytes = unsigned_of(row, 6);
+  return checkpoint;
+}
+
+RoundRecord read_round(const Row& row) {
+  RoundRecord round;
+  round.round = static_cast<Round>(row.integer(0));
+  round.base_version = static_cast<Round>(row.integer(1));
+  round.started_at = row.real(2);
+  round.range_log2 = static_cast<int>(row.integer(3));
+  round.fraction_bits = static_cast<int>(row.integer(4));
+  round.target = static_cast<std::uint32_t>(row.integer(5));
+  return round;
+}
+
+// What follows is called inside a transaction.
+
+Result<void> insert_checkpoint(Database& db, RunId run, const CheckpointRecord& checkpoint) {
+  FL_TRY(const double now, db.now());
+  FL_CHECK(db.run(
+      "INSERT INTO checkpoint (run_id, version, made_at, file, bytes, digest, value_max,"
+      " delta_file, delta_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+      run, checkpoint.version, now, checkpoint.file, checkpoint.bytes, checkpoint.digest.hex(),
+      checkpoint.value_max, checkpoint.delta_file, checkpoint.delta_bytes));
+  return {};
+}
+
+Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round round,
+                                             std::vector<TaskRecord> tasks) {
+  FL_TRY(const double now, db.now());
+  for (TaskRecord& task : tasks) {
+    FL_ASSERT(task.state == TaskState::offered);
+    FL_CHECK(
+        db.run("INSERT INTO task (run_id, round, client, state, offered_at, examples, steps,"
+               " loss, norm, train_seconds, codec, update_bytes, update_digest, spool_file,"
+               " reason) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
+               " ?13, ?14)",
+               run, round, task.client, now, task.examples, task.steps, task.loss, task.norm,
+               task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
+               task.spool_file, task.reason));
+    task.id = db.last_id();
+    task.round = round;
+  }
+  return tasks;
+}
+
+Result<void> decide(Database& db, const TaskRecord& task, double now) {
+  FL_ASSERT(task.state != TaskState::offered);
+  FL_TRY(const int changed,
+         db.run("UPDATE task SET state = ?2, decided_at = ?3, examples = ?4, steps = ?5, loss = ?6,"
+                " norm = ?7, train_seconds = ?8, codec = ?9, update_bytes = ?10,"
+                " update_digest = ?11, spool_file = ?12, reason = ?13"
+                " WHERE id = ?1 AND state = 'offered'",
+                task.id, to_text(task.state), now, task.examples, task.steps, task.loss, task.norm,
+                task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
+                task.spool_file, task.reason));
+  if (changed == 1) return {};
+  FL_TRY(const auto state, db.find(
+                               "SELECT state FROM task WHERE id = ?1",
+                               [](const Row& row) { return row.text(0); }, task.id));
+  if (!state) return Error(Errc::not_found, fmt::format("there is no task {}", task.id));
+  return Error(Errc::conflict, fmt::format("task {} of {} can't become {}: it is {} already",
+                                           task.id, task.client, to_text(task.state), *state));
+}
+
+Result<void> insert_traffic(Database& db, const std::vector<TaskTraffic>& traffic) {
+  for (const TaskTraffic& moved : traffic) {
+    FL_TRY(const int changed,
+           db.run("UPDATE task SET bytes_up = bytes_up + ?2, bytes_down = bytes_down + ?3,"
+                  " seconds = max(seconds, ?4) WHERE id = ?1",
+                  moved.task, moved.bytes_up, moved.bytes_down, moved.seconds));
+    if (changed == 0) return Error(Errc::not_found, fmt::format("there is no task {}", moved.task));
+  }
+  return {};
+}
+
+/// Why a round that must be open isn't.
+Error not_open(Database& db, RunId run, Round round) {
+  const auto found = db.find(
+      "SELECT 1 FROM round WHERE run_id = ?1 AND round = ?2",
+      [](const Row& row) { return row.integer(0); }, run, round);
+  if (!found) return found.error();
+  if (!*found) return {Errc::not_found, fmt::format("run {} has no round {}", run, round)};
+  return {Errc::conflict, fmt::format("round {} of run {} is closed already", round, run)};
+}
+
+Result<void> close_round(Database& db, const RoundCommit& commit) {
+  FL_TRY(const int closed,
+         db.run("UPDATE round SET ended_at = ?3, train_loss = ?4, bytes_up = ?5, bytes_down = ?6"
+                " WHERE run_id = ?1 AND round = ?2 AND ended_at IS NULL",
+                commit.run, commit.round, commit.ended_at, commit.train_loss, commit.bytes_up,
+                commit.bytes_down));
+  if (closed == 0) return not_open(db, commit.run, commit.round);
+  FL_CHECK(
+      db.run("UPDATE task SET state = 'late', decided_at = ?3"
+             " WHERE run_id = ?1 AND round = ?2 AND state = 'offered'",
+             commit.run, commit.round, commit.ended_at));
+  return insert_traffic(db, commit.traffic);
+}
+
+}  // namespace
+
+Result<void> Store::set_initial_model(RunId run, const CheckpointRecord& checkpoint) {
+  FL_ASSERT(checkpoint.version == 0);
+  return db_->write([&]() -> Result<void> {
+    FL_CHECK(insert_checkpoint(*db_, run, checkpoint));
+    FL_TRY(const int changed,
+           db_->run("UPDATE run SET state = 'running' WHERE id = ?1 AND state = 'waiting'", run));
+    if (changed == 1) return {};
+    return Error(Errc::conflict, fmt::format("run {} doesn't wait for an initial model", run));
+  });
+}
+
+Result<std::vector<CheckpointRecord>> Store::checkpoints(RunId run) {
+  return db_->query(
+      "SELECT version, file, bytes, digest, value_max, delta_file, delta_bytes"
+      " FROM checkpoint WHERE run_id = ?1 AND dropped_at IS NULL ORDER BY version",
+      read_checkpoint, run);
+}
+
+Result<std::vector<TaskRecord>> Store::open_round(RunId run, const RoundRecord& round,
+                                                  std::vector<TaskRecord> tasks) {
+  return db_->write([&]() -> Result<std::vector<TaskRecord>> {
+    FL_TRY(const auto last,
+           db_->find(
+               "SELECT ifnull(max(round), 0) FROM round WHERE run_id = ?1",
+               [](const Row& row) { return static_cast<Round>(row.integer(0)); }, run));
+    if (round.round != *last + 1) {
+      return Error(Errc::conflict, fmt::format("round {} of run {} can't open: the last was {}",
+                                               round.round, run, *last));
+    }
+    FL_CHECK(
+        db_->run("INSERT INTO round (run_id, round, base_version, started_at, range_log2,"
+                 " fraction_bits, target) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                 run, round.round, round.base_version, round.started_at, round.range_log2,
+                 round.fraction_bits, round.target));
+    return insert_tasks(*db_, run, round.round, std::move(tasks));
+  });
+}
+
+Result<std::vector<TaskRecord>> Store::add_tasks(RunId run, Round round,
+                                                 std::vector<TaskRecord> tasks) {
+  return db_->write([&]() -> Result<std::vector<TaskRecord>> {
+    FL_TRY(const auto open,
+           db_->find(
+               "SELECT 1 FROM round WHERE run_id = ?1 AND round = ?2 AND ended_at IS NULL",
+               [](const Row& row) { return row.integer(0); }, run, round));
+    if (!open) return not_open(*db_, run, round);
+    return insert_tasks(*db_, run, round, std::move(tasks));
+  });
+}
+
+Result<std::optional<Store::OpenRound>> Store::open_round_of(RunId run) {
+  return db_->read([&]() -> Result<std::optional<OpenRound>> {
+    FL_TRY(const auto round,
+           db_->find("SELECT round, base_version, started_at, range_log2, fraction_bits, target"
+                     " FROM round WHERE run_id = ?1 AND ended_at IS NULL",
+                     read_round, run));
+    if (!round) return std::optional<OpenRound>();
+    FL_TRY(auto tasks, db_->query(select_tasks, read_task, run, round->round));
+    OpenRound open{*round, std::move(tasks)};
+    return std::optional(std::move(open));
+  });
+}
+
+Result<void> Store::decide_tasks(const std::vector<TaskRecord>& tasks) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const double now, db_->now());
+    for (const TaskRecord& task : tasks) FL_CHECK(decide(*db_, task, now));
+    return {};
+  });
+}
+
+Result<void> Store::commit_round(const RoundCommit& commit) {
+  FL_ASSERT(commit.checkpoint.version == commit.round);
+  return db_->write([&]() -> Result<void> {
+    FL_CHECK(close_round(*db_, commit));
+    FL_CHECK(insert_checkpoint(*db_, commit.run, commit.checkpoint));
+    for (const Round version : commit.dropped_versions) {
+      FL_CHECK(
+          db_->run("UPDATE checkpoint SET dropped_at = ?3"
+                   " WHERE run_id = ?1 AND version = ?2 AND dropped_at IS NULL",
+                   commit.run, version, commit.ended_at));
+    }
+    FL_CHECK(
+        db_->run("UPDATE run SET state = ?2 WHERE id = ?1", commit.run, to_text(commit.run_state)));
+    return {};
+  });
+}
+
+Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const double now, db_->now());
+    const auto put = [&](std::string_view name, double value) {
+      return db_->run(
+          "INSERT INTO metric (run_id, version, client, name, value, examples,"
+          " evaluator, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+          " ON CONFLICT (run_id, version, client, name) DO UPDATE SET"
+          " value = excluded.value, examples = excluded.examples,"
+          " evaluator = excluded.evaluator, at = excluded.at",
+          evaluation.run, evaluation.version, evaluation.client, name, value, evaluation.examples,
+          evaluation.evaluator ? 1 : 0, now);
+    };
+    FL_CHECK(put("loss", evaluation.loss));
+    FL_CHECK(put("accuracy", evaluation.accuracy));
+    return {};
+  });
+}
+
+Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {
+  return db_->write([&] { return insert_traffic(*db_, traffic); });
+}
+
+Result<std::vector<TaskRecord>> Store::tasks(RunId run, Round round) {
+  return db_->query(select_tasks, read_task, run, round);
+}
+
+}  // namespace fl

@@ -1,0 +1,39 @@
+// SQLite on any fl::Files: the real Store on a disk in memory that crashes and fails on demand. No
+// locks and no shared memory (open the database with locking_mode=EXCLUSIVE), time advances by one
+// second for each question, and random numbers come from a fixed seed: the same calls give the same
+// bytes. Used by one thread at a time.
+//
+// As SQLite's own Unix VFS does, the first sync of a new journal or WAL also syncs its folder.
+#pragma once
+
+#include "shared/base/file.hpp"
+
+#include <random>
+#include <string>
+
+#include <sqlite3.h>
+
+namespace fl::test {
+
+class SqliteFilesVfs {
+ public:
+  /// Registers the VFS under `name`, which must be new. `files` outlives this object, and this
+  /// object outlives every connection that uses it.
+  SqliteFilesVfs(std::string name, Files& files);
+  ~SqliteFilesVfs();
+  SqliteFilesVfs(const SqliteFilesVfs&) = delete;
+  SqliteFilesVfs& operator=(const SqliteFilesVfs&) = delete;
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  struct Calls;  // The C functions that SQLite calls.
+
+  std::string name_;
+  Files& files_;
+  sqlite3_vfs vfs_{};
+  std::mt19937_64 random_{1};
+  std::int64_t now_ms_;
+};
+
+}  // namespace fl::test
