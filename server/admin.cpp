@@ -1,0 +1,151 @@
+#include "server/admin.hpp"
+
+#include "server/history.hpp"
+#include "shared/base/limits.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <nlohmann/json.hpp>
+
+namespace fl {
+
+namespace {
+
+namespace beast = boost::beast;
+namespace http = beast::http;
+constexpr auto as_result = net::as_tuple(net::use_awaitable);
+
+Awaitable<EngineStatus> status_of(std::shared_ptr<RoundEngine> engine) {
+  co_return engine->status();
+}
+
+Awaitable<Result<std::vector<RoundSummary>>> rounds_of(std::shared_ptr<RoundEngine> engine) {
+  auto read = [](Store& store) { return store.summary(std::nullopt); };
+  co_return co_await engine->with_store(std::move(read));
+}
+
+}  // namespace
+
+std::string format_metrics(const EngineStatus& status) {
+  std::string text;
+  const auto add = [&text](std::string_view name, std::string_view type, std::string_view help,
+                           double value) {
+    fmt::format_to(std::back_inserter(text),
+                   "# HELP tributary_{0} {1}\n# TYPE tributary_{0} {2}\ntributary_{0} {3}\n", name,
+                   help, type, value);
+  };
+  add("round", "gauge", "The round under way, or the last.", status.round);
+  add("rounds_total", "gauge", "Rounds that the run is to have.", status.rounds_total);
+  add("clients_connected", "gauge", "Training clients connected.", status.clients);
+  add("evaluators_connected", "gauge", "Evaluating clients connected.", status.evaluators);
+  add("round_clients_offered", "gauge", "Clients asked in the round under way.", status.offered);
+  add("round_clients_accepted", "gauge", "Updates accepted in the round under way.",
+      status.accepted);
+  add("received_bytes_total", "counter", "WebSocket payload bytes from clients since the start.",
+      static_cast<double>(status.bytes_up));
+  add("sent_bytes_total", "counter", "WebSocket payload bytes to clients since the start.",
+      static_cast<double>(status.bytes_down));
+  add("round_seconds", "gauge", "Mean duration of the rounds since the start.",
+      status.round_seconds);
+  if (status.accuracy)
+    add("accuracy", "gauge", "Newest evaluation's accuracy, 0 to 1.", *status.accuracy);
+  return text;
+}
+
+void Admin::start() {
+  net::co_spawn(acceptor_.get_executor(), accept(), [](const std::exception_ptr& failure) {
+    if (failure) std::rethrow_exception(failure);
+  });
+}
+
+void Admin::close() {
+  closed_ = true;
+  net::post(acceptor_.get_executor(), [this] {
+    beast::error_code ignored;
+    acceptor_.close(ignored);
+  });
+}
+
+Awaitable<void> Admin::accept() {
+  while (!closed_) {
+    auto strand = net::make_strand(io_);
+    auto [ec, socket] = co_await acceptor_.async_accept(net::any_io_executor(strand), as_result);
+    if (closed_) co_return;
+    if (ec) {
+      co_await sleep_for(std::chrono::milliseconds(100));
+      continue;
+    }
+    net::co_spawn(strand, serve(std::move(socket)), [](const std::exception_ptr& failure) {
+      try {
+        if (failure) std::rethrow_exception(failure);
+      } catch (const std::exception& error) {
+        spdlog::error("an admin request ended by {}", error.what());
+      }
+    });
+  }
+}
+
+Awaitable<void> Admin::serve(net::ip::tcp::socket socket) {
+  beast::tcp_stream stream(std::move(socket));
+  stream.expires_after(limits::handshake_max);
+  beast::flat_buffer buffer;
+  http::request_parser<http::empty_body> parser;
+  parser.header_limit(16 << 10);
+  const auto [read_ec, bytes] = co_await http::async_read(stream, buffer, parser, as_result);
+  if (read_ec) co_return;
+  const bool is_get =
+      parser.get().method() == http::verb::get || parser.get().method() == http::verb::head;
+  HttpAnswer made;
+  if (is_get) {
+    made = co_await page(std::string(parser.get().target()));
+  } else {
+    made.status = 405;
+    made.body = "{\"error\": \"these pages are read-only\"}\n";
+  }
+  const bool is_text = !made.body.starts_with('{') && !made.body.starts_with('[');
+  http::response<http::string_body> response(static_cast<http::status>(made.status),
+                                             parser.get().version());
+  response.set(http::field::content_type,
+               is_text ? "text/plain; version=0.0.4; charset=utf-8" : "application/json");
+  response.keep_alive(false);
+  response.body() = std::move(made.body);
+  response.prepare_payload();
+  co_await http::async_write(stream, response, as_result);
+  beast::error_code ignored;
+  stream.socket().shutdown(net::ip::tcp::socket::shutdown_send, ignored);
+}
+
+Awaitable<HttpAnswer> Admin::page(std::string target) {
+  HttpAnswer answer;
+  if (target == "/healthz" || target == "/metrics") {
+    const EngineStatus status = co_await on(engine_->executor(), status_of(engine_));
+    if (target == "/metrics") {
+      answer.body = format_metrics(status);
+    } else {
+      nlohmann::json json{{"status", "ok"},           {"phase", status.phase},
+                          {"run", status.run_key},    {"model", status.model},
+                          {"round", status.round},    {"rounds", status.rounds_total},
+                          {"clients", status.clients}};
+      answer.body = json.dump() + "\n";
+    }
+  } else if (target == "/api/rounds") {
+    auto rounds = co_await on(engine_->executor(), rounds_of(engine_));
+    if (rounds) {
+      answer.body = format_history_json(*rounds);
+    } else {
+      answer.status = 503;
+      answer.body = nlohmann::json{{"error", rounds.error().message()}}.dump() + "\n";
+    }
+  } else {
+    answer.status = 404;
+    answer.body = "{\"error\": \"there are /healthz, /metrics and /api/rounds\"}\n";
+  }
+  co_return answer;
+}
+
+}  // namespace fl

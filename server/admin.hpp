@@ -1,0 +1,41 @@
+// The admin pages, plain HTTP for this machine (or a proxy that authenticates): /healthz, /metrics
+// (Prometheus text), /api/rounds (JSON). Read-only. On the io threads; it asks the engine on its
+// strand and the store on its thread.
+#pragma once
+
+#include "server/engine.hpp"
+#include "server/listener.hpp"
+
+#include <boost/asio/ip/tcp.hpp>
+
+#include <atomic>
+#include <memory>
+
+namespace fl {
+
+class Admin {
+ public:
+  Admin(net::io_context& io, std::shared_ptr<RoundEngine> engine)
+      : io_(io), engine_(std::move(engine)), acceptor_(net::make_strand(io)) {}
+
+  [[nodiscard]] Result<ServerAddress> open(const ServerAddress& address) {
+    return bind_acceptor(acceptor_, address);
+  }
+  void start();
+  void close();
+
+ private:
+  Awaitable<void> accept();
+  Awaitable<void> serve(net::ip::tcp::socket socket);
+  Awaitable<HttpAnswer> page(std::string target);
+
+  net::io_context& io_;
+  std::shared_ptr<RoundEngine> engine_;
+  net::ip::tcp::acceptor acceptor_;
+  std::atomic<bool> closed_ = false;
+};
+
+/// Prometheus text format 0.0.4.
+[[nodiscard]] std::string format_metrics(const EngineStatus& status);
+
+}  // namespace fl

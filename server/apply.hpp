@@ -1,0 +1,38 @@
+// From the sums of a round to the next version of the model, block by block: the model is never in
+// memory as a whole. FedAvg: w' = w + sum(n_k d_k) / sum(n_k), McMahan 2017, algorithm 1.
+//
+// With a lossy downlink codec the step itself is coded, and the new version is defined by what
+// decodes: w' = w + decode(encode(step + carried)). So every client that adds the coded steps holds
+// w' bit for bit; what the code lost is carried into the next step (error feedback on the downlink,
+// as in DoubleSqueeze, Tang 2019, section 3). The carry lies beside the checkpoints, one file per
+// version.
+//
+// Blocking; a worker thread.
+#pragma once
+
+#include "server/model_files.hpp"
+#include "shared/codec/accumulate.hpp"
+#include "shared/codec/codec.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fl {
+
+struct StepJob {
+  Files& files;
+  const std::filesystem::path& folder;
+  const Layout& layout;
+  const ModelVersion& base;
+  const Accumulator& sums;  // With a total weight above 0.
+  const Codec& downlink;
+  std::uint64_t seed;
+  std::vector<std::pair<std::string, std::string>> facts;
+};
+
+/// Writes version base + 1 durably and returns its record. Repeating it gives the same files. A
+/// value that overflows fp32 is invalid_input, naming the tensor and index.
+[[nodiscard]] Result<CheckpointRecord> make_next_version(const StepJob& job);
+
+}  // namespace fl

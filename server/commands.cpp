@@ -1,0 +1,116 @@
+#include "server/commands.hpp"
+
+#include "server/history.hpp"
+#include "shared/base/clock.hpp"
+#include "shared/codec/codec.hpp"
+#include "shared/identity/authority.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+
+namespace fl {
+
+namespace {
+
+Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool read_only) {
+  Store::Options store;
+  store.path = std::filesystem::path(options.state) / "history.sqlite";
+  store.read_only = read_only;
+  if (!posix_files().exists(store.path)) {
+    return Error(
+        Errc::not_found,
+        fmt::format(
+            "{} holds no history: start fl-server there first, or name another folder with --state",
+            options.state));
+  }
+  return Store::open(store);
+}
+
+/// Where the running (or last) server said that clients reach it.
+Result<ServerAddress> advertised_address(const ServerOptions& options) {
+  const auto path = std::filesystem::path(options.state) / "address.json";
+  FL_TRY(const auto text, posix_files().read_all(path));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("advertise") || !json["advertise"].is_string()) {
+    return Error(Errc::corrupt,
+                 fmt::format("{} can't be read: start fl-server again", path.string()));
+  }
+  return parse_server_address(json["advertise"].get<std::string>());
+}
+
+}  // namespace
+
+Result<void> print_history(const ServerOptions& options) {
+  FL_TRY(const auto store, open_store(options, true));
+  std::optional<RunId> run;
+  FL_TRY(const auto latest, store->latest_run());
+  if (options.run != 0) run = options.run;
+  if (options.run == 0 && !options.all_runs && latest) run = latest->id;
+  FL_TRY(const auto rounds, store->summary(run));
+  const auto text = options.as_json  ? format_history_json(rounds)
+                    : options.as_csv ? format_history_csv(rounds)
+                                     : format_history_table(rounds);
+  if (!options.as_json && !options.as_csv && latest && run == latest->id)
+    fmt::print("{}", format_run_header(*latest));
+  fmt::print("{}", text);
+  return {};
+}
+
+Result<void> print_clients(const ServerOptions& options) {
+  FL_TRY(const auto store, open_store(options, true));
+  FL_TRY(const auto clients, store->clients());
+  fmt::print("{}", options.as_json  ? format_clients_json(clients)
+                   : options.as_csv ? format_clients_csv(clients)
+                                    : format_clients_table(clients));
+  return {};
+}
+
+Result<void> print_codecs() {
+  for (const auto& row : codec_rows()) fmt::print("{:<40} {}\n", row.usage, row.about);
+  fmt::print("{:<40} {}\n", "...+ef",
+             "any of them with error feedback: what a code loses is sent later");
+  return {};
+}
+
+Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
+                                    const ServerAddress& address, const std::string& name,
+                                    double expires_s) {
+  FL_CHECK(check_client_name(name));
+  FL_TRY(const auto known, store.find_client(name));
+  if (known && known->revoked_at != 0)
+    return Error(Errc::conflict, fmt::format("'{}' was revoked; choose another name", name));
+  FL_TRY(const auto token, make_token(address, fingerprint));
+  TokenRecord record;
+  record.id = token.id_hex();
+  record.name = name;
+  record.secret_hash = token.secret_hash();
+  record.expires_at = Clock::unix_seconds() + expires_s;
+  FL_CHECK(store.add_token(record));
+  return to_string(token);
+}
+
+Result<void> enroll_client(const ServerOptions& options) {
+  if (!(options.expires_s > 0))
+    return Error(Errc::invalid_input, "--expires must be above 0 seconds");
+  FL_TRY(const auto store, open_store(options, false));
+  FL_TRY(const auto authority,
+         Authority::open_or_create(posix_files(), std::filesystem::path(options.state) / "identity",
+                                   Clock::unix_seconds()));
+  FL_TRY(const auto address, advertised_address(options));
+  FL_TRY(const auto token, make_join_token(*store, authority.fingerprint(), address, options.name,
+                                           options.expires_s));
+  fmt::print("{}\n", token);
+  return {};
+}
+
+Result<void> revoke_client(const ServerOptions& options) {
+  FL_TRY(const auto store, open_store(options, false));
+  FL_CHECK(store->revoke(options.name));
+  fmt::print("'{}' is revoked: its sessions end within a second, and it is not admitted again\n",
+             options.name);
+  return {};
+}
+
+}  // namespace fl

@@ -1,0 +1,21 @@
+// The sub-commands of fl-server that read or change the state beside a running server.
+#pragma once
+
+#include "server/options.hpp"
+#include "shared/identity/token.hpp"
+
+namespace fl {
+
+/// Each prints to standard output and returns an error for main() to print.
+[[nodiscard]] Result<void> print_history(const ServerOptions& options);
+[[nodiscard]] Result<void> print_clients(const ServerOptions& options);
+[[nodiscard]] Result<void> print_codecs();
+[[nodiscard]] Result<void> enroll_client(const ServerOptions& options);
+[[nodiscard]] Result<void> revoke_client(const ServerOptions& options);
+
+/// A new join token for `name`, recorded in the store.
+[[nodiscard]] Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
+                                                  const ServerAddress& address,
+                                                  const std::string& name, double expires_s);
+
+}  // namespace fl

@@ -1,0 +1,535 @@
+// The main loop and its five steps. What sessions call is in engine_uploads.cpp and
+// engine_peers.cpp.
+#include "server/engine.hpp"
+
+#include "kernels/philox.hpp"
+#include "server/apply.hpp"
+#include "shared/base/failpoint.hpp"
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace fl {
+
+RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run,
+                         Layout layout, Files& files, Store& store, Workers workers, Paths paths)
+    : strand_(std::move(strand)),
+      settings_(std::move(settings)),
+      run_(std::move(run)),
+      layout_(std::move(layout)),
+      files_(files),
+      store_(store),
+      workers_(workers),
+      paths_(std::move(paths)),
+      spool_(files, paths_.spool),
+      codec_(parse_codec(settings_.codec).value()),
+      downlink_(parse_codec(settings_.downlink_codec).value()),
+      changed_(strand_),
+      decided_(strand_),
+      group_(strand_) {}
+
+RoundEngine::~RoundEngine() = default;
+
+Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
+  started_at_ = Clock::unix_seconds();
+  group_.spawn(commit_decisions());
+  Result<Outcome> outcome = Outcome::stopped;
+  // One pass is one round. Each step returns false when the server was asked to stop.
+  auto going = co_await restore();
+  while (going && !is_over()) {
+    auto step = co_await gather();
+    if (step && *step && !round_) {
+      auto offered = co_await offer();
+      if (!offered) step = offered.error();
+    }
+    if (step && *step) step = co_await collect();
+    if (!step) {
+      going = step.error();
+      break;
+    }
+    if (!*step) break;
+    going = co_await apply_and_record();
+  }
+  if (!going) {
+    outcome = going.error();
+  } else if (is_over()) {
+    co_await await_last_evaluations();
+    auto close = [run = run_.id](Store& store) {
+      return store.set_run_state(run, RunState::finished);
+    };
+    auto closed = co_await with_store(std::move(close));
+    outcome = closed ? Result<Outcome>(Outcome::finished) : Result<Outcome>(closed.error());
+  }
+  phase_ = outcome && *outcome == Outcome::finished ? "finished" : "stopping";
+  ended_ = true;
+  decided_.notify();
+  if (!outcome) fail(outcome.error());
+  const auto cause = phase_ == "finished" ? wire::Bye::FINISHED : wire::Bye::RESTARTING;
+  const auto peers = peers_;
+  for (const auto& [name, peer] : peers)
+    peer->dismiss(cause, phase_ == "finished" ? "the run is over" : "the server goes down");
+  co_await group_.join();
+  if (fatal_) co_return *fatal_;
+  co_return outcome;
+}
+
+void RoundEngine::stop() {
+  stopping_ = true;
+  changed_.notify();
+}
+
+void RoundEngine::fail(const Error& error) {
+  if (!fatal_) {
+    fatal_ = error;
+    spdlog::error("stopping: {}", error.message());
+  }
+  stop();
+  decided_.notify();
+}
+
+bool RoundEngine::is_over() const {
+  if (round_ || versions_.empty()) return false;
+  if (versions_.rbegin()->first >= settings_.rounds) return true;
+  return settings_.target_accuracy > 0 && accuracy_ && *accuracy_ >= settings_.target_accuracy;
+}
+
+// Restore --------------------------------------------------------------------------------------
+
+Awaitable<Result<void>> RoundEngine::restore() {
+  phase_ = "restoring";
+  FL_CO_CHECK(spool_.prepare());
+  auto read = [run = run_.id](Store& store) { return store.checkpoints(run); };
+  FL_CO_TRY(const auto records, co_await with_store(std::move(read)));
+  for (const auto& record : records) {
+    FL_CO_TRY(auto version, open_version(files_, paths_.checkpoints, record, layout_));
+    versions_[record.version] = std::move(version);
+  }
+  auto find = [run = run_.id](Store& store) { return store.open_round_of(run); };
+  FL_CO_TRY(auto open, co_await with_store(std::move(find)));
+  std::set<std::int64_t> wanted;
+  if (open) {
+    OpenRound round;
+    round.record = open->round;
+    round.opened_at = Clock::now();
+    round.weight_bound =
+        1ull << std::max(0, 62 - open->round.range_log2 - open->round.fraction_bits);
+    for (auto& record : open->tasks) {
+      if (record.state == TaskState::offered || record.state == TaskState::accepted)
+        wanted.insert(record.id);
+      Task task;
+      task.offered_at = round.opened_at;
+      task.record = std::move(record);
+      round.tasks[task.record.client] = std::move(task);
+    }
+    round_ = std::move(round);
+  }
+  FL_CO_CHECK(spool_.keep_only(wanted));
+  if (round_) FL_CO_CHECK(co_await rebuild_sums());
+  if (versions_.empty() && !paths_.initial_weights.empty())
+    FL_CO_CHECK(co_await take_initial_file());
+  co_return success();
+}
+
+/// The accepted updates of the round that was open, added up again from the spool: the same sums.
+Awaitable<Result<void>> RoundEngine::rebuild_sums() {
+  const FixedPoint fixed{round_->record.range_log2, round_->record.fraction_bits,
+                         round_->weight_bound};
+  sums_ = std::make_unique<Accumulator>(layout_, fixed);
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state != TaskState::accepted) continue;
+    auto work = [this, &task]() -> Result<void> {
+      FL_TRY(const auto file, spool_.open_accepted(task.record.spool_file));
+      FileSource source(*file);
+      FL_TRY(auto reader, PayloadReader::open(source, task.record.update_bytes, layout_));
+      FL_TRY([[maybe_unused]] auto norms, sums_->add(reader, task.record.examples));
+      return {};
+    };
+    auto added = co_await workers_.compute->run(std::move(work));
+    if (!added)
+      co_return added.error().at(fmt::format("the accepted update {}", task.record.spool_file));
+  }
+  if (const auto accepted = round_->count(TaskState::accepted); accepted > 0) {
+    spdlog::info("round {} goes on with {} accepted updates", round_->record.round, accepted);
+  }
+  if (settings_.deadline_s > 0) {
+    round_->deadline = Clock::now() + std::chrono::duration_cast<Duration>(
+                                          std::chrono::duration<double>(settings_.deadline_s));
+  }
+  co_return success();
+}
+
+// Gather ---------------------------------------------------------------------------------------
+
+/// Waits for enough clients, and for the initial model.
+Awaitable<Result<bool>> RoundEngine::gather() {
+  std::string said;
+  while (!stopping_) {
+    const std::size_t here = trainers().size();
+    if (round_) co_return true;  // Goes on after a restart; who was asked may come back.
+    if (!versions_.empty() && here >= settings_.min_clients) co_return true;
+    if (versions_.empty()) pick_initialiser();
+    phase_ = here < settings_.min_clients
+                 ? fmt::format("waiting for {} clients ({} {} here)", settings_.min_clients, here,
+                               here == 1 ? "is" : "are")
+                 : "waiting for the initial model";
+    if (phase_ != said) spdlog::info("{}", phase_);
+    said = phase_;
+    co_await changed_.wait();
+  }
+  if (fatal_) co_return *fatal_;
+  co_return false;
+}
+
+std::vector<std::shared_ptr<Peer>> RoundEngine::trainers() const {
+  std::vector<std::shared_ptr<Peer>> found;  // In the order of their names.
+  for (const auto& [name, peer] : peers_) {
+    if (!peer->facts().evaluator) found.push_back(peer);
+  }
+  return found;
+}
+
+// Offer ----------------------------------------------------------------------------------------
+
+std::uint32_t RoundEngine::target_clients(std::size_t available) const {
+  const auto all = static_cast<double>(available);
+  const double wanted = settings_.clients_per_round != 0
+                            ? settings_.clients_per_round
+                            : std::ceil(settings_.fraction * all - 1e-9);
+  return static_cast<std::uint32_t>(
+      std::clamp(wanted, std::min<double>(settings_.min_clients, all), all));
+}
+
+std::uint32_t RoundEngine::quorum() const {
+  return std::min(settings_.min_clients, round_->record.target);
+}
+
+/// `count` of the trainers that have no task in this round, drawn without replacement: a function
+/// of (seed, round, who is there).
+std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
+  auto candidates = trainers();
+  std::erase_if(candidates,
+                [this](const auto& peer) { return round_->tasks.contains(peer->facts().name); });
+  count = std::min(count, candidates.size());
+  std::vector<TaskRecord> tasks;
+  const std::size_t already = round_->tasks.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto left = static_cast<std::uint32_t>(candidates.size() - i);
+    const auto block = philox::block_at(settings_.seed, round_->record.round, already + i);
+    const auto pick =
+        static_cast<std::size_t>((static_cast<std::uint64_t>(block.word[0]) * left) >> 32);
+    std::swap(candidates[i], candidates[i + pick]);
+    TaskRecord task;
+    task.round = round_->record.round;
+    task.client = candidates[i]->facts().name;
+    task.examples = candidates[i]->facts().train_examples;
+    task.codec = codec_->canonical();
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
+Awaitable<Result<void>> RoundEngine::offer() {
+  const auto& base = *versions_.rbegin()->second;
+  const std::size_t available = trainers().size();
+  const std::uint32_t target = target_clients(available);
+  const auto cohort = static_cast<std::size_t>(std::ceil(target * settings_.over_select - 1e-9));
+
+  OpenRound round;
+  round.record.round = base.record.version + 1;
+  round.record.base_version = base.record.version;
+  round.record.started_at = Clock::unix_seconds();
+  round.record.target = target;
+  round.opened_at = Clock::now();
+  if (settings_.deadline_s > 0) {
+    round.deadline = round.opened_at + std::chrono::duration_cast<Duration>(
+                                           std::chrono::duration<double>(settings_.deadline_s));
+  }
+  const Traffic before = traffic();
+  round.up_before = before.up;
+  round.down_before = before.down;
+  round_ = std::move(round);
+  auto tasks = sample(cohort);
+  // Room for replacements: four times what this cohort can weigh.
+  const std::uint64_t weight =
+      std::transform_reduce(tasks.begin(), tasks.end(), std::uint64_t{1}, std::plus<>(),
+                            [](const TaskRecord& task) { return task.examples; });
+  round_->weight_bound = std::bit_ceil(4 * weight);
+  const FixedPoint fixed = choose_fixed_point(base.record.value_max, round_->weight_bound);
+  round_->record.range_log2 = fixed.range_log2;
+  round_->record.fraction_bits = fixed.fraction_bits;
+  if (sums_) {
+    sums_->reset(fixed);
+  } else {
+    sums_ = std::make_unique<Accumulator>(layout_, fixed);
+  }
+  phase_ = "collecting";
+
+  auto open = [run = run_.id, record = round_->record, tasks](Store& store) {
+    return store.open_round(run, record, tasks);
+  };
+  FL_CO_TRY(auto opened, co_await with_store(std::move(open)));
+  failpoint("round.opened");
+  for (auto& record : opened) {
+    Task task;
+    task.record = std::move(record);
+    const auto [place, inserted] = round_->tasks.emplace(task.record.client, std::move(task));
+    send_offer(place->second);
+  }
+  spdlog::info("round {}/{}: asked {} of {} clients", round_->record.round, settings_.rounds,
+               round_->tasks.size(), available);
+  co_return success();
+}
+
+/// Replacements for clients that will not answer.
+Awaitable<Result<void>> RoundEngine::add_tasks(std::size_t count) {
+  auto tasks = sample(count);
+  std::uint64_t weight = round_->weight();
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state == TaskState::offered) weight += task.record.examples;
+  }
+  std::erase_if(tasks, [&](const TaskRecord& task) {
+    if (weight + task.examples > round_->weight_bound) return true;
+    weight += task.examples;
+    return false;
+  });
+  if (tasks.empty()) co_return success();
+  auto add = [run = run_.id, round = round_->record.round, tasks](Store& store) {
+    return store.add_tasks(run, round, tasks);
+  };
+  FL_CO_TRY(auto added, co_await with_store(std::move(add)));
+  for (auto& record : added) {
+    spdlog::info("round {}: asked {} in place of another", record.round, record.client);
+    Task task;
+    task.record = std::move(record);
+    const auto [place, inserted] = round_->tasks.emplace(task.record.client, std::move(task));
+    send_offer(place->second);
+  }
+  co_return success();
+}
+
+void RoundEngine::send_offer(Task& task) {
+  const auto peer = peers_.find(task.record.client);
+  const Traffic before = traffic_of(task.record.client);
+  if (task.offered_at == TimePoint{}) {
+    task.offered_at = Clock::now();
+    task.up_before = before.up;
+    task.down_before = before.down;
+  }
+  if (peer == peers_.end()) return;
+  const auto& base = *versions_.at(round_->record.base_version);
+  wire::Header header;
+  auto& offer = *header.mutable_offer();
+  offer.set_task(task.record.id);
+  offer.set_round(round_->record.round);
+  offer.set_version(base.record.version);
+  offer.set_version_digest(base.record.digest.raw());
+  offer.set_local_epochs(settings_.local_epochs);
+  offer.set_local_steps(settings_.local_steps);
+  offer.set_batch_size(settings_.batch_size);
+  offer.set_lr(settings_.lr);
+  offer.set_momentum(settings_.momentum);
+  offer.set_weight_decay(settings_.weight_decay);
+  offer.set_proximal_mu(settings_.proximal_mu);
+  // Of the run, the round and the client, not of the task's number: the same in every restart.
+  const std::string identity =
+      fmt::format("{}/{}/{}", settings_.seed, round_->record.round, task.record.client);
+  offer.set_seed(Digest::of(bytes_of(std::string_view(identity))).short_id());
+  offer.set_codec(task.record.codec);
+  if (round_->deadline != never) {
+    const auto left = std::max(Duration::zero(), round_->deadline - Clock::now());
+    offer.set_deadline_ms(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
+  }
+  offer.set_evaluate_holdout(peer->second->facts().holdout_examples > 0);
+  if (came_from_seed() && versions_.contains(0))
+    offer.set_initial_digest(versions_.at(0)->record.digest.raw());
+  peer->second->post(std::move(header));
+}
+
+// Collect --------------------------------------------------------------------------------------
+
+/// Returns when the round has what it needs: its target of accepted updates; or every task's end,
+/// or the deadline, with at least the quorum. Short of the quorum others are asked, and the
+/// deadline moves.
+Awaitable<Result<bool>> RoundEngine::collect() {
+  auto& round = *round_;
+  while (!stopping_) {
+    const std::uint32_t accepted = round.count(TaskState::accepted);
+    const std::uint32_t open = round.count(TaskState::offered);
+    const bool is_late = Clock::now() >= round.deadline;
+    if (accepted >= round.record.target || (accepted >= quorum() && (open == 0 || is_late))) {
+      round.is_closing = true;  // What is being checked is let finish; nothing new begins.
+      if (!round.is_verifying()) co_return true;
+    } else if (is_late) {
+      report("warning",
+             fmt::format("round {}: {} of {} updates at the deadline; waiting for another {} s",
+                         round.record.round, accepted, quorum(), settings_.deadline_s));
+      round.deadline = Clock::now() + std::chrono::duration_cast<Duration>(
+                                          std::chrono::duration<double>(settings_.deadline_s));
+      FL_CO_CHECK(co_await add_tasks(quorum() - accepted));
+      continue;
+    } else if (accepted + open < quorum()) {
+      const std::size_t before = round.tasks.size();
+      FL_CO_CHECK(co_await add_tasks(quorum() - accepted - open));
+      if (round.tasks.size() != before) continue;
+    }
+    phase_ = pause_.empty() ? "collecting" : pause_;
+    co_await changed_.wait(round.is_closing ? never : round.deadline);
+  }
+  if (fatal_) co_return *fatal_;
+  co_return false;
+}
+
+std::uint32_t RoundEngine::OpenRound::count(TaskState state) const {
+  return static_cast<std::uint32_t>(
+      std::count_if(tasks.begin(), tasks.end(),
+                    [state](const auto& entry) { return entry.second.record.state == state; }));
+}
+
+std::uint64_t RoundEngine::OpenRound::weight() const {
+  std::uint64_t sum = 0;
+  for (const auto& [client, task] : tasks) {
+    if (task.record.state == TaskState::accepted) sum += task.record.examples;
+  }
+  return sum;
+}
+
+bool RoundEngine::OpenRound::is_verifying() const {
+  return std::any_of(tasks.begin(), tasks.end(),
+                     [](const auto& entry) { return entry.second.is_verifying; });
+}
+
+// Apply and record -----------------------------------------------------------------------------
+
+Awaitable<Result<void>> RoundEngine::apply_and_record() {
+  phase_ = "making the new model";
+  auto& round = *round_;
+  const auto base = versions_.at(round.record.base_version);
+  FL_ASSERT(sums_->total_weight() == round.weight());
+  StepJob job{files_,
+              paths_.checkpoints,
+              layout_,
+              *base,
+              *sums_,
+              *downlink_,
+              settings_.seed,
+              {{"run", run_.key},
+               {"model", run_.model},
+               {"clients", std::to_string(round.count(TaskState::accepted))}}};
+  CheckpointRecord made;
+  for (;;) {
+    auto work = [&job] { return make_next_version(job); };
+    auto result = co_await workers_.compute->run(std::move(work));
+    if (result) {
+      made = std::move(*result);
+      break;
+    }
+    if (result.error().code() != Errc::no_space) co_return result.error();
+    if (pause_.empty()) report("warning", "paused, the disk is full: " + result.error().message());
+    pause_ = phase_ = "paused, the disk is full";
+    co_await sleep_for(limits::full_disk_pause);
+    if (stopping_) co_return success();  // The round stays open; the next start closes it.
+  }
+  pause_.clear();
+
+  RoundCommit commit;
+  commit.run = run_.id;
+  commit.round = round.record.round;
+  commit.ended_at = Clock::unix_seconds();
+  commit.checkpoint = made;
+  double loss = 0;
+  for (const auto& [client, task] : round.tasks) {
+    if (task.record.state == TaskState::accepted)
+      loss += task.record.loss * static_cast<double>(task.record.examples);
+  }
+  commit.train_loss = loss / static_cast<double>(round.weight());
+  const Traffic now = traffic();
+  commit.bytes_up = now.up - round.up_before;
+  commit.bytes_down = now.down - round.down_before;
+  if (settings_.keep_checkpoints > 0) {
+    for (const auto& [version, files] : versions_) {
+      if (version + settings_.keep_checkpoints <= made.version)
+        commit.dropped_versions.push_back(version);
+    }
+  }
+  for (const auto& [client, task] : round.tasks) {
+    const Traffic total = traffic_of(client);
+    commit.traffic.push_back({task.record.id, total.up - task.up_before,
+                              total.down - task.down_before,
+                              seconds(Clock::now() - task.offered_at)});
+  }
+  auto write = [commit](Store& store) { return store.commit_round(commit); };
+  failpoint("round.before_commit");
+  FL_CO_CHECK(co_await with_store(std::move(write)));
+  failpoint("round.committed");
+
+  const double took = seconds(Clock::now() - round.opened_at);
+  spdlog::info("round {}/{}: {} updates, loss {:.4f}, {:.2f} s, up {:.2f} MB, down {:.2f} MB",
+               commit.round, settings_.rounds, round.count(TaskState::accepted), commit.train_loss,
+               took, static_cast<double>(commit.bytes_up) / 1e6,
+               static_cast<double>(commit.bytes_down) / 1e6);
+  rounds_seconds_ += took;
+  ++rounds_run_;
+  std::vector<std::string> spooled;
+  for (const auto& [client, task] : round.tasks) {
+    if (!task.record.spool_file.empty()) spooled.push_back(task.record.spool_file);
+  }
+  round_.reset();
+  // What is removed here is garbage already: if we die before, the next start removes it.
+  for (const auto& name : spooled) FL_CO_CHECK(spool_.remove(name));
+  for (const Round version : commit.dropped_versions) {
+    const auto dropped = versions_.extract(version);
+    FL_CO_CHECK(files_.remove(paths_.checkpoints / dropped.mapped()->record.file));
+    if (!dropped.mapped()->record.delta_file.empty()) {
+      FL_CO_CHECK(files_.remove(paths_.checkpoints / dropped.mapped()->record.delta_file));
+    }
+  }
+  FL_CO_TRY(auto version, open_version(files_, paths_.checkpoints, made, layout_));
+  publish(std::move(version));
+  co_return success();
+}
+
+void RoundEngine::publish(std::shared_ptr<const ModelVersion> version) {
+  const Round number = version->record.version;
+  versions_[number] = std::move(version);
+  ask_evaluators();
+  changed_.notify();
+}
+
+/// Evaluators answer for every version; at the end the trainers' held-out data count too.
+void RoundEngine::ask_evaluators() {
+  if (versions_.empty()) return;
+  const auto& newest = *versions_.rbegin()->second;
+  const bool is_last = is_over();
+  for (const auto& [name, peer] : peers_) {
+    const bool wanted = peer->facts().evaluator || (is_last && peer->facts().holdout_examples > 0);
+    if (!wanted) continue;
+    wire::Header header;
+    header.mutable_evaluate()->set_version(newest.record.version);
+    header.mutable_evaluate()->set_version_digest(newest.record.digest.raw());
+    peer->post(std::move(header));
+  }
+}
+
+Awaitable<void> RoundEngine::await_last_evaluations() {
+  phase_ = "waiting for the last evaluations";
+  const TimePoint deadline = Clock::now() + limits::last_evaluations_max;
+  const Round last = versions_.rbegin()->first;
+  const auto is_missing = [this, last](const auto& entry) {
+    const auto& facts = entry.second->facts();
+    if (!facts.evaluator && facts.holdout_examples == 0) return false;
+    const auto done = evaluated_.find(facts.name);
+    return done == evaluated_.end() || done->second < last;
+  };
+  while (!stopping_ && Clock::now() < deadline &&
+         std::any_of(peers_.begin(), peers_.end(), is_missing)) {
+    co_await changed_.wait(deadline);
+  }
+}
+
+}  // namespace fl

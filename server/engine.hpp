@@ -1,0 +1,266 @@
+// The round engine: gather, offer, collect, apply, record, round after round. It decides; sessions
+// carry. Everything here runs on one strand (executor()), reaches the disk through Files and Store
+// on worker threads, time through Clock, and clients through Peer: so the simulator runs this same
+// code.
+//
+// What is durable when: a round and its tasks before the first offer; an update, its verdict and
+// its place in the spool before it is acknowledged; the new model's file before the row that names
+// it; everything else of the round in one transaction (Store::commit_round). Whatever is killed
+// when, a restart finds each update accepted once or not at all, and ends in the same model.
+#pragma once
+
+#include "server/model_files.hpp"
+#include "server/settings.hpp"
+#include "server/spool.hpp"
+#include "server/store.hpp"
+#include "shared/base/mailbox.hpp"
+#include "shared/base/offload.hpp"
+#include "shared/base/task_group.hpp"
+#include "shared/codec/accumulate.hpp"
+#include "shared/codec/codec.hpp"
+#include "shared/wire/message.hpp"
+#include "shared/wire/transfer.hpp"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace fl {
+
+/// A client's session, as the engine sees it. All methods from any thread; none blocks.
+class Peer {
+ public:
+  /// What the client said of itself; its name is what its certificate says.
+  struct Facts {
+    std::string name;
+    bool evaluator = false;
+    std::uint64_t train_examples = 0;
+    std::uint64_t holdout_examples = 0;
+  };
+
+  virtual ~Peer() = default;
+  [[nodiscard]] virtual const Facts& facts() const = 0;
+  /// Sends a control message, in order; drops the session when too many wait.
+  virtual void post(wire::Header header) = 0;
+  /// Says Bye and closes.
+  virtual void dismiss(wire::Bye::Cause cause, const std::string& reason) = 0;
+  [[nodiscard]] virtual std::uint64_t bytes_up() const = 0;
+  [[nodiscard]] virtual std::uint64_t bytes_down() const = 0;
+};
+
+/// What the status line and the admin pages show.
+struct EngineStatus {
+  RunId run = 0;
+  std::string run_key;
+  std::string model;
+  std::string phase;  // "waiting for 2 clients (1 is here)", "collecting", …
+  Round round = 0;    // The one under way, or the last.
+  Round rounds_total = 0;
+  std::uint32_t clients = 0;  // Connected trainers.
+  std::uint32_t evaluators = 0;
+  std::uint32_t offered = 0;
+  std::uint32_t accepted = 0;
+  std::uint64_t bytes_up = 0;  // Since the server started.
+  std::uint64_t bytes_down = 0;
+  std::optional<double> accuracy;  // Newest evaluation.
+  double round_seconds = 0;        // Mean of the rounds that this process ran.
+  double started_at = 0;
+};
+
+class RoundEngine {
+ public:
+  struct Paths {
+    std::filesystem::path checkpoints;
+    std::filesystem::path spool;
+    std::string initial_weights;  // A safetensors file, or "".
+  };
+  struct Workers {
+    Offload* store;    // One thread: the only one that calls Store.
+    Offload* compute;  // Decoding, adding up, writing models.
+  };
+  enum class Outcome { finished, stopped };
+
+  RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run, Layout layout,
+              Files& files, Store& store, Workers workers, Paths paths);
+  ~RoundEngine();
+
+  /// Runs from where the store says the run is to its end, or to stop(). An error is fatal: the
+  /// store or the disk failed in a way that must not be retried; a restart goes on from the last
+  /// good state.
+  Awaitable<Result<Outcome>> run();
+  /// A clean end as soon as what is being made durable is durable. The next start goes on here.
+  void stop();
+
+  // What sessions call, on the engine's strand. --------------------------------------------------
+
+  /// What a new client needs to know. The Error's text goes to the client.
+  [[nodiscard]] Result<wire::Welcome> welcome(const std::string& name,
+                                              const wire::Hello& hello) const;
+  /// A client is ready. A second session of the same client replaces the first (its line broke
+  /// without our noticing). The Error's text goes to the client.
+  Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
+  void leave(const std::shared_ptr<Peer>& peer);
+
+  struct Download {
+    wire::Model model;
+    SegmentSource source;
+    std::shared_ptr<const void> version;  // Keeps the files open.
+    std::size_t chunk_bytes_max = 0;
+  };
+  Result<Download> download(const wire::Fetch& fetch);
+
+  /// Either an upload to write chunks to, or a verdict at once.
+  struct Grant {
+    std::shared_ptr<Upload> upload;
+    std::size_t chunk_bytes_max = 0;
+    wire::Verdict verdict;
+    wire::Begin begin;
+  };
+  Awaitable<Grant> begin_upload(std::shared_ptr<Peer> peer, wire::Begin begin);
+  /// After the last byte: checks, makes durable, adds up, decides.
+  Awaitable<wire::Verdict> finish_upload(std::shared_ptr<Peer> peer, Grant grant);
+  /// A bulk transfer of a session began (+1) or ended (-1).
+  void bulk(int change) { bulk_transfers_ += change; }
+
+  Awaitable<void> evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
+  Awaitable<void> failed(std::shared_ptr<Peer> peer, wire::Failed failed);
+  /// For the history: what went wrong with whom.
+  void report(std::string level, std::string text);
+  /// Ends the session of a client that was revoked.
+  void expel(const std::string& name, const std::string& reason);
+
+  [[nodiscard]] EngineStatus status() const;
+  [[nodiscard]] net::any_io_executor executor() const { return strand_; }
+  [[nodiscard]] std::size_t chunk_bytes_max() const;
+
+  /// Runs `work(store)` on the store's thread; while the disk is full it waits and tries again.
+  /// Other errors come back, and are fatal to whoever needed it done.
+  template <class Function>
+  Awaitable<std::invoke_result_t<Function&, Store&>> with_store(Function work);
+
+ private:
+  struct Task {
+    TaskRecord record;
+    bool is_verifying = false;
+    TimePoint offered_at{};
+    std::uint64_t up_before = 0;  // The client's traffic when the task was offered.
+    std::uint64_t down_before = 0;
+  };
+  struct OpenRound {
+    RoundRecord record;
+    std::map<std::string, Task> tasks;  // By client.
+    TimePoint opened_at{};
+    TimePoint deadline = never;
+    std::uint64_t up_before = 0;
+    std::uint64_t down_before = 0;
+    std::uint64_t weight_bound = 0;  // The sum of accepted examples stays below it.
+    bool is_closing = false;
+
+    [[nodiscard]] std::uint32_t count(TaskState state) const;
+    [[nodiscard]] std::uint64_t weight() const;  // Examples of the accepted updates.
+    [[nodiscard]] bool is_verifying() const;
+  };
+  /// A verdict on its way to the disk.
+  struct Decision {
+    TaskRecord record;
+    std::optional<Result<void>> outcome;
+  };
+  struct Traffic {
+    std::uint64_t up = 0;
+    std::uint64_t down = 0;
+  };
+
+  // The round, in this order (engine.cpp).
+  Awaitable<Result<void>> restore();
+  Awaitable<Result<void>> rebuild_sums();
+  Awaitable<Result<bool>> gather();  // False: stopped.
+  Awaitable<Result<void>> offer();
+  Awaitable<Result<bool>> collect();  // False: stopped.
+  Awaitable<Result<void>> apply_and_record();
+  Awaitable<void> await_last_evaluations();
+  [[nodiscard]] bool is_over() const;
+
+  Awaitable<Result<void>> add_tasks(std::size_t count);
+  [[nodiscard]] std::vector<TaskRecord> sample(std::size_t count) const;
+  [[nodiscard]] std::uint32_t target_clients(std::size_t available) const;
+  [[nodiscard]] std::uint32_t quorum() const;
+  void send_offer(Task& task);
+  void publish(std::shared_ptr<const ModelVersion> version);
+  void ask_evaluators();
+
+  // Uploads (engine_uploads.cpp).
+  Awaitable<Grant> begin_initial(std::shared_ptr<Peer> peer, wire::Begin begin);
+  Awaitable<wire::Verdict> finish_initial(std::shared_ptr<Peer> peer, Grant grant);
+  Awaitable<Grant> open_upload(wire::Begin begin);
+  Awaitable<wire::Verdict> verdict_of_earlier(const std::string& client, const wire::Begin& begin);
+  [[nodiscard]] Result<void> check_begin(const wire::Begin& begin, const Task& task) const;
+  [[nodiscard]] Task* find_task(const std::string& client, std::int64_t task);
+  Awaitable<Result<void>> decide(TaskRecord record);
+  Awaitable<void> commit_decisions();
+  void pick_initialiser();
+  Awaitable<Result<void>> take_initial_file();
+
+  [[nodiscard]] std::vector<std::shared_ptr<Peer>> trainers() const;
+  [[nodiscard]] Traffic traffic_of(const std::string& client) const;
+  [[nodiscard]] Traffic traffic() const;
+  [[nodiscard]] bool came_from_seed() const;
+  void fail(const Error& error);
+
+  net::any_io_executor strand_;
+  RunSettings settings_;
+  RunRecord run_;
+  Layout layout_;
+  Files& files_;
+  Store& store_;
+  Workers workers_;
+  Paths paths_;
+  Spool spool_;
+  std::shared_ptr<const Codec> codec_;
+  std::shared_ptr<const Codec> downlink_;
+
+  std::map<Round, std::shared_ptr<const ModelVersion>>
+      versions_;  // Kept ones; the last is the newest.
+  std::unique_ptr<Accumulator> sums_;
+  std::optional<OpenRound> round_;
+  std::map<std::string, std::shared_ptr<Peer>> peers_;
+  std::map<std::string, Traffic> departed_;  // Traffic of ended sessions, by client.
+  std::string initialiser_;                  // The client that was asked for the initial weights.
+  bool initial_under_way_ = false;
+  std::deque<std::shared_ptr<Decision>> decisions_;
+  std::optional<double> accuracy_;
+  Round accuracy_version_ = 0;
+  std::map<std::string, Round> evaluated_;  // Newest version that each evaluator has answered for.
+  std::string phase_ = "starting";
+  std::string pause_;  // Why the round does not go on, or "".
+  int bulk_transfers_ = 0;
+  double rounds_seconds_ = 0;
+  Round rounds_run_ = 0;
+  double started_at_ = 0;
+  bool stopping_ = false;
+  bool ended_ = false;
+  std::optional<Error> fatal_;
+  Signal changed_;  // Anything that the main loop waits for.
+  Signal decided_;  // decisions_ grew, or one of them is durable.
+  TaskGroup group_;
+};
+
+template <class Function>
+Awaitable<std::invoke_result_t<Function&, Store&>> RoundEngine::with_store(Function work) {
+  for (;;) {
+    auto call = [this, &work] { return work(store_); };
+    auto result = co_await workers_.store->run(std::move(call));
+    if (result || result.error().code() != Errc::no_space) {
+      pause_.clear();
+      co_return result;
+    }
+    if (pause_.empty()) report("warning", "paused, the disk is full: " + result.error().message());
+    pause_ = "paused, the disk is full";
+    co_await sleep_for(limits::full_disk_pause);
+    if (stopping_) co_return result;
+  }
+}
+
+}  // namespace fl

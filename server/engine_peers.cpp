@@ -1,0 +1,282 @@
+// The engine's half of a session: who comes and goes, what they fetch, what they measured.
+#include "server/engine.hpp"
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
+                                           const wire::Hello& hello) const {
+  if (ended_ || stopping_) return Error(Errc::unavailable, "the server goes down");
+  if (!hello.model().empty() && hello.model() != run_.model) {
+    return Error(Errc::invalid_input, fmt::format("the client trains '{}', this run '{}'",
+                                                  hello.model().substr(0, 64), run_.model));
+  }
+  const std::string spec = codec_->canonical();
+  const std::string wanted = spec.substr(0, spec.find_first_of(":,+"));
+  if (!hello.evaluator() &&
+      std::find(hello.codecs().begin(), hello.codecs().end(), wanted) == hello.codecs().end()) {
+    return Error(
+        Errc::invalid_input,
+        fmt::format("the client does not know the run's codec '{}'; a newer fl-client does",
+                    wanted));
+  }
+  wire::Welcome welcome;
+  welcome.set_protocol(protocol_version);
+  welcome.set_run_key(run_.key);
+  welcome.set_model(run_.model);
+  welcome.set_seed(run_.seed);
+  welcome.set_layout_digest(layout_.digest().raw());
+  welcome.set_name(name);
+  if (!versions_.empty()) {
+    const auto& newest = versions_.rbegin()->second->record;
+    welcome.set_version(newest.version);
+    welcome.set_version_digest(newest.digest.raw());
+  }
+  return welcome;
+}
+
+Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
+  const auto& facts = peer->facts();
+  if (ended_ || stopping_) co_return Error(Errc::unavailable, "the server goes down");
+  if (!facts.evaluator && facts.train_examples == 0) {
+    co_return Error(Errc::invalid_input, "the client has no training examples");
+  }
+  if (facts.train_examples > update_weight_max) {
+    co_return Error(Errc::invalid_input,
+                    fmt::format("{} training examples; at most {} are believed",
+                                facts.train_examples, update_weight_max));
+  }
+  auto touch = [name = facts.name, evaluator = facts.evaluator](Store& store) {
+    return store.touch_client(name, evaluator);
+  };
+  if (auto touched = co_await with_store(std::move(touch)); !touched) co_return touched.error();
+  if (const auto old = peers_.find(facts.name); old != peers_.end()) {
+    const auto before = old->second;
+    leave(before);
+    before->dismiss(wire::Bye::BROKEN, "the same client has connected again");
+  }
+  peers_[facts.name] = peer;
+  if (facts.evaluator && !versions_.empty()) {
+    const auto& newest = versions_.rbegin()->second->record;
+    wire::Header header;
+    header.mutable_evaluate()->set_version(newest.version);
+    header.mutable_evaluate()->set_version_digest(newest.digest.raw());
+    peer->post(std::move(header));
+  }
+  if (round_) {
+    const auto task = round_->tasks.find(facts.name);
+    if (task != round_->tasks.end() && task->second.record.state == TaskState::offered)
+      send_offer(task->second);
+  }
+  spdlog::info("{} is here: {}, {} examples", facts.name, facts.evaluator ? "evaluator" : "trainer",
+               facts.evaluator ? facts.holdout_examples : facts.train_examples);
+  changed_.notify();
+  co_return success();
+}
+
+void RoundEngine::leave(const std::shared_ptr<Peer>& peer) {
+  const auto& name = peer->facts().name;
+  const auto found = peers_.find(name);
+  if (found == peers_.end() || found->second != peer) return;  // Replaced by a newer session.
+  auto& total = departed_[name];
+  total.up += peer->bytes_up();
+  total.down += peer->bytes_down();
+  peers_.erase(found);
+  if (initialiser_ == name) initialiser_.clear();
+  spdlog::info("{} left", name);
+  changed_.notify();
+}
+
+void RoundEngine::expel(const std::string& name, const std::string& reason) {
+  const auto found = peers_.find(name);
+  if (found == peers_.end()) return;
+  const auto peer = found->second;
+  report("warning", fmt::format("{}: {}", name, reason));
+  leave(peer);
+  peer->dismiss(wire::Bye::REFUSED, reason);
+  if (Task* task = round_ && round_->tasks.contains(name) ? &round_->tasks.at(name) : nullptr;
+      task != nullptr && task->record.state == TaskState::offered && !task->is_verifying) {
+    wire::Failed gone;
+    gone.set_task(task->record.id);
+    gone.set_reason(reason);
+    group_.spawn(failed(peer, std::move(gone)));
+  }
+}
+
+Result<RoundEngine::Download> RoundEngine::download(const wire::Fetch& fetch) {
+  const auto found = versions_.find(fetch.version());
+  if (found == versions_.end()) {
+    return Error(Errc::not_found, fmt::format("model version {} is not kept", fetch.version()));
+  }
+  const auto& version = *found->second;
+  Download answer;
+  answer.version = found->second;
+  answer.chunk_bytes_max = chunk_bytes_max();
+  auto& model = answer.model;
+  model.set_version(fetch.version());
+  model.set_digest(version.record.digest.raw());
+
+  // The chain of coded steps from the client's version, when all are there and shorter than the
+  // model.
+  std::vector<Segment> chain;
+  std::uint64_t chain_bytes = 0;
+  bool has_chain = fetch.have_base() && fetch.have_version() < fetch.version();
+  if (has_chain) {
+    const auto base = versions_.find(fetch.have_version());
+    has_chain = base != versions_.end() && base->second->record.digest.raw() == fetch.have_digest();
+  }
+  for (Round step = fetch.have_version() + 1; has_chain && step <= fetch.version(); ++step) {
+    const auto at = versions_.find(step);
+    has_chain = at != versions_.end() && at->second->delta != nullptr;
+    if (!has_chain) break;
+    const auto& record = at->second->record;
+    chain.push_back(Segment{at->second->delta, 0, record.delta_bytes});
+    chain_bytes += record.delta_bytes;
+    auto& delta = *model.add_deltas();
+    delta.set_version(step);
+    delta.set_bytes(record.delta_bytes);
+    delta.set_digest(record.digest.raw());
+  }
+  if (has_chain && chain_bytes < layout_.bytes()) {
+    answer.source = SegmentSource(std::move(chain));
+  } else {
+    model.clear_deltas();
+    model.set_full(true);
+    answer.source = SegmentSource({Segment{version.file, version.data_offset, layout_.bytes()}});
+  }
+  model.set_bytes(answer.source.bytes());
+  // What these bytes are, and so the same for every client and after a restart.
+  const std::string identity =
+      fmt::format("{}/{}/{}", version.record.digest.hex(), model.full() ? "full" : "delta",
+                  model.full() ? 0 : fetch.have_version());
+  model.set_transfer(Digest::of(bytes_of(std::string_view(identity))).short_id());
+  const bool resumes = fetch.transfer() == model.transfer() && fetch.offset() < model.bytes();
+  model.set_offset(resumes ? fetch.offset() : 0);
+  return answer;
+}
+
+Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation) {
+  const auto& facts = peer->facts();
+  if (evaluation.version() > (versions_.empty() ? 0 : versions_.rbegin()->first) ||
+      !std::isfinite(evaluation.loss()) ||
+      !(evaluation.accuracy() >= 0 && evaluation.accuracy() <= 1)) {
+    report("warning",
+           fmt::format("{}: an evaluation that can't be: version {}, loss {}, accuracy {}",
+                       facts.name, evaluation.version(), evaluation.loss(), evaluation.accuracy()));
+    co_return;
+  }
+  auto& newest = evaluated_[facts.name];
+  newest = std::max(newest, evaluation.version());
+  changed_.notify();
+  if (evaluation.examples() == 0) co_return;
+  EvaluationRecord record;
+  record.run = run_.id;
+  record.version = evaluation.version();
+  record.client = facts.name;
+  record.evaluator = facts.evaluator;
+  record.examples = evaluation.examples();
+  record.loss = evaluation.loss();
+  record.accuracy = evaluation.accuracy();
+  if (facts.evaluator && (!accuracy_ || record.version >= accuracy_version_)) {
+    accuracy_ = record.accuracy;
+    accuracy_version_ = record.version;
+    spdlog::info("version {}: accuracy {:.2f}%, loss {:.4f} ({})", record.version,
+                 100 * record.accuracy, record.loss, facts.name);
+  }
+  auto write = [record](Store& store) { return store.add_evaluation(record); };
+  if (auto written = co_await with_store(std::move(write)); !written) fail(written.error());
+  changed_.notify();
+}
+
+Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed failed) {
+  const std::string name = peer->facts().name;
+  report("warning", fmt::format("{}: {}", name, failed.reason().substr(0, 1000)));
+  if (failed.task() == 0) {
+    // An evaluation that can't be done is not waited for.
+    auto& newest = evaluated_[name];
+    newest = std::max(newest, failed.version());
+    changed_.notify();
+    co_return;
+  }
+  Task* const task = find_task(name, failed.task());
+  if (task == nullptr || task->record.state != TaskState::offered || task->is_verifying) co_return;
+  TaskRecord record = task->record;
+  record.state = TaskState::lost;
+  record.reason = failed.reason().substr(0, 1000);
+  task->is_verifying = true;
+  auto decided = co_await decide(record);
+  task->is_verifying = false;
+  if (decided) task->record = record;
+  changed_.notify();
+}
+
+void RoundEngine::report(std::string level, std::string text) {
+  if (level == "warning") spdlog::warn("{}", text);
+  // A line in the history is no reason to stop or to wait: on a full disk it is left out.
+  auto write = [this, level = std::move(level), text = std::move(text)]() -> Result<void> {
+    auto written = store_.add_event(run_.id, level, text);
+    if (!written) spdlog::warn("not in the history: {}", written.error().message());
+    return {};
+  };
+  class Note {
+   public:
+    static Awaitable<void> run(Offload& worker, decltype(write) work) {
+      [[maybe_unused]] auto ignored = co_await worker.run(std::move(work));
+    }
+  };
+  group_.spawn(Note::run(*workers_.store, std::move(write)));
+}
+
+RoundEngine::Traffic RoundEngine::traffic_of(const std::string& client) const {
+  Traffic total;
+  if (const auto gone = departed_.find(client); gone != departed_.end()) total = gone->second;
+  if (const auto here = peers_.find(client); here != peers_.end()) {
+    total.up += here->second->bytes_up();
+    total.down += here->second->bytes_down();
+  }
+  return total;
+}
+
+RoundEngine::Traffic RoundEngine::traffic() const {
+  Traffic total;
+  for (const auto& [name, gone] : departed_) {
+    total.up += gone.up;
+    total.down += gone.down;
+  }
+  for (const auto& [name, peer] : peers_) {
+    total.up += peer->bytes_up();
+    total.down += peer->bytes_down();
+  }
+  return total;
+}
+
+EngineStatus RoundEngine::status() const {
+  EngineStatus status;
+  status.run = run_.id;
+  status.run_key = run_.key;
+  status.model = run_.model;
+  status.phase = phase_;
+  status.rounds_total = settings_.rounds;
+  status.round = round_ ? round_->record.round : versions_.empty() ? 0 : versions_.rbegin()->first;
+  for (const auto& [name, peer] : peers_)
+    ++(peer->facts().evaluator ? status.evaluators : status.clients);
+  if (round_) {
+    status.offered = static_cast<std::uint32_t>(round_->tasks.size());
+    status.accepted = round_->count(TaskState::accepted);
+  }
+  const Traffic total = traffic();
+  status.bytes_up = total.up;
+  status.bytes_down = total.down;
+  status.accuracy = accuracy_;
+  status.round_seconds = rounds_run_ > 0 ? rounds_seconds_ / rounds_run_ : 0;
+  status.started_at = started_at_;
+  return status;
+}
+
+}  // namespace fl

@@ -1,0 +1,377 @@
+// The engine's half of an upload: may it begin, is it right, is it durable, does it count.
+#include "server/engine.hpp"
+#include "shared/base/failpoint.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/params/safetensors.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+wire::Verdict verdict_for(const wire::Begin& begin, wire::Verdict::Outcome outcome,
+                          std::string reason) {
+  wire::Verdict verdict;
+  verdict.set_purpose(begin.purpose());
+  verdict.set_task(begin.task());
+  verdict.set_outcome(outcome);
+  verdict.set_reason(std::move(reason));
+  return verdict;
+}
+
+RoundEngine::Grant refuse(const wire::Begin& begin, wire::Verdict::Outcome outcome,
+                          std::string reason) {
+  RoundEngine::Grant grant;
+  grant.verdict = verdict_for(begin, outcome, std::move(reason));
+  return grant;
+}
+
+}  // namespace
+
+RoundEngine::Task* RoundEngine::find_task(const std::string& client, std::int64_t id) {
+  if (!round_) return nullptr;
+  const auto found = round_->tasks.find(client);
+  return found != round_->tasks.end() && found->second.record.id == id ? &found->second : nullptr;
+}
+
+std::size_t RoundEngine::chunk_bytes_max() const {
+  // A session holds up to three chunks: the one being read, the one waiting, the one being written.
+  const auto transfers = static_cast<std::size_t>(std::max(1, bulk_transfers_ + 1));
+  const std::size_t fair = std::bit_floor(limits::bulk_bytes_max / (3 * transfers));
+  return std::clamp(fair, limits::chunk_bytes_min, limits::chunk_bytes_max);
+}
+
+Awaitable<RoundEngine::Grant> RoundEngine::begin_upload(std::shared_ptr<Peer> peer,
+                                                        wire::Begin begin) {
+  const std::string& client = peer->facts().name;
+  if (begin.purpose() == wire::INITIAL)
+    co_return co_await begin_initial(std::move(peer), std::move(begin));
+  if (stopping_ || ended_) co_return refuse(begin, wire::Verdict::LATER, "the server goes down");
+  Task* const task = find_task(client, begin.task());
+  if (task == nullptr || task->record.state != TaskState::offered || task->is_verifying) {
+    Grant grant;
+    grant.verdict = co_await verdict_of_earlier(client, begin);
+    co_return grant;
+  }
+  if (round_->is_closing)
+    co_return refuse(begin, wire::Verdict::STALE, "the round has what it needs");
+  if (bulk_transfers_ >= static_cast<int>(limits::bulk_transfers_max)) {
+    co_return refuse(begin, wire::Verdict::LATER,
+                     fmt::format("{} transfers are under way", bulk_transfers_));
+  }
+  if (auto right = check_begin(begin, *task); !right) {
+    TaskRecord record = task->record;
+    record.state = TaskState::refused;
+    record.reason = right.error().message();
+    report("warning", fmt::format("{}: update refused: {}", client, record.reason));
+    task->is_verifying = true;
+    auto decided = co_await decide(record);
+    task->is_verifying = false;
+    if (!decided) co_return refuse(begin, wire::Verdict::LATER, decided.error().message());
+    task->record = record;
+    changed_.notify();
+    co_return refuse(begin, wire::Verdict::REFUSED, record.reason);
+  }
+  co_return co_await open_upload(std::move(begin));
+}
+
+Awaitable<RoundEngine::Grant> RoundEngine::open_upload(wire::Begin begin) {
+  Grant grant;
+  const Digest digest = Digest::from_bytes(begin.digest()).value();  // Checked before.
+  auto work = [this, task = begin.task(), bytes = begin.bytes(), digest] {
+    return spool_.open(task, bytes, digest);
+  };
+  auto upload = co_await workers_.compute->run(std::move(work));
+  if (!upload) {
+    if (upload.error().code() != Errc::no_space) fail(upload.error());
+    co_return refuse(begin, wire::Verdict::LATER,
+                     "the server can't store it now: " + upload.error().message());
+  }
+  grant.upload = std::move(*upload);
+  grant.chunk_bytes_max = chunk_bytes_max();
+  grant.begin = std::move(begin);
+  co_return grant;
+}
+
+/// An upload for a task that is not open: decided before (the acknowledgement was lost), or too
+/// late.
+Awaitable<wire::Verdict> RoundEngine::verdict_of_earlier(const std::string& client,
+                                                         const wire::Begin& begin) {
+  auto read = [run = run_.id, round = begin.round()](Store& store) {
+    return store.tasks(run, round);
+  };
+  auto tasks = co_await with_store(std::move(read));
+  if (!tasks) co_return verdict_for(begin, wire::Verdict::LATER, tasks.error().message());
+  for (const auto& task : *tasks) {
+    if (task.id != begin.task() || task.client != client) continue;
+    if (task.state == TaskState::accepted)
+      co_return verdict_for(begin, wire::Verdict::ACCEPTED, "");
+    if (task.state == TaskState::refused)
+      co_return verdict_for(begin, wire::Verdict::REFUSED, task.reason);
+    if (task.state == TaskState::offered)
+      co_return verdict_for(begin, wire::Verdict::LATER, "it is being checked");
+    co_return verdict_for(begin, wire::Verdict::STALE,
+                          task.reason.empty() ? "the round went on without it" : task.reason);
+  }
+  co_return verdict_for(
+      begin, wire::Verdict::STALE,
+      fmt::format("task {} of round {} is not one of {}", begin.task(), begin.round(), client));
+}
+
+Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task) const {
+  const auto bad = [](Errc code, std::string what) { return Error(code, std::move(what)); };
+  if (begin.round() != round_->record.round) {
+    return bad(Errc::conflict, fmt::format("it is of round {}, now is round {}", begin.round(),
+                                           round_->record.round));
+  }
+  if (begin.version() != round_->record.base_version) {
+    return bad(Errc::conflict, fmt::format("it was trained from model version {}, not {}",
+                                           begin.version(), round_->record.base_version));
+  }
+  if (begin.layout_digest() != layout_.digest().raw()) {
+    return bad(Errc::invalid_input, "its layout (tensor names and shapes) is not the model's");
+  }
+  if (!Digest::from_bytes(begin.digest()))
+    return bad(Errc::invalid_input, "its digest has not 16 bytes");
+  if (begin.codec() != task.record.codec) {
+    return bad(Errc::invalid_input, fmt::format("it is coded as '{}', asked for was '{}'",
+                                                begin.codec().substr(0, 64), task.record.codec));
+  }
+  if (begin.sections_size() != 1 || begin.sections(0).name() != "update") {
+    return bad(Errc::invalid_input, "it must have one section, named 'update'");
+  }
+  if (begin.sections(0).bytes() != begin.bytes()) {
+    return bad(Errc::invalid_input, fmt::format("its sections have {} bytes, the whole {}",
+                                                begin.sections(0).bytes(), begin.bytes()));
+  }
+  const std::uint64_t bytes_max = codec_->payload_bytes_max(layout_);
+  if (begin.bytes() == 0 || begin.bytes() > bytes_max) {
+    return bad(Errc::too_large, fmt::format("it has {} bytes; 1 to {} fit the model and codec",
+                                            begin.bytes(), bytes_max));
+  }
+  if (begin.examples() == 0) return bad(Errc::invalid_input, "its weight is 0 examples");
+  if (begin.examples() > task.record.examples) {
+    return bad(Errc::invalid_input, fmt::format("its weight is {} examples, the client has {}",
+                                                begin.examples(), task.record.examples));
+  }
+  if (!std::isfinite(begin.loss()))
+    return bad(Errc::invalid_input, "its training loss is not finite");
+  return {};
+}
+
+Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, Grant grant) {
+  if (grant.begin.purpose() == wire::INITIAL)
+    co_return co_await finish_initial(std::move(peer), std::move(grant));
+  const std::string client = peer->facts().name;
+  const auto& begin = grant.begin;
+  Task* const task = find_task(client, begin.task());
+  if (task == nullptr || task->record.state != TaskState::offered || task->is_verifying ||
+      stopping_) {
+    co_return co_await verdict_of_earlier(client, begin);
+  }
+  if (round_->is_closing)
+    co_return verdict_for(begin, wire::Verdict::STALE, "the round has what it needs");
+
+  task->is_verifying = true;  // From here to its end the round can't close, so `task` stays.
+  auto work = [this, upload = grant.upload, examples = begin.examples()]() -> Result<UpdateNorms> {
+    FL_CHECK(upload->finish());
+    failpoint("upload.synced");
+    FileSource source(*upload->file());
+    FL_TRY(auto reader, PayloadReader::open(source, upload->bytes(), layout_));
+    return sums_->add(reader, examples);
+  };
+  auto checked = co_await workers_.compute->run(std::move(work));
+
+  TaskRecord record = task->record;
+  record.examples = begin.examples();
+  record.steps = begin.steps();
+  record.loss = begin.loss();
+  record.train_seconds = begin.train_seconds();
+  record.update_bytes = begin.bytes();
+  record.update_digest = grant.upload->digest();
+  wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;
+  if (checked) {
+    record.state = TaskState::accepted;
+    record.norm = checked->l2;
+    record.spool_file = grant.upload->file_name();
+  } else {
+    const Errc code = checked.error().code();
+    if (code == Errc::io || code == Errc::internal) {
+      fail(checked.error());  // A failed fsync is never retried.
+      task->is_verifying = false;
+      co_return verdict_for(begin, wire::Verdict::LATER, "the server's disk failed");
+    }
+    // Bytes that are not those announced are this session's loss only: the client sends them again.
+    const bool again = code == Errc::no_space || (code == Errc::corrupt && grant.upload->differs());
+    report("warning", fmt::format("{}: update {}: {}", client, again ? "to be repeated" : "refused",
+                                  checked.error().message()));
+    auto removed = spool_.remove(grant.upload->file_name());
+    if (!removed) fail(removed.error());
+    if (again) {
+      task->is_verifying = false;
+      co_return verdict_for(begin, wire::Verdict::LATER, checked.error().message());
+    }
+    outcome = wire::Verdict::REFUSED;
+    record.state = TaskState::refused;
+    record.reason = checked.error().message();
+  }
+  auto decided = co_await decide(record);
+  task->is_verifying = false;
+  if (decided) task->record = record;
+  changed_.notify();
+  if (!decided) co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");
+  if (begin.has_holdout() && outcome == wire::Verdict::ACCEPTED) {
+    wire::Evaluation holdout;
+    holdout.set_version(begin.version());
+    holdout.set_examples(begin.holdout_examples());
+    holdout.set_loss(begin.holdout_loss());
+    holdout.set_accuracy(begin.holdout_accuracy());
+    co_await evaluation(peer, std::move(holdout));
+  }
+  co_return verdict_for(begin, outcome, record.reason);
+}
+
+// Decisions, made durable in groups: one transaction for all that came while the last one was
+// written. --
+
+Awaitable<Result<void>> RoundEngine::decide(TaskRecord record) {
+  if (ended_) co_return Error(Errc::unavailable, "the server goes down");
+  auto decision = std::make_shared<Decision>();
+  decision->record = std::move(record);
+  decisions_.push_back(decision);
+  decided_.notify();
+  while (!decision->outcome) co_await decided_.wait();
+  co_return *decision->outcome;
+}
+
+Awaitable<void> RoundEngine::commit_decisions() {
+  for (;;) {
+    while (decisions_.empty() && !ended_) co_await decided_.wait();
+    if (decisions_.empty()) co_return;
+    const auto group = std::exchange(decisions_, {});
+    std::vector<TaskRecord> records;
+    for (const auto& decision : group) records.push_back(decision->record);
+    auto write = [this, records](Store& store) -> Result<void> {
+      FL_CHECK(spool_.sync_names());
+      failpoint("task.before_decided");
+      FL_CHECK(store.decide_tasks(records));
+      failpoint("task.decided");
+      return {};
+    };
+    auto written = co_await with_store(std::move(write));
+    if (!written && written.error().code() != Errc::no_space) fail(written.error());
+    for (const auto& decision : group) decision->outcome = written;
+    decided_.notify();
+  }
+}
+
+// The initial model ----------------------------------------------------------------------------
+
+bool RoundEngine::came_from_seed() const { return paths_.initial_weights.empty(); }
+
+/// Asks one trainer for the initial weights, and another when that one leaves.
+void RoundEngine::pick_initialiser() {
+  if (!paths_.initial_weights.empty() || peers_.contains(initialiser_)) return;
+  const auto candidates = trainers();
+  if (candidates.empty()) return;
+  initialiser_ = candidates.front()->facts().name;
+  wire::Header header;
+  header.mutable_initialise();
+  candidates.front()->post(std::move(header));
+}
+
+Awaitable<RoundEngine::Grant> RoundEngine::begin_initial(std::shared_ptr<Peer> peer,
+                                                         wire::Begin begin) {
+  if (!versions_.empty()) co_return refuse(begin, wire::Verdict::ACCEPTED, "");
+  if (peer->facts().name != initialiser_)
+    co_return refuse(begin, wire::Verdict::STALE, "another client was asked");
+  const bool fits = begin.layout_digest() == layout_.digest().raw() && begin.sections_size() == 1 &&
+                    begin.codec() == "none" && begin.bytes() > 0 &&
+                    begin.bytes() <= parse_codec("none").value()->payload_bytes_max(layout_) &&
+                    Digest::from_bytes(begin.digest()).has_value();
+  if (!fits)
+    co_return refuse(begin, wire::Verdict::REFUSED,
+                     "these initial weights do not fit the run's model");
+  begin.set_task(0);
+  co_return co_await open_upload(std::move(begin));
+}
+
+Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer, Grant grant) {
+  const auto& begin = grant.begin;
+  if (!versions_.empty() || initial_under_way_)
+    co_return verdict_for(begin, wire::Verdict::STALE, "the initial model is there");
+  initial_under_way_ = true;
+  auto work = [this, upload = grant.upload]() -> Result<CheckpointRecord> {
+    FL_CHECK(upload->finish());
+    FileSource source(*upload->file());
+    FL_TRY(auto reader, PayloadReader::open(source, upload->bytes(), layout_));
+    FL_TRY(auto out, CheckpointWriter::create(files_, paths_.checkpoints, 0, layout_,
+                                              {{"run", run_.key}, {"model", run_.model}}));
+    std::vector<float> values;
+    for (std::uint64_t index = 0; index < reader.blocks(); ++index) {
+      values.resize(reader.block(index).elements);
+      FL_TRY([[maybe_unused]] const Scan scan, reader.decode(index, values));
+      FL_CHECK(out.append(values));
+    }
+    return out.finish();
+  };
+  auto made = co_await workers_.compute->run(std::move(work));
+  if (made) {
+    auto write = [run = run_.id, record = *made](Store& store) {
+      return store.set_initial_model(run, record);
+    };
+    auto written = co_await with_store(std::move(write));
+    if (!written) made = written.error();
+  }
+  initial_under_way_ = false;
+  if (!made) {
+    if (made.error().code() == Errc::io || made.error().code() == Errc::internal)
+      fail(made.error());
+    initialiser_.clear();
+    changed_.notify();
+    report("warning", fmt::format("{}: initial weights refused: {}", peer->facts().name,
+                                  made.error().message()));
+    co_return verdict_for(begin, wire::Verdict::REFUSED, made.error().message());
+  }
+  failpoint("initial.committed");
+  auto removed = spool_.remove(grant.upload->file_name());
+  if (!removed) fail(removed.error());
+  auto version = open_version(files_, paths_.checkpoints, *made, layout_);
+  if (!version) {
+    fail(version.error());
+    co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");
+  }
+  spdlog::info("initial model of {} parameters, digest {}", layout_.elements(), made->digest.hex());
+  publish(std::move(*version));
+  co_return verdict_for(begin, wire::Verdict::ACCEPTED, "");
+}
+
+Awaitable<Result<void>> RoundEngine::take_initial_file() {
+  auto work = [this]() -> Result<CheckpointRecord> {
+    FL_TRY(const auto file, files_.open(paths_.initial_weights, OpenMode::read));
+    std::vector<float> values(layout_.elements());
+    FL_CHECK(read_safetensors(*file, layout_, values));
+    FL_TRY(auto out,
+           CheckpointWriter::create(
+               files_, paths_.checkpoints, 0, layout_,
+               {{"run", run_.key}, {"model", run_.model}, {"from", paths_.initial_weights}}));
+    FL_CHECK(out.append(values));
+    return out.finish();
+  };
+  auto made = co_await workers_.compute->run(std::move(work));
+  if (!made) co_return made.error().at("--initial-weights " + paths_.initial_weights);
+  auto write = [run = run_.id, record = *made](Store& store) {
+    return store.set_initial_model(run, record);
+  };
+  FL_CO_CHECK(co_await with_store(std::move(write)));
+  FL_CO_TRY(auto version, open_version(files_, paths_.checkpoints, *made, layout_));
+  publish(std::move(version));
+  co_return success();
+}
+
+}  // namespace fl

@@ -1,0 +1,148 @@
+#include "server/house.hpp"
+
+#include "server/session.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/wire/tls.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+namespace fl {
+
+Result<std::optional<TokenBook::Token>> StoreTokenBook::find_token(std::string_view id) {
+  FL_TRY(const auto found, store_.find_token(id));
+  if (!found) return std::optional<Token>();
+  return std::optional<Token>(
+      Token{found->name, found->secret_hash, found->expires_at, found->used_at});
+}
+
+Result<bool> StoreTokenBook::is_revoked(std::string_view client) {
+  FL_TRY(const auto found, store_.find_client(client));
+  return found && found->revoked_at != 0;
+}
+
+Result<void> StoreTokenBook::use_token(std::string_view id, std::string_view client,
+                                       std::string_view serial, double now) {
+  ClientRecord record;
+  record.name = client;
+  record.certificate_serial = serial;
+  record.enrolled_at = now;
+  return store_.use_token(id, record);
+}
+
+Result<void> House::renew_certificate() {
+  const double now = Clock::unix_seconds();
+  FL_TRY(const auto certificate, authority_.issue_server(hosts_, now));
+  FL_TRY(auto context, server_context(certificate, authority_));
+  const std::lock_guard lock(mutex_);
+  tls_ = std::make_shared<net::ssl::context>(std::move(context));
+  renew_at_ = certificate.renew_at;
+  return {};
+}
+
+std::shared_ptr<net::ssl::context> House::tls() {
+  const std::lock_guard lock(mutex_);
+  return tls_;
+}
+
+bool House::is_certificate_due() {
+  const std::lock_guard lock(mutex_);
+  return Clock::unix_seconds() >= renew_at_;
+}
+
+namespace {
+
+/// `work(store)` on the store's thread, from any strand.
+template <class Function>
+Awaitable<std::invoke_result_t<Function&, Store&>> ask_store(std::shared_ptr<RoundEngine> engine,
+                                                             Function work) {
+  co_return co_await on(engine->executor(), engine->with_store(std::move(work)));
+}
+
+}  // namespace
+
+Awaitable<HttpAnswer> House::enrol(std::string body) {
+  HttpAnswer answer;
+  const auto work = [this, body = std::move(body)](Store& store) -> Result<EnrolmentResponse> {
+    FL_TRY(const auto request, parse_enrolment_request(body));
+    StoreTokenBook book(store);
+    return enroll(authority_, book, request, Clock::unix_seconds());
+  };
+  auto response = co_await ask_store(engine_, work);
+  if (response) {
+    spdlog::info("{} has joined", response->name);
+    answer.body = to_json(*response);
+  } else {
+    spdlog::warn("an enrolment was refused: {}", response.error().message());
+    answer.status = http_status(response.error());
+    answer.body = to_json(response.error());
+  }
+  co_return answer;
+}
+
+Awaitable<Result<void>> House::admit(std::string name, [[maybe_unused]] std::string serial) {
+  auto find = [name](Store& store) { return store.find_client(name); };
+  auto found = co_await ask_store(engine_, std::move(find));
+  if (!found) co_return Error(Errc::unavailable, "the server's history can't be read now");
+  if (!*found)
+    co_return Error(
+        Errc::unauthenticated,
+        fmt::format("'{}' is not enrolled at this server: join again with a new token", name));
+  if ((*found)->revoked_at != 0)
+    co_return Error(Errc::unauthenticated, fmt::format("'{}' was revoked", name));
+  co_return success();
+}
+
+Awaitable<void> House::serve(std::shared_ptr<Link> link, std::string name) {
+  Renewer renewer = [this](const std::string& client, const std::string& csr) {
+    return renew(client, csr);
+  };
+  auto session =
+      std::make_shared<Session>(std::move(link), std::move(name), engine_, std::move(renewer));
+  ++sessions_;
+  co_await session->run();
+  --sessions_;
+}
+
+Result<wire::Renewed> House::renew(const std::string& name, const std::string& csr_pem) {
+  FL_TRY(const auto issued, authority_.issue_client(name, csr_pem, Clock::unix_seconds()));
+  auto record = [name, serial = issued.serial](Store& store) {
+    return store.set_certificate(name, serial);
+  };
+  net::co_spawn(engine_->executor(), engine_->with_store(std::move(record)),
+                [name](const std::exception_ptr&, const Result<void>& written) {
+                  if (!written)
+                    spdlog::warn("{}: the renewed certificate is not in the history: {}", name,
+                                 written.error().message());
+                });
+  wire::Renewed renewed;
+  renewed.set_certificate_pem(issued.pem);
+  renewed.set_ca_pem(authority_.certificate_pem());
+  spdlog::info("{}: certificate renewed", name);
+  return renewed;
+}
+
+Awaitable<void> House::watch_revocations(std::shared_ptr<std::atomic<bool>> stop) {
+  std::int64_t seen = -1;
+  while (!*stop) {
+    auto look = [](Store& store) { return store.data_version(); };
+    const auto version = co_await engine_->with_store(std::move(look));
+    if (version && *version != seen) {
+      seen = *version;
+      auto list = [](Store& store) { return store.clients(); };
+      const auto clients = co_await engine_->with_store(std::move(list));
+      if (clients) {
+        for (const auto& client : *clients) {
+          if (client.revoked_at != 0) engine_->expel(client.name, "it was revoked");
+        }
+      }
+    }
+    if (is_certificate_due()) {
+      if (auto renewed = renew_certificate(); !renewed)
+        spdlog::error("the server's certificate: {}", renewed.error().message());
+    }
+    co_await sleep_for(limits::revocation_poll);
+  }
+}
+
+}  // namespace fl

@@ -1,0 +1,62 @@
+// What the listener's connections need of the rest of the server: TLS, enrolment, admission,
+// sessions. And the watch that ends the sessions of clients revoked by another process. Any thread:
+// everything that touches the store goes over the engine's store thread.
+#pragma once
+
+#include "server/engine.hpp"
+#include "server/listener.hpp"
+#include "shared/identity/authority.hpp"
+#include "shared/identity/enrolment.hpp"
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// The tokens and clients in the history, as enrolment wants them. On the store's thread.
+class StoreTokenBook final : public TokenBook {
+ public:
+  explicit StoreTokenBook(Store& store) : store_(store) {}
+  Result<std::optional<Token>> find_token(std::string_view id) override;
+  Result<bool> is_revoked(std::string_view client) override;
+  Result<void> use_token(std::string_view id, std::string_view client, std::string_view serial,
+                         double now) override;
+
+ private:
+  Store& store_;
+};
+
+class House final : public Reception {
+ public:
+  House(std::shared_ptr<RoundEngine> engine, const Authority& authority,
+        std::vector<std::string> hosts)
+      : engine_(std::move(engine)), authority_(authority), hosts_(std::move(hosts)) {}
+
+  /// Makes the server's certificate; again when it is due.
+  [[nodiscard]] Result<void> renew_certificate();
+
+  std::shared_ptr<net::ssl::context> tls() override;
+  Awaitable<HttpAnswer> enrol(std::string body) override;
+  Awaitable<Result<void>> admit(std::string name, std::string serial) override;
+  Awaitable<void> serve(std::shared_ptr<Link> link, std::string name) override;
+
+  /// On the engine's strand, until `stop` is set: looks for revocations several times a second.
+  Awaitable<void> watch_revocations(std::shared_ptr<std::atomic<bool>> stop);
+  [[nodiscard]] int sessions() const { return sessions_; }
+
+ private:
+  [[nodiscard]] bool is_certificate_due();
+  [[nodiscard]] Result<wire::Renewed> renew(const std::string& name, const std::string& csr_pem);
+
+  std::shared_ptr<RoundEngine> engine_;
+  const Authority& authority_;
+  std::vector<std::string> hosts_;
+  std::mutex mutex_;  // Guards the two below.
+  std::shared_ptr<net::ssl::context> tls_;
+  double renew_at_ = 0;
+  std::atomic<int> sessions_ = 0;
+};
+
+}  // namespace fl

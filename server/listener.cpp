@@ -1,0 +1,183 @@
+#include "server/listener.hpp"
+
+#include "shared/base/clock.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/identity/enrolment.hpp"
+#include "shared/wire/tls.hpp"
+#include "shared/wire/ws_link.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/websocket/ssl.hpp>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+namespace fl {
+
+namespace {
+
+namespace http = beast::http;
+using tcp = net::ip::tcp;
+using Request = http::request<http::string_body>;
+constexpr auto as_result = net::as_tuple(net::use_awaitable);
+constexpr std::uint32_t http_header_bytes_max = 16 << 10;
+
+/// Sends an answer and closes; who does not take it is left.
+Awaitable<void> answer(TlsStream& stream, const Request& request, unsigned status, std::string body,
+                       const char* type) {
+  http::response<http::string_body> response(static_cast<http::status>(status), request.version());
+  response.set(http::field::content_type, type);
+  response.keep_alive(false);
+  response.body() = std::move(body);
+  response.prepare_payload();
+  co_await http::async_write(stream, response, as_result);
+  co_await stream.async_shutdown(as_result);
+}
+
+/// Reads one request of bounded size.
+Awaitable<Result<Request>> read_request(TlsStream& stream, beast::flat_buffer& buffer) {
+  http::request_parser<http::string_body> parser;
+  parser.header_limit(http_header_bytes_max);
+  parser.body_limit(enrolment_bytes_max);
+  const auto [ec, bytes] = co_await http::async_read(stream, buffer, parser, as_result);
+  if (ec)
+    co_return Error(ec == beast::error::timeout ? Errc::deadline : Errc::protocol,
+                    "HTTP: " + ec.message());
+  co_return parser.release();
+}
+
+}  // namespace
+
+Result<ServerAddress> bind_acceptor(tcp::acceptor& acceptor, const ServerAddress& address) {
+  const auto place = to_string(address);
+  beast::error_code ec;
+  tcp::resolver resolver(acceptor.get_executor());
+  const auto found =
+      resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::passive, ec);
+  if (ec || found.empty())
+    return Error(Errc::invalid_input, fmt::format("can't listen on {}: {}", place, ec.message()));
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  acceptor.open(endpoint.protocol(), ec);
+  if (!ec) acceptor.set_option(net::socket_base::reuse_address(true), ec);
+  if (!ec) acceptor.bind(endpoint, ec);
+  if (!ec) acceptor.listen(net::socket_base::max_listen_connections, ec);
+  if (ec == net::error::address_in_use) {
+    return Error(
+        Errc::conflict,
+        fmt::format("can't listen on {}: the port is taken; --listen HOST:0 takes a free one",
+                    place));
+  }
+  if (ec) return Error(Errc::io, fmt::format("can't listen on {}: {}", place, ec.message()));
+  return ServerAddress{address.host, acceptor.local_endpoint().port()};
+}
+
+Result<ServerAddress> Listener::open(const ServerAddress& address) {
+  return bind_acceptor(acceptor_, address);
+}
+
+void Listener::start() {
+  net::co_spawn(acceptor_.get_executor(), accept(), [](const std::exception_ptr& failure) {
+    if (failure) std::rethrow_exception(failure);
+  });
+}
+
+void Listener::close() {
+  closed_ = true;
+  net::post(acceptor_.get_executor(), [this] {
+    beast::error_code ignored;
+    acceptor_.close(ignored);
+  });
+}
+
+Awaitable<void> Listener::accept() {
+  while (!closed_) {
+    auto strand = net::make_strand(io_);
+    auto [ec, socket] = co_await acceptor_.async_accept(net::any_io_executor(strand), as_result);
+    if (closed_) co_return;
+    if (ec) {
+      // Out of descriptors, most likely: those who wait in the backlog are served when some are
+      // free.
+      spdlog::warn("accept: {}", ec.message());
+      co_await sleep_for(std::chrono::milliseconds(100));
+      continue;
+    }
+    if (connections_ >= static_cast<int>(limits::sessions_max)) {
+      spdlog::warn("a connection was turned away: {} are open", limits::sessions_max);
+      continue;
+    }
+    ++connections_;
+    net::co_spawn(strand, serve(std::move(socket)), [this](const std::exception_ptr& failure) {
+      --connections_;
+      try {
+        if (failure) std::rethrow_exception(failure);
+      } catch (const std::exception& error) {
+        spdlog::error("a connection ended by {}", error.what());
+      }
+    });
+  }
+}
+
+Awaitable<void> Listener::serve(tcp::socket socket) {
+  const auto context = reception_.tls();
+  WsStream ws(std::move(socket), *context);
+  auto& tls = ws.next_layer();
+  auto& stream = beast::get_lowest_layer(ws);
+  beast::error_code ignored;
+  const auto endpoint = stream.socket().remote_endpoint(ignored);
+  const std::string remote = fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+  stream.expires_after(limits::handshake_max);
+  tune_socket(stream);
+
+  const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::server, as_result);
+  if (tls_ec) {
+    spdlog::info("{}: TLS handshake: {}", remote, tls_ec.message());
+    co_return;
+  }
+  beast::flat_buffer buffer;
+  auto request = co_await read_request(tls, buffer);
+  if (!request) {
+    spdlog::info("{}: {}", remote, request.error().message());
+    co_return;
+  }
+  const std::string target(request->target());
+  if (target == enrolment_target && request->method() == http::verb::post) {
+    const HttpAnswer enrolled = co_await reception_.enrol(std::move(request->body()));
+    co_await answer(tls, *request, enrolled.status, enrolled.body, "application/json");
+    co_return;
+  }
+  if (target != session_path || !beast::websocket::is_upgrade(*request)) {
+    co_await answer(
+        tls, *request, 404,
+        "this is a Tributary server: sessions at /v1/session, enrolment at /v1/enroll\n",
+        "text/plain");
+    co_return;
+  }
+  const auto name = peer_name(*tls.native_handle());
+  const auto serial = peer_serial(*tls.native_handle());
+  if (!name || !serial) {
+    co_await answer(tls, *request, 401,
+                    "a client certificate is needed: join first (fl-client join TOKEN)",
+                    "text/plain");
+    co_return;
+  }
+  const auto admitted = co_await reception_.admit(*name, *serial);
+  if (!admitted) {
+    const unsigned status = admitted.error().code() == Errc::unauthenticated ? 401 : 503;
+    spdlog::warn("{} ({}): {}", *name, remote, admitted.error().message());
+    co_await answer(tls, *request, status, admitted.error().message(), "text/plain");
+    co_return;
+  }
+  stream.expires_never();
+  tune_websocket(ws);
+  const auto [ws_ec] = co_await ws.async_accept(*request, as_result);
+  if (ws_ec) {
+    spdlog::info("{} ({}): WebSocket handshake: {}", *name, remote, ws_ec.message());
+    co_return;
+  }
+  co_await reception_.serve(make_ws_link(std::move(ws)), *name);
+}
+
+}  // namespace fl

@@ -1,0 +1,50 @@
+// fl-server. How one update travels: listener.cpp (TLS, who is it) -> session.cpp (its chunks, into
+// the spool) -> engine_uploads.cpp (is it right, is it durable, add it up) -> engine.cpp (the round
+// it closes)
+// -> apply.cpp (the new model) -> store_rounds.cpp (the row). serve.cpp puts these parts together.
+#include "server/commands.hpp"
+#include "server/serve.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <exception>
+
+namespace {
+
+fl::Result<int> run(const fl::ServerOptions& options) {
+  using Command = fl::ServerOptions::Command;
+  const auto done = [](fl::Result<void> result) {
+    return result ? fl::Result<int>(0) : fl::Result<int>(result.error());
+  };
+  switch (options.command) {
+    case Command::serve: return fl::serve(options);
+    case Command::history: return done(fl::print_history(options));
+    case Command::clients: return done(fl::print_clients(options));
+    case Command::codecs: return done(fl::print_codecs());
+    case Command::enroll: return done(fl::enroll_client(options));
+    case Command::revoke: return done(fl::revoke_client(options));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  fl::ServerOptions options;
+  if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
+  const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
+  fl::start_log(options.log_json ? fl::LogStyle::json
+                : is_terminal    ? fl::LogStyle::terminal
+                                 : fl::LogStyle::lines,
+                options.verbose);
+  try {
+    const auto result = run(options);
+    if (result) return *result;
+    fmt::print(stderr, "fl-server: {}\n", result.error().message());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "fl-server: {}\n", error.what());
+  }
+  return 1;
+}

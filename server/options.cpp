@@ -1,0 +1,121 @@
+#include "server/options.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <iostream>
+
+namespace fl {
+
+namespace {
+
+/// A flag of the run's settings; `given` notes that it came from the user (command line or file).
+template <class T>
+void setting(CLI::App& app, ServerOptions& options, const std::string& name, T& value,
+             const std::string& help) {
+  app.add_option_function<T>(
+         "--" + name,
+         [&options, &value, name](const T& given) {
+           value = given;
+           options.given.insert(name);
+         },
+         help)
+      ->group("The run (kept with it; a restart needs none of them)")
+      ->default_str(fmt::format("{}", value));
+}
+
+}  // namespace
+
+int parse_options(int argc, char** argv, ServerOptions& options) {
+  CLI::App app{
+      "Coordinates a federation: samples clients, sends them the model, adds up their updates.\n"
+      "Without a sub-command it serves: fl-server --rounds 500",
+      "fl-server"};
+  app.set_version_flag("--version", "fl-server 0.1.0, protocol 1");
+  app.set_config("--config", "", "A TOML file with any of these flags (rounds = 500)")
+      ->check(CLI::ExistingFile);
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.fallthrough();
+  auto& s = options.settings;
+
+  app.add_option("--state", options.state, "Folder for history, checkpoints, spool and identity")
+      ->capture_default_str();
+  app.add_option("--listen", options.listen, "HOST:PORT for clients; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--advertise", options.advertise,
+                 "HOST or HOST:PORT that clients reach this server by, for join tokens");
+  app.add_option("--admin", options.admin,
+                 "HOST:PORT of /healthz, /metrics, /api/rounds; 'off' for none")
+      ->capture_default_str();
+  app.add_option("--ready-file", options.ready_file,
+                 "Receives the real addresses as JSON once listening");
+  app.add_option("--initial-weights", options.initial_weights, "Begin from this safetensors file")
+      ->check(CLI::ExistingFile);
+  app.add_flag("--new-run", options.new_run, "Begin another run in the same state");
+  app.add_flag("--stay", options.stay, "After the run, stay and keep the admin pages up");
+  app.add_flag("--log-json", options.log_json, "Log JSON objects");
+  app.add_flag("--verbose", options.verbose, "Log more");
+
+  setting(app, options, "rounds", s.rounds, "How many rounds");
+  setting(app, options, "model", s.model, "lenet, cnn, mlp, logistic, or synthetic:N");
+  setting(app, options, "min-clients", s.min_clients,
+          "Clients before a round begins, and updates before it may close");
+  setting(app, options, "clients-per-round", s.clients_per_round,
+          "Clients sampled each round; 0: by --fraction");
+  setting(app, options, "fraction", s.fraction, "Part of the connected clients sampled each round");
+  setting(app, options, "over-select", s.over_select,
+          "Ask this many times the clients that the round needs");
+  setting(app, options, "deadline", s.deadline_s,
+          "Seconds after which a round closes with what it has; 0: never");
+  setting(app, options, "local-epochs", s.local_epochs, "Passes over the local data in a round");
+  setting(app, options, "local-steps", s.local_steps,
+          "Mini-batch steps in a round, instead of epochs");
+  setting(app, options, "batch-size", s.batch_size, "Examples in a mini-batch");
+  setting(app, options, "lr", s.lr, "Learning rate of local SGD");
+  setting(app, options, "momentum", s.momentum, "Momentum of local SGD, new every round");
+  setting(app, options, "weight-decay", s.weight_decay, "Weight decay of local SGD");
+  setting(app, options, "proximal-mu", s.proximal_mu,
+          "FedProx: pull towards the global model; 0: FedAvg");
+  setting(app, options, "codec", s.codec, "How updates are coded (see 'fl-server codecs')");
+  setting(app, options, "downlink-codec", s.downlink_codec,
+          "How model steps are coded for clients that have the version before");
+  setting(app, options, "seed", s.seed, "Of initial weights, sampling and shuffles");
+  setting(app, options, "target-accuracy", s.target_accuracy,
+          "Stop when an evaluator measures it (0.86 for 86%)");
+  setting(app, options, "keep-checkpoints", s.keep_checkpoints,
+          "Newest model versions kept; 0: all");
+
+  auto* history = app.add_subcommand("history", "Prints the rounds of the newest run");
+  history->add_option("--run", options.run, "The run with this number");
+  history->add_flag("--all", options.all_runs, "All runs");
+  auto* clients = app.add_subcommand("clients", "Prints the enrolled clients");
+  for (auto* command : {history, clients}) {
+    auto* json = command->add_flag("--json", options.as_json, "As JSON");
+    command->add_flag("--csv", options.as_csv, "As CSV")->excludes(json);
+  }
+  auto* enroll = app.add_subcommand(
+      "enroll", "Makes a join token for a client and prints it, alone, on standard output");
+  enroll->add_option("--name", options.name, "The client's name")->required();
+  enroll->add_option("--expires", options.expires_s, "Seconds that the token is good for")
+      ->capture_default_str();
+  auto* revoke = app.add_subcommand("revoke", "Ends a client's sessions and admits it no more");
+  revoke->add_option("NAME", options.name, "The client's name")->required();
+  auto* codecs = app.add_subcommand("codecs", "Lists the codecs");
+  app.require_subcommand(0, 1);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  using Command = ServerOptions::Command;
+  options.command = *history   ? Command::history
+                    : *clients ? Command::clients
+                    : *enroll  ? Command::enroll
+                    : *revoke  ? Command::revoke
+                    : *codecs  ? Command::codecs
+                               : Command::serve;
+  return -1;
+}
+
+}  // namespace fl

@@ -1,0 +1,43 @@
+// The command line of fl-server.
+#pragma once
+
+#include "server/settings.hpp"
+#include "shared/identity/server_address.hpp"
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+struct ServerOptions {
+  enum class Command { serve, history, enroll, revoke, clients, codecs };
+  Command command = Command::serve;
+
+  std::string state = "fl-state";
+  std::string listen = "0.0.0.0:8443";
+  std::string advertise;  // HOST or HOST:PORT in tokens; "": guessed from --listen.
+  std::string admin = "127.0.0.1:8080";
+  std::string ready_file;
+  std::string initial_weights;
+  RunSettings settings;
+  std::set<std::string> given;  // Names of the settings' flags that were given.
+  bool new_run = false;
+  bool stay = false;
+  bool log_json = false;
+  bool verbose = false;
+
+  // history, clients
+  std::int64_t run = 0;  // 0: the newest.
+  bool all_runs = false;
+  bool as_json = false;
+  bool as_csv = false;
+  // enroll, revoke
+  std::string name;
+  double expires_s = 3600;
+};
+
+/// Returns the exit code when the program is to end now (--help, wrong flags), -1 to go on.
+int parse_options(int argc, char** argv, ServerOptions& options);
+
+}  // namespace fl

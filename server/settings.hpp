@@ -1,0 +1,41 @@
+// What one run trains and how: the flags of fl-server that belong to the run and not to the
+// machine. Stored as JSON with the run, so that the next start goes on with the same settings.
+#pragma once
+
+#include "server/store.hpp"
+#include "shared/base/error.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace fl {
+
+struct RunSettings {
+  std::string model = "lenet";
+  std::uint64_t seed = 0;
+  Round rounds = 10;
+  std::uint32_t min_clients = 2;        // Before a round starts, and accepted before it may close.
+  std::uint32_t clients_per_round = 0;  // 0: by fraction.
+  double fraction = 1.0;                // Of the connected clients.
+  double over_select = 1.0;             // Asks this many times the clients it needs.
+  double deadline_s = 600;              // Of one round; 0: none.
+  std::uint32_t local_epochs = 1;
+  std::uint32_t local_steps = 0;
+  std::uint32_t batch_size = 64;
+  double lr = 0.01;
+  double momentum = 0.9;
+  double weight_decay = 0;
+  double proximal_mu = 0;
+  std::string codec = "none";
+  std::string downlink_codec = "none";
+  double target_accuracy = 0;           // 0: none.
+  std::uint32_t keep_checkpoints = 10;  // 0: all.
+};
+
+[[nodiscard]] std::string to_json(const RunSettings& settings);
+[[nodiscard]] Result<RunSettings> settings_from_json(const std::string& json);
+
+/// Everything that can be wrong with the settings themselves, named by flag.
+[[nodiscard]] Result<void> check_settings(const RunSettings& settings);
+
+}  // namespace fl

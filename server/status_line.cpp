@@ -1,0 +1,46 @@
+#include "server/status_line.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace fl {
+
+namespace {
+
+std::string format_left(double left) {
+  if (left < 90) return fmt::format("{:.0f} s", left);
+  if (left < 5400) return fmt::format("{:.0f} min", left / 60);
+  return fmt::format("{:.1f} h", left / 3600);
+}
+
+}  // namespace
+
+std::string format_status(const EngineStatus& status) {
+  std::string line =
+      fmt::format("round {}/{} · {}", status.round, status.rounds_total, status.phase);
+  if (status.offered > 0) line += fmt::format(" {} of {}", status.accepted, status.offered);
+  line += fmt::format(" · {} clients · up {:.1f} MB, down {:.1f} MB", status.clients,
+                      static_cast<double>(status.bytes_up) / 1e6,
+                      static_cast<double>(status.bytes_down) / 1e6);
+  if (status.accuracy) line += fmt::format(" · accuracy {:.2f}%", 100 * *status.accuracy);
+  if (status.round_seconds > 0 && status.rounds_total >= status.round) {
+    line += " · " +
+            format_left(status.round_seconds *
+                        (status.rounds_total - status.round + (status.offered > 0 ? 1 : 0))) +
+            " left";
+  }
+  return line;
+}
+
+Awaitable<void> show_status(std::shared_ptr<RoundEngine> engine,
+                            std::shared_ptr<std::atomic<bool>> stop) {
+  while (!*stop) {
+    fmt::print(stderr, "\r\033[K{}", format_status(engine->status()));
+    std::fflush(stderr);
+    co_await sleep_for(std::chrono::milliseconds(500));
+  }
+  fmt::print(stderr, "\r\033[K");
+}
+
+}  // namespace fl

@@ -1,0 +1,20 @@
+// The live status of a server on a terminal: one line, rewritten twice a second under the log.
+#pragma once
+
+#include "server/engine.hpp"
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+namespace fl {
+
+/// "round 12/500 · 7 of 10 updates · 10 clients · up 12.3 MB, down 45.6 MB · accuracy 86.1% · 12
+/// min left"
+[[nodiscard]] std::string format_status(const EngineStatus& status);
+
+/// On the engine's strand, until `stop` is set.
+Awaitable<void> show_status(std::shared_ptr<RoundEngine> engine,
+                            std::shared_ptr<std::atomic<bool>> stop);
+
+}  // namespace fl
