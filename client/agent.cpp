@@ -1,0 +1,379 @@
+// The loop: connections, events, and what to begin next. Uploads and downloads are in
+// agent_transfer.cpp, what the worker does in agent_jobs.cpp.
+#include "client/agent.hpp"
+
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace fl {
+
+namespace {
+
+constexpr std::size_t events_max = 2;  // Each may hold a chunk.
+constexpr auto renewal_check = std::chrono::hours(1);
+
+/// What ends the agent, where other errors end only the connection.
+bool is_final(const Error& error) {
+  switch (error.code()) {
+    case Errc::unavailable:
+    case Errc::deadline:
+    case Errc::no_space:
+    case Errc::protocol:
+    case Errc::too_large: return false;
+    default: return true;
+  }
+}
+
+}  // namespace
+
+Agent::Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* keeper,
+             Files& files, std::filesystem::path folder, TrainerFactory factory, Offload& worker,
+             Options options)
+    : strand_(std::move(strand)),
+      connector_(connector),
+      keeper_(keeper),
+      files_(files),
+      folder_(std::move(folder)),
+      factory_(std::move(factory)),
+      worker_(worker),
+      options_(std::move(options)),
+      jitter_(static_cast<std::minstd_rand::result_type>(options_.jitter_seed)),
+      events_(strand_, events_max),
+      stopped_(strand_),
+      group_(strand_) {}
+
+Agent::~Agent() = default;
+
+void Agent::stop() {
+  stopping_ = true;
+  job_stop_.request_stop();
+  stopped_.notify();
+  events_.close();
+}
+
+Awaitable<Result<Agent::Outcome>> Agent::run() {
+  Result<Outcome> outcome = Outcome::stopped;
+  int failures = 0;
+  auto opened = ClientState::open(files_, folder_);
+  if (!opened) co_return opened.error();
+  state_ = std::move(*opened);
+  while (!stopping_) {
+    auto link = co_await connector_.connect();
+    if (link && stopping_) (*link)->close();
+    if (stopping_) break;
+    if (link) {
+      const auto before = connection_;
+      outcome = co_await serve(*link);
+      (*link)->close();
+      link_.reset();
+      if (stopping_) break;
+      if (connection_ != before && model_.size() > 0) failures = 0;  // It got as far as a welcome.
+    } else {
+      outcome = link.error();
+    }
+    if (outcome && *outcome == Outcome::finished && !options_.stay) break;
+    if (!outcome && is_final(outcome.error())) break;
+    if (!outcome) {
+      const bool worth_a_line = failures == 0 || failures % 10 == 0;
+      if (worth_a_line) spdlog::warn("{}; trying again", outcome.error().message());
+    }
+    co_await back_off(failures++);
+  }
+  if (stopping_) outcome = Outcome::stopped;
+  job_stop_.request_stop();
+  events_.close();
+  co_await group_.join();
+  co_return outcome;
+}
+
+/// Exponential with full jitter: between 0 and the smaller of the limit and 2^attempt times the
+/// least.
+Awaitable<void> Agent::back_off(int attempt) {
+  const auto limit =
+      std::min<Duration>(limits::backoff_max, limits::backoff_min * (1 << std::min(attempt, 10)));
+  const double part = static_cast<double>(jitter_()) / static_cast<double>(std::minstd_rand::max());
+  const TimePoint until =
+      Clock::now() + limits::backoff_min / 2 + std::chrono::duration_cast<Duration>(limit * part);
+  while (!stopping_ && Clock::now() < until) co_await stopped_.wait(until);
+}
+
+Awaitable<void> Agent::read_all(std::shared_ptr<Link> link, std::uint64_t connection) {
+  for (;;) {
+    auto message = co_await link->receive();
+    Arrival arrival{connection, std::move(message)};
+    const bool is_end = !arrival.message;
+    Event event(std::move(arrival));
+    if (!co_await events_.push_waiting(std::move(event)) || is_end) co_return;
+  }
+}
+
+Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
+  link_ = link;
+  is_fetching_ = false;
+  sending_.reset();
+  FL_CO_CHECK(co_await shake_hands());
+  const auto connection = ++connection_;
+  group_.spawn(read_all(link, connection));
+  if (!has_job_) FL_CO_CHECK(co_await prepare_pending());
+  TimePoint renewal_at = Clock::now();
+  while (!stopping_) {
+    if (Clock::now() >= renewal_at) {
+      FL_CO_CHECK(co_await check_renewal());
+      renewal_at = Clock::now() + renewal_check;
+    }
+    FL_CO_CHECK(co_await advance());
+    const bool can_send = sending_ && sending_->size;
+    if (can_send && events_.empty()) {
+      FL_CO_CHECK(co_await send_some());
+      continue;
+    }
+    const bool must_announce = sending_ && !sending_->is_announced;
+    auto event =
+        co_await events_.pop(must_announce ? std::min(sending_->begin_at, renewal_at) : renewal_at);
+    if (!event) continue;
+    if (auto* done = std::get_if<JobDone>(&*event)) {
+      FL_CO_CHECK(co_await finish_job(std::move(*done)));
+      continue;
+    }
+    auto& arrival = std::get<Arrival>(*event);
+    if (arrival.connection != connection) continue;  // The tail of an earlier connection.
+    if (!arrival.message) co_return arrival.message.error();
+    if (arrival.message->header.has_bye()) {
+      const auto& bye = arrival.message->header.bye();
+      switch (bye.cause()) {
+        case wire::Bye::FINISHED: co_return Outcome::finished;
+        case wire::Bye::REFUSED:
+          co_return Error(Errc::unauthenticated, "the server refuses this client: " + bye.reason());
+        default: co_return Error(Errc::unavailable, bye.reason());
+      }
+    }
+    FL_CO_CHECK(co_await handle(std::move(*arrival.message)));
+  }
+  wire::Header header;
+  header.mutable_bye()->set_cause(wire::Bye::LEAVING);
+  [[maybe_unused]] auto sent = co_await send(std::move(header));
+  co_return Outcome::stopped;
+}
+
+Awaitable<Result<void>> Agent::send(wire::Header header) {
+  Message message(std::move(header));
+  co_return co_await link_->send(std::move(message));
+}
+
+/// Hello, Welcome, (load model and data), Ready.
+Awaitable<Result<void>> Agent::shake_hands() {
+  wire::Header header;
+  auto& hello = *header.mutable_hello();
+  hello.set_protocol(protocol_version);
+  hello.set_software("tributary 0.1.0");
+  hello.set_evaluator(options_.evaluator);
+  hello.set_model(options_.model);
+  for (const auto& row : codec_rows()) hello.add_codecs(std::string(row.name));
+  FL_CO_CHECK(co_await send(std::move(header)));
+
+  FL_CO_TRY(const Message answer, co_await link_->receive());
+  if (answer.header.has_bye()) {
+    const auto& bye = answer.header.bye();
+    if (bye.cause() == wire::Bye::FINISHED) co_return Error(Errc::unavailable, bye.reason());
+    const Errc code = bye.cause() == wire::Bye::REFUSED ? Errc::unauthenticated : Errc::unavailable;
+    co_return Error(code, "the server refuses this client: " + bye.reason());
+  }
+  if (!answer.header.has_welcome()) {
+    co_return Error(Errc::protocol,
+                    fmt::format("the server answered Hello with {}", kind_name(answer.header)));
+  }
+  auto ready = co_await prepare(answer.header.welcome());
+  wire::Header next;
+  if (!ready) {
+    next.mutable_bye()->set_cause(wire::Bye::LEAVING);
+    next.mutable_bye()->set_reason(ready.error().message());
+    [[maybe_unused]] auto sent = co_await send(std::move(next));
+    co_return ready.error();
+  }
+  next.mutable_ready()->set_train_examples(options_.evaluator ? 0 : trainer_->train_examples());
+  next.mutable_ready()->set_holdout_examples(trainer_->holdout_examples());
+  co_return co_await send(std::move(next));
+}
+
+Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
+  // A job of an earlier connection reads trainer and state: if the run is another one, let it end
+  // first.
+  if (welcome.run_key() != run_key_ || welcome.model() != model_) {
+    job_stop_.request_stop();
+    while (has_job_) {
+      auto event = co_await events_.pop();
+      if (!event) co_return Error(Errc::cancelled, "stopped");
+      if (std::holds_alternative<JobDone>(*event)) has_job_ = false;
+    }
+    offer_.reset();
+    evaluate_.reset();
+    download_.reset();
+    replica_ = Replica();
+    initial_digest_.reset();
+    auto enter = [this, key = welcome.run_key()] { return state_->enter_run(key); };
+    FL_CO_CHECK(co_await worker_.run(std::move(enter)));
+    run_key_ = welcome.run_key();
+  }
+  wants_initial_ = false;
+  if (welcome.model() != model_) {
+    auto make = [this, model = welcome.model()] { return factory_(model); };
+    FL_CO_TRY(trainer_, co_await worker_.run(std::move(make)));
+    model_ = welcome.model();
+    spdlog::info("{}: {} parameters, {} training examples, {} held out", model_,
+                 trainer_->layout().elements(), trainer_->train_examples(),
+                 trainer_->holdout_examples());
+  }
+  seed_ = welcome.seed();
+  if (trainer_->layout().digest().raw() != welcome.layout_digest()) {
+    co_return Error(Errc::invalid_input,
+                    fmt::format("the server's model '{}' has other tensors than this client's: "
+                                "install the same release on both",
+                                model_));
+  }
+  co_return success();
+}
+
+Awaitable<Result<void>> Agent::handle(Message message) {
+  auto& header = message.header;
+  switch (header.kind_case()) {
+    case wire::Header::kOffer: {
+      const auto& offer = header.offer();
+      const bool is_made = state_ && !has_job_ && state_->pending() &&
+                           state_->pending()->begin.task() == offer.task();
+      const bool is_being_made = has_job_ && job_task_ == offer.task();
+      if (is_made || is_being_made) co_return success();
+      if (has_job_ && job_task_ != 0) job_stop_.request_stop();  // The server has moved on.
+      offer_ = offer;
+      spdlog::info("round {}: asked to train from version {}", offer.round(), offer.version());
+      co_return success();
+    }
+    case wire::Header::kEvaluate: evaluate_ = header.evaluate().version(); co_return success();
+    case wire::Header::kInitialise: wants_initial_ = true; co_return success();
+    case wire::Header::kModel: co_return begin_download(header.model());
+    case wire::Header::kChunk: co_return co_await take_chunk(message);
+    case wire::Header::kResume: {
+      const auto& resume = header.resume();
+      const bool fits = sending_ && sending_->begin.purpose() == resume.purpose() &&
+                        sending_->begin.task() == resume.task() &&
+                        resume.offset() <= sending_->source.bytes();
+      if (!fits)
+        co_return Error(
+            Errc::protocol,
+            fmt::format("the server resumes task {} at byte {}, which is not being sent",
+                        resume.task(), resume.offset()));
+      sending_->offset = resume.offset();
+      sending_->size.emplace(resume.chunk_bytes());
+      if (resume.offset() > 0)
+        spdlog::info("upload goes on at byte {} of {}", resume.offset(), sending_->source.bytes());
+      co_return success();
+    }
+    case wire::Header::kVerdict: co_return co_await take_verdict(header.verdict());
+    case wire::Header::kFailed:
+      // The version that we asked for is gone: a newer offer or evaluation will come.
+      is_fetching_ = false;
+      download_.reset();
+      if (evaluate_ == header.failed().version()) evaluate_.reset();
+      if (offer_ && offer_->version() == header.failed().version()) offer_.reset();
+      co_return success();
+    case wire::Header::kRenewed:
+      if (keeper_ != nullptr) FL_CO_CHECK(keeper_->take_renewal(header.renewed()));
+      spdlog::info("the certificate was renewed");
+      co_return success();
+    default:
+      co_return Error(Errc::protocol, fmt::format("a server may not send {}", kind_name(header)));
+  }
+}
+
+Awaitable<Result<void>> Agent::check_renewal() {
+  if (keeper_ == nullptr) co_return success();
+  FL_CO_TRY(const auto request, keeper_->renewal_request());
+  if (!request) co_return success();
+  wire::Header header;
+  header.mutable_renew()->set_csr_pem(*request);
+  co_return co_await send(std::move(header));
+}
+
+/// One job at a time, one download at a time, one upload at a time: whatever is next and can begin.
+Awaitable<Result<void>> Agent::advance() {
+  if (sending_ && !sending_->is_announced && Clock::now() >= sending_->begin_at)
+    FL_CO_CHECK(co_await announce());
+  if (has_job_ || is_fetching_) co_return success();
+  if (wants_initial_ && !sending_) {
+    wants_initial_ = false;
+    auto work = [this, seed = seed_] { return make_initial(seed); };
+    start_job(0, std::move(work));
+  } else if (offer_ && !sending_ && !state_->pending()) {
+    if (replica_.is_there && replica_.version == offer_->version() &&
+        replica_.digest.raw() == offer_->version_digest()) {
+      job_stop_ = std::stop_source();
+      auto work = [this, offer = *offer_, stop = job_stop_.get_token()] {
+        return train(offer, stop);
+      };
+      const auto task = offer_->task();
+      offer_.reset();
+      start_job(task, std::move(work));
+    } else {
+      FL_CO_CHECK(co_await fetch(offer_->version()));
+    }
+  } else if (evaluate_) {
+    if (replica_.is_there && replica_.version == *evaluate_) {
+      job_stop_ = std::stop_source();
+      auto work = [this, version = *evaluate_, stop = job_stop_.get_token()] {
+        return evaluate(version, stop);
+      };
+      evaluate_.reset();
+      start_job(0, std::move(work));
+    } else {
+      FL_CO_CHECK(co_await fetch(*evaluate_));
+    }
+  }
+  co_return success();
+}
+
+void Agent::start_job(std::int64_t task, std::function<JobDone()> work) {
+  has_job_ = true;
+  job_task_ = task;
+  group_.spawn(run_job(task, std::move(work)));
+}
+
+Awaitable<void> Agent::run_job(std::int64_t task, std::function<JobDone()> work) {
+  JobDone done = co_await worker_.run(std::move(work));
+  done.task = task;
+  Event event(std::move(done));
+  if (!co_await events_.push_waiting(std::move(event))) has_job_ = false;
+}
+
+Awaitable<Result<void>> Agent::finish_job(JobDone done) {
+  has_job_ = false;
+  job_task_ = 0;
+  if (!done.result && done.result.error().code() == Errc::cancelled) co_return success();
+  if (!done.result) {
+    const auto& error = done.result.error();
+    if (error.code() == Errc::no_space || error.code() == Errc::invalid_input) {
+      // This task can't be done; the next may be.
+      spdlog::warn("{}", error.message());
+      wire::Header header;
+      header.mutable_failed()->set_task(done.task);
+      if (done.evaluation) header.mutable_failed()->set_version(done.evaluation->version());
+      header.mutable_failed()->set_reason(error.message());
+      co_return co_await send(std::move(header));
+    }
+    co_return error;
+  }
+  if (done.is_initial || done.task != 0) co_return co_await prepare_pending();
+  if (done.evaluation) {
+    spdlog::info("version {}: accuracy {:.2f}%, loss {:.4f}, {} examples",
+                 done.evaluation->version(), 100 * done.evaluation->accuracy(),
+                 done.evaluation->loss(), done.evaluation->examples());
+    wire::Header header;
+    *header.mutable_evaluation() = *done.evaluation;
+    co_return co_await send(std::move(header));
+  }
+  co_return success();
+}
+
+}  // namespace fl

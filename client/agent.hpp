@@ -1,0 +1,163 @@
+// The client's main loop: connect, serve tasks, reconnect. One coroutine on one strand reads like
+// that; training, evaluation and everything on disk run on one worker thread. It knows the server
+// through Link, the model through Trainer, the disk through Files: so the simulator runs this same
+// code.
+#pragma once
+
+#include "client/learn/trainer.hpp"
+#include "client/state.hpp"
+#include "shared/base/mailbox.hpp"
+#include "shared/base/offload.hpp"
+#include "shared/base/task_group.hpp"
+#include "shared/wire/link.hpp"
+#include "shared/wire/transfer.hpp"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <variant>
+
+namespace fl {
+
+/// Opens connections to the server; the link runs on the agent's strand.
+class Connector {
+ public:
+  virtual ~Connector() = default;
+  virtual Awaitable<Result<std::shared_ptr<Link>>> connect() = 0;
+};
+
+/// The certificate's life: asks for a renewal when it is due. On the agent's strand.
+class IdentityKeeper {
+ public:
+  virtual ~IdentityKeeper() = default;
+  /// A signing request, when renewal is due.
+  virtual Result<std::optional<std::string>> renewal_request() = 0;
+  virtual Result<void> take_renewal(const wire::Renewed& renewed) = 0;
+};
+
+/// Makes the trainer of a model, loading the data. Called on the worker, once per model.
+using TrainerFactory = std::function<Result<std::unique_ptr<Trainer>>(const std::string& model)>;
+
+class Agent {
+ public:
+  struct Options {
+    bool evaluator = false;
+    bool stay = false;              // Waits for the next run when one is over.
+    std::string model;              // Refuses a run of another model; "": any.
+    std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients.
+  };
+  enum class Outcome { finished, stopped };
+
+  /// Everything given must outlive the agent. `worker` has one thread (or none, in a simulation).
+  Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* keeper, Files& files,
+        std::filesystem::path folder, TrainerFactory factory, Offload& worker, Options options);
+  ~Agent();
+
+  /// Until the run ends, stop() is called, or something is wrong that trying again will not mend:
+  /// the server refuses this client, the model is unknown, the data can't be read, the disk fails.
+  Awaitable<Result<Outcome>> run();
+  void stop();
+
+ private:
+  /// The worker is done with what it was given.
+  struct JobDone {
+    std::int64_t task = 0;  // 0: not a training.
+    Result<void> result = success();
+    std::optional<wire::Evaluation> evaluation;
+    bool is_initial = false;
+  };
+  /// From the link of one connection.
+  struct Arrival {
+    std::uint64_t connection = 0;
+    Result<Message> message;
+  };
+  using Event = std::variant<JobDone, Arrival>;
+
+  struct Download {
+    wire::Model model;
+    std::vector<std::byte> bytes;
+    std::uint64_t received = 0;
+  };
+  struct Replica {
+    bool is_there = false;
+    std::uint32_t version = 0;
+    Digest digest;
+    std::vector<float> values;
+  };
+  struct Sending {
+    wire::Begin begin;
+    SegmentSource source;
+    std::uint64_t offset = 0;
+    std::optional<ChunkSize> size;  // Once the server said where to go on.
+    TimePoint begin_at{};           // When to (re)announce it.
+    bool is_announced = false;
+  };
+  /// How one connection ended: by the run's end, by stop(), or by an error (unavailable:
+  /// reconnect).
+  Awaitable<Result<Outcome>> serve(std::shared_ptr<Link> link);
+  Awaitable<Result<void>> shake_hands();
+  Awaitable<Result<void>> prepare(const wire::Welcome& welcome);
+  Awaitable<void> read_all(std::shared_ptr<Link> link, std::uint64_t connection);
+  Awaitable<void> back_off(int attempt);
+
+  Awaitable<Result<void>> handle(Message message);
+  Awaitable<Result<void>> finish_job(JobDone done);
+  Awaitable<Result<void>> advance();  // Begins what can begin now.
+  Awaitable<Result<void>> announce();
+  Awaitable<Result<void>> send_some();
+  Awaitable<Result<void>> take_verdict(const wire::Verdict& verdict);
+  Result<void> begin_download(const wire::Model& model);
+  Awaitable<Result<void>> take_chunk(const Message& message);
+  Result<void> finish_download();
+  Result<void> apply_deltas();
+  Awaitable<Result<void>> fetch(std::uint32_t version);
+  Awaitable<Result<void>> prepare_pending();
+  Awaitable<Result<void>> check_renewal();
+  Awaitable<Result<void>> send(wire::Header header);
+
+  void start_job(std::int64_t task, std::function<JobDone()> work);
+  Awaitable<void> run_job(std::int64_t task, std::function<JobDone()> work);
+  JobDone train(const wire::Offer& offer, std::stop_token stop);
+  JobDone evaluate(std::uint32_t version, std::stop_token stop);
+  JobDone make_initial(std::uint64_t seed);
+  Result<void> check_initial(const wire::Offer& offer);
+
+  net::any_io_executor strand_;
+  Connector& connector_;
+  IdentityKeeper* keeper_;
+  Files& files_;
+  std::filesystem::path folder_;
+  TrainerFactory factory_;
+  Offload& worker_;
+  Options options_;
+  std::minstd_rand jitter_;
+
+  std::optional<ClientState> state_;  // Touched by the worker while a job runs.
+  std::unique_ptr<Trainer> trainer_;
+  std::string model_;
+  std::uint64_t seed_ = 0;
+  std::optional<Digest> initial_digest_;  // Of (model, seed), once made.
+  std::string run_key_;
+
+  std::shared_ptr<Link> link_;
+  std::uint64_t connection_ = 0;
+  Mailbox<Event> events_;
+  Signal stopped_;
+  TaskGroup group_;
+
+  std::optional<wire::Offer> offer_;       // The newest; cleared when its update is made.
+  std::optional<std::uint32_t> evaluate_;  // The newest version to evaluate.
+  bool wants_initial_ = false;
+  std::optional<Download> download_;  // Kept over reconnections, to go on where it broke.
+  bool is_fetching_ = false;          // Asked on this connection, not yet complete.
+  Replica replica_;                   // Read by the worker while a job runs.
+  std::optional<Sending> sending_;
+  std::int64_t job_task_ = 0;
+  bool has_job_ = false;
+  std::stop_source job_stop_;
+  bool stopping_ = false;
+};
+
+}  // namespace fl

@@ -1,0 +1,109 @@
+// What the agent's worker thread does: train and code, evaluate, make initial weights.
+#include "client/agent.hpp"
+#include "shared/base/failpoint.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+namespace fl {
+
+Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
+  JobDone done;
+  const auto work = [&]() -> Result<void> {
+    FL_CHECK(check_initial(offer));
+    auto codec = parse_codec(offer.codec());
+    if (!codec) return codec.error().at("the server's codec");
+    TrainSettings settings;
+    settings.round = offer.round();
+    settings.local_epochs = offer.local_epochs();
+    settings.local_steps = offer.local_steps();
+    settings.batch_size = offer.batch_size();
+    settings.lr = offer.lr();
+    settings.momentum = offer.momentum();
+    settings.weight_decay = offer.weight_decay();
+    settings.proximal_mu = offer.proximal_mu();
+    settings.seed = offer.seed();
+
+    wire::Begin begin;
+    begin.set_purpose(wire::UPDATE);
+    begin.set_task(offer.task());
+    begin.set_round(offer.round());
+    begin.set_version(offer.version());
+    begin.set_layout_digest(trainer_->layout().digest().raw());
+    begin.set_codec(offer.codec());
+    if (offer.evaluate_holdout()) {
+      FL_TRY(const EvalReport holdout, trainer_->evaluate(replica_.values, stop));
+      begin.set_has_holdout(holdout.examples > 0);
+      begin.set_holdout_examples(holdout.examples);
+      begin.set_holdout_loss(holdout.loss);
+      begin.set_holdout_accuracy(holdout.accuracy);
+    }
+    std::vector<float> update(trainer_->layout().elements());
+    FL_TRY(const TrainReport report, trainer_->train(replica_.values, settings, update, stop));
+    begin.set_examples(report.examples);
+    begin.set_steps(report.steps);
+    begin.set_loss(report.loss);
+    begin.set_train_seconds(report.seconds);
+    failpoint("update.trained");
+    FL_CHECK(state_->save_update(trainer_->layout(), update, **codec, offer.seed(), begin));
+    spdlog::info(
+        "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}, update of {} bytes",
+        offer.round(), report.steps, report.examples, report.seconds, report.loss,
+        state_->pending()->begin.bytes());
+    return {};
+  };
+  done.result = work();
+  if (!done.result) done.result = done.result.error().at(fmt::format("round {}", offer.round()));
+  return done;
+}
+
+/// Whether the run's initial model is what this machine makes of (model, seed): if not, its
+/// arithmetic or release differs, and its updates would be of another model.
+Result<void> Agent::check_initial(const wire::Offer& offer) {
+  if (offer.initial_digest().empty()) return {};
+  if (!initial_digest_) {
+    const auto values = trainer_->initial_weights(seed_);
+    initial_digest_ = Digest::of(std::as_bytes(std::span(values)));
+  }
+  if (initial_digest_->raw() == offer.initial_digest()) return {};
+  return Error(Errc::unauthenticated,
+               fmt::format("this client makes other initial weights of '{}' and seed {} (digest "
+                           "{}) than the run began with: "
+                           "install the same release everywhere",
+                           model_, seed_, initial_digest_->hex()));
+}
+
+Agent::JobDone Agent::evaluate(std::uint32_t version, std::stop_token stop) {
+  JobDone done;
+  wire::Evaluation evaluation;
+  evaluation.set_version(version);
+  auto report = trainer_->evaluate(replica_.values, stop);
+  if (report) {
+    evaluation.set_examples(report->examples);
+    evaluation.set_loss(report->loss);
+    evaluation.set_accuracy(report->accuracy);
+  } else {
+    done.result = report.error().at(fmt::format("evaluation of version {}", version));
+  }
+  done.evaluation = std::move(evaluation);
+  return done;
+}
+
+Agent::JobDone Agent::make_initial(std::uint64_t seed) {
+  JobDone done;
+  done.is_initial = true;
+  const auto work = [&]() -> Result<void> {
+    auto values = trainer_->initial_weights(seed);
+    initial_digest_ = Digest::of(std::as_bytes(std::span(values)));
+    wire::Begin begin;
+    begin.set_purpose(wire::INITIAL);
+    begin.set_layout_digest(trainer_->layout().digest().raw());
+    begin.set_codec("none");
+    FL_TRY(const auto codec, parse_codec("none"));
+    return state_->save_update(trainer_->layout(), values, *codec, seed, begin);
+  };
+  done.result = work();
+  return done;
+}
+
+}  // namespace fl

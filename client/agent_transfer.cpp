@@ -1,0 +1,202 @@
+// The agent's uploads and downloads.
+#include "client/agent.hpp"
+#include "shared/base/failpoint.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/codec/payload.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace fl {
+
+// Up -------------------------------------------------------------------------------------------
+
+/// Gets what is trained and not yet decided ready to be sent. No job runs.
+Awaitable<Result<void>> Agent::prepare_pending() {
+  if (!state_->pending()) co_return success();
+  auto open = [this] { return state_->open_pending(); };
+  auto file = co_await worker_.run(std::move(open));
+  if (!file) {
+    if (state_->pending()) co_return file.error();
+    co_return success();  // It was not whole: the server will offer the task again.
+  }
+  Sending sending;
+  sending.begin = state_->pending()->begin;
+  sending.begin_at = Clock::now();
+  sending.source = SegmentSource({Segment{*file, 0, sending.begin.bytes()}});
+  sending_ = std::move(sending);
+  co_return success();
+}
+
+Awaitable<Result<void>> Agent::announce() {
+  sending_->is_announced = true;
+  wire::Header header;
+  *header.mutable_begin() = sending_->begin;
+  co_return co_await send(std::move(header));
+}
+
+Awaitable<Result<void>> Agent::send_some() {
+  auto& sending = *sending_;
+  if (sending.offset == sending.source.bytes()) {
+    sending.size.reset();  // All is sent: the verdict is next.
+    co_return success();
+  }
+  FL_CO_TRY(const std::size_t bytes,
+            co_await send_chunk(*link_, static_cast<std::uint64_t>(sending.begin.task()),
+                                sending.source, sending.offset, *sending.size));
+  sending.offset += bytes;
+  failpoint("upload.chunk");
+  co_return success();
+}
+
+Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
+  if (!sending_ || sending_->begin.task() != verdict.task() ||
+      sending_->begin.purpose() != verdict.purpose())
+    co_return success();
+  const std::uint32_t round = sending_->begin.round();
+  if (verdict.outcome() == wire::Verdict::LATER) {
+    spdlog::info("round {}: the upload is put off: {}", round, verdict.reason());
+    sending_->is_announced = false;
+    sending_->size.reset();
+    sending_->begin_at = Clock::now() + limits::later_pause;
+    co_return success();
+  }
+  failpoint("verdict.received");
+  sending_.reset();
+  auto settle = [this, is_accepted = verdict.outcome() == wire::Verdict::ACCEPTED] {
+    return is_accepted ? state_->settle_accepted() : state_->settle_unused(trainer_->layout());
+  };
+  FL_CO_CHECK(co_await worker_.run(std::move(settle)));
+  const std::string what =
+      verdict.purpose() == wire::INITIAL ? "initial weights" : fmt::format("round {}", round);
+  switch (verdict.outcome()) {
+    case wire::Verdict::ACCEPTED: spdlog::info("{}: accepted", what); break;
+    case wire::Verdict::REFUSED: spdlog::warn("{}: refused: {}", what, verdict.reason()); break;
+    default: spdlog::info("{}: not used: {}", what, verdict.reason()); break;
+  }
+  co_return success();
+}
+
+// Down -----------------------------------------------------------------------------------------
+
+Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
+  wire::Header header;
+  auto& fetch = *header.mutable_fetch();
+  fetch.set_version(version);
+  if (replica_.is_there) {
+    fetch.set_have_base(true);
+    fetch.set_have_version(replica_.version);
+    fetch.set_have_digest(replica_.digest.raw());
+  }
+  if (download_ && download_->model.version() == version) {
+    fetch.set_transfer(download_->model.transfer());
+    fetch.set_offset(download_->received);
+  }
+  is_fetching_ = true;
+  co_return co_await send(std::move(header));
+}
+
+Result<void> Agent::begin_download(const wire::Model& model) {
+  if (!is_fetching_) return Error(Errc::protocol, "a model that was not asked for");
+  const std::uint64_t model_bytes = trainer_->layout().bytes();
+  std::uint64_t chain = 0;
+  for (const auto& delta : model.deltas()) {
+    if (delta.bytes() > model_bytes)
+      return Error(Errc::protocol, fmt::format("a delta of {} bytes for a model of {}",
+                                               delta.bytes(), model_bytes));
+    chain += delta.bytes();
+  }
+  const bool fits = model.full()
+                        ? model.bytes() == model_bytes
+                        : replica_.is_there && chain == model.bytes() && chain <= model_bytes;
+  if (!fits || model.digest().size() != 16) {
+    return Error(Errc::protocol,
+                 fmt::format("a model transfer of {} bytes does not fit a model of {}",
+                             model.bytes(), model_bytes));
+  }
+  const bool goes_on = download_ && download_->model.transfer() == model.transfer() &&
+                       download_->received == model.offset();
+  if (!goes_on) {
+    if (model.offset() != 0)
+      return Error(Errc::protocol,
+                   fmt::format("a model transfer that begins at byte {}", model.offset()));
+    Download download;
+    download.bytes.resize(static_cast<std::size_t>(model.bytes()));
+    download_ = std::move(download);
+  } else if (model.offset() > 0) {
+    spdlog::info("download goes on at byte {} of {}", model.offset(), model.bytes());
+  }
+  download_->model = model;
+  return {};
+}
+
+Awaitable<Result<void>> Agent::take_chunk(const Message& message) {
+  if (!is_fetching_ || !download_)
+    co_return Error(Errc::protocol, "a chunk that was not asked for");
+  auto& download = *download_;
+  FL_CO_CHECK(
+      check_chunk(message, download.model.transfer(), download.received, download.model.bytes()));
+  const Bytes bytes = message.payload.bytes();
+  std::copy(bytes.begin(), bytes.end(),
+            download.bytes.begin() + static_cast<std::ptrdiff_t>(download.received));
+  download.received += bytes.size();
+  if (download.received < download.model.bytes()) co_return success();
+  auto finish = [this] { return finish_download(); };
+  auto finished = co_await worker_.run(std::move(finish));
+  is_fetching_ = false;
+  download_.reset();
+  co_return finished;
+}
+
+/// On the worker; no job runs, as none begins while we fetch.
+Result<void> Agent::finish_download() {
+  const auto& model = download_->model;
+  const Digest wanted = Digest::from_bytes(model.digest()).value();
+  if (model.full()) {
+    const Digest digest = Digest::of(download_->bytes);
+    if (digest != wanted) {
+      return Error(Errc::protocol,
+                   fmt::format("model version {} arrived with digest {}, announced was {}",
+                               model.version(), digest.hex(), wanted.hex()));
+    }
+    replica_.is_there = false;
+    replica_.values.resize(trainer_->layout().elements());
+    std::memcpy(replica_.values.data(), download_->bytes.data(), download_->bytes.size());
+  } else {
+    replica_.is_there = false;  // Half-way through the chain it is no version at all.
+    FL_CHECK(apply_deltas());
+    const Digest digest = Digest::of(std::as_bytes(std::span(std::as_const(replica_.values))));
+    if (digest != wanted) {
+      return Error(Errc::protocol,
+                   fmt::format("the deltas lead to digest {}, not to version {}'s {}", digest.hex(),
+                               model.version(), wanted.hex()));
+    }
+  }
+  replica_.is_there = true;
+  replica_.version = model.version();
+  replica_.digest = wanted;
+  return {};
+}
+
+Result<void> Agent::apply_deltas() {
+  std::uint64_t at = 0;
+  std::vector<float> step;
+  for (const auto& delta : download_->model.deltas()) {
+    SpanSource source(
+        Bytes(download_->bytes)
+            .subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(delta.bytes())));
+    FL_TRY(auto reader, PayloadReader::open(source, delta.bytes(), trainer_->layout()));
+    for (std::uint64_t index = 0; index < reader.blocks(); ++index) {
+      const Block block = reader.block(index);
+      step.resize(block.elements);
+      FL_TRY([[maybe_unused]] const Scan scan, reader.decode(index, step));
+      for (std::size_t i = 0; i < step.size(); ++i) replica_.values[block.flat + i] += step[i];
+    }
+    at += delta.bytes();
+  }
+  return {};
+}
+
+}  // namespace fl

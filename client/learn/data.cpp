@@ -1,0 +1,104 @@
+#include "client/learn/data.hpp"
+
+#include "client/learn/partition.hpp"
+#include "client/learn/random.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <span>
+
+namespace fl {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view datasets_folder = "/usr/share/datasets";
+constexpr std::string_view fashion_mnist = "fashion-mnist";
+constexpr std::string_view fashion_mnist_package = "dataset-fashion-mnist";
+
+struct Source {
+  fs::path folder;
+  bool test = false;
+  std::string_view package;  // Where Debian has it; empty for a folder of the user's.
+};
+
+Result<Source> parse_source(std::string_view text) {
+  constexpr std::string_view test_suffix = ":test";
+  constexpr std::string_view idx_prefix = "idx:";
+  Source source;
+  std::string_view set = text;
+  if (set.ends_with(test_suffix)) {
+    source.test = true;
+    set.remove_suffix(test_suffix.size());
+  }
+  if (set == fashion_mnist) {
+    const char* root = std::getenv("FL_DATA");
+    source.folder = fs::path(root != nullptr ? std::string_view(root) : datasets_folder) / set;
+    source.package = fashion_mnist_package;
+    return source;
+  }
+  if (set.starts_with(idx_prefix) && set.size() > idx_prefix.size()) {
+    source.folder = set.substr(idx_prefix.size());
+    return source;
+  }
+  return Error(Errc::invalid_input,
+               fmt::format("there is no data \"{}\"; there are: fashion-mnist fashion-mnist:test "
+                           "idx:DIR idx:DIR:test",
+                           text));
+}
+
+Result<fs::path> find_file(const Source& source, std::string_view kind) {
+  const fs::path plain = source.folder / fmt::format("{}-{}", source.test ? "t10k" : "train", kind);
+  const fs::path gzipped = plain.string() + ".gz";
+  std::error_code ignored;  // What can't be looked at is not found.
+  if (fs::exists(plain, ignored)) return plain;
+  if (fs::exists(gzipped, ignored)) return gzipped;
+  std::string advice;
+  if (!source.package.empty()) {
+    advice = fmt::format(
+        "; install the Debian package {}, or set FL_DATA to the folder that holds "
+        "{}/",
+        source.package, source.folder.filename().string());
+  }
+  return Error(Errc::not_found, fmt::format("there is neither {} nor {}.gz{}", plain.string(),
+                                            plain.filename().string(), advice));
+}
+
+LocalData split(const ImageSet& all, std::span<const std::uint32_t> part,
+                const LearnOptions& options) {
+  std::vector<std::uint32_t> order(part.begin(), part.end());
+  // A stream far away from those of the partition itself.
+  Random(mix_seeds(options.partition_seed, options.shard), 0).shuffle(order);
+  const auto held = static_cast<std::size_t>(options.holdout * static_cast<double>(order.size()));
+  const std::span<const std::uint32_t> shuffled = order;
+  return {all.select(shuffled.first(order.size() - held)), all.select(shuffled.last(held))};
+}
+
+}  // namespace
+
+Result<LocalData> load_local_data(const LearnOptions& options) {
+  // Also refuses NaN.
+  if (!(options.holdout >= 0 && options.holdout < 1)) {
+    return Error(Errc::invalid_input,
+                 fmt::format("holdout {}: must be at least 0 and below 1", options.holdout));
+  }
+  if (options.shard >= options.shards) {
+    return Error(Errc::invalid_input, fmt::format("shard {} of {}: there is no such shard",
+                                                  options.shard + 1, options.shards));
+  }
+  FL_TRY(const PartitionSpec spec, parse_partition(options.partition));
+  FL_TRY(const Source source, parse_source(options.data));
+  FL_TRY(const fs::path images, find_file(source, "images-idx3-ubyte"));
+  FL_TRY(const fs::path labels, find_file(source, "labels-idx1-ubyte"));
+  FL_TRY(ImageSet all, read_idx(images, labels, image_classes));
+  if (options.evaluate_only) return LocalData{.train = {}, .holdout = std::move(all)};
+
+  auto parts = partition(spec, all.labels, image_classes, options.shards, options.partition_seed);
+  if (!parts) return parts.error().at(fmt::format("partition of {}", options.data));
+  return split(all, (*parts)[options.shard], options);
+}
+
+}  // namespace fl

@@ -1,0 +1,32 @@
+// The examples that one client works with: which files, which part of them, and what of that part
+// is held out. Read once at start-up; any thread.
+#pragma once
+
+#include "client/learn/idx.hpp"
+#include "client/learn/trainer.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace fl {
+
+inline constexpr std::uint32_t image_classes = 10;  // What every built-in model tells apart.
+
+struct LocalData {
+  ImageSet train;
+  ImageSet holdout;
+};
+
+/// What options.data, partition, shard, shards, partition_seed, holdout and evaluate_only say:
+///
+///   fashion-mnist, fashion-mnist:test   /usr/share/datasets/fashion-mnist, of the Debian package
+///                                       dataset-fashion-mnist; FL_DATA names another folder for
+///                                       /usr/share/datasets
+///   idx:DIR, idx:DIR:test               the four files of MNIST in DIR, each with or without .gz
+///
+/// The held-out part is the last `holdout` of the shard in a random order that depends on
+/// partition_seed and shard. With evaluate_only all data of the set is held out, whatever the
+/// partition says. Errors: invalid_input naming the option, and those of read_idx.
+[[nodiscard]] Result<LocalData> load_local_data(const LearnOptions& options);
+
+}  // namespace fl

@@ -1,0 +1,36 @@
+// The built-in models as libtorch modules. Only the files of fl_learn_torch and its tests include
+// this header, because it brings torch/torch.h.
+#pragma once
+
+#include "client/learn/data.hpp"
+#include "shared/base/error.hpp"
+#include "shared/params/layout.hpp"
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string_view>
+
+namespace fl {
+
+using Module = std::shared_ptr<torch::nn::SequentialImpl>;
+
+inline constexpr std::uint32_t model_image_side = 28;  // Every built-in model sees 28 x 28 x 1.
+
+/// A module from images [n, 1, 28, 28] in [0, 1] to logits [n, 10], on the CPU, whose parameters
+/// have the names, shapes and order of builtin_layout(model). Its weights are arbitrary. A model
+/// without a module is invalid_input; one whose parameters differ from the layout is internal, and
+/// names the first that does.
+[[nodiscard]] Result<Module> make_module(std::string_view model);
+
+/// All parameters of a module, and their gradients, as two flat vectors in the order of the layout:
+/// loading a model is one copy, and an optimizer step a few operations on whole vectors.
+struct FlatParameters {
+  /// Moves the module to `device` and makes its parameters views into `weights`.
+  FlatParameters(const Module& module, const Layout& layout, torch::Device device);
+
+  torch::Tensor weights;   // fp32 [layout.elements()]
+  torch::Tensor gradient;  // The same; backward() adds to it.
+};
+
+}  // namespace fl

@@ -1,0 +1,322 @@
+#include "client/learn/torch_trainer.hpp"
+
+#include "client/learn/random.hpp"
+#include "client/learn/torch_models.hpp"
+#include "kernels/kernels.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <thread>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+constexpr std::int64_t evaluation_batch = 500;
+
+// What libtorch throws (out of memory, a lost device) as an error.
+template <class Function>
+auto guarded(Function function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const c10::Error& error) {
+    return Error(Errc::internal, fmt::format("libtorch: {}", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return Error(Errc::internal, fmt::format("libtorch: {}", error.what()));
+  }
+}
+
+Result<torch::Device> find_device(const std::string& name) {
+  if (name == "cpu") return torch::Device(torch::kCPU);
+  if (name != "cuda" && name != "auto") {
+    return Error(Errc::invalid_input,
+                 fmt::format("there is no device \"{}\"; there are: cpu cuda auto", name));
+  }
+  if (torch::cuda::is_available()) return torch::Device(torch::kCUDA);
+  if (name == "auto") return torch::Device(torch::kCPU);
+  return Error(Errc::invalid_input,
+               "device \"cuda\": libtorch finds none (no GPU, no driver, or a libtorch without "
+               "CUDA); there is: cpu");
+}
+
+// Settings come from the server, and are checked like everything that does.
+Result<void> check(const TrainSettings& s) {
+  const auto refuse = [&](std::string_view what, auto value, std::string_view wanted) {
+    return Error(Errc::invalid_input,
+                 fmt::format("round {}: {} {}: must be {}", s.round, what, value, wanted));
+  };
+  // libtorch throws at a factor that a float can't hold. NaN is refused too.
+  const auto is_factor = [](double x) { return x >= 0 && x <= std::numeric_limits<float>::max(); };
+  if (s.batch_size == 0) return refuse("batch_size", s.batch_size, "at least 1");
+  if (s.local_epochs == 0 && s.local_steps == 0) {
+    return refuse("local_epochs", s.local_epochs, "at least 1 where local_steps is 0");
+  }
+  if (!is_factor(s.lr)) return refuse("lr", s.lr, "from 0 to what a float can hold");
+  if (!is_factor(s.momentum) || s.momentum >= 1) {
+    return refuse("momentum", s.momentum, "from 0 to below 1");
+  }
+  if (!is_factor(s.weight_decay)) {
+    return refuse("weight_decay", s.weight_decay, "from 0 to what a float can hold");
+  }
+  if (!is_factor(s.proximal_mu)) {
+    return refuse("proximal_mu", s.proximal_mu, "from 0 to what a float can hold");
+  }
+  return {};
+}
+
+// Images and labels on the device that trains, loaded once.
+struct Examples {
+  torch::Tensor images;  // fp32 [n, 1, rows, columns] in [0, 1]
+  torch::Tensor labels;  // int64 [n]
+
+  Examples(const ImageSet& set, torch::Device device) {
+    const std::int64_t n = set.size();
+    const auto bytes_of = [](const std::vector<std::uint8_t>& values, at::IntArrayRef shape) {
+      // from_blob wants a mutable pointer; the tensor is only read, before this function returns.
+      return torch::from_blob(const_cast<std::uint8_t*>(values.data()), shape, torch::kUInt8);
+    };
+    images = bytes_of(set.pixels, {n, 1, set.rows, set.columns})
+                 .to(torch::kFloat32)
+                 .div_(255)
+                 .to(device);
+    labels = bytes_of(set.labels, {n}).to(torch::kInt64).to(device);
+  }
+
+  [[nodiscard]] std::int64_t size() const { return labels.size(0); }
+};
+
+// Mini-batches of example indices, in a fresh order every epoch.
+class Batches {
+ public:
+  Batches(std::int64_t examples, std::int64_t batch_size, std::uint64_t seed, torch::Device device)
+      : examples_(examples), batch_size_(batch_size), seed_(seed), device_(device) {}
+
+  [[nodiscard]] std::uint64_t per_epoch() const {
+    return static_cast<std::uint64_t>((examples_ + batch_size_ - 1) / batch_size_);
+  }
+
+  /// int64 [batch_size], or shorter at the end of an epoch.
+  torch::Tensor next() {
+    if (at_ == 0) shuffle();
+    const std::int64_t n = std::min(batch_size_, examples_ - at_);
+    const torch::Tensor batch = order_.narrow(0, at_, n);
+    at_ = at_ + n == examples_ ? 0 : at_ + n;
+    return batch;
+  }
+
+ private:
+  void shuffle() {
+    const auto indices = shuffled_indices(static_cast<std::uint32_t>(examples_), seed_, epoch_++);
+    const torch::Tensor order = torch::empty({examples_}, torch::kInt64);
+    std::ranges::copy(indices, order.data_ptr<std::int64_t>());
+    order_ = order.to(device_);
+  }
+
+  std::int64_t examples_;
+  std::int64_t batch_size_;
+  std::uint64_t seed_;
+  torch::Device device_;
+  std::uint64_t epoch_ = 0;
+  std::int64_t at_ = 0;
+  torch::Tensor order_;
+};
+
+// SGD on flat vectors. One object for one round, so momentum starts from zero.
+class Sgd {
+ public:
+  Sgd(const TrainSettings& settings, FlatParameters& parameters, const torch::Tensor& global)
+      : settings_(settings), parameters_(parameters), global_(global) {
+    if (settings.momentum > 0) velocity_ = torch::zeros_like(parameters.weights);
+  }
+
+  /// Takes one step along the gradient, and sets the gradient to zero for the next.
+  void step() {
+    const torch::NoGradGuard no_grad;
+    torch::Tensor& w = parameters_.weights;
+    torch::Tensor& g = parameters_.gradient;
+    if (settings_.weight_decay > 0) g.add_(w, settings_.weight_decay);
+    if (settings_.proximal_mu > 0) g.add_(w - global_, settings_.proximal_mu);
+    if (settings_.momentum > 0) {
+      velocity_.mul_(settings_.momentum).add_(g);
+      w.add_(velocity_, -settings_.lr);
+    } else {
+      w.add_(g, -settings_.lr);
+    }
+    g.zero_();
+  }
+
+ private:
+  const TrainSettings& settings_;
+  FlatParameters& parameters_;
+  const torch::Tensor& global_;
+  torch::Tensor velocity_;
+};
+
+class TorchTrainer final : public Trainer {
+ public:
+  TorchTrainer(std::string model, Layout layout, Module module, const LocalData& data,
+               torch::Device device, std::uint64_t client_seed)
+      : model_(std::move(model)),
+        layout_(std::move(layout)),
+        device_(device),
+        client_seed_(client_seed),
+        module_(std::move(module)),
+        parameters_(module_, layout_, device),
+        train_(data.train, device),
+        holdout_(data.holdout, device) {}
+
+  const Layout& layout() const override { return layout_; }
+  std::uint64_t train_examples() const override { return train_.size(); }
+  std::uint64_t holdout_examples() const override { return holdout_.size(); }
+
+  std::vector<float> initial_weights(std::uint64_t seed) const override {
+    return builtin_initial_weights(model_, seed).value();
+  }
+
+  Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
+                            std::span<float> update, std::stop_token stop) override {
+    FL_ASSERT(global.size() == layout_.elements() && update.size() == layout_.elements());
+    FL_CHECK(check(settings));
+    if (train_.size() == 0) {
+      return Error(Errc::invalid_input, "this client holds no examples to train on");
+    }
+    return guarded([&]() -> Result<TrainReport> {
+      const auto begin = std::chrono::steady_clock::now();
+      const torch::Tensor start = flat(global).to(device_);
+      load(start);
+      FL_TRY(TrainReport report, run_steps(start, settings, stop));
+      flat(update).copy_(parameters_.weights.sub_(start));
+      FL_CHECK(check_finite(update, settings, report.steps));
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      report.seconds = taken.count();
+      return report;
+    });
+  }
+
+  Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override {
+    FL_ASSERT(weights.size() == layout_.elements());
+    return guarded([&]() -> Result<EvalReport> {
+      const c10::InferenceMode inference;
+      load(flat(weights));
+      double loss = 0;
+      std::int64_t right = 0;
+      for (std::int64_t at = 0; at < holdout_.size(); at += evaluation_batch) {
+        if (stop.stop_requested()) return Error(Errc::cancelled, "evaluation stopped");
+        const std::int64_t n = std::min(evaluation_batch, holdout_.size() - at);
+        const torch::Tensor labels = holdout_.labels.narrow(0, at, n);
+        const torch::Tensor logits = module_->forward(holdout_.images.narrow(0, at, n));
+        loss += torch::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum).item<double>();
+        right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
+      }
+      const auto examples = holdout_examples();
+      if (examples == 0) return EvalReport{};
+      const auto n = static_cast<double>(examples);
+      return EvalReport{examples, loss / n, static_cast<double>(right) / n};
+    });
+  }
+
+ private:
+  // The caller's vector as a tensor; valid as long as the vector is.
+  static torch::Tensor flat(std::span<const float> values) {
+    return torch::from_blob(const_cast<float*>(values.data()),
+                            {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
+  }
+
+  void load(const torch::Tensor& weights) {
+    const torch::NoGradGuard no_grad;
+    parameters_.weights.copy_(weights);
+    parameters_.gradient.zero_();  // A round that was stopped may have left one.
+  }
+
+  Result<TrainReport> run_steps(const torch::Tensor& start, const TrainSettings& settings,
+                                const std::stop_token& stop) {
+    Batches batches(train_.size(), settings.batch_size, mix_seeds(settings.seed, client_seed_),
+                    device_);
+    Sgd sgd(settings, parameters_, start);
+    const std::uint64_t steps = settings.local_steps > 0
+                                    ? settings.local_steps
+                                    : settings.local_epochs * batches.per_epoch();
+    double loss_sum = 0;
+    std::int64_t seen = 0;
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      const auto place = [&] {
+        return fmt::format("round {}, step {} of {}", settings.round, step + 1, steps);
+      };
+      if (stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
+      const torch::Tensor batch = batches.next();
+      const torch::Tensor logits = module_->forward(train_.images.index_select(0, batch));
+      const torch::Tensor loss =
+          torch::cross_entropy_loss(logits, train_.labels.index_select(0, batch));
+      const double value = loss.item<double>();
+      if (!std::isfinite(value)) {
+        return Error(Errc::invalid_input, fmt::format("the loss is {}", value)).at(place());
+      }
+      loss.backward();
+      sgd.step();
+      loss_sum += value * static_cast<double>(batch.size(0));
+      seen += batch.size(0);
+    }
+    return TrainReport{.examples = train_examples(),
+                       .steps = steps,
+                       .loss = loss_sum / static_cast<double>(seen),
+                       .seconds = 0};
+  }
+
+  // The last step may have overflowed, which no loss was computed to show.
+  Result<void> check_finite(std::span<const float> update, const TrainSettings& settings,
+                            std::uint64_t steps) const {
+    const std::size_t bad = kernels().scan(update.data(), update.size()).first_bad;
+    if (bad == update.size()) return {};
+    return Error(Errc::invalid_input,
+                 fmt::format("round {}: after step {} {} is {}", settings.round, steps,
+                             layout_.describe(bad), update[bad]));
+  }
+
+  std::string model_;
+  Layout layout_;
+  torch::Device device_;
+  std::uint64_t client_seed_;
+  Module module_;
+  FlatParameters parameters_;
+  Examples train_;
+  Examples holdout_;
+};
+
+Result<void> check_images(const ImageSet& set, const LearnOptions& options) {
+  if (set.size() == 0) return {};
+  if (set.rows == model_image_side && set.columns == model_image_side) return {};
+  return Error(Errc::invalid_input,
+               fmt::format("model \"{}\" takes images of {} x {} pixels, but those of \"{}\" are "
+                           "{} x {}",
+                           options.model, model_image_side, model_image_side, options.data,
+                           set.rows, set.columns));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options, LocalData data) {
+  FL_CHECK(check_images(data.train, options));
+  FL_CHECK(check_images(data.holdout, options));
+  if (options.threads < 0) {
+    return Error(Errc::invalid_input,
+                 fmt::format("threads {}: must be at least 0", options.threads));
+  }
+  return guarded([&]() -> Result<std::unique_ptr<Trainer>> {
+    FL_TRY(const torch::Device device, find_device(options.device));
+    FL_TRY(Layout layout, builtin_layout(options.model));
+    FL_TRY(Module module, make_module(options.model));
+    const auto hardware = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    torch::set_num_threads(options.threads > 0 ? options.threads : hardware);
+    return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
+        options.model, std::move(layout), std::move(module), data, device, options.client_seed));
+  });
+}
+
+}  // namespace fl

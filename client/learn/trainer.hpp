@@ -1,0 +1,88 @@
+// What the client asks of a model: train on the local data, evaluate, make initial weights. One
+// Trainer holds one model and one data set; one thread at a time (the agent's training thread).
+// Weights and updates are flat fp32 vectors in the order of layout(). No libtorch in this header.
+#pragma once
+
+#include "shared/base/error.hpp"
+#include "shared/params/layout.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// One round's local work, as the server's offer states it.
+struct TrainSettings {
+  std::uint32_t round = 0;
+  std::uint32_t local_epochs = 1;
+  std::uint32_t local_steps = 0;  // When not 0: this many mini-batch steps instead of epochs.
+  std::uint32_t batch_size = 64;
+  double lr = 0.01;
+  double momentum = 0.0;  // The momentum buffer is new every round.
+  double weight_decay = 0.0;
+  double proximal_mu = 0.0;  // FedProx: mu/2 ||w - w_global||^2 added to the loss.
+  std::uint64_t seed = 0;    // Of this client in this round; shuffles and dropout derive from it.
+};
+
+struct TrainReport {
+  std::uint64_t examples = 0;  // Local training examples: the weight of the update in FedAvg.
+  std::uint64_t steps = 0;     // Mini-batch steps done.
+  double loss = 0.0;           // Mean training loss over all examples seen.
+  double seconds = 0.0;
+};
+
+struct EvalReport {
+  std::uint64_t examples = 0;
+  double loss = 0.0;      // Mean over the examples.
+  double accuracy = 0.0;  // Fraction right, 0..1.
+};
+
+class Trainer {
+ public:
+  virtual ~Trainer() = default;
+
+  [[nodiscard]] virtual const Layout& layout() const = 0;
+  /// Of the training part and of the held-out part.
+  [[nodiscard]] virtual std::uint64_t train_examples() const = 0;
+  [[nodiscard]] virtual std::uint64_t holdout_examples() const = 0;
+  /// The same for the same (model, seed) on every machine, bit for bit.
+  [[nodiscard]] virtual std::vector<float> initial_weights(std::uint64_t seed) const = 0;
+
+  /// Starts from `global`, trains, and writes w_local - w_global to `update`; both have
+  /// layout().elements() values. A stop asked for through `stop` ends it with Errc::cancelled.
+  /// A loss that is not finite is Errc::invalid_input, with the step it happened at.
+  [[nodiscard]] virtual Result<TrainReport> train(std::span<const float> global,
+                                                  const TrainSettings& settings,
+                                                  std::span<float> update,
+                                                  std::stop_token stop) = 0;
+  /// On the held-out part (or the whole set for an evaluate-only client). No held-out data: 0
+  /// examples.
+  [[nodiscard]] virtual Result<EvalReport> evaluate(std::span<const float> weights,
+                                                    std::stop_token stop) = 0;
+};
+
+/// What the command line says of the model and the data.
+struct LearnOptions {
+  std::string model;  // "lenet", "cnn", "mlp", "logistic", "synthetic:N"; the server names it.
+  std::string data;   // "fashion-mnist", "fashion-mnist:test", "idx:DIR[:test]"; "" for synthetic.
+  std::string partition = "iid";  // "iid", "dirichlet:ALPHA", "labels:K".
+  std::uint32_t shard = 0;        // 0-based here; the command line's 3/10 is shard 2 of 10.
+  std::uint32_t shards = 1;
+  std::uint64_t partition_seed = 0;
+  double holdout = 0.1;         // Part of the shard kept for federated evaluation, 0 for none.
+  bool evaluate_only = false;   // All data is held out, none trains.
+  std::string device = "auto";  // "cpu", "cuda", "auto".
+  int threads = 0;              // 0: as many as the machine has.
+  std::uint64_t client_seed =
+      0;  // Distinguishes clients: mixed into synthetic updates and shuffles.
+};
+
+/// A model the client does not know, a data set that can't be read, a device that isn't there: an
+/// error that names it and says what there is. client/learn/models.cpp holds the table.
+[[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options);
+
+}  // namespace fl

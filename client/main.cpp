@@ -1,0 +1,145 @@
+// fl-client. agent.cpp is the main loop: connect, serve tasks, reconnect; learn/ trains.
+#include "client/agent.hpp"
+#include "client/connection.hpp"
+#include "client/options.hpp"
+#include "shared/base/log.hpp"
+#include "shared/identity/enroll_client.hpp"
+
+#include <boost/asio/signal_set.hpp>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <random>
+
+namespace fl {
+
+namespace {
+
+Awaitable<void> join_server(JoinToken token, std::string name, std::filesystem::path folder,
+                            std::optional<Result<ClientIdentity>>& out) {
+  out = co_await enroll_over_https(std::move(token), std::move(name), std::move(folder),
+                                   posix_files());
+}
+
+Result<void> join(const ClientOptions& options) {
+  FL_TRY(const JoinToken token, parse_token(options.join));
+  net::io_context io;
+  std::optional<Result<ClientIdentity>> joined;
+  net::co_spawn(io, join_server(token, options.name, identity_folder(options.state), joined),
+                [](const std::exception_ptr& failure) {
+                  if (failure) std::rethrow_exception(failure);
+                });
+  io.run();
+  if (!*joined) return joined->error();
+  spdlog::info("joined {} as '{}'", to_string((*joined)->server()), (*joined)->name());
+  return {};
+}
+
+/// One client to a state: two would deliver each other's updates.
+Result<int> lock_state(const std::string& state) {
+  const std::string path = (std::filesystem::path(state) / "lock").string();
+  const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0) return errno_error(path);
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    return Error(Errc::conflict,
+                 fmt::format("another fl-client uses {}; choose another --state", state));
+  }
+  return fd;
+}
+
+Result<void> train(const ClientOptions& options) {
+  Files& files = posix_files();
+  FL_CHECK(files.make_folder(options.state));
+  FL_TRY([[maybe_unused]] const int lock, lock_state(options.state));
+  const auto folder = identity_folder(options.state);
+  if (!ClientIdentity::is_present(files, folder)) {
+    return Error(Errc::not_found, fmt::format("{} holds no identity: join first, with the token "
+                                              "that 'fl-server enroll --name NAME' prints: "
+                                              "fl-client --join TOKEN ...",
+                                              options.state));
+  }
+  FL_TRY(ClientIdentity identity, ClientIdentity::load(files, folder));
+
+  net::io_context io(1);
+  auto strand = net::make_strand(io);
+  Offload worker(1);
+  WsConnector connector(strand, files, std::move(identity));
+  LearnOptions learn = options.learn;
+  learn.client_seed =
+      Digest::of(bytes_of(std::string_view(connector.identity().name()))).short_id();
+  TrainerFactory factory = [learn](const std::string& model) {
+    LearnOptions mine = learn;
+    mine.model = model;
+    return make_trainer(mine);
+  };
+  Agent::Options agent_options;
+  agent_options.evaluator = learn.evaluate_only;
+  agent_options.stay = options.stay;
+  agent_options.model = learn.model;
+  agent_options.jitter_seed = std::random_device{}();
+  Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
+              std::move(factory), worker, agent_options);
+
+  net::signal_set signals(io, SIGINT, SIGTERM);
+  signals.async_wait([&](const boost::system::error_code& ec, int) {
+    if (ec) return;
+    spdlog::info("stopping; once more ends at once");
+    net::post(strand, [&agent] { agent.stop(); });
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+  });
+  Result<Agent::Outcome> outcome = Agent::Outcome::stopped;
+  spdlog::info("client '{}' of {}", connector.identity().name(),
+               to_string(connector.identity().server()));
+  net::co_spawn(strand, agent.run(),
+                [&](const std::exception_ptr& failure, Result<Agent::Outcome> result) {
+                  if (failure) std::rethrow_exception(failure);
+                  outcome = std::move(result);
+                  signals.cancel();
+                });
+  io.run();
+  if (!outcome) return outcome.error();
+  spdlog::info("{}", *outcome == Agent::Outcome::finished
+                         ? "the run is over"
+                         : "stopped; what is not delivered is kept for the next start");
+  return {};
+}
+
+Result<void> run(const ClientOptions& options) {
+  if (!options.join.empty()) {
+    const bool has_identity =
+        ClientIdentity::is_present(posix_files(), identity_folder(options.state));
+    // A command with --join may be repeated: it joins once.
+    if (options.only_join || !has_identity) FL_CHECK(join(options));
+  }
+  return options.only_join ? success() : train(options);
+}
+
+}  // namespace
+
+}  // namespace fl
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  fl::ClientOptions options;
+  if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
+  const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
+  fl::start_log(options.log_json ? fl::LogStyle::json
+                : is_terminal    ? fl::LogStyle::terminal
+                                 : fl::LogStyle::lines,
+                options.verbose);
+  try {
+    const auto result = fl::run(options);
+    if (result) return 0;
+    fmt::print(stderr, "fl-client: {}\n", result.error().message());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "fl-client: {}\n", error.what());
+  }
+  return 1;
+}

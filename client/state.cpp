@@ -1,0 +1,227 @@
+#include "client/state.hpp"
+
+#include "shared/base/digest.hpp"
+#include "shared/base/failpoint.hpp"
+#include "shared/codec/feedback.hpp"
+#include "shared/codec/payload.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace fl {
+
+namespace {
+
+constexpr std::string_view manifest_name = "client.json";
+constexpr std::size_t block_bytes = 1 << 20;
+
+/// A file that is written from the front, and hashed on the way when its bytes come in order. The
+/// payload's prefix is written last, so the digest is taken by reading back: still in the page
+/// cache.
+Result<Digest> digest_of(File& file, std::uint64_t bytes) {
+  Hasher hasher;
+  std::vector<std::byte> block(
+      static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, bytes)));
+  for (std::uint64_t at = 0; at < bytes; at += block.size()) {
+    const MutableBytes part(
+        block.data(), static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), bytes - at)));
+    FL_CHECK(file.read_exactly(at, part));
+    hasher.update(part);
+  }
+  return hasher.digest();
+}
+
+bool is_ours(std::string_view name) {
+  return name.starts_with("update-") || name.starts_with("residual-");
+}
+
+}  // namespace
+
+Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder) {
+  ClientState state(files, std::move(folder));
+  FL_CHECK(files.make_folder(state.folder_));
+  FL_CHECK(state.load());
+  FL_CHECK(state.remove_strays());
+  return state;
+}
+
+Result<void> ClientState::load() {
+  const auto path = folder_ / manifest_name;
+  if (!files_->exists(path)) return {};
+  FL_TRY(const std::string text, files_->read_all(path));
+  const auto bad = [&](std::string_view what) {
+    return Error(
+        Errc::corrupt,
+        fmt::format(
+            "{}: {}; remove the file to begin anew (an update that was not yet delivered is lost)",
+            path.string(), what));
+  };
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return bad("it is no JSON object");
+  try {
+    run_key_ = json.at("run").get<std::string>();
+    residual_file_ = json.at("residual").get<std::string>();
+    next_number_ = json.at("next").get<std::uint64_t>();
+    if (json.contains("pending")) {
+      Pending pending;
+      pending.file = json.at("pending").at("file").get<std::string>();
+      const auto raw = json.at("pending").at("begin").get<std::vector<std::uint8_t>>();
+      if (!pending.begin.ParseFromArray(raw.data(), static_cast<int>(raw.size())))
+        return bad("its pending update can't be read");
+      pending_ = std::move(pending);
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return bad(error.what());
+  }
+  return {};
+}
+
+Result<void> ClientState::remove_strays() {
+  FL_TRY(const auto names, files_->list(folder_));
+  for (const auto& name : names) {
+    if (!is_ours(name) || name == residual_file_ || (pending_ && name == pending_->file)) continue;
+    FL_CHECK(files_->remove(folder_ / name));
+  }
+  return {};
+}
+
+Result<void> ClientState::write_manifest(bool durably) {
+  nlohmann::json json{{"run", run_key_}, {"residual", residual_file_}, {"next", next_number_}};
+  if (pending_) {
+    std::vector<std::uint8_t> raw(pending_->begin.ByteSizeLong());
+    pending_->begin.SerializeToArray(raw.data(), static_cast<int>(raw.size()));
+    json["pending"] = {{"file", pending_->file}, {"begin", raw}};
+  }
+  const std::string text = json.dump();
+  const auto path = folder_ / manifest_name;
+  if (durably) return files_->write_atomically(path, bytes_of(text));
+  const auto fresh = folder_ / (std::string(manifest_name) + ".tmp");
+  FL_TRY(auto file, files_->open(fresh, OpenMode::truncate));
+  FL_CHECK(file->write_at(0, bytes_of(text)));
+  return files_->rename(fresh, path);
+}
+
+std::string ClientState::next_name(std::string_view kind) {
+  return fmt::format("{}-{}", kind, next_number_++);
+}
+
+Result<void> ClientState::enter_run(const std::string& run_key) {
+  if (run_key == run_key_) return {};
+  run_key_ = run_key;
+  pending_.reset();
+  residual_file_.clear();
+  FL_CHECK(write_manifest(true));
+  return remove_strays();
+}
+
+Result<std::shared_ptr<File>> ClientState::open_pending() {
+  FL_ASSERT(pending_.has_value());
+  const auto check = [this]() -> Result<std::shared_ptr<File>> {
+    FL_TRY(auto file, files_->open(folder_ / pending_->file, OpenMode::read));
+    FL_TRY(const std::uint64_t size, file->size());
+    if (size != pending_->begin.bytes())
+      return Error(Errc::corrupt,
+                   fmt::format("{} of {} bytes are there", size, pending_->begin.bytes()));
+    FL_TRY(const Digest digest, digest_of(*file, size));
+    if (digest.raw() != pending_->begin.digest())
+      return Error(Errc::corrupt, "its digest is another");
+    return std::shared_ptr<File>(std::move(file));
+  };
+  auto file = check();
+  if (!file && file.error().code() != Errc::no_space) {
+    spdlog::warn("the update of round {} on disk is not whole ({}): it will be trained again",
+                 pending_->begin.round(), file.error().message());
+    pending_.reset();
+    FL_CHECK(write_manifest(true));
+    FL_CHECK(remove_strays());
+  }
+  return file;
+}
+
+Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
+  std::vector<float> values(layout.elements());
+  if (residual_file_.empty()) return values;
+  FL_TRY(const auto file, files_->open(folder_ / residual_file_, OpenMode::read));
+  FL_CHECK(file->read_exactly(0, std::as_writable_bytes(std::span(values))));
+  return values;
+}
+
+Result<std::string> ClientState::write_residual(std::span<const float> values) {
+  const std::string name = next_name("residual");
+  FL_TRY(auto file, files_->open(folder_ / name, OpenMode::truncate));
+  FL_CHECK(file->write_at(0, std::as_bytes(values)));
+  FL_CHECK(file->sync());
+  return name;
+}
+
+Result<void> ClientState::save_update(const Layout& layout, std::span<float> update,
+                                      const Codec& codec, std::uint64_t seed, wire::Begin begin) {
+  const bool feedback = codec.error_feedback();
+  if (feedback) {
+    FL_TRY(const auto carried, residual(layout));
+    add_residual(update, carried);
+  }
+  const std::string name = next_name("update");
+  FL_TRY(auto file, files_->open(folder_ / name, OpenMode::truncate));
+  FileSink sink(*file);
+  FL_TRY(const std::uint64_t bytes, codec.encode(layout, update, seed, sink));
+  FL_TRY(const Digest digest, digest_of(*file, bytes));
+  begin.set_bytes(bytes);
+  begin.set_digest(digest.raw());
+  begin.clear_sections();
+  begin.add_sections()->set_name("update");
+  begin.mutable_sections(0)->set_bytes(bytes);
+  failpoint("update.written");
+
+  std::string kept = residual_file_;
+  if (feedback) {
+    FileSource source(*file);
+    FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
+    FL_CHECK(keep_residual(update, reader, update));
+    FL_TRY(kept, write_residual(update));
+    FL_CHECK(file->sync());
+    FL_CHECK(files_->sync_folder(folder_));
+  }
+  const std::string old = std::exchange(residual_file_, kept);
+  pending_ = Pending{std::move(begin), name};
+  FL_CHECK(write_manifest(feedback));
+  failpoint("update.saved");
+  // The manifest no longer names it; a crash before this line leaves a stray.
+  if (!old.empty() && old != residual_file_) FL_CHECK(files_->remove(folder_ / old));
+  return {};
+}
+
+Result<void> ClientState::settle_accepted() {
+  if (!pending_) return {};
+  const std::string file = pending_->file;
+  pending_.reset();
+  FL_CHECK(write_manifest(!residual_file_.empty()));
+  failpoint("update.settled");
+  return files_->remove(folder_ / file);
+}
+
+Result<void> ClientState::settle_unused(const Layout& layout) {
+  if (!pending_) return {};
+  const auto pending = *pending_;
+  std::string old;
+  if (!residual_file_.empty()) {
+    FL_TRY(auto values, residual(layout));
+    FL_TRY(const auto file, files_->open(folder_ / pending.file, OpenMode::read));
+    FileSource source(*file);
+    FL_TRY(auto reader, PayloadReader::open(source, pending.begin.bytes(), layout));
+    FL_CHECK(put_back(values, reader));
+    FL_TRY(auto name, write_residual(values));
+    FL_CHECK(files_->sync_folder(folder_));
+    old = std::exchange(residual_file_, name);
+  }
+  pending_.reset();
+  FL_CHECK(write_manifest(!residual_file_.empty()));
+  failpoint("update.put_back");
+  if (!old.empty()) FL_CHECK(files_->remove(folder_ / old));
+  return files_->remove(folder_ / pending.file);
+}
+
+}  // namespace fl

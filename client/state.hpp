@@ -1,0 +1,76 @@
+// What a client must not lose: the update it has trained and not yet brought home, and the residual
+// of its error feedback. One manifest, STATE/client.json, names the files that count and is
+// replaced atomically after they are written; whatever a crash leaves beside them is garbage,
+// removed at the next start. So after a crash at any point either the update was never made, or it
+// is whole.
+//
+// With error feedback the steps are synced, because residual and update belong together. Without it
+// a lost update costs one retraining and nothing else: files are written, not synced, and checked
+// by digest when they are read again.
+//
+// Blocking; one thread at a time (the agent's worker).
+#pragma once
+
+#include "proto/wire.pb.h"
+#include "shared/base/file.hpp"
+#include "shared/codec/codec.hpp"
+#include "shared/params/layout.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+class ClientState {
+ public:
+  /// Loads the manifest, or begins with an empty one, and removes stray files. A manifest that
+  /// can't be read is `corrupt`, naming the file.
+  static Result<ClientState> open(Files& files, std::filesystem::path folder);
+
+  /// Forgets everything of another run.
+  [[nodiscard]] Result<void> enter_run(const std::string& run_key);
+
+  /// The update that is trained, coded and not yet decided.
+  struct Pending {
+    wire::Begin begin;
+    std::string file;
+  };
+  [[nodiscard]] const std::optional<Pending>& pending() const { return pending_; }
+  /// Its bytes, whole and right; otherwise it is forgotten (the server's offer stands, so it is
+  /// trained again).
+  [[nodiscard]] Result<std::shared_ptr<File>> open_pending();
+
+  /// Codes `update` (plus the residual, when the codec asks for feedback) and makes it the pending
+  /// one. `begin` comes with everything but sections, bytes and digest. `update` is used as
+  /// scratch.
+  [[nodiscard]] Result<void> save_update(const Layout& layout, std::span<float> update,
+                                         const Codec& codec, std::uint64_t seed, wire::Begin begin);
+  /// The pending update is safe on the server.
+  [[nodiscard]] Result<void> settle_accepted();
+  /// It does not count: with error feedback its mass goes back into the residual.
+  [[nodiscard]] Result<void> settle_unused(const Layout& layout);
+
+  /// The residual, or zeros.
+  [[nodiscard]] Result<std::vector<float>> residual(const Layout& layout) const;
+
+ private:
+  ClientState(Files& files, std::filesystem::path folder)
+      : files_(&files), folder_(std::move(folder)) {}
+  [[nodiscard]] Result<void> load();
+  [[nodiscard]] Result<void> write_manifest(bool durably);
+  [[nodiscard]] Result<void> remove_strays();
+  [[nodiscard]] Result<std::string> write_residual(std::span<const float> values);
+  [[nodiscard]] std::string next_name(std::string_view kind);
+
+  Files* files_;
+  std::filesystem::path folder_;
+  std::string run_key_;
+  std::optional<Pending> pending_;
+  std::string residual_file_;
+  std::uint64_t next_number_ = 1;
+};
+
+}  // namespace fl

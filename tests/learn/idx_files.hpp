@@ -1,0 +1,66 @@
+// Small IDX files for tests, in a folder that goes away with the object.
+#pragma once
+
+#include <zlib.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace fl::test {
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "learn-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
+    path_ = name;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string big_endian(std::uint32_t number) {
+  std::string bytes;
+  for (const int shift : {24, 16, 8, 0}) bytes += static_cast<char>(number >> shift);
+  return bytes;
+}
+
+inline std::string idx_images(std::uint32_t count, std::uint32_t rows, std::uint32_t columns,
+                              std::string_view pixels) {
+  return big_endian(0x803) + big_endian(count) + big_endian(rows) + big_endian(columns) +
+         std::string(pixels);
+}
+
+inline std::string idx_labels(std::uint32_t count, std::string_view labels) {
+  return big_endian(0x801) + big_endian(count) + std::string(labels);
+}
+
+inline void write_plain(const std::filesystem::path& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!file) throw std::runtime_error("write " + path.string());
+}
+
+inline void write_gzipped(const std::filesystem::path& path, std::string_view bytes) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  const int written = gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
+  if (gzclose(file) != Z_OK || written != static_cast<int>(bytes.size())) {
+    throw std::runtime_error("write " + path.string());
+  }
+}
+
+}  // namespace fl::test

@@ -1,0 +1,372 @@
+// The trainer against hand-written libtorch loops, on Fashion-MNIST where it is real training and
+// on made-up images where it is not.
+#include "client/learn/random.hpp"
+#include "client/learn/torch_models.hpp"
+#include "client/learn/torch_trainer.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr std::uint32_t side = fl::model_image_side;
+
+// Noise with a bright square whose place tells the class.
+fl::ImageSet made_up_images(std::uint32_t n, std::uint64_t seed) {
+  fl::ImageSet set{side, side, {}, {}};
+  fl::Random random(seed, 0);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const std::uint32_t label = random.below(fl::image_classes);
+    set.labels.push_back(static_cast<std::uint8_t>(label));
+    for (std::uint32_t pixel = 0; pixel < side * side; ++pixel) {
+      const bool bright = pixel / side / 6 == label / 4 && pixel % side / 7 == label % 4;
+      set.pixels.push_back(static_cast<std::uint8_t>(random.below(100) + (bright ? 155 : 0)));
+    }
+  }
+  return set;
+}
+
+fl::Result<std::unique_ptr<fl::Trainer>> make(const std::string& model, fl::LocalData data,
+                                              const std::string& device = "cpu") {
+  const fl::LearnOptions options = {.model = model, .data = "", .device = device, .threads = 1};
+  return fl::make_torch_trainer(options, std::move(data));
+}
+
+std::unique_ptr<fl::Trainer> trainer_of(const std::string& model, std::uint32_t examples) {
+  return make(model, {made_up_images(examples, 1), made_up_images(30, 2)}).value();
+}
+
+std::vector<float> train(fl::Trainer& trainer, std::span<const float> global,
+                         const fl::TrainSettings& settings, std::stop_token stop = {}) {
+  std::vector<float> update(global.size());
+  const auto report = trainer.train(global, settings, update, stop);
+  INFO((report ? std::string() : report.error().message()));
+  REQUIRE(report.has_value());
+  CHECK(report->examples == trainer.train_examples());
+  return update;
+}
+
+void expect_error(fl::Trainer& trainer, std::span<const float> global,
+                  const fl::TrainSettings& settings, fl::Errc code, std::string_view words,
+                  std::stop_token stop = {}) {
+  std::vector<float> update(global.size());
+  const auto report = trainer.train(global, settings, update, stop);
+  REQUIRE(report.has_error());
+  CAPTURE(report.error().message());
+  CHECK(report.error().code() == code);
+  CHECK(report.error().message().find(words) != std::string::npos);
+}
+
+double norm(std::span<const float> values) {
+  double sum = 0;
+  for (const float value : values) sum += double{value} * value;
+  return std::sqrt(sum);
+}
+
+double largest_difference(std::span<const float> a, std::span<const float> b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(double{a[i]} - b[i]));
+  }
+  return largest;
+}
+
+// LeNet written out by hand, ReLU before pooling, with PyTorch's own optimizer: nothing in common
+// with the trainer but the initial weights and the order of the examples.
+struct PlainLenet : torch::nn::Module {
+  torch::nn::Conv2d conv1{register_module("conv1", torch::nn::Conv2d(1, 6, 5))};
+  torch::nn::Conv2d conv2{register_module("conv2", torch::nn::Conv2d(6, 16, 5))};
+  torch::nn::Linear fc1{register_module("fc1", torch::nn::Linear(256, 120))};
+  torch::nn::Linear fc2{register_module("fc2", torch::nn::Linear(120, 84))};
+  torch::nn::Linear fc3{register_module("fc3", torch::nn::Linear(84, 10))};
+
+  torch::Tensor forward(torch::Tensor x) {
+    x = torch::max_pool2d(torch::relu(conv1(x)), 2);
+    x = torch::max_pool2d(torch::relu(conv2(x)), 2).view({-1, 256});
+    return fc3(torch::relu(fc2(torch::relu(fc1(x)))));
+  }
+
+  void load(std::span<const float> weights) {
+    const torch::NoGradGuard no_grad;
+    std::int64_t at = 0;
+    const torch::Tensor flat = torch::tensor(at::ArrayRef<float>(weights.data(), weights.size()));
+    for (torch::Tensor& parameter : parameters()) {
+      parameter.copy_(flat.narrow(0, at, parameter.numel()).view(parameter.sizes()));
+      at += parameter.numel();
+    }
+  }
+
+  std::vector<float> flat() {
+    std::vector<torch::Tensor> pieces;
+    for (const torch::Tensor& parameter : parameters()) {
+      pieces.push_back(parameter.detach().flatten());
+    }
+    const torch::Tensor all = torch::cat(pieces);
+    return {all.data_ptr<float>(), all.data_ptr<float>() + all.numel()};
+  }
+};
+
+std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> global,
+                                const fl::TrainSettings& s) {
+  PlainLenet model;
+  model.load(global);
+  std::vector<torch::Tensor> start;
+  for (const torch::Tensor& parameter : model.parameters()) {
+    start.push_back(parameter.detach().clone());
+  }
+  torch::optim::SGD sgd(
+      model.parameters(),
+      torch::optim::SGDOptions(s.lr).momentum(s.momentum).weight_decay(s.weight_decay));
+  const std::int64_t n = set.size();
+  for (std::uint64_t epoch = 0; epoch < s.local_epochs; ++epoch) {
+    const auto order = fl::shuffled_indices(set.size(), fl::mix_seeds(s.seed, 0), epoch);
+    for (std::int64_t at = 0; at < n; at += s.batch_size) {
+      const auto count = std::min<std::int64_t>(s.batch_size, n - at);
+      const fl::ImageSet batch = set.select(std::span(order).subspan(at, count));
+      torch::Tensor x = torch::empty({count, 1, side, side});
+      for (std::size_t i = 0; i < batch.pixels.size(); ++i) {
+        x.data_ptr<float>()[i] = static_cast<float>(batch.pixels[i]) / 255.0f;
+      }
+      torch::Tensor y = torch::empty({count}, torch::kInt64);
+      std::ranges::copy(batch.labels, y.data_ptr<std::int64_t>());
+      torch::Tensor loss = torch::nn::functional::cross_entropy(model.forward(x), y);
+      for (std::size_t p = 0; p < start.size() && s.proximal_mu > 0; ++p) {
+        loss = loss + s.proximal_mu / 2 * (model.parameters()[p] - start[p]).square().sum();
+      }
+      sgd.zero_grad();
+      loss.backward();
+      sgd.step();
+    }
+  }
+  std::vector<float> update = model.flat();
+  for (std::size_t i = 0; i < update.size(); ++i) update[i] -= global[i];
+  return update;
+}
+
+}  // namespace
+
+TEST_CASE("every module has the layout of the model table") {
+  int modules = 0;
+  for (const fl::ModelRow& row : fl::builtin_models()) {
+    if (row.name.starts_with("synthetic")) continue;
+    CAPTURE(row.name);
+    const auto module = fl::make_module(row.name);
+    INFO((module ? std::string() : module.error().message()));
+    REQUIRE(module.has_value());
+    const torch::Tensor logits = (*module)->forward(torch::zeros({3, 1, side, side}));
+    CHECK(logits.sizes() == at::IntArrayRef{3, fl::image_classes});
+    ++modules;
+  }
+  CHECK(modules == 4);
+  CHECK(fl::make_module("resnet").has_error());
+}
+
+// Goal: the update is that of SGD as everybody knows it. Method: PyTorch's optimizer on a module
+// written out by hand, same start and batches, with each term alone and all together. 100 examples
+// in batches of 32 leave a short last batch.
+TEST_CASE("updates equal those of torch::optim::SGD") {
+  const fl::ImageSet images = made_up_images(100, 1);
+  const auto trainer = trainer_of("lenet", 100);
+  const auto global = trainer->initial_weights(3);
+  const fl::TrainSettings plain = {.local_epochs = 3, .batch_size = 32, .lr = 0.05, .seed = 9};
+  std::vector<fl::TrainSettings> cases(5, plain);
+  cases[1].momentum = 0.9;
+  cases[2].weight_decay = 0.01;
+  cases[3].proximal_mu = 0.5;
+  cases[4].momentum = 0.9;
+  cases[4].weight_decay = 0.01;
+  cases[4].proximal_mu = 0.5;
+  for (const fl::TrainSettings& settings : cases) {
+    const auto update = train(*trainer, global, settings);
+    CHECK(norm(update) > 0.01);
+    CHECK(largest_difference(update, plain_update(images, global, settings)) < 1e-6);
+  }
+}
+
+TEST_CASE("the same settings give the same bits, and another seed others") {
+  const auto trainer = trainer_of("lenet", 100);
+  const auto global = trainer->initial_weights(3);
+  const fl::TrainSettings settings = {.momentum = 0.9, .seed = 9};
+  const auto update = train(*trainer, global, settings);
+  CHECK(update == train(*trainer, global, settings));
+  CHECK(update == train(*trainer_of("lenet", 100), global, settings));
+  CHECK(update != train(*trainer, global, {.momentum = 0.9, .seed = 10}));
+}
+
+TEST_CASE("the client's own seed changes the order of the examples") {
+  const auto global = trainer_of("mlp", 100)->initial_weights(3);
+  std::vector<std::vector<float>> updates;
+  for (const std::uint64_t client_seed : {0, 1}) {
+    auto trainer = fl::make_torch_trainer(
+        {.model = "mlp", .data = "", .device = "cpu", .threads = 1, .client_seed = client_seed},
+        {made_up_images(100, 1), {}});
+    updates.push_back(train(**trainer, global, {.batch_size = 10}));
+  }
+  CHECK(updates[0] != updates[1]);
+}
+
+TEST_CASE("local_steps counts batches, over several epochs") {
+  const auto trainer = trainer_of("logistic", 100);
+  const auto global = trainer->initial_weights(3);
+  std::vector<float> update(global.size());
+  // Four batches an epoch: eight steps are two epochs.
+  const fl::TrainSettings by_steps = {.local_steps = 8, .batch_size = 32, .seed = 2};
+  CHECK(trainer->train(global, by_steps, update, {})->steps == 8);
+  CHECK(update == train(*trainer, global, {.local_epochs = 2, .batch_size = 32, .seed = 2}));
+  CHECK(trainer->train(global, {.local_epochs = 3, .batch_size = 1000}, update, {})->steps == 3);
+}
+
+// Goal: the proximal term holds the weights near the global ones. Method: with lr * mu = 1 each
+// step forgets those before it: the distance is that of one step, where free training adds up 100.
+TEST_CASE("a large FedProx mu freezes the weights") {
+  const auto trainer = trainer_of("lenet", 300);
+  const auto global = trainer->initial_weights(3);
+  const fl::TrainSettings free = {.local_epochs = 10, .batch_size = 32, .lr = 0.05};
+  fl::TrainSettings bound = free;
+  bound.proximal_mu = 20;
+  CHECK(norm(train(*trainer, global, bound)) < 0.1 * norm(train(*trainer, global, free)));
+}
+
+TEST_CASE("a stop ends training and evaluation") {
+  const auto trainer = trainer_of("lenet", 100);
+  const auto global = trainer->initial_weights(3);
+  const fl::TrainSettings settings = {.round = 7, .local_epochs = 1'000'000};
+  std::stop_source stop;
+  {
+    // Asked for while it runs, far from its end.
+    std::jthread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      stop.request_stop();
+    });
+    expect_error(*trainer, global, settings, fl::Errc::cancelled, "round 7, step ",
+                 stop.get_token());
+  }
+  expect_error(*trainer, global, settings, fl::Errc::cancelled, "round 7, step 1 ",
+               stop.get_token());
+  const auto report = trainer->evaluate(global, stop.get_token());
+  REQUIRE(report.has_error());
+  CHECK(report.error().code() == fl::Errc::cancelled);
+  // What was left undone does not leak into the next round.
+  CHECK(train(*trainer, global, {.seed = 4}) ==
+        train(*trainer_of("lenet", 100), global, {.seed = 4}));
+}
+
+TEST_CASE("numbers that are not finite name round and step") {
+  const auto trainer = trainer_of("mlp", 100);
+  auto global = trainer->initial_weights(3);
+  const auto invalid = fl::Errc::invalid_input;
+  // The first step throws the weights out of range; the loss of the second shows it.
+  expect_error(*trainer, global, {.round = 5, .batch_size = 50, .lr = 1e38}, invalid,
+               "round 5, step 2 of 2: the loss is ");
+  // One step only: no loss is left to show it.
+  expect_error(*trainer, global,
+               {.round = 5, .local_steps = 1, .lr = 1e38, .weight_decay = 1e38}, invalid,
+               "round 5: after step 1 fc1.weight[0] is ");
+  global[7] = std::numeric_limits<float>::quiet_NaN();
+  expect_error(*trainer, global, {.round = 6}, invalid, "round 6, step 1 of 2: the loss is nan");
+  // And none of it leaks into the next round.
+  global[7] = 0;
+  CHECK(train(*trainer, global, {.seed = 4}) ==
+        train(*trainer_of("mlp", 100), global, {.seed = 4}));
+}
+
+TEST_CASE("settings that can't be right are refused by name") {
+  const auto trainer = trainer_of("logistic", 20);
+  const auto global = trainer->initial_weights(3);
+  const double nan = std::nan("");
+  const auto expect = [&](const fl::TrainSettings& settings, std::string_view words) {
+    expect_error(*trainer, global, settings, fl::Errc::invalid_input, words);
+  };
+  expect({.batch_size = 0}, "batch_size");
+  expect({.local_epochs = 0}, "local_epochs");
+  expect({.lr = -1}, "lr");
+  expect({.lr = nan}, "lr");
+  expect({.lr = 1e39}, "lr");
+  expect({.momentum = 1}, "momentum");
+  expect({.weight_decay = nan}, "weight_decay");
+  expect({.proximal_mu = -0.1}, "proximal_mu");
+}
+
+// Goal: loss and accuracy are what they are called. Method: logistic regression with zero weights
+// and one large bias always says that class with certainty: right for its share of the examples,
+// and wrong by the bias for all others. All zeros: every class alike, a loss of ln 10.
+TEST_CASE("evaluation of a model whose answers are known") {
+  const fl::ImageSet images = made_up_images(1234, 5);  // More than two batches, and a short one.
+  const auto trainer = make("logistic", {{}, images}).value();
+  std::vector<float> weights(trainer->layout().elements(), 0.0f);
+  CHECK(trainer->evaluate(weights, {})->loss == doctest::Approx(std::log(10.0)));
+
+  constexpr float bias = 50;
+  weights[trainer->layout().tensors()[1].offset + 3] = bias;
+  const double right = static_cast<double>(std::ranges::count(images.labels, 3)) / 1234;
+  const auto report = trainer->evaluate(weights, {});
+  CHECK(report->examples == 1234);
+  CHECK(report->accuracy == doctest::Approx(right));
+  CHECK(report->loss == doctest::Approx(bias * (1 - right)));
+}
+
+TEST_CASE("no training data, no held-out data") {
+  const auto evaluator = make("logistic", {{}, made_up_images(10, 1)}).value();
+  const auto weights = evaluator->initial_weights(1);
+  CHECK(evaluator->train_examples() == 0);
+  CHECK(evaluator->holdout_examples() == 10);
+  expect_error(*evaluator, weights, {}, fl::Errc::invalid_input, "no examples to train on");
+  const auto learner = make("logistic", {made_up_images(10, 1), {}}).value();
+  CHECK(learner->evaluate(weights, {})->examples == 0);
+}
+
+TEST_CASE("what a trainer can't be made of is an error that names it") {
+  const auto expect = [](const auto& trainer, std::string_view words) {
+    REQUIRE(trainer.has_error());
+    CAPTURE(trainer.error().message());
+    CHECK(trainer.error().code() == fl::Errc::invalid_input);
+    CHECK(trainer.error().message().find(words) != std::string::npos);
+  };
+  expect(make("lenet", {fl::ImageSet{2, 2, {1, 2, 3, 4}, {0}}, {}}), "2 x 2");
+  expect(make("resnet", {}), "resnet");
+  expect(make("lenet", {}, "tpu"), "tpu");
+  expect(fl::make_torch_trainer({.model = "lenet", .data = "", .threads = -1}, {}), "threads -1");
+  if (torch::cuda::is_available()) {
+    CHECK(make("lenet", {}, "cuda").has_value());
+  } else {
+    expect(make("lenet", {}, "cuda"), "\"cuda\"");
+  }
+  CHECK(make("lenet", {}, "auto").has_value());
+}
+
+// Goal: it learns. Method: LeNet on a tenth of Fashion-MNIST, through make_trainer(), as a client
+// does it; chance is 10 %.
+TEST_CASE("LeNet learns Fashion-MNIST") {
+  const auto made = fl::make_trainer({.model = "lenet",
+                                      .data = "fashion-mnist",
+                                      .shard = 2,
+                                      .shards = 10,
+                                      .device = "cpu",
+                                      .threads = 1});
+  if (!made && made.error().code() == fl::Errc::not_found) {
+    MESSAGE("skipped: " << made.error().message());
+    return;
+  }
+  REQUIRE(made.has_value());
+  fl::Trainer& trainer = **made;
+  CHECK(trainer.train_examples() == 5400);
+  CHECK(trainer.holdout_examples() == 600);
+  auto weights = trainer.initial_weights(1);
+  const double before = trainer.evaluate(weights, {})->loss;
+  const auto update =
+      train(trainer, weights, {.local_epochs = 3, .batch_size = 32, .lr = 0.02, .momentum = 0.9});
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += update[i];
+  const auto after = trainer.evaluate(weights, {});
+  MESSAGE("accuracy " << after->accuracy << ", loss " << before << " -> " << after->loss);
+  CHECK(after->accuracy > 0.6);
+  CHECK(after->loss < before);
+}
