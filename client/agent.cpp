@@ -118,7 +118,6 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
   FL_CO_CHECK(co_await shake_hands());
   const auto connection = ++connection_;
   group_.spawn(read_all(link, connection));
-  if (!has_job_) FL_CO_CHECK(co_await prepare_pending());
   TimePoint renewal_at = Clock::now();
   while (!stopping_) {
     if (Clock::now() >= renewal_at) {
@@ -131,9 +130,10 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
       FL_CO_CHECK(co_await send_some());
       continue;
     }
-    const bool must_announce = sending_ && !sending_->is_announced;
-    auto event =
-        co_await events_.pop(must_announce ? std::min(sending_->begin_at, renewal_at) : renewal_at);
+    TimePoint wake_at = renewal_at;
+    if (sending_ && !sending_->is_announced) wake_at = std::min(wake_at, sending_->begin_at);
+    if (retry_at_ > Clock::now()) wake_at = std::min(wake_at, retry_at_);
+    auto event = co_await events_.pop(wake_at);
     if (!event) continue;
     if (auto* done = std::get_if<JobDone>(&*event)) {
       FL_CO_CHECK(co_await finish_job(std::move(*done)));
@@ -299,23 +299,24 @@ Awaitable<Result<void>> Agent::check_renewal() {
 
 /// One job at a time, one download at a time, one upload at a time: whatever is next and can begin.
 Awaitable<Result<void>> Agent::advance() {
+  if (has_job_ || is_fetching_) co_return success();
+  if (!sending_) FL_CO_CHECK(co_await prepare_pending());
   if (sending_ && !sending_->is_announced && Clock::now() >= sending_->begin_at)
     FL_CO_CHECK(co_await announce());
-  if (has_job_ || is_fetching_) co_return success();
-  if (wants_initial_ && !sending_) {
+  // Nothing is fetched beside an upload: two ends that both send and wait for room read nothing.
+  if (sending_ || Clock::now() < retry_at_) co_return success();
+  if (wants_initial_) {
     wants_initial_ = false;
     auto work = [this, seed = seed_] { return make_initial(seed); };
     start_job(0, std::move(work));
-  } else if (offer_ && !sending_ && !state_->pending()) {
+  } else if (offer_) {
     if (replica_.is_there && replica_.version == offer_->version() &&
         replica_.digest.raw() == offer_->version_digest()) {
       job_stop_ = std::stop_source();
       auto work = [this, offer = *offer_, stop = job_stop_.get_token()] {
         return train(offer, stop);
       };
-      const auto task = offer_->task();
-      offer_.reset();
-      start_job(task, std::move(work));
+      start_job(offer_->task(), std::move(work));
     } else {
       FL_CO_CHECK(co_await fetch(offer_->version()));
     }
@@ -347,15 +348,26 @@ Awaitable<void> Agent::run_job(std::int64_t task, std::function<JobDone()> work)
   if (!co_await events_.push_waiting(std::move(event))) has_job_ = false;
 }
 
+void Agent::forget_offer(std::int64_t task) {
+  if (offer_ && offer_->task() == task) offer_.reset();
+}
+
 Awaitable<Result<void>> Agent::finish_job(JobDone done) {
   has_job_ = false;
   job_task_ = 0;
   if (!done.result && done.result.error().code() == Errc::cancelled) co_return success();
   if (!done.result) {
     const auto& error = done.result.error();
-    if (error.code() == Errc::no_space || error.code() == Errc::invalid_input) {
+    if (error.code() == Errc::no_space) {
+      spdlog::warn("{}; trying again", error.message());
+      wants_initial_ = wants_initial_ || done.is_initial;
+      retry_at_ = Clock::now() + limits::full_disk_pause;
+      co_return success();
+    }
+    if (error.code() == Errc::invalid_input) {
       // This task can't be done; the next may be.
       spdlog::warn("{}", error.message());
+      forget_offer(done.task);
       wire::Header header;
       header.mutable_failed()->set_task(done.task);
       if (done.evaluation) header.mutable_failed()->set_version(done.evaluation->version());
@@ -364,7 +376,7 @@ Awaitable<Result<void>> Agent::finish_job(JobDone done) {
     }
     co_return error;
   }
-  if (done.is_initial || done.task != 0) co_return co_await prepare_pending();
+  forget_offer(done.task);
   if (done.evaluation) {
     spdlog::info("version {}: accuracy {:.2f}%, loss {:.4f}, {} examples",
                  done.evaluation->version(), 100 * done.evaluation->accuracy(),

@@ -77,8 +77,12 @@ class Agent {
 
   struct Download {
     wire::Model model;
-    std::vector<std::byte> bytes;
+    std::vector<float> values;       // Of a whole model,
+    std::vector<std::byte> deltas;   // or of its coded steps.
     std::uint64_t received = 0;
+    [[nodiscard]] MutableBytes target() {
+      return model.full() ? std::as_writable_bytes(std::span(values)) : MutableBytes(deltas);
+    }
   };
   struct Replica {
     bool is_there = false;
@@ -117,6 +121,7 @@ class Agent {
   Awaitable<Result<void>> check_renewal();
   Awaitable<Result<void>> send(wire::Header header);
 
+  void forget_offer(std::int64_t task);
   void start_job(std::int64_t task, std::function<JobDone()> work);
   Awaitable<void> run_job(std::int64_t task, std::function<JobDone()> work);
   JobDone train(const wire::Offer& offer, std::stop_token stop);
@@ -153,7 +158,10 @@ class Agent {
   std::optional<Download> download_;  // Kept over reconnections, to go on where it broke.
   bool is_fetching_ = false;          // Asked on this connection, not yet complete.
   Replica replica_;                   // Read by the worker while a job runs.
+  std::vector<float> spare_;               // The replica's other buffer: models are too big to allocate anew.
+  std::vector<float> update_;              // The worker's.
   std::optional<Sending> sending_;
+  TimePoint retry_at_{};  // After a full disk: no job begins before.
   std::int64_t job_task_ = 0;
   bool has_job_ = false;
   std::stop_source job_stop_;

@@ -38,14 +38,14 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
       begin.set_holdout_loss(holdout.loss);
       begin.set_holdout_accuracy(holdout.accuracy);
     }
-    std::vector<float> update(trainer_->layout().elements());
-    FL_TRY(const TrainReport report, trainer_->train(replica_.values, settings, update, stop));
+    update_.resize(trainer_->layout().elements());
+    FL_TRY(const TrainReport report, trainer_->train(replica_.values, settings, update_, stop));
     begin.set_examples(report.examples);
     begin.set_steps(report.steps);
     begin.set_loss(report.loss);
     begin.set_train_seconds(report.seconds);
     failpoint("update.trained");
-    FL_CHECK(state_->save_update(trainer_->layout(), update, **codec, offer.seed(), begin));
+    FL_CHECK(state_->save_update(trainer_->layout(), update_, **codec, offer.seed(), begin));
     spdlog::info(
         "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}, update of {} bytes",
         offer.round(), report.steps, report.examples, report.seconds, report.loss,

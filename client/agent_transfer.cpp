@@ -65,6 +65,7 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   }
   failpoint("verdict.received");
   sending_.reset();
+  forget_offer(verdict.task());  // It may have been offered again meanwhile.
   auto settle = [this, is_accepted = verdict.outcome() == wire::Verdict::ACCEPTED] {
     return is_accepted ? state_->settle_accepted() : state_->settle_unused(trainer_->layout());
   };
@@ -123,7 +124,12 @@ Result<void> Agent::begin_download(const wire::Model& model) {
       return Error(Errc::protocol,
                    fmt::format("a model transfer that begins at byte {}", model.offset()));
     Download download;
-    download.bytes.resize(static_cast<std::size_t>(model.bytes()));
+    if (model.full()) {
+      download.values = std::move(spare_);
+      download.values.resize(trainer_->layout().elements());
+    } else {
+      download.deltas.resize(static_cast<std::size_t>(model.bytes()));
+    }
     download_ = std::move(download);
   } else if (model.offset() > 0) {
     spdlog::info("download goes on at byte {} of {}", model.offset(), model.bytes());
@@ -139,8 +145,7 @@ Awaitable<Result<void>> Agent::take_chunk(const Message& message) {
   FL_CO_CHECK(
       check_chunk(message, download.model.transfer(), download.received, download.model.bytes()));
   const Bytes bytes = message.payload.bytes();
-  std::copy(bytes.begin(), bytes.end(),
-            download.bytes.begin() + static_cast<std::ptrdiff_t>(download.received));
+  std::memcpy(download.target().data() + download.received, bytes.data(), bytes.size());
   download.received += bytes.size();
   if (download.received < download.model.bytes()) co_return success();
   auto finish = [this] { return finish_download(); };
@@ -155,18 +160,18 @@ Result<void> Agent::finish_download() {
   const auto& model = download_->model;
   const Digest wanted = Digest::from_bytes(model.digest()).value();
   if (model.full()) {
-    const Digest digest = Digest::of(download_->bytes);
+    const Digest digest = Digest::of(download_->target());
     if (digest != wanted) {
-      return Error(Errc::protocol,
-                   fmt::format("model version {} arrived with digest {}, announced was {}",
-                               model.version(), digest.hex(), wanted.hex()));
+      return Error(Errc::protocol, fmt::format("model version {} arrived with digest {}, announced was {}",
+                                               model.version(), digest.hex(), wanted.hex()));
     }
-    replica_.is_there = false;
-    replica_.values.resize(trainer_->layout().elements());
-    std::memcpy(replica_.values.data(), download_->bytes.data(), download_->bytes.size());
+    spare_ = std::exchange(replica_.values, std::move(download_->values));
   } else {
     replica_.is_there = false;  // Half-way through the chain it is no version at all.
-    FL_CHECK(apply_deltas());
+    if (auto applied = apply_deltas(); !applied) {
+      return Error(Errc::protocol, fmt::format("the deltas to version {}: {}", model.version(),
+                                               applied.error().message()));
+    }
     const Digest digest = Digest::of(std::as_bytes(std::span(std::as_const(replica_.values))));
     if (digest != wanted) {
       return Error(Errc::protocol,
@@ -185,7 +190,7 @@ Result<void> Agent::apply_deltas() {
   std::vector<float> step;
   for (const auto& delta : download_->model.deltas()) {
     SpanSource source(
-        Bytes(download_->bytes)
+        Bytes(download_->deltas)
             .subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(delta.bytes())));
     FL_TRY(auto reader, PayloadReader::open(source, delta.bytes(), trainer_->layout()));
     for (std::uint64_t index = 0; index < reader.blocks(); ++index) {

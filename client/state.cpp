@@ -88,7 +88,7 @@ Result<void> ClientState::remove_strays() {
   return {};
 }
 
-Result<void> ClientState::write_manifest(bool durably) {
+Result<void> ClientState::write_manifest() {
   nlohmann::json json{{"run", run_key_}, {"residual", residual_file_}, {"next", next_number_}};
   if (pending_) {
     std::vector<std::uint8_t> raw(pending_->begin.ByteSizeLong());
@@ -96,12 +96,7 @@ Result<void> ClientState::write_manifest(bool durably) {
     json["pending"] = {{"file", pending_->file}, {"begin", raw}};
   }
   const std::string text = json.dump();
-  const auto path = folder_ / manifest_name;
-  if (durably) return files_->write_atomically(path, bytes_of(text));
-  const auto fresh = folder_ / (std::string(manifest_name) + ".tmp");
-  FL_TRY(auto file, files_->open(fresh, OpenMode::truncate));
-  FL_CHECK(file->write_at(0, bytes_of(text)));
-  return files_->rename(fresh, path);
+  return files_->write_atomically(folder_ / manifest_name, bytes_of(text));
 }
 
 std::string ClientState::next_name(std::string_view kind) {
@@ -110,15 +105,17 @@ std::string ClientState::next_name(std::string_view kind) {
 
 Result<void> ClientState::enter_run(const std::string& run_key) {
   if (run_key == run_key_) return {};
-  run_key_ = run_key;
-  pending_.reset();
-  residual_file_.clear();
-  FL_CHECK(write_manifest(true));
+  const std::string before = std::exchange(run_key_, run_key);
+  if (auto written = replace(std::nullopt, ""); !written) {
+    run_key_ = before;
+    return written;
+  }
   return remove_strays();
 }
 
 Result<std::shared_ptr<File>> ClientState::open_pending() {
   FL_ASSERT(pending_.has_value());
+  if (pending_file_) return pending_file_;
   const auto check = [this]() -> Result<std::shared_ptr<File>> {
     FL_TRY(auto file, files_->open(folder_ / pending_->file, OpenMode::read));
     FL_TRY(const std::uint64_t size, file->size());
@@ -131,11 +128,11 @@ Result<std::shared_ptr<File>> ClientState::open_pending() {
     return std::shared_ptr<File>(std::move(file));
   };
   auto file = check();
+  if (file) pending_file_ = *file;
   if (!file && file.error().code() != Errc::no_space) {
     spdlog::warn("the update of round {} on disk is not whole ({}): it will be trained again",
                  pending_->begin.round(), file.error().message());
-    pending_.reset();
-    FL_CHECK(write_manifest(true));
+    FL_CHECK(replace(std::nullopt, residual_file_));
     FL_CHECK(remove_strays());
   }
   return file;
@@ -158,6 +155,14 @@ Result<std::string> ClientState::write_residual(std::span<const float> values) {
 }
 
 Result<void> ClientState::save_update(const Layout& layout, std::span<float> update,
+                                      const Codec& codec, std::uint64_t seed, wire::Begin begin) {
+  auto saved = code_update(layout, update, codec, seed, std::move(begin));
+  // What a full disk has left half-written would be in the way of the next try.
+  if (!saved) [[maybe_unused]] const auto removed = remove_strays();
+  return saved;
+}
+
+Result<void> ClientState::code_update(const Layout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin) {
   const bool feedback = codec.error_feedback();
   if (feedback) {
@@ -185,43 +190,48 @@ Result<void> ClientState::save_update(const Layout& layout, std::span<float> upd
     FL_CHECK(file->sync());
     FL_CHECK(files_->sync_folder(folder_));
   }
-  const std::string old = std::exchange(residual_file_, kept);
-  pending_ = Pending{std::move(begin), name};
-  FL_CHECK(write_manifest(feedback));
+  Pending pending{std::move(begin), name};
+  FL_CHECK(replace(std::move(pending), kept));
+  pending_file_ = std::move(file);
   failpoint("update.saved");
-  // The manifest no longer names it; a crash before this line leaves a stray.
-  if (!old.empty() && old != residual_file_) FL_CHECK(files_->remove(folder_ / old));
-  return {};
+  return remove_strays();
 }
 
 Result<void> ClientState::settle_accepted() {
   if (!pending_) return {};
-  const std::string file = pending_->file;
-  pending_.reset();
-  FL_CHECK(write_manifest(!residual_file_.empty()));
+  FL_CHECK(replace(std::nullopt, residual_file_));
   failpoint("update.settled");
-  return files_->remove(folder_ / file);
+  return remove_strays();
 }
 
 Result<void> ClientState::settle_unused(const Layout& layout) {
   if (!pending_) return {};
-  const auto pending = *pending_;
-  std::string old;
-  if (!residual_file_.empty()) {
+  std::string kept = residual_file_;
+  if (!kept.empty()) {
     FL_TRY(auto values, residual(layout));
-    FL_TRY(const auto file, files_->open(folder_ / pending.file, OpenMode::read));
+    FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));
     FileSource source(*file);
-    FL_TRY(auto reader, PayloadReader::open(source, pending.begin.bytes(), layout));
+    FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout));
     FL_CHECK(put_back(values, reader));
-    FL_TRY(auto name, write_residual(values));
+    FL_TRY(kept, write_residual(values));
     FL_CHECK(files_->sync_folder(folder_));
-    old = std::exchange(residual_file_, name);
   }
-  pending_.reset();
-  FL_CHECK(write_manifest(!residual_file_.empty()));
+  FL_CHECK(replace(std::nullopt, kept));
   failpoint("update.put_back");
-  if (!old.empty()) FL_CHECK(files_->remove(folder_ / old));
-  return files_->remove(folder_ / pending.file);
+  return remove_strays();
+}
+
+/// The manifest names these from now on, or after an error still what it named before.
+Result<void> ClientState::replace(std::optional<Pending> pending, std::string residual_file) {
+  pending_file_.reset();
+  std::swap(pending_, pending);
+  std::swap(residual_file_, residual_file);
+  auto written = write_manifest();
+  if (!written) {
+    pending_ = std::move(pending);
+    residual_file_ = std::move(residual_file);
+  }
+  return written;
 }
 
 }  // namespace fl

@@ -60,8 +60,11 @@ class ClientState {
   ClientState(Files& files, std::filesystem::path folder)
       : files_(&files), folder_(std::move(folder)) {}
   [[nodiscard]] Result<void> load();
-  [[nodiscard]] Result<void> write_manifest(bool durably);
+  [[nodiscard]] Result<void> write_manifest();
   [[nodiscard]] Result<void> remove_strays();
+  [[nodiscard]] Result<void> code_update(const Layout& layout, std::span<float> update,
+                                         const Codec& codec, std::uint64_t seed, wire::Begin begin);
+  [[nodiscard]] Result<void> replace(std::optional<Pending> pending, std::string residual_file);
   [[nodiscard]] Result<std::string> write_residual(std::span<const float> values);
   [[nodiscard]] std::string next_name(std::string_view kind);
 
@@ -69,6 +72,7 @@ class ClientState {
   std::filesystem::path folder_;
   std::string run_key_;
   std::optional<Pending> pending_;
+  std::shared_ptr<File> pending_file_;  // Open, and known to be whole: we wrote or checked it.
   std::string residual_file_;
   std::uint64_t next_number_ = 1;
 };

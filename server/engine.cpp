@@ -56,7 +56,9 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     going = co_await apply_and_record();
   }
   if (!going) {
-    outcome = going.error();
+    // Whoever is stopped while the disk is full has nothing left to save.
+    const bool is_pause = stopping_ && going.error().code() == Errc::no_space;
+    if (!is_pause) outcome = going.error();
   } else if (is_over()) {
     co_await await_last_evaluations();
     auto close = [run = run_.id](Store& store) {
@@ -179,7 +181,8 @@ Awaitable<Result<bool>> RoundEngine::gather() {
                  : "waiting for the initial model";
     if (phase_ != said) spdlog::info("{}", phase_);
     said = phase_;
-    co_await changed_.wait();
+    const bool asks_others = versions_.empty() && !initialisers_.empty();
+    co_await changed_.wait(asks_others ? next_initialiser_at_ : never);
   }
   if (fatal_) co_return *fatal_;
   co_return false;
@@ -208,12 +211,39 @@ std::uint32_t RoundEngine::quorum() const {
   return std::min(settings_.min_clients, round_->record.target);
 }
 
-/// `count` of the trainers that have no task in this round, drawn without replacement: a function
+/// Not while it has a task, nor after a failure before a while has passed.
+bool RoundEngine::may_be_asked(const std::string& client) const {
+  const auto found = round_->tasks.find(client);
+  if (found == round_->tasks.end()) return true;
+  const TaskState state = found->second.record.state;
+  const bool has_failed = state == TaskState::refused || state == TaskState::lost;
+  return has_failed && Clock::now() >= found->second.ask_again_at;
+}
+
+/// When a client that failed in this round may be asked again; `never` if there is none.
+TimePoint RoundEngine::next_candidate_at() const {
+  TimePoint next = never;
+  for (const auto& [client, task] : round_->tasks) {
+    // One that was asked again and has not failed again is none.
+    const bool has_failed =
+        task.record.state == TaskState::refused || task.record.state == TaskState::lost;
+    if (has_failed && peers_.contains(client)) next = std::min(next, task.ask_again_at);
+  }
+  return next;
+}
+
+void RoundEngine::note_failure(Task& task) {
+  const Duration pause = limits::ask_again_min * (1 << std::min(task.failures, 10));
+  task.ask_again_at = Clock::now() + std::min<Duration>(pause, limits::ask_again_max);
+  ++task.failures;
+}
+
+/// `count` of the trainers that may be asked in this round, drawn without replacement: a function
 /// of (seed, round, who is there).
 std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
   auto candidates = trainers();
   std::erase_if(candidates,
-                [this](const auto& peer) { return round_->tasks.contains(peer->facts().name); });
+                [this](const auto& peer) { return !may_be_asked(peer->facts().name); });
   count = std::min(count, candidates.size());
   std::vector<TaskRecord> tasks;
   const std::size_t already = round_->tasks.size();
@@ -286,7 +316,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
 }
 
 /// Replacements for clients that will not answer.
-Awaitable<Result<void>> RoundEngine::add_tasks(std::size_t count) {
+Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
   auto tasks = sample(count);
   std::uint64_t weight = round_->weight();
   for (const auto& [client, task] : round_->tasks) {
@@ -297,7 +327,7 @@ Awaitable<Result<void>> RoundEngine::add_tasks(std::size_t count) {
     weight += task.examples;
     return false;
   });
-  if (tasks.empty()) co_return success();
+  if (tasks.empty()) co_return false;
   auto add = [run = run_.id, round = round_->record.round, tasks](Store& store) {
     return store.add_tasks(run, round, tasks);
   };
@@ -306,10 +336,12 @@ Awaitable<Result<void>> RoundEngine::add_tasks(std::size_t count) {
     spdlog::info("round {}: asked {} in place of another", record.round, record.client);
     Task task;
     task.record = std::move(record);
-    const auto [place, inserted] = round_->tasks.emplace(task.record.client, std::move(task));
-    send_offer(place->second);
+    Task& place = round_->tasks[task.record.client];
+    task.failures = place.failures;  // When it failed before.
+    place = std::move(task);
+    send_offer(place);
   }
-  co_return success();
+  co_return true;
 }
 
 void RoundEngine::send_offer(Task& task) {
@@ -362,6 +394,7 @@ Awaitable<Result<bool>> RoundEngine::collect() {
     const std::uint32_t accepted = round.count(TaskState::accepted);
     const std::uint32_t open = round.count(TaskState::offered);
     const bool is_late = Clock::now() >= round.deadline;
+    TimePoint wake_at = round.deadline;
     if (accepted >= round.record.target || (accepted >= quorum() && (open == 0 || is_late))) {
       round.is_closing = true;  // What is being checked is let finish; nothing new begins.
       if (!round.is_verifying()) co_return true;
@@ -371,15 +404,15 @@ Awaitable<Result<bool>> RoundEngine::collect() {
                          round.record.round, accepted, quorum(), settings_.deadline_s));
       round.deadline = Clock::now() + std::chrono::duration_cast<Duration>(
                                           std::chrono::duration<double>(settings_.deadline_s));
-      FL_CO_CHECK(co_await add_tasks(quorum() - accepted));
+      FL_CO_TRY([[maybe_unused]] const bool asked, co_await add_tasks(quorum() - accepted));
       continue;
     } else if (accepted + open < quorum()) {
-      const std::size_t before = round.tasks.size();
-      FL_CO_CHECK(co_await add_tasks(quorum() - accepted - open));
-      if (round.tasks.size() != before) continue;
+      FL_CO_TRY(const bool asked, co_await add_tasks(quorum() - accepted - open));
+      if (asked) continue;
+      wake_at = std::min(wake_at, next_candidate_at());
     }
     phase_ = pause_.empty() ? "collecting" : pause_;
-    co_await changed_.wait(round.is_closing ? never : round.deadline);
+    co_await changed_.wait(round.is_closing ? never : wake_at);
   }
   if (fatal_) co_return *fatal_;
   co_return false;
@@ -475,13 +508,9 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
                static_cast<double>(commit.bytes_down) / 1e6);
   rounds_seconds_ += took;
   ++rounds_run_;
-  std::vector<std::string> spooled;
-  for (const auto& [client, task] : round.tasks) {
-    if (!task.record.spool_file.empty()) spooled.push_back(task.record.spool_file);
-  }
   round_.reset();
   // What is removed here is garbage already: if we die before, the next start removes it.
-  for (const auto& name : spooled) FL_CO_CHECK(spool_.remove(name));
+  FL_CO_CHECK(spool_.keep_only({}));
   for (const Round version : commit.dropped_versions) {
     const auto dropped = versions_.extract(version);
     FL_CO_CHECK(files_.remove(paths_.checkpoints / dropped.mapped()->record.file));

@@ -26,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace fl {
@@ -148,6 +149,8 @@ class RoundEngine {
     TimePoint offered_at{};
     std::uint64_t up_before = 0;  // The client's traffic when the task was offered.
     std::uint64_t down_before = 0;
+    int failures = 0;               // Of this client in this round, and
+    TimePoint ask_again_at{};       // when it may be asked once more.
   };
   struct OpenRound {
     RoundRecord record;
@@ -183,7 +186,10 @@ class RoundEngine {
   Awaitable<void> await_last_evaluations();
   [[nodiscard]] bool is_over() const;
 
-  Awaitable<Result<void>> add_tasks(std::size_t count);
+  Awaitable<Result<bool>> add_tasks(std::size_t count);   // Whether anyone could be asked.
+  [[nodiscard]] bool may_be_asked(const std::string& client) const;
+  [[nodiscard]] TimePoint next_candidate_at() const;
+  static void note_failure(Task& task);
   [[nodiscard]] std::vector<TaskRecord> sample(std::size_t count) const;
   [[nodiscard]] std::uint32_t target_clients(std::size_t available) const;
   [[nodiscard]] std::uint32_t quorum() const;
@@ -227,7 +233,8 @@ class RoundEngine {
   std::optional<OpenRound> round_;
   std::map<std::string, std::shared_ptr<Peer>> peers_;
   std::map<std::string, Traffic> departed_;  // Traffic of ended sessions, by client.
-  std::string initialiser_;                  // The client that was asked for the initial weights.
+  std::set<std::string> initialisers_;       // Who was asked for the initial weights, and
+  TimePoint next_initialiser_at_{};          // when another is asked.
   bool initial_under_way_ = false;
   std::deque<std::shared_ptr<Decision>> decisions_;
   std::optional<double> accuracy_;
@@ -254,6 +261,10 @@ Awaitable<std::invoke_result_t<Function&, Store&>> RoundEngine::with_store(Funct
     auto result = co_await workers_.store->run(std::move(call));
     if (result || result.error().code() != Errc::no_space) {
       pause_.clear();
+      // The store answers nothing else from now on.
+      const bool is_broken = !result && (result.error().code() == Errc::io ||
+                                         result.error().code() == Errc::corrupt);
+      if (is_broken) fail(result.error());
       co_return result;
     }
     if (pause_.empty()) report("warning", "paused, the disk is full: " + result.error().message());

@@ -88,7 +88,7 @@ void RoundEngine::leave(const std::shared_ptr<Peer>& peer) {
   total.up += peer->bytes_up();
   total.down += peer->bytes_down();
   peers_.erase(found);
-  if (initialiser_ == name) initialiser_.clear();
+  initialisers_.erase(name);
   spdlog::info("{} left", name);
   changed_.notify();
 }
@@ -163,12 +163,13 @@ Result<RoundEngine::Download> RoundEngine::download(const wire::Fetch& fetch) {
 
 Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation) {
   const auto& facts = peer->facts();
-  if (evaluation.version() > (versions_.empty() ? 0 : versions_.rbegin()->first) ||
-      !std::isfinite(evaluation.loss()) ||
+  if (versions_.empty() || evaluation.version() > versions_.rbegin()->first ||
+      evaluation.examples() > limits::examples_max || !std::isfinite(evaluation.loss()) ||
       !(evaluation.accuracy() >= 0 && evaluation.accuracy() <= 1)) {
     report("warning",
-           fmt::format("{}: an evaluation that can't be: version {}, loss {}, accuracy {}",
-                       facts.name, evaluation.version(), evaluation.loss(), evaluation.accuracy()));
+           fmt::format("{}: an evaluation that can't be: version {}, {} examples, loss {}, accuracy {}",
+                       facts.name, evaluation.version(), evaluation.examples(), evaluation.loss(),
+                       evaluation.accuracy()));
     co_return;
   }
   auto& newest = evaluated_[facts.name];
@@ -190,7 +191,8 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
                  100 * record.accuracy, record.loss, facts.name);
   }
   auto write = [record](Store& store) { return store.add_evaluation(record); };
-  if (auto written = co_await with_store(std::move(write)); !written) fail(written.error());
+  auto written = co_await with_store(std::move(write));
+  if (!written && written.error().code() != Errc::no_space) fail(written.error());
   changed_.notify();
 }
 
@@ -201,6 +203,8 @@ Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed fai
     // An evaluation that can't be done is not waited for.
     auto& newest = evaluated_[name];
     newest = std::max(newest, failed.version());
+    // Nor are initial weights: perhaps another client can make them.
+    if (initialisers_.contains(name)) next_initialiser_at_ = Clock::now() + limits::ask_again_min;
     changed_.notify();
     co_return;
   }
@@ -213,11 +217,13 @@ Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed fai
   auto decided = co_await decide(record);
   task->is_verifying = false;
   if (decided) task->record = record;
+  note_failure(*task);
   changed_.notify();
 }
 
 void RoundEngine::report(std::string level, std::string text) {
   if (level == "warning") spdlog::warn("{}", text);
+  if (ended_) return;  // Nobody would join it.
   // A line in the history is no reason to stop or to wait: on a full disk it is left out.
   auto write = [this, level = std::move(level), text = std::move(text)]() -> Result<void> {
     auto written = store_.add_event(run_.id, level, text);

@@ -74,10 +74,17 @@ Awaitable<RoundEngine::Grant> RoundEngine::begin_upload(std::shared_ptr<Peer> pe
     task->is_verifying = false;
     if (!decided) co_return refuse(begin, wire::Verdict::LATER, decided.error().message());
     task->record = record;
+    note_failure(*task);
     changed_.notify();
     co_return refuse(begin, wire::Verdict::REFUSED, record.reason);
   }
-  co_return co_await open_upload(std::move(begin));
+  Grant grant = co_await open_upload(std::move(begin));
+  if (grant.upload && find_task(client, grant.upload->task()) == nullptr) {
+    // The round was committed, and its spool cleared, while the file was made.
+    if (auto removed = spool_.remove(grant.upload->file_name()); !removed) fail(removed.error());
+    co_return refuse(grant.begin, wire::Verdict::STALE, "the round went on without it");
+  }
+  co_return grant;
 }
 
 Awaitable<RoundEngine::Grant> RoundEngine::open_upload(wire::Begin begin) {
@@ -159,8 +166,14 @@ Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task
     return bad(Errc::invalid_input, fmt::format("its weight is {} examples, the client has {}",
                                                 begin.examples(), task.record.examples));
   }
+  if (begin.steps() > limits::examples_max) {
+    return bad(Errc::invalid_input, fmt::format("it took {} steps", begin.steps()));
+  }
   if (!std::isfinite(begin.loss()))
     return bad(Errc::invalid_input, "its training loss is not finite");
+  if (!(std::isfinite(begin.train_seconds()) && begin.train_seconds() >= 0)) {
+    return bad(Errc::invalid_input, fmt::format("its training took {} s", begin.train_seconds()));
+  }
   return {};
 }
 
@@ -201,7 +214,8 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     record.spool_file = grant.upload->file_name();
   } else {
     const Errc code = checked.error().code();
-    if (code == Errc::io || code == Errc::internal) {
+    // Sums that could not be taken back are rebuilt from the spool by a restart.
+    if (code == Errc::io || code == Errc::internal || sums_->broken()) {
       fail(checked.error());  // A failed fsync is never retried.
       task->is_verifying = false;
       co_return verdict_for(begin, wire::Verdict::LATER, "the server's disk failed");
@@ -214,6 +228,7 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     if (!removed) fail(removed.error());
     if (again) {
       task->is_verifying = false;
+      changed_.notify();  // The round may be waiting for us to close.
       co_return verdict_for(begin, wire::Verdict::LATER, checked.error().message());
     }
     outcome = wire::Verdict::REFUSED;
@@ -223,6 +238,7 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
   auto decided = co_await decide(record);
   task->is_verifying = false;
   if (decided) task->record = record;
+  if (outcome == wire::Verdict::REFUSED) note_failure(*task);
   changed_.notify();
   if (!decided) co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");
   if (begin.has_holdout() && outcome == wire::Verdict::ACCEPTED) {
@@ -274,21 +290,27 @@ Awaitable<void> RoundEngine::commit_decisions() {
 
 bool RoundEngine::came_from_seed() const { return paths_.initial_weights.empty(); }
 
-/// Asks one trainer for the initial weights, and another when that one leaves.
+/// Asks a trainer for the initial weights, and after a while another: the first may have lost its line
+/// without our noticing. All make the same, so the first to bring them will do.
 void RoundEngine::pick_initialiser() {
-  if (!paths_.initial_weights.empty() || peers_.contains(initialiser_)) return;
-  const auto candidates = trainers();
-  if (candidates.empty()) return;
-  initialiser_ = candidates.front()->facts().name;
-  wire::Header header;
-  header.mutable_initialise();
-  candidates.front()->post(std::move(header));
+  if (!came_from_seed()) return;
+  if (!initialisers_.empty() && Clock::now() < next_initialiser_at_) return;
+  auto candidates = trainers();
+  if (initialisers_.size() >= candidates.size()) initialisers_.clear();  // Round again.
+  for (const auto& candidate : candidates) {
+    if (!initialisers_.insert(candidate->facts().name).second) continue;
+    next_initialiser_at_ = Clock::now() + limits::initialiser_patience;
+    wire::Header header;
+    header.mutable_initialise();
+    candidate->post(std::move(header));
+    return;
+  }
 }
 
 Awaitable<RoundEngine::Grant> RoundEngine::begin_initial(std::shared_ptr<Peer> peer,
                                                          wire::Begin begin) {
   if (!versions_.empty()) co_return refuse(begin, wire::Verdict::ACCEPTED, "");
-  if (peer->facts().name != initialiser_)
+  if (!initialisers_.contains(peer->facts().name))
     co_return refuse(begin, wire::Verdict::STALE, "another client was asked");
   const bool fits = begin.layout_digest() == layout_.digest().raw() && begin.sections_size() == 1 &&
                     begin.codec() == "none" && begin.bytes() > 0 &&
@@ -332,7 +354,7 @@ Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer,
   if (!made) {
     if (made.error().code() == Errc::io || made.error().code() == Errc::internal)
       fail(made.error());
-    initialiser_.clear();
+    next_initialiser_at_ = Clock::now() + limits::ask_again_min;
     changed_.notify();
     report("warning", fmt::format("{}: initial weights refused: {}", peer->facts().name,
                                   made.error().message()));

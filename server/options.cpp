@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <iostream>
+#include <type_traits>
 
 namespace fl {
 
@@ -13,15 +14,15 @@ namespace {
 template <class T>
 void setting(CLI::App& app, ServerOptions& options, const std::string& name, T& value,
              const std::string& help) {
-  app.add_option_function<T>(
-         "--" + name,
-         [&options, &value, name](const T& given) {
-           value = given;
-           options.given.insert(name);
-         },
-         help)
-      ->group("The run (kept with it; a restart needs none of them)")
-      ->default_str(fmt::format("{}", value));
+  const auto take = [&options, &value, name](const T& given) {
+    value = given;
+    options.given.insert(name);
+  };
+  auto* option = app.add_option_function<T>("--" + name, take, help)
+                     ->group("The run (kept with it; a restart needs none of them)")
+                     ->default_str(fmt::format("{}", value));
+  // CLI11 reads "-1" into 64 bits without a sign as 2^64 - 1.
+  if constexpr (std::is_unsigned_v<T>) option->check(CLI::NonNegativeNumber);
 }
 
 }  // namespace

@@ -84,10 +84,11 @@ std::string own_address() {
 /// The address in join tokens: --advertise, with the port that we really have.
 Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddress& bound) {
   if (!options.advertise.empty()) {
-    if (options.advertise.find(':') != std::string::npos)
-      return parse_server_address(options.advertise);
-    FL_CHECK(check_host(options.advertise));
-    return ServerAddress{options.advertise, bound.port};
+    const bool has_port = options.advertise.find(':') != std::string::npos;
+    auto address = parse_server_address(
+        has_port ? options.advertise : fmt::format("{}:{}", options.advertise, bound.port));
+    if (!address) return address.error().at("--advertise");
+    return address;
   }
   const bool is_any = bound.host == "0.0.0.0" || bound.host == "::";
   return ServerAddress{is_any ? own_address() : bound.host, bound.port};
@@ -95,13 +96,11 @@ Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddre
 
 /// HOST:PORT where the port may be 0.
 Result<ServerAddress> parse_listen(const std::string& text, std::string_view flag) {
-  if (text.ends_with(":0")) {
-    FL_TRY(auto address, parse_server_address(text.substr(0, text.size() - 1) + "1"));
-    address.port = 0;
-    return address;
-  }
-  auto address = parse_server_address(text);
+  const bool takes_any = text.ends_with(":0");
+  // parse_server_address() wants a port that a client can connect to.
+  auto address = parse_server_address(takes_any ? text.substr(0, text.size() - 1) + "1" : text);
   if (!address) return address.error().at(flag);
+  if (takes_any) address->port = 0;
   return address;
 }
 
@@ -240,12 +239,6 @@ Result<int> serve(const ServerOptions& options) {
     admin.start();
   }
   listener.start();
-  FL_CHECK(write_addresses(options, bound, advertise, admin_bound, run));
-  spdlog::info("listening on {}, run {} of '{}', {} rounds{}", to_string(bound), run.key, run.model,
-               settings.rounds,
-               admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
-  print_invitation(*store, authority, advertise);
-
   auto stop = std::make_shared<std::atomic<bool>>(false);
   net::signal_set signals(io, SIGINT, SIGTERM);
   std::function<void(const boost::system::error_code&, int)> on_signal = [&](const auto& ec, int) {
@@ -257,6 +250,14 @@ Result<int> serve(const ServerOptions& options) {
     std::signal(SIGTERM, SIG_DFL);
   };
   signals.async_wait(on_signal);
+
+  // Whoever waits for the ready file may send a signal at once.
+  FL_CHECK(write_addresses(options, bound, advertise, admin_bound, run));
+  spdlog::info("listening on {}, run {} of '{}', {} rounds{}", to_string(bound), run.key, run.model,
+               settings.rounds,
+               admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
+  print_invitation(*store, authority, advertise);
+
   const auto ignore = [](const std::exception_ptr& failure) {
     if (failure) std::rethrow_exception(failure);
   };

@@ -9,7 +9,7 @@ namespace fl {
 
 namespace {
 
-/// What watch() waits for. A flag beside the signal, as that forgets a notification that comes first.
+/// What watch() waits for. A flag beside the signal, which forgets a notification that comes early.
 struct Event {
   explicit Event(net::any_io_executor executor) : signal(std::move(executor)) {}
   void happen() {

@@ -58,6 +58,9 @@ Result<void> Upload::hash_what_is_there() {
         static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), there - next_offset_));
     const MutableBytes part(block.data(), bytes);
     FL_CHECK(file_->read_exactly(next_offset_, part));
+    // Should a sync have failed before a restart, what we read is in the kernel's cache only, and
+    // counted as written: writing it again makes our own sync mean something.
+    FL_CHECK(file_->write_at(next_offset_, part));
     hasher_.update(part);
     next_offset_ += bytes;
   }

@@ -4,6 +4,8 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # -O3 buys nothing where coroutines and protobuf are, and costs minutes; kernels/ asks for it itself.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+# The sanitizers' builds (RelWithDebInfo): quick to compile, with lines in stack traces.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

@@ -4,6 +4,7 @@
 
 #include <boost/asio/as_tuple.hpp>
 
+#include <algorithm>
 #include <atomic>
 
 namespace fl {
@@ -26,13 +27,16 @@ double Clock::unix_seconds() noexcept {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Duration ClockWaitTraits::to_wait_duration(const Duration& duration) {
-  auto* time = simulated.load(std::memory_order_acquire);
-  if (time == nullptr) return duration;
-  // Asio asks how long to sleep for its earliest timer. In a simulation nobody sleeps: note the
-  // time, and let the reactor look at its timers at once.
-  time->earliest_ = time->now_ + duration;
-  return Duration::zero();
+Timer::Timer(const net::any_io_executor& executor, TimePoint time)
+    : basic_waitable_timer(executor, simulated.load(std::memory_order_acquire) ? never : time) {
+  if (auto* const simulation = simulated.load(std::memory_order_acquire)) {
+    place_ = simulation->timers_.emplace(time, this);
+  }
+}
+
+Timer::~Timer() {
+  auto* const simulation = simulated.load(std::memory_order_acquire);
+  if (place_ && simulation != nullptr) simulation->timers_.erase(*place_);
 }
 
 Awaitable<void> sleep_until(TimePoint time) {
@@ -50,13 +54,16 @@ SimulatedTime::SimulatedTime(double unix_start) : unix_start_(unix_start) {
 SimulatedTime::~SimulatedTime() { simulated.store(nullptr, std::memory_order_release); }
 
 bool SimulatedTime::step(net::io_context& context) {
-  for (;;) {
-    earliest_.reset();
-    context.restart();
-    if (context.poll() == 0) break;
+  context.restart();
+  context.poll();
+  if (timers_.empty() || timers_.begin()->first == never) return false;
+  now_ = std::max(now_, timers_.begin()->first);
+  while (!timers_.empty() && timers_.begin()->first <= now_) {
+    Timer* const due = timers_.begin()->second;
+    timers_.erase(timers_.begin());
+    due->place_.reset();
+    due->cancel();
   }
-  if (!earliest_ || *earliest_ == never) return false;
-  if (*earliest_ > now_) now_ = *earliest_;
   return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 
 namespace fl {
@@ -34,15 +35,22 @@ inline constexpr TimePoint never = TimePoint::max();
   return std::chrono::duration<double>(duration).count();
 }
 
-/// The wait traits that tell a simulation when the earliest timer is due.
-struct ClockWaitTraits {
-  static Duration to_wait_duration(const Duration& duration);
-  static Duration to_wait_duration(const TimePoint& time) {
-    return to_wait_duration(time - Clock::now());
-  }
-};
+/// One wait, until `time` or a cancel(). In a simulation Asio never sees it expire: SimulatedTime
+/// cancels it when it is due, so whoever waits looks at the clock and not at the error code.
+class Timer : public net::basic_waitable_timer<Clock> {
+ public:
+  Timer(const net::any_io_executor& executor, TimePoint time);
+  Timer(const net::any_io_executor& executor, Duration wait)
+      : Timer(executor, Clock::now() + wait) {}
+  ~Timer();
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
 
-using Timer = net::basic_waitable_timer<Clock, ClockWaitTraits>;
+ private:
+  friend class SimulatedTime;
+  using Place = std::multimap<TimePoint, Timer*>::iterator;
+  std::optional<Place> place_;  // Among a simulation's timers, until it is due.
+};
 
 /// Waits until `time`; returns early (and quietly) when the coroutine is cancelled.
 Awaitable<void> sleep_until(TimePoint time);
@@ -56,20 +64,21 @@ class SimulatedTime {
   SimulatedTime(const SimulatedTime&) = delete;
   SimulatedTime& operator=(const SimulatedTime&) = delete;
 
-  /// Runs everything that is ready in `context`, then moves time to the earliest timer. False when
-  /// nothing is ready and nothing waits: the simulation has come to its end, or hangs.
+  /// Runs everything that is ready in `context`, then moves time to the earliest timers and ends
+  /// them, in the order in which they were made. False when nothing waits for a time that will come:
+  /// the simulation has come to its end, or hangs.
   bool step(net::io_context& context);
   [[nodiscard]] Duration elapsed() const { return now_ - start_; }
 
  private:
   friend struct Clock;
-  friend struct ClockWaitTraits;
+  friend class Timer;
   static TimePoint start() { return TimePoint(std::chrono::hours(1)); }
 
   TimePoint start_ = start();
   TimePoint now_ = start_;
   double unix_start_;
-  std::optional<TimePoint> earliest_;
+  std::multimap<TimePoint, Timer*> timers_;
 };
 
 }  // namespace fl

@@ -39,6 +39,9 @@ inline constexpr std::size_t outbox_messages_max = 64;  // Control messages to o
 // Waiting.
 inline constexpr auto full_disk_pause = 1s;     // Between two tries to write to a full disk.
 inline constexpr auto revocation_poll = 250ms;  // How often the server looks for revoked clients.
+inline constexpr auto initialiser_patience = 20s;  // Before another client is asked for the initial weights.
+inline constexpr auto ask_again_min = 2s;          // Before a client that failed is asked again in a round;
+inline constexpr auto ask_again_max = 5min;        // doubles up to this.
 inline constexpr auto last_evaluations_max =
     60s;                                 // For the last version's evaluations, at the run's end.
 inline constexpr auto later_pause = 2s;  // Before a client repeats an upload put off by the server.

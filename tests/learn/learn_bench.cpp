@@ -1,7 +1,7 @@
 // learn_bench [THREADS [SECONDS]]: images/s of Trainer::train on LeNet in batches of 64, beside a
 // bare libtorch loop of the same network on the same data: torch::nn modules, torch::optim::SGD,
-// cross_entropy, batches in the order of a randperm. The two take turns in short laps, so that a busy
-// machine slows both alike.
+// cross_entropy, batches in the order of a randperm. The two take turns in short laps, so that a
+// busy machine slows both alike.
 #include "client/learn/random.hpp"
 #include "client/learn/torch_models.hpp"
 #include "client/learn/torch_trainer.hpp"

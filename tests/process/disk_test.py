@@ -1,0 +1,90 @@
+"""A full disk pauses the run, says so, and costs nothing once there is space again. Needs the right
+to mount a small tmpfs; without it the test is skipped."""
+
+import signal
+import subprocess
+import time
+import unittest
+
+from federation import FederationTest, wait_until
+
+RUN = "--new-run --model synthetic:100000 --min-clients 3 --rounds 4 --deadline 0".split()
+
+
+class FullDisk(FederationTest):
+    def mount(self, folder, size):
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            self.skipTest(
+                f"NO FULL DISK WAS TESTED, as a tmpfs can't be mounted: {done.stderr.strip()}"
+            )
+        self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
+
+    def fill(self, folder):
+        """A file that leaves no byte."""
+        path = folder / "ballast"
+        with path.open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(65536)):
+                    pass
+            except OSError:
+                pass
+        return path
+
+    def run_once(self, federation, disturb=None):
+        server = federation.server(*RUN)
+        clients = [federation.client(name) for name in self.names]
+        if disturb:
+            disturb(server, clients)
+        for program in [server, *clients]:
+            self.expect_exit(program)
+        return federation.digests()
+
+    def test_the_server_waits_for_space(self):
+        wanted = self.run_once(self.make("undisturbed"))
+        federation = self.template.copy(self.root / "full")
+        self.addCleanup(federation.close)
+        aside = federation.folder / "aside"
+        federation.state.rename(aside)
+        self.mount(federation.state, "24m")
+        subprocess.run(["cp", "-a", f"{aside}/.", federation.state], check=True)
+
+        def disturb(server, clients):
+            wait_until("a round is done", lambda: federation.rounds_done() >= 1)
+            clients[2].signal(signal.SIGSTOP)  # So that the run can't end first.
+            ballast = self.fill(federation.state)
+            clients[2].signal(signal.SIGCONT)
+            server.wait_for("disk is full", 30)
+            done = federation.rounds_done()
+            time.sleep(3)
+            self.assertTrue(server.running(), str(server))
+            self.assertLessEqual(federation.rounds_done(), done + 1)
+            ballast.unlink()
+
+        self.assertEqual(self.run_once(federation, disturb), wanted)
+
+    def test_a_client_waits_for_space(self):
+        wanted = self.run_once(self.make("undisturbed"))
+        federation = self.template.copy(self.root / "full-client")
+        self.addCleanup(federation.close)
+        aside = federation.folder / "aside"
+        (federation.folder / "c").rename(aside)
+        self.mount(federation.folder / "c", "3m")
+        subprocess.run(["cp", "-a", f"{aside}/.", federation.folder / "c"], check=True)
+        ballast = self.fill(federation.folder / "c")
+
+        def disturb(_server, clients):
+            clients[2].wait_for("No space left", 30)
+            self.assertTrue(clients[2].running(), str(clients[2]))
+            ballast.unlink()
+
+        self.assertEqual(self.run_once(federation, disturb), wanted)
+
+
+if __name__ == "__main__":
+    unittest.main()

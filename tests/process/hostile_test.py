@@ -1,0 +1,287 @@
+"""A client with a valid certificate that breaks the protocol: each time it is told what was wrong,
+and the others' run goes on."""
+
+import asyncio
+import struct
+import unittest
+
+import numpy as np
+import websockets
+
+from federation import AsyncFederationTest
+from python_peer import Peer, frame, parse, wire
+
+SIZE = 100000
+RUN = ("--new-run", "--model", f"synthetic:{SIZE}", "--min-clients", 2, "--deadline", 2)
+
+
+class Hostile(AsyncFederationTest):
+    names = ("a", "b", "evil")
+
+    def begin_run(self, rounds):
+        """The honest two begin when the test lets them; see finish_run."""
+        self.federation = self.make()
+        self.server = self.federation.server(*RUN, "--rounds", rounds)
+        self.rounds = rounds
+
+    async def finish_run(self):
+        clients = [self.federation.client(name) for name in ("a", "b")]
+        for program in [*clients, self.server]:
+            code = await asyncio.to_thread(program.wait)
+            self.assertEqual(code, 0, str(program))
+        self.assertEqual(self.federation.rounds_done(), self.rounds)
+
+    async def farewell(self, what, messages, reason, hands=True):
+        """Sends raw messages on a new session; a Bye that says `reason` must answer them."""
+        with self.subTest(what):
+            async with Peer(self.federation, "evil") as peer:
+                if hands:
+                    await peer.shake_hands()
+                for message in messages:
+                    await peer.ws.send(message)
+                while True:
+                    header, _ = parse(await asyncio.wait_for(peer.ws.recv(), 20))
+                    if header.HasField("bye"):
+                        break
+                self.assertIn(reason, header.bye.reason)
+                with self.assertRaises(websockets.exceptions.ConnectionClosed):
+                    while True:
+                        await asyncio.wait_for(peer.ws.recv(), 20)
+
+    async def test_broken_messages(self):
+        self.begin_run(2)
+        hello = frame(hello=wire.Hello(protocol=1, codecs=["none"]))
+        chunk = wire.Chunk(transfer=77)
+        await self.farewell(
+            "another protocol",
+            [frame(hello=wire.Hello(protocol=99, codecs=["none"]))],
+            "protocol 99, this server 1",
+            hands=False,
+        )
+        await self.farewell(
+            "Ready before Hello",
+            [frame(ready=wire.Ready(train_examples=1))],
+            "the first message is Ready",
+            hands=False,
+        )
+        await self.farewell(
+            "Hello twice", [hello, hello], "the second message is Hello", hands=False
+        )
+        await self.farewell(
+            "no examples", [hello, frame(ready=wire.Ready())], "no training examples", hands=False
+        )
+        await self.farewell(
+            "too many examples",
+            [hello, frame(ready=wire.Ready(train_examples=1 << 62))],
+            "are believed",
+            hands=False,
+        )
+        await self.farewell(
+            "no codec",
+            [frame(hello=wire.Hello(protocol=1, codecs=["zip"]))],
+            "codec 'none'",
+            hands=False,
+        )
+        await self.farewell("a third Hello", [hello], "a client may not send Hello")
+        await self.farewell(
+            "a server's message", [frame(welcome=wire.Welcome())], "a client may not send Welcome"
+        )
+        await self.farewell("text", ["hello"], "a text message")
+        await self.farewell("an empty message", [b""], "a message of 0 bytes")
+        await self.farewell(
+            "a header bomb",
+            [struct.pack("<I", 0xFFFFFFFF) + b"x"],
+            "a message header of 4294967295 bytes",
+        )
+        await self.farewell(
+            "a cut header", [struct.pack("<I", 100) + b"x"], "ends inside its header"
+        )
+        await self.farewell(
+            "no protobuf", [struct.pack("<I", 4) + b"\xff\xff\xff\xff"], "no valid protobuf"
+        )
+        await self.farewell(
+            "no kind", [struct.pack("<I", 0)], "a kind that this program does not know"
+        )
+        await self.farewell(
+            "a payload without a chunk",
+            [frame(b"x", fetch=wire.Fetch())],
+            "payload bytes behind Fetch",
+        )
+        await self.farewell(
+            "a chunk without an upload",
+            [frame(b"x", chunk=chunk)],
+            "a chunk of transfer 77 without an upload",
+        )
+        await self.farewell(
+            "a huge chunk", [frame(bytes((1 << 20) + 1), chunk=chunk)], "a chunk of 1048577 bytes"
+        )
+        await self.farewell(
+            "no signing request", [frame(renew=wire.Renew(csr_pem="nonsense"))], "not a readable"
+        )
+        await self.finish_run()
+
+    async def test_an_oversized_message_closes_with_its_own_code(self):
+        self.begin_run(1)
+        async with Peer(self.federation, "evil") as peer:
+            await peer.shake_hands()
+            with self.assertRaises(websockets.exceptions.ConnectionClosed) as closed:
+                await peer.ws.send(bytes(2 << 20))
+                while True:
+                    await asyncio.wait_for(peer.ws.recv(), 20)
+            # The rest of the message may meet a closed port, and its reset may outrun the reason.
+            if closed.exception.rcvd:
+                self.assertEqual(
+                    closed.exception.rcvd.code, websockets.frames.CloseCode.MESSAGE_TOO_BIG
+                )
+        await asyncio.to_thread(self.server.wait_for, "evil left", 10)
+        await self.finish_run()
+
+    async def refused(self, peer, what, reason, values=None, without="", **changes):
+        """One round's task, answered with a wrong update, is refused with a reason."""
+        begin, _ = await peer.update(values, **changes)
+        if without:  # 0 is protobuf's default, and so can't be merged in.
+            begin.ClearField(without)
+        with self.subTest(what):
+            await peer.send(begin=begin)
+            if values is not None:
+                await peer.client.upload(peer.ws, await peer.receive("resume"))
+            verdict = await peer.receive("verdict")
+            self.assertEqual(verdict.outcome, wire.Verdict.REFUSED, verdict)
+            self.assertIn(reason, verdict.reason)
+            row = self.federation.query(
+                "SELECT reason FROM task WHERE id = ? AND state = 'refused'", begin.task
+            )
+            self.assertEqual(row, [(verdict.reason,)])
+
+    async def test_wrong_updates(self):
+        """One wrong update in each round; honest clients close the round without it."""
+        nan = np.zeros(SIZE, np.float32)
+        nan[77777] = np.nan
+        huge = np.full(SIZE, 3e38, np.float32)
+        wrong = [
+            ("another round", "it is of round 4711, now is round", dict(round=4711)),
+            ("another version", "trained from model version 4711", dict(version=4711)),
+            ("another layout", "its layout", dict(layout_digest=bytes(16))),
+            ("a short digest", "its digest has not 16 bytes", dict(digest=b"short")),
+            ("another codec", "it is coded as 'fp16', asked for was 'none'", dict(codec="fp16")),
+            ("two sections", "one section", dict(sections=[wire.Section(name="control", bytes=1)])),
+            ("too many bytes", "its sections have", dict(bytes=1 << 40)),
+            ("too heavy", "the client has 1000", dict(examples=1 << 50)),
+            ("no weight", "its weight is 0 examples", dict(without="examples")),
+            ("a loss that is none", "loss is not finite", dict(loss=float("inf"))),
+            ("NaN", "weight[77777]", dict(values=nan)),
+            ("values beyond the range", "weight[", dict(values=huge)),
+        ]
+        self.begin_run(len(wrong) + 2)
+        async with Peer(self.federation, "evil") as peer:
+            await peer.shake_hands()
+            # Only now, so that the first round asks evil too; it stays for all the others.
+            honest = [self.federation.client(name) for name in ("a", "b")]
+            for what, reason, changes in wrong:
+                await self.refused(peer, what, reason, **changes)
+        for program in [self.server, *honest]:
+            code = await asyncio.to_thread(program.wait)
+            self.assertEqual(code, 0, str(program))
+        self.assertEqual(self.federation.rounds_done(), self.rounds)
+        counted = self.federation.query(
+            "SELECT count(*) FROM task WHERE client = 'evil' AND state = 'accepted'"
+        )
+        self.assertEqual(counted, [(0,)])
+
+    async def broken_upload(self, what, reason, send):
+        """An upload under way that goes wrong ends the session; the task is then still open."""
+        async with Peer(self.federation, "evil") as peer:
+            await peer.shake_hands()
+            begin, payload = await peer.update()
+            await peer.send(begin=begin)
+            resume = await peer.receive("resume")
+            await send(peer, begin, payload)
+            with self.subTest(what):
+                while True:
+                    header, _ = parse(await asyncio.wait_for(peer.ws.recv(), 20))
+                    if header.HasField("bye"):
+                        break
+                self.assertIn(reason, header.bye.reason)
+            return resume.offset
+
+    async def test_broken_uploads(self):
+        self.federation = self.make()
+        # Every client is needed, so that the round stays open until evil has been honest.
+        self.server = self.federation.server(
+            "--new-run", "--model", f"synthetic:{SIZE}", "--min-clients", 3, "--rounds", 1
+        )
+        honest = [self.federation.client(name) for name in ("a", "b")]
+        self.server.wait_for("initial model")
+        step = 65536
+
+        async def chunk(peer, begin, payload, at, size=step, transfer=None):
+            await peer.send(
+                payload[at : at + size],
+                chunk=wire.Chunk(transfer=transfer or begin.task, offset=at),
+            )
+
+        async def duplicated(peer, begin, payload):
+            await chunk(peer, begin, payload, 0)
+            await chunk(peer, begin, payload, 0)
+
+        async def missing(peer, begin, payload):
+            await chunk(peer, begin, payload, 2 * step)
+
+        async def of_another(peer, begin, payload):
+            await chunk(peer, begin, payload, step, transfer=begin.task + 1)
+
+        async def empty(peer, begin, payload):
+            await chunk(peer, begin, payload, step, size=0)
+
+        async def begun_twice(peer, begin, payload):
+            await peer.send(begin=begin)
+
+        async def too_long(peer, begin, payload):
+            rest = payload[step:] + b"x"
+            for at in range(0, len(rest), step):
+                await peer.send(
+                    rest[at : at + step], chunk=wire.Chunk(transfer=begin.task, offset=step + at)
+                )
+
+        self.assertEqual(
+            await self.broken_upload("duplicated", "a duplicated chunk", duplicated), 0
+        )
+        # What came before the mistake is kept: the next upload goes on there.
+        self.assertEqual(await self.broken_upload("missing", "reordered or missing", missing), step)
+        await self.broken_upload("of another", "while transfer", of_another)
+        await self.broken_upload("empty", "an empty chunk", empty)
+        await self.broken_upload("begun twice", "under way", begun_twice)
+        await self.broken_upload("too long", "runs past the announced", too_long)
+
+        # Bytes other than announced are to be sent again, and count then.
+        async with Peer(self.federation, "evil") as peer:
+            await peer.shake_hands()
+            begin, payload = await peer.update()
+            await peer.send(begin=begin)
+            resume = await peer.receive("resume")
+            damaged = bytearray(payload)
+            damaged[-1] ^= 1
+            peer.client.pending = begin, bytes(damaged)
+            await peer.client.upload(peer.ws, resume)
+            verdict = await peer.receive("verdict")
+            self.assertEqual(verdict.outcome, wire.Verdict.LATER)
+            self.assertIn("announced was", verdict.reason)
+            peer.client.pending = begin, payload
+            await peer.send(begin=begin)
+            resume = await peer.receive("resume")
+            self.assertEqual(resume.offset, 0)
+            await peer.client.upload(peer.ws, resume)
+            self.assertEqual((await peer.receive("verdict")).outcome, wire.Verdict.ACCEPTED)
+            # Once more: it has been counted, and is not counted again.
+            await peer.send(begin=begin)
+            self.assertEqual((await peer.receive("verdict")).outcome, wire.Verdict.ACCEPTED)
+        for program in [self.server, *honest]:
+            code = await asyncio.to_thread(program.wait)
+            self.assertEqual(code, 0, str(program))
+        self.assertEqual(
+            self.federation.query("SELECT count(*) FROM task WHERE state = 'accepted'"), [(3,)]
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()

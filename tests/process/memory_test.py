@@ -1,0 +1,61 @@
+"""64 clients download and upload a model of 1,000,000 parameters at once: the server's memory stays
+a small multiple of the model."""
+
+import asyncio
+import os
+import re
+import time
+import unittest
+
+from federation import AsyncFederationTest
+from python_peer import example, identity, join_many
+
+CLIENTS = 64
+PARAMETERS = 1_000_000
+MEMORY_MAX = 3 * 4 * PARAMETERS + (128 << 20)
+
+
+class Together(example.Client):
+    """Uploads when all others are ready to."""
+
+    barrier = None
+
+    async def upload(self, ws, resume):
+        if self.pending[0].round == 1:
+            await self.barrier.wait()
+        await super().upload(ws, resume)
+
+
+class Memory(AsyncFederationTest):
+    names = ()
+
+    async def test_sixty_four_uploads_at_once(self):
+        if os.environ.get("FL_SANITIZE"):
+            self.skipTest("NO MEMORY WAS MEASURED: most of a sanitizer build's is the sanitizer's")
+        federation = self.make()
+        flags = f"--new-run --model synthetic:{PARAMETERS} --min-clients {CLIENTS} --rounds 1"
+        server = federation.server(*flags.split())
+        names = [f"client-{number:02}" for number in range(CLIENTS)]
+        await asyncio.to_thread(join_many, federation, names)
+        Together.barrier = asyncio.Barrier(CLIENTS)
+        began = time.monotonic()
+        run = asyncio.gather(*(Together(identity(federation, name)).run() for name in names))
+        peak = 0
+        while server.running():
+            with open(f"/proc/{server.pid}/status") as status:
+                found = re.search(r"VmHWM:\s+(\d+) kB", status.read())
+            peak = max(peak, 1024 * int(found[1])) if found else peak
+            await asyncio.sleep(0.02)
+        await run
+        self.expect_exit(server)
+        took = time.monotonic() - began
+        megabytes = 2 * CLIENTS * 4 * PARAMETERS / 1e6
+        print(f"{CLIENTS} clients, {megabytes:.0f} MB in {took:.1f} s, peak {peak >> 20} MiB")
+        self.assertEqual(
+            federation.query("SELECT clients_accepted FROM round_summary"), [(CLIENTS,)]
+        )
+        self.assertLess(peak, MEMORY_MAX)
+
+
+if __name__ == "__main__":
+    unittest.main()

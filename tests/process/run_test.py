@@ -1,0 +1,193 @@
+"""A run from its first flag to its history, as a user sees it."""
+
+import csv
+import io
+import json
+import signal
+import unittest
+import urllib.request
+
+from federation import FederationTest, wait_until
+
+SUMMARY = [
+    "run_id",
+    "round",
+    "started_at",
+    "seconds",
+    "clients_offered",
+    "clients_accepted",
+    "bytes_up",
+    "bytes_down",
+    "train_loss",
+    "eval_loss",
+    "eval_accuracy",
+    "model_digest",
+]
+RUN = ("--new-run", "--model", "synthetic:5000", "--min-clients", 3, "--rounds", 3)
+
+
+class WholeRun(FederationTest):
+    def run_to_end(self, federation, *flags):
+        server = federation.server(*flags)
+        clients = [federation.client(name) for name in self.names]
+        for program in [server, *clients]:
+            self.expect_exit(program)
+        return server
+
+    def test_history_shows_the_run_in_every_form(self):
+        federation = self.make()
+        server = self.run_to_end(federation, *RUN)
+
+        columns = [row[1] for row in federation.query("PRAGMA table_info(round_summary)")]
+        self.assertEqual(columns, SUMMARY)
+        rows = federation.query(
+            "SELECT * FROM round_summary WHERE run_id = (SELECT max(id) FROM run) ORDER BY round"
+        )
+        self.assertEqual([row[1] for row in rows], [1, 2, 3])
+        for row in rows:
+            summary = dict(zip(SUMMARY, row))
+            self.assertEqual((summary["clients_offered"], summary["clients_accepted"]), (3, 3))
+            self.assertGreater(summary["bytes_up"], 3 * 4 * 5000)
+            self.assertGreater(summary["bytes_down"], 3 * 4 * 5000)
+            self.assertGreater(summary["seconds"], 0)
+        self.assertEqual(len(set(federation.digests())), 4, "each round makes another model")
+
+        _, table, _ = federation.server_command("history")
+        lines = table.splitlines()
+        self.assertIn("synthetic:5000, finished", lines[0])
+        self.assertEqual([line.split()[0] for line in lines[2:]], ["round", "1", "2", "3", "total"])
+        self.assertIn(
+            "\n".join(lines[2:]), server.stdout(), "the server prints the same summary at its end"
+        )
+        self.assertIn(str(federation.state / "checkpoints"), server.stdout())
+
+        _, text, _ = federation.server_command("history", "--json")
+        self.assertEqual(
+            [tuple(entry[column] for column in SUMMARY) for entry in json.loads(text)], rows
+        )
+        _, text, _ = federation.server_command("history", "--csv")
+        lines = list(csv.reader(io.StringIO(text)))
+        self.assertEqual(lines[0], SUMMARY)
+        self.assertEqual(
+            [(line[1], line[-1]) for line in lines[1:]], [(str(row[1]), row[-1]) for row in rows]
+        )
+        _, text, _ = federation.server_command("clients", "--json")
+        self.assertEqual([client["name"] for client in json.loads(text)], list(self.names))
+
+    def test_a_finished_run_goes_on_only_when_told_how(self):
+        federation = self.make()
+        self.run_to_end(federation, *RUN)
+        three = federation.digests()
+
+        again = federation.server(ready=False)
+        self.expect_exit(again, 1)
+        self.assertIn("--rounds", again.stderr())
+        self.assertIn("--new-run", again.stderr())
+
+        self.run_to_end(federation, "--rounds", 5)
+        self.assertEqual(federation.rounds_done(), 5)
+        self.assertEqual(federation.digests()[:4], three)
+
+        self.run_to_end(federation, *RUN, "--rounds", 2)
+        self.assertEqual(federation.digests(), three[:3], "the same seed makes the same models")
+        _, text, _ = federation.server_command("history", "--json", "--all")
+        self.assertEqual([entry["round"] for entry in json.loads(text)][-7:], [1, 2, 3, 4, 5, 1, 2])
+
+    def test_settings_of_a_run_can_not_change_what_it_trains(self):
+        federation = self.make()
+        server = federation.server(*RUN)
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        for flag, value in (("--model", "synthetic:6000"), ("--seed", 7)):
+            other = federation.server(flag, value, ready=False)
+            self.expect_exit(other, 1)
+            self.assertIn("--new-run", other.stderr())
+
+    def test_old_checkpoints_are_removed(self):
+        federation = self.make()
+        self.run_to_end(federation, *RUN, "--rounds", 6, "--keep-checkpoints", 2)
+        kept = federation.query(
+            "SELECT file FROM checkpoint WHERE dropped_at IS NULL"
+            " AND run_id = (SELECT max(id) FROM run) ORDER BY version"
+        )
+        self.assertEqual(len(kept), 2)
+        files = {path.name for path in (federation.state / "checkpoints").iterdir()}
+        self.assertEqual(files, {file for (file,) in kept})
+        self.assertEqual(list((federation.state / "spool").iterdir()), [])
+
+    def test_ready_file_and_admin_pages(self):
+        federation = self.make()
+        server = federation.server(*RUN, "--stay", "--admin", "127.0.0.1:0")
+        ready = server.ready
+        self.assertEqual(
+            (ready["listen"], ready["pid"]), (f"127.0.0.1:{federation.port}", server.pid)
+        )
+        self.assertEqual(len(ready["run"]), 16)
+
+        def page(path):
+            with urllib.request.urlopen(f"http://{ready['admin']}{path}", timeout=10) as answer:
+                return answer.headers["Content-Type"], answer.read().decode()
+
+        wait_until(
+            "waiting",
+            lambda: (
+                "waiting for 3 clients (0 are here)" == json.loads(page("/healthz")[1])["phase"]
+            ),
+        )
+        clients = [federation.client(name) for name in self.names]
+        for client in clients:
+            self.expect_exit(client)
+        health = wait_until(
+            "finished", lambda: (h := json.loads(page("/healthz")[1]))["phase"] == "finished" and h
+        )
+        self.assertEqual((health["round"], health["rounds"], health["run"]), (3, 3, ready["run"]))
+
+        kind, text = page("/metrics")
+        self.assertIn("version=0.0.4", kind)
+        values, types = {}, {}
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                types.update([line.split()[2:]])
+            elif not line.startswith("#"):
+                name, value = line.split()
+                values[name] = float(value)
+        self.assertEqual(set(values), set(types))
+        self.assertEqual(values["tributary_round"], 3)
+        self.assertGreater(values["tributary_received_bytes_total"], 3 * 3 * 4 * 5000)
+
+        kind, text = page("/api/rounds")
+        self.assertEqual((kind, len(json.loads(text))), ("application/json", 3))
+        with self.assertRaises(urllib.error.HTTPError) as unknown:
+            page("/secret")
+        self.assertEqual(unknown.exception.code, 404)
+        unknown.exception.close()
+        server.signal(signal.SIGINT)
+        self.expect_exit(server)
+
+    def test_json_logs_are_json(self):
+        federation = self.make()
+        server = federation.server(*RUN, "--log-json")
+        clients = [federation.client(name, "--log-json") for name in self.names]
+        for program in [server, *clients]:
+            self.expect_exit(program)
+            lines = [json.loads(line) for line in program.stderr().splitlines()]
+            self.assertGreater(len(lines), 3)
+            for line in lines:
+                self.assertEqual(set(line), {"time", "level", "message"})
+
+    def test_an_evaluator_that_can_not_evaluate_says_so(self):
+        federation = self.make()
+        server = federation.server(*RUN, "--min-clients", 2)
+        evaluator = federation.client("c", "--evaluate-only")
+        self.expect_exit(evaluator, 1)
+        self.assertIn("has nothing to evaluate", evaluator.stderr())
+        for program in [federation.client("a"), federation.client("b"), server]:
+            self.expect_exit(program)
+        asked = federation.query(
+            "SELECT DISTINCT client FROM task WHERE run_id = (SELECT max(id) FROM run)"
+        )
+        self.assertEqual(sorted(asked), [("a",), ("b",)])
+
+
+if __name__ == "__main__":
+    unittest.main()

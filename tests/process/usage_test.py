@@ -1,0 +1,233 @@
+"""What goes wrong at the command line and at the door: every refusal names its cause."""
+
+import base64
+import json
+import signal
+import socket
+import struct
+import time
+import unittest
+import zlib
+
+from federation import Federation, FederationTest, last_of_each, wait_until
+
+SERVER_MISTAKES = [
+    ("--rounds", "0"),
+    ("--rounds", "many"),
+    ("--min-clients", "0"),
+    ("--fraction", "0"),
+    ("--fraction", "1.5"),
+    ("--over-select", "0.5"),
+    ("--deadline", "-1"),
+    ("--local-epochs", "0"),
+    ("--batch-size", "0"),
+    ("--lr", "0"),
+    ("--momentum", "1"),
+    ("--weight-decay", "-1"),
+    ("--proximal-mu", "-1"),
+    ("--target-accuracy", "86"),
+    ("--clients-per-round", "1"),
+    ("--codec", "zip"),
+    ("--downlink-codec", "qsgd"),
+    ("--model", "nonesuch"),
+    ("--model", "synthetic:0"),
+    ("--seed", "-1"),
+    ("--keep-checkpoints", "-1"),
+    ("--listen", "nowhere"),
+    ("--listen", "bad host:0"),
+    ("--admin", "nowhere"),
+    ("--advertise", "bad host"),
+    ("--initial-weights", "/nonesuch"),
+    ("--config", "/nonesuch"),
+    ("--no-such-flag", "1"),
+]
+CLIENT_MISTAKES = [
+    ("--shard", "0/3"),
+    ("--shard", "4/3"),
+    ("--shard", "half"),
+    ("--holdout", "2"),
+    ("--device", "abacus"),
+    ("--threads", "-1"),
+    ("--config", "/nonesuch"),
+    ("--no-such-flag", "1"),
+]
+
+
+class Flags(FederationTest):
+    names = ("a",)
+
+    def test_every_wrong_flag_is_named(self):
+        federation = self.make()
+        mistakes = [("fl-server", *mistake) for mistake in SERVER_MISTAKES]
+        mistakes += [("fl-client", *mistake) for mistake in CLIENT_MISTAKES]
+        for number, (program, flag, value) in enumerate(mistakes):
+            with self.subTest(program=program, flag=flag, value=value):
+                flags = last_of_each(["--admin", "off", "--listen", "127.0.0.1:0", flag, value])
+                if program == "fl-client":
+                    flags = [flag, value]
+                state = federation.folder / f"unused-{number}"
+                code, _, err = federation.command(program, "--state", state, *flags)
+                self.assertGreater(code, 0, err)
+                self.assertIn(flag, err)
+
+    def test_a_config_file_is_read_and_its_mistakes_are_named(self):
+        federation = self.make()
+        config = federation.folder / "server.toml"
+        config.write_text('model = "synthetic:7"\nrounds = 4\n')
+        server = federation.server("--new-run", "--config", config)
+        stored = json.loads(
+            federation.query("SELECT config_json FROM run ORDER BY id DESC LIMIT 1")[0][0]
+        )
+        self.assertEqual((stored["model"], stored["rounds"]), ("synthetic:7", 4))
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        config.write_text("roundz = 4\n")
+        wrong = federation.server("--config", config, ready=False)
+        self.assertGreater(wrong.wait(), 0)
+        self.assertIn("roundz", wrong.stderr())
+
+    def test_commands_without_a_history_say_so(self):
+        federation = Federation(self.root / "empty")
+        for command in (["history"], ["clients"], ["enroll", "--name", "x"], ["revoke", "x"]):
+            code, out, err = federation.server_command(*command)
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn("no history", err)
+
+
+class Places(FederationTest):
+    def test_a_taken_port_is_named(self):
+        federation = self.make()
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            for flag in ("--listen", "--admin"):
+                server = federation.server(
+                    "--new-run", "--model", "synthetic:9", flag, f"127.0.0.1:{port}", ready=False
+                )
+                self.expect_exit(server, 1)
+                self.assertIn(f"127.0.0.1:{port}: the port is taken", server.stderr())
+
+    def test_a_state_has_one_user(self):
+        federation = self.make()
+        federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 3)
+        second = Federation(self.root / "second")
+        second.state = federation.state
+        self.addCleanup(second.close)
+        server = second.server(ready=False)
+        self.expect_exit(server, 1)
+        self.assertIn("another fl-server uses", server.stderr())
+
+        first = federation.client("a")
+        first.wait_for("client 'a'")
+        again = federation.client("a")
+        self.expect_exit(again, 1)
+        self.assertIn("another fl-client uses", again.stderr())
+
+    def test_a_client_without_identity_is_told_to_join(self):
+        federation = self.make()
+        client = federation.client("nobody")
+        self.expect_exit(client, 1)
+        self.assertIn("holds no identity: join first", client.stderr())
+
+    def test_a_client_that_insists_on_another_model_is_refused(self):
+        federation = self.make()
+        federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 3)
+        client = federation.client("a", "--model", "synthetic:10")
+        self.expect_exit(client, 1)
+        self.assertIn("the client trains 'synthetic:10', this run 'synthetic:9'", client.stderr())
+
+
+def forge(token, **changes):
+    """The token with other fields and a checksum that fits."""
+    body = token.removeprefix("flj1.")
+    fields = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))[:-4]
+    head, fingerprint, token_id, secret = (
+        fields[:-56],
+        fields[-56:-24],
+        fields[-24:-16],
+        fields[-16:],
+    )
+    fields = (
+        head + changes.get("fingerprint", fingerprint) + token_id + changes.get("secret", secret)
+    )
+    fields += struct.pack("<I", zlib.crc32(fields))
+    return "flj1." + base64.urlsafe_b64encode(fields).rstrip(b"=").decode()
+
+
+class Tokens(FederationTest):
+    def setUp(self):
+        self.federation = self.make()
+        self.server = self.federation.server(
+            "--new-run", "--model", "synthetic:9", "--min-clients", 3
+        )
+
+    def refused(self, token, reason):
+        code, _, err = self.federation.command(
+            "fl-client", "join", token, "--state", self.federation.folder / "new"
+        )
+        self.assertEqual(code, 1, err)
+        self.assertIn(reason, err)
+        self.assertFalse((self.federation.folder / "new" / "identity" / "cert.pem").exists())
+
+    def test_enroll_prints_the_token_alone(self):
+        code, out, _ = self.federation.server_command("enroll", "--name", "d")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"\Aflj1\.[A-Za-z0-9_-]+\n\Z")
+        code, _, err = self.federation.command(
+            "fl-client", "join", out.strip(), "--state", self.federation.folder / "d"
+        )
+        self.assertEqual(code, 0, err)
+        wait_until(
+            "d is enrolled",
+            lambda: self.federation.query("SELECT 1 FROM client WHERE name = 'd'"),
+            5,
+        )
+
+    def test_wrong_tokens_are_refused_and_told_why(self):
+        token = self.federation.token("d")
+        last = "B" if token[20] == "A" else "A"
+        self.refused("nonsense", "not a join token")
+        self.refused(token[:-5], "cut short")
+        self.refused(token[:20] + last + token[21:], "mistyped")
+        self.refused(forge(token, secret=bytes(16)), "does not know this join token")
+        self.refused(forge(token, fingerprint=bytes(32)), "is not the one this token was made for")
+        short = self.federation.token("e", "--expires", 1)
+        time.sleep(1.1)
+        self.refused(short, "expired")
+        code, _, err = self.federation.command(
+            "fl-client", "join", token, "--state", self.federation.folder / "d"
+        )
+        self.assertEqual(code, 0, err)
+        self.refused(token, "already used")
+
+    def test_joining_and_training_in_one_command(self):
+        client = self.federation.client("d", "--join", self.federation.token("d"))
+        self.server.wait_for("d is here")
+        client.signal(signal.SIGINT)
+        self.expect_exit(client)
+        again = self.federation.client("d", "--join", "flj1.used-up-long-ago")
+        again.wait_for("client 'd'")
+
+    def test_revoking_ends_the_session_within_a_second(self):
+        client = self.federation.client("a")
+        self.server.wait_for("a is here")
+        code, _, err = self.federation.server_command("revoke", "a")
+        revoked = time.monotonic()
+        self.assertEqual(code, 0, err)
+        self.expect_exit(client, 1, 10)
+        took = time.monotonic() - revoked
+        print(f"revoked: the session ended after {1000 * took:.0f} ms")
+        self.assertLess(took, 1.0)
+        self.assertIn("revoked", client.stderr())
+        again = self.federation.client("a")
+        self.expect_exit(again, 1, 10)
+        self.assertIn("'a' was revoked", again.stderr())
+        code, _, err = self.federation.server_command("enroll", "--name", "a")
+        self.assertEqual(code, 1)
+        self.assertIn("revoked", err)
+        code, _, err = self.federation.server_command("revoke", "nobody")
+        self.assertEqual(code, 1)
+        self.assertIn("nobody", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
