@@ -44,6 +44,8 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
   app.set_config("--config", "", "A TOML file with any of these flags")->check(CLI::ExistingFile);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.fallthrough();
+  // Given twice, the last one counts: so a script's flags can be overridden behind them.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   auto& learn = options.learn;
   std::string models;
   for (const auto& row : builtin_models())

@@ -55,18 +55,17 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     if (!*step) break;
     going = co_await apply_and_record();
   }
-  if (!going) {
-    // Whoever is stopped while the disk is full has nothing left to save.
-    const bool is_pause = stopping_ && going.error().code() == Errc::no_space;
-    if (!is_pause) outcome = going.error();
-  } else if (is_over()) {
+  if (going && is_over()) {
     co_await await_last_evaluations();
     auto close = [run = run_.id](Store& store) {
       return store.set_run_state(run, RunState::finished);
     };
-    auto closed = co_await with_store(std::move(close));
-    outcome = closed ? Result<Outcome>(Outcome::finished) : Result<Outcome>(closed.error());
+    going = co_await with_store(std::move(close));
+    if (going) outcome = Outcome::finished;
   }
+  // Whoever is stopped while the disk is full has nothing left to save.
+  const bool is_pause = !going && stopping_ && going.error().code() == Errc::no_space;
+  if (!going && !is_pause) outcome = going.error();
   phase_ = outcome && *outcome == Outcome::finished ? "finished" : "stopping";
   ended_ = true;
   decided_.notify();

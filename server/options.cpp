@@ -37,6 +37,8 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
       ->check(CLI::ExistingFile);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.fallthrough();
+  // Given twice, the last one counts: so a script's flags can be overridden behind them.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   auto& s = options.settings;
 
   app.add_option("--state", options.state, "Folder for history, checkpoints, spool and identity")

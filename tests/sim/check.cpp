@@ -1,0 +1,349 @@
+#include "tests/sim/check.hpp"
+
+#include "client/state.hpp"
+#include "shared/codec/accumulate.hpp"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl::test {
+
+namespace {
+
+Error wrong(std::string what) { return {Errc::internal, std::move(what)}; }
+
+__extension__ typedef __int128 Wide;
+
+/// One checkpoint's row, whether its file is kept or not.
+struct VersionRow {
+  Digest digest;
+  double value_max = 0;
+};
+
+struct RoundRow {
+  Round base = 0;
+  int range_log2 = 0;
+  int fraction_bits = 0;
+  std::uint32_t target = 0;
+  bool is_closed = false;
+};
+
+/// Rows of a SELECT whose columns are all text or numbers.
+Result<std::vector<std::vector<std::string>>> rows_of(Store& store, const std::string& sql) {
+  std::vector<std::vector<std::string>> rows;
+  sqlite3_stmt* raw = nullptr;
+  if (sqlite3_prepare_v2(store.raw(), sql.c_str(), -1, &raw, nullptr) != SQLITE_OK)
+    return wrong(sqlite3_errmsg(store.raw()));
+  const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(raw, sqlite3_finalize);
+  while (sqlite3_step(raw) == SQLITE_ROW) {
+    auto& row = rows.emplace_back();
+    for (int i = 0; i < sqlite3_column_count(raw); ++i) {
+      const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(raw, i));
+      row.emplace_back(text == nullptr ? "" : text);
+    }
+  }
+  return rows;
+}
+
+/// The weighted mean of the accepted updates in the round's fixed point: integers of the definition
+/// (accumulate.hpp), in 128 bits, one value after the other.
+class Sum {
+ public:
+  Sum(std::size_t elements, int fraction_bits) : sums_(elements), fraction_bits_(fraction_bits) {}
+
+  void add(std::span<const float> values, std::uint64_t weight) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      sums_[i] += static_cast<Wide>(
+                      std::nearbyint(std::ldexp(static_cast<double>(values[i]), fraction_bits_))) *
+                  weight;
+    }
+    weight_ += weight;
+  }
+
+  [[nodiscard]] std::vector<float> mean() const {
+    const double factor = std::ldexp(1.0 / static_cast<double>(weight_), -fraction_bits_);
+    std::vector<float> out(sums_.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] =
+          static_cast<float>(static_cast<double>(static_cast<std::int64_t>(sums_[i])) * factor);
+    }
+    return out;
+  }
+
+ private:
+  std::vector<Wide> sums_;
+  int fraction_bits_;
+  std::uint64_t weight_ = 0;
+};
+
+Result<std::vector<float>> decode(const std::string& payload, const Layout& layout) {
+  SpanSource source(bytes_of(std::string_view(payload)));
+  FL_TRY(auto reader, PayloadReader::open(source, payload.size(), layout));
+  std::vector<float> values(layout.elements());
+  FL_CHECK(reader.decode_all(values));
+  return values;
+}
+
+Result<std::vector<float>> code_and_decode(const Codec& codec, const Layout& layout,
+                                           std::span<const float> x, std::uint64_t seed) {
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  FL_CHECK(codec.encode(layout, x, seed, sink));
+  return decode(std::string(text_of(bytes)), layout);
+}
+
+class Checker {
+ public:
+  Checker(World& world, History& history)
+      : world_(world),
+        history_(history),
+        settings_(world.options().settings),
+        layout_(world.options().problem.layout) {}
+
+  Result<void> run() {
+    FL_CHECK(read_rows());
+    FL_CHECK(check_model());
+    for (auto& [name, client] : world_.clients()) {
+      auto right = check_client(name, client);
+      if (!right) return right.error().at(name);
+    }
+    return check_leftovers();
+  }
+
+ private:
+  Result<void> read_rows() {
+    FL_TRY(const auto versions,
+           rows_of(*history_.store,
+                   "SELECT version, digest, value_max FROM checkpoint ORDER BY version"));
+    for (const auto& row : versions) {
+      FL_TRY(const Digest digest, Digest::parse_hex(row[1]));
+      versions_.push_back({digest, std::stod(row[2])});
+    }
+    FL_TRY(const auto rounds, rows_of(*history_.store,
+                                      "SELECT base_version, range_log2, fraction_bits, target, "
+                                      "ended_at FROM round ORDER BY round"));
+    for (const auto& row : rounds) {
+      rounds_.push_back({static_cast<Round>(std::stoul(row[0])), std::stoi(row[1]),
+                         std::stoi(row[2]), static_cast<std::uint32_t>(std::stoul(row[3])),
+                         !row[4].empty()});
+    }
+    if (history_.run.state != RunState::finished) return wrong("the run is not finished");
+    if (versions_.size() != rounds_.size() + 1)
+      return wrong(fmt::format("{} rounds made {} versions", rounds_.size(), versions_.size()));
+    if (settings_.target_accuracy == 0 && rounds_.size() != settings_.rounds)
+      return wrong(fmt::format("{} rounds, not {}", rounds_.size(), settings_.rounds));
+    return {};
+  }
+
+  /// Every version follows bit for bit from the one before and the accepted updates.
+  Result<void> check_model() {
+    const auto& problem = world_.options().problem;
+    std::vector<float> model = problem.initial_weights(settings_.seed);
+    std::vector<float> carry(model.size());
+    FL_TRY(const auto downlink, parse_codec(settings_.downlink_codec));
+    FL_CHECK(check_version(0, model));
+    for (Round round = 1; round <= rounds_.size(); ++round) {
+      auto mean = accepted_mean(round);
+      if (!mean) return mean.error().at(fmt::format("round {}", round));
+      std::vector<float> step = std::move(*mean);
+      if (settings_.downlink_codec != "none") {
+        for (std::size_t i = 0; i < step.size(); ++i) step[i] += carry[i];
+        FL_TRY(const auto decoded,
+               code_and_decode(*downlink, layout_, step, settings_.seed + round));
+        for (std::size_t i = 0; i < step.size(); ++i) carry[i] = step[i] - decoded[i];
+        step = decoded;
+      }
+      for (std::size_t i = 0; i < model.size(); ++i) model[i] += step[i];
+      FL_CHECK(check_version(round, model));
+    }
+    return {};
+  }
+
+  Result<void> check_version(Round version, std::span<const float> model) const {
+    const Digest digest = Digest::of(std::as_bytes(model));
+    if (digest == versions_.at(version).digest) return {};
+    return wrong(fmt::format("version {} has digest {}, the accepted updates make {}", version,
+                             versions_.at(version).digest.hex(), digest.hex()));
+  }
+
+  /// The tasks of a round: every one decided, every accepted one there and right. Their weighted
+  /// mean.
+  Result<std::vector<float>> accepted_mean(Round round) {
+    const RoundRow& row = rounds_.at(round - 1);
+    if (!row.is_closed || row.base != round - 1) return wrong("it is open, or of another base");
+    FL_TRY(const auto tasks, history_.store->tasks(history_.run.id, round));
+    Sum sum(layout_.elements(), row.fraction_bits);
+    std::uint32_t accepted = 0;
+    std::uint64_t update_bytes = 0;
+    std::set<std::string> counted;
+    for (const TaskRecord& task : tasks) {
+      if (task.state == TaskState::offered)
+        return wrong(fmt::format("task {} is undecided", task.id));
+      tasks_[task.id] = task;
+      if (task.state != TaskState::accepted) continue;
+      if (!counted.insert(task.client).second) return wrong(task.client + " was counted twice");
+      auto values = accepted_update(task);
+      if (!values) return values.error().at(fmt::format("task {} of {}", task.id, task.client));
+      sum.add(*values, task.examples);
+      accepted_[task.client].push_back(std::move(*values));
+      update_bytes += task.update_bytes;
+      ++accepted;
+    }
+    if (accepted < std::min(settings_.min_clients, row.target))
+      return wrong(fmt::format("{} updates are no quorum", accepted));
+    FL_CHECK(check_bytes(round, update_bytes));
+    return sum.mean();
+  }
+
+  Result<std::vector<float>> accepted_update(const TaskRecord& task) {
+    const auto payload = world_.spooled().find(task.spool_file);
+    if (payload == world_.spooled().end()) return wrong("its upload was not in the spool");
+    if (Digest::of(bytes_of(std::string_view(payload->second))) != task.update_digest)
+      return wrong("its upload has another digest");
+    FL_TRY(auto values, decode(payload->second, layout_));
+    if (!world_.clients().contains(task.client)) return values;  // A test's own client.
+    const auto& client = world_.clients().at(task.client);
+    const auto trained = client.updates.find(task.round);
+    if (trained == client.updates.end()) return wrong("its client has never trained it");
+    if (task.examples != client.member.part.examples) return wrong("it has another weight");
+    // With feedback an update holds more than was trained; check_client looks at the sums.
+    const bool has_feedback = settings_.codec.ends_with("+ef");
+    double largest = 0;
+    for (const float x : trained->second)
+      largest = std::max(largest, std::fabs(static_cast<double>(x)));
+    const double bound = settings_.codec == "none"   ? 0
+                         : settings_.codec == "fp16" ? largest / 1024
+                                                     : largest / 7.5;
+    for (std::size_t i = 0; i < values.size() && !has_feedback; ++i) {
+      if (std::fabs(static_cast<double>(values[i]) - trained->second[i]) > bound) {
+        return wrong(fmt::format("{} arrived as {}, trained was {}", layout_.describe(i), values[i],
+                                 trained->second[i]));
+      }
+    }
+    return values;
+  }
+
+  Result<void> check_bytes(Round round, std::uint64_t update_bytes) {
+    FL_TRY(const auto rows, history_.store->summary(history_.run.id));
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [&](const RoundSummary& r) { return r.round == round; });
+    if (row == rows.end()) return wrong("round_summary does not have it");
+    bytes_up_ += row->bytes_up;
+    bytes_down_ += row->bytes_down;
+    // A restarted server begins to count anew.
+    if (world_.server_starts() == 1 && row->bytes_up < update_bytes) {
+      return wrong(
+          fmt::format("{} bytes came up, its updates alone have {}", row->bytes_up, update_bytes));
+    }
+    return {};
+  }
+
+  Result<void> check_client(const std::string& name, World::Client& client) {
+    for (const std::int64_t task : client.acknowledged) {
+      const auto found = tasks_.find(task);
+      if (found == tasks_.end() || found->second.client != name ||
+          found->second.state != TaskState::accepted) {
+        return wrong(fmt::format("task {} was acknowledged and is not accepted", task));
+      }
+    }
+    if (settings_.codec.ends_with("+ef") && !client.member.evaluator)
+      return check_mass(name, client);
+    return {};
+  }
+
+  /// Error feedback loses nothing: what was trained is on the server, on its way, or in the
+  /// residual.
+  Result<void> check_mass(const std::string& name, World::Client& client) {
+    FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
+    FL_TRY(const auto residual, state.residual(layout_));
+    std::vector<double> mass(residual.begin(), residual.end());
+    const auto add = [&mass](std::span<const float> values, double sign) {
+      for (std::size_t i = 0; i < values.size(); ++i) mass[i] += sign * values[i];
+    };
+    for (const auto& update : accepted_[name]) add(update, 1);
+    if (state.pending() && state.pending()->begin.purpose() == wire::UPDATE) {
+      const auto task = tasks_.find(state.pending()->begin.task());
+      const bool is_counted = task != tasks_.end() && task->second.state == TaskState::accepted;
+      if (!is_counted) {
+        FL_TRY(const auto values,
+               decode(peek(client.disk, "/state/" + state.pending()->file), layout_));
+        add(values, 1);
+      }
+    }
+    for (const Round round : client.saved) add(client.updates.at(round), -1);
+    for (std::size_t i = 0; i < mass.size(); ++i) {
+      if (std::fabs(mass[i]) > 1e-5 * static_cast<double>(1 + client.saved.size())) {
+        return wrong(fmt::format("{} of {} is off by {}", layout_.describe(i), client.saved.size(),
+                                 mass[i]));
+      }
+    }
+    return {};
+  }
+
+  Result<void> check_leftovers() {
+    // A restarted server begins to count anew, so a round may then have next to none.
+    const bool has_counted = bytes_up_ > 0 && bytes_down_ > 0;
+    if (world_.server_starts() == 1 && !has_counted) return wrong("no bytes were counted");
+    if (bytes_up_ > world_.bytes_up() || bytes_down_ > world_.bytes_down()) {
+      return wrong(fmt::format("{} and {} bytes counted, {} and {} sent", bytes_up_, bytes_down_,
+                               world_.bytes_up(), world_.bytes_down()));
+    }
+    FL_TRY(const auto spool, world_.server_disk().list("/state/spool"));
+    if (!spool.empty() && !world_.has_lost_power())
+      return wrong(
+          fmt::format("{} files are left in the spool, {} first", spool.size(), spool.front()));
+    FL_TRY(const auto kept, history_.store->checkpoints(history_.run.id));
+    for (const auto& record : kept) {
+      auto version = open_version(world_.server_disk(), "/state/checkpoints", record, layout_);
+      if (!version) return version.error();
+      std::vector<float> values(layout_.elements());
+      FL_CHECK(read_values(**version, 0, values));
+      if (Digest::of(std::as_bytes(std::span<const float>(values))) != record.digest)
+        return wrong(record.file + " holds another model");
+    }
+    return {};
+  }
+
+  World& world_;
+  History& history_;
+  const RunSettings& settings_;
+  const Layout& layout_;
+  std::vector<VersionRow> versions_;
+  std::vector<RoundRow> rounds_;
+  std::map<std::int64_t, TaskRecord> tasks_;
+  std::map<std::string, std::vector<std::vector<float>>> accepted_;  // Decoded, by client.
+  std::uint64_t bytes_up_ = 0;
+  std::uint64_t bytes_down_ = 0;
+};
+
+}  // namespace
+
+Result<History> History::open(World& world) {
+  world.server_disk().kill();
+  world.server_disk().space_limit(MemFiles::no_limit);
+  History history;
+  history.vfs = std::make_unique<SqliteFilesVfs>("sim-check", world.server_disk());
+  FL_TRY(history.store,
+         Store::open({.path = "/state/history.sqlite", .vfs = "sim-check", .exclusive = true}));
+  FL_TRY(const auto run, history.store->latest_run());
+  if (!run) return wrong("there is no run");
+  history.run = *run;
+  return history;
+}
+
+Result<void> check(World& world) {
+  FL_TRY(auto history, History::open(world));
+  return Checker(world, history).run();
+}
+
+Result<Digest> final_digest(World& world) {
+  FL_TRY(auto history, History::open(world));
+  FL_TRY(const auto versions, history.store->checkpoints(history.run.id));
+  if (versions.empty()) return wrong("there is no model");
+  return versions.back().digest;
+}
+
+}  // namespace fl::test

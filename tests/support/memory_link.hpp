@@ -1,0 +1,117 @@
+// Both ends of one connection in memory, over simulated time: what WsLink is over a real line.
+// Frames are made and parsed by the real framing and arrive in order, after the time that the
+// line's latency and bandwidth ask for. A sender waits while the modelled buffers of the operating
+// system are full, and control overtakes bulk that still waits. Lines break, fall silent and lie by
+// plan or by call.
+//
+// One thread: the io_context of a simulation, which may hold the two ends on strands of their own.
+#pragma once
+
+#include "shared/base/mailbox.hpp"
+#include "shared/wire/link.hpp"
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace fl::test {
+
+/// What becomes of one chunk on the line: what a broken or lying peer would send.
+enum class Lie { none, duplicate, drop, swap, flip, lengthen };
+
+/// One direction of a connection.
+struct Line {
+  static constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
+
+  Duration latency = std::chrono::milliseconds(5);
+  double bytes_per_s = 10e6;
+  std::uint64_t bytes_max = no_limit;       // The connection breaks with the frame that passes it.
+  Lie lie = Lie::none;                      // Swap: the chunk changes places with the next one.
+  std::uint64_t lie_at_chunk = 0;           // Counts from 0.
+  std::function<void(wire::Header&)> edit;  // Rewrites headers before they are framed.
+};
+
+class MemoryLink final : public Link, public std::enable_shared_from_this<MemoryLink> {
+ public:
+  /// Unsent bytes in the sender's system above which send() waits, and bytes on the way or unread.
+  static constexpr std::size_t unsent_bytes_max = 256 << 10;
+  static constexpr std::size_t window_bytes = 1 << 20;
+
+  /// Told of every frame when it is handed to the line.
+  using Observer =
+      std::function<void(const MemoryLink& from, const wire::Header&, std::size_t bytes)>;
+
+  struct End {
+    net::any_io_executor executor;
+    std::string remote;  // Who is at the other end.
+    Line out;
+  };
+  /// A connection that is up. The ends come in the order given.
+  static std::pair<std::shared_ptr<MemoryLink>, std::shared_ptr<MemoryLink>> make(
+      End first, End second, Observer observer);
+  ~MemoryLink() override;
+
+  Awaitable<Result<Message>> receive() override;
+  Awaitable<Result<void>> send(Message message) override;
+  void close() override;
+  net::any_io_executor executor() const override { return executor_; }
+  std::uint64_t bytes_received() const override { return bytes_received_; }
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  const std::string& remote() const override { return remote_; }
+
+  /// Both ends see the connection broken; what is on the way is lost.
+  void cut();
+  /// Half-open: nothing arrives any more, and both ends give up after limits::liveness_max.
+  void fall_silent();
+  /// Makes the next chunk that this end (or its peer) sends a lie.
+  void lie_next(Lie lie, bool of_peer = false);
+  /// Of this end's direction, from now on.
+  void slow_down(double bytes_per_s) { line_.bytes_per_s = bytes_per_s; }
+  [[nodiscard]] bool is_down() const { return down_.has_value(); }
+
+ private:
+  struct Cable {
+    std::array<MemoryLink*, 2> ends{};  // Null once destroyed.
+    bool is_silent = false;
+    TimePoint dies_at = never;
+    Observer observer;
+  };
+  struct Frame {
+    TimePoint arrives;
+    std::shared_ptr<std::string> bytes;  // Null: the sender has closed.
+  };
+
+  MemoryLink(End end, std::shared_ptr<Cable> cable, std::size_t index);
+  [[nodiscard]] MemoryLink* peer() const { return cable_->ends[1 - index_]; }
+  void look_for_life();
+  void transmit(wire::Header header, Bytes payload);
+  void deliver(std::shared_ptr<std::string> bytes);
+  [[nodiscard]] Lie lie_for_this_chunk();
+  [[nodiscard]] TimePoint room_at(std::size_t bytes) const;
+  void fail(const Error& error);
+  Awaitable<void> close_gracefully(std::shared_ptr<MemoryLink> self);
+
+  net::any_io_executor executor_;
+  std::string remote_;
+  Line line_;  // From here to the peer.
+  std::shared_ptr<Cable> cable_;
+  std::size_t index_;
+  TimePoint busy_until_{};      // When the line has sent what the system holds.
+  std::size_t on_the_way_ = 0;  // Bytes handed over that the peer has not read.
+  std::uint64_t chunks_ = 0;
+  std::shared_ptr<std::string> held_back_;  // A chunk that changes places with the next.
+  std::deque<Frame> inbox_;
+  std::deque<const void*> control_;  // Sends that wait for their turn.
+  std::deque<const void*> bulk_;
+  Signal changed_;
+  std::optional<Error> down_;
+  bool closing_ = false;
+  std::uint64_t bytes_received_ = 0;
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace fl::test

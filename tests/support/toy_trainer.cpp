@@ -1,0 +1,95 @@
+#include "tests/support/toy_trainer.hpp"
+
+#include "kernels/philox.hpp"
+
+#include <algorithm>
+
+namespace fl::test {
+
+namespace {
+
+/// Value `index` of stream (seed, stream): uniform in [-1, 1), exact in fp32.
+float draw(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
+  const auto block = philox::block_at(seed, stream, index / 4);
+  const auto word = static_cast<std::int32_t>(block.word[index % 4]);
+  return static_cast<float>(word >> 8) * 0x1p-23f;
+}
+
+std::vector<float> draws(std::uint64_t seed, std::uint64_t stream, std::uint64_t count) {
+  std::vector<float> values(count);
+  for (std::uint64_t i = 0; i < count; ++i) values[i] = draw(seed, stream, i);
+  return values;
+}
+
+constexpr std::uint64_t initial_stream = 1'000'000;
+constexpr std::uint64_t noise_stream = 1'000'001;
+
+}  // namespace
+
+ToyProblem ToyProblem::make(std::uint64_t parameters, std::uint64_t seed) {
+  const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, parameters / 8));
+  ToyProblem problem;
+  problem.layout =
+      Layout::make({{"body.weight", {rows, 7}}, {"body.bias", {rows}}, {"scale", {}}}).value();
+  problem.seed = seed;
+  return problem;
+}
+
+std::vector<float> ToyProblem::point(std::uint32_t client) const {
+  return draws(seed, client, layout.elements());
+}
+
+std::vector<float> ToyProblem::initial_weights(std::uint64_t run_seed) const {
+  return draws(run_seed, initial_stream, layout.elements());
+}
+
+ToyTrainer::ToyTrainer(ToyProblem problem, Part part, Record record)
+    : problem_(std::move(problem)),
+      part_(part),
+      record_(std::move(record)),
+      point_(problem_.point(part_.client)) {}
+
+std::vector<float> ToyTrainer::initial_weights(std::uint64_t seed) const {
+  return problem_.initial_weights(seed);
+}
+
+Result<TrainReport> ToyTrainer::train(std::span<const float> global, const TrainSettings& settings,
+                                      std::span<float> update, std::stop_token stop) {
+  if (stop.stop_requested()) return Error(Errc::cancelled, "training was stopped");
+  const std::uint32_t steps =
+      settings.local_steps != 0 ? settings.local_steps : settings.local_epochs;
+  const auto lr = static_cast<float>(settings.lr);
+  const auto noise = static_cast<float>(problem_.noise);
+  for (std::size_t i = 0; i < update.size(); ++i) {
+    float w = global[i];
+    for (std::uint32_t step = 0; step < steps; ++step) w -= lr * (w - point_[i]);
+    update[i] = w - global[i];
+    if (noise > 0) update[i] += noise * draw(settings.seed, noise_stream, i);
+  }
+  if (record_) record_(settings, update);
+  TrainReport report;
+  report.examples = part_.examples;
+  report.steps = steps;
+  report.loss = loss_at(global);
+  return report;
+}
+
+Result<EvalReport> ToyTrainer::evaluate(std::span<const float> weights, std::stop_token stop) {
+  if (stop.stop_requested()) return Error(Errc::cancelled, "the evaluation was stopped");
+  EvalReport report;
+  report.examples = part_.holdout;
+  report.loss = loss_at(weights);
+  report.accuracy = 1 / (1 + report.loss);
+  return report;
+}
+
+double ToyTrainer::loss_at(std::span<const float> weights) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double d = weights[i] - point_[i];
+    sum += d * d;
+  }
+  return sum / (2 * static_cast<double>(weights.size()));
+}
+
+}  // namespace fl::test

@@ -1,0 +1,30 @@
+// Runs coroutines to their end over simulated time.
+#pragma once
+
+#include "shared/base/clock.hpp"
+
+#include <doctest/doctest.h>
+
+namespace fl::test {
+
+struct Simulation {
+  SimulatedTime time;
+  net::io_context io{1};
+  int running = 0;
+
+  void spawn(Awaitable<void> task) {
+    ++running;
+    net::co_spawn(io, std::move(task), [this](const std::exception_ptr& failure) {
+      --running;
+      if (failure) std::rethrow_exception(failure);
+    });
+  }
+
+  /// Until nothing moves any more: all that was spawned must have ended.
+  void run() {
+    while (time.step(io)) continue;
+    CHECK(running == 0);
+  }
+};
+
+}  // namespace fl::test

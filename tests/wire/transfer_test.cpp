@@ -1,0 +1,146 @@
+// Transfers: sources of several segments, chunk sizes that follow the line, chunks that must fit.
+#include "shared/wire/transfer.hpp"
+
+#include "tests/support/mem_files.hpp"
+#include "tests/support/memory_link.hpp"
+#include "tests/support/print_result.hpp"
+#include "tests/wire/simulation.hpp"
+
+#include <doctest/doctest.h>
+
+namespace fl::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::shared_ptr<File> file_with(MemFiles& files, const std::string& name,
+                                const std::string& content) {
+  std::shared_ptr<File> file = files.open(name, OpenMode::create).value();
+  REQUIRE(file->write_at(0, bytes_of(std::string_view(content))));
+  return file;
+}
+
+Message chunk(std::uint64_t transfer, std::uint64_t offset, std::size_t bytes) {
+  const auto content = std::make_shared<std::string>(bytes, 'x');
+  wire::Header header;
+  header.mutable_chunk()->set_transfer(transfer);
+  header.mutable_chunk()->set_offset(offset);
+  return Message(header, Payload(content, bytes_of(std::string_view(*content))));
+}
+
+TEST_CASE("segments read as one run of bytes, a block at most to a segment's end") {
+  MemFiles files;
+  const SegmentSource source({Segment{file_with(files, "a", "0123456789"), 2, 3},
+                              Segment{file_with(files, "b", "abcdef"), 0, 6}});
+  CHECK(source.bytes() == 9);
+  std::string whole;
+  for (std::uint64_t at = 0; at < source.bytes();) {
+    const auto block = source.read(at, 4);
+    REQUIRE(block);
+    whole += text_of(block->bytes());
+    at += block->bytes().size();
+    if (at == 3) CHECK(block->bytes().size() == 3);
+  }
+  CHECK(whole == "234abcdef");
+  const SegmentSource short_one({Segment{file_with(files, "c", "12"), 0, 5}});
+  CHECK(short_one.read(0, 5).error().code() == Errc::corrupt);
+}
+
+TEST_CASE("chunks grow on a fast line, shrink on a slow one, and stay within their bounds") {
+  ChunkSize size(limits::chunk_bytes_max);
+  const std::size_t first = size.bytes();
+  size.sent(first, 1ms);
+  CHECK(size.bytes() == 2 * first);
+  size.sent(10, 1ms);  // A short last chunk says nothing.
+  CHECK(size.bytes() == 2 * first);
+  for (int i = 0; i < 10; ++i) size.sent(size.bytes(), 1ms);
+  CHECK(size.bytes() == limits::chunk_bytes_max);
+  for (int i = 0; i < 10; ++i) size.sent(size.bytes(), 1s);
+  CHECK(size.bytes() == limits::chunk_bytes_min);
+  CHECK(ChunkSize(1).bytes() == limits::chunk_bytes_min);
+  CHECK(ChunkSize(limits::chunk_bytes_min).bytes() == limits::chunk_bytes_min);
+}
+
+TEST_CASE("only the next chunk of a transfer is taken; the error says what is wrong with another") {
+  CHECK(check_chunk(chunk(7, 100, 50), 7, 100, 150));
+  const auto reason = [](const Message& message) {
+    return check_chunk(message, 7, 100, 150).error();
+  };
+  CHECK(reason(chunk(8, 100, 50)).message() ==
+        "a chunk of transfer 8, while transfer 7 is under way");
+  CHECK(reason(chunk(7, 100, 0)).message() == "an empty chunk at byte 100");
+  CHECK(reason(chunk(7, 50, 50)).message() ==
+        "a duplicated chunk: it begins at byte 50, expected was byte 100");
+  CHECK(reason(chunk(7, 101, 49)).message() ==
+        "a reordered or missing chunk: it begins at byte 101, expected was byte 100");
+  CHECK(reason(chunk(7, 100, 51)).code() == Errc::too_large);
+  CHECK(check_chunk(chunk(7, 1ull << 63, 1), 7, 100, 150).error().code() == Errc::protocol);
+}
+
+/// Receives a transfer of `bytes` bytes from `offset` on, as check_chunk allows it.
+Awaitable<void> take(std::shared_ptr<MemoryLink> link, std::uint64_t offset, std::uint64_t bytes,
+                     std::string& got) {
+  while (offset < bytes) {
+    auto message = co_await link->receive();
+    REQUIRE(message);
+    CHECK(check_chunk(*message, 5, offset, bytes));
+    got += text_of(message->payload.bytes());
+    offset += message->payload.bytes().size();
+  }
+}
+
+Awaitable<void> give(std::shared_ptr<MemoryLink> link, const SegmentSource& source,
+                     std::uint64_t offset, Result<void>& sent) {
+  sent = co_await send_chunks(*link, 5, source, offset, limits::chunk_bytes_max);
+}
+
+TEST_CASE("a transfer arrives whole over a slow line, from the start or from the middle") {
+  std::string content;
+  for (int i = 0; content.size() < 1'500'000; ++i) content += std::to_string(i) + ",";
+  for (const std::uint64_t offset : {std::uint64_t{0}, std::uint64_t{700'001}}) {
+    Simulation simulation;
+    MemFiles files;
+    const SegmentSource source({Segment{file_with(files, "a", content), 0, content.size()}});
+    Line slow;
+    slow.bytes_per_s = 500e3;
+    auto [from, to] = MemoryLink::make({simulation.io.get_executor(), "to", slow},
+                                       {simulation.io.get_executor(), "from", Line()}, nullptr);
+    std::string got;
+    Result<void> sent = Error(Errc::internal, "not sent");
+    simulation.spawn(give(from, source, offset, sent));
+    simulation.spawn(take(to, offset, content.size(), got));
+    simulation.run();
+    CHECK(sent);
+    CHECK(got == content.substr(offset));
+    CHECK(seconds(simulation.time.elapsed()) >=
+          static_cast<double>(content.size() - offset) / 500e3);
+    CHECK(from->bytes_sent() == to->bytes_received());
+  }
+}
+
+Awaitable<void> read_until_the_end(std::shared_ptr<MemoryLink> link) {
+  for (;;) {
+    const auto message = co_await link->receive();
+    if (!message) co_return;
+  }
+}
+
+TEST_CASE("a sender of bulk hears of a line that breaks") {
+  Simulation simulation;
+  MemFiles files;
+  const std::string content(3'000'000, 'x');
+  const SegmentSource source({Segment{file_with(files, "a", content), 0, content.size()}});
+  Line short_lived;
+  short_lived.bytes_max = 1'000'000;
+  auto [from, to] = MemoryLink::make({simulation.io.get_executor(), "to", short_lived},
+                                     {simulation.io.get_executor(), "from", Line()}, nullptr);
+  Result<void> sent;
+  simulation.spawn(give(from, source, 0, sent));
+  simulation.spawn(read_until_the_end(to));
+  simulation.run();
+  REQUIRE(!sent);
+  CHECK(sent.error().code() == Errc::unavailable);
+}
+
+}  // namespace
+}  // namespace fl::test
