@@ -20,7 +20,7 @@ trap 'exit 130' INT TERM
 echo "Starting fl-server, $clients clients and an evaluator. Logs: $work/*.log"
 begin=$(date +%s)
 "$bin/fl-server" --state "$state" --listen 127.0.0.1:0 --admin 127.0.0.1:0 --ready-file "$work/ready.json" \
-  --model lenet --rounds 12 --min-clients $clients --local-epochs 2 --batch-size 64 --lr 0.03 --momentum 0.9 \
+  --model lenet --rounds 16 --min-clients $clients --local-epochs 2 --batch-size 64 --lr 0.04 --momentum 0.9 \
   --codec qsgd:127 --seed 1 "$@" > "$work/server.out" 2> "$work/server.log" &
 server=$!
 pids=$server
@@ -63,7 +63,7 @@ if [ $code -ne 0 ]; then
   tail -n 20 "$work/server.log" >&2
   exit $code
 fi
-cat "$work/server.out" | sed -n '/^ *run\|^ *round\|^[ 0-9]/p;/history\|checkpoints/p'
+grep -E '^(round |[0-9]|total|history|checkpoints)' "$work/server.out"
 echo "seconds      $(($(date +%s) - begin))"
 cat <<EOF
 

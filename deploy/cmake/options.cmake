@@ -44,6 +44,9 @@ function(fl_library name)
   target_link_libraries(${name} PUBLIC fl_options ${arg_LIBS})
 endfunction()
 
+# The sanitizers' builds make these programs only.
+add_custom_target(fast_tests)
+
 # fl_test(NAME SOURCES … LIBS … LABELS …): a doctest program, run by CTest as one test.
 function(fl_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
@@ -55,6 +58,9 @@ function(fl_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE fl_options fl_doctest_main ${arg_LIBS})
+  if(fast IN_LIST arg_LABELS)
+    add_dependencies(fast_tests ${name})
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()
