@@ -9,6 +9,8 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
+#include <thread>
 
 namespace fl {
 
@@ -26,6 +28,19 @@ Result<State> state_of(std::string_view text, const std::array<std::string_view,
   return Error(Errc::corrupt, fmt::format("unknown state '{}'", text));
 }
 
+/// The journal's mode afterwards. Switching a new file to WAL needs it for ourselves, and SQLite
+/// doesn't wait for that as it waits for a transaction: fl-server may start beside `enroll`.
+Result<std::optional<std::string>> use_wal(Database& db) {
+  constexpr std::chrono::milliseconds pause{10};
+  const auto until = std::chrono::steady_clock::now() + Store::busy_max;
+  for (;;) {
+    auto mode = db.find("PRAGMA journal_mode = WAL", [](const Row& row) { return row.text(0); });
+    const bool is_busy = !mode && mode.error().code() == Errc::conflict;
+    if (!is_busy || std::chrono::steady_clock::now() >= until) return mode;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 /// Everything up to the schema. Nothing is written before the file is known to be ours.
 Result<void> prepare(Database& db, const Store::Options& options) {
   if (options.exclusive) FL_CHECK(db.script("PRAGMA locking_mode = EXCLUSIVE"));
@@ -41,8 +56,7 @@ Result<void> prepare(Database& db, const Store::Options& options) {
                              "fl-server once to bring it up",
                              version, newest));
   }
-  FL_TRY(const auto mode,
-         db.find("PRAGMA journal_mode = WAL", [](const Row& row) { return row.text(0); }));
+  FL_TRY(const auto mode, use_wal(db));
   if (mode != "wal") return Error(Errc::io, "its file system doesn't let SQLite use a WAL");
   // After a burst (a long reader beside us) the WAL file shrinks back to this.
   FL_CHECK(db.script("PRAGMA journal_size_limit = 16777216"));

@@ -152,10 +152,22 @@ constexpr std::array migrations_in_order{
               first_schema},
 };
 
-Result<int> number(Database& db, std::string_view sql) {
+struct Marks {
+  int application = 0;
+  int version = 0;
+  int objects = 0;
+};
+
+/// In one statement: another process may be making the file at this moment.
+Result<Marks> read_marks(Database& db) {
   FL_TRY(const auto found,
-         db.find(sql, [](const Row& row) { return static_cast<int>(row.integer(0)); }));
-  return found.value_or(0);
+         db.find("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)"
+                 " FROM pragma_application_id, pragma_user_version",
+                 [](const Row& row) {
+                   return Marks{static_cast<int>(row.integer(0)), static_cast<int>(row.integer(1)),
+                                static_cast<int>(row.integer(2))};
+                 }));
+  return found.value_or(Marks{});
 }
 
 }  // namespace
@@ -163,20 +175,18 @@ Result<int> number(Database& db, std::string_view sql) {
 std::span<const Migration> history_migrations() { return migrations_in_order; }
 
 Result<int> check_schema(Database& db, int newest) {
-  FL_TRY(const int application, number(db, "PRAGMA application_id"));
-  FL_TRY(const int version, number(db, "PRAGMA user_version"));
-  FL_TRY(const int objects, number(db, "SELECT count(*) FROM sqlite_schema"));
-  const bool is_empty = application == 0 && version == 0 && objects == 0;
-  if (!is_empty && application != history_application_id) {
+  FL_TRY(const Marks marks, read_marks(db));
+  const bool is_empty = marks.application == 0 && marks.version == 0 && marks.objects == 0;
+  if (!is_empty && marks.application != history_application_id) {
     return Error(Errc::conflict, "it is a database of another program; name another file");
   }
-  if (version > newest) {
+  if (marks.version > newest) {
     return Error(Errc::conflict,
                  fmt::format("its schema is version {}, newer than this program's {}; install a "
                              "newer Tributary",
-                             version, newest));
+                             marks.version, newest));
   }
-  return version;
+  return marks.version;
 }
 
 Result<void> migrate(Database& db, std::span<const Migration> migrations) {
