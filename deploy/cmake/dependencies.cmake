@@ -16,10 +16,11 @@ find_path(FL_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
 find_path(FL_XXHASH_INCLUDE xxhash.h REQUIRED)
 find_library(FL_XXHASH_LIBRARY xxhash REQUIRED)
 
-add_library(fl_asio INTERFACE)
-target_link_libraries(fl_asio INTERFACE Boost::headers OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
-# One copy of Asio's default executors only, and no deprecated names.
-target_compile_definitions(fl_asio INTERFACE BOOST_ASIO_NO_DEPRECATED)
+# Asio's and Beast's own functions are compiled once, here, rather than in each file that uses them.
+add_library(fl_asio STATIC deploy/cmake/asio.cpp deploy/cmake/beast.cpp)
+target_link_libraries(fl_asio PRIVATE fl_options PUBLIC Boost::headers OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
+target_compile_definitions(fl_asio PUBLIC
+  BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)
 
 add_library(fl_xxhash INTERFACE)
 target_include_directories(fl_xxhash SYSTEM INTERFACE ${FL_XXHASH_INCLUDE})

@@ -1,0 +1,2 @@
+// The parts of Beast that aren't templates, compiled once for all programs.
+#include <boost/beast/src.hpp>
