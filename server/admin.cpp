@@ -3,7 +3,6 @@
 #include "server/history.hpp"
 #include "shared/base/limits.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
@@ -18,7 +17,6 @@ namespace {
 
 namespace beast = boost::beast;
 namespace http = beast::http;
-constexpr auto as_result = net::as_tuple(net::use_awaitable);
 
 Awaitable<EngineStatus> status_of(std::shared_ptr<RoundEngine> engine) {
   co_return engine->status();
@@ -58,9 +56,7 @@ std::string format_metrics(const EngineStatus& status) {
 }
 
 void Admin::start() {
-  net::co_spawn(acceptor_.get_executor(), accept(), [](const std::exception_ptr& failure) {
-    if (failure) std::rethrow_exception(failure);
-  });
+  net::co_spawn(acceptor_.get_executor(), accept(), rethrow);
 }
 
 void Admin::close() {

@@ -6,7 +6,6 @@
 #include "shared/wire/tls.hpp"
 #include "shared/wire/ws_link.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
@@ -22,7 +21,6 @@ namespace {
 namespace http = beast::http;
 using tcp = net::ip::tcp;
 using Request = http::request<http::string_body>;
-constexpr auto as_result = net::as_tuple(net::use_awaitable);
 constexpr std::uint32_t http_header_bytes_max = 16 << 10;
 
 /// Sends an answer and closes; who does not take it is left.
@@ -79,9 +77,7 @@ Result<ServerAddress> Listener::open(const ServerAddress& address) {
 }
 
 void Listener::start() {
-  net::co_spawn(acceptor_.get_executor(), accept(), [](const std::exception_ptr& failure) {
-    if (failure) std::rethrow_exception(failure);
-  });
+  net::co_spawn(acceptor_.get_executor(), accept(), rethrow);
 }
 
 void Listener::close() {

@@ -10,12 +10,6 @@
 
 namespace fl {
 
-namespace {
-
-constexpr std::uint64_t writeback_bytes = 8 << 20;
-
-}  // namespace
-
 std::string checkpoint_name(Round version) {
   return fmt::format("round-{:06}.safetensors", version);
 }
@@ -32,7 +26,6 @@ Result<CheckpointWriter> CheckpointWriter::create(
   FL_TRY(writer.file_, files.open(folder / (writer.record_.file + ".tmp"), OpenMode::truncate));
   // A digest has a fixed length, so the header's size is known before the digest is.
   writer.data_offset_ = writer.header(Digest()).size();
-  writer.writeback_from_ = writer.data_offset_;
   return writer;
 }
 
@@ -51,10 +44,7 @@ Result<void> CheckpointWriter::append(std::span<const float> values) {
   hasher_.update(bytes);
   value_max_ = std::max(value_max_, kernels().scan(values.data(), values.size()).max_abs);
   written_ += values.size();
-  if (at + bytes.size() - writeback_from_ >= writeback_bytes) {
-    file_->start_writeback(writeback_from_, at + bytes.size() - writeback_from_);
-    writeback_from_ = at + bytes.size();
-  }
+  writeback_.reached(*file_, at + bytes.size());
   return {};
 }
 

@@ -50,7 +50,7 @@ class CheckpointWriter {
   CheckpointRecord record_;
   std::uint64_t data_offset_ = 0;
   std::uint64_t written_ = 0;
-  std::uint64_t writeback_from_ = 0;
+  Writeback writeback_;
   float value_max_ = 0;
   Hasher hasher_;
 };

@@ -258,17 +258,14 @@ Result<int> serve(const ServerOptions& options) {
                admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
   print_invitation(*store, authority, advertise);
 
-  const auto ignore = [](const std::exception_ptr& failure) {
-    if (failure) std::rethrow_exception(failure);
-  };
-  net::co_spawn(engine->executor(), house.watch_revocations(stop), ignore);
+  net::co_spawn(engine->executor(), house.watch_revocations(stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
-  if (is_live) net::co_spawn(engine->executor(), show_status(engine, stop), ignore);
+  if (is_live) net::co_spawn(engine->executor(), show_status(engine, stop), rethrow);
 
   std::optional<Result<RoundEngine::Outcome>> outcome;
   net::co_spawn(engine->executor(), engine->run(),
                 [&](const std::exception_ptr& failure, Result<RoundEngine::Outcome> result) {
-                  if (failure) std::rethrow_exception(failure);
+                  rethrow(failure);
                   outcome = std::move(result);
                 });
   std::vector<std::jthread> crew;
@@ -293,7 +290,7 @@ Result<int> serve(const ServerOptions& options) {
   };
   net::co_spawn(engine->executor(), Watch::run(outcome, options, house, stop, is_over),
                 [&](const std::exception_ptr& failure) {
-                  if (failure) std::rethrow_exception(failure);
+                  rethrow(failure);
                   listener.close();
                   admin.close();
                   signals.cancel();

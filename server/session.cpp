@@ -74,9 +74,7 @@ Awaitable<void> Session::run() {
     co_await say_bye(cause_of(ready.error()), ready.error().message());
     co_return;
   }
-  net::co_spawn(link_->executor(), send_posted(self), [](const std::exception_ptr& failure) {
-    if (failure) std::rethrow_exception(failure);
-  });
+  net::co_spawn(link_->executor(), send_posted(self), rethrow);
   auto served = co_await serve();
   if (upload_.upload) count_bulk(-1);
   upload_ = {};

@@ -10,7 +10,6 @@ namespace fl {
 
 namespace {
 
-constexpr std::uint64_t writeback_bytes = 8 << 20;
 constexpr std::size_t hash_block_bytes = 1 << 20;
 constexpr std::string_view prefix = "task-";
 
@@ -29,11 +28,7 @@ Result<void> Upload::append(Bytes bytes) {
   FL_CHECK(file_->write_at(next_offset_, bytes));
   hasher_.update(bytes);
   next_offset_ += bytes.size();
-  // The disk works while the line does, so that finish() has little left to wait for.
-  if (next_offset_ - writeback_from_ >= writeback_bytes) {
-    file_->start_writeback(writeback_from_, next_offset_ - writeback_from_);
-    writeback_from_ = next_offset_;
-  }
+  writeback_.reached(*file_, next_offset_);
   return {};
 }
 

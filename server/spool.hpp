@@ -50,7 +50,7 @@ class Upload {
   std::uint64_t bytes_;
   Digest digest_;
   std::uint64_t next_offset_ = 0;
-  std::uint64_t writeback_from_ = 0;
+  Writeback writeback_;
   Hasher hasher_;
   bool differs_ = false;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
@@ -17,8 +18,16 @@ namespace net = boost::asio;
 template <class T>
 using Awaitable = net::awaitable<T>;
 
+/// Makes `co_await` return the error code as the first of its values instead of throwing it.
+inline constexpr auto as_result = net::as_tuple(net::use_awaitable);
+
 /// A strand of its own over `executor`: what runs on it never runs twice at the same time.
 using Strand = net::strand<net::any_io_executor>;
+
+/// For net::co_spawn: what the coroutine throws goes on to io_context::run().
+inline void rethrow(const std::exception_ptr& failure) {
+  if (failure) std::rethrow_exception(failure);
+}
 
 /// Runs `task` on `executor`, and resumes here with its result or exception (CRAFT F11).
 template <class Executor, class T>

@@ -40,6 +40,23 @@ class File {
   [[nodiscard]] Result<void> read_exactly(std::uint64_t offset, MutableBytes out);
 };
 
+/// Sends to the disk what an appending writer has written, a few MiB at a time, so that the disk works
+/// while the line does and the sync at the end has little left to wait for.
+class Writeback {
+ public:
+  explicit Writeback(std::uint64_t from = 0) : from_(from) {}
+  /// All before `end` is written (write_at).
+  void reached(File& file, std::uint64_t end) {
+    if (end < from_ + step_bytes) return;
+    file.start_writeback(from_, end - from_);
+    from_ = end;
+  }
+
+ private:
+  static constexpr std::uint64_t step_bytes = 8 << 20;
+  std::uint64_t from_;
+};
+
 enum class OpenMode {
   read,      // The file must exist.
   update,    // Read and write; the file must exist.

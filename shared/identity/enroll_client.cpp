@@ -4,7 +4,6 @@
 #include "shared/identity/enrolment.hpp"
 #include "shared/wire/tls.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -21,8 +20,6 @@ namespace http = boost::beast::http;
 using net::ip::tcp;
 using Stream = beast::ssl_stream<beast::tcp_stream>;
 using SteadyTime = std::chrono::steady_clock::time_point;
-
-constexpr auto as_result = net::as_tuple(net::use_awaitable);
 
 struct HttpAnswer {
   unsigned status = 0;

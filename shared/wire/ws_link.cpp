@@ -4,7 +4,6 @@
 #include "shared/base/mailbox.hpp"
 #include "shared/wire/tls.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -24,7 +23,6 @@ namespace fl {
 namespace {
 
 namespace websocket = beast::websocket;
-constexpr auto as_result = net::as_tuple(net::use_awaitable);
 
 constexpr int unsent_bytes_max = 256 << 10;
 /// Messages up to this size are copied out of the receive buffer, larger ones take it with them.

@@ -7,21 +7,19 @@ namespace {
 
 using namespace fl::test;
 
-constexpr double now = 1.8e9;
-
 void check_pair(const ClientIdentity& identity) {
   CHECK(fits(*parse_certificate(identity.certificate_pem()).value(),
              *parse_key(identity.key_pem()).value()));
 }
 
 std::string issue(const Authority& authority, std::string_view name, const std::string& request) {
-  return authority.issue_client(name, request, now).value().pem;
+  return authority.issue_client(name, request, some_time).value().pem;
 }
 
 TEST_CASE("a joined client loads what it joined with") {
   const TempFolder temp;
   const Authority authority = new_authority(temp / "ca");
-  const ClientIdentity joined = new_identity(authority, temp / "me", "alice", now);
+  const ClientIdentity joined = new_identity(authority, temp / "me", "alice", some_time);
   const ClientIdentity loaded = ClientIdentity::load(posix_files(), temp / "me").value();
   CHECK(loaded.name() == "alice");
   CHECK(loaded.server() == ServerAddress{"localhost", 8443});
@@ -33,10 +31,10 @@ TEST_CASE("a joined client loads what it joined with") {
   CHECK(static_cast<unsigned>(mode) == 0600);
   CHECK(!std::filesystem::exists(temp / "me/key.pem.new"));
 
-  CHECK(!loaded.renew_due(now + 59 * day_s));
-  CHECK(loaded.renew_due(now + 61 * day_s));
-  CHECK(!loaded.is_expired(now + 89 * day_s));
-  CHECK(loaded.is_expired(now + 91 * day_s));
+  CHECK(!loaded.renew_due(some_time + 59 * day_s));
+  CHECK(loaded.renew_due(some_time + 61 * day_s));
+  CHECK(!loaded.is_expired(some_time + 89 * day_s));
+  CHECK(loaded.is_expired(some_time + 91 * day_s));
 }
 
 TEST_CASE("a folder without an identity is not_found") {

@@ -4,7 +4,6 @@
 #include "shared/wire/tls.hpp"
 #include "tests/identity/fixture.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -19,8 +18,6 @@ using namespace fl::test;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using net::ip::tcp;
-
-constexpr auto as_result = net::as_tuple(net::use_awaitable);
 
 /// A server for one connection. It answers with `canned`, or with what enroll() says when that is
 /// empty, and remembers what reached it.
@@ -82,7 +79,7 @@ class OneShotServer {
   net::ssl::context context_;
 };
 
-struct World {
+struct OnlineWorld {
   TempFolder temp;
   net::io_context io;
   Authority authority = new_authority(temp / "ca");
@@ -119,7 +116,7 @@ struct World {
 };
 
 TEST_CASE("an invited client joins, and what it stored lets it in") {
-  World world;
+  OnlineWorld world;
   const auto joined = world.join(world.invite("alice"));
   REQUIRE_MESSAGE(joined.has_value(), joined.error().message());
   CHECK(joined->name() == "alice");
@@ -135,7 +132,7 @@ TEST_CASE("an invited client joins, and what it stored lets it in") {
 }
 
 TEST_CASE("the server's refusal reaches the user in its own words") {
-  World world;
+  OnlineWorld world;
   const JoinToken token = world.invite("alice");
   const auto refused = world.join(token, "bob");
   REQUIRE(!refused);
@@ -146,7 +143,7 @@ TEST_CASE("the server's refusal reaches the user in its own words") {
 }
 
 TEST_CASE("the secret is not sent to a server whose fingerprint differs") {
-  World world;
+  OnlineWorld world;
   JoinToken token = world.invite("alice");
   token.ca_fingerprint[31] ^= 1;
   const auto refused = world.join(token);
@@ -159,7 +156,7 @@ TEST_CASE("the secret is not sent to a server whose fingerprint differs") {
 }
 
 TEST_CASE("answers that make no sense, or bring another authority, store nothing") {
-  World world;
+  OnlineWorld world;
   const Authority other = new_authority(world.temp / "other-ca");
   const std::string certificate =
       other.issue_client("alice", new_request_pem(), Clock::unix_seconds())->pem;
@@ -181,7 +178,7 @@ TEST_CASE("answers that make no sense, or bring another authority, store nothing
 }
 
 TEST_CASE("a server that isn't there is unavailable, with its address in the message") {
-  World world;
+  OnlineWorld world;
   tcp::acceptor closed(world.io, {net::ip::make_address("127.0.0.1"), 0});
   JoinToken token = world.invite("alice");
   token.server.port = closed.local_endpoint().port();

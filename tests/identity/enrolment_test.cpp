@@ -8,8 +8,6 @@ namespace {
 
 using namespace fl::test;
 
-constexpr double now = 1.8e9;
-
 struct World {
   TempFolder temp;
   Authority authority = new_authority(temp / "ca");
@@ -19,9 +17,9 @@ struct World {
                            std::string(text_of(std::as_bytes(std::span(token.secret)))), "alice",
                            new_request_pem()};
 
-  World() { book.add(token, "alice", now + 3600); }
+  World() { book.add(token, "alice", some_time + 3600); }
 
-  Error refusal(double at = now) {
+  Error refusal(double at = some_time) {
     const auto outcome = enroll(authority, book, request, at);
     REQUIRE(!outcome);
     return outcome.error();
@@ -30,14 +28,14 @@ struct World {
 
 TEST_CASE("a right token gives a certificate, once") {
   World world;
-  const auto response = enroll(world.authority, world.book, world.request, now);
+  const auto response = enroll(world.authority, world.book, world.request, some_time);
   REQUIRE(response);
   const CertificatePtr certificate = parse_certificate(response->certificate).value();
   CHECK(common_name(*certificate) == "alice");
   CHECK(response->name == "alice");
   CHECK(response->ca == world.authority.certificate_pem());
   CHECK(world.book.serials.at("alice") == serial_hex(*certificate));
-  CHECK(world.book.tokens.at(world.token.id_hex()).used_at == now);
+  CHECK(world.book.tokens.at(world.token.id_hex()).used_at == some_time);
 
   const Error again = world.refusal();
   CHECK(again.code() == Errc::conflict);
@@ -47,7 +45,7 @@ TEST_CASE("a right token gives a certificate, once") {
 TEST_CASE("without a name of its own, a client is called what its token says") {
   World world;
   world.request.name = "";
-  CHECK(enroll(world.authority, world.book, world.request, now)->name == "alice");
+  CHECK(enroll(world.authority, world.book, world.request, some_time)->name == "alice");
 }
 
 TEST_CASE("an unknown id and a wrong secret are refused in the same words") {
@@ -65,14 +63,14 @@ TEST_CASE("an unknown id and a wrong secret are refused in the same words") {
 
 TEST_CASE("whoever lacks the secret does not learn that a token is used or expired") {
   World world;
-  world.book.tokens.at(world.token.id_hex()).used_at = now;
+  world.book.tokens.at(world.token.id_hex()).used_at = some_time;
   world.request.secret[0] = static_cast<char>(world.request.secret[0] ^ 1);
-  CHECK(contains(world.refusal(now + 7200).message(), "does not know"));
+  CHECK(contains(world.refusal(some_time + 7200).message(), "does not know"));
 }
 
 TEST_CASE("expired tokens, other names, revoked names and bad requests leave the token unused") {
   World world;
-  CHECK(contains(world.refusal(now + 3601).message(), "expired"));
+  CHECK(contains(world.refusal(some_time + 3601).message(), "expired"));
 
   world.request.name = "bob";
   CHECK(world.refusal().code() == Errc::unauthenticated);
@@ -92,7 +90,7 @@ TEST_CASE("expired tokens, other names, revoked names and bad requests leave the
   world.request.csr = csr;
 
   CHECK(world.book.tokens.at(world.token.id_hex()).used_at == 0);
-  CHECK(enroll(world.authority, world.book, world.request, now));
+  CHECK(enroll(world.authority, world.book, world.request, some_time));
 }
 
 TEST_CASE("of two requests with one token at the same moment, the book lets one through") {

@@ -25,6 +25,9 @@ namespace fl::test {
 
 using Path = std::filesystem::path;
 
+/// A moment for tests that take the time as an argument. Unix seconds.
+inline constexpr double some_time = 1.8e9;
+
 class TempFolder {
  public:
   TempFolder() {

@@ -4,7 +4,6 @@
 #include "tests/identity/fixture.hpp"
 
 #include <openssl/ssl.h>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/local/connect_pair.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -17,7 +16,6 @@ namespace {
 
 using namespace fl::test;
 
-constexpr auto as_result = net::as_tuple(net::use_awaitable);
 using Stream = net::ssl::stream<net::local::stream_protocol::socket>;
 using Role = net::ssl::stream_base::handshake_type;
 
@@ -59,7 +57,7 @@ class Meeting {
   }
 };
 
-struct World {
+struct TlsWorld {
   TempFolder temp;
   double now = Clock::unix_seconds();
   Authority authority = new_authority(temp / "ca");
@@ -73,7 +71,7 @@ struct World {
 };
 
 TEST_CASE("an enrolled client is known by name and serial, over TLS 1.3 with our first choices") {
-  World world;
+  TlsWorld world;
   net::ssl::context client = client_context(world.alice).value();
   Meeting meeting(world.server, client);
   REQUIRE(meeting.succeeded());
@@ -86,7 +84,7 @@ TEST_CASE("an enrolled client is known by name and serial, over TLS 1.3 with our
 }
 
 TEST_CASE("a client without a certificate gets through TLS, but has no name") {
-  World world;
+  TlsWorld world;
   net::ssl::context client = world.pinning();
   Meeting meeting(world.server, client);
   REQUIRE(meeting.succeeded());
@@ -95,7 +93,7 @@ TEST_CASE("a client without a certificate gets through TLS, but has no name") {
 }
 
 TEST_CASE("no session can be resumed") {
-  World world;
+  TlsWorld world;
   net::ssl::context client = client_context(world.alice).value();
   Meeting meeting(world.server, client);
   REQUIRE(meeting.succeeded());
@@ -103,7 +101,7 @@ TEST_CASE("no session can be resumed") {
 }
 
 TEST_CASE("a certificate of another authority, an expired one, or a server's is no client's") {
-  World world;
+  TlsWorld world;
   const auto refused = [&](net::ssl::context client) {
     Meeting meeting(world.server, client);
     CHECK(meeting.server_ec);
@@ -136,7 +134,7 @@ TEST_CASE("a certificate of another authority, an expired one, or a server's is 
 }
 
 TEST_CASE("TLS 1.2 is refused") {
-  World world;
+  TlsWorld world;
   net::ssl::context client(net::ssl::context::tlsv12_client);
   client.set_verify_mode(net::ssl::verify_none);
   Meeting meeting(world.server, client);
@@ -145,7 +143,7 @@ TEST_CASE("TLS 1.2 is refused") {
 }
 
 TEST_CASE("a server of another authority is refused by enrolled clients and by the pin") {
-  World world;
+  TlsWorld world;
   const Authority other = new_authority(world.temp / "other-ca");
   const auto other_certificate = other.issue_server({"localhost"}, world.now).value();
   net::ssl::context impostor = server_context(other_certificate, other).value();
@@ -165,7 +163,7 @@ TEST_CASE("a server of another authority is refused by enrolled clients and by t
 }
 
 TEST_CASE("showing the right authority beside a foreign certificate does not help an impostor") {
-  World world;
+  TlsWorld world;
   const Authority other = new_authority(world.temp / "other-ca");
   ServerCertificate forged = other.issue_server({"localhost"}, world.now).value();
   forged.chain_pem += world.authority.certificate_pem();
@@ -179,7 +177,7 @@ TEST_CASE("showing the right authority beside a foreign certificate does not hel
 }
 
 TEST_CASE("a client's certificate does not make a server") {
-  World world;
+  TlsWorld world;
   const ClientIdentity mallory = new_identity(world.authority, world.temp / "mallory", "mallory");
   const ServerCertificate borrowed{mallory.key_pem(), mallory.certificate_pem() + mallory.ca_pem(),
                                    0};
@@ -194,7 +192,7 @@ TEST_CASE("a client's certificate does not make a server") {
 }
 
 TEST_CASE("a server that keeps its authority's certificate to itself can't be pinned") {
-  World world;
+  TlsWorld world;
   ServerCertificate bare = world.certificate;
   bare.chain_pem = to_pem(*parse_certificate(bare.chain_pem).value()).value();
   net::ssl::context silent = server_context(bare, world.authority).value();
@@ -205,7 +203,7 @@ TEST_CASE("a server that keeps its authority's certificate to itself can't be pi
 }
 
 TEST_CASE("a context is not made of a certificate and another's key, or of nonsense") {
-  World world;
+  TlsWorld world;
   ServerCertificate bad = world.certificate;
   bad.key_pem = world.alice.key_pem();
   CHECK(server_context(bad, world.authority).error().code() == Errc::corrupt);

@@ -8,7 +8,6 @@
 #include "shared/wire/tls.hpp"
 #include "shared/wire/ws_link.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/websocket/ssl.hpp>
@@ -20,12 +19,7 @@ namespace fl {
 namespace {
 
 using tcp = net::ip::tcp;
-constexpr auto as_result = net::as_tuple(net::use_awaitable);
 constexpr std::size_t echo_bytes_max = 64 << 20;
-
-void rethrow(const std::exception_ptr& failure) {
-  if (failure) std::rethrow_exception(failure);
-}
 
 Awaitable<void> echo(tcp::socket socket, net::ssl::context& context) {
   WsStream ws(std::move(socket), context);

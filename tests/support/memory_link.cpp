@@ -15,10 +15,6 @@ Duration time_for(std::size_t bytes, double bytes_per_s) {
       std::chrono::duration<double>(static_cast<double>(bytes) / bytes_per_s));
 }
 
-void rethrow(const std::exception_ptr& failure) {
-  if (failure) std::rethrow_exception(failure);
-}
-
 }  // namespace
 
 std::pair<std::shared_ptr<MemoryLink>, std::shared_ptr<MemoryLink>> MemoryLink::make(

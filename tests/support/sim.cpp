@@ -17,10 +17,6 @@ constexpr auto simulated_time_max = 6h;
 constexpr int steps_max = 2'000'000;
 const std::filesystem::path state_folder = "/state";
 
-void rethrow(const std::exception_ptr& failure) {
-  if (failure) std::rethrow_exception(failure);
-}
-
 }  // namespace
 
 // Processes ------------------------------------------------------------------------------------
