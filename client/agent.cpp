@@ -87,6 +87,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
   job_stop_.request_stop();
   events_.close();
   co_await group_.join();
+  state_->drop_spare();
   co_return outcome;
 }
 

@@ -77,8 +77,8 @@ class Agent {
 
   struct Download {
     wire::Model model;
-    std::vector<float> values;       // Of a whole model,
-    std::vector<std::byte> deltas;   // or of its coded steps.
+    std::vector<float> values;      // Of a whole model,
+    std::vector<std::byte> deltas;  // or of its coded steps.
     std::uint64_t received = 0;
     [[nodiscard]] MutableBytes target() {
       return model.full() ? std::as_writable_bytes(std::span(values)) : MutableBytes(deltas);
@@ -158,8 +158,8 @@ class Agent {
   std::optional<Download> download_;  // Kept over reconnections, to go on where it broke.
   bool is_fetching_ = false;          // Asked on this connection, not yet complete.
   Replica replica_;                   // Read by the worker while a job runs.
-  std::vector<float> spare_;               // The replica's other buffer: models are too big to allocate anew.
-  std::vector<float> update_;              // The worker's.
+  std::vector<float> spare_;   // The replica's other buffer: models are too big to allocate anew.
+  std::vector<float> update_;  // The worker's.
   std::optional<Sending> sending_;
   TimePoint retry_at_{};  // After a full disk: no job begins before.
   std::int64_t job_task_ = 0;

@@ -162,8 +162,9 @@ Result<void> Agent::finish_download() {
   if (model.full()) {
     const Digest digest = Digest::of(download_->target());
     if (digest != wanted) {
-      return Error(Errc::protocol, fmt::format("model version {} arrived with digest {}, announced was {}",
-                                               model.version(), digest.hex(), wanted.hex()));
+      return Error(Errc::protocol,
+                   fmt::format("model version {} arrived with digest {}, announced was {}",
+                               model.version(), digest.hex(), wanted.hex()));
     }
     spare_ = std::exchange(replica_.values, std::move(download_->values));
   } else {

@@ -31,7 +31,8 @@ Result<void> join(const ClientOptions& options) {
   FL_TRY(const JoinToken token, parse_token(options.join));
   net::io_context io;
   std::optional<Result<ClientIdentity>> joined;
-  net::co_spawn(io, join_server(token, options.name, identity_folder(options.state), joined), rethrow);
+  net::co_spawn(io, join_server(token, options.name, identity_folder(options.state), joined),
+                rethrow);
   io.run();
   if (!*joined) return joined->error();
   spdlog::info("joined {} as '{}'", to_string((*joined)->server()), (*joined)->name());

@@ -16,6 +16,7 @@ namespace fl {
 namespace {
 
 constexpr std::string_view manifest_name = "client.json";
+constexpr std::string_view spare_name = "update-spare";
 constexpr std::size_t block_bytes = 1 << 20;
 
 /// A file that is written from the front, and hashed on the way when its bytes come in order. The
@@ -82,7 +83,9 @@ Result<void> ClientState::load() {
 Result<void> ClientState::remove_strays() {
   FL_TRY(const auto names, files_->list(folder_));
   for (const auto& name : names) {
-    if (!is_ours(name) || name == residual_file_ || (pending_ && name == pending_->file)) continue;
+    if (!is_ours(name) || name == residual_file_ || name == spare_file_ ||
+        (pending_ && name == pending_->file))
+      continue;
     FL_CHECK(files_->remove(folder_ / name));
   }
   return {};
@@ -105,6 +108,7 @@ std::string ClientState::next_name(std::string_view kind) {
 
 Result<void> ClientState::enter_run(const std::string& run_key) {
   if (run_key == run_key_) return {};
+  drop_spare();
   const std::string before = std::exchange(run_key_, run_key);
   if (auto written = replace(std::nullopt, ""); !written) {
     run_key_ = before;
@@ -158,7 +162,10 @@ Result<void> ClientState::save_update(const Layout& layout, std::span<float> upd
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin) {
   auto saved = code_update(layout, update, codec, seed, std::move(begin));
   // What a full disk has left half-written would be in the way of the next try.
-  if (!saved) [[maybe_unused]] const auto removed = remove_strays();
+  if (!saved) {
+    drop_spare();
+    [[maybe_unused]] const auto removed = remove_strays();
+  }
   return saved;
 }
 
@@ -170,9 +177,10 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
     add_residual(update, carried);
   }
   const std::string name = next_name("update");
-  FL_TRY(auto file, files_->open(folder_ / name, OpenMode::truncate));
+  FL_TRY(auto file, new_update_file(name));
   FileSink sink(*file);
   FL_TRY(const std::uint64_t bytes, codec.encode(layout, update, seed, sink));
+  FL_CHECK(file->truncate(bytes));
   FL_TRY(const Digest digest, digest_of(*file, bytes));
   begin.set_bytes(bytes);
   begin.set_digest(digest.raw());
@@ -197,9 +205,32 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   return remove_strays();
 }
 
+Result<std::unique_ptr<File>> ClientState::new_update_file(const std::string& name) {
+  if (spare_file_.empty()) return files_->open(folder_ / name, OpenMode::truncate);
+  FL_CHECK(files_->rename(folder_ / spare_file_, folder_ / name));
+  spare_file_.clear();
+  return files_->open(folder_ / name, OpenMode::update);
+}
+
+/// No update is pending from now on; its file is the next one's.
+Result<void> ClientState::settle(std::string residual_file) {
+  const std::string settled = pending_->file;
+  FL_CHECK(replace(std::nullopt, std::move(residual_file)));
+  if (!files_->exists(folder_ / settled)) return {};
+  FL_CHECK(files_->rename(folder_ / settled, folder_ / spare_name));
+  spare_file_ = spare_name;
+  return {};
+}
+
+void ClientState::drop_spare() {
+  if (spare_file_.empty()) return;
+  [[maybe_unused]] const auto removed = files_->remove(folder_ / spare_file_);
+  spare_file_.clear();
+}
+
 Result<void> ClientState::settle_accepted() {
   if (!pending_) return {};
-  FL_CHECK(replace(std::nullopt, residual_file_));
+  FL_CHECK(settle(residual_file_));
   failpoint("update.settled");
   return remove_strays();
 }
@@ -216,7 +247,7 @@ Result<void> ClientState::settle_unused(const Layout& layout) {
     FL_TRY(kept, write_residual(values));
     FL_CHECK(files_->sync_folder(folder_));
   }
-  FL_CHECK(replace(std::nullopt, kept));
+  FL_CHECK(settle(kept));
   failpoint("update.put_back");
   return remove_strays();
 }

@@ -75,10 +75,10 @@ Line line_at(std::uint64_t seed, std::uint64_t stream, std::uint64_t line) {
   const auto key_0 = static_cast<std::uint32_t>(seed);
   const auto key_1 = static_cast<std::uint32_t>(seed >> 32);
   const __m256i first = _mm256_set1_epi64x(static_cast<std::int64_t>(line * 8));
-  const FourBlocks even = four_blocks(_mm256_add_epi64(first, _mm256_setr_epi64x(0, 2, 4, 6)),
-                                      stream, key_0, key_1);
-  const FourBlocks odd = four_blocks(_mm256_add_epi64(first, _mm256_setr_epi64x(1, 3, 5, 7)),
-                                     stream, key_0, key_1);
+  const FourBlocks even =
+      four_blocks(_mm256_add_epi64(first, _mm256_setr_epi64x(0, 2, 4, 6)), stream, key_0, key_1);
+  const FourBlocks odd =
+      four_blocks(_mm256_add_epi64(first, _mm256_setr_epi64x(1, 3, 5, 7)), stream, key_0, key_1);
   Line out;
   for (int j = 0; j < 4; ++j) {
     out.words[j] = reinterpret_cast<Avx2::Int>(
@@ -113,8 +113,8 @@ Scan scan(const float* x, std::size_t n) {
   for (; i + 16 <= n; i += 16) {
     for (std::size_t half = 0; half < 2; ++half) {
       const __m256 v = _mm256_loadu_ps(x + i + 8 * half);
-      max_bits = _mm256_max_epi32(max_bits, _mm256_and_si256(_mm256_castps_si256(v),
-                                                             magnitude_mask));
+      max_bits =
+          _mm256_max_epi32(max_bits, _mm256_and_si256(_mm256_castps_si256(v), magnitude_mask));
       const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(v));
       const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
       sums[2 * half] = _mm256_add_pd(sums[2 * half], _mm256_mul_pd(low, low));
@@ -152,8 +152,8 @@ void add_fixed(std::int64_t* sum, const float* x, std::size_t n, int fraction_bi
   std::size_t i = 0;
   for (; i + 4 <= n; i += 4) {
     const __m256d v = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(x + i)), scale);
-    const __m256i fixed = _mm256_sub_epi64(_mm256_castpd_si256(_mm256_add_pd(v, magic)),
-                                           _mm256_castpd_si256(magic));
+    const __m256i fixed =
+        _mm256_sub_epi64(_mm256_castpd_si256(_mm256_add_pd(v, magic)), _mm256_castpd_si256(magic));
     // fixed * factor modulo 2^64, factor below 2^32.
     const __m256i low = _mm256_mul_epu32(fixed, factor);
     const __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(fixed, 32), factor);
@@ -227,8 +227,8 @@ void quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int1
       const auto b =
           element::quantize<Avx2>(_mm256_loadu_ps(from + 8), line.words[j + 1], scale, top);
       // Packing works on halves of the registers; the permutation puts them back in order.
-      const __m256i packed = _mm256_permute4x64_epi64(
-          _mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)), 0b11'01'10'00);
+      const __m256i packed =
+          _mm256_permute4x64_epi64(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)), 0b11'01'10'00);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(levels + i + 8 * j), packed);
     }
   }

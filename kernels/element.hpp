@@ -91,8 +91,8 @@ FL_HOST_DEVICE static inline void box_muller(typename V::Int word_0, typename V:
                                              typename V::Float& sine_part) {
   using Int = typename V::Int;
   // (0, 1] in steps of 2^-31, shifted by half a step so that the logarithm is finite.
-  const auto u = V::to_float(V::shift_right(word_0, 1)) * V::constant(0x1p-31f) +
-                 V::constant(0x1p-32f);
+  const auto u =
+      V::to_float(V::shift_right(word_0, 1)) * V::constant(0x1p-31f) + V::constant(0x1p-32f);
   const auto radius = V::root(V::constant(-2.0f) * log_unit<V>(u));
 
   // The angle in turns is word_1 / 2^32: the nearest quarter turn and an angle within pi/4 of it.
@@ -151,8 +151,7 @@ FL_HOST_DEVICE static inline float from_half(std::uint16_t x) {
   } else if (magnitude >= 0x400) {
     bits = (magnitude << 13) + (112u << 23);
   } else {
-    bits = static_cast<std::uint32_t>(
-        Scalar::bits(static_cast<float>(magnitude) * 0x1p-24f));
+    bits = static_cast<std::uint32_t>(Scalar::bits(static_cast<float>(magnitude) * 0x1p-24f));
   }
   return Scalar::from_bits(static_cast<std::int32_t>(sign | bits));
 }

@@ -24,8 +24,8 @@ struct Scan {
 
 /// How quantize() rounds. Element i of the run is element first + i of the random stream.
 struct QuantizeArgs {
-  float scale;           // > 0, finite, >= |x| for every x of the run.
-  std::int32_t levels;   // S: 1 to 32767; x becomes an integer in [-S, S].
+  float scale;          // > 0, finite, >= |x| for every x of the run.
+  std::int32_t levels;  // S: 1 to 32767; x becomes an integer in [-S, S].
   std::uint64_t seed;
   std::uint64_t stream;
   std::uint64_t first;

@@ -81,8 +81,8 @@ void quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int1
     if (i == 0 || place == 0) {
       philox::fill_line(args.seed, args.stream, element / philox::line_elements, words);
     }
-    levels[i] = static_cast<std::int16_t>(element::quantize<Scalar>(
-        x[i], static_cast<std::int32_t>(words[place]), args.scale, top));
+    levels[i] = static_cast<std::int16_t>(
+        element::quantize<Scalar>(x[i], static_cast<std::int32_t>(words[place]), args.scale, top));
   }
 }
 

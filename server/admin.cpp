@@ -55,9 +55,7 @@ std::string format_metrics(const EngineStatus& status) {
   return text;
 }
 
-void Admin::start() {
-  net::co_spawn(acceptor_.get_executor(), accept(), rethrow);
-}
+void Admin::start() { net::co_spawn(acceptor_.get_executor(), accept(), rethrow); }
 
 void Admin::close() {
   closed_ = true;

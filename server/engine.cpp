@@ -68,6 +68,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   if (!going && !is_pause) outcome = going.error();
   phase_ = outcome && *outcome == Outcome::finished ? "finished" : "stopping";
   ended_ = true;
+  if (auto dropped = spool_.drop_spares(); !dropped) fail(dropped.error());
   decided_.notify();
   if (!outcome) fail(outcome.error());
   const auto cause = phase_ == "finished" ? wire::Bye::FINISHED : wire::Bye::RESTARTING;
@@ -241,8 +242,7 @@ void RoundEngine::note_failure(Task& task) {
 /// of (seed, round, who is there).
 std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
   auto candidates = trainers();
-  std::erase_if(candidates,
-                [this](const auto& peer) { return !may_be_asked(peer->facts().name); });
+  std::erase_if(candidates, [this](const auto& peer) { return !may_be_asked(peer->facts().name); });
   count = std::min(count, candidates.size());
   std::vector<TaskRecord> tasks;
   const std::size_t already = round_->tasks.size();
@@ -462,7 +462,7 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
       break;
     }
     if (result.error().code() != Errc::no_space) co_return result.error();
-    if (pause_.empty()) report("warning", "paused, the disk is full: " + result.error().message());
+    if (pause_.empty()) disk_is_full("paused, the disk is full: " + result.error().message());
     pause_ = phase_ = "paused, the disk is full";
     co_await sleep_for(limits::full_disk_pause);
     if (stopping_) co_return success();  // The round stays open; the next start closes it.

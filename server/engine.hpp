@@ -130,6 +130,8 @@ class RoundEngine {
   Awaitable<void> failed(std::shared_ptr<Peer> peer, wire::Failed failed);
   /// For the history: what went wrong with whom.
   void report(std::string level, std::string text);
+  /// Reports it, and gives back what the spool keeps in reserve.
+  void disk_is_full(const std::string& text);
   /// Ends the session of a client that was revoked.
   void expel(const std::string& name, const std::string& reason);
 
@@ -149,8 +151,8 @@ class RoundEngine {
     TimePoint offered_at{};
     std::uint64_t up_before = 0;  // The client's traffic when the task was offered.
     std::uint64_t down_before = 0;
-    int failures = 0;               // Of this client in this round, and
-    TimePoint ask_again_at{};       // when it may be asked once more.
+    int failures = 0;          // Of this client in this round, and
+    TimePoint ask_again_at{};  // when it may be asked once more.
   };
   struct OpenRound {
     RoundRecord record;
@@ -186,7 +188,7 @@ class RoundEngine {
   Awaitable<void> await_last_evaluations();
   [[nodiscard]] bool is_over() const;
 
-  Awaitable<Result<bool>> add_tasks(std::size_t count);   // Whether anyone could be asked.
+  Awaitable<Result<bool>> add_tasks(std::size_t count);  // Whether anyone could be asked.
   [[nodiscard]] bool may_be_asked(const std::string& client) const;
   [[nodiscard]] TimePoint next_candidate_at() const;
   static void note_failure(Task& task);
@@ -262,8 +264,8 @@ Awaitable<std::invoke_result_t<Function&, Store&>> RoundEngine::with_store(Funct
     if (result || result.error().code() != Errc::no_space) {
       pause_.clear();
       // The store answers nothing else from now on.
-      const bool is_broken = !result && (result.error().code() == Errc::io ||
-                                         result.error().code() == Errc::corrupt);
+      const bool is_broken =
+          !result && (result.error().code() == Errc::io || result.error().code() == Errc::corrupt);
       if (is_broken) fail(result.error());
       co_return result;
     }

@@ -167,9 +167,10 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
       evaluation.examples() > limits::examples_max || !std::isfinite(evaluation.loss()) ||
       !(evaluation.accuracy() >= 0 && evaluation.accuracy() <= 1)) {
     report("warning",
-           fmt::format("{}: an evaluation that can't be: version {}, {} examples, loss {}, accuracy {}",
-                       facts.name, evaluation.version(), evaluation.examples(), evaluation.loss(),
-                       evaluation.accuracy()));
+           fmt::format(
+               "{}: an evaluation that can't be: version {}, {} examples, loss {}, accuracy {}",
+               facts.name, evaluation.version(), evaluation.examples(), evaluation.loss(),
+               evaluation.accuracy()));
     co_return;
   }
   auto& newest = evaluated_[facts.name];
@@ -219,6 +220,11 @@ Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed fai
   if (decided) task->record = record;
   note_failure(*task);
   changed_.notify();
+}
+
+void RoundEngine::disk_is_full(const std::string& text) {
+  report("warning", text);
+  if (auto dropped = spool_.drop_spares(); !dropped) fail(dropped.error());
 }
 
 void RoundEngine::report(std::string level, std::string text) {

@@ -95,7 +95,11 @@ Awaitable<RoundEngine::Grant> RoundEngine::open_upload(wire::Begin begin) {
   };
   auto upload = co_await workers_.compute->run(std::move(work));
   if (!upload) {
-    if (upload.error().code() != Errc::no_space) fail(upload.error());
+    if (upload.error().code() != Errc::no_space) {
+      fail(upload.error());
+    } else {
+      disk_is_full(fmt::format("task {}: {}", begin.task(), upload.error().message()));
+    }
     co_return refuse(begin, wire::Verdict::LATER,
                      "the server can't store it now: " + upload.error().message());
   }
@@ -290,8 +294,8 @@ Awaitable<void> RoundEngine::commit_decisions() {
 
 bool RoundEngine::came_from_seed() const { return paths_.initial_weights.empty(); }
 
-/// Asks a trainer for the initial weights, and after a while another: the first may have lost its line
-/// without our noticing. All make the same, so the first to bring them will do.
+/// Asks a trainer for the initial weights, and after a while another: the first may have lost its
+/// line without our noticing. All make the same, so the first to bring them will do.
 void RoundEngine::pick_initialiser() {
   if (!came_from_seed()) return;
   if (!initialisers_.empty() && Clock::now() < next_initialiser_at_) return;

@@ -76,9 +76,7 @@ Result<ServerAddress> Listener::open(const ServerAddress& address) {
   return bind_acceptor(acceptor_, address);
 }
 
-void Listener::start() {
-  net::co_spawn(acceptor_.get_executor(), accept(), rethrow);
-}
+void Listener::start() { net::co_spawn(acceptor_.get_executor(), accept(), rethrow); }
 
 void Listener::close() {
   closed_ = true;

@@ -243,7 +243,7 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
     verdict.set_reason("the server's disk is full");
     const std::string text =
         fmt::format("{}: upload put off: {}", facts_.name, written.error().message());
-    net::post(engine_->executor(), [engine = engine_, text] { engine->report("warning", text); });
+    net::post(engine_->executor(), [engine = engine_, text] { engine->disk_is_full(text); });
     wire::Header header;
     *header.mutable_verdict() = verdict;
     upload_ = {};

@@ -1,9 +1,13 @@
 #include "server/spool.hpp"
 
+#include "shared/base/limits.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstring>
 #include <vector>
 
 namespace fl {
@@ -12,6 +16,15 @@ namespace {
 
 constexpr std::size_t hash_block_bytes = 1 << 20;
 constexpr std::string_view prefix = "task-";
+
+/// What lies behind the upload's bytes: the next offset, and a digest of all that the mark is
+/// about, so that a mark of another upload, or half of one, is none.
+constexpr std::size_t mark_bytes = sizeof(std::uint64_t) + 16;
+
+Digest mark_digest(const Upload& upload, std::uint64_t next_offset) {
+  return Digest::of(bytes_of(fmt::format("{} {} {} {}", upload.task(), upload.bytes(),
+                                         upload.digest().hex(), next_offset)));
+}
 
 /// The task in "task-12-…"; -1 for a foreign name.
 std::int64_t task_of(std::string_view name) {
@@ -29,7 +42,28 @@ Result<void> Upload::append(Bytes bytes) {
   hasher_.update(bytes);
   next_offset_ += bytes.size();
   writeback_.reached(*file_, next_offset_);
-  return {};
+  return mark_progress();
+}
+
+Result<void> Upload::mark_progress() {
+  const std::string check = mark_digest(*this, next_offset_).raw();
+  std::array<std::byte, mark_bytes> mark;
+  std::memcpy(mark.data(), &next_offset_, sizeof next_offset_);
+  std::memcpy(mark.data() + sizeof next_offset_, check.data(), check.size());
+  return file_->write_at(bytes_, mark);
+}
+
+/// 0 without a mark of this very upload.
+Result<std::uint64_t> Upload::marked_progress() {
+  std::array<std::byte, mark_bytes> mark;
+  FL_TRY(const std::size_t got, file_->read_at(bytes_, mark));
+  if (got < mark.size()) return std::uint64_t{0};
+  std::uint64_t next_offset = 0;
+  std::memcpy(&next_offset, mark.data(), sizeof next_offset);
+  const std::string check = mark_digest(*this, next_offset).raw();
+  const bool is_ours = next_offset <= bytes_ && std::memcmp(mark.data() + sizeof next_offset,
+                                                            check.data(), check.size()) == 0;
+  return is_ours ? next_offset : std::uint64_t{0};
 }
 
 Result<void> Upload::finish() {
@@ -45,8 +79,9 @@ Result<void> Upload::finish() {
 }
 
 Result<void> Upload::hash_what_is_there() {
-  FL_TRY(const std::uint64_t there, file_->size());
-  if (there > bytes_) return file_->truncate(0);
+  FL_TRY(const std::uint64_t size, file_->size());
+  if (size > bytes_ + mark_bytes) FL_CHECK(file_->truncate(bytes_ + mark_bytes));
+  FL_TRY(const std::uint64_t there, marked_progress());
   std::vector<std::byte> block(hash_block_bytes);
   while (next_offset_ < there) {
     const auto bytes =
@@ -67,10 +102,21 @@ Result<void> Spool::prepare() { return files_.make_folder(folder_); }
 Result<std::shared_ptr<Upload>> Spool::open(std::int64_t task, std::uint64_t bytes,
                                             const Digest& digest) {
   const std::string name = fmt::format("{}{}-{}", prefix, task, digest.hex().substr(0, 16));
-  FL_TRY(auto file, files_.open(folder_ / name, OpenMode::create));
+  FL_TRY(auto file, open_file(name));
   auto upload = std::make_shared<Upload>(task, name, std::move(file), bytes, digest);
   FL_CHECK(upload->hash_what_is_there());
+  const std::lock_guard lock(mutex_);
+  writers_[name].push_back(upload);
   return upload;
+}
+
+Result<std::unique_ptr<File>> Spool::open_file(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  if (!spares_.empty() && !files_.exists(folder_ / name)) {
+    FL_CHECK(files_.rename(folder_ / spares_.back(), folder_ / name));
+    spares_.pop_back();
+  }
+  return files_.open(folder_ / name, OpenMode::create);
 }
 
 Result<std::shared_ptr<File>> Spool::open_accepted(const std::string& name) {
@@ -78,14 +124,43 @@ Result<std::shared_ptr<File>> Spool::open_accepted(const std::string& name) {
   return std::shared_ptr<File>(std::move(file));
 }
 
-Result<void> Spool::remove(const std::string& name) { return files_.remove(folder_ / name); }
+Result<void> Spool::remove(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  writers_.erase(name);
+  return files_.remove(folder_ / name);
+}
 
 Result<void> Spool::sync_names() { return files_.sync_folder(folder_); }
 
 Result<void> Spool::keep_only(const std::set<std::int64_t>& tasks) {
   FL_TRY(const auto names, files_.list(folder_));
+  const std::lock_guard lock(mutex_);
   for (const auto& name : names) {
-    if (!tasks.contains(task_of(name))) FL_CHECK(remove(name));
+    if (tasks.contains(task_of(name)) || std::ranges::count(spares_, name) > 0) continue;
+    if (may_be_spare(name)) {
+      const std::string spare = fmt::format("spare-{}", next_spare_++);
+      FL_CHECK(files_.rename(folder_ / name, folder_ / spare));
+      spares_.push_back(spare);
+    } else {
+      FL_CHECK(files_.remove(folder_ / name));
+    }
+    writers_.erase(name);
+  }
+  return {};
+}
+
+/// Called with mutex_ held. A session that has lost its line may hold its upload for a while still.
+bool Spool::may_be_spare(const std::string& name) {
+  const auto writers = writers_.find(name);
+  return spares_.size() < limits::spare_uploads_max && writers != writers_.end() &&
+         std::ranges::all_of(writers->second, [](const auto& writer) { return writer.expired(); });
+}
+
+Result<void> Spool::drop_spares() {
+  const std::lock_guard lock(mutex_);
+  while (!spares_.empty()) {
+    FL_CHECK(files_.remove(folder_ / spares_.back()));
+    spares_.pop_back();
   }
   return {};
 }

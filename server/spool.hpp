@@ -1,15 +1,22 @@
 // Uploads on disk, still coded, as they arrive: STATE/spool/task-TASK-DIGEST. A broken upload goes
 // on at the byte where it stopped, after a reconnect or a restart; an accepted one stays until its
 // round is committed, so that a restarted server can add it up again.
+//
+// A file is as long as the upload plus a mark behind it, which says how much of it has come. After
+// the round the file is kept for an upload of the next one (STATE/spool/spare-N): to write where
+// blocks and cached pages are there already takes a third of the time, or less.
 #pragma once
 
 #include "shared/base/digest.hpp"
 #include "shared/base/file.hpp"
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace fl {
 
@@ -43,6 +50,8 @@ class Upload {
  private:
   friend class Spool;
   Result<void> hash_what_is_there();
+  [[nodiscard]] Result<std::uint64_t> marked_progress();
+  [[nodiscard]] Result<void> mark_progress();
 
   std::int64_t task_;
   std::string name_;
@@ -55,6 +64,7 @@ class Upload {
   bool differs_ = false;
 };
 
+/// Any thread.
 class Spool {
  public:
   Spool(Files& files, std::filesystem::path folder) : files_(files), folder_(std::move(folder)) {}
@@ -69,12 +79,22 @@ class Spool {
   [[nodiscard]] Result<void> remove(const std::string& name);
   /// Makes the names of new files durable.
   [[nodiscard]] Result<void> sync_names();
-  /// Removes everything but the files of these tasks.
+  /// Clears away everything but the files of these tasks; some are kept as spares.
   [[nodiscard]] Result<void> keep_only(const std::set<std::int64_t>& tasks);
+  /// Removes the spares: the disk is full, or the run is over.
+  [[nodiscard]] Result<void> drop_spares();
 
  private:
+  [[nodiscard]] bool may_be_spare(const std::string& name);
+  [[nodiscard]] Result<std::unique_ptr<File>> open_file(const std::string& name);
+
   Files& files_;
   std::filesystem::path folder_;
+  std::mutex mutex_;  // Guards what follows.
+  std::vector<std::string> spares_;
+  std::uint64_t next_spare_ = 0;
+  /// Whoever may still write to a file. A spare must have no such.
+  std::map<std::string, std::vector<std::weak_ptr<Upload>>> writers_;
 };
 
 }  // namespace fl

@@ -27,7 +27,8 @@ target_compile_options(fl_options INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports these inside libstdc++ and Asio headers, where nothing is wrong.
   target_compile_options(fl_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan -Wno-maybe-uninitialized -Wno-restrict>)
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan -Wno-maybe-uninitialized -Wno-restrict
+      -Wno-mismatched-new-delete>)
 endif()
 if(FL_WERROR)
   target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)

@@ -65,8 +65,8 @@ class SimulatedTime {
   SimulatedTime& operator=(const SimulatedTime&) = delete;
 
   /// Runs everything that is ready in `context`, then moves time to the earliest timers and ends
-  /// them, in the order in which they were made. False when nothing waits for a time that will come:
-  /// the simulation has come to its end, or hangs.
+  /// them, in the order in which they were made. False when nothing waits for a time that will
+  /// come: the simulation has come to its end, or hangs.
   bool step(net::io_context& context);
   [[nodiscard]] Duration elapsed() const { return now_ - start_; }
 

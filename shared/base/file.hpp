@@ -40,8 +40,8 @@ class File {
   [[nodiscard]] Result<void> read_exactly(std::uint64_t offset, MutableBytes out);
 };
 
-/// Sends to the disk what an appending writer has written, a few MiB at a time, so that the disk works
-/// while the line does and the sync at the end has little left to wait for.
+/// Sends to the disk what an appending writer has written, a few MiB at a time, so that the disk
+/// works while the line does and the sync at the end has little left to wait for.
 class Writeback {
  public:
   explicit Writeback(std::uint64_t from = 0) : from_(from) {}

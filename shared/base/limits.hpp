@@ -27,6 +27,7 @@ inline constexpr std::uint64_t examples_max = 1ull << 40;  // Weight of one upda
 // Memory of the server for bulk data in flight: all chunk buffers of all sessions together.
 inline constexpr std::size_t bulk_bytes_max = 64 << 20;
 inline constexpr std::size_t bulk_transfers_max = 512;  // More wait for their turn.
+inline constexpr std::size_t spare_uploads_max = 64;    // Spool files kept for the next round.
 
 // Sessions.
 inline constexpr auto handshake_max = 15s;  // TCP + TLS + HTTP upgrade + hello, from accept.
@@ -39,9 +40,10 @@ inline constexpr std::size_t outbox_messages_max = 64;  // Control messages to o
 // Waiting.
 inline constexpr auto full_disk_pause = 1s;     // Between two tries to write to a full disk.
 inline constexpr auto revocation_poll = 250ms;  // How often the server looks for revoked clients.
-inline constexpr auto initialiser_patience = 20s;  // Before another client is asked for the initial weights.
-inline constexpr auto ask_again_min = 2s;          // Before a client that failed is asked again in a round;
-inline constexpr auto ask_again_max = 5min;        // doubles up to this.
+inline constexpr auto initialiser_patience =
+    20s;  // Before another client is asked for the initial weights.
+inline constexpr auto ask_again_min = 2s;  // Before a client that failed is asked again in a round;
+inline constexpr auto ask_again_max = 5min;  // doubles up to this.
 inline constexpr auto last_evaluations_max =
     60s;                                 // For the last version's evaluations, at the run's end.
 inline constexpr auto later_pause = 2s;  // Before a client repeats an upload put off by the server.

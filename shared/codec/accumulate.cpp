@@ -36,9 +36,8 @@ FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight) {
   const int wanted = model_max > 0 ? static_cast<int>(std::ceil(std::log2(model_max))) + 3 : 0;
   const int total_log2 = std::min(product_log2_max, 62 - weight_log2);  // Range and fraction.
   const int range_log2 = std::clamp(wanted, range_log2_min, total_log2 - fraction_bits_min);
-  return {.range_log2 = range_log2,
-          .fraction_bits = total_log2 - range_log2,
-          .weight_max = weight_max};
+  return {
+      .range_log2 = range_log2, .fraction_bits = total_log2 - range_log2, .weight_max = weight_max};
 }
 
 Accumulator::Accumulator(const Layout& layout, const FixedPoint& fixed)
@@ -101,8 +100,8 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
   std::uint64_t at = block.flat;
   while (!values.empty()) {
     const std::uint64_t stripe = at / stripe_elements;
-    const auto part = values.first(
-        std::min<std::uint64_t>(values.size(), (stripe + 1) * stripe_elements - at));
+    const auto part =
+        values.first(std::min<std::uint64_t>(values.size(), (stripe + 1) * stripe_elements - at));
     const std::lock_guard lock(stripes_[stripe % stripes_.size()]);
     kernels().add_fixed(sums_.data() + at, part.data(), part.size(), fixed_.fraction_bits, weight);
     at += part.size();

@@ -7,9 +7,7 @@
 
 namespace fl {
 
-std::string Codec::canonical() const {
-  return method_->spec() + (error_feedback_ ? "+ef" : "");
-}
+std::string Codec::canonical() const { return method_->spec() + (error_feedback_ ? "+ef" : ""); }
 
 std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block_elements) const {
   const BlockMap map(layout, block_elements);

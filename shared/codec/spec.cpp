@@ -27,7 +27,8 @@ struct Parts {
 // The spec on a line of its own, and under it a caret where `part` begins.
 Error wrong(std::string_view whole, std::string_view part, std::string_view what) {
   std::string shown(whole.substr(0, spec_bytes_max));
-  std::ranges::replace_if(shown, [](char c) { return c < ' ' || c > '~'; }, '?');
+  std::ranges::replace_if(
+      shown, [](char c) { return c < ' ' || c > '~'; }, '?');
   const auto column = static_cast<std::size_t>(part.data() - whole.data());
   return {Errc::invalid_input,
           fmt::format("codec: {}\n  {}\n  {}^", what, shown, std::string(column, ' '))};

@@ -21,7 +21,7 @@ class Layout {
   struct Tensor {
     std::string name;
     std::vector<std::int64_t> shape;
-    std::uint64_t offset;    // Index of the first element in the flat vector.
+    std::uint64_t offset;  // Index of the first element in the flat vector.
     std::uint64_t elements;
   };
 

@@ -29,7 +29,8 @@ Error corrupt(std::string message) { return {Errc::corrupt, "safetensors: " + me
 std::string shown(const std::string& name) {
   constexpr std::size_t shown_bytes_max = 80;
   std::string text = name.substr(0, shown_bytes_max);
-  std::ranges::replace_if(text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  std::ranges::replace_if(
+      text, [](char c) { return c < ' ' || c > '~'; }, '?');
   return text;
 }
 
@@ -193,8 +194,8 @@ Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found
   if (misfits.empty()) return indices;
   constexpr std::size_t misfits_shown_max = 5;
   const std::size_t shown = std::min(misfits.size(), misfits_shown_max);
-  std::string message = fmt::format("safetensors: {}",
-                                    fmt::join(misfits.begin(), misfits.begin() + shown, "; "));
+  std::string message =
+      fmt::format("safetensors: {}", fmt::join(misfits.begin(), misfits.begin() + shown, "; "));
   if (misfits.size() > shown) message += fmt::format("; and {} more", misfits.size() - shown);
   return Error(Errc::invalid_input, std::move(message));
 }

@@ -33,10 +33,10 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 enum class ElementType { f32, f16, bf16 };
 
 struct SafetensorsInfo {
-  Layout layout;                    // In the order of the data.
-  std::vector<ElementType> types;   // One for each of the layout's tensors.
-  std::vector<std::uint64_t> begin; // Where each tensor begins, from the start of the file, bytes.
-  Metadata metadata;                // Sorted by key.
+  Layout layout;                     // In the order of the data.
+  std::vector<ElementType> types;    // One for each of the layout's tensors.
+  std::vector<std::uint64_t> begin;  // Where each tensor begins, from the start of the file, bytes.
+  Metadata metadata;                 // Sorted by key.
 };
 
 /// Errors: corrupt (not a safetensors file; sizes, offsets or names that can't be), too_large,

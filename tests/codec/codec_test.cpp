@@ -16,13 +16,11 @@ struct Input {
 };
 
 std::vector<Input> inputs(std::size_t n) {
-  std::vector<Input> all = {{"zeros", std::vector<float>(n)},
-                            {"one spike", std::vector<float>(n)},
-                            {"all negative", normal(n, 1)},
-                            {"denormal", std::vector<float>(n, 1e-42f)},
-                            {"huge", normal(n, 2, 8000.0f)},
-                            {"signed zeros", std::vector<float>(n)},
-                            {"heavy tail", normal(n, 3)}};
+  std::vector<Input> all = {
+      {"zeros", std::vector<float>(n)}, {"one spike", std::vector<float>(n)},
+      {"all negative", normal(n, 1)},   {"denormal", std::vector<float>(n, 1e-42f)},
+      {"huge", normal(n, 2, 8000.0f)},  {"signed zeros", std::vector<float>(n)},
+      {"heavy tail", normal(n, 3)}};
   if (n > 0) all[1].x[n / 2] = -3.5f;
   for (float& v : all[2].x) v = -std::fabs(v);
   for (std::size_t i = 0; i < n; i += 2) all[5].x[i] = -0.0f;
@@ -71,7 +69,7 @@ TEST_CASE(
         const auto back = decode(payload, layout);
         // The bucket of the second block's single value begins there: leave it out of the bound.
         const std::size_t checked = std::min<std::size_t>(n, 65000);
-        for (std::size_t i = 0; i < checked; i += n > 2000 ? 997 : 1) {
+        for (std::size_t i = 0; i<checked; i += n> 2000 ? 997 : 1) {
           const double error = std::fabs(static_cast<double>(back[i]) - input.x[i]);
           CHECK(error <= error_bound(spec, input.x, i));
         }
@@ -84,8 +82,8 @@ TEST_CASE(
 TEST_CASE("a value that is not finite is refused by its name, by every codec") {
   const Layout layout = layout_of({{"a", {300}}, {"b.weight", {5, 70}}});
   for (const std::string& spec : specs_to_test()) {
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                            std::numeric_limits<float>::infinity()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       std::vector<float> x(layout.elements(), 1.0f);
       x[300 + 17] = bad;
       std::vector<std::byte> bytes;
@@ -184,11 +182,16 @@ TEST_CASE(
 }
 
 TEST_CASE("what the format adds to LeNet's fp32 stays below half a percent") {
-  const Layout layout = layout_of({{"conv1.weight", {6, 1, 5, 5}}, {"conv1.bias", {6}},
-                                   {"conv2.weight", {16, 6, 5, 5}}, {"conv2.bias", {16}},
-                                   {"fc1.weight", {120, 256}}, {"fc1.bias", {120}},
-                                   {"fc2.weight", {84, 120}}, {"fc2.bias", {84}},
-                                   {"fc3.weight", {10, 84}}, {"fc3.bias", {10}}});
+  const Layout layout = layout_of({{"conv1.weight", {6, 1, 5, 5}},
+                                   {"conv1.bias", {6}},
+                                   {"conv2.weight", {16, 6, 5, 5}},
+                                   {"conv2.bias", {16}},
+                                   {"fc1.weight", {120, 256}},
+                                   {"fc1.bias", {120}},
+                                   {"fc2.weight", {84, 120}},
+                                   {"fc2.bias", {84}},
+                                   {"fc3.weight", {10, 84}},
+                                   {"fc3.bias", {10}}});
   const auto payload = encode(*codec_of("none"), layout, normal(layout.elements(), 1));
   CHECK(static_cast<double>(payload.size() - layout.bytes()) <
         0.005 * static_cast<double>(layout.bytes()));

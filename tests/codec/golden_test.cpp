@@ -24,7 +24,8 @@ std::string hex(const std::vector<std::byte>& bytes) {
 }
 
 std::string file_name(std::string spec) {
-  std::ranges::replace_if(spec, [](char c) { return c == ':' || c == ',' || c == '='; }, '-');
+  std::ranges::replace_if(
+      spec, [](char c) { return c == ':' || c == ',' || c == '='; }, '-');
   return fmt::format("{}/{}.hex", FL_GOLDEN_FOLDER, spec);
 }
 

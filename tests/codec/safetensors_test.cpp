@@ -65,7 +65,8 @@ TEST_CASE("a file that we wrote reads back, data on a page") {
 TEST_CASE("a foreign file: other order, F16 and BF16") {
   MemoryFile file = file_of(R"({"b":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},
                                "a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},
-                               "c":{"dtype":"BF16","shape":[1],"data_offsets":[12,14]}})", 14);
+                               "c":{"dtype":"BF16","shape":[1],"data_offsets":[12,14]}})",
+                            14);
   const auto data_begin = file.size().value() - 14;
   const float a[2] = {1.5f, -2.0f};
   const std::uint16_t rest[3] = {0x3c00, 0xc000, 0x4049};
@@ -85,8 +86,9 @@ TEST_CASE("missing, extra and mis-shaped tensors are named, and nothing is writt
   const auto read = read_safetensors(file, wanted, out);
   REQUIRE_FALSE(read.has_value());
   CHECK(read.error().code() == Errc::invalid_input);
-  CHECK(read.error().message() == "safetensors: a has shape [2, 3], wanted is [3, 2]; gone is "
-                                  "missing; extra is not wanted");
+  CHECK(read.error().message() ==
+        "safetensors: a has shape [2, 3], wanted is [3, 2]; gone is "
+        "missing; extra is not wanted");
   CHECK(out == std::vector<float>(wanted.elements(), 7.0f));
 }
 
@@ -118,11 +120,13 @@ TEST_CASE("files that lie are refused") {
   CHECK(one(R"("F32")", "[2]", "[0,8]", 4) == Errc::corrupt);  // Data cut off.
   CHECK(one(R"("F32")", "[[[[1]]]]", "[0,4]", 4) == Errc::corrupt);
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
-                    "a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8).code() ==
-        Errc::corrupt);
+                    "a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                8)
+            .code() == Errc::corrupt);
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},
-                    "b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8).code() ==
-        Errc::corrupt);  // Overlapping.
+                    "b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                8)
+            .code() == Errc::corrupt);  // Overlapping.
   CHECK(refusal(R"({"__metadata__":{"a":1}})", 0).code() == Errc::corrupt);
   CHECK(refusal(R"({"__metadata__":[]})", 0).code() == Errc::corrupt);
   CHECK(refusal(std::string(100'000, '['), 0).code() == Errc::corrupt);

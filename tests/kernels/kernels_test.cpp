@@ -109,12 +109,12 @@ TEST_CASE("half precision: every 251st float rounds the same in every row, and t
     plain().to_half(&x, 1, &out);
     return out;
   };
-  CHECK(half(1.0f + 0x1p-11f) == 0x3c00);          // Halfway: to even, down.
-  CHECK(half(1.0f + 3 * 0x1p-11f) == 0x3c02);      // Halfway: to even, up.
-  CHECK(half(1.0f + 0x1.004p-11f) == 0x3c01);      // Just above halfway.
+  CHECK(half(1.0f + 0x1p-11f) == 0x3c00);      // Halfway: to even, down.
+  CHECK(half(1.0f + 3 * 0x1p-11f) == 0x3c02);  // Halfway: to even, up.
+  CHECK(half(1.0f + 0x1.004p-11f) == 0x3c01);  // Just above halfway.
   CHECK(half(65519.99f) == 0x7bff);
   CHECK(half(65520.0f) == 0x7c00);
-  CHECK(half(0x1p-25f) == 0);                      // Half of the smallest: to even.
+  CHECK(half(0x1p-25f) == 0);  // Half of the smallest: to even.
   CHECK(half(0x1.8p-24f) == 2);
 }
 
@@ -146,10 +146,9 @@ TEST_CASE("scan: rows agree, and the sum is the sum") {
 }
 
 TEST_CASE("scan finds the first NaN or infinity wherever it stands") {
-  const float bad[] = {std::numeric_limits<float>::quiet_NaN(),
-                       std::numeric_limits<float>::signaling_NaN(),
-                       std::numeric_limits<float>::infinity(),
-                       -std::numeric_limits<float>::infinity()};
+  const float bad[] = {
+      std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::signaling_NaN(),
+      std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
   for (const Kernels* row : all_kernels()) {
     for (const float value : bad) {
       for (std::size_t place = 0; place < 70; ++place) {
@@ -196,7 +195,12 @@ TEST_CASE("add_fixed: rows agree, rounding is to nearest even, the negative weig
 }
 
 TEST_CASE("scale_fixed: rows agree on all kinds of sums, each step rounded once") {
-  std::vector<std::int64_t> sum = {0, 1, -1, (1ll << 53) + 1, -(1ll << 53) - 1, 1ll << 62,
+  std::vector<std::int64_t> sum = {0,
+                                   1,
+                                   -1,
+                                   (1ll << 53) + 1,
+                                   -(1ll << 53) - 1,
+                                   1ll << 62,
                                    std::numeric_limits<std::int64_t>::max(),
                                    std::numeric_limits<std::int64_t>::min()};
   for (std::uint64_t i = 0; i < 4001; ++i) {

@@ -1,8 +1,8 @@
 // The trainer against hand-written libtorch loops, on Fashion-MNIST where it is real training and
 // on made-up images where it is not.
+#include "client/learn/torch_trainer.hpp"
 #include "client/learn/random.hpp"
 #include "client/learn/torch_models.hpp"
-#include "client/learn/torch_trainer.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <doctest/doctest.h>
@@ -268,9 +268,8 @@ TEST_CASE("numbers that are not finite name round and step") {
   expect_error(*trainer, global, {.round = 5, .batch_size = 50, .lr = 1e38}, invalid,
                "round 5, step 2 of 2: the loss is ");
   // One step only: no loss is left to show it.
-  expect_error(*trainer, global,
-               {.round = 5, .local_steps = 1, .lr = 1e38, .weight_decay = 1e38}, invalid,
-               "round 5: after step 1 fc1.weight[0] is ");
+  expect_error(*trainer, global, {.round = 5, .local_steps = 1, .lr = 1e38, .weight_decay = 1e38},
+               invalid, "round 5: after step 1 fc1.weight[0] is ");
   global[7] = std::numeric_limits<float>::quiet_NaN();
   expect_error(*trainer, global, {.round = 6}, invalid, "round 6, step 1 of 2: the loss is nan");
   // And none of it leaks into the next round.

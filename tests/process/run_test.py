@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import signal
 import unittest
 import urllib.request
@@ -102,6 +103,28 @@ class WholeRun(FederationTest):
             other = federation.server(flag, value, ready=False)
             self.expect_exit(other, 1)
             self.assertIn("--new-run", other.stderr())
+
+    def test_a_run_may_begin_with_given_weights(self):
+        federation = self.make()
+        self.run_to_end(federation, *RUN, "--rounds", 1)
+        last = federation.digests()[-1]
+        weights = federation.state.parent / "weights.safetensors"
+        shutil.copy(federation.state / "checkpoints" / "round-000001.safetensors", weights)
+
+        self.run_to_end(federation, *RUN, "--rounds", 1, "--initial-weights", weights)
+        first, second = federation.digests()
+        self.assertEqual(first, last)
+        self.assertNotEqual(second, last)
+
+        none = weights.with_name("none.safetensors")
+        for flags, status, says in (
+            (("--model", "synthetic:6000", "--initial-weights", weights), 1, "5000"),
+            (("--initial-weights", none), 105, str(none)),
+        ):
+            server = federation.server(*RUN, *flags, ready=False)
+            self.expect_exit(server, status)
+            self.assertIn("--initial-weights", server.stderr())
+            self.assertIn(says, server.stderr())
 
     def test_old_checkpoints_are_removed(self):
         federation = self.make()

@@ -77,6 +77,7 @@ Result<std::unique_ptr<File>> ProcessFiles::open(const fs::path& path, OpenMode 
 
 Result<void> ProcessFiles::rename(const fs::path& from, const fs::path& to) {
   FL_CHECK(life_->change());
+  if (before_remove) before_remove(from);
   FL_CHECK(disk_.rename(from, to));
   if (after_rename) after_rename(to);
   return {};

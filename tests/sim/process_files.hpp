@@ -21,6 +21,7 @@ class ProcessFiles final : public Files {
   [[nodiscard]] bool is_dead() const { return life_->is_dead; }
 
   /// Told before a file goes, and of what is put in place by rename.
+  /// Called before a name goes: by a removal or a renaming.
   std::function<void(const std::filesystem::path&)> before_remove;
   std::function<void(const std::filesystem::path&)> after_rename;
 

@@ -200,7 +200,7 @@ Result<void> World::boot(Server& server) {
   }
   server.files.before_remove = [this](const std::filesystem::path& path) {
     if (path.parent_path() != state_folder / "spool") return;
-    spooled_[path.filename().string()] = peek(server_disk_, path);
+    spooled_[path.filename().string()].push_back(peek(server_disk_, path));
   };
   server.engine = std::make_shared<RoundEngine>(
       net::make_strand(io_), options_.settings, *run, options_.problem.layout, server.files,

@@ -135,8 +135,11 @@ class World {
 
   [[nodiscard]] const WorldOptions& options() const { return options_; }
   [[nodiscard]] std::map<std::string, Client>& clients() { return clients_; }
-  /// Bytes of every spooled upload that the server has removed, by file name.
-  [[nodiscard]] const std::map<std::string, std::string>& spooled() const { return spooled_; }
+  /// What spool files held when the server took their names away. A name may come back: after a
+  /// power loss, as garbage that has been written over.
+  [[nodiscard]] const std::map<std::string, std::vector<std::string>>& spooled() const {
+    return spooled_;
+  }
   /// Handed to lines by all clients, and by the server.
   [[nodiscard]] std::uint64_t bytes_up() const { return bytes_up_; }
   [[nodiscard]] std::uint64_t bytes_down() const { return bytes_down_; }
@@ -175,7 +178,7 @@ class World {
   MemFiles server_disk_;
   std::map<std::string, Client> clients_;
   std::vector<std::unique_ptr<Server>> servers_;
-  std::map<std::string, std::string> spooled_;
+  std::map<std::string, std::vector<std::string>> spooled_;
   Hasher trace_;
   Signal changed_;  // A process died or ended.
   std::optional<Error> complaint_;
