@@ -10,7 +10,8 @@ Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scra
   switch (static_cast<MethodId>(bytes[0])) {
     case MethodId::fp32: return decode_fp32(body, out);
     case MethodId::fp16: return decode_fp16(body, out, scratch);
-    case MethodId::qsgd: return decode_qsgd(body, out, scratch);
+    case MethodId::qsgd: return decode_qsgd(body, false, out, scratch);
+    case MethodId::qsgd_rans: return decode_qsgd(body, true, out, scratch);
   }
   return Error(Errc::corrupt,
                fmt::format("method {} is not known", std::to_integer<int>(bytes[0])));

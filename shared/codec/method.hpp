@@ -6,6 +6,9 @@
 //   1 fp16   elements as IEEE binary16
 //   2 qsgd   u16 S, u16 bucket - 1, the scale of each bucket as binary32, then for all elements in
 //            order level + S in ceil(log2(2S + 1)) bits, lowest bits first, zeros to a whole byte
+//   3 qsgd   as 2, but with the levels near their entropy (level_codes.hpp): the encoder takes what
+//   is
+//            shorter
 #pragma once
 
 #include "shared/base/bytes.hpp"
@@ -20,7 +23,7 @@
 
 namespace fl {
 
-enum class MethodId : std::uint8_t { fp32 = 0, fp16 = 1, qsgd = 2 };
+enum class MethodId : std::uint8_t { fp32 = 0, fp16 = 1, qsgd = 2, qsgd_rans = 3 };
 
 /// Immutable; any thread.
 class Method {
@@ -53,6 +56,7 @@ struct QsgdSettings {
 struct DecodeScratch {
   std::vector<std::uint16_t> halves;
   std::vector<std::int16_t> levels;
+  std::vector<std::uint8_t> symbols;
 };
 
 /// Fills `out`, the block's elements, from bytes that need not be trusted. fp32 and fp16 may give
@@ -62,7 +66,8 @@ struct DecodeScratch {
 // One decoder for each id, for decode_block: `body` is what follows the id.
 [[nodiscard]] Result<void> decode_fp32(Bytes body, std::span<float> out);
 [[nodiscard]] Result<void> decode_fp16(Bytes body, std::span<float> out, DecodeScratch& scratch);
-[[nodiscard]] Result<void> decode_qsgd(Bytes body, std::span<float> out, DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out,
+                                       DecodeScratch& scratch);
 
 /// Errors corrupt, unless `body` has exactly the bytes that the method makes of these elements.
 [[nodiscard]] Result<void> check_body_bytes(Bytes body, std::size_t expected);

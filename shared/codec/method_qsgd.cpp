@@ -1,9 +1,11 @@
 // QSGD, Alistarh 2017, section 3.1, in buckets as in its section 4; with the maximum as an
-// alternative to the Euclidean norm, and codes of fixed width.
+// alternative to the Euclidean norm. Levels are entropy-coded, as the paper does it too (there by
+// Elias codes), or of fixed width where that is shorter.
 #include "shared/codec/method.hpp"
 
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
+#include "shared/codec/level_codes.hpp"
 
 #include <fmt/format.h>
 
@@ -23,9 +25,9 @@ std::size_t bucket_count(std::size_t elements, std::uint32_t bucket) {
   return (elements + bucket - 1) / bucket;
 }
 
-std::size_t body_bytes(std::size_t elements, std::int32_t levels, std::uint32_t bucket) {
-  return settings_bytes + bucket_count(elements, bucket) * sizeof(float) +
-         packed_bytes(elements, levels);
+/// Where the levels begin: after settings and scales.
+std::size_t levels_at(std::size_t elements, std::uint32_t bucket) {
+  return settings_bytes + bucket_count(elements, bucket) * sizeof(float);
 }
 
 class Qsgd final : public Method {
@@ -45,7 +47,7 @@ class Qsgd final : public Method {
   }
 
   std::size_t block_bytes_max(std::size_t elements) const override {
-    return 1 + body_bytes(elements, settings_.levels, settings_.bucket);
+    return 1 + levels_at(elements, settings_.bucket) + packed_bytes(elements, settings_.levels);
   }
 
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
@@ -77,6 +79,15 @@ class Qsgd final : public Method {
                                  .first = block.first + begin};
       kernels().quantize(bucket.data(), bucket.size(), args, levels.data() + begin);
     }
+    const std::size_t fixed_bytes = packed_bytes(x.size(), settings_.levels);
+    std::vector<std::byte> coded;
+    if (settings_.levels <= rans_levels_max &&
+        append_rans_levels(levels, settings_.levels, fixed_bytes, coded)) {
+      out[0] = static_cast<std::byte>(MethodId::qsgd_rans);
+      std::ranges::copy(coded, body.begin() + static_cast<std::ptrdiff_t>(scale_at));
+      out.resize(1 + scale_at + coded.size());
+      return {};
+    }
     pack_levels(levels.data(), levels.size(), settings_.levels,
                 reinterpret_cast<std::uint8_t*>(body.data() + scale_at));
     return {};
@@ -99,22 +110,41 @@ std::unique_ptr<const Method> make_qsgd(const QsgdSettings& settings) {
   return std::make_unique<Qsgd>(settings);
 }
 
-Result<void> decode_qsgd(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+namespace {
+
+/// Into scratch.levels, from the bytes behind the scales.
+Result<void> decode_levels(Bytes coded, bool is_rans, std::int32_t levels, std::size_t elements,
+                           DecodeScratch& scratch) {
+  scratch.levels.resize(std::max(scratch.levels.size(), elements));
+  if (is_rans) {
+    if (levels > rans_levels_max)
+      return Error(Errc::corrupt, fmt::format("entropy-coded qsgd with {} levels", levels));
+    if (!read_rans_levels(coded, levels, scratch.symbols,
+                          std::span(scratch.levels).first(elements)))
+      return Error(Errc::corrupt, "the entropy-coded levels are damaged");
+    return {};
+  }
+  FL_CHECK(check_body_bytes(coded, packed_bytes(elements, levels)));
+  if (!unpack_levels(reinterpret_cast<const std::uint8_t*>(coded.data()), elements, levels,
+                     scratch.levels.data())) {
+    return Error(Errc::corrupt,
+                 fmt::format("a code that qsgd with {} levels does not have", levels));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out, DecodeScratch& scratch) {
   if (body.size() < settings_bytes) return Error(Errc::corrupt, "qsgd settings are cut off");
   const std::int32_t levels = load<std::uint16_t>(body, 0);
   const std::uint32_t bucket = load<std::uint16_t>(body, 2) + 1u;
   if (levels < 1 || levels > 32767) {
     return Error(Errc::corrupt, fmt::format("qsgd with {} levels", levels));
   }
-  FL_CHECK(check_body_bytes(body, body_bytes(out.size(), levels, bucket)));
-
-  const std::size_t codes_at = settings_bytes + bucket_count(out.size(), bucket) * sizeof(float);
-  scratch.levels.resize(std::max(scratch.levels.size(), out.size()));
-  if (!unpack_levels(reinterpret_cast<const std::uint8_t*>(body.data() + codes_at), out.size(),
-                     levels, scratch.levels.data())) {
-    return Error(Errc::corrupt,
-                 fmt::format("a code that qsgd with {} levels does not have", levels));
-  }
+  const std::size_t codes_at = levels_at(out.size(), bucket);
+  if (body.size() < codes_at) return Error(Errc::corrupt, "qsgd scales are cut off");
+  FL_CHECK(decode_levels(body.subspan(codes_at), is_rans, levels, out.size(), scratch));
   std::size_t scale_at = settings_bytes;
   for (std::size_t begin = 0; begin < out.size(); begin += bucket, scale_at += sizeof(float)) {
     const auto scale = load<float>(body, scale_at);

@@ -3,6 +3,7 @@
 // of 16 Ki, where it is the arithmetic.
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
+#include "kernels/rans.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -68,6 +69,33 @@ void measure(std::size_t n) {
     report("-", "unpack", n, 2,
            [&] { sink = sink + unpack_levels(packed.data(), n, s, levels.data()); });
   }
+
+  // Symbols of a block at a time, as the codecs use it: levels of a normal vector, 17 of them.
+  const std::size_t block = std::min<std::size_t>(n, 65536);
+  std::vector<std::uint8_t> symbols(n);
+  std::vector<std::uint32_t> counts(rans_symbols_max);
+  for (std::size_t i = 0; i < n; ++i) {
+    symbols[i] = static_cast<std::uint8_t>(std::clamp(x[i] * 2 + 8.5f, 0.0f, 16.0f));
+    ++counts[symbols[i]];
+  }
+  const RansFrequencies frequencies = rans_frequencies(counts);
+  std::vector<std::uint8_t> stream(rans_bytes_max(block));
+  std::size_t bytes = 0;
+  const auto each_block = [&](const auto& work) {
+    for (std::size_t at = 0; at + block <= n; at += block) work(symbols.data() + at);
+  };
+  report("-", "rans_encode", n, 1, [&] {
+    each_block([&](std::uint8_t* of) {
+      bytes = rans_encode(of, block, frequencies, stream.data() + stream.size());
+    });
+  });
+  report("-", "rans_decode", n, 1, [&] {
+    std::vector<std::uint8_t> back(block);
+    for (std::size_t at = 0; at + block <= n; at += block) {
+      sink = sink + rans_decode(stream.data() + stream.size() - bytes, bytes, frequencies,
+                                back.data(), block);
+    }
+  });
 }
 
 }  // namespace

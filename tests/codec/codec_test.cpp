@@ -1,6 +1,8 @@
 // Properties of every codec, over sizes and kinds of input.
 #include "codec_support.hpp"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 using namespace fl;
@@ -195,4 +197,35 @@ TEST_CASE("what the format adds to LeNet's fp32 stays below half a percent") {
   const auto payload = encode(*codec_of("none"), layout, normal(layout.elements(), 1));
   CHECK(static_cast<double>(payload.size() - layout.bytes()) <
         0.005 * static_cast<double>(layout.bytes()));
+}
+
+TEST_CASE("qsgd's levels are near their entropy, and never above bit fields") {
+  constexpr std::size_t n = 1 << 20;
+  const Layout layout = flat_layout(n);
+  const std::vector<float> x = normal(n, 12);
+  for (const std::int32_t levels : {1, 3, 8, 64, 127}) {
+    CAPTURE(levels);
+    const auto codec = codec_of(fmt::format("qsgd:{}", levels));
+    const auto payload = encode(*codec, layout, x, 3);
+    // Back to levels, which are whole numbers of the bucket's step.
+    const std::vector<float> back = decode(payload, layout);
+    std::vector<double> counts(static_cast<std::size_t>(2 * levels + 1));
+    for (std::size_t begin = 0; begin < n; begin += 512) {
+      const float step = kernels().scan(x.data() + begin, 512).max_abs / static_cast<float>(levels);
+      for (std::size_t i = begin; i < begin + 512; ++i)
+        ++counts[static_cast<std::size_t>(std::lround(back[i] / step) + levels)];
+    }
+    double bits = n / 512 * 32.0;  // The scales.
+    for (const double count : counts) {
+      if (count > 0) bits += count * std::log2(n / count);
+    }
+    CHECK(static_cast<double>(payload.size()) >= bits / 8);
+    CHECK(static_cast<double>(payload.size()) < 1.02 * bits / 8);
+    CHECK(payload.size() < codec->payload_bytes_max(layout));
+  }
+  // Levels that all occur equally often have nothing to save.
+  std::vector<float> flat(n);
+  for (std::size_t i = 0; i < n; ++i) flat[i] = static_cast<float>(i % 4) - 1.5f;
+  const auto codec = codec_of("qsgd:127");
+  CHECK(encode(*codec, layout, flat).size() <= codec->payload_bytes_max(layout));
 }

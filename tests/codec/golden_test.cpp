@@ -2,6 +2,8 @@
 // the arithmetic shows as a diff. FL_GOLDEN_REWRITE=1 writes the files anew.
 #include "codec_support.hpp"
 
+#include "shared/base/digest.hpp"
+
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -30,6 +32,17 @@ std::string file_name(std::string spec) {
 }
 
 }  // namespace
+
+TEST_CASE("the entropy-coded payload of a fixed vector has the digest that it always had") {
+  const Layout layout = layout_of({{"w", {200, 1000}}});
+  const std::vector<float> x = normal(layout.elements(), 21);
+  const auto digest = [&](const char* spec) {
+    return Digest::of(encode(*codec_of(spec), layout, x, 0x1234567890abcdef)).hex();
+  };
+  CHECK(digest("qsgd:1") == "de48f571788abe711e60e218122a72d2");
+  CHECK(digest("qsgd:8") == "6cb26423aefb0b2e6494de9f2581a0ba");
+  CHECK(digest("qsgd:127,norm=l2") == "b51fcb03d0eee1de316306c992899b4f");
+}
 
 TEST_CASE("the payload of a fixed vector has the bytes that it always had") {
   const Layout layout = layout_of({{"layer.weight", {10, 30}}, {"layer.bias", {10}}, {"gain", {}}});

@@ -1,0 +1,123 @@
+#include "shared/codec/level_codes.hpp"
+
+#include "kernels/rans.hpp"
+#include "shared/base/error.hpp"
+
+#include <bit>
+
+namespace fl {
+
+namespace {
+
+constexpr int width_bits = 4;
+
+class BitWriter {
+ public:
+  explicit BitWriter(std::vector<std::byte>& out) : out_(out) {}
+  void put(std::uint32_t value, int bits) {
+    held_ |= std::uint64_t{value} << count_;
+    for (count_ += bits; count_ >= 8; count_ -= 8, held_ >>= 8) out_.push_back(low_byte());
+  }
+  void finish() {
+    if (count_ > 0) out_.push_back(low_byte());
+  }
+
+ private:
+  [[nodiscard]] std::byte low_byte() const { return static_cast<std::byte>(held_ & 0xff); }
+  std::vector<std::byte>& out_;
+  std::uint64_t held_ = 0;
+  int count_ = 0;
+};
+
+/// Past the end it reads zeros; is_good() tells.
+class BitReader {
+ public:
+  explicit BitReader(Bytes bytes) : bytes_(bytes) {}
+  std::uint32_t take(int bits) {
+    std::uint32_t value = 0;
+    for (int i = 0; i < bits; ++i, ++at_) {
+      const std::size_t byte = at_ / 8;
+      if (byte >= bytes_.size()) {
+        is_good_ = false;
+        return 0;
+      }
+      value |= (std::to_integer<std::uint32_t>(bytes_[byte]) >> (at_ % 8) & 1u) << i;
+    }
+    return value;
+  }
+  /// To the next whole byte; what is skipped must be zeros.
+  void align() {
+    const int rest = static_cast<int>((8 - at_ % 8) % 8);
+    if (take(rest) != 0) is_good_ = false;
+  }
+  [[nodiscard]] bool is_good() const { return is_good_; }
+  [[nodiscard]] std::size_t bytes_taken() const { return at_ / 8; }
+
+ private:
+  Bytes bytes_;
+  std::size_t at_ = 0;
+  bool is_good_ = true;
+};
+
+}  // namespace
+
+bool append_rans_levels(std::span<const std::int16_t> x, std::int32_t levels,
+                        std::size_t bytes_max, std::vector<std::byte>& out) {
+  FL_ASSERT(levels >= 1 && levels <= rans_levels_max);
+  if (x.empty()) return false;
+  std::vector<std::uint8_t> symbols(x.size());
+  std::array<std::uint32_t, rans_symbols_max> counts{};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    symbols[i] = static_cast<std::uint8_t>(x[i] + levels);
+    ++counts[symbols[i]];
+  }
+  const auto alphabet = static_cast<std::size_t>(2 * levels + 1);
+  const RansFrequencies frequencies = rans_frequencies(std::span(counts).first(alphabet));
+
+  const std::size_t before = out.size();
+  BitWriter table(out);
+  for (std::size_t s = 0; s < alphabet; ++s) {
+    const int width = std::bit_width(frequencies[s]);
+    table.put(static_cast<std::uint32_t>(width), width_bits);
+    if (width > 1) table.put(frequencies[s] ^ (1u << (width - 1)), width - 1);
+  }
+  table.finish();
+  std::vector<std::uint8_t> stream(rans_bytes_max(x.size()));
+  const std::size_t bytes = rans_encode(symbols.data(), symbols.size(), frequencies,
+                                        stream.data() + stream.size());
+  if (out.size() - before + bytes >= bytes_max) {
+    out.resize(before);
+    return false;
+  }
+  const auto begin = std::as_bytes(std::span(stream)).last(bytes);
+  out.insert(out.end(), begin.begin(), begin.end());
+  return true;
+}
+
+bool read_rans_levels(Bytes bytes, std::int32_t levels, std::vector<std::uint8_t>& scratch,
+                      std::span<std::int16_t> out) {
+  FL_ASSERT(levels >= 1 && levels <= rans_levels_max);
+  RansFrequencies frequencies{};
+  std::uint32_t sum = 0;
+  BitReader table(bytes);
+  for (std::size_t s = 0; s < static_cast<std::size_t>(2 * levels + 1); ++s) {
+    const auto width = static_cast<int>(table.take(width_bits));
+    if (width > rans_bits + 1) return false;
+    if (width == 0) continue;
+    const std::uint32_t frequency = (1u << (width - 1)) | table.take(width - 1);
+    frequencies[s] = static_cast<std::uint16_t>(frequency);
+    sum += frequency;
+  }
+  table.align();
+  if (!table.is_good() || sum != 1u << rans_bits) return false;
+  const Bytes stream = bytes.subspan(table.bytes_taken());
+  scratch.resize(out.size());
+  if (!rans_decode(reinterpret_cast<const std::uint8_t*>(stream.data()), stream.size(), frequencies,
+                   scratch.data(), scratch.size()))
+    return false;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<std::int16_t>(scratch[i] - levels);
+  return true;
+}
+
+}  // namespace fl
