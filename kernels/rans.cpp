@@ -11,8 +11,8 @@ constexpr std::uint32_t total = 1u << rans_bits;
 // A state lies in [2^16, 2^32): one word more or less is always enough to keep it there.
 constexpr std::uint32_t state_min = 1u << 16;
 
-/// What encoding a symbol takes. `inverse` is 2^64 / frequency, rounded up: with it a multiplication
-/// divides 32-bit numbers exactly.
+/// What encoding a symbol takes. `inverse` is 2^64 / frequency, rounded up: with it a
+/// multiplication divides 32-bit numbers exactly.
 struct Step {
   std::uint64_t inverse;
   std::uint64_t state_end;  // Above or at it a word must go first.
@@ -96,8 +96,8 @@ std::size_t rans_encode(const std::uint8_t* symbols, std::size_t n,
 bool rans_decode(const std::uint8_t* stream, std::size_t bytes, const RansFrequencies& frequencies,
                  std::uint8_t* symbols, std::size_t n) {
   if (bytes < rans_state_bytes) return false;
-  // Of each of the 2^12 places that a state's low bits can be: the symbol, its frequency, and how far
-  // into its range the place is.
+  // Of each of the 2^12 places that a state's low bits can be: the symbol, its frequency, and how
+  // far into its range the place is.
   struct Place {
     std::uint16_t frequency;
     std::uint16_t offset;
@@ -129,8 +129,7 @@ bool rans_decode(const std::uint8_t* stream, std::size_t bytes, const RansFreque
       x = (x << 16) | word;
     }
   }
-  return in == end &&
-         std::ranges::all_of(states, [](std::uint32_t x) { return x == state_min; });
+  return in == end && std::ranges::all_of(states, [](std::uint32_t x) { return x == state_min; });
 }
 
 }  // namespace fl

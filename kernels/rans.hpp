@@ -1,9 +1,10 @@
-// Interleaved range asymmetric numeral systems (Duda 2013, arXiv:1311.2540; interleaving and word-wise
-// renormalization: Giesen 2014, arXiv:1402.3392): symbols near their entropy, decodable by 32 lanes
-// at once. Symbol i belongs to lane i % 32, so a SIMD register or a warp decodes 32 symbols a step.
+// Interleaved range asymmetric numeral systems (Duda 2013, arXiv:1311.2540; interleaving and
+// word-wise renormalization: Giesen 2014, arXiv:1402.3392): symbols near their entropy, decodable
+// by 32 lanes at once. Symbol i belongs to lane i % 32, so a SIMD register or a warp decodes 32
+// symbols a step.
 //
-// Bytes of a stream, little-endian: the 32 lanes' first states, u32 each, then u16 words in the order
-// in which decoding takes them. Pure; any thread; nothing is allocated.
+// Bytes of a stream, little-endian: the 32 lanes' first states, u32 each, then u16 words in the
+// order in which decoding takes them. Pure; any thread; nothing is allocated.
 #pragma once
 
 #include <array>
@@ -25,18 +26,18 @@ inline constexpr std::size_t rans_state_bytes = rans_lanes * sizeof(std::uint32_
 
 using RansFrequencies = std::array<std::uint16_t, rans_symbols_max>;
 
-/// Scales counts to frequencies that add up to 2^12, in integers; a symbol that occurs has at least 1,
-/// one that doesn't has 0. Some count is positive; all of them together are below 2^32.
+/// Scales counts to frequencies that add up to 2^12, in integers; a symbol that occurs has at least
+/// 1, one that doesn't has 0. Some count is positive; all of them together are below 2^32.
 [[nodiscard]] RansFrequencies rans_frequencies(std::span<const std::uint32_t> counts);
 
-/// Writes the stream of n symbols, each of positive frequency, so that it ends at out_end and has at
-/// most rans_bytes_max(n) bytes; returns how many.
+/// Writes the stream of n symbols, each of positive frequency, so that it ends at out_end and has
+/// at most rans_bytes_max(n) bytes; returns how many.
 [[nodiscard]] std::size_t rans_encode(const std::uint8_t* symbols, std::size_t n,
                                       const RansFrequencies& frequencies, std::uint8_t* out_end);
 
-/// Fills `symbols`. The stream need not be trusted: false unless it is one that rans_encode makes, to
-/// the last byte; `symbols` then holds symbols of positive frequency without meaning. The frequencies
-/// add up to 2^12.
+/// Fills `symbols`. The stream need not be trusted: false unless it is one that rans_encode makes,
+/// to the last byte; `symbols` then holds symbols of positive frequency without meaning. The
+/// frequencies add up to 2^12.
 [[nodiscard]] bool rans_decode(const std::uint8_t* stream, std::size_t bytes,
                                const RansFrequencies& frequencies, std::uint8_t* symbols,
                                std::size_t n);

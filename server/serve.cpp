@@ -155,16 +155,17 @@ Result<RunRecord> choose_run(Store& store, const ServerOptions& options, RunSett
   return store.create_run(run);
 }
 
-void print_invitation(Store& store, const Authority& authority, const ServerAddress& address) {
+void print_invitation(Store& store, const Authority& authority, const ServerAddress& address,
+                      const RunRecord& run) {
   const auto clients = store.clients();
   if (!clients || !clients->empty()) return;
   const auto token = make_join_token(store, authority.fingerprint(), address, "client-1", 3600);
   if (!token) return;
+  const bool needs_data = !run.model.starts_with("synthetic:");
   fmt::print(
-      "\nTo join from another machine (once, within the hour):\n\n  fl-client --join {} --data "
-      "fashion-mnist\n\n"
+      "\nTo join from another machine (once, within the hour):\n\n  fl-client --join {}{}\n\n"
       "More clients: fl-server enroll --name NAME prints a token for each.\n\n",
-      *token);
+      *token, needs_data ? " --data fashion-mnist" : "");
   std::fflush(stdout);
 }
 
@@ -256,7 +257,7 @@ Result<int> serve(const ServerOptions& options) {
   spdlog::info("listening on {}, run {} of '{}', {} rounds{}", to_string(bound), run.key, run.model,
                settings.rounds,
                admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
-  print_invitation(*store, authority, advertise);
+  print_invitation(*store, authority, advertise, run);
 
   net::co_spawn(engine->executor(), house.watch_revocations(stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;

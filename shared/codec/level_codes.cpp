@@ -61,8 +61,8 @@ class BitReader {
 
 }  // namespace
 
-bool append_rans_levels(std::span<const std::int16_t> x, std::int32_t levels,
-                        std::size_t bytes_max, std::vector<std::byte>& out) {
+bool append_rans_levels(std::span<const std::int16_t> x, std::int32_t levels, std::size_t bytes_max,
+                        std::vector<std::byte>& out) {
   FL_ASSERT(levels >= 1 && levels <= rans_levels_max);
   if (x.empty()) return false;
   std::vector<std::uint8_t> symbols(x.size());
@@ -83,8 +83,8 @@ bool append_rans_levels(std::span<const std::int16_t> x, std::int32_t levels,
   }
   table.finish();
   std::vector<std::uint8_t> stream(rans_bytes_max(x.size()));
-  const std::size_t bytes = rans_encode(symbols.data(), symbols.size(), frequencies,
-                                        stream.data() + stream.size());
+  const std::size_t bytes =
+      rans_encode(symbols.data(), symbols.size(), frequencies, stream.data() + stream.size());
   if (out.size() - before + bytes >= bytes_max) {
     out.resize(before);
     return false;

@@ -1,4 +1,5 @@
-// Quantized levels near their entropy: a table of frequencies, then an rANS stream (kernels/rans.hpp).
+// Quantized levels near their entropy: a table of frequencies, then an rANS stream
+// (kernels/rans.hpp).
 //
 // The table, in bits, lowest first: for each level from -S to S the bit width of its frequency in 4
 // bits (0: the level does not occur), then the frequency without its highest bit; zeros to a whole
@@ -21,8 +22,8 @@ inline constexpr std::int32_t rans_levels_max = 127;
 [[nodiscard]] bool append_rans_levels(std::span<const std::int16_t> x, std::int32_t levels,
                                       std::size_t bytes_max, std::vector<std::byte>& out);
 
-/// Fills `out` from bytes that need not be trusted; false unless they are one whole table and stream of
-/// this many levels. 1 <= levels <= rans_levels_max. `scratch` is resized.
+/// Fills `out` from bytes that need not be trusted; false unless they are one whole table and
+/// stream of this many levels. 1 <= levels <= rans_levels_max. `scratch` is resized.
 [[nodiscard]] bool read_rans_levels(Bytes bytes, std::int32_t levels,
                                     std::vector<std::uint8_t>& scratch,
                                     std::span<std::int16_t> out);

@@ -1,6 +1,6 @@
 // rANS: every symbol comes back, close to the entropy; what rans_encode did not make is refused.
-#include "kernels/philox.hpp"
 #include "kernels/rans.hpp"
+#include "kernels/philox.hpp"
 
 #include <doctest/doctest.h>
 
@@ -42,8 +42,8 @@ double entropy(const Symbols& symbols) {
 
 Symbols stream_of(const Symbols& symbols, const RansFrequencies& frequencies) {
   Symbols buffer(rans_bytes_max(symbols.size()));  // Exactly: ASan watches its begin.
-  const std::size_t bytes = rans_encode(symbols.data(), symbols.size(), frequencies,
-                                        buffer.data() + buffer.size());
+  const std::size_t bytes =
+      rans_encode(symbols.data(), symbols.size(), frequencies, buffer.data() + buffer.size());
   return {buffer.end() - static_cast<std::ptrdiff_t>(bytes), buffer.end()};
 }
 
@@ -112,7 +112,9 @@ TEST_CASE("the bytes of a stream are fixed") {
   CHECK(first == 65536u / 2458 * 4096 + 65536u % 2458);
 }
 
-TEST_CASE("a stream that is cut or longer is refused; one bit flipped is seldom a stream, never this one") {
+TEST_CASE(
+    "a stream that is cut or longer is refused; one bit flipped is seldom a stream, never this "
+    "one") {
   const Symbols symbols = skewed(3000, 20, 0.4, 8);
   const RansFrequencies frequencies = rans_frequencies(counts_of(symbols));
   const Symbols stream = stream_of(symbols, frequencies);
