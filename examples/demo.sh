@@ -71,6 +71,6 @@ Try next:
   $bin/fl-server history --state $state               the rounds (--json, --csv)
   sqlite3 $state/history.sqlite 'SELECT * FROM round_summary'
   $bin/fl-server clients --state $state               who took part
-  ./dev demo --codec qsgd:8+ef                        the same with 5-bit updates
+  ./dev demo --codec qsgd:8+ef                        the same with 17 levels a value
   $bin/fl-server --help                               your own federation
 EOF
