@@ -102,16 +102,22 @@ Result<void> Spool::prepare() { return files_.make_folder(folder_); }
 Result<std::shared_ptr<Upload>> Spool::open(std::int64_t task, std::uint64_t bytes,
                                             const Digest& digest) {
   const std::string name = fmt::format("{}{}-{}", prefix, task, digest.hex().substr(0, 16));
-  FL_TRY(auto file, open_file(name));
-  auto upload = std::make_shared<Upload>(task, name, std::move(file), bytes, digest);
+  std::shared_ptr<Upload> upload;
+  {
+    // It is a writer before keep_only() can look at its file: what comes next writes.
+    const std::lock_guard lock(mutex_);
+    FL_TRY(auto file, open_file(name));
+    upload = std::make_shared<Upload>(task, name, std::move(file), bytes, digest);
+    auto& writers = writers_[name];
+    std::erase_if(writers, [](const auto& writer) { return writer.expired(); });
+    writers.push_back(upload);
+  }
   FL_CHECK(upload->hash_what_is_there());
-  const std::lock_guard lock(mutex_);
-  writers_[name].push_back(upload);
   return upload;
 }
 
+/// Called with mutex_ held.
 Result<std::unique_ptr<File>> Spool::open_file(const std::string& name) {
-  const std::lock_guard lock(mutex_);
   if (!spares_.empty() && !files_.exists(folder_ / name)) {
     FL_CHECK(files_.rename(folder_ / spares_.back(), folder_ / name));
     spares_.pop_back();
