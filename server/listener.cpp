@@ -9,7 +9,7 @@
 #include <boost/asio/ssl/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
-#include <boost/beast/websocket/ssl.hpp>
+#include <boost/beast/websocket/rfc6455.hpp>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -116,9 +116,8 @@ Awaitable<void> Listener::accept() {
 
 Awaitable<void> Listener::serve(tcp::socket socket) {
   const auto context = reception_.tls();
-  WsStream ws(std::move(socket), *context);
-  auto& tls = ws.next_layer();
-  auto& stream = beast::get_lowest_layer(ws);
+  TlsStream tls(std::move(socket), *context);
+  auto& stream = tls.next_layer();
   beast::error_code ignored;
   const auto endpoint = stream.socket().remote_endpoint(ignored);
   const std::string remote = fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
@@ -149,8 +148,8 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
         "text/plain");
     co_return;
   }
-  const auto name = peer_name(*tls.native_handle());
-  const auto serial = peer_serial(*tls.native_handle());
+  const auto name = peer_name(tls.ssl());
+  const auto serial = peer_serial(tls.ssl());
   if (!name || !serial) {
     co_await answer(tls, *request, 401,
                     "a client certificate is needed: join first (fl-client join TOKEN)",
@@ -164,14 +163,12 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
     co_await answer(tls, *request, status, admitted.error().message(), "text/plain");
     co_return;
   }
-  stream.expires_never();
-  tune_websocket(ws);
-  const auto [ws_ec] = co_await ws.async_accept(*request, as_result);
-  if (ws_ec) {
-    spdlog::info("{} ({}): WebSocket handshake: {}", *name, remote, ws_ec.message());
+  auto link = co_await accept_ws(std::move(tls), std::move(*request));
+  if (!link) {
+    spdlog::info("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message());
     co_return;
   }
-  co_await reception_.serve(make_ws_link(std::move(ws)), *name);
+  co_await reception_.serve(std::move(*link), *name);
 }
 
 }  // namespace fl

@@ -3,22 +3,19 @@
 #include "shared/base/limits.hpp"
 #include "shared/identity/enrolment.hpp"
 #include "shared/wire/tls.hpp"
+#include "shared/wire/tls_stream.hpp"
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
-#include <boost/beast/ssl/ssl_stream.hpp>
 
 namespace fl {
 namespace {
 
-namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using net::ip::tcp;
-using Stream = beast::ssl_stream<beast::tcp_stream>;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 struct HttpAnswer {
@@ -57,24 +54,26 @@ Awaitable<Result<tcp::resolver::results_type>> resolve(const ServerAddress& serv
 }
 
 /// Connects and shakes hands; the stream's deadline goes on for what follows.
-Awaitable<Result<void>> connect(Stream& stream, const ServerAddress& server, SteadyTime deadline) {
+Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server,
+                                SteadyTime deadline) {
   const auto endpoints = co_await resolve(server, deadline);
   if (!endpoints) co_return endpoints.error();
 
-  beast::get_lowest_layer(stream).expires_at(deadline);
+  stream.next_layer().expires_at(deadline);
   const auto [connect_ec, endpoint] =
-      co_await beast::get_lowest_layer(stream).async_connect(*endpoints, as_result);
+      co_await stream.next_layer().async_connect(*endpoints, as_result);
   if (connect_ec) co_return network_error(connect_ec, to_string(server), "connecting to");
 
-  if (!is_ip_address(server.host)) set_server_name(*stream.native_handle(), server.host);
+  if (!is_ip_address(server.host)) set_server_name(stream.ssl(), server.host);
   const auto [ec] = co_await stream.async_handshake(net::ssl::stream_base::client, as_result);
   if (ec == beast::error::timeout) co_return deadline_error(to_string(server));
-  if (ec) co_return handshake_error(*stream.native_handle(), ec, to_string(server));
+  if (ec) co_return handshake_error(stream.ssl(), ec, to_string(server));
   co_return Result<void>();
 }
 
 /// One request and its answer. No close_notify is waited for: the answer's length says it is whole.
-Awaitable<Result<HttpAnswer>> post(Stream& stream, const ServerAddress& server, std::string body) {
+Awaitable<Result<HttpAnswer>> post(TlsStream& stream, const ServerAddress& server,
+                                   std::string body) {
   http::request<http::string_body> request(http::verb::post, enrolment_target, 11);
   request.set(http::field::host, to_string(server));
   request.set(http::field::content_type, "application/json");
@@ -121,7 +120,7 @@ Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string
 
   FL_CO_TRY(net::ssl::context context, pinning_client_context(token.ca_fingerprint));
   const auto executor = co_await net::this_coro::executor;
-  Stream stream(executor, context);
+  TlsStream stream(executor, context);
   const auto connected = co_await connect(stream, token.server, deadline);
   if (!connected) co_return connected.error();
   std::string body = to_json(request);

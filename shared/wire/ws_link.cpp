@@ -3,13 +3,12 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/mailbox.hpp"
 #include "shared/wire/tls.hpp"
+#include "shared/wire/ws_stream.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
-#include <boost/beast/websocket/ssl.hpp>
 
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -253,25 +252,24 @@ void tune_socket(beast::tcp_stream& stream) {
                sizeof unsent);
 }
 
-void tune_websocket(WsStream& stream) {
-  stream.binary(true);
-  stream.auto_fragment(false);
-  stream.write_buffer_bytes(128 << 10);
-  stream.read_message_max(limits::message_bytes_max);
-  websocket::permessage_deflate off;
-  off.server_enable = off.client_enable = false;
-  stream.set_option(off);
-  websocket::stream_base::timeout timeout{};
-  timeout.handshake_timeout = limits::handshake_max;
-  timeout.idle_timeout = limits::liveness_max;
-  timeout.keep_alive_pings = true;
-  stream.set_option(timeout);
-}
+namespace {
 
 std::shared_ptr<Link> make_ws_link(WsStream stream) {
   auto link = std::make_shared<WsLink>(std::move(stream));
   link->start();
   return link;
+}
+
+}  // namespace
+
+Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
+    TlsStream stream, beast::http::request<beast::http::string_body> request) {
+  stream.next_layer().expires_never();  // From here on the WebSocket has timeouts of its own.
+  WsStream ws(std::move(stream));
+  tune_websocket(ws);
+  const auto [ec] = co_await ws.async_accept(request, as_result);
+  if (ec) co_return link_error(ec);
+  co_return make_ws_link(std::move(ws));
 }
 
 Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executor, std::string host,
@@ -290,7 +288,7 @@ Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executo
     co_return Error(Errc::unavailable, fmt::format("{}: {}", place, connect_ec.message()));
   tune_socket(tcp);
 
-  SSL& ssl = *ws.next_layer().native_handle();
+  SSL& ssl = ws.next_layer().ssl();
   set_server_name(ssl, host);
   const auto [tls_ec] =
       co_await ws.next_layer().async_handshake(net::ssl::stream_base::client, as_result);

@@ -1,33 +1,28 @@
-// The Link over a TLS 1.3 WebSocket, and the only file beside server/listener that knows Beast's
-// WebSocket. A reader coroutine always has a read pending (Beast's idle timer only runs then), a
+// The Link over a TLS 1.3 WebSocket, and the only file that knows Beast's WebSocket. A reader coroutine always has a read pending (Beast's idle timer only runs then), a
 // writer coroutine sends what send() queued, control before bulk. Both live on the stream's strand.
 #pragma once
 
 #include "shared/wire/link.hpp"
+#include "shared/wire/tls_stream.hpp"
 
 #include <boost/asio/ssl/context.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/ssl/ssl_stream.hpp>
-#include <boost/beast/websocket/stream.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 #include <memory>
 
 namespace fl {
-
-namespace beast = boost::beast;
-using TlsStream = beast::ssl_stream<beast::tcp_stream>;
-using WsStream = beast::websocket::stream<TlsStream>;
 
 inline constexpr std::string_view session_path = "/v1/session";
 
 /// TCP_NODELAY, and no more unsent bytes in the kernel than keeps the line busy, so that a control
 /// message never queues behind megabytes of bulk.
 void tune_socket(beast::tcp_stream& stream);
-/// Binary messages, our size limits, no compression, no fragmentation, keep-alive pings.
-void tune_websocket(WsStream& stream);
 
-/// Takes over a stream whose WebSocket handshake is done.
-[[nodiscard]] std::shared_ptr<Link> make_ws_link(WsStream stream);
+/// Answers a client's request for an upgrade to WebSocket, which was read from `stream`, within
+/// limits::handshake_max. Errors: `unavailable`, `protocol`.
+Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
+    TlsStream stream, beast::http::request<beast::http::string_body> request);
 
 /// Resolves, connects, and shakes hands (TLS with `context`, then WebSocket), all within
 /// limits::handshake_max. The link runs on `executor`, which must be a strand. Errors:

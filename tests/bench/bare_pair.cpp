@@ -4,6 +4,7 @@
 #include "shared/identity/authority.hpp"
 #include "shared/wire/tls.hpp"
 #include "shared/wire/ws_link.hpp"
+#include "shared/wire/ws_stream.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -20,10 +21,11 @@ namespace fl::bench {
 
 namespace {
 
-namespace websocket = boost::beast::websocket;
+/// Beast's own stream, without anything of ours around it.
+using BareStream = beast::websocket::stream<beast::ssl_stream<beast::tcp_stream>>;
 using tcp = net::ip::tcp;
 
-void send_bytes(WsStream& ws, std::uint64_t bytes) {
+void send_bytes(BareStream& ws, std::uint64_t bytes) {
   const std::vector<std::byte> block(limits::chunk_bytes_max);
   while (bytes > 0) {
     const auto part = std::min<std::uint64_t>(bytes, block.size());
@@ -32,8 +34,8 @@ void send_bytes(WsStream& ws, std::uint64_t bytes) {
   }
 }
 
-void receive_bytes(WsStream& ws, std::uint64_t bytes) {
-  boost::beast::flat_buffer buffer;
+void receive_bytes(BareStream& ws, std::uint64_t bytes) {
+  beast::flat_buffer buffer;
   buffer.reserve(limits::message_bytes_max);
   while (bytes > 0) {
     bytes -= ws.read(buffer);
@@ -58,8 +60,8 @@ double bare_pair_seconds(std::uint64_t bytes_down, std::uint64_t bytes_up) {
   if (child == 0) {
     net::io_context mine;
     auto context = pinning_client_context(authority.fingerprint()).value();
-    WsStream ws(mine, context);
-    auto& stream = boost::beast::get_lowest_layer(ws);
+    BareStream ws(mine, context);
+    auto& stream = beast::get_lowest_layer(ws);
     stream.connect(tcp::endpoint(net::ip::make_address("127.0.0.1"), port));
     tune_socket(stream);
     ws.next_layer().handshake(net::ssl::stream_base::client);
@@ -70,8 +72,8 @@ double bare_pair_seconds(std::uint64_t bytes_down, std::uint64_t bytes_up) {
     ::_exit(0);
   }
   auto context = server_context(certificate, authority).value();
-  WsStream ws(acceptor.accept(), context);
-  tune_socket(boost::beast::get_lowest_layer(ws));
+  BareStream ws(acceptor.accept(), context);
+  tune_socket(beast::get_lowest_layer(ws));
   ws.next_layer().handshake(net::ssl::stream_base::server);
   tune_websocket(ws);
   ws.accept();

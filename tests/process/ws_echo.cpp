@@ -7,10 +7,10 @@
 #include "shared/identity/authority.hpp"
 #include "shared/wire/tls.hpp"
 #include "shared/wire/ws_link.hpp"
+#include "shared/wire/ws_stream.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/websocket/ssl.hpp>
 
 #include <fmt/format.h>
 
