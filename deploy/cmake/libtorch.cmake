@@ -2,7 +2,7 @@
 #
 #   fl::torch            libtorch_cpu and libc10: all that a CPU trainer needs
 #   fl::torch_cuda       the same with libtorch_cuda and libc10_cuda, when FL_TORCH_HAS_CUDA is ON
-#   fl_torch_pch(target) precompiles torch/torch.h for that target
+#   fl_torch_pch(target [OWNER]) precompiles torch/torch.h for that target, or takes OWNER's
 #
 # Looked for in FL_LIBTORCH, then in build/libtorch, where deploy/fetch-libtorch.sh puts one. Either
 # may be a folder of unpacked wheels (with torch/ in it), the torch folder of one, or an unpacked
@@ -73,10 +73,14 @@ if(EXISTS ${root}/lib/libtorch_cuda.so)
 endif()
 message(STATUS "libtorch: ${root} (CUDA: ${FL_TORCH_HAS_CUDA})")
 
-# fl_torch_pch(target): for targets with three or more files that include torch/torch.h. With g++ 12
-# a small one takes 28 s without, and 10 s with the precompiled header, which takes 45 s once.
+# fl_torch_pch(target [OWNER]): with g++ 12 a small file that includes torch/torch.h takes 28 s
+# without, and 10 s with the precompiled header, which takes 45 s once.
 function(fl_torch_pch target)
-  target_precompile_headers(${target} PRIVATE <torch/torch.h>)
+  if(ARGC GREATER 1)
+    target_precompile_headers(${target} REUSE_FROM ${ARGV1})
+  else()
+    target_precompile_headers(${target} PRIVATE <torch/torch.h>)
+  endif()
   # What ccache needs to cache such a file (./dev sets CCACHE_SLOPPINESS to go with it).
   target_compile_options(${target} PRIVATE
     $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)

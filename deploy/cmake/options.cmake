@@ -43,9 +43,10 @@ if(FL_SANITIZE)
     set(costly null,alignment,vptr,object-size,pointer-overflow,nonnull-attribute,returns-nonnull-attribute)
     target_compile_options(fl_options INTERFACE -fno-sanitize=${costly})
   endif()
-  if(CMAKE_UNITY_BUILD)
-    target_compile_options(fl_options INTERFACE -Wno-subobject-linkage)
-  endif()
+endif()
+if(CMAKE_UNITY_BUILD)
+  # What lies in an unnamed namespace of an included .cpp file is no mistake there.
+  target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 
 # For targets with loops over parameters or bytes from outside: worth optimizing in every build.
