@@ -179,9 +179,8 @@ Awaitable<Result<void>> Agent::shake_hands() {
   FL_CO_TRY(const Message answer, co_await link_->receive());
   if (answer.header.has_bye()) {
     const auto& bye = answer.header.bye();
-    if (bye.cause() == wire::Bye::FINISHED) co_return Error(Errc::unavailable, bye.reason());
-    const Errc code = bye.cause() == wire::Bye::REFUSED ? Errc::unauthenticated : Errc::unavailable;
-    co_return Error(code, "the server refuses this client: " + bye.reason());
+    if (bye.cause() != wire::Bye::REFUSED) co_return Error(Errc::unavailable, bye.reason());
+    co_return Error(Errc::unauthenticated, "the server refuses this client: " + bye.reason());
   }
   if (!answer.header.has_welcome()) {
     co_return Error(Errc::protocol,

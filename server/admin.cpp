@@ -44,11 +44,12 @@ std::string format_metrics(const EngineStatus& status) {
   add("round_clients_offered", "gauge", "Clients asked in the round under way.", status.offered);
   add("round_clients_accepted", "gauge", "Updates accepted in the round under way.",
       status.accepted);
-  add("received_bytes_total", "counter", "WebSocket payload bytes from clients since the start.",
+  add("received_bytes_total", "counter",
+      "WebSocket payload bytes from clients since the run began here.",
       static_cast<double>(status.bytes_up));
-  add("sent_bytes_total", "counter", "WebSocket payload bytes to clients since the start.",
+  add("sent_bytes_total", "counter", "WebSocket payload bytes to clients since the run began here.",
       static_cast<double>(status.bytes_down));
-  add("round_seconds", "gauge", "Mean duration of the rounds since the start.",
+  add("round_seconds", "gauge", "Mean duration of the rounds since the run began here.",
       status.round_seconds);
   if (status.accuracy)
     add("accuracy", "gauge", "Newest evaluation's accuracy, 0 to 1.", *status.accuracy);
@@ -116,8 +117,9 @@ Awaitable<void> Admin::serve(net::ip::tcp::socket socket) {
 
 Awaitable<HttpAnswer> Admin::page(std::string target) {
   HttpAnswer answer;
+  const auto engine = current_.get();
   if (target == "/healthz" || target == "/metrics") {
-    const EngineStatus status = co_await on(engine_->executor(), status_of(engine_));
+    const EngineStatus status = co_await on(engine->executor(), status_of(engine));
     if (target == "/metrics") {
       answer.body = format_metrics(status);
     } else {
@@ -128,7 +130,7 @@ Awaitable<HttpAnswer> Admin::page(std::string target) {
       answer.body = json.dump() + "\n";
     }
   } else if (target == "/api/rounds") {
-    auto rounds = co_await on(engine_->executor(), rounds_of(engine_));
+    auto rounds = co_await on(engine->executor(), rounds_of(engine));
     if (rounds) {
       answer.body = format_history_json(*rounds);
     } else {

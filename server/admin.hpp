@@ -3,7 +3,7 @@
 // strand and the store on its thread.
 #pragma once
 
-#include "server/engine.hpp"
+#include "server/current_engine.hpp"
 #include "server/listener.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
@@ -15,8 +15,8 @@ namespace fl {
 
 class Admin {
  public:
-  Admin(net::io_context& io, std::shared_ptr<RoundEngine> engine)
-      : io_(io), engine_(std::move(engine)), acceptor_(net::make_strand(io)) {}
+  Admin(net::io_context& io, const CurrentEngine& current)
+      : io_(io), current_(current), acceptor_(net::make_strand(io)) {}
 
   [[nodiscard]] Result<ServerAddress> open(const ServerAddress& address) {
     return bind_acceptor(acceptor_, address);
@@ -30,7 +30,7 @@ class Admin {
   Awaitable<HttpAnswer> page(std::string target);
 
   net::io_context& io_;
-  std::shared_ptr<RoundEngine> engine_;
+  const CurrentEngine& current_;
   net::ip::tcp::acceptor acceptor_;
   std::atomic<bool> closed_ = false;
 };

@@ -1,9 +1,11 @@
 #include "server/commands.hpp"
 
 #include "server/history.hpp"
+#include "server/runs.hpp"
 #include "shared/base/clock.hpp"
 #include "shared/codec/codec.hpp"
 #include "shared/identity/authority.hpp"
+#include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -41,6 +43,20 @@ Result<ServerAddress> advertised_address(const ServerOptions& options) {
 }
 
 }  // namespace
+
+Result<void> queue_another_run(const ServerOptions& options) {
+  FL_CHECK(check_settings(options.settings));
+  if (auto layout = builtin_layout(options.settings.model); !layout)
+    return layout.error().at("--model");
+  FL_TRY(const auto store, open_store(options, false));
+  FL_TRY(const auto before, store->open_run());
+  FL_TRY(const auto run, queue_run(*store, options.settings));
+  fmt::print("run {} ({}) of '{}', {} rounds, is queued{}\n", run.id, run.key, run.model,
+             run.rounds_total,
+             before ? fmt::format(": run {} is not over", before->id)
+                    : ": a server that waits with --stay begins it now, another when it starts");
+  return {};
+}
 
 Result<void> print_history(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));

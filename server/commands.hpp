@@ -7,6 +7,7 @@
 namespace fl {
 
 /// Each prints to standard output and returns an error for main() to print.
+[[nodiscard]] Result<void> queue_another_run(const ServerOptions& options);
 [[nodiscard]] Result<void> print_history(const ServerOptions& options);
 [[nodiscard]] Result<void> print_clients(const ServerOptions& options);
 [[nodiscard]] Result<void> print_codecs();

@@ -132,7 +132,7 @@ Awaitable<Result<void>> RoundEngine::restore() {
   }
   FL_CO_CHECK(spool_.keep_only(wanted));
   if (round_) FL_CO_CHECK(co_await rebuild_sums());
-  if (versions_.empty() && !paths_.initial_weights.empty())
+  if (versions_.empty() && !settings_.initial_weights.empty())
     FL_CO_CHECK(co_await take_initial_file());
   co_return success();
 }

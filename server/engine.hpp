@@ -76,7 +76,6 @@ class RoundEngine {
   struct Paths {
     std::filesystem::path checkpoints;
     std::filesystem::path spool;
-    std::string initial_weights;  // A safetensors file, or "".
   };
   struct Workers {
     Offload* store;    // One thread: the only one that calls Store.

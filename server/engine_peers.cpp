@@ -12,7 +12,9 @@ namespace fl {
 
 Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
                                            const wire::Hello& hello) const {
-  if (ended_ || stopping_) return Error(Errc::unavailable, "the server goes down");
+  if (ended_ || stopping_)
+    return Error(Errc::unavailable, phase_ == "finished" ? "the run is over, and no other has begun"
+                                                         : "the server goes down");
   if (!hello.model().empty() && hello.model() != run_.model) {
     return Error(Errc::invalid_input, fmt::format("the client trains '{}', this run '{}'",
                                                   hello.model().substr(0, 64), run_.model));

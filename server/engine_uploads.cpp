@@ -292,7 +292,7 @@ Awaitable<void> RoundEngine::commit_decisions() {
 
 // The initial model ----------------------------------------------------------------------------
 
-bool RoundEngine::came_from_seed() const { return paths_.initial_weights.empty(); }
+bool RoundEngine::came_from_seed() const { return settings_.initial_weights.empty(); }
 
 /// Asks a trainer for the initial weights, and after a while another: the first may have lost its
 /// line without our noticing. All make the same, so the first to bring them will do.
@@ -379,18 +379,18 @@ Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer,
 
 Awaitable<Result<void>> RoundEngine::take_initial_file() {
   auto work = [this]() -> Result<CheckpointRecord> {
-    FL_TRY(const auto file, files_.open(paths_.initial_weights, OpenMode::read));
+    FL_TRY(const auto file, files_.open(settings_.initial_weights, OpenMode::read));
     std::vector<float> values(layout_.elements());
     FL_CHECK(read_safetensors(*file, layout_, values));
     FL_TRY(auto out,
            CheckpointWriter::create(
                files_, paths_.checkpoints, 0, layout_,
-               {{"run", run_.key}, {"model", run_.model}, {"from", paths_.initial_weights}}));
+               {{"run", run_.key}, {"model", run_.model}, {"from", settings_.initial_weights}}));
     FL_CHECK(out.append(values));
     return out.finish();
   };
   auto made = co_await workers_.compute->run(std::move(work));
-  if (!made) co_return made.error().at("--initial-weights " + paths_.initial_weights);
+  if (!made) co_return made.error().at("--initial-weights " + settings_.initial_weights);
   auto write = [run = run_.id, record = *made](Store& store) {
     return store.set_initial_model(run, record);
   };

@@ -68,7 +68,7 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
     StoreTokenBook book(store);
     return enroll(authority_, book, request, Clock::unix_seconds());
   };
-  auto response = co_await ask_store(engine_, work);
+  auto response = co_await ask_store(current_.get(), work);
   if (response) {
     spdlog::info("{} has joined", response->name);
     answer.body = to_json(*response);
@@ -82,7 +82,7 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
 
 Awaitable<Result<void>> House::admit(std::string name, [[maybe_unused]] std::string serial) {
   auto find = [name](Store& store) { return store.find_client(name); };
-  auto found = co_await ask_store(engine_, std::move(find));
+  auto found = co_await ask_store(current_.get(), std::move(find));
   if (!found) co_return Error(Errc::unavailable, "the server's history can't be read now");
   if (!*found)
     co_return Error(
@@ -97,8 +97,8 @@ Awaitable<void> House::serve(std::shared_ptr<Link> link, std::string name) {
   Renewer renewer = [this](const std::string& client, const std::string& csr) {
     return renew(client, csr);
   };
-  auto session =
-      std::make_shared<Session>(std::move(link), std::move(name), engine_, std::move(renewer));
+  auto session = std::make_shared<Session>(std::move(link), std::move(name), current_.get(),
+                                           std::move(renewer));
   ++sessions_;
   co_await session->run();
   --sessions_;
@@ -109,7 +109,8 @@ Result<wire::Renewed> House::renew(const std::string& name, const std::string& c
   auto record = [name, serial = issued.serial](Store& store) {
     return store.set_certificate(name, serial);
   };
-  net::co_spawn(engine_->executor(), engine_->with_store(std::move(record)),
+  const auto engine = current_.get();
+  net::co_spawn(engine->executor(), engine->with_store(std::move(record)),
                 [name](const std::exception_ptr&, const Result<void>& written) {
                   if (!written)
                     spdlog::warn("{}: the renewed certificate is not in the history: {}", name,
@@ -125,15 +126,16 @@ Result<wire::Renewed> House::renew(const std::string& name, const std::string& c
 Awaitable<void> House::watch_revocations(std::shared_ptr<std::atomic<bool>> stop) {
   std::int64_t seen = -1;
   while (!*stop) {
+    const auto engine = current_.get();
     auto look = [](Store& store) { return store.data_version(); };
-    const auto version = co_await engine_->with_store(std::move(look));
+    const auto version = co_await engine->with_store(std::move(look));
     if (version && *version != seen) {
       seen = *version;
       auto list = [](Store& store) { return store.clients(); };
-      const auto clients = co_await engine_->with_store(std::move(list));
+      const auto clients = co_await engine->with_store(std::move(list));
       if (clients) {
         for (const auto& client : *clients) {
-          if (client.revoked_at != 0) engine_->expel(client.name, "it was revoked");
+          if (client.revoked_at != 0) engine->expel(client.name, "it was revoked");
         }
       }
     }

@@ -3,7 +3,7 @@
 // everything that touches the store goes over the engine's store thread.
 #pragma once
 
-#include "server/engine.hpp"
+#include "server/current_engine.hpp"
 #include "server/listener.hpp"
 #include "shared/identity/authority.hpp"
 #include "shared/identity/enrolment.hpp"
@@ -30,9 +30,8 @@ class StoreTokenBook final : public TokenBook {
 
 class House final : public Reception {
  public:
-  House(std::shared_ptr<RoundEngine> engine, const Authority& authority,
-        std::vector<std::string> hosts)
-      : engine_(std::move(engine)), authority_(authority), hosts_(std::move(hosts)) {}
+  House(const CurrentEngine& current, const Authority& authority, std::vector<std::string> hosts)
+      : current_(current), authority_(authority), hosts_(std::move(hosts)) {}
 
   /// Makes the server's certificate; again when it is due.
   [[nodiscard]] Result<void> renew_certificate();
@@ -42,7 +41,7 @@ class House final : public Reception {
   Awaitable<Result<void>> admit(std::string name, std::string serial) override;
   Awaitable<void> serve(std::shared_ptr<Link> link, std::string name) override;
 
-  /// On the engine's strand, until `stop` is set: looks for revocations several times a second.
+  /// On the engines' strand, until `stop` is set: looks for revocations several times a second.
   Awaitable<void> watch_revocations(std::shared_ptr<std::atomic<bool>> stop);
   [[nodiscard]] int sessions() const { return sessions_; }
 
@@ -50,7 +49,7 @@ class House final : public Reception {
   [[nodiscard]] bool is_certificate_due();
   [[nodiscard]] Result<wire::Renewed> renew(const std::string& name, const std::string& csr_pem);
 
-  std::shared_ptr<RoundEngine> engine_;
+  const CurrentEngine& current_;
   const Authority& authority_;
   std::vector<std::string> hosts_;
   std::mutex mutex_;  // Guards the two below.

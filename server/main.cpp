@@ -20,6 +20,7 @@ fl::Result<int> run(const fl::ServerOptions& options) {
   };
   switch (options.command) {
     case Command::serve: return fl::serve(options);
+    case Command::queue: return done(fl::queue_another_run(options));
     case Command::history: return done(fl::print_history(options));
     case Command::clients: return done(fl::print_clients(options));
     case Command::codecs: return done(fl::print_codecs());

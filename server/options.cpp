@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <filesystem>
 #include <iostream>
 #include <type_traits>
 
@@ -12,8 +13,8 @@ namespace {
 
 /// A flag of the run's settings; `given` notes that it came from the user (command line or file).
 template <class T>
-void setting(CLI::App& app, ServerOptions& options, const std::string& name, T& value,
-             const std::string& help) {
+CLI::Option* setting(CLI::App& app, ServerOptions& options, const std::string& name, T& value,
+                     const std::string& help) {
   const auto take = [&options, &value, name](const T& given) {
     value = given;
     options.given.insert(name);
@@ -23,6 +24,7 @@ void setting(CLI::App& app, ServerOptions& options, const std::string& name, T& 
                      ->default_str(fmt::format("{}", value));
   // CLI11 reads "-1" into 64 bits without a sign as 2^64 - 1.
   if constexpr (std::is_unsigned_v<T>) option->check(CLI::NonNegativeNumber);
+  return option;
 }
 
 }  // namespace
@@ -52,10 +54,9 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
       ->capture_default_str();
   app.add_option("--ready-file", options.ready_file,
                  "Receives the real addresses as JSON once listening");
-  app.add_option("--initial-weights", options.initial_weights, "Begin from this safetensors file")
-      ->check(CLI::ExistingFile);
-  app.add_flag("--new-run", options.new_run, "Begin another run in the same state");
-  app.add_flag("--stay", options.stay, "After the run, stay and keep the admin pages up");
+  app.add_flag("--new-run", options.new_run,
+               "Begin another run in the same state; those that are not over are ended");
+  app.add_flag("--stay", options.stay, "After the run, stay and wait for the next (see 'queue')");
   app.add_flag("--log-json", options.log_json, "Log JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");
 
@@ -88,6 +89,12 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   setting(app, options, "keep-checkpoints", s.keep_checkpoints,
           "Newest model versions kept; 0: all");
 
+  setting(app, options, "initial-weights", s.initial_weights,
+          "Begin from this safetensors file; otherwise from the seed")
+      ->check(CLI::ExistingFile);
+
+  auto* queue = app.add_subcommand(
+      "queue", "Queues another run behind those that are not over; a server with --stay begins it");
   auto* history = app.add_subcommand("history", "Prints the rounds of the newest run");
   history->add_option("--run", options.run, "The run with this number");
   history->add_flag("--all", options.all_runs, "All runs");
@@ -111,12 +118,15 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }
+  if (!s.initial_weights.empty())  // For a server that runs elsewhere, or later.
+    s.initial_weights = std::filesystem::absolute(s.initial_weights);
   using Command = ServerOptions::Command;
   options.command = *history   ? Command::history
                     : *clients ? Command::clients
                     : *enroll  ? Command::enroll
                     : *revoke  ? Command::revoke
                     : *codecs  ? Command::codecs
+                    : *queue   ? Command::queue
                                : Command::serve;
   return -1;
 }

@@ -11,7 +11,7 @@
 namespace fl {
 
 struct ServerOptions {
-  enum class Command { serve, history, enroll, revoke, clients, codecs };
+  enum class Command { serve, queue, history, enroll, revoke, clients, codecs };
   Command command = Command::serve;
 
   std::string state = "fl-state";
@@ -19,7 +19,6 @@ struct ServerOptions {
   std::string advertise;  // HOST or HOST:PORT in tokens; "": guessed from --listen.
   std::string admin = "127.0.0.1:8080";
   std::string ready_file;
-  std::string initial_weights;
   RunSettings settings;
   std::set<std::string> given;  // Names of the settings' flags that were given.
   bool new_run = false;

@@ -2,10 +2,11 @@
 
 #include "server/admin.hpp"
 #include "server/commands.hpp"
-#include "server/engine.hpp"
+#include "server/current_engine.hpp"
 #include "server/history.hpp"
 #include "server/house.hpp"
 #include "server/listener.hpp"
+#include "server/runs.hpp"
 #include "server/status_line.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/params/model_table.hpp"
@@ -24,8 +25,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
+#include <functional>
 #include <thread>
 
 namespace fl {
@@ -55,12 +56,6 @@ class StateLock {
   explicit StateLock(int fd) : fd_(fd) {}
   int fd_;
 };
-
-std::string random_key() {
-  std::array<std::byte, 8> bytes{};
-  fill_random(bytes).value();
-  return to_hex(bytes);
-}
 
 /// The first address of this machine that others can reach, or its loopback address.
 std::string own_address() {
@@ -104,57 +99,6 @@ Result<ServerAddress> parse_listen(const std::string& text, std::string_view fla
   return address;
 }
 
-/// The run to go on with, or a new one. Settings that were given now replace the stored ones, but
-/// for what a run can't change.
-Result<RunRecord> choose_run(Store& store, const ServerOptions& options, RunSettings& settings) {
-  FL_TRY(const auto latest, store.latest_run());
-  const bool goes_on = latest && !options.new_run && latest->state != RunState::finished;
-  const bool was_longer = latest && !options.new_run && latest->state == RunState::finished &&
-                          options.given.contains("rounds") &&
-                          options.settings.rounds > latest->rounds_total;
-  if (goes_on || was_longer) {
-    FL_TRY(RunSettings stored, settings_from_json(latest->config_json));
-    if (options.given.contains("model") && options.settings.model != latest->model) {
-      return Error(Errc::conflict,
-                   fmt::format("the run in {} trains '{}', not '{}'; --new-run begins another",
-                               options.state, latest->model, options.settings.model));
-    }
-    if (options.given.contains("seed") && options.settings.seed != latest->seed) {
-      return Error(Errc::conflict,
-                   fmt::format("the run in {} has seed {}; --new-run begins another", options.state,
-                               latest->seed));
-    }
-    auto merged = nlohmann::json::parse(to_json(stored));
-    const auto now = nlohmann::json::parse(to_json(options.settings));
-    for (std::string flag : options.given) {
-      std::replace(flag.begin(), flag.end(), '-', '_');
-      if (flag == "deadline") flag = "deadline_s";
-      merged[flag] = now.at(flag);
-    }
-    FL_TRY(settings, settings_from_json(merged.dump()));
-    if (settings.rounds != latest->rounds_total)
-      FL_CHECK(store.set_rounds_total(latest->id, settings.rounds));
-    RunRecord run = *latest;
-    run.rounds_total = settings.rounds;
-    return run;
-  }
-  if (latest && !options.new_run) {
-    return Error(Errc::conflict,
-                 fmt::format("the run in {} is finished after {} rounds: --rounds N with a larger "
-                             "N goes on with it, --new-run begins another",
-                             options.state, latest->rounds_total));
-  }
-  settings = options.settings;
-  RunRecord run;
-  run.key = random_key();
-  run.model = settings.model;
-  run.seed = settings.seed;
-  run.rounds_total = settings.rounds;
-  run.config_json = to_json(settings);
-  run.started_at = Clock::unix_seconds();
-  return store.create_run(run);
-}
-
 void print_invitation(Store& store, const Authority& authority, const ServerAddress& address,
                       const RunRecord& run) {
   const auto clients = store.clients();
@@ -185,14 +129,73 @@ Result<void> write_addresses(const ServerOptions& options, const ServerAddress& 
   return {};
 }
 
-void print_summary(Store& store, RunId run, const ServerOptions& options) {
-  const auto rounds = store.summary(run);
-  if (rounds) fmt::print("\n{}", format_history_table(*rounds));
-  const std::filesystem::path state(options.state);
-  fmt::print("\nhistory      {}\ncheckpoints  {}\n", (state / "history.sqlite").string(),
-             (state / "checkpoints").string());
+void print_summary(const std::vector<RoundSummary>& rounds, RunId run,
+                   const std::filesystem::path& state) {
+  fmt::print("\n{}\nhistory      {}\ncheckpoints  {}\n", format_history_table(rounds),
+             (state / "history.sqlite").string(), checkpoints_of(state, run).string());
   std::fflush(stdout);
 }
+
+/// One run after the other: the chosen one, those queued behind it, and with --stay those that are
+/// still to come. All on the engines' strand.
+class RunLoop {
+ public:
+  /// Makes the engine of a run; `invalid_input` when this program doesn't know its model.
+  using MakeEngine = std::function<Result<std::shared_ptr<RoundEngine>>(const ChosenRun&)>;
+  /// A run begins: tells the world.
+  using Announce = std::function<Result<void>(const RunRecord&)>;
+
+  RunLoop(CurrentEngine& current, RunRecord run, const ServerOptions& options, MakeEngine make,
+          Announce announce, const std::atomic<bool>& stop)
+      : current_(current),
+        run_(std::move(run)),
+        options_(options),
+        make_(std::move(make)),
+        announce_(std::move(announce)),
+        stop_(stop) {}
+
+  Awaitable<Result<RoundEngine::Outcome>> run() {
+    using Outcome = RoundEngine::Outcome;
+    for (;;) {
+      const auto engine = current_.get();
+      const auto outcome = co_await engine->run();
+      if (!outcome || *outcome == Outcome::stopped) co_return outcome;
+      auto read = [run = run_.id](Store& store) { return store.summary(run); };
+      FL_CO_TRY(const auto rounds, co_await engine->with_store(std::move(read)));
+      print_summary(rounds, run_.id, options_.state);
+      FL_CO_TRY(const auto next, co_await wait_for_next(*engine));
+      if (!next) co_return Outcome::finished;
+      FL_CO_TRY(auto next_engine, make_(*next));
+      run_ = next->record;
+      current_.set(std::move(next_engine));
+      FL_CO_CHECK(announce_(run_));
+      if (stop_) co_return Outcome::stopped;
+    }
+  }
+
+ private:
+  /// None: there is none and --stay was not given, or the server is to stop.
+  Awaitable<Result<std::optional<ChosenRun>>> wait_for_next(RoundEngine& engine) {
+    bool has_said = false;
+    while (!stop_) {
+      auto look = [](Store& store) { return next_run(store); };
+      FL_CO_TRY(auto found, co_await engine.with_store(std::move(look)));
+      if (found || !options_.stay) co_return found;
+      if (!std::exchange(has_said, true))
+        spdlog::info("waiting for another run: fl-server queue --state {} [--rounds N …]",
+                     options_.state);
+      co_await sleep_for(limits::next_run_poll);
+    }
+    co_return std::optional<ChosenRun>();
+  }
+
+  CurrentEngine& current_;
+  RunRecord run_;
+  const ServerOptions& options_;
+  MakeEngine make_;
+  Announce announce_;
+  const std::atomic<bool>& stop_;
+};
 
 }  // namespace
 
@@ -208,12 +211,9 @@ Result<int> serve(const ServerOptions& options) {
   Store::Options store_options;
   store_options.path = state / "history.sqlite";
   FL_TRY(const auto store, Store::open(store_options));
-  RunSettings settings;
   if (auto layout = builtin_layout(options.settings.model); !layout)
     return layout.error().at("--model");
-  FL_TRY(const RunRecord run, choose_run(*store, options, settings));
-  FL_CHECK(check_settings(settings));
-  FL_TRY(const Layout layout, builtin_layout(run.model));
+  FL_TRY(const ChosenRun first, choose_run(*store, options));
   FL_TRY(const Authority authority,
          Authority::open_or_create(files, state / "identity", Clock::unix_seconds()));
 
@@ -221,16 +221,23 @@ Result<int> serve(const ServerOptions& options) {
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));
   net::io_context io;
-  auto engine = std::make_shared<RoundEngine>(
-      net::make_strand(io), settings, run, layout, files, *store,
-      RoundEngine::Workers{&store_thread, &compute},
-      RoundEngine::Paths{state / "checkpoints", state / "spool", options.initial_weights});
-  House house(engine, authority, {"localhost", "127.0.0.1", own_address()});
+  const net::any_io_executor strand = net::make_strand(io);
+  const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
+    FL_CHECK(check_settings(run.settings));
+    FL_TRY(const Layout layout, builtin_layout(run.record.model));
+    return std::make_shared<RoundEngine>(
+        strand, run.settings, run.record, layout, files, *store,
+        RoundEngine::Workers{&store_thread, &compute},
+        RoundEngine::Paths{checkpoints_of(state, run.record.id), state / "spool"});
+  };
+  FL_TRY(auto first_engine, make_engine(first));
+  CurrentEngine current(std::move(first_engine));
+  House house(current, authority, {"localhost", "127.0.0.1", own_address()});
   FL_CHECK(house.renew_certificate());
   Listener listener(io, house);
   FL_TRY(const auto bound, listener.open(listen));
   FL_TRY(const auto advertise, advertised(options, bound));
-  Admin admin(io, engine);
+  Admin admin(io, current);
   std::optional<ServerAddress> admin_bound;
   if (options.admin != "off") {
     FL_TRY(const auto admin_address, parse_listen(options.admin, "--admin"));
@@ -246,25 +253,30 @@ Result<int> serve(const ServerOptions& options) {
     if (ec) return;
     spdlog::info("stopping; once more ends at once");
     *stop = true;
-    net::post(engine->executor(), [engine] { engine->stop(); });
+    net::post(strand, [&current] { current.get()->stop(); });
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
   };
   signals.async_wait(on_signal);
 
+  const auto announce = [&](const RunRecord& run) -> Result<void> {
+    FL_CHECK(write_addresses(options, bound, advertise, admin_bound, run));
+    spdlog::info("run {} of '{}', {} rounds", run.key, run.model, run.rounds_total);
+    return {};
+  };
   // Whoever waits for the ready file may send a signal at once.
-  FL_CHECK(write_addresses(options, bound, advertise, admin_bound, run));
-  spdlog::info("listening on {}, run {} of '{}', {} rounds{}", to_string(bound), run.key, run.model,
-               settings.rounds,
+  spdlog::info("listening on {}{}", to_string(bound),
                admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
-  print_invitation(*store, authority, advertise, run);
+  FL_CHECK(announce(first.record));
+  print_invitation(*store, authority, advertise, first.record);
 
-  net::co_spawn(engine->executor(), house.watch_revocations(stop), rethrow);
+  net::co_spawn(strand, house.watch_revocations(stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
-  if (is_live) net::co_spawn(engine->executor(), show_status(engine, stop), rethrow);
+  if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
 
+  RunLoop loop(current, first.record, options, make_engine, announce, *stop);
   std::optional<Result<RoundEngine::Outcome>> outcome;
-  net::co_spawn(engine->executor(), engine->run(),
+  net::co_spawn(strand, loop.run(),
                 [&](const std::exception_ptr& failure, Result<RoundEngine::Outcome> result) {
                   rethrow(failure);
                   outcome = std::move(result);
@@ -272,39 +284,30 @@ Result<int> serve(const ServerOptions& options) {
   std::vector<std::jthread> crew;
   for (unsigned i = 0; i < threads; ++i) crew.emplace_back([&io] { io.run(); });
 
-  // The run is over when the engine says so; then sessions have limits::close_max to end.
-  std::atomic<bool> is_over = false;
+  // It is over when the loop says so; then sessions have limits::close_max to end.
   class Watch {
    public:
-    static Awaitable<void> run(std::optional<Result<RoundEngine::Outcome>>& outcome,
-                               const ServerOptions& options, House& house,
-                               std::shared_ptr<std::atomic<bool>> stop,
-                               std::atomic<bool>& is_over) {
+    static Awaitable<void> run(std::optional<Result<RoundEngine::Outcome>>& outcome, House& house,
+                               std::shared_ptr<std::atomic<bool>> stop) {
       while (!outcome) co_await sleep_for(std::chrono::milliseconds(10));
-      while (options.stay && *outcome && !*stop) co_await sleep_for(std::chrono::milliseconds(100));
       const TimePoint until = Clock::now() + limits::close_max;
       while (house.sessions() > 0 && Clock::now() < until)
         co_await sleep_for(std::chrono::milliseconds(10));
       *stop = true;
-      is_over = true;
     }
   };
-  net::co_spawn(engine->executor(), Watch::run(outcome, options, house, stop, is_over),
-                [&](const std::exception_ptr& failure) {
-                  rethrow(failure);
-                  listener.close();
-                  admin.close();
-                  signals.cancel();
-                  io.stop();
-                });
+  net::co_spawn(strand, Watch::run(outcome, house, stop), [&](const std::exception_ptr& failure) {
+    rethrow(failure);
+    listener.close();
+    admin.close();
+    signals.cancel();
+    io.stop();
+  });
   crew.clear();  // Joins.
   if (!outcome || !*outcome)
     return outcome ? outcome->error() : Error(Errc::internal, "the server's loop ended early");
-  if (**outcome == RoundEngine::Outcome::finished) {
-    print_summary(*store, run.id, options);
-  } else {
+  if (**outcome == RoundEngine::Outcome::stopped)
     spdlog::info("stopped; the next start with --state {} goes on with the run", options.state);
-  }
   return 0;
 }
 

@@ -13,7 +13,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunSettings, model, seed, rounds
                                                 clients_per_round, fraction, over_select,
                                                 deadline_s, local_epochs, local_steps, batch_size,
                                                 lr, momentum, weight_decay, proximal_mu, codec,
-                                                downlink_codec, target_accuracy, keep_checkpoints)
+                                                downlink_codec, target_accuracy, keep_checkpoints,
+                                                initial_weights)
 
 std::string to_json(const RunSettings& settings) { return nlohmann::json(settings).dump(); }
 

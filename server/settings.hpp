@@ -30,6 +30,7 @@ struct RunSettings {
   std::string downlink_codec = "none";
   double target_accuracy = 0;           // 0: none.
   std::uint32_t keep_checkpoints = 10;  // 0: all.
+  std::string initial_weights;          // Absolute path of a safetensors file; "": from the seed.
 };
 
 [[nodiscard]] std::string to_json(const RunSettings& settings);

@@ -20,8 +20,8 @@ std::string format_status(const EngineStatus& status) {
   std::string line =
       fmt::format("round {}/{} · {}", status.round, status.rounds_total, status.phase);
   if (status.offered > 0) line += fmt::format(" {} of {}", status.accepted, status.offered);
-  line += fmt::format(" · {} clients · up {:.1f} MB, down {:.1f} MB", status.clients,
-                      static_cast<double>(status.bytes_up) / 1e6,
+  line += fmt::format(" · {} client{} · up {:.1f} MB, down {:.1f} MB", status.clients,
+                      status.clients == 1 ? "" : "s", static_cast<double>(status.bytes_up) / 1e6,
                       static_cast<double>(status.bytes_down) / 1e6);
   if (status.accuracy) line += fmt::format(" · accuracy {:.2f}%", 100 * *status.accuracy);
   if (status.round_seconds > 0 && status.rounds_total >= status.round) {
@@ -33,10 +33,9 @@ std::string format_status(const EngineStatus& status) {
   return line;
 }
 
-Awaitable<void> show_status(std::shared_ptr<RoundEngine> engine,
-                            std::shared_ptr<std::atomic<bool>> stop) {
+Awaitable<void> show_status(const CurrentEngine& current, std::shared_ptr<std::atomic<bool>> stop) {
   while (!*stop) {
-    fmt::print(stderr, "\r\033[K{}", format_status(engine->status()));
+    fmt::print(stderr, "\r\033[K{}", format_status(current.get()->status()));
     std::fflush(stderr);
     co_await sleep_for(std::chrono::milliseconds(500));
   }

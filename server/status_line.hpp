@@ -1,7 +1,7 @@
 // The live status of a server on a terminal: one line, rewritten twice a second under the log.
 #pragma once
 
-#include "server/engine.hpp"
+#include "server/current_engine.hpp"
 
 #include <atomic>
 #include <memory>
@@ -13,8 +13,7 @@ namespace fl {
 /// min left"
 [[nodiscard]] std::string format_status(const EngineStatus& status);
 
-/// On the engine's strand, until `stop` is set.
-Awaitable<void> show_status(std::shared_ptr<RoundEngine> engine,
-                            std::shared_ptr<std::atomic<bool>> stop);
+/// On the engines' strand, until `stop` is set.
+Awaitable<void> show_status(const CurrentEngine& current, std::shared_ptr<std::atomic<bool>> stop);
 
 }  // namespace fl

@@ -165,6 +165,13 @@ Result<std::optional<RunRecord>> Store::latest_run() {
       read_run);
 }
 
+Result<std::optional<RunRecord>> Store::open_run() {
+  return db_->find(
+      "SELECT id, key, model, seed, rounds_total, config_json, state, started_at"
+      " FROM run WHERE state IN ('waiting', 'running') ORDER BY id LIMIT 1",
+      read_run);
+}
+
 Result<void> Store::set_run_state(RunId run, RunState state) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const int changed,

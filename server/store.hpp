@@ -36,7 +36,12 @@ using RunId = std::int64_t;
 using Round = std::uint32_t;  // 1-based. Model version r is what round r made; version 0 is the
                               // initial model.
 
-enum class RunState { waiting, running, finished, stopped };  // waiting: no initial model yet.
+enum class RunState {
+  waiting,  // No initial model yet; queued, perhaps, behind another run.
+  running,
+  finished,
+  stopped,  // Given up for another run.
+};
 enum class TaskState {
   offered,   // Asked; nothing final yet.
   accepted,  // Its update is durable and counts, once.
@@ -58,11 +63,11 @@ struct RunRecord {
 
 struct CheckpointRecord {
   Round version = 0;
-  std::string file;  // Name inside STATE/checkpoints.
+  std::string file;  // Name inside the run's folder (checkpoints_of() in server/runs.hpp).
   std::uint64_t bytes = 0;
   Digest digest;           // Of the fp32 values in layout order.
   double value_max = 0;    // Largest magnitude in it, for the next round's fixed-point scale.
-  std::string delta_file;  // Name inside STATE/checkpoints of the coded step from version-1, or "".
+  std::string delta_file;  // Name, there too, of the coded step from version-1, or "".
   std::uint64_t delta_bytes = 0;
 };
 
@@ -182,6 +187,7 @@ class Store {
   // Runs.
   [[nodiscard]] Result<RunRecord> create_run(const RunRecord& run);  // Returns it with its id.
   [[nodiscard]] Result<std::optional<RunRecord>> latest_run();
+  [[nodiscard]] Result<std::optional<RunRecord>> open_run();  // The oldest waiting or running one.
   [[nodiscard]] Result<void> set_run_state(RunId run, RunState state);
   /// A later start with a larger --rounds goes on where the run was: a finished run that has closed
   /// fewer rounds than this is `running` again.

@@ -191,6 +191,12 @@ class Federation:
         )
         return [digest for (digest,) in rows]
 
+    @property
+    def checkpoints(self):
+        """The folder of the newest run's checkpoints."""
+        (run,) = self.query("SELECT max(id) FROM run")[0]
+        return self.state / "checkpoints" / (f"run-{run}" if run > 1 else "")
+
     def copy(self, folder):
         """The same server and clients elsewhere, on another port. Nothing of this one runs."""
         twin = Federation(folder)

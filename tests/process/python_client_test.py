@@ -52,7 +52,7 @@ class PythonClient(FederationTest):
                 " AND run_id = (SELECT max(id) FROM run)",
                 version,
             )[0]
-            path = federation.state / "checkpoints" / file
+            path = federation.checkpoints / file
             tensors = safetensors.numpy.load_file(path)
             self.assertEqual(
                 [(name, t.dtype, t.shape) for name, t in tensors.items()],
@@ -94,7 +94,7 @@ class PythonClient(FederationTest):
         ]
         self.assertEqual(len(losses), 5)
         self.assertLess(losses[-1], losses[0] / 5, losses)
-        path = sorted((federation.state / "checkpoints").glob("*.safetensors"))[-1]
+        path = sorted((federation.checkpoints).glob("*.safetensors"))[-1]
         model = safetensors.numpy.load_file(path)
         guesses = (centres @ model["fc.weight"].T + model["fc.bias"]).argmax(axis=1)
         self.assertEqual(list(guesses), list(range(10)))

@@ -60,7 +60,7 @@ class WholeRun(FederationTest):
         self.assertIn(
             "\n".join(lines[2:]), server.stdout(), "the server prints the same summary at its end"
         )
-        self.assertIn(str(federation.state / "checkpoints"), server.stdout())
+        self.assertIn(str(federation.checkpoints), server.stdout())
 
         _, text, _ = federation.server_command("history", "--json")
         self.assertEqual(
@@ -88,11 +88,69 @@ class WholeRun(FederationTest):
         self.run_to_end(federation, "--rounds", 5)
         self.assertEqual(federation.rounds_done(), 5)
         self.assertEqual(federation.digests()[:4], three)
+        first = federation.checkpoints
+        before = {path.name: path.read_bytes() for path in first.iterdir()}
 
         self.run_to_end(federation, *RUN, "--rounds", 2)
         self.assertEqual(federation.digests(), three[:3], "the same seed makes the same models")
+        self.assertNotEqual(federation.checkpoints, first)
+        after = {path.name: path.read_bytes() for path in first.iterdir()}
+        self.assertEqual(after, before, "another run leaves the first one's checkpoints alone")
         _, text, _ = federation.server_command("history", "--json", "--all")
         self.assertEqual([entry["round"] for entry in json.loads(text)][-7:], [1, 2, 3, 4, 5, 1, 2])
+
+    def test_a_longer_run_stays_longer(self):
+        federation = self.make()
+        self.run_to_end(federation, *RUN, "--rounds", 1)
+        server = federation.server("--rounds", 2)
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        self.run_to_end(federation)
+        self.assertEqual(federation.rounds_done(), 2)
+
+    def test_a_server_that_stays_runs_what_is_queued(self):
+        federation = self.make()
+        server = federation.server(*RUN, "--stay")
+        clients = [federation.client(name, "--stay") for name in self.names]
+        server.wait_for("waiting for another run")
+        for seed in (1, 2):
+            flags = ("--model", f"synthetic:{6000 + seed}", "--rounds", 2, "--min-clients", 3)
+            code, out, err = federation.server_command("queue", *flags, "--seed", seed)
+            self.assertEqual(code, 0, err)
+            self.assertIn(f"synthetic:{6000 + seed}", out)
+        runs = "SELECT model, seed, state, rounds_total FROM run ORDER BY id DESC LIMIT 3"
+        done = [
+            ("synthetic:6002", "2", "finished", 2),
+            ("synthetic:6001", "1", "finished", 2),
+            ("synthetic:5000", "0", "finished", 3),
+        ]
+        wait_until("all runs are over", lambda: federation.query(runs) == done)
+        self.assertEqual(federation.rounds_done(), 2)
+        self.assertTrue((federation.checkpoints / "round-000002.safetensors").exists())
+        for program in [*clients, server]:
+            program.signal(signal.SIGTERM)
+            self.expect_exit(program)
+
+    def test_a_run_that_is_queued_without_a_server_is_the_next(self):
+        federation = self.make()
+        server = federation.server(*RUN)
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        code, out, err = federation.server_command("queue", "--model", "synthetic:7000")
+        self.assertEqual(code, 0, err)
+        self.assertIn("is not over", out)
+        code, _, err = federation.server_command("queue", "--model", "resnet")
+        self.assertEqual(code, 1)
+        self.assertIn("--model", err)
+        server = federation.server()
+        clients = [federation.client(name) for name in self.names]
+        for client in clients:
+            self.expect_exit(client)
+        server.wait_for("'synthetic:7000', 10 rounds")
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        states = federation.query("SELECT state FROM run ORDER BY id DESC LIMIT 2")
+        self.assertEqual(states, [("waiting",), ("finished",)])
 
     def test_settings_of_a_run_can_not_change_what_it_trains(self):
         federation = self.make()
@@ -109,9 +167,13 @@ class WholeRun(FederationTest):
         self.run_to_end(federation, *RUN, "--rounds", 1)
         last = federation.digests()[-1]
         weights = federation.state.parent / "weights.safetensors"
-        shutil.copy(federation.state / "checkpoints" / "round-000001.safetensors", weights)
+        shutil.copy(federation.checkpoints / "round-000001.safetensors", weights)
 
-        self.run_to_end(federation, *RUN, "--rounds", 1, "--initial-weights", weights)
+        server = federation.server(*RUN, "--rounds", 1, "--initial-weights", weights)
+        server.wait_for("waiting for 3 clients")
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        self.run_to_end(federation)  # The run knows where it began.
         first, second = federation.digests()
         self.assertEqual(first, last)
         self.assertNotEqual(second, last)
@@ -134,7 +196,7 @@ class WholeRun(FederationTest):
             " AND run_id = (SELECT max(id) FROM run) ORDER BY version"
         )
         self.assertEqual(len(kept), 2)
-        files = {path.name for path in (federation.state / "checkpoints").iterdir()}
+        files = {path.name for path in (federation.checkpoints).iterdir()}
         self.assertEqual(files, {file for (file,) in kept})
         self.assertEqual(list((federation.state / "spool").iterdir()), [])
 

@@ -103,6 +103,20 @@ TEST_CASE("a run comes back as it was made, and the latest one is the newest") {
   CHECK(run.started_at == 1000.5);
 }
 
+TEST_CASE("the open run is the oldest that is not over") {
+  World world;
+  CHECK(!world.store->open_run().value());
+  const RunId first = world.store->create_run(some_run("aaaaaaaaaaaaaaaa")).value().id;
+  const RunId second = world.store->create_run(some_run("bbbbbbbbbbbbbbbb")).value().id;
+  CHECK(world.store->open_run().value()->id == first);
+  REQUIRE(world.store->set_run_state(first, RunState::running));
+  CHECK(world.store->open_run().value()->id == first);
+  REQUIRE(world.store->set_run_state(first, RunState::stopped));
+  CHECK(world.store->open_run().value()->id == second);
+  REQUIRE(world.store->set_run_state(second, RunState::finished));
+  CHECK(!world.store->open_run().value());
+}
+
 TEST_CASE("a run's key is unique and well formed") {
   World world;
   world.store->create_run(some_run()).value();

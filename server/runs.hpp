@@ -1,0 +1,33 @@
+// Which run a server works on: the oldest that is not over. Runs are rows of the history; a new one
+// is queued by writing its row, from this process or from another beside it. Blocking (the store).
+#pragma once
+
+#include "server/options.hpp"
+#include "server/store.hpp"
+
+#include <filesystem>
+#include <optional>
+
+namespace fl {
+
+struct ChosenRun {
+  RunRecord record;
+  RunSettings settings;
+};
+
+/// At a server's start: the run to go on with, or a new one. Settings that were given now replace
+/// the stored ones, but for what a run can't change (`conflict`). --new-run ends all others
+/// (RunState::stopped).
+[[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServerOptions& options);
+
+/// The oldest run that is not over, if there is one.
+[[nodiscard]] Result<std::optional<ChosenRun>> next_run(Store& store);
+
+/// Another run, behind those that are not over.
+[[nodiscard]] Result<RunRecord> queue_run(Store& store, const RunSettings& settings);
+
+/// Where a run's checkpoints lie: STATE/checkpoints for the first run of a state, and
+/// STATE/checkpoints/run-N for run N after it.
+[[nodiscard]] std::filesystem::path checkpoints_of(const std::filesystem::path& state, RunId run);
+
+}  // namespace fl
