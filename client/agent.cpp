@@ -61,6 +61,9 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
   auto opened = ClientState::open(files_, folder_);
   if (!opened) co_return opened.error();
   state_ = std::move(*opened);
+  auto partial = PartialModel::open(files_, folder_);
+  if (!partial) co_return partial.error();
+  partial_ = std::move(*partial);
   while (!stopping_) {
     auto link = co_await connector_.connect();
     if (link && stopping_) (*link)->close();
@@ -253,7 +256,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
     }
     case wire::Header::kEvaluate: evaluate_ = header.evaluate().version(); co_return success();
     case wire::Header::kInitialise: wants_initial_ = true; co_return success();
-    case wire::Header::kModel: co_return begin_download(header.model());
+    case wire::Header::kModel: co_return co_await begin_download(header.model());
     case wire::Header::kChunk: co_return co_await take_chunk(message);
     case wire::Header::kResume: {
       const auto& resume = header.resume();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "client/learn/trainer.hpp"
+#include "client/partial_model.hpp"
 #include "client/state.hpp"
 #include "shared/base/mailbox.hpp"
 #include "shared/base/offload.hpp"
@@ -80,6 +81,7 @@ class Agent {
     std::vector<float> values;      // Of a whole model,
     std::vector<std::byte> deltas;  // or of its coded steps.
     std::uint64_t received = 0;
+    TimePoint save_at = never;  // From then on it is slow enough to be kept on disk.
     [[nodiscard]] MutableBytes target() {
       return model.full() ? std::as_writable_bytes(std::span(values)) : MutableBytes(deltas);
     }
@@ -112,7 +114,8 @@ class Agent {
   Awaitable<Result<void>> announce();
   Awaitable<Result<void>> send_some();
   Awaitable<Result<void>> take_verdict(const wire::Verdict& verdict);
-  Result<void> begin_download(const wire::Model& model);
+  Awaitable<Result<void>> begin_download(const wire::Model& model);
+  Awaitable<void> save_download();
   Awaitable<Result<void>> take_chunk(const Message& message);
   Result<void> finish_download();
   Result<void> apply_deltas();
@@ -139,7 +142,8 @@ class Agent {
   Options options_;
   std::minstd_rand jitter_;
 
-  std::optional<ClientState> state_;  // Touched by the worker while a job runs.
+  std::optional<ClientState> state_;     // Touched by the worker while a job runs.
+  std::optional<PartialModel> partial_;  // Of a download that an earlier process began, or we.
   std::unique_ptr<Trainer> trainer_;
   std::string model_;
   std::uint64_t seed_ = 0;

@@ -94,48 +94,69 @@ Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
   if (download_ && download_->model.version() == version) {
     fetch.set_transfer(download_->model.transfer());
     fetch.set_offset(download_->received);
+  } else if (!download_ && partial_->bytes() > 0) {
+    fetch.set_transfer(partial_->transfer());
+    fetch.set_offset(partial_->bytes());
   }
   is_fetching_ = true;
   co_return co_await send(std::move(header));
 }
 
-Result<void> Agent::begin_download(const wire::Model& model) {
-  if (!is_fetching_) return Error(Errc::protocol, "a model that was not asked for");
+Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
+  if (!is_fetching_) co_return Error(Errc::protocol, "a model that was not asked for");
   const std::uint64_t model_bytes = trainer_->layout().bytes();
   std::uint64_t chain = 0;
   for (const auto& delta : model.deltas()) {
     if (delta.bytes() > model_bytes)
-      return Error(Errc::protocol, fmt::format("a delta of {} bytes for a model of {}",
-                                               delta.bytes(), model_bytes));
+      co_return Error(Errc::protocol, fmt::format("a delta of {} bytes for a model of {}",
+                                                  delta.bytes(), model_bytes));
     chain += delta.bytes();
   }
   const bool fits = model.full()
                         ? model.bytes() == model_bytes
                         : replica_.is_there && chain == model.bytes() && chain <= model_bytes;
   if (!fits || model.digest().size() != 16) {
-    return Error(Errc::protocol,
-                 fmt::format("a model transfer of {} bytes does not fit a model of {}",
-                             model.bytes(), model_bytes));
+    co_return Error(Errc::protocol,
+                    fmt::format("a model transfer of {} bytes does not fit a model of {}",
+                                model.bytes(), model_bytes));
   }
   const bool goes_on = download_ && download_->model.transfer() == model.transfer() &&
                        download_->received == model.offset();
   if (!goes_on) {
-    if (model.offset() != 0)
-      return Error(Errc::protocol,
-                   fmt::format("a model transfer that begins at byte {}", model.offset()));
+    const bool is_on_disk = !download_ && model.full() && model.offset() > 0 &&
+                            partial_->transfer() == model.transfer() &&
+                            partial_->bytes() == model.offset();
+    if (model.offset() != 0 && !is_on_disk)
+      co_return Error(Errc::protocol,
+                      fmt::format("a model transfer that begins at byte {}", model.offset()));
     Download download;
+    download.model = model;
     if (model.full()) {
       download.values = std::move(spare_);
       download.values.resize(trainer_->layout().elements());
     } else {
       download.deltas.resize(static_cast<std::size_t>(model.bytes()));
     }
+    if (is_on_disk) {
+      auto load = [this, &download, bytes = static_cast<std::size_t>(model.offset())] {
+        return partial_->read(download.target().first(bytes));
+      };
+      auto loaded = co_await worker_.run(std::move(load));
+      if (!loaded) {
+        partial_->drop();
+        co_return Error(Errc::unavailable, loaded.error().message());
+      }
+      download.received = model.offset();
+    } else {
+      partial_->drop();
+    }
+    if (model.full()) download.save_at = Clock::now() + limits::download_save_after;
     download_ = std::move(download);
-  } else if (model.offset() > 0) {
-    spdlog::info("download goes on at byte {} of {}", model.offset(), model.bytes());
   }
   download_->model = model;
-  return {};
+  if (model.offset() > 0)
+    spdlog::info("download goes on at byte {} of {}", model.offset(), model.bytes());
+  co_return success();
 }
 
 Awaitable<Result<void>> Agent::take_chunk(const Message& message) {
@@ -147,12 +168,35 @@ Awaitable<Result<void>> Agent::take_chunk(const Message& message) {
   const Bytes bytes = message.payload.bytes();
   std::memcpy(download.target().data() + download.received, bytes.data(), bytes.size());
   download.received += bytes.size();
-  if (download.received < download.model.bytes()) co_return success();
-  auto finish = [this] { return finish_download(); };
+  if (download.received < download.model.bytes()) {
+    if (Clock::now() >= download.save_at) co_await save_download();
+    co_return success();
+  }
+  auto finish = [this] {
+    auto finished = finish_download();
+    partial_->drop();
+    return finished;
+  };
   auto finished = co_await worker_.run(std::move(finish));
   is_fetching_ = false;
   download_.reset();
   co_return finished;
+}
+
+/// What has come since the last time. A copy that can't be kept is done without.
+Awaitable<void> Agent::save_download() {
+  auto save = [this]() -> Result<void> {
+    const std::uint64_t transfer = download_->model.transfer();
+    const std::uint64_t saved = partial_->transfer() == transfer ? partial_->bytes() : 0;
+    const Bytes all = download_->target();
+    return partial_->append(transfer, all.first(static_cast<std::size_t>(download_->received))
+                                          .subspan(static_cast<std::size_t>(saved)));
+  };
+  auto written = co_await worker_.run(std::move(save));
+  if (written) co_return;
+  spdlog::warn("{}; a restart would begin this download anew", written.error().message());
+  partial_->drop();
+  download_->save_at = never;
 }
 
 /// On the worker; no job runs, as none begins while we fetch.

@@ -46,7 +46,9 @@ inline constexpr auto initialiser_patience =
 inline constexpr auto ask_again_min = 2s;  // Before a client that failed is asked again in a round;
 inline constexpr auto ask_again_max = 5min;  // doubles up to this.
 inline constexpr auto last_evaluations_max =
-    60s;                                 // For the last version's evaluations, at the run's end.
+    60s;  // For the last version's evaluations, at the run's end.
+inline constexpr auto download_save_after =
+    2s;                                  // A client keeps a slower download on its disk, too.
 inline constexpr auto later_pause = 2s;  // Before a client repeats an upload put off by the server.
 
 // Reconnecting: exponential with full jitter.

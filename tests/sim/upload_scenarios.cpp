@@ -301,6 +301,46 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a slow download goes on where it broke after a restart of the client, too") {
+  const WorldOptions options = calm(2, large);
+  const Digest expected = calm_digest(options);
+  for (const bool power_loss : {false, true}) {
+    CAPTURE(power_loss);
+    World world(options);
+    Talk talk;
+    talk.listen(world, "client-2");
+    const auto listen = world.on_frame;
+    bool is_done = false;
+    std::uint64_t sent = 0;
+    world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+      listen(client, is_up, header);
+      if (client != "client-2" || is_up || !header.has_chunk() || is_done) return;
+      sent = header.chunk().offset();
+      if (sent < 500'000) return;
+      is_done = true;
+      world.kill_client(client, power_loss);
+    };
+    world.on_connect = [](const std::string&, Line& up, Line& down) {
+      up.latency = down.latency = 1ms;
+      up.bytes_per_s = down.bytes_per_s = 100e3;
+      return true;
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(final_digest(world).value() == expected);
+    CHECK(world.clients().at("client-2").starts == 2);
+    const auto models = Talk::only(
+        talk.down, [](const wire::Header& h) { return h.has_model() && h.model().full(); });
+    REQUIRE(models.size() >= 2);
+    CHECK(models[0].model().offset() == 0);
+    if (power_loss) continue;  // What was not synced may be there or not.
+    CHECK(models[1].model().transfer() == models[0].model().transfer());
+    // All but what was on its way.
+    CHECK(models[1].model().offset() > 0);
+    CHECK(models[1].model().offset() <= sent);
+  }
+}
+
 Awaitable<void> fill_for(World& world, Duration duration, bool& was_paused) {
   const TimePoint until = Clock::now() + duration;
   world.server_disk().space_limit(world.server_disk().bytes_used());
