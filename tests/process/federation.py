@@ -6,6 +6,7 @@ temporary folder, removed at its end; every program that a test starts dies with
 """
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -17,10 +18,12 @@ import shutil
 import signal
 import socket
 import sqlite3
+import struct
 import subprocess
 import tempfile
 import time
 import unittest
+import zlib
 
 BIN = pathlib.Path(os.environ["FL_BIN"])
 SOURCE = pathlib.Path(os.environ.get("FL_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
@@ -59,6 +62,23 @@ def last_of_each(flags):
             del kept[kept.index(flag) : kept.index(flag) + 2]
         kept.append(flag)
     return kept
+
+
+def forge(token, **changes):
+    """The token with other fields and a checksum that fits."""
+    body = token.removeprefix("flj1.")
+    fields = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))[:-4]
+    head, fingerprint, token_id, secret = (
+        fields[:-56],
+        fields[-56:-24],
+        fields[-24:-16],
+        fields[-16:],
+    )
+    fields = (
+        head + changes.get("fingerprint", fingerprint) + token_id + changes.get("secret", secret)
+    )
+    fields += struct.pack("<I", zlib.crc32(fields))
+    return "flj1." + base64.urlsafe_b64encode(fields).rstrip(b"=").decode()
 
 
 class Program:

@@ -138,14 +138,14 @@ class Hostile(AsyncFederationTest):
 
     async def refused(self, peer, what, reason, values=None, without="", **changes):
         """One round's task, answered with a wrong update, is refused with a reason."""
-        begin, _ = await peer.update(values, **changes)
+        begin, _ = await peer.make_update(values, **changes)
         if without:  # 0 is protobuf's default, and so can't be merged in.
             begin.ClearField(without)
         with self.subTest(what):
             await peer.send(begin=begin)
             if values is not None:
-                await peer.client.upload(peer.ws, await peer.receive("resume"))
-            verdict = await peer.receive("verdict")
+                await peer.send_chunks(await peer.resume())
+            verdict = await peer.verdict()
             self.assertEqual(verdict.outcome, wire.Verdict.REFUSED, verdict)
             self.assertIn(reason, verdict.reason)
             row = self.federation.query(
@@ -192,9 +192,9 @@ class Hostile(AsyncFederationTest):
         """An upload under way that goes wrong ends the session; the task is then still open."""
         async with Peer(self.federation, "evil") as peer:
             await peer.shake_hands()
-            begin, payload = await peer.update()
+            begin, payload = await peer.make_update()
             await peer.send(begin=begin)
-            resume = await peer.receive("resume")
+            resume = await peer.resume()
             await send(peer, begin, payload)
             with self.subTest(what):
                 while True:
@@ -256,25 +256,25 @@ class Hostile(AsyncFederationTest):
         # Bytes other than announced are to be sent again, and count then.
         async with Peer(self.federation, "evil") as peer:
             await peer.shake_hands()
-            begin, payload = await peer.update()
+            begin, payload = await peer.make_update()
             await peer.send(begin=begin)
-            resume = await peer.receive("resume")
+            resume = await peer.resume()
             damaged = bytearray(payload)
             damaged[-1] ^= 1
-            peer.client.pending = begin, bytes(damaged)
-            await peer.client.upload(peer.ws, resume)
-            verdict = await peer.receive("verdict")
+            peer.pending = begin, bytes(damaged)
+            await peer.send_chunks(resume)
+            verdict = await peer.verdict()
             self.assertEqual(verdict.outcome, wire.Verdict.LATER)
             self.assertIn("announced was", verdict.reason)
-            peer.client.pending = begin, payload
+            peer.pending = begin, payload
             await peer.send(begin=begin)
-            resume = await peer.receive("resume")
+            resume = await peer.resume()
             self.assertEqual(resume.offset, 0)
-            await peer.client.upload(peer.ws, resume)
-            self.assertEqual((await peer.receive("verdict")).outcome, wire.Verdict.ACCEPTED)
+            await peer.send_chunks(resume)
+            self.assertEqual((await peer.verdict()).outcome, wire.Verdict.ACCEPTED)
             # Once more: it has been counted, and is not counted again.
             await peer.send(begin=begin)
-            self.assertEqual((await peer.receive("verdict")).outcome, wire.Verdict.ACCEPTED)
+            self.assertEqual((await peer.verdict()).outcome, wire.Verdict.ACCEPTED)
         for program in [self.server, *honest]:
             code = await asyncio.to_thread(program.wait)
             self.assertEqual(code, 0, str(program))

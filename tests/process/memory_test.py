@@ -8,22 +8,22 @@ import time
 import unittest
 
 from federation import AsyncFederationTest
-from python_peer import example, identity, join_many
+from python_peer import Client, identity, join_many
 
 CLIENTS = 64
 PARAMETERS = 1_000_000
 MEMORY_MAX = 3 * 4 * PARAMETERS + (128 << 20)
 
 
-class Together(example.Client):
+class Together(Client):
     """Uploads when all others are ready to."""
 
     barrier = None
 
-    async def upload(self, ws, resume):
+    async def send_chunks(self, resume):
         if self.pending[0].round == 1:
             await self.barrier.wait()
-        await super().upload(ws, resume)
+        await super().send_chunks(resume)
 
 
 class Memory(AsyncFederationTest):

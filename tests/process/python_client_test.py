@@ -1,5 +1,7 @@
 """The Python example beside fl-client, and the files of a run as a Python user reads them."""
 
+import asyncio
+import contextlib
 import sys
 import unittest
 
@@ -8,8 +10,8 @@ import safetensors
 import safetensors.numpy
 import xxhash
 
-from federation import FederationTest, wait_until
-from python_peer import PROGRAM
+from federation import AsyncFederationTest, FederationTest, forge, wait_until
+from python_peer import PROGRAM, Client, identity, wire
 
 
 class PythonClient(FederationTest):
@@ -105,10 +107,95 @@ class PythonClient(FederationTest):
         wrong = self.python(federation, "a")
         self.assertGreater(wrong.wait(), 0)
         self.assertIn("the run trains mlp", wrong.stderr())
+        stranger = self.python(federation, "stranger")
+        self.assertGreater(stranger.wait(), 0)
+        self.assertIn("holds no identity: join first", stranger.stderr())
         federation.server_command("revoke", "b")
         revoked = self.python(federation, "b")
         self.assertGreater(revoked.wait(), 0)
         self.assertIn("was revoked", revoked.stderr())
+
+    def test_logistic_without_its_data_says_so(self):
+        federation = self.make()
+        federation.server("--new-run", "--model", "logistic", "--min-clients", 2)
+        program = self.python(federation, "a", "--data", federation.folder / "nonesuch.npz")
+        self.assertGreater(program.wait(), 0)
+        self.assertIn("needs --data FILE.npz, and", program.stderr())
+
+    def test_wrong_tokens_are_refused_and_told_why(self):
+        federation = self.make()
+        federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 3)
+        token = federation.token("python")
+        other = "B" if token[20] == "A" else "A"
+        wrong = {
+            "nonsense": "not a join token",
+            "flj1.": "not a join token",
+            token[:-5]: "not the whole of one",
+            token[:20] + other + token[21:]: "not the whole of one",
+            forge(token, fingerprint=bytes(32)): "is not the server that this token was made for",
+            forge(token, secret=bytes(16)): "does not know this join token",
+        }
+        for text, reason in wrong.items():
+            with self.subTest(text):
+                program = self.python(federation, "python", "--join", text)
+                self.assertGreater(program.wait(), 0)
+                self.assertIn(reason, program.stderr())
+                self.assertNotIn("Traceback", program.stderr())
+        # The secret was told to nobody who is not the token's server, so it is good still; once.
+        self.python(federation, "python", "--join", token)
+        certificate = identity(federation, "python") / "cert.pem"
+        wait_until("it has joined", certificate.exists)
+        again = self.python(federation, "twice", "--join", token)
+        self.assertGreater(again.wait(), 0)
+        self.assertIn("already used", again.stderr())
+
+    def test_it_follows_the_server_into_another_run(self):
+        federation = self.make()
+        endless = federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 1)
+        program = self.python(federation, "a")
+        wait_until("a round is done", lambda: federation.rounds_done() >= 1)
+        endless.kill()
+        flags = "--new-run --model synthetic:70000 --min-clients 1 --rounds 2"
+        server = federation.server(*flags.split())
+        for ends in (server, program):
+            self.expect_exit(ends)
+        self.assertEqual(federation.rounds_done(), 2)
+
+
+class Torn(Client):
+    """Loses its line once, when the server has the first part of its update."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.offsets = []
+
+    async def send_chunks(self, resume):
+        begin, payload = self.pending
+        if begin.purpose == wire.UPDATE:
+            self.offsets.append(resume.offset)
+        if self.offsets == [0]:
+            part = payload[: resume.chunk_bytes]
+            await self.send(part, chunk=wire.Chunk(transfer=begin.task, offset=0))
+            await self.ws.close()
+        await super().send_chunks(resume)
+
+
+class PythonClientCut(AsyncFederationTest):
+    names = ("a",)
+
+    async def test_a_broken_upload_goes_on_where_it_broke(self):
+        federation = self.make()
+        flags = "--new-run --model synthetic:1000000 --min-clients 1 --rounds 1"
+        server = federation.server(*flags.split())
+        client = Torn(identity(federation, "a"))
+        with contextlib.redirect_stdout(None):
+            await asyncio.wait_for(client.run(), 60)
+        self.expect_exit(server)
+        first, second = client.offsets
+        self.assertEqual(first, 0)
+        self.assertGreater(second, 0)
+        row = federation.query("SELECT state, update_bytes FROM task")
+        self.assertEqual([state for state, _ in row], ["accepted"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The parts of examples/python-client that the tests speak raw protocol with."""
+"""The client of examples/python-client as tests use it: many of them, or one that breaks rules."""
 
 import asyncio
 import concurrent.futures
@@ -6,11 +6,12 @@ import sys
 
 from federation import SOURCE
 
-sys.path.insert(0, str(SOURCE / "examples" / "python-client"))
-import client as example  # noqa: E402
-from client import frame, parse, wire  # noqa: E402,F401
-
-PROGRAM = SOURCE / "examples" / "python-client" / "client.py"
+EXAMPLE = SOURCE / "examples" / "python-client"
+PROGRAM = EXAMPLE / "client.py"
+sys.path.insert(0, str(EXAMPLE))
+import enrol  # noqa: E402
+from client import Client  # noqa: E402
+from messages import frame, make_upload, parse, wire  # noqa: E402,F401
 
 
 def identity(federation, name):
@@ -22,61 +23,46 @@ def join_many(federation, names):
     """Clients that joined by the example's own code, their folders as identity() names them."""
 
     def join(name):
-        example.join(federation.token(name), identity(federation, name))
+        enrol.join(federation.token(name), identity(federation, name))
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(join, names))
 
 
-class Peer:
+class Peer(Client):
     """A client that does exactly what a test says. `async with Peer(...) as peer`."""
 
     def __init__(self, federation, name):
-        self.client = example.Client(identity(federation, name))
+        super().__init__(identity(federation, name))
 
     async def __aenter__(self):
-        self.ws = await self.client.connect()
+        self.ws = await self.connect()
         return self
 
     async def __aexit__(self, *_):
         await self.ws.close()
 
-    async def send(self, payload=b"", **kind):
-        await self.ws.send(frame(payload, **kind))
+    async def receive(self, *kinds):
+        return await asyncio.wait_for(super().receive(*kinds), 60)
 
-    async def shake_hands(self):
-        await self.client.shake_hands(self.ws)
+    async def resume(self):
+        return (await self.receive("resume"))[0].resume
 
-    async def receive(self, kind, limit_s=60):
-        """The next message of this kind. What concerns the initial model is answered as it should
-        be on the way; other messages are passed over, but for a Bye that is not asked for."""
-        while True:
-            header, payload = parse(await asyncio.wait_for(self.ws.recv(), limit_s))
-            found = getattr(header, header.WhichOneof("kind"))
-            if (
-                header.HasField("initialise")
-                or getattr(found, "purpose", wire.UPDATE) == wire.INITIAL
-            ):
-                await self.client.handle(self.ws, header, payload)
-            elif header.HasField(kind):
-                return found
-            elif header.HasField("bye"):
-                raise AssertionError(f"instead of {kind}: {found}")
+    async def verdict(self):
+        return (await self.receive("verdict"))[0].verdict
 
-    async def update(self, values=None, **changes):
-        """Waits for an offer, and returns (begin, payload) of an update for it with `changes`."""
-        offer = await self.receive("offer")
-        if values is None:
-            values = self.client.model.initial(0) + 1
-        self.client.keep(
-            values,
+    async def make_update(self, values=None, **changes):
+        """Waits for an offer, and makes an update for it `pending`, with `changes` to its Begin."""
+        offer = await self.next_offer()
+        self.pending = make_upload(
+            self.initial + 1 if values is None else values,
+            self.model.layout,
             task=offer.task,
             round=offer.round,
             version=offer.version,
-            examples=self.client.model.examples,
+            examples=self.model.examples,
             steps=1,
             loss=1.0,
         )
-        begin, payload = self.client.pending
-        begin.MergeFrom(wire.Begin(**changes))
-        return begin, payload
+        self.pending[0].MergeFrom(wire.Begin(**changes))
+        return self.pending

@@ -1,15 +1,12 @@
 """What goes wrong at the command line and at the door: every refusal names its cause."""
 
-import base64
 import json
 import signal
 import socket
-import struct
 import time
 import unittest
-import zlib
 
-from federation import Federation, FederationTest, last_of_each, wait_until
+from federation import Federation, FederationTest, forge, last_of_each, wait_until
 
 SERVER_MISTAKES = [
     ("--rounds", "0"),
@@ -134,23 +131,6 @@ class Places(FederationTest):
         client = federation.client("a", "--model", "synthetic:10")
         self.expect_exit(client, 1)
         self.assertIn("the client trains 'synthetic:10', this run 'synthetic:9'", client.stderr())
-
-
-def forge(token, **changes):
-    """The token with other fields and a checksum that fits."""
-    body = token.removeprefix("flj1.")
-    fields = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))[:-4]
-    head, fingerprint, token_id, secret = (
-        fields[:-56],
-        fields[-56:-24],
-        fields[-24:-16],
-        fields[-16:],
-    )
-    fields = (
-        head + changes.get("fingerprint", fingerprint) + token_id + changes.get("secret", secret)
-    )
-    fields += struct.pack("<I", zlib.crc32(fields))
-    return "flj1." + base64.urlsafe_b64encode(fields).rstrip(b"=").decode()
 
 
 class Tokens(FederationTest):

@@ -1,0 +1,76 @@
+"""The bytes on the wire: messages of proto/wire.proto, and the payload of codec `none`."""
+
+import importlib
+import math
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+import xxhash
+
+PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
+BLOCK_ELEMENTS = 65536
+
+
+def load_schema():
+    """The module that protoc makes of proto/wire.proto."""
+    with tempfile.TemporaryDirectory() as folder:
+        protoc = ["protoc", f"--proto_path={PROTO}", f"--python_out={folder}", "wire.proto"]
+        subprocess.run(protoc, check=True)
+        sys.path.insert(0, folder)
+        return importlib.import_module("wire_pb2")
+
+
+wire = load_schema()
+
+
+def frame(payload=b"", **kind):
+    """One message: frame(hello=...), or frame(data, chunk=...)."""
+    header = wire.Header(**kind).SerializeToString()
+    return struct.pack("<I", len(header)) + header + payload
+
+
+def parse(message):
+    """(header, payload) of one message."""
+    end = 4 + struct.unpack_from("<I", message)[0]
+    return wire.Header.FromString(message[4:end]), message[end:]
+
+
+def digest(data):
+    return xxhash.xxh3_128_digest(data)
+
+
+def layout_digest(layout):
+    """Of [(name, shape)]: two ends that have the same one mean the same tensors."""
+    text = b""
+    for name, shape in layout:
+        text += struct.pack("<QQ", len(name), len(shape)) + name.encode()
+        text += struct.pack(f"<{len(shape)}q", *shape)
+    return digest(text)
+
+
+def encode(values, layout):
+    """The payload (shared/codec/payload.hpp). Each tensor is cut into blocks; each block is a byte
+    that says fp32, and the values."""
+    blocks, begin = [], 0
+    for _, shape in layout:
+        end = begin + math.prod(shape)
+        while begin < end:
+            size = min(BLOCK_ELEMENTS, end - begin)
+            blocks.append(b"\0" + values[begin : begin + size].tobytes())
+            begin += size
+    spec, numbers = b"none", (values.size, BLOCK_ELEMENTS, len(blocks))
+    prefix = struct.pack("<4sHH16sQII", b"FLP1", 1, len(spec), layout_digest(layout), *numbers)
+    sizes = struct.pack(f"<{len(blocks)}I", *map(len, blocks))
+    return b"".join([prefix, spec, sizes, *blocks])
+
+
+def make_upload(values, layout, **fields):
+    """(begin, payload): the message that announces an upload, and the bytes to follow it."""
+    payload = encode(values, layout)
+    begin = wire.Begin(layout_digest=layout_digest(layout), codec="none", **fields)
+    begin.sections.add(name="update", bytes=len(payload))
+    begin.bytes, begin.digest = len(payload), digest(payload)
+    return begin, payload
