@@ -15,7 +15,9 @@
 namespace fl::test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t default_seeds = 25;  // It all runs in one thread.
+#elif defined(__SANITIZE_ADDRESS__)
 constexpr std::uint64_t default_seeds = 150;
 #else
 constexpr std::uint64_t default_seeds = 2000;

@@ -1,0 +1,73 @@
+"""A certificate past two thirds of its life is renewed while its client works."""
+
+import datetime
+import unittest
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
+from federation import FederationTest, wait_until
+
+DAY = datetime.timedelta(days=1)
+
+
+def read_certificate(path):
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def age(certificate, authority, key, days_old, days_left):
+    """The same certificate, made `days_old` days ago and good for `days_left` more."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(certificate.subject)
+        .issuer_name(authority.subject)
+        .public_key(certificate.public_key())
+        .serial_number(x509.random_serial_number() >> 32)  # 16 bytes, as ours are.
+        .not_valid_before(now - days_old * DAY)
+        .not_valid_after(now + days_left * DAY)
+    )
+    for extension in certificate.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    return builder.sign(key, hashes.SHA256())
+
+
+class Renewal(FederationTest):
+    def test_a_client_gets_a_new_certificate_and_uses_it(self):
+        federation = self.make()
+        places = federation.state / "identity"
+        authority = read_certificate(places / "ca.crt")
+        key = serialization.load_pem_private_key((places / "ca.key").read_bytes(), None)
+        mine = federation.folder / "a" / "identity" / "cert.pem"
+        old = age(read_certificate(mine), authority, key, days_old=61, days_left=29)
+        mine.write_bytes(old.public_bytes(serialization.Encoding.PEM))
+
+        run = ("--new-run", "--model", "synthetic:5000", "--min-clients", 3, "--rounds", 2)
+        server = federation.server(*run, "--stay")
+        clients = [federation.client(name, "--stay") for name in self.names]
+        clients[0].wait_for("the certificate was renewed")
+        new = read_certificate(mine)
+        self.assertEqual(new.subject, old.subject)
+        self.assertNotEqual(new.public_key(), old.public_key(), "renewed with a new key")
+        days_left = (new.not_valid_after_utc - datetime.datetime.now(datetime.timezone.utc)).days
+        self.assertGreater(days_left, 60)
+        serial = "SELECT certificate_serial FROM client WHERE name = 'a'"
+        wait_until(
+            "the history has its serial number",
+            lambda: int(federation.query(serial)[0][0], 16) == new.serial_number,
+        )
+        server.wait_for("waiting for another run")
+        self.assertNotIn("renewed", clients[1].stderr())
+
+        # A connection with the new certificate.
+        clients[0].kill()
+        clients[0] = federation.client("a")
+        code, _, err = federation.server_command("queue", *run[1:])
+        self.assertEqual(code, 0, err)
+        self.expect_exit(clients[0])
+        self.assertNotIn("renewed", clients[0].stderr())
+        self.assertEqual(federation.rounds_done(), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
