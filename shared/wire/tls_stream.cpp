@@ -1,5 +1,6 @@
 #include "shared/wire/tls_stream.hpp"
 
+#include <boost/asio/bind_executor.hpp>
 #include <boost/beast/websocket/ssl.hpp>
 
 namespace fl {
@@ -18,9 +19,13 @@ void TlsStream::handshake(net::ssl::stream_base::handshake_type type, Handler ha
 
 void TlsStream::shut_down(Handler handler) { ssl_.async_shutdown(std::move(handler)); }
 
+/// Always a success: Beast would take an error (mostly that the peer is gone already) for the cause
+/// of the end, and forget the real one, such as a message that was too big.
 void TlsStream::tear_down(beast::role_type role, Handler handler) {
   using beast::websocket::async_teardown;
-  async_teardown(role, ssl_, std::move(handler));
+  const auto executor = handler.get_executor();
+  auto done = [handler = std::move(handler)](const beast::error_code&) mutable { handler({}); };
+  async_teardown(role, ssl_, net::bind_executor(executor, std::move(done)));
 }
 
 }  // namespace fl

@@ -3,6 +3,7 @@
 #include "shared/base/file.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -19,23 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder on the real disk, gone with this object.
-struct TemporaryFolder {
-  fs::path path;
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "fl-file-XXXXXX").string();
-    FL_ASSERT(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~TemporaryFolder() { fs::remove_all(path); }
-};
-
 /// Runs `body(files, folder)` on both disks.
 template <class Body>
 void on_both_disks(Body body) {
   SUBCASE("posix") {
     const TemporaryFolder folder;
-    body(posix_files(), folder.path);
+    body(posix_files(), folder.path());
   }
   SUBCASE("memory") {
     MemFiles files;
@@ -146,16 +136,16 @@ TEST_CASE("whole files: written atomically, read under a limit") {
 TEST_CASE("posix files belong to the owner only and are closed in child programs") {
   const TemporaryFolder folder;
   const mode_t old_mask = ::umask(0);
-  REQUIRE(posix_files().make_folder(folder.path / "f" / "g"));
-  const auto file = posix_files().open(folder.path / "f" / "g" / "a", OpenMode::create).value();
+  REQUIRE(posix_files().make_folder(folder / "f" / "g"));
+  const auto file = posix_files().open(folder / "f" / "g" / "a", OpenMode::create).value();
   ::umask(old_mask);
   const auto bits = [](const fs::path& path) { return fs::status(path).permissions(); };
-  CHECK(bits(folder.path / "f") == fs::perms::owner_all);
-  CHECK(bits(folder.path / "f" / "g") == fs::perms::owner_all);
-  CHECK(bits(folder.path / "f" / "g" / "a") == (fs::perms::owner_read | fs::perms::owner_write));
+  CHECK(bits(folder / "f") == fs::perms::owner_all);
+  CHECK(bits(folder / "f" / "g") == fs::perms::owner_all);
+  CHECK(bits(folder / "f" / "g" / "a") == (fs::perms::owner_read | fs::perms::owner_write));
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
-    if (fs::read_symlink(entry.path(), gone) != folder.path / "f" / "g" / "a") continue;
+    if (fs::read_symlink(entry.path(), gone) != folder / "f" / "g" / "a") continue;
     CHECK((::fcntl(std::stoi(entry.path().filename().string()), F_GETFD) & FD_CLOEXEC) != 0);
     return;
   }
@@ -171,7 +161,7 @@ TEST_CASE("a posix write that the kernel cuts short is continued, then reported"
   rlimit small = before;
   small.rlim_cur = 1000;
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  const auto file = posix_files().open(folder.path / "a", OpenMode::create).value();
+  const auto file = posix_files().open(folder / "a", OpenMode::create).value();
   const auto written = file->write_at(0, bytes_of(std::string(1500, 'x')));
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   std::signal(SIGXFSZ, old_handler);

@@ -19,7 +19,7 @@ unsigned mode_of(const Path& path) {
 }
 
 TEST_CASE("an authority is made once and loaded afterwards") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const auto first = open(temp / "identity");
   REQUIRE(first);
   const auto second = open(temp / "identity", some_time + 1000);
@@ -33,7 +33,7 @@ TEST_CASE("an authority is made once and loaded afterwards") {
 TEST_CASE("a crash at any point of the first start leaves a folder that the next start completes") {
   int changes = 0;
   for (bool done = false; !done; ++changes) {
-    const TempFolder temp;
+    const TemporaryFolder temp;
     CrashingFiles disk(changes);
     const auto first = Authority::open_or_create(disk, temp / "identity", some_time);
     done = first.has_value();
@@ -45,7 +45,7 @@ TEST_CASE("a crash at any point of the first start leaves a folder that the next
 }
 
 TEST_CASE("damaged authority files are refused by name and left as they are") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Path folder = temp / "identity";
   REQUIRE(open(folder));
   const std::string key = read_text(folder / "ca.key");
@@ -79,7 +79,7 @@ TEST_CASE("damaged authority files are refused by name and left as they are") {
 }
 
 TEST_CASE("an expired authority is refused") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   REQUIRE(open(temp / "identity"));
   const auto late = open(temp / "identity", some_time + authority_life_s + 1);
   REQUIRE(!late);
@@ -87,7 +87,7 @@ TEST_CASE("an expired authority is refused") {
 }
 
 TEST_CASE("a client certificate says its name, its purpose and its time") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Authority authority = open(temp / "identity").value();
   const auto issued = authority.issue_client("site-7.lab_a", new_request_pem(), some_time);
   REQUIRE(issued);
@@ -106,7 +106,7 @@ TEST_CASE("a client certificate says its name, its purpose and its time") {
 }
 
 TEST_CASE("a server certificate is for serving, under the given hosts") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Authority authority = open(temp / "identity").value();
   const auto issued = authority.issue_server({"fl.example", "127.0.0.1", "::1"}, some_time);
   REQUIRE(issued);
@@ -139,7 +139,7 @@ TEST_CASE("client names are checked") {
 }
 
 TEST_CASE("requests that don't prove their key are refused, and nothing else in them counts") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Authority authority = open(temp / "identity").value();
   const auto refusal = [&](const std::string& pem) {
     const auto issued = authority.issue_client("a", pem, some_time);

@@ -17,7 +17,7 @@ std::string issue(const Authority& authority, std::string_view name, const std::
 }
 
 TEST_CASE("a joined client loads what it joined with") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   const ClientIdentity joined = new_identity(authority, temp / "me", "alice", some_time);
   const ClientIdentity loaded = ClientIdentity::load(posix_files(), temp / "me").value();
@@ -38,13 +38,13 @@ TEST_CASE("a joined client loads what it joined with") {
 }
 
 TEST_CASE("a folder without an identity is not_found") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   CHECK(!ClientIdentity::is_present(posix_files(), temp / "me"));
   CHECK(ClientIdentity::load(posix_files(), temp / "me").error().code() == Errc::not_found);
 }
 
 TEST_CASE("damaged or foreign files are refused by name") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   const Authority other = new_authority(temp / "other-ca");
   new_identity(authority, temp / "me", "alice");
@@ -71,7 +71,7 @@ TEST_CASE("damaged or foreign files are refused by name") {
 
 TEST_CASE(
     "a crash at any point of joining leaves no identity or the whole one, and joining goes on") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   int changes = 0;
   for (bool done = false; !done; ++changes) {
@@ -97,7 +97,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a crash at any point of renewing leaves the old or the new pair, and renewing goes on") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   int changes = 0;
   int old_pairs = 0;
@@ -130,7 +130,7 @@ TEST_CASE("a crash at any point of renewing leaves the old or the new pair, and 
 }
 
 TEST_CASE("a request that got no answer is repeated with the same key, while the old pair serves") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   ClientIdentity identity = new_identity(authority, temp / "me", "alice");
   const std::string first = ClientIdentity::request_certificate(posix_files(), temp / "me").value();
@@ -147,7 +147,7 @@ TEST_CASE("a request that got no answer is repeated with the same key, while the
 }
 
 TEST_CASE("an answer that doesn't fit changes nothing") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   const Authority other = new_authority(temp / "other-ca");
   ClientIdentity identity = new_identity(authority, temp / "me", "alice");

@@ -18,7 +18,7 @@ Awaitable<void> join(JoinToken token, Path folder, std::optional<Error>& error) 
 }
 
 TEST_CASE("joining a silent server ends at the deadline") {
-  const TempFolder temp;
+  const TemporaryFolder temp;
   net::io_context io;
   tcp::acceptor silent(io, {net::ip::make_address("127.0.0.1"), 0});
   const ServerAddress address{"127.0.0.1", silent.local_endpoint().port()};

@@ -80,7 +80,7 @@ class OneShotServer {
 };
 
 struct OnlineWorld {
-  TempFolder temp;
+  TemporaryFolder temp;
   net::io_context io;
   Authority authority = new_authority(temp / "ca");
   MemoryBook book;

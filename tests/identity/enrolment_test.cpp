@@ -9,7 +9,7 @@ namespace {
 using namespace fl::test;
 
 struct World {
-  TempFolder temp;
+  TemporaryFolder temp;
   Authority authority = new_authority(temp / "ca");
   MemoryBook book;
   JoinToken token = make_token({"localhost", 1}, authority.fingerprint()).value();

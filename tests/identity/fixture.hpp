@@ -5,9 +5,9 @@
 #include "shared/base/clock.hpp"
 #include "shared/identity/client_identity.hpp"
 #include "shared/identity/enrolment.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
 #include <fstream>
 #include <map>
@@ -27,26 +27,6 @@ using Path = std::filesystem::path;
 
 /// A moment for tests that take the time as an argument. Unix seconds.
 inline constexpr double some_time = 1.8e9;
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "fl-identity-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  Path operator/(std::string_view name) const { return path_ / name; }
-
- private:
-  Path path_;
-};
 
 /// The real disk, until the given number of changes is done: from then on every change fails, as
 /// after a crash. What was done before stays.

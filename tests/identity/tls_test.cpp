@@ -58,7 +58,7 @@ class Meeting {
 };
 
 struct TlsWorld {
-  TempFolder temp;
+  TemporaryFolder temp;
   double now = Clock::unix_seconds();
   Authority authority = new_authority(temp / "ca");
   ServerCertificate certificate = authority.issue_server({"localhost"}, now).value();

@@ -15,7 +15,7 @@ using namespace fl::test;
 
 // 40 training images of one pixel whose value is their number, and 5 for testing.
 struct Folder {
-  TempFolder folder;
+  TemporaryFolder folder;
   fl::LearnOptions options;
 
   Folder() {

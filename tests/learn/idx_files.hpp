@@ -1,10 +1,11 @@
-// Small IDX files for tests, in a folder that goes away with the object.
+// Small IDX files for tests.
 #pragma once
+
+#include "tests/support/temporary_folder.hpp"
 
 #include <zlib.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -12,26 +13,6 @@
 #include <string_view>
 
 namespace fl::test {
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "learn-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
-    path_ = name;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline std::string big_endian(std::uint32_t number) {
   std::string bytes;

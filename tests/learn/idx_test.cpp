@@ -15,7 +15,7 @@ using namespace fl::test;
 
 // Three images of 2 x 2 pixels with labels 9, 0, 4.
 struct Files {
-  TempFolder folder;
+  TemporaryFolder folder;
   std::filesystem::path images = folder.path() / "images";
   std::filesystem::path labels = folder.path() / "labels";
   std::string image_bytes = idx_images(3, 2, 2, "abcdefghijkl");

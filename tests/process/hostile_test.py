@@ -133,6 +133,7 @@ class Hostile(AsyncFederationTest):
                 self.assertEqual(
                     closed.exception.rcvd.code, websockets.frames.CloseCode.MESSAGE_TOO_BIG
                 )
+        await asyncio.to_thread(self.server.wait_for, "a message over", 10)
         await asyncio.to_thread(self.server.wait_for, "evil left", 10)
         await self.finish_run()
 

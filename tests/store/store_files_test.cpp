@@ -5,6 +5,7 @@
 #include "shared/base/file.hpp"
 #include "tests/store/records.hpp"
 #include "tests/support/print_result.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
 #include <sqlite3.h>
@@ -27,15 +28,8 @@ Store::Options options(const fs::path& path, bool read_only = false) {
 }
 
 struct Folder {
-  fs::path path;
-  fs::path file;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "fl-store-XXXXXX").string();
-    FL_ASSERT(::mkdtemp(name.data()) != nullptr);
-    path = name;
-    file = path / "history.sqlite";
-  }
-  ~Folder() { fs::remove_all(path); }
+  TemporaryFolder folder;
+  fs::path file = folder / "history.sqlite";
 
   [[nodiscard]] Result<std::unique_ptr<Store>> open() const { return Store::open(options(file)); }
   [[nodiscard]] Result<std::unique_ptr<Store>> open_to_read() const {
@@ -117,7 +111,7 @@ TEST_CASE("an empty file becomes a history; a missing folder is not found") {
   CHECK(folder.open_to_read().error().code() == Errc::conflict);  // Nothing in it yet.
   REQUIRE(folder.open());
   CHECK(folder.open_to_read());
-  const auto nowhere = Store::open(options(folder.path / "no" / "history.sqlite"));
+  const auto nowhere = Store::open(options(folder.folder / "no" / "history.sqlite"));
   REQUIRE(!nowhere);
   CHECK(nowhere.error().code() == Errc::not_found);
 }
