@@ -258,6 +258,9 @@ const Kernels avx2_row = {
     .gaussian = gaussian,
     .quantize = quantize,
     .dequantize = dequantize,
+    .count_symbols = count_symbols,
+    .rans_encode = rans_encode_avx2,
+    .rans_decode = rans_decode_avx2,
 };
 
 }  // namespace fl

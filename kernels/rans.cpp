@@ -1,5 +1,7 @@
 #include "kernels/rans.hpp"
 
+#include "kernels/rows.hpp"
+
 #include <algorithm>
 #include <cstring>
 
@@ -7,35 +9,104 @@ namespace fl {
 
 namespace {
 
-constexpr std::uint32_t total = 1u << rans_bits;
-// A state lies in [2^16, 2^32): one word more or less is always enough to keep it there.
-constexpr std::uint32_t state_min = 1u << 16;
+// Without branches on whether a word goes or comes, which would be mispredicted.
 
-/// What encoding a symbol takes. `inverse` is 2^64 / frequency, rounded up: with it a
-/// multiplication divides 32-bit numbers exactly.
-struct Step {
-  std::uint64_t inverse;
-  std::uint64_t state_end;  // Above or at it a word must go first.
-  std::uint32_t frequency;
-  std::uint32_t begin;
-};
+/// Encodes symbols `begin` to n, the last one first.
+template <std::size_t lanes>
+std::uint8_t* encode(const rans::Code* codes, const std::uint8_t* symbols, std::size_t begin,
+                     std::size_t n, std::uint32_t* states, std::uint8_t* out) {
+  for (std::size_t i = n; i-- > begin;) {
+    std::uint32_t x = states[i % lanes];
+    const rans::Code& code = codes[symbols[i]];
+    const unsigned goes = rans::is_full(x, code) ? 1 : 0;
+    const auto word = static_cast<std::uint16_t>(x);
+    std::memcpy(out - sizeof word, &word, sizeof word);  // The next one overwrites it if not.
+    out -= goes * sizeof word;
+    states[i % lanes] = rans::push(x >> (goes * 16), code);
+  }
+  return out;
+}
 
-std::uint32_t divide(std::uint32_t x, const Step& step) {
-  __extension__ using Wide = unsigned __int128;
-  if (step.frequency == 1) return x;  // Its inverse would be 2^64.
-  return static_cast<std::uint32_t>((static_cast<Wide>(step.inverse) * x) >> 64);
+/// Decodes symbols `begin` to n.
+template <std::size_t lanes>
+const std::uint8_t* decode(const rans::Place* places, std::uint32_t* states, const std::uint8_t* in,
+                           const std::uint8_t* end, std::uint8_t* symbols, std::size_t begin,
+                           std::size_t n) {
+  std::size_t i = begin;
+  for (; i < n && end - in >= 2; ++i) {
+    const std::uint32_t x = states[i % lanes];
+    const rans::Place place = places[x % rans::total];
+    const std::uint32_t popped = rans::pop(x, place);
+    std::uint16_t word;
+    std::memcpy(&word, in, sizeof word);
+    const unsigned comes = popped < rans::state_min ? 1 : 0;
+    in += comes * sizeof word;
+    states[i % lanes] = popped << (comes * 16) | (word & (0 - comes));
+    symbols[i] = static_cast<std::uint8_t>(place);
+  }
+  for (; i < n; ++i) {  // No word is left to come.
+    std::uint32_t& x = states[i % lanes];
+    const rans::Place place = places[x % rans::total];
+    x = rans::pop(x, place);
+    if (x < rans::state_min) return nullptr;
+    symbols[i] = static_cast<std::uint8_t>(place);
+  }
+  return in;
+}
+
+/// The symbol that has all of the 2^12, or -1.
+int only_symbol(const RansFrequencies& frequencies) {
+  const auto* const at = std::ranges::find(frequencies, rans::total);
+  return at == frequencies.end() ? -1 : static_cast<int>(at - frequencies.begin());
 }
 
 }  // namespace
 
+void count_symbols(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts) {
+  // Eight tables, so that a run of one symbol does not wait for one counter.
+  std::uint32_t tables[8][rans_symbols_max] = {};
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, symbols + i, sizeof eight);
+    for (int k = 0; k < 8; ++k) ++tables[k][eight >> (8 * k) & 0xff];
+  }
+  for (; i < n; ++i) ++tables[0][symbols[i]];
+  for (std::size_t s = 0; s < rans_symbols_max; ++s) {
+    counts[s] = 0;
+    for (const auto& table : tables) counts[s] += table[s];
+  }
+}
+
+std::uint8_t* rans_encode_scalar(const rans::Code* codes, const std::uint8_t* symbols,
+                                 std::size_t n, std::uint32_t* states, std::uint8_t* out) {
+  return encode<rans::lanes_max>(codes, symbols, 0, n, states, out);
+}
+
+const std::uint8_t* rans_decode_scalar(const rans::Place* places, std::uint32_t* states,
+                                       const std::uint8_t* in, const std::uint8_t* end,
+                                       std::uint8_t* symbols, std::size_t n) {
+  return decode<rans::lanes_max>(places, states, in, end, symbols, 0, n);
+}
+
 RansFrequencies rans_frequencies(std::span<const std::uint32_t> counts) {
+  RansFrequencies out{};
   std::uint64_t sum = 0;
   for (const std::uint32_t count : counts) sum += count;
-  RansFrequencies out{};
-  std::int64_t left = total;
+  // Those that are too rare for 1 get it all the same, and the common ones share the rest.
+  std::uint64_t common = sum;
+  std::int64_t left = rans::total;
+  const auto is_rare = [&](std::size_t s) { return std::uint64_t{counts[s]} * rans::total < sum; };
   for (std::size_t s = 0; s < counts.size(); ++s) {
-    if (counts[s] == 0) continue;
-    const std::uint64_t scaled = (counts[s] * std::uint64_t{total} + sum / 2) / sum;
+    if (counts[s] == 0 || !is_rare(s)) continue;
+    out[s] = 1;
+    common -= counts[s];
+    --left;
+  }
+  const auto share = static_cast<std::uint64_t>(left);
+  for (std::size_t s = 0; s < counts.size(); ++s) {
+    if (is_rare(s)) continue;
+    const std::uint64_t scaled = (counts[s] * share + common / 2) / common;
     out[s] = static_cast<std::uint16_t>(std::max<std::uint64_t>(1, scaled));
     left -= out[s];
   }
@@ -62,74 +133,63 @@ RansFrequencies rans_frequencies(std::span<const std::uint32_t> counts) {
 }
 
 std::size_t rans_encode(const std::uint8_t* symbols, std::size_t n,
-                        const RansFrequencies& frequencies, std::uint8_t* out_end) {
-  std::array<Step, rans_symbols_max> steps;
+                        const RansFrequencies& frequencies, std::uint8_t* out_end,
+                        const Kernels& row) {
+  if (only_symbol(frequencies) >= 0) return 0;
+  std::array<rans::Code, rans_symbols_max> codes;
   std::uint32_t begin = 0;
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    const std::uint32_t frequency = frequencies[s];
-    steps[s] = {.inverse = frequency > 1 ? ~std::uint64_t{0} / frequency + 1 : 0,
-                .state_end = static_cast<std::uint64_t>(frequency) << (32 - rans_bits),
-                .frequency = frequency,
-                .begin = begin};
-    begin += frequency;
+  for (std::size_t s = 0; s < codes.size(); ++s) {
+    if (frequencies[s] > 0) codes[s] = rans::make_code(frequencies[s], begin);
+    begin += frequencies[s];
   }
-  std::array<std::uint32_t, rans_lanes> states;
-  states.fill(state_min);
+  std::array<std::uint32_t, rans::lanes_max> states;
+  states.fill(rans::state_min);
   std::uint8_t* out = out_end;
-  for (std::size_t i = n; i-- > 0;) {
-    std::uint32_t& x = states[i % rans_lanes];
-    const Step& step = steps[symbols[i]];
-    if (x >= step.state_end) {
-      const auto word = static_cast<std::uint16_t>(x);
-      out -= sizeof word;
-      std::memcpy(out, &word, sizeof word);
-      x >>= 16;
-    }
-    const std::uint32_t quotient = divide(x, step);
-    x = (quotient << rans_bits) + (x - quotient * step.frequency) + step.begin;
+  if (rans_lanes(n) == rans::lanes_few) {
+    out = encode<rans::lanes_few>(codes.data(), symbols, 0, n, states.data(), out);
+  } else {
+    const std::size_t whole = n - n % rans::lanes_max;
+    out = encode<rans::lanes_max>(codes.data(), symbols, whole, n, states.data(), out);
+    out = row.rans_encode(codes.data(), symbols, whole, states.data(), out);
   }
-  out -= rans_state_bytes;
-  std::memcpy(out, states.data(), rans_state_bytes);
+  const std::size_t state_bytes = rans_lanes(n) * sizeof(std::uint32_t);
+  out -= state_bytes;
+  std::memcpy(out, states.data(), state_bytes);
   return static_cast<std::size_t>(out_end - out);
 }
 
 bool rans_decode(const std::uint8_t* stream, std::size_t bytes, const RansFrequencies& frequencies,
-                 std::uint8_t* symbols, std::size_t n) {
-  if (bytes < rans_state_bytes) return false;
-  // Of each of the 2^12 places that a state's low bits can be: the symbol, its frequency, and how
-  // far into its range the place is.
-  struct Place {
-    std::uint16_t frequency;
-    std::uint16_t offset;
-  };
-  std::array<Place, total> places;
-  std::array<std::uint8_t, total> symbol_at;
-  std::uint32_t place = 0;
-  for (std::size_t s = 0; s < frequencies.size(); ++s) {
-    for (std::uint16_t k = 0; k < frequencies[s]; ++k, ++place) {
-      places[place] = {.frequency = frequencies[s], .offset = k};
-      symbol_at[place] = static_cast<std::uint8_t>(s);
-    }
+                 std::uint8_t* symbols, std::size_t n, const Kernels& row) {
+  if (const int only = only_symbol(frequencies); only >= 0) {
+    std::fill_n(symbols, n, static_cast<std::uint8_t>(only));
+    return bytes == 0;
   }
-  std::array<std::uint32_t, rans_lanes> states;
-  std::memcpy(states.data(), stream, rans_state_bytes);
-  if (std::ranges::any_of(states, [](std::uint32_t x) { return x < state_min; })) return false;
-  const std::uint8_t* in = stream + rans_state_bytes;
+  const std::size_t state_bytes = rans_lanes(n) * sizeof(std::uint32_t);
+  if (bytes < state_bytes) return false;
+  std::array<std::uint32_t, rans::lanes_max> states;
+  states.fill(rans::state_min);
+  std::memcpy(states.data(), stream, state_bytes);
+  const auto is_state = [](std::uint32_t x) { return x >= rans::state_min && x < rans::state_end; };
+  if (!std::ranges::all_of(states, is_state)) return false;
+  std::array<rans::Place, rans::total> places;
+  rans::Place* run = places.data();
+  for (std::uint32_t s = 0; s < frequencies.size(); ++s) {
+    const std::uint32_t frequency = frequencies[s];
+    for (std::uint32_t k = 0; k < frequency; ++k) run[k] = rans::make_place(s, k, frequency);
+    run += frequency;
+  }
   const std::uint8_t* const end = stream + bytes;
-  for (std::size_t i = 0; i < n; ++i) {
-    std::uint32_t& x = states[i % rans_lanes];
-    const std::uint32_t low = x % total;
-    symbols[i] = symbol_at[low];
-    x = places[low].frequency * (x >> rans_bits) + places[low].offset;
-    if (x < state_min) {
-      if (end - in < 2) return false;
-      std::uint16_t word = 0;
-      std::memcpy(&word, in, sizeof word);
-      in += sizeof word;
-      x = (x << 16) | word;
-    }
+  const std::uint8_t* in = stream + state_bytes;
+  if (rans_lanes(n) == rans::lanes_few) {
+    in = decode<rans::lanes_few>(places.data(), states.data(), in, end, symbols, 0, n);
+  } else {
+    const std::size_t whole = n - n % rans::lanes_max;
+    in = row.rans_decode(places.data(), states.data(), in, end, symbols, whole);
+    if (in == nullptr) return false;
+    in = decode<rans::lanes_max>(places.data(), states.data(), in, end, symbols, whole, n);
   }
-  return in == end && std::ranges::all_of(states, [](std::uint32_t x) { return x == state_min; });
+  return in == end &&
+         std::ranges::all_of(states, [](std::uint32_t x) { return x == rans::state_min; });
 }
 
 }  // namespace fl

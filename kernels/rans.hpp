@@ -1,11 +1,15 @@
 // Interleaved range asymmetric numeral systems (Duda 2013, arXiv:1311.2540; interleaving and
 // word-wise renormalization: Giesen 2014, arXiv:1402.3392): symbols near their entropy, decodable
-// by 32 lanes at once. Symbol i belongs to lane i % 32, so a SIMD register or a warp decodes 32
-// symbols a step.
+// by 32 lanes at once. Symbol i belongs to lane i % lanes, so SIMD registers or a warp decode 32
+// symbols a step. Short streams have four lanes, because each costs its state.
 //
-// Bytes of a stream, little-endian: the 32 lanes' first states, u32 each, then u16 words in the
-// order in which decoding takes them. Pure; any thread; nothing is allocated.
+// Bytes of a stream, little-endian: the lanes' first states, u32 each, then u16 words in the order
+// in which decoding takes them. Where one symbol has all of the 2^12 there are no bytes at all.
+// What is done in a step stands in rans_step.hpp. Pure; any thread; nothing is allocated.
 #pragma once
+
+#include "kernels/kernels.hpp"
+#include "kernels/rans_step.hpp"
 
 #include <array>
 #include <cstddef>
@@ -15,13 +19,16 @@
 namespace fl {
 
 inline constexpr int rans_symbols_max = 256;
-inline constexpr int rans_bits = 12;  // Frequencies add up to 2^12.
-inline constexpr std::size_t rans_lanes = 32;
-inline constexpr std::size_t rans_state_bytes = rans_lanes * sizeof(std::uint32_t);
+inline constexpr int rans_bits = rans::bits;  // Frequencies add up to 2^12.
+
+/// Of a stream of n symbols.
+[[nodiscard]] constexpr std::size_t rans_lanes(std::size_t n) {
+  return n < 16384 ? rans::lanes_few : rans::lanes_max;
+}
 
 /// No stream of n symbols is longer, whatever the frequencies.
 [[nodiscard]] constexpr std::size_t rans_bytes_max(std::size_t n) {
-  return rans_state_bytes + n * sizeof(std::uint16_t);
+  return rans_lanes(n) * sizeof(std::uint32_t) + n * sizeof(std::uint16_t);
 }
 
 using RansFrequencies = std::array<std::uint16_t, rans_symbols_max>;
@@ -31,15 +38,16 @@ using RansFrequencies = std::array<std::uint16_t, rans_symbols_max>;
 [[nodiscard]] RansFrequencies rans_frequencies(std::span<const std::uint32_t> counts);
 
 /// Writes the stream of n symbols, each of positive frequency, so that it ends at out_end and has
-/// at most rans_bytes_max(n) bytes; returns how many.
+/// at most rans_bytes_max(n) bytes; returns how many. What lies before it in rans_bytes_max(n)
+/// bytes may be overwritten.
 [[nodiscard]] std::size_t rans_encode(const std::uint8_t* symbols, std::size_t n,
-                                      const RansFrequencies& frequencies, std::uint8_t* out_end);
+                                      const RansFrequencies& frequencies, std::uint8_t* out_end,
+                                      const Kernels& row = kernels());
 
 /// Fills `symbols`. The stream need not be trusted: false unless it is one that rans_encode makes,
-/// to the last byte; `symbols` then holds symbols of positive frequency without meaning. The
-/// frequencies add up to 2^12.
+/// to the last byte; `symbols` then holds bytes without meaning. The frequencies add up to 2^12.
 [[nodiscard]] bool rans_decode(const std::uint8_t* stream, std::size_t bytes,
                                const RansFrequencies& frequencies, std::uint8_t* symbols,
-                               std::size_t n);
+                               std::size_t n, const Kernels& row = kernels());
 
 }  // namespace fl

@@ -102,6 +102,9 @@ const Kernels scalar_row = {
     .gaussian = gaussian,
     .quantize = quantize,
     .dequantize = dequantize,
+    .count_symbols = count_symbols,
+    .rans_encode = rans_encode_scalar,
+    .rans_decode = rans_decode_scalar,
 };
 
 }  // namespace fl

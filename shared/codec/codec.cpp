@@ -27,6 +27,7 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
   // The sizes are known only at the end; the prefix has its length already.
   std::uint64_t at = payload_prefix(map, canonical(), sizes).size();
   std::vector<std::byte> bytes;
+  EncodeScratch scratch;
   for (std::uint64_t i = 0; i < map.blocks(); ++i) {
     const Block block = map.at(i);
     const auto values = x.subspan(block.flat, block.elements);
@@ -36,7 +37,7 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
                    fmt::format("encode: {} is {}", layout.describe(block.flat + scan.first_bad),
                                values[scan.first_bad]));
     }
-    if (auto encoded = method_->encode(values, layout, block, seed, bytes); !encoded) {
+    if (auto encoded = method_->encode(values, layout, block, seed, scratch, bytes); !encoded) {
       return encoded.error().at("encode");
     }
     FL_CHECK(out.write(at, bytes));

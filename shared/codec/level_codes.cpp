@@ -3,7 +3,10 @@
 #include "kernels/rans.hpp"
 #include "shared/base/error.hpp"
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 
 namespace fl {
 
@@ -11,90 +14,87 @@ namespace {
 
 constexpr int width_bits = 4;
 
+/// A table at its longest: of each level the width of its frequency and all but its highest bit.
+constexpr std::size_t table_bytes_max = rans_symbols_max * (width_bits + rans_bits) / 8;
+
 class BitWriter {
  public:
-  explicit BitWriter(std::vector<std::byte>& out) : out_(out) {}
+  /// `out` has room for all that is put.
+  explicit BitWriter(std::byte* out) : begin_(out), out_(out) {}
   void put(std::uint32_t value, int bits) {
     held_ |= std::uint64_t{value} << count_;
-    for (count_ += bits; count_ >= 8; count_ -= 8, held_ >>= 8) out_.push_back(low_byte());
+    for (count_ += bits; count_ >= 8; count_ -= 8, held_ >>= 8) *out_++ = low_byte();
   }
-  void finish() {
-    if (count_ > 0) out_.push_back(low_byte());
+  /// Fills the last byte with zeros; returns how many bytes there are.
+  std::size_t finish() {
+    if (count_ > 0) *out_++ = low_byte();
+    return static_cast<std::size_t>(out_ - begin_);
   }
 
  private:
   [[nodiscard]] std::byte low_byte() const { return static_cast<std::byte>(held_ & 0xff); }
-  std::vector<std::byte>& out_;
+  std::byte* begin_;
+  std::byte* out_;
   std::uint64_t held_ = 0;
   int count_ = 0;
 };
 
-/// Past the end it reads zeros; is_good() tells.
+/// Past the end it reads zeros; is_whole() tells.
 class BitReader {
  public:
   explicit BitReader(Bytes bytes) : bytes_(bytes) {}
   std::uint32_t take(int bits) {
-    std::uint32_t value = 0;
-    for (int i = 0; i < bits; ++i, ++at_) {
-      const std::size_t byte = at_ / 8;
-      if (byte >= bytes_.size()) {
-        is_good_ = false;
-        return 0;
-      }
-      value |= (std::to_integer<std::uint32_t>(bytes_[byte]) >> (at_ % 8) & 1u) << i;
+    for (; count_ < bits; count_ += 8, ++at_) {
+      if (at_ < bytes_.size()) held_ |= std::to_integer<std::uint32_t>(bytes_[at_]) << count_;
     }
+    const std::uint32_t value = held_ & ((1u << bits) - 1);
+    held_ >>= bits;
+    count_ -= bits;
     return value;
   }
-  /// To the next whole byte; what is skipped must be zeros.
-  void align() {
-    const int rest = static_cast<int>((8 - at_ % 8) % 8);
-    if (take(rest) != 0) is_good_ = false;
-  }
-  [[nodiscard]] bool is_good() const { return is_good_; }
-  [[nodiscard]] std::size_t bytes_taken() const { return at_ / 8; }
+  /// Whether all was there, and what is left of the last byte is zeros.
+  [[nodiscard]] bool is_whole() const { return at_ <= bytes_.size() && held_ == 0; }
+  [[nodiscard]] std::size_t bytes_taken() const { return at_; }
 
  private:
   Bytes bytes_;
   std::size_t at_ = 0;
-  bool is_good_ = true;
+  std::uint32_t held_ = 0;
+  int count_ = 0;  // Bits held, below 8 between calls.
 };
 
 }  // namespace
 
-bool append_rans_levels(std::span<const std::int16_t> x, std::int32_t levels, std::size_t bytes_max,
-                        std::vector<std::byte>& out) {
+std::size_t write_rans_levels(std::span<const std::int16_t> x, std::int32_t levels,
+                              LevelScratch& scratch, MutableBytes out) {
   FL_ASSERT(levels >= 1 && levels <= rans_levels_max);
-  if (x.empty()) return false;
-  std::vector<std::uint8_t> symbols(x.size());
-  std::array<std::uint32_t, rans_symbols_max> counts{};
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    symbols[i] = static_cast<std::uint8_t>(x[i] + levels);
-    ++counts[symbols[i]];
-  }
+  if (x.empty()) return 0;
+  scratch.symbols.resize(std::max(scratch.symbols.size(), x.size()));
+  scratch.stream.resize(std::max(scratch.stream.size(), rans_bytes_max(x.size())));
+  std::uint8_t* const symbols = scratch.symbols.data();
+  for (std::size_t i = 0; i < x.size(); ++i) symbols[i] = static_cast<std::uint8_t>(x[i] + levels);
+  std::array<std::uint32_t, rans_symbols_max> counts;
+  kernels().count_symbols(symbols, x.size(), counts.data());
   const auto alphabet = static_cast<std::size_t>(2 * levels + 1);
   const RansFrequencies frequencies = rans_frequencies(std::span(counts).first(alphabet));
 
-  const std::size_t before = out.size();
-  BitWriter table(out);
+  std::array<std::byte, table_bytes_max> table;
+  BitWriter writer(table.data());
   for (std::size_t s = 0; s < alphabet; ++s) {
     const int width = std::bit_width(frequencies[s]);
-    table.put(static_cast<std::uint32_t>(width), width_bits);
-    if (width > 1) table.put(frequencies[s] ^ (1u << (width - 1)), width - 1);
+    writer.put(static_cast<std::uint32_t>(width), width_bits);
+    if (width > 1) writer.put(frequencies[s] ^ (1u << (width - 1)), width - 1);
   }
-  table.finish();
-  std::vector<std::uint8_t> stream(rans_bytes_max(x.size()));
-  const std::size_t bytes =
-      rans_encode(symbols.data(), symbols.size(), frequencies, stream.data() + stream.size());
-  if (out.size() - before + bytes >= bytes_max) {
-    out.resize(before);
-    return false;
-  }
-  const auto begin = std::as_bytes(std::span(stream)).last(bytes);
-  out.insert(out.end(), begin.begin(), begin.end());
-  return true;
+  const std::size_t table_bytes = writer.finish();
+  std::uint8_t* const end = scratch.stream.data() + scratch.stream.size();
+  const std::size_t stream_bytes = rans_encode(symbols, x.size(), frequencies, end);
+  if (table_bytes + stream_bytes >= out.size()) return 0;
+  std::memcpy(out.data(), table.data(), table_bytes);
+  std::memcpy(out.data() + table_bytes, end - stream_bytes, stream_bytes);
+  return table_bytes + stream_bytes;
 }
 
-bool read_rans_levels(Bytes bytes, std::int32_t levels, std::vector<std::uint8_t>& scratch,
+bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
                       std::span<std::int16_t> out) {
   FL_ASSERT(levels >= 1 && levels <= rans_levels_max);
   RansFrequencies frequencies{};
@@ -108,15 +108,15 @@ bool read_rans_levels(Bytes bytes, std::int32_t levels, std::vector<std::uint8_t
     frequencies[s] = static_cast<std::uint16_t>(frequency);
     sum += frequency;
   }
-  table.align();
-  if (!table.is_good() || sum != 1u << rans_bits) return false;
+  if (!table.is_whole() || sum != 1u << rans_bits) return false;
   const Bytes stream = bytes.subspan(table.bytes_taken());
-  scratch.resize(out.size());
+  scratch.symbols.resize(std::max(scratch.symbols.size(), out.size()));
+  std::uint8_t* const symbols = scratch.symbols.data();
   if (!rans_decode(reinterpret_cast<const std::uint8_t*>(stream.data()), stream.size(), frequencies,
-                   scratch.data(), scratch.size()))
+                   symbols, out.size()))
     return false;
   for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<std::int16_t>(scratch[i] - levels);
+    out[i] = static_cast<std::int16_t>(symbols[i] - levels);
   return true;
 }
 

@@ -17,15 +17,20 @@ namespace fl {
 /// More levels than rANS has symbols for are always packed in bit fields.
 inline constexpr std::int32_t rans_levels_max = 127;
 
-/// Appends table and stream to `out` and returns true, if together they take less than `bytes_max`
-/// bytes; else leaves it as it is. |level| <= levels <= rans_levels_max.
-[[nodiscard]] bool append_rans_levels(std::span<const std::int16_t> x, std::int32_t levels,
-                                      std::size_t bytes_max, std::vector<std::byte>& out);
+/// Memory that is reused from call to call; one thread at a time.
+struct LevelScratch {
+  std::vector<std::uint8_t> symbols;
+  std::vector<std::uint8_t> stream;
+};
+
+/// Writes table and stream to the begin of `out` and returns their bytes, if together they are
+/// shorter than it; else returns 0. |level| <= levels <= rans_levels_max.
+[[nodiscard]] std::size_t write_rans_levels(std::span<const std::int16_t> x, std::int32_t levels,
+                                            LevelScratch& scratch, MutableBytes out);
 
 /// Fills `out` from bytes that need not be trusted; false unless they are one whole table and
-/// stream of this many levels. 1 <= levels <= rans_levels_max. `scratch` is resized.
-[[nodiscard]] bool read_rans_levels(Bytes bytes, std::int32_t levels,
-                                    std::vector<std::uint8_t>& scratch,
+/// stream of this many levels. 1 <= levels <= rans_levels_max.
+[[nodiscard]] bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
                                     std::span<std::int16_t> out);
 
 }  // namespace fl

@@ -7,13 +7,13 @@
 //   2 qsgd   u16 S, u16 bucket - 1, the scale of each bucket as binary32, then for all elements in
 //            order level + S in ceil(log2(2S + 1)) bits, lowest bits first, zeros to a whole byte
 //   3 qsgd   as 2, but with the levels near their entropy (level_codes.hpp): the encoder takes what
-//   is
-//            shorter
+//            is shorter
 #pragma once
 
 #include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
+#include "shared/codec/level_codes.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -24,6 +24,12 @@
 namespace fl {
 
 enum class MethodId : std::uint8_t { fp32 = 0, fp16 = 1, qsgd = 2, qsgd_rans = 3 };
+
+/// Memory that encoding reuses from block to block; one thread at a time.
+struct EncodeScratch {
+  std::vector<std::int16_t> levels;
+  LevelScratch coded;
+};
 
 /// Immutable; any thread.
 class Method {
@@ -37,6 +43,7 @@ class Method {
   /// block.tensor, element in the tensor) alone. Errors name tensor[index].
   [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Layout& layout,
                                             const Block& block, std::uint64_t seed,
+                                            EncodeScratch& scratch,
                                             std::vector<std::byte>& out) const = 0;
 };
 
@@ -56,7 +63,7 @@ struct QsgdSettings {
 struct DecodeScratch {
   std::vector<std::uint16_t> halves;
   std::vector<std::int16_t> levels;
-  std::vector<std::uint8_t> symbols;
+  LevelScratch coded;
 };
 
 /// Fills `out`, the block's elements, from bytes that need not be trusted. fp32 and fp16 may give

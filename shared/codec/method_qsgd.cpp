@@ -5,7 +5,6 @@
 
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
-#include "shared/codec/level_codes.hpp"
 
 #include <fmt/format.h>
 
@@ -51,14 +50,16 @@ class Qsgd final : public Method {
   }
 
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, std::vector<std::byte>& out) const override {
+                      std::uint64_t seed, EncodeScratch& scratch,
+                      std::vector<std::byte>& out) const override {
     out.resize(block_bytes_max(x.size()));
     out[0] = static_cast<std::byte>(MethodId::qsgd);
     const MutableBytes body = MutableBytes(out).subspan(1);
     store(body, 0, static_cast<std::uint16_t>(settings_.levels));
     store(body, 2, static_cast<std::uint16_t>(settings_.bucket - 1));
 
-    std::vector<std::int16_t> levels(x.size());  // Zeros, as a bucket of zeros wants them.
+    scratch.levels.resize(std::max(scratch.levels.size(), x.size()));
+    const auto levels = std::span(scratch.levels).first(x.size());
     std::size_t scale_at = settings_bytes;
     for (std::size_t begin = 0; begin < x.size(); begin += settings_.bucket) {
       const auto bucket =
@@ -71,7 +72,10 @@ class Qsgd final : public Method {
       }
       store(body, scale_at, scale);
       scale_at += sizeof scale;
-      if (scale == 0) continue;
+      if (scale == 0) {
+        std::ranges::fill(levels.subspan(begin, bucket.size()), std::int16_t{0});
+        continue;
+      }
       const QuantizeArgs args = {.scale = scale,
                                  .levels = settings_.levels,
                                  .seed = seed,
@@ -79,14 +83,14 @@ class Qsgd final : public Method {
                                  .first = block.first + begin};
       kernels().quantize(bucket.data(), bucket.size(), args, levels.data() + begin);
     }
-    const std::size_t fixed_bytes = packed_bytes(x.size(), settings_.levels);
-    std::vector<std::byte> coded;
-    if (settings_.levels <= rans_levels_max &&
-        append_rans_levels(levels, settings_.levels, fixed_bytes, coded)) {
-      out[0] = static_cast<std::byte>(MethodId::qsgd_rans);
-      std::ranges::copy(coded, body.begin() + static_cast<std::ptrdiff_t>(scale_at));
-      out.resize(1 + scale_at + coded.size());
-      return {};
+    if (settings_.levels <= rans_levels_max) {
+      const std::size_t coded =
+          write_rans_levels(levels, settings_.levels, scratch.coded, body.subspan(scale_at));
+      if (coded > 0) {
+        out[0] = static_cast<std::byte>(MethodId::qsgd_rans);
+        out.resize(1 + scale_at + coded);
+        return {};
+      }
     }
     pack_levels(levels.data(), levels.size(), settings_.levels,
                 reinterpret_cast<std::uint8_t*>(body.data() + scale_at));
@@ -119,8 +123,7 @@ Result<void> decode_levels(Bytes coded, bool is_rans, std::int32_t levels, std::
   if (is_rans) {
     if (levels > rans_levels_max)
       return Error(Errc::corrupt, fmt::format("entropy-coded qsgd with {} levels", levels));
-    if (!read_rans_levels(coded, levels, scratch.symbols,
-                          std::span(scratch.levels).first(elements)))
+    if (!read_rans_levels(coded, levels, scratch.coded, std::span(scratch.levels).first(elements)))
       return Error(Errc::corrupt, "the entropy-coded levels are damaged");
     return {};
   }

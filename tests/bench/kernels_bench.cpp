@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -70,29 +71,43 @@ void measure(std::size_t n) {
            [&] { sink = sink + unpack_levels(packed.data(), n, s, levels.data()); });
   }
 
-  // Symbols of a block at a time, as the codecs use it: levels of a normal vector, 17 of them.
+  // Symbols of a block at a time, as the codecs use it: levels of a normal vector.
   const std::size_t block = std::min<std::size_t>(n, 65536);
   std::vector<std::uint8_t> symbols(n);
-  std::vector<std::uint32_t> counts(rans_symbols_max);
-  for (std::size_t i = 0; i < n; ++i) {
-    symbols[i] = static_cast<std::uint8_t>(std::clamp(x[i] * 2 + 8.5f, 0.0f, 16.0f));
-    ++counts[symbols[i]];
+  std::vector<std::uint8_t> back(n);
+  for (const int alphabet : {3, 17, 255}) {
+    const auto middle = static_cast<float>(alphabet / 2);
+    for (std::size_t i = 0; i < n; ++i) {
+      const float level = std::clamp(std::round(x[i] * middle / 4), -middle, middle);
+      symbols[i] = static_cast<std::uint8_t>(level + middle);
+    }
+    std::vector<std::uint32_t> counts(rans_symbols_max);
+    std::vector<std::uint8_t> stream(rans_bytes_max(block));
+    const auto report_symbols = [&](const char* row, const char* kernel,
+                                    const std::function<void()>& work) {
+      std::printf("%3d symbols: ", alphabet);
+      report(row, kernel, n, 1, work);
+    };
+    report_symbols("-", "memcpy", [&] { std::memcpy(back.data(), symbols.data(), n); });
+    for (const Kernels* row : all_kernels()) {
+      report_symbols(row->name, "count",
+                     [&] { row->count_symbols(symbols.data(), n, counts.data()); });
+      const RansFrequencies frequencies = rans_frequencies(counts);
+      std::size_t bytes = 0;
+      report_symbols(row->name, "rans_encode", [&] {
+        for (std::size_t at = 0; at + block <= n; at += block) {
+          bytes = rans_encode(symbols.data() + at, block, frequencies,
+                              stream.data() + stream.size(), *row);
+        }
+      });
+      report_symbols(row->name, "rans_decode", [&] {
+        for (std::size_t at = 0; at + block <= n; at += block) {
+          sink = sink + rans_decode(stream.data() + stream.size() - bytes, bytes, frequencies,
+                                    back.data() + at, block, *row);
+        }
+      });
+    }
   }
-  const RansFrequencies frequencies = rans_frequencies(counts);
-  std::vector<std::uint8_t> stream(rans_bytes_max(block));
-  std::size_t bytes = 0;
-  report("-", "rans_encode", n, 1, [&] {
-    for (std::size_t at = 0; at + block <= n; at += block) {
-      bytes = rans_encode(symbols.data() + at, block, frequencies, stream.data() + stream.size());
-    }
-  });
-  report("-", "rans_decode", n, 1, [&] {
-    std::vector<std::uint8_t> back(block);
-    for (std::size_t at = 0; at + block <= n; at += block) {
-      sink = sink + rans_decode(stream.data() + stream.size() - bytes, bytes, frequencies,
-                                back.data(), block);
-    }
-  });
 }
 
 }  // namespace

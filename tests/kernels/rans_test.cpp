@@ -1,4 +1,5 @@
-// rANS: every symbol comes back, close to the entropy; what rans_encode did not make is refused.
+// rANS: every symbol comes back, close to the entropy; what rans_encode did not make is refused;
+// and all that in every row of the kernel table with the same bytes and the same verdicts.
 #include "kernels/rans.hpp"
 #include "kernels/philox.hpp"
 
@@ -6,6 +7,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 using namespace fl;
@@ -40,18 +42,35 @@ double entropy(const Symbols& symbols) {
   return bits;
 }
 
+/// The same from all rows.
 Symbols stream_of(const Symbols& symbols, const RansFrequencies& frequencies) {
-  Symbols buffer(rans_bytes_max(symbols.size()));  // Exactly: ASan watches its begin.
-  const std::size_t bytes =
-      rans_encode(symbols.data(), symbols.size(), frequencies, buffer.data() + buffer.size());
-  return {buffer.end() - static_cast<std::ptrdiff_t>(bytes), buffer.end()};
+  Symbols stream;
+  for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
+    Symbols buffer(rans_bytes_max(symbols.size()));  // Exactly: ASan watches its begin.
+    const std::size_t bytes = rans_encode(symbols.data(), symbols.size(), frequencies,
+                                          buffer.data() + buffer.size(), *row);
+    buffer.erase(buffer.begin(), buffer.end() - static_cast<std::ptrdiff_t>(bytes));
+    if (row == all_kernels().front()) stream = buffer;
+    REQUIRE(buffer == stream);
+  }
+  return stream;
 }
 
-bool decodes_to(const Symbols& stream, const RansFrequencies& frequencies,
-                const Symbols& expected) {
-  Symbols back(expected.size());
-  return rans_decode(stream.data(), stream.size(), frequencies, back.data(), back.size()) &&
-         back == expected;
+/// What all rows say: the n symbols, or nothing where the stream is refused.
+std::optional<Symbols> decode(const Symbols& stream, const RansFrequencies& frequencies,
+                              std::size_t n) {
+  std::optional<Symbols> out;
+  for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
+    Symbols symbols(n);
+    std::optional<Symbols> here;
+    if (rans_decode(stream.data(), stream.size(), frequencies, symbols.data(), n, *row))
+      here = symbols;
+    if (row == all_kernels().front()) out = here;
+    REQUIRE(here == out);
+  }
+  return out;
 }
 
 }  // namespace
@@ -59,13 +78,48 @@ bool decodes_to(const Symbols& stream, const RansFrequencies& frequencies,
 TEST_CASE("symbols of every alphabet, skew and length come back") {
   for (const int alphabet : {1, 2, 3, 17, 255, 256}) {
     for (const double slope : {0.0, 0.05, 1.0, 20.0}) {
-      for (const std::size_t n : {1u, 2u, 31u, 32u, 33u, 1000u, 65536u}) {
+      for (const std::size_t n :
+           {1u, 2u, 3u, 4u, 5u, 33u, 1000u, 16383u, 16384u, 16385u, 16415u, 16416u, 65536u}) {
         CAPTURE(alphabet);
         CAPTURE(slope);
         CAPTURE(n);
         const Symbols symbols = skewed(n, alphabet, slope, n);
         const RansFrequencies frequencies = rans_frequencies(counts_of(symbols));
-        CHECK(decodes_to(stream_of(symbols, frequencies), frequencies, symbols));
+        CHECK(decode(stream_of(symbols, frequencies), frequencies, n) == symbols);
+      }
+    }
+  }
+}
+
+TEST_CASE("symbols are counted") {
+  for (const std::size_t n : {0u, 1u, 7u, 8u, 9u, 1000u}) {
+    const Symbols symbols = skewed(n, 256, 0.02, n);
+    for (const Kernels* row : all_kernels()) {
+      CAPTURE(row->name);
+      std::vector<std::uint32_t> counts(rans_symbols_max, 77);
+      row->count_symbols(symbols.data(), n, counts.data());
+      CHECK(counts == counts_of(symbols));
+    }
+  }
+}
+
+TEST_CASE("a push is what its definition says, for every frequency") {
+  for (std::uint32_t frequency = 1; frequency < rans::total; ++frequency) {
+    const std::uint32_t begin = (rans::total - frequency) / 3;
+    const rans::Code code = rans::make_code(frequency, begin);
+    const std::uint32_t first_full = frequency << 19;
+    CHECK_FALSE(rans::is_full(first_full - 1, code));
+    CHECK(rans::is_full(first_full, code));
+    CHECK(rans::is_full(rans::state_end - 1, code));
+    for (std::uint64_t i = 0; i < 64; ++i) {
+      // The ends of the range, ends of quotients, and random states.
+      const std::uint32_t random = philox::block_at(6, frequency, i).word[0] % first_full;
+      for (const std::uint32_t x : {random, random - random % frequency, first_full - 1}) {
+        if (x == 0) continue;  // No state.
+        const std::uint32_t pushed = x / frequency * rans::total + begin + x % frequency;
+        REQUIRE(rans::push(x, code) == pushed);
+        const rans::Place place = rans::make_place(9, pushed % rans::total - begin, frequency);
+        REQUIRE(rans::pop(pushed, place) == x);
       }
     }
   }
@@ -97,7 +151,7 @@ TEST_CASE("a stream of 65,536 symbols is within 1% of the entropy and the lanes'
       const Symbols stream = stream_of(symbols, rans_frequencies(counts_of(symbols)));
       const double least = entropy(symbols) / 8;
       CHECK(static_cast<double>(stream.size()) >= least);
-      CHECK(static_cast<double>(stream.size()) <= least * 1.01 + rans_state_bytes);
+      CHECK(static_cast<double>(stream.size()) <= least * 1.01 + 32 * 4);
     }
   }
 }
@@ -105,35 +159,91 @@ TEST_CASE("a stream of 65,536 symbols is within 1% of the entropy and the lanes'
 TEST_CASE("the bytes of a stream are fixed") {
   const Symbols symbols = {0, 1, 2, 0, 0, 1, 0, 2, 0, 0};
   const Symbols stream = stream_of(symbols, rans_frequencies(counts_of(symbols)));
-  REQUIRE(stream.size() == rans_state_bytes);  // Too short for a word: all is in the states.
+  REQUIRE(stream.size() == 4 * 4);  // Too short for a word: all is in the states.
   std::uint32_t first = 0;
   for (int i = 3; i >= 0; --i) first = first << 8 | stream[static_cast<std::size_t>(i)];
-  // Symbol 0 has 2458 of 4096: 65536 / 2458 * 4096 + 65536 % 2458 is lane 0's state.
-  CHECK(first == 65536u / 2458 * 4096 + 65536u % 2458);
+  std::uint32_t state = 1 << 15;  // Lane 0 has symbol 0, with 2458 of 4096, three times.
+  for (int i = 0; i < 3; ++i) state = state / 2458 * 4096 + state % 2458;
+  CHECK(first == state);
 }
 
-TEST_CASE(
-    "a stream that is cut or longer is refused; one bit flipped is seldom a stream, never this "
-    "one") {
-  const Symbols symbols = skewed(3000, 20, 0.4, 8);
+TEST_CASE("symbols that are all the same take no bytes, and then no bytes are right") {
+  const Symbols symbols(20000, 3);
+  const RansFrequencies frequencies = rans_frequencies(counts_of(symbols));
+  CHECK(stream_of(symbols, frequencies).empty());
+  CHECK(decode({}, frequencies, symbols.size()) == symbols);
+  CHECK(decode({0}, frequencies, symbols.size()) == std::nullopt);
+}
+
+namespace {
+
+/// Cuts, lengthens and flips. Returns how many flips of a bit are taken for a stream.
+std::size_t damage(const Symbols& symbols) {
   const RansFrequencies frequencies = rans_frequencies(counts_of(symbols));
   const Symbols stream = stream_of(symbols, frequencies);
   for (std::size_t bytes = 0; bytes < stream.size(); ++bytes) {
-    Symbols cut(stream.begin(), stream.begin() + static_cast<std::ptrdiff_t>(bytes));
-    CHECK_FALSE(decodes_to(cut, frequencies, symbols));
+    const Symbols cut(stream.begin(), stream.begin() + static_cast<std::ptrdiff_t>(bytes));
+    CHECK(decode(cut, frequencies, symbols.size()) != symbols);
   }
-  Symbols longer = stream;
-  longer.insert(longer.end(), {0, 0});
-  CHECK_FALSE(decodes_to(longer, frequencies, symbols));
+  for (const std::size_t more : {1u, 2u, 16u, 64u, 200u}) {
+    Symbols longer = stream;
+    longer.resize(stream.size() + more);
+    CHECK(decode(longer, frequencies, symbols.size()) == std::nullopt);
+  }
   std::size_t taken = 0;
   for (std::size_t bit = 0; bit < stream.size() * 8; ++bit) {
     Symbols flipped = stream;
     flipped[bit / 8] ^= static_cast<std::uint8_t>(1u << (bit % 8));
-    Symbols back(symbols.size());
-    if (!rans_decode(flipped.data(), flipped.size(), frequencies, back.data(), back.size()))
-      continue;
-    ++taken;
+    const auto back = decode(flipped, frequencies, symbols.size());
     CHECK(back != symbols);
+    if (back) ++taken;
   }
-  CHECK(taken < stream.size() / 100);  // Of eight times as many. Digests are what notices all.
+  return taken;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a stream that is cut or longer is refused; one bit flipped is seldom a stream, never this "
+    "one") {
+  CHECK(damage(skewed(3000, 20, 0.4, 8)) < 40);      // Of 12,000. Digests are what notices all.
+  CHECK(damage(skewed(16384 + 5, 3, 5.5, 8)) < 40);  // 32 lanes, and few enough bits to try all.
+}
+
+TEST_CASE("states outside their range are refused, even where they would end well") {
+  const RansFrequencies frequencies = {2048, 2048};
+  const auto stream_with = [](std::uint32_t state, const std::vector<std::uint8_t>& words) {
+    Symbols stream;
+    for (int lane = 0; lane < 4; ++lane) {
+      for (int byte = 0; byte < 4; ++byte)
+        stream.push_back(static_cast<std::uint8_t>(state >> (8 * byte)));
+    }
+    stream.insert(stream.end(), words.begin(), words.end());
+    return stream;
+  };
+  // Symbol 0 halves a state; so 2^30 is 15 of it in each lane, and 2^31 would be 16.
+  CHECK(decode(stream_with(1u << 30, {}), frequencies, 60) == Symbols(60, 0));
+  CHECK(decode(stream_with(1u << 31, {}), frequencies, 64) == std::nullopt);
+  // A word of 2^15 would turn 0 into the last state.
+  const std::vector<std::uint8_t> words = {0, 0x80, 0, 0x80, 0, 0x80, 0, 0x80};
+  CHECK(decode(stream_with(0, words), frequencies, 4) == std::nullopt);
+}
+
+TEST_CASE("random bytes get the same verdict from all rows, with any frequencies") {
+  const std::size_t n = 16384 + 32 + 7;
+  std::size_t taken = 0;
+  for (std::uint64_t round = 0; round < 300; ++round) {
+    const auto random = [&](std::uint64_t i) { return philox::block_at(11, round, i).word[0]; };
+    const int alphabet = static_cast<int>(random(0) % 256) + 1;
+    const Symbols symbols = skewed(n, alphabet, random(1) % 8 * 0.3, round);
+    const RansFrequencies frequencies = rans_frequencies(counts_of(symbols));
+    Symbols stream = stream_of(symbols, frequencies);
+    // Half of the rounds begin with states that are in range.
+    const std::size_t kept = round % 2 == 0 ? 128 : 0;
+    for (std::size_t i = kept; i < stream.size(); ++i)
+      stream[i] = static_cast<std::uint8_t>(random(i));
+    if (stream.size() > kept) stream.resize(kept + random(2) % (stream.size() - kept + 1));
+    if (decode(stream, frequencies, n)) ++taken;
+  }
+  CHECK(taken < 30);  // Those of one symbol, cut to none.
 }
