@@ -5,7 +5,7 @@
 
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
-#include "shared/codec/level_codes.hpp"
+#include "shared/codec/coded_levels.hpp"
 
 #include <fmt/format.h>
 
@@ -17,9 +17,6 @@ namespace fl {
 namespace {
 
 constexpr std::size_t settings_bytes = 4;
-
-// Larger scales are refused at both ends: S * (scale / S) must not round to infinity.
-constexpr float scale_max = 0x1p127f;
 
 std::size_t bucket_count(std::size_t elements, std::uint32_t bucket) {
   return (elements + bucket - 1) / bucket;
@@ -52,44 +49,25 @@ class Qsgd final : public Method {
 
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
                       std::uint64_t seed, std::vector<std::byte>& out) const override {
-    out.resize(block_bytes_max(x.size()));
-    out[0] = static_cast<std::byte>(MethodId::qsgd);
+    const std::size_t codes_at = 1 + levels_at(x.size(), settings_.bucket);
+    out.resize(codes_at);
     const MutableBytes body = MutableBytes(out).subspan(1);
     store(body, 0, static_cast<std::uint16_t>(settings_.levels));
     store(body, 2, static_cast<std::uint16_t>(settings_.bucket - 1));
 
-    std::vector<std::int16_t> levels(x.size());  // Zeros, as a bucket of zeros wants them.
+    std::vector<std::int16_t> levels(x.size());
     std::size_t scale_at = settings_bytes;
     for (std::size_t begin = 0; begin < x.size(); begin += settings_.bucket) {
       const auto bucket =
           x.subspan(begin, std::min<std::size_t>(settings_.bucket, x.size() - begin));
       const float scale = scale_of(bucket);
-      if (scale > scale_max) {
-        return Error(Errc::invalid_input,
-                     fmt::format("the bucket at {} has norm {}, and qsgd ends at {}",
-                                 layout.describe(block.flat + begin), scale, scale_max));
-      }
+      FL_CHECK(check_scale(scale, layout, block.flat + begin, "qsgd"));
       store(body, scale_at, scale);
       scale_at += sizeof scale;
-      if (scale == 0) continue;
-      const QuantizeArgs args = {.scale = scale,
-                                 .levels = settings_.levels,
-                                 .seed = seed,
-                                 .stream = block.tensor,
-                                 .first = block.first + begin};
-      kernels().quantize(bucket.data(), bucket.size(), args, levels.data() + begin);
+      quantize_run(bucket, scale, settings_.levels, block, begin, seed, levels.data() + begin);
     }
-    const std::size_t fixed_bytes = packed_bytes(x.size(), settings_.levels);
-    std::vector<std::byte> coded;
-    if (settings_.levels <= rans_levels_max &&
-        append_rans_levels(levels, settings_.levels, fixed_bytes, coded)) {
-      out[0] = static_cast<std::byte>(MethodId::qsgd_rans);
-      std::ranges::copy(coded, body.begin() + static_cast<std::ptrdiff_t>(scale_at));
-      out.resize(1 + scale_at + coded.size());
-      return {};
-    }
-    pack_levels(levels.data(), levels.size(), settings_.levels,
-                reinterpret_cast<std::uint8_t*>(body.data() + scale_at));
+    const bool is_rans = append_levels(levels, settings_.levels, out);
+    out[0] = static_cast<std::byte>(is_rans ? MethodId::qsgd_rans : MethodId::qsgd);
     return {};
   }
 
@@ -110,31 +88,6 @@ std::unique_ptr<const Method> make_qsgd(const QsgdSettings& settings) {
   return std::make_unique<Qsgd>(settings);
 }
 
-namespace {
-
-/// Into scratch.levels, from the bytes behind the scales.
-Result<void> decode_levels(Bytes coded, bool is_rans, std::int32_t levels, std::size_t elements,
-                           DecodeScratch& scratch) {
-  scratch.levels.resize(std::max(scratch.levels.size(), elements));
-  if (is_rans) {
-    if (levels > rans_levels_max)
-      return Error(Errc::corrupt, fmt::format("entropy-coded qsgd with {} levels", levels));
-    if (!read_rans_levels(coded, levels, scratch.symbols,
-                          std::span(scratch.levels).first(elements)))
-      return Error(Errc::corrupt, "the entropy-coded levels are damaged");
-    return {};
-  }
-  FL_CHECK(check_body_bytes(coded, packed_bytes(elements, levels)));
-  if (!unpack_levels(reinterpret_cast<const std::uint8_t*>(coded.data()), elements, levels,
-                     scratch.levels.data())) {
-    return Error(Errc::corrupt,
-                 fmt::format("a code that qsgd with {} levels does not have", levels));
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out, DecodeScratch& scratch) {
   if (body.size() < settings_bytes) return Error(Errc::corrupt, "qsgd settings are cut off");
   const std::int32_t levels = load<std::uint16_t>(body, 0);
@@ -144,16 +97,12 @@ Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out, DecodeS
   }
   const std::size_t codes_at = levels_at(out.size(), bucket);
   if (body.size() < codes_at) return Error(Errc::corrupt, "qsgd scales are cut off");
-  FL_CHECK(decode_levels(body.subspan(codes_at), is_rans, levels, out.size(), scratch));
+  FL_TRY(const auto codes,
+         read_levels(body.subspan(codes_at), is_rans, levels, out.size(), scratch));
   std::size_t scale_at = settings_bytes;
   for (std::size_t begin = 0; begin < out.size(); begin += bucket, scale_at += sizeof(float)) {
-    const auto scale = load<float>(body, scale_at);
-    // Written so that NaN fails too; -0 is not what an encoder writes.
-    if (!(scale <= scale_max) || std::signbit(scale)) {
-      return Error(Errc::corrupt, fmt::format("the scale of element {} is {}", begin, scale));
-    }
-    kernels().dequantize(scratch.levels.data() + begin,
-                         std::min<std::size_t>(bucket, out.size() - begin),
+    FL_TRY(const float scale, read_scale(body, scale_at));
+    kernels().dequantize(codes.data() + begin, std::min<std::size_t>(bucket, out.size() - begin),
                          scale / static_cast<float>(levels), out.data() + begin);
   }
   return {};
