@@ -33,7 +33,7 @@ std::string file_name(std::string spec) {
 
 }  // namespace
 
-TEST_CASE("the entropy-coded payload of a fixed vector has the digest that it always had") {
+TEST_CASE("the payload of a long fixed vector has the digest that it always had") {
   const Layout layout = layout_of({{"w", {200, 1000}}});
   const std::vector<float> x = normal(layout.elements(), 21);
   const auto digest = [&](const char* spec) {
@@ -42,6 +42,11 @@ TEST_CASE("the entropy-coded payload of a fixed vector has the digest that it al
   CHECK(digest("qsgd:1") == "de48f571788abe711e60e218122a72d2");
   CHECK(digest("qsgd:8") == "6cb26423aefb0b2e6494de9f2581a0ba");
   CHECK(digest("qsgd:127,norm=l2") == "b51fcb03d0eee1de316306c992899b4f");
+  CHECK(digest("kbit:4") == "28583e2df9a5b562250ce8f298e1d7cb");
+  CHECK(digest("kbit:8,scale=channel,mode=affine") == "70a865bd7175bbb03b02d23175166906");
+  CHECK(digest("terngrad") == "d98cea20a1b8c96e4848b40294fb785f");
+  CHECK(digest("terngrad,clip=0") == "a391bed502edf5141fdd71d67ddce375");
+  CHECK(digest("sign") == "86eb56f0e6d7c3e2126c967e47c69b67");
 }
 
 TEST_CASE("the payload of a fixed vector has the bytes that it always had") {
