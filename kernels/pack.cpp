@@ -69,6 +69,12 @@ std::uint64_t spread(std::uint64_t packed) {
   return part<8, bits>(part<16, 2 * bits>(part<32, 4 * bits>(packed)));
 }
 
+std::uint64_t load_eight(const std::uint8_t* from, std::size_t bytes) {
+  std::uint64_t eight = 0;
+  std::memcpy(&eight, from, bytes);
+  return eight;
+}
+
 template <int bits>
 void pack_narrow(const std::int16_t* x, std::size_t n, std::int32_t levels, std::uint8_t* out) {
   std::uint8_t codes[narrow_at_once];
@@ -76,19 +82,17 @@ void pack_narrow(const std::int16_t* x, std::size_t n, std::int32_t levels, std:
     const std::size_t count = std::min(n - begin, narrow_at_once);
     pack_whole<std::uint8_t>(x + begin, count, levels, codes);
     std::fill(codes + count, codes + (count + 7) / 8 * 8, std::uint8_t{0});
-    std::size_t bytes = (count * bits + 7) / 8;
-    for (std::size_t i = 0; i < count; i += 8) {
-      std::uint64_t eight;
-      std::memcpy(&eight, codes + i, sizeof eight);
-      eight = squeeze<bits>(eight);
-      const std::size_t taken = std::min<std::size_t>(bytes, bits);
-      if (bytes >= sizeof eight) {
-        std::memcpy(out, &eight, sizeof eight);  // The zeros are written over.
-      } else {
-        std::memcpy(out, &eight, taken);
-      }
-      out += taken;
-      bytes -= taken;
+    const std::uint8_t* const end = out + (count * bits + 7) / 8;
+    const std::uint8_t* from = codes;
+    for (; end - out >= 8; out += bits, from += 8) {
+      const std::uint64_t eight = squeeze<bits>(load_eight(from, 8));
+      std::memcpy(out, &eight, sizeof eight);  // The zeros on top are written over.
+    }
+    for (; out < end; from += 8) {
+      const std::uint64_t eight = squeeze<bits>(load_eight(from, 8));
+      const auto bytes = std::min<std::ptrdiff_t>(end - out, bits);
+      std::memcpy(out, &eight, static_cast<std::size_t>(bytes));
+      out += bytes;
     }
   }
 }
@@ -100,19 +104,17 @@ std::uint32_t unpack_narrow(const std::uint8_t* packed, std::size_t n, std::int3
   std::uint32_t largest = 0;
   for (std::size_t begin = 0; begin < n; begin += narrow_at_once) {
     const std::size_t count = std::min(n - begin, narrow_at_once);
-    std::size_t bytes = (count * bits + 7) / 8;
-    for (std::size_t i = 0; i < count; i += 8) {
-      std::uint64_t eight = 0;
-      const std::size_t taken = std::min<std::size_t>(bytes, bits);
-      if (bytes >= sizeof eight) {
-        std::memcpy(&eight, packed, sizeof eight);
-      } else {
-        std::memcpy(&eight, packed, taken);
-      }
-      eight = spread<bits>(eight);
-      std::memcpy(codes + i, &eight, sizeof eight);
-      packed += taken;
-      bytes -= taken;
+    const std::uint8_t* const end = packed + (count * bits + 7) / 8;
+    std::uint8_t* to = codes;
+    for (; end - packed >= 8; packed += bits, to += 8) {
+      const std::uint64_t eight = spread<bits>(load_eight(packed, 8));
+      std::memcpy(to, &eight, sizeof eight);
+    }
+    for (; packed < end; to += 8) {
+      const auto bytes = std::min<std::ptrdiff_t>(end - packed, bits);
+      const std::uint64_t eight = spread<bits>(load_eight(packed, static_cast<std::size_t>(bytes)));
+      std::memcpy(to, &eight, sizeof eight);
+      packed += bytes;
     }
     largest = std::max(largest, unpack_whole<std::uint8_t>(codes, count, levels, out + begin));
   }
