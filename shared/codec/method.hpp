@@ -9,11 +9,12 @@
 //   3 qsgd   as 2, but with the levels near their entropy (level_codes.hpp): the encoder takes what
 //            is shorter
 //   4 bf16   the upper 16 bits of each element's binary32
-//   5 kbit   u8 B, u8 mode, two u16 that cut the block into channels, for each the scale and in
-//            affine mode the middle before it (method_kbit.cpp), levels as in 2
-//   6 terngrad   the scale as binary32, levels as in 2
-//   7 sign   the scale as binary32, then a bit for each element, 1 for negative, zeros to a byte
-//   8 kbit, 9 terngrad   as 5 and 6, with levels as in 3
+//   5 kbit   u8 B, u8 mode, two u16 that cut the block into channels, for each of these one or two
+//            binary32 (method_kbit.cpp says which), levels as in 2 with S = 2^(B-1) - 1
+//   6 terngrad  the scale as binary32, levels as in 2 with S = 1
+//   7 sign   the scale as binary32, then a bit for each element, 1 for negative, lowest bits first,
+//            zeros to a whole byte
+//   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
 #pragma once
 
 #include "shared/base/bytes.hpp"

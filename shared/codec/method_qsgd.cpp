@@ -49,8 +49,7 @@ class Qsgd final : public Method {
 
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
                       std::uint64_t seed, std::vector<std::byte>& out) const override {
-    const std::size_t codes_at = 1 + levels_at(x.size(), settings_.bucket);
-    out.resize(codes_at);
+    out.resize(1 + levels_at(x.size(), settings_.bucket));
     const MutableBytes body = MutableBytes(out).subspan(1);
     store(body, 0, static_cast<std::uint16_t>(settings_.levels));
     store(body, 2, static_cast<std::uint16_t>(settings_.bucket - 1));
