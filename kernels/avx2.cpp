@@ -23,6 +23,7 @@ struct Avx2 {
   static Float to_float(Int x) { return _mm256_cvtepi32_ps(raw(x)); }
   static Int truncate(Float x) { return reinterpret_cast<Int>(_mm256_cvttps_epi32(x)); }
   static Float root(Float x) { return _mm256_sqrt_ps(x); }
+  static Float least(Float a, Float b) { return _mm256_min_ps(a, b); }
   static Int shift_right(Int x, int by) {
     return reinterpret_cast<Int>(_mm256_srli_epi32(raw(x), by));
   }
@@ -37,33 +38,23 @@ struct Avx2 {
 
 constexpr std::uint64_t line_elements = philox::line_elements;
 
-// Four Philox blocks, word j in the low half of each 64-bit lane of x[j]. The high halves hold
-// leftovers of the products, which the next round's multiplication does not see.
-struct FourBlocks {
-  __m256i x[4];
+// The keys of all Philox rounds for one seed, made once for a run.
+struct RoundKeys {
+  __m256i key_0[philox::rounds];
+  __m256i key_1[philox::rounds];
 };
 
-FourBlocks four_blocks(__m256i indices, std::uint64_t stream, std::uint32_t key_0,
-                       std::uint32_t key_1) {
-  const __m256i multiplier_0 = _mm256_set1_epi64x(philox::multiplier_0);
-  const __m256i multiplier_1 = _mm256_set1_epi64x(philox::multiplier_1);
-  __m256i x0 = indices;
-  __m256i x1 = _mm256_srli_epi64(indices, 32);
-  __m256i x2 = _mm256_set1_epi64x(static_cast<std::int64_t>(stream));
-  __m256i x3 = _mm256_set1_epi64x(static_cast<std::int64_t>(stream >> 32));
+RoundKeys round_keys(std::uint64_t seed) {
+  RoundKeys keys;
+  auto key_0 = static_cast<std::uint32_t>(seed);
+  auto key_1 = static_cast<std::uint32_t>(seed >> 32);
   for (int round = 0; round < philox::rounds; ++round) {
-    const __m256i product_0 = _mm256_mul_epu32(x0, multiplier_0);
-    const __m256i product_1 = _mm256_mul_epu32(x2, multiplier_1);
-    x0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product_1, 32), x1),
-                          _mm256_set1_epi64x(key_0));
-    x1 = product_1;
-    x2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product_0, 32), x3),
-                          _mm256_set1_epi64x(key_1));
-    x3 = product_0;
+    keys.key_0[round] = _mm256_set1_epi64x(key_0);
+    keys.key_1[round] = _mm256_set1_epi64x(key_1);
     key_0 += philox::key_step_0;
     key_1 += philox::key_step_1;
   }
-  return {{x0, x1, x2, x3}};
+  return keys;
 }
 
 // The 32 words of a line, eight to a vector, in order.
@@ -71,21 +62,46 @@ struct Line {
   Avx2::Int words[4];
 };
 
-Line line_at(std::uint64_t seed, std::uint64_t stream, std::uint64_t line) {
-  const auto key_0 = static_cast<std::uint32_t>(seed);
-  const auto key_1 = static_cast<std::uint32_t>(seed >> 32);
+// The eight blocks of a line, the even ones in x[0], the odd ones in x[1]: word j of four blocks in
+// the low half of each 64-bit lane of x[.][j]. The high halves hold leftovers of the products,
+// which the next round's multiplication does not see. A round waits for its multiplications, so
+// both halves go through it side by side, and what needs no product is computed apart.
+Line line_at(const RoundKeys& keys, std::uint64_t stream, std::uint64_t line) {
+  const __m256i multiplier_0 = _mm256_set1_epi64x(philox::multiplier_0);
+  const __m256i multiplier_1 = _mm256_set1_epi64x(philox::multiplier_1);
   const __m256i first = _mm256_set1_epi64x(static_cast<std::int64_t>(line * 8));
-  const FourBlocks even =
-      four_blocks(_mm256_add_epi64(first, _mm256_setr_epi64x(0, 2, 4, 6)), stream, key_0, key_1);
-  const FourBlocks odd =
-      four_blocks(_mm256_add_epi64(first, _mm256_setr_epi64x(1, 3, 5, 7)), stream, key_0, key_1);
+  __m256i x[2][4];
+  x[0][0] = _mm256_add_epi64(first, _mm256_setr_epi64x(0, 2, 4, 6));
+  x[1][0] = _mm256_add_epi64(first, _mm256_setr_epi64x(1, 3, 5, 7));
+  for (auto& half : x) {
+    half[1] = _mm256_srli_epi64(half[0], 32);
+    half[2] = _mm256_set1_epi64x(static_cast<std::int64_t>(stream));
+    half[3] = _mm256_set1_epi64x(static_cast<std::int64_t>(stream >> 32));
+  }
+#pragma GCC unroll 10
+  for (int round = 0; round < philox::rounds; ++round) {
+#pragma GCC unroll 2
+    for (auto& half : x) {
+      const __m256i product_0 = _mm256_mul_epu32(half[0], multiplier_0);
+      const __m256i product_1 = _mm256_mul_epu32(half[2], multiplier_1);
+      half[0] = _mm256_xor_si256(_mm256_srli_epi64(product_1, 32),
+                                 _mm256_xor_si256(half[1], keys.key_0[round]));
+      half[1] = product_1;
+      half[2] = _mm256_xor_si256(_mm256_srli_epi64(product_0, 32),
+                                 _mm256_xor_si256(half[3], keys.key_1[round]));
+      half[3] = product_0;
+    }
+  }
   Line out;
   for (int j = 0; j < 4; ++j) {
     out.words[j] = reinterpret_cast<Avx2::Int>(
-        _mm256_blend_epi32(even.x[j], _mm256_slli_epi64(odd.x[j], 32), 0xAA));
+        _mm256_blend_epi32(x[0][j], _mm256_slli_epi64(x[1][j], 32), 0xAA));
   }
   return out;
 }
+
+// Packing two registers works on their halves: puts the result back in order.
+__m256i in_order(__m256i packed) { return _mm256_permute4x64_epi64(packed, 0b11'01'10'00); }
 
 void to_half(const float* x, std::size_t n, std::uint16_t* out) {
   std::size_t i = 0;
@@ -103,6 +119,27 @@ void from_half(const std::uint16_t* x, std::size_t n, float* out) {
     _mm256_storeu_ps(out + i, _mm256_cvtph_ps(half));
   }
   scalar_row.from_half(x + i, n - i, out + i);
+}
+
+void to_bf16(const float* x, std::size_t n, std::uint16_t* out) {
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const auto a = element::to_bf16<Avx2>(_mm256_loadu_ps(x + i));
+    const auto b = element::to_bf16<Avx2>(_mm256_loadu_ps(x + i + 8));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        in_order(_mm256_packus_epi32(Avx2::raw(a), Avx2::raw(b))));
+  }
+  scalar_row.to_bf16(x + i, n - i, out + i);
+}
+
+void from_bf16(const std::uint16_t* x, std::size_t n, float* out) {
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i));
+    const auto wide = reinterpret_cast<Avx2::Int>(_mm256_cvtepu16_epi32(narrow));
+    _mm256_storeu_ps(out + i, element::from_bf16<Avx2>(wide));
+  }
+  scalar_row.from_bf16(x + i, n - i, out + i);
 }
 
 Scan scan(const float* x, std::size_t n) {
@@ -139,6 +176,58 @@ Scan scan(const float* x, std::size_t n) {
   result.sum_squares = element::add_lanes(lanes);
   result.first_bad = n;
   return result;
+}
+
+Range range(const float* x, std::size_t n) {
+  if (n < 8) return scalar_row.range(x, n);
+  __m256 least = _mm256_loadu_ps(x);
+  __m256 most = least;
+  std::size_t i = 8;
+  for (; i + 8 <= n; i += 8) {
+    const __m256 v = _mm256_loadu_ps(x + i);
+    least = _mm256_min_ps(least, v);
+    most = _mm256_max_ps(most, v);
+  }
+  float ends[24];  // What is left to look at: the two registers, and the last elements again.
+  _mm256_storeu_ps(ends, least);
+  _mm256_storeu_ps(ends + 8, most);
+  _mm256_storeu_ps(ends + 16, _mm256_loadu_ps(x + n - 8));
+  return scalar_row.range(ends, 24);
+}
+
+double pack_signs(const float* x, std::size_t n, std::uint8_t* out) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  __m256d sums[4] = {};
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (std::size_t half = 0; half < 2; ++half) {
+      const __m256 v = _mm256_loadu_ps(x + i + 8 * half);
+      const __m256 is_negative = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
+      out[i / 8 + half] = static_cast<std::uint8_t>(_mm256_movemask_ps(is_negative));
+      const __m256 magnitude = _mm256_andnot_ps(sign, v);
+      const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(magnitude));
+      const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(magnitude, 1));
+      sums[2 * half] = _mm256_add_pd(sums[2 * half], low);
+      sums[2 * half + 1] = _mm256_add_pd(sums[2 * half + 1], high);
+    }
+  }
+  double lanes[element::scan_lanes];
+  for (std::size_t k = 0; k < 4; ++k) _mm256_storeu_pd(lanes + 4 * k, sums[k]);
+  element::pack_signs(x, i, n, out, lanes);
+  return element::add_lanes(lanes);
+}
+
+void unpack_signs(const std::uint8_t* packed, std::size_t n, float scale, float* out) {
+  const __m256i to_sign = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  const __m256 scales = _mm256_set1_ps(scale);
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256i bits = _mm256_sllv_epi32(_mm256_set1_epi32(packed[i / 8]), to_sign);
+    const __m256 signs = _mm256_and_ps(_mm256_castsi256_ps(bits), sign);
+    _mm256_storeu_ps(out + i, _mm256_xor_ps(scales, signs));
+  }
+  scalar_row.unpack_signs(packed + i / 8, n - i, scale, out + i);
 }
 
 void add_fixed(std::int64_t* sum, const float* x, std::size_t n, int fraction_bits,
@@ -195,10 +284,11 @@ std::size_t before_line(std::uint64_t first, std::size_t n) {
 
 void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
               std::size_t n) {
+  const RoundKeys keys = round_keys(seed);
   std::size_t i = before_line(first, n);
   scalar_row.gaussian(seed, stream, first, out, i);
   for (; i + line_elements <= n; i += line_elements) {
-    const Line line = line_at(seed, stream, (first + i) / line_elements);
+    const Line line = line_at(keys, stream, (first + i) / line_elements);
     __m256 values[4];
     element::box_muller<Avx2>(line.words[0], line.words[1], values[0], values[1]);
     element::box_muller<Avx2>(line.words[2], line.words[3], values[2], values[3]);
@@ -215,21 +305,20 @@ void quantize_end(const float* x, std::size_t begin, std::size_t end, const Quan
 }
 
 void quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels) {
+  const RoundKeys keys = round_keys(args.seed);
   const __m256 scale = _mm256_set1_ps(args.scale);
   const __m256 top = _mm256_set1_ps(static_cast<float>(args.levels));
   std::size_t i = before_line(args.first, n);
   quantize_end(x, 0, i, args, levels);
   for (; i + line_elements <= n; i += line_elements) {
-    const Line line = line_at(args.seed, args.stream, (args.first + i) / line_elements);
+    const Line line = line_at(keys, args.stream, (args.first + i) / line_elements);
     for (std::size_t j = 0; j < 4; j += 2) {
       const float* from = x + i + 8 * j;
       const auto a = element::quantize<Avx2>(_mm256_loadu_ps(from), line.words[j], scale, top);
       const auto b =
           element::quantize<Avx2>(_mm256_loadu_ps(from + 8), line.words[j + 1], scale, top);
-      // Packing works on halves of the registers; the permutation puts them back in order.
-      const __m256i packed =
-          _mm256_permute4x64_epi64(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)), 0b11'01'10'00);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(levels + i + 8 * j), packed);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(levels + i + 8 * j),
+                          in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b))));
     }
   }
   quantize_end(x, i, n, args, levels);
@@ -252,7 +341,12 @@ const Kernels avx2_row = {
     .name = "avx2",
     .to_half = to_half,
     .from_half = from_half,
+    .to_bf16 = to_bf16,
+    .from_bf16 = from_bf16,
     .scan = scan,
+    .range = range,
+    .pack_signs = pack_signs,
+    .unpack_signs = unpack_signs,
     .add_fixed = add_fixed,
     .scale_fixed = scale_fixed,
     .gaussian = gaussian,

@@ -35,6 +35,7 @@ struct Scalar {
   /// Towards zero; |x| < 2^31.
   FL_HOST_DEVICE static Int truncate(Float x) { return static_cast<Int>(x); }
   FL_HOST_DEVICE static Float root(Float x) { return sqrtf(x); }
+  FL_HOST_DEVICE static Float least(Float a, Float b) { return a < b ? a : b; }
   /// Shift in zeros, and in copies of the sign.
   FL_HOST_DEVICE static Int shift_right(Int x, int by) {
     return static_cast<Int>(static_cast<std::uint32_t>(x) >> by);
@@ -49,13 +50,14 @@ struct Scalar {
   }
 };
 
-/// The level of x in [-levels, levels] for one random word. 0 <= |x| <= scale, scale > 0.
+/// The level of x in [-levels, levels] for one random word, |x| taken as scale where it is larger.
+/// scale > 0.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Int quantize(typename V::Float x, typename V::Int word,
                                                       typename V::Float scale,
                                                       typename V::Float levels) {
   using Int = typename V::Int;
-  const auto magnitude = V::from_bits(V::bits(x) & 0x7fffffff);
+  const auto magnitude = V::least(V::from_bits(V::bits(x) & 0x7fffffff), scale);
   const auto place = magnitude / scale * levels;  // Rounds to at most `levels`.
   const Int below = V::truncate(place);
   const auto fraction = place - V::to_float(below);  // Exact.
@@ -156,6 +158,20 @@ FL_HOST_DEVICE static inline float from_half(std::uint16_t x) {
   return Scalar::from_bits(static_cast<std::int32_t>(sign | bits));
 }
 
+/// The upper half of a float, to nearest even, in the low 16 bits. x is not NaN.
+template <class V>
+FL_HOST_DEVICE static inline typename V::Int to_bf16(typename V::Float x) {
+  const auto bits = V::bits(x);
+  const auto is_odd = V::shift_right(bits, 16) & 1;
+  return V::shift_right(V::add(bits, is_odd + 0x7fff), 16);
+}
+
+/// `x` in the low 16 bits.
+template <class V>
+FL_HOST_DEVICE static inline typename V::Float from_bf16(typename V::Int x) {
+  return V::from_bits(V::shift_left(x, 16));
+}
+
 /// The lanes of Scan::sum_squares, added as a binary tree.
 inline constexpr std::size_t scan_lanes = 16;
 
@@ -164,6 +180,16 @@ static inline double add_lanes(double* lanes) {
     for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
   }
   return lanes[0];
+}
+
+/// pack_signs() of the elements from `begin`, a multiple of scan_lanes, to n.
+static inline void pack_signs(const float* x, std::size_t begin, std::size_t n, std::uint8_t* out,
+                              double* lanes) {
+  for (std::size_t i = begin; i < n; ++i) {
+    const unsigned bit = x[i] < 0 ? 1u << i % 8 : 0u;
+    out[i / 8] = static_cast<std::uint8_t>(i % 8 == 0 ? bit : out[i / 8] | bit);
+    lanes[i % scan_lanes] += static_cast<double>(x[i] < 0 ? -x[i] : x[i]);
+  }
 }
 
 }  // namespace fl::element

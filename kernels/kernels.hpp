@@ -26,9 +26,14 @@ struct Scan {
   std::size_t first_bad = 0;
 };
 
+struct Range {
+  float min = 0;
+  float max = 0;
+};
+
 /// How quantize() rounds. Element i of the run is element first + i of the random stream.
 struct QuantizeArgs {
-  float scale;          // > 0, finite, >= |x| for every x of the run.
+  float scale;          // > 0, finite. An x beyond it counts as scale, or -scale.
   std::int32_t levels;  // S: 1 to 32767; x becomes an integer in [-S, S].
   std::uint64_t seed;
   std::uint64_t stream;
@@ -42,7 +47,20 @@ struct Kernels {
   void (*to_half)(const float* x, std::size_t n, std::uint16_t* out);
   void (*from_half)(const std::uint16_t* x, std::size_t n, float* out);
 
+  /// bfloat16, the upper half of a float, to nearest even. Too large becomes infinity; no x is NaN.
+  void (*to_bf16)(const float* x, std::size_t n, std::uint16_t* out);
+  void (*from_bf16)(const std::uint16_t* x, std::size_t n, float* out);
+
   Scan (*scan)(const float* x, std::size_t n);
+  /// n >= 1, no x is NaN. A zero of either sign comes back as +0.
+  Range (*range)(const float* x, std::size_t n);
+
+  /// One bit for each x: 1 for x < 0, 0 for zeros of both signs; the first in the lowest bit of the
+  /// first byte, zeros to a whole byte. Returns the sum of |x|, added like Scan::sum_squares (but
+  /// not exact). No x is NaN.
+  double (*pack_signs)(const float* x, std::size_t n, std::uint8_t* out);
+  /// out[i] = -scale where the bit is 1, else scale.
+  void (*unpack_signs)(const std::uint8_t* packed, std::size_t n, float scale, float* out);
 
   /// sum[i] += weight * round(x[i] * 2^fraction_bits), to nearest even, modulo 2^64: a second call
   /// with -weight restores the sums exactly. |x[i]| * 2^fraction_bits < 2^51, |weight| < 2^32.
@@ -57,7 +75,8 @@ struct Kernels {
                    std::size_t n);
 
   /// Stochastic rounding to levels (QSGD, Alistarh 2017, section 3.1): |x| / scale * S is rounded
-  /// up with a probability equal to its fraction (cut to 24 bits), else down.
+  /// up with a probability equal to its fraction (cut to 24 bits), else down. |x| > scale counts as
+  /// scale.
   void (*quantize)(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels);
   /// out[i] = float(levels[i]) * step.
   void (*dequantize)(const std::int16_t* levels, std::size_t n, float step, float* out);

@@ -1,6 +1,7 @@
 #include "kernels/pack.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -31,7 +32,101 @@ std::uint32_t unpack_whole(const std::uint8_t* packed, std::size_t n, std::int32
   return largest;
 }
 
-void pack_bits(const std::int16_t* x, std::size_t n, std::int32_t levels, int bits,
+// Codes of fewer than 8 bits go through a byte each, eight at a time: eight codes are `bits` whole
+// bytes.
+constexpr std::size_t narrow_at_once = 1024;
+
+/// `bits` ones in each of the lanes of `lane` bits.
+constexpr std::uint64_t lane_mask(int lane, int bits) {
+  std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
+  for (int width = lane; width < 64; width *= 2) mask |= mask << width;
+  return mask;
+}
+
+/// Neighbouring lanes of `lane` bits, of which the lowest `bits` are in use, become one; and the
+/// reverse.
+template <int lane, int bits>
+std::uint64_t join(std::uint64_t x) {
+  constexpr std::uint64_t even = lane_mask(2 * lane, lane);
+  return (x & even) | (x >> (lane - bits) & (even << bits));
+}
+template <int lane, int bits>
+std::uint64_t part(std::uint64_t x) {
+  constexpr std::uint64_t low = lane_mask(2 * lane, bits);
+  return (x & low) | ((x & ~low) << (lane - bits));
+}
+
+/// Eight bytes that are below 2^bits, to the lowest 8 * bits bits.
+template <int bits>
+std::uint64_t squeeze(std::uint64_t codes) {
+  return join<32, 4 * bits>(join<16, 2 * bits>(join<8, bits>(codes)));
+}
+
+/// The reverse; what stands above the lowest 8 * bits bits is dropped.
+template <int bits>
+std::uint64_t spread(std::uint64_t packed) {
+  packed &= (std::uint64_t{1} << (8 * bits)) - 1;
+  return part<8, bits>(part<16, 2 * bits>(part<32, 4 * bits>(packed)));
+}
+
+std::uint64_t load_eight(const std::uint8_t* from, std::size_t bytes) {
+  std::uint64_t eight = 0;
+  std::memcpy(&eight, from, bytes);
+  return eight;
+}
+
+template <int bits>
+void pack_narrow(const std::int16_t* x, std::size_t n, std::int32_t levels, std::uint8_t* out) {
+  std::uint8_t codes[narrow_at_once];
+  for (std::size_t begin = 0; begin < n; begin += narrow_at_once) {
+    const std::size_t count = std::min(n - begin, narrow_at_once);
+    pack_whole<std::uint8_t>(x + begin, count, levels, codes);
+    std::fill(codes + count, codes + (count + 7) / 8 * 8, std::uint8_t{0});
+    const std::uint8_t* const end = out + (count * bits + 7) / 8;
+    const std::uint8_t* from = codes;
+    for (; end - out >= 8; out += bits, from += 8) {
+      const std::uint64_t eight = squeeze<bits>(load_eight(from, 8));
+      std::memcpy(out, &eight, sizeof eight);  // The zeros on top are written over.
+    }
+    for (; out < end; from += 8) {
+      const std::uint64_t eight = squeeze<bits>(load_eight(from, 8));
+      const auto bytes = std::min<std::ptrdiff_t>(end - out, bits);
+      std::memcpy(out, &eight, static_cast<std::size_t>(bytes));
+      out += bytes;
+    }
+  }
+}
+
+template <int bits>
+std::uint32_t unpack_narrow(const std::uint8_t* packed, std::size_t n, std::int32_t levels,
+                            std::int16_t* out) {
+  std::uint8_t codes[narrow_at_once];
+  std::uint32_t largest = 0;
+  for (std::size_t begin = 0; begin < n; begin += narrow_at_once) {
+    const std::size_t count = std::min(n - begin, narrow_at_once);
+    const std::uint8_t* const end = packed + (count * bits + 7) / 8;
+    std::uint8_t* to = codes;
+    for (; end - packed >= 8; packed += bits, to += 8) {
+      const std::uint64_t eight = spread<bits>(load_eight(packed, 8));
+      std::memcpy(to, &eight, sizeof eight);
+    }
+    for (; packed < end; to += 8) {
+      const auto bytes = std::min<std::ptrdiff_t>(end - packed, bits);
+      const std::uint64_t eight = spread<bits>(load_eight(packed, static_cast<std::size_t>(bytes)));
+      std::memcpy(to, &eight, sizeof eight);
+      packed += bytes;
+    }
+    largest = std::max(largest, unpack_whole<std::uint8_t>(codes, count, levels, out + begin));
+  }
+  return largest;
+}
+
+constexpr std::array pack_of_bits = {pack_narrow<2>, pack_narrow<3>, pack_narrow<4>,
+                                     pack_narrow<5>, pack_narrow<6>, pack_narrow<7>};
+constexpr std::array unpack_of_bits = {unpack_narrow<2>, unpack_narrow<3>, unpack_narrow<4>,
+                                       unpack_narrow<5>, unpack_narrow<6>, unpack_narrow<7>};
+
+void pack_wide(const std::int16_t* x, std::size_t n, std::int32_t levels, int bits,
                std::uint8_t* out) {
   std::uint64_t pending = 0;
   int filled = 0;
@@ -49,7 +144,7 @@ void pack_bits(const std::int16_t* x, std::size_t n, std::int32_t levels, int bi
   for (; filled > 0; filled -= 8, pending >>= 8) *out++ = static_cast<std::uint8_t>(pending);
 }
 
-std::uint32_t unpack_bits(const std::uint8_t* packed, std::size_t n, std::int32_t levels, int bits,
+std::uint32_t unpack_wide(const std::uint8_t* packed, std::size_t n, std::int32_t levels, int bits,
                           std::int16_t* out) {
   const std::size_t bytes = packed_bytes(n, levels);
   const std::uint32_t mask = (1u << bits) - 1;
@@ -86,21 +181,24 @@ std::size_t packed_bytes(std::size_t n, std::int32_t levels) {
 
 void pack_levels(const std::int16_t* x, std::size_t n, std::int32_t levels, std::uint8_t* out) {
   const int bits = level_bits(levels);
+  if (bits < 8) return pack_of_bits[static_cast<std::size_t>(bits - 2)](x, n, levels, out);
   if (bits == 8) return pack_whole<std::uint8_t>(x, n, levels, out);
   if (bits == 16) return pack_whole<std::uint16_t>(x, n, levels, out);
-  pack_bits(x, n, levels, bits, out);
+  pack_wide(x, n, levels, bits, out);
 }
 
 bool unpack_levels(const std::uint8_t* packed, std::size_t n, std::int32_t levels,
                    std::int16_t* out) {
   const int bits = level_bits(levels);
   std::uint32_t largest;
-  if (bits == 8) {
+  if (bits < 8) {
+    largest = unpack_of_bits[static_cast<std::size_t>(bits - 2)](packed, n, levels, out);
+  } else if (bits == 8) {
     largest = unpack_whole<std::uint8_t>(packed, n, levels, out);
   } else if (bits == 16) {
     largest = unpack_whole<std::uint16_t>(packed, n, levels, out);
   } else {
-    largest = unpack_bits(packed, n, levels, bits, out);
+    largest = unpack_wide(packed, n, levels, bits, out);
   }
   const std::size_t used = n * static_cast<std::size_t>(bits) % 8;  // Bits of the last byte.
   const bool filled_right = used == 0 || packed[packed_bytes(n, levels) - 1] >> used == 0;

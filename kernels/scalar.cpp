@@ -19,6 +19,16 @@ void from_half(const std::uint16_t* x, std::size_t n, float* out) {
   for (std::size_t i = 0; i < n; ++i) out[i] = element::from_half(x[i]);
 }
 
+void to_bf16(const float* x, std::size_t n, std::uint16_t* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = static_cast<std::uint16_t>(element::to_bf16<Scalar>(x[i]));
+  }
+}
+
+void from_bf16(const std::uint16_t* x, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = element::from_bf16<Scalar>(x[i]);
+}
+
 Scan scan(const float* x, std::size_t n) {
   double lanes[element::scan_lanes] = {};
   Scan result;
@@ -30,6 +40,25 @@ Scan scan(const float* x, std::size_t n) {
   }
   result.sum_squares = element::add_lanes(lanes);
   return result;
+}
+
+Range range(const float* x, std::size_t n) {
+  Range out = {.min = x[0], .max = x[0]};
+  for (std::size_t i = 1; i < n; ++i) {
+    out.min = std::min(out.min, x[i]);
+    out.max = std::max(out.max, x[i]);
+  }
+  return {.min = out.min + 0.0f, .max = out.max + 0.0f};  // -0 + 0 is +0.
+}
+
+double pack_signs(const float* x, std::size_t n, std::uint8_t* out) {
+  double lanes[element::scan_lanes] = {};
+  element::pack_signs(x, 0, n, out, lanes);
+  return element::add_lanes(lanes);
+}
+
+void unpack_signs(const std::uint8_t* packed, std::size_t n, float scale, float* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = (packed[i / 8] >> i % 8 & 1) != 0 ? -scale : scale;
 }
 
 void add_fixed(std::int64_t* sum, const float* x, std::size_t n, int fraction_bits,
@@ -96,7 +125,12 @@ const Kernels scalar_row = {
     .name = "scalar",
     .to_half = to_half,
     .from_half = from_half,
+    .to_bf16 = to_bf16,
+    .from_bf16 = from_bf16,
     .scan = scan,
+    .range = range,
+    .pack_signs = pack_signs,
+    .unpack_signs = unpack_signs,
     .add_fixed = add_fixed,
     .scale_fixed = scale_fixed,
     .gaussian = gaussian,

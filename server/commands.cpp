@@ -84,8 +84,8 @@ Result<void> print_clients(const ServerOptions& options) {
 }
 
 Result<void> print_codecs() {
-  for (const auto& row : codec_rows()) fmt::print("{:<40} {}\n", row.usage, row.about);
-  fmt::print("{:<40} {}\n", "...+ef",
+  for (const auto& row : codec_rows()) fmt::print("{:<54} {}\n", row.usage, row.about);
+  fmt::print("{:<54} {}\n", "...+ef",
              "any of them with error feedback: what a code loses is sent later");
   return {};
 }

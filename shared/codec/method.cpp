@@ -12,6 +12,12 @@ Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scra
     case MethodId::fp16: return decode_fp16(body, out, scratch);
     case MethodId::qsgd: return decode_qsgd(body, false, out, scratch);
     case MethodId::qsgd_rans: return decode_qsgd(body, true, out, scratch);
+    case MethodId::bf16: return decode_bf16(body, out, scratch);
+    case MethodId::kbit: return decode_kbit(body, false, out, scratch);
+    case MethodId::kbit_rans: return decode_kbit(body, true, out, scratch);
+    case MethodId::terngrad: return decode_terngrad(body, false, out, scratch);
+    case MethodId::terngrad_rans: return decode_terngrad(body, true, out, scratch);
+    case MethodId::sign: return decode_sign(body, out);
   }
   return Error(Errc::corrupt,
                fmt::format("method {} is not known", std::to_integer<int>(bytes[0])));

@@ -8,6 +8,13 @@
 //            order level + S in ceil(log2(2S + 1)) bits, lowest bits first, zeros to a whole byte
 //   3 qsgd   as 2, but with the levels near their entropy (level_codes.hpp): the encoder takes what
 //            is shorter
+//   4 bf16   the upper 16 bits of each element's binary32
+//   5 kbit   u8 B, u8 mode, two u16 that cut the block into channels, for each of these one or two
+//            binary32 (method_kbit.cpp says which), levels as in 2 with S = 2^(B-1) - 1
+//   6 terngrad  the scale as binary32, levels as in 2 with S = 1
+//   7 sign   the scale as binary32, then a bit for each element, 1 for negative, lowest bits first,
+//            zeros to a whole byte
+//   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
 #pragma once
 
 #include "shared/base/bytes.hpp"
@@ -23,7 +30,18 @@
 
 namespace fl {
 
-enum class MethodId : std::uint8_t { fp32 = 0, fp16 = 1, qsgd = 2, qsgd_rans = 3 };
+enum class MethodId : std::uint8_t {
+  fp32 = 0,
+  fp16 = 1,
+  qsgd = 2,
+  qsgd_rans = 3,
+  bf16 = 4,
+  kbit = 5,
+  terngrad = 6,
+  sign = 7,
+  kbit_rans = 8,
+  terngrad_rans = 9,
+};
 
 /// Memory that encoding reuses from block to block; one thread at a time.
 struct EncodeScratch {
@@ -55,9 +73,26 @@ struct QsgdSettings {
   QsgdNorm norm = QsgdNorm::max;
 };
 
+enum class KbitScale { tensor, channel };
+enum class KbitMode { symmetric, affine };
+
+struct KbitSettings {
+  int bits;  // B, 2 to 8.
+  KbitScale scale = KbitScale::tensor;
+  KbitMode mode = KbitMode::symmetric;
+};
+
+struct TerngradSettings {
+  float clip = 2.5f;  // In standard deviations; 0: nothing is clipped.
+};
+
 [[nodiscard]] std::unique_ptr<const Method> make_fp32();
 [[nodiscard]] std::unique_ptr<const Method> make_fp16();
 [[nodiscard]] std::unique_ptr<const Method> make_qsgd(const QsgdSettings& settings);
+[[nodiscard]] std::unique_ptr<const Method> make_bf16();
+[[nodiscard]] std::unique_ptr<const Method> make_kbit(const KbitSettings& settings);
+[[nodiscard]] std::unique_ptr<const Method> make_terngrad(const TerngradSettings& settings);
+[[nodiscard]] std::unique_ptr<const Method> make_sign();
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {
@@ -66,8 +101,8 @@ struct DecodeScratch {
   LevelScratch coded;
 };
 
-/// Fills `out`, the block's elements, from bytes that need not be trusted. fp32 and fp16 may give
-/// values that are not finite. Errors are corrupt.
+/// Fills `out`, the block's elements, from bytes that need not be trusted. fp32, fp16, bf16 and
+/// kbit may give values that are not finite. Errors are corrupt.
 [[nodiscard]] Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch);
 
 // One decoder for each id, for decode_block: `body` is what follows the id.
@@ -75,6 +110,12 @@ struct DecodeScratch {
 [[nodiscard]] Result<void> decode_fp16(Bytes body, std::span<float> out, DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out,
                                        DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_bf16(Bytes body, std::span<float> out, DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_kbit(Bytes body, bool is_rans, std::span<float> out,
+                                       DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,
+                                           DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_sign(Bytes body, std::span<float> out);
 
 /// Errors corrupt, unless `body` has exactly the bytes that the method makes of these elements.
 [[nodiscard]] Result<void> check_body_bytes(Bytes body, std::size_t expected);

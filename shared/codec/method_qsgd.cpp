@@ -5,6 +5,7 @@
 
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
+#include "shared/codec/coded_levels.hpp"
 
 #include <fmt/format.h>
 
@@ -15,10 +16,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t settings_bytes = 4;
-
-// Larger scales are refused at both ends: S * (scale / S) must not round to infinity.
-constexpr float scale_max = 0x1p127f;
+constexpr std::size_t qsgd_settings_bytes = 4;
 
 std::size_t bucket_count(std::size_t elements, std::uint32_t bucket) {
   return (elements + bucket - 1) / bucket;
@@ -26,7 +24,7 @@ std::size_t bucket_count(std::size_t elements, std::uint32_t bucket) {
 
 /// Where the levels begin: after settings and scales.
 std::size_t levels_at(std::size_t elements, std::uint32_t bucket) {
-  return settings_bytes + bucket_count(elements, bucket) * sizeof(float);
+  return qsgd_settings_bytes + bucket_count(elements, bucket) * sizeof(float);
 }
 
 class Qsgd final : public Method {
@@ -52,48 +50,24 @@ class Qsgd final : public Method {
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
                       std::uint64_t seed, EncodeScratch& scratch,
                       std::vector<std::byte>& out) const override {
-    out.resize(block_bytes_max(x.size()));
-    out[0] = static_cast<std::byte>(MethodId::qsgd);
+    out.resize(1 + levels_at(x.size(), settings_.bucket));
     const MutableBytes body = MutableBytes(out).subspan(1);
     store(body, 0, static_cast<std::uint16_t>(settings_.levels));
     store(body, 2, static_cast<std::uint16_t>(settings_.bucket - 1));
 
-    scratch.levels.resize(std::max(scratch.levels.size(), x.size()));
-    const auto levels = std::span(scratch.levels).first(x.size());
-    std::size_t scale_at = settings_bytes;
+    const auto levels = levels_in(scratch, x.size());
+    std::size_t scale_at = qsgd_settings_bytes;
     for (std::size_t begin = 0; begin < x.size(); begin += settings_.bucket) {
       const auto bucket =
           x.subspan(begin, std::min<std::size_t>(settings_.bucket, x.size() - begin));
       const float scale = scale_of(bucket);
-      if (scale > scale_max) {
-        return Error(Errc::invalid_input,
-                     fmt::format("the bucket at {} has norm {}, and qsgd ends at {}",
-                                 layout.describe(block.flat + begin), scale, scale_max));
-      }
+      FL_CHECK(check_scale(scale, layout, block.flat + begin, "qsgd"));
       store(body, scale_at, scale);
       scale_at += sizeof scale;
-      if (scale == 0) {
-        std::ranges::fill(levels.subspan(begin, bucket.size()), std::int16_t{0});
-        continue;
-      }
-      const QuantizeArgs args = {.scale = scale,
-                                 .levels = settings_.levels,
-                                 .seed = seed,
-                                 .stream = block.tensor,
-                                 .first = block.first + begin};
-      kernels().quantize(bucket.data(), bucket.size(), args, levels.data() + begin);
+      quantize_run(bucket, scale, settings_.levels, block, begin, seed, levels.data() + begin);
     }
-    if (settings_.levels <= rans_levels_max) {
-      const std::size_t coded =
-          write_rans_levels(levels, settings_.levels, scratch.coded, body.subspan(scale_at));
-      if (coded > 0) {
-        out[0] = static_cast<std::byte>(MethodId::qsgd_rans);
-        out.resize(1 + scale_at + coded);
-        return {};
-      }
-    }
-    pack_levels(levels.data(), levels.size(), settings_.levels,
-                reinterpret_cast<std::uint8_t*>(body.data() + scale_at));
+    const bool is_rans = append_levels(levels, settings_.levels, scratch.coded, out);
+    out[0] = static_cast<std::byte>(is_rans ? MethodId::qsgd_rans : MethodId::qsgd);
     return {};
   }
 
@@ -114,32 +88,8 @@ std::unique_ptr<const Method> make_qsgd(const QsgdSettings& settings) {
   return std::make_unique<Qsgd>(settings);
 }
 
-namespace {
-
-/// Into scratch.levels, from the bytes behind the scales.
-Result<void> decode_levels(Bytes coded, bool is_rans, std::int32_t levels, std::size_t elements,
-                           DecodeScratch& scratch) {
-  scratch.levels.resize(std::max(scratch.levels.size(), elements));
-  if (is_rans) {
-    if (levels > rans_levels_max)
-      return Error(Errc::corrupt, fmt::format("entropy-coded qsgd with {} levels", levels));
-    if (!read_rans_levels(coded, levels, scratch.coded, std::span(scratch.levels).first(elements)))
-      return Error(Errc::corrupt, "the entropy-coded levels are damaged");
-    return {};
-  }
-  FL_CHECK(check_body_bytes(coded, packed_bytes(elements, levels)));
-  if (!unpack_levels(reinterpret_cast<const std::uint8_t*>(coded.data()), elements, levels,
-                     scratch.levels.data())) {
-    return Error(Errc::corrupt,
-                 fmt::format("a code that qsgd with {} levels does not have", levels));
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out, DecodeScratch& scratch) {
-  if (body.size() < settings_bytes) return Error(Errc::corrupt, "qsgd settings are cut off");
+  if (body.size() < qsgd_settings_bytes) return Error(Errc::corrupt, "qsgd settings are cut off");
   const std::int32_t levels = load<std::uint16_t>(body, 0);
   const std::uint32_t bucket = load<std::uint16_t>(body, 2) + 1u;
   if (levels < 1 || levels > 32767) {
@@ -147,16 +97,12 @@ Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out, DecodeS
   }
   const std::size_t codes_at = levels_at(out.size(), bucket);
   if (body.size() < codes_at) return Error(Errc::corrupt, "qsgd scales are cut off");
-  FL_CHECK(decode_levels(body.subspan(codes_at), is_rans, levels, out.size(), scratch));
-  std::size_t scale_at = settings_bytes;
+  FL_TRY(const auto codes,
+         read_levels(body.subspan(codes_at), is_rans, levels, out.size(), scratch));
+  std::size_t scale_at = qsgd_settings_bytes;
   for (std::size_t begin = 0; begin < out.size(); begin += bucket, scale_at += sizeof(float)) {
-    const auto scale = load<float>(body, scale_at);
-    // Written so that NaN fails too; -0 is not what an encoder writes.
-    if (!(scale <= scale_max) || std::signbit(scale)) {
-      return Error(Errc::corrupt, fmt::format("the scale of element {} is {}", begin, scale));
-    }
-    kernels().dequantize(scratch.levels.data() + begin,
-                         std::min<std::size_t>(bucket, out.size() - begin),
+    FL_TRY(const float scale, read_scale(body, scale_at));
+    kernels().dequantize(codes.data() + begin, std::min<std::size_t>(bucket, out.size() - begin),
                          scale / static_cast<float>(levels), out.data() + begin);
   }
   return {};

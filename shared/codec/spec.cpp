@@ -45,6 +45,8 @@ Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,
   return number;
 }
 
+constexpr float clip_max = 256;  // Of a block of 65,536 values none is farther out.
+
 using MethodResult = Result<std::unique_ptr<const Method>>;
 
 Result<void> check_plain(const Parts& parts) {
@@ -91,6 +93,57 @@ MethodResult parse_qsgd(const Parts& parts) {
   return make_qsgd(settings);
 }
 
+MethodResult parse_bf16(const Parts& parts) {
+  FL_CHECK(check_plain(parts));
+  return make_bf16();
+}
+
+MethodResult parse_kbit(const Parts& parts) {
+  if (!parts.argument) {
+    return wrong(parts.whole, parts.name.substr(parts.name.size()),
+                 "kbit wants its number of bits here, such as kbit:8");
+  }
+  KbitSettings settings{};
+  FL_TRY(settings.bits, parse_number(parts.whole, *parts.argument, "the bits of kbit", 2, 8));
+  for (const auto& [key, value] : parts.settings) {
+    if (key == "scale") {
+      if (value != "tensor" && value != "channel") {
+        return wrong(parts.whole, value, "scale is tensor or channel");
+      }
+      settings.scale = value == "channel" ? KbitScale::channel : KbitScale::tensor;
+    } else if (key == "mode") {
+      if (value != "symmetric" && value != "affine") {
+        return wrong(parts.whole, value, "mode is symmetric or affine");
+      }
+      settings.mode = value == "affine" ? KbitMode::affine : KbitMode::symmetric;
+    } else {
+      return wrong(parts.whole, key, "kbit has the settings scale and mode");
+    }
+  }
+  return make_kbit(settings);
+}
+
+MethodResult parse_terngrad(const Parts& parts) {
+  if (parts.argument) return wrong(parts.whole, *parts.argument, "terngrad takes no argument");
+  TerngradSettings settings;
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "clip") return wrong(parts.whole, key, "terngrad has the setting clip");
+    const char* const end = value.data() + value.size();
+    const auto [stop, failed] = std::from_chars(value.data(), end, settings.clip);
+    // Written so that NaN fails too.
+    if (failed != std::errc{} || stop != end || value.starts_with('-') ||
+        !(settings.clip <= clip_max)) {
+      return wrong(parts.whole, value, fmt::format("clip must be a number from 0 to {}", clip_max));
+    }
+  }
+  return make_terngrad(settings);
+}
+
+MethodResult parse_sign(const Parts& parts) {
+  FL_CHECK(check_plain(parts));
+  return make_sign();
+}
+
 struct Row {
   CodecRow shown;
   MethodResult (*parse)(const Parts&);
@@ -103,6 +156,17 @@ constexpr std::array rows = {
          "stochastic rounding to S levels of each sign, unbiased; S = 127 is 8 bits a value",
          "qsgd:127"},
         parse_qsgd},
+    Row{{"bf16", "bf16", "bfloat16, 8 bits of precision with the range of fp32", "bf16"},
+        parse_bf16},
+    Row{{"kbit", "kbit:B[,scale=tensor|channel][,mode=symmetric|affine]",
+         "stochastic rounding to B bits, 2 to 8, a scale for each tensor or row; unbiased",
+         "kbit:8"},
+        parse_kbit},
+    Row{{"terngrad", "terngrad[,clip=2.5]",
+         "-scale, 0 or scale, clipped at so many sigma; unbiased with clip=0", "terngrad"},
+        parse_terngrad},
+    Row{{"sign", "sign", "1 bit a value: sign times mean magnitude; biased, use sign+ef", "sign"},
+        parse_sign},
 };
 
 // Cuts `text` at the first `mark`: what stands before, and what stands after if there is a mark.

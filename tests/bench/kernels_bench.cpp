@@ -1,6 +1,6 @@
-// Prints the speed of every kernel in every row beside a copy of the same memory. One core; the
-// best of several runs; vectors of 16 Mi values, so that memory and not the cache is measured, and
-// of 16 Ki, where it is the arithmetic.
+// Prints the speed of every kernel in every row, and its ratio to a copy of the fp32 values. One
+// core; the best of several runs; vectors of 16 Mi values, so that memory and not the cache is
+// measured, and of 16 Ki, where it is the arithmetic.
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
 #include "kernels/rans.hpp"
@@ -31,12 +31,68 @@ double fastest(std::size_t n, const std::function<void()>& work) {
   return best;
 }
 
+double copy_seconds = 0;  // Of the n values that are being measured.
+
 void report(const char* row, const char* kernel, std::size_t n, std::size_t bytes_per_value,
             const std::function<void()>& work) {
   const double seconds = fastest(n, work);
-  std::printf("%-7s %-12s %9zu values  %8.0f M values/s  %6.2f GB/s\n", row, kernel, n,
-              static_cast<double>(n) / seconds * 1e-6,
-              static_cast<double>(n * bytes_per_value) / seconds * 1e-9);
+  std::printf("%-7s %-17s %9zu values  %8.0f M values/s  %6.2f GB/s  %5.2f of memcpy\n", row,
+              kernel, n, static_cast<double>(n) / seconds * 1e-6,
+              static_cast<double>(n * bytes_per_value) / seconds * 1e-9, copy_seconds / seconds);
+}
+
+// Block by block, as the codecs work: from values to packed levels or signs, and back into sums.
+void measure_blocks(std::size_t n) {
+  constexpr std::size_t block_max = 65536;
+  const std::size_t block = std::min(n, block_max);
+  std::vector<float> x(n);
+  std::vector<float> out(block);
+  std::vector<std::int16_t> levels(block);
+  std::vector<std::int64_t> sums(n);
+  std::vector<std::uint8_t> packed(2 * block);
+  kernels().gaussian(1, 1, 0, x.data(), n);
+  volatile double sink = 0;
+  const Kernels& row = kernels();
+  const auto accumulate = [&](std::size_t at) {
+    sink = sink + row.scan(out.data(), block).max_abs;
+    row.add_fixed(sums.data() + at, out.data(), block, 30, 600);
+  };
+  for (const std::int32_t s : {1, 7, 127}) {
+    std::printf("%2d bits: ", level_bits(s));
+    report(row.name, "quantize+pack", n, 4, [&] {
+      for (std::size_t at = 0; at + block <= n; at += block) {
+        const QuantizeArgs args = {.scale = row.scan(x.data() + at, block).max_abs,
+                                   .levels = s,
+                                   .seed = 1,
+                                   .stream = 1,
+                                   .first = at};
+        row.quantize(x.data() + at, block, args, levels.data());
+        pack_levels(levels.data(), block, s, packed.data());
+      }
+    });
+    std::printf("%2d bits: ", level_bits(s));
+    report(row.name, "unpack+accumulate", n, 16, [&] {
+      for (std::size_t at = 0; at + block <= n; at += block) {
+        sink = sink + unpack_levels(packed.data(), block, s, levels.data());
+        row.dequantize(levels.data(), block, 0.1f, out.data());
+        accumulate(at);
+      }
+    });
+  }
+  std::printf(" 1 bit:  ");
+  report(row.name, "scan+pack", n, 4, [&] {
+    for (std::size_t at = 0; at + block <= n; at += block) {
+      sink = sink + row.scan(x.data() + at, block).max_abs;
+      sink = sink + row.pack_signs(x.data() + at, block, packed.data());
+    }
+  });
+  std::printf(" 1 bit:  ");
+  report(row.name, "unpack+accumulate", n, 16, [&] {
+    for (std::size_t at = 0; at + block <= n; at += block) {
+      row.unpack_signs(packed.data(), block, 0.1f, out.data());
+      accumulate(at);
+    }
+  });
 }
 
 void measure(std::size_t n) {
@@ -50,11 +106,20 @@ void measure(std::size_t n) {
   volatile double sink = 0;
   const QuantizeArgs args = {.scale = 8, .levels = 127, .seed = 1, .stream = 1, .first = 0};
 
-  report("-", "memcpy", n, 8, [&] { std::memcpy(out.data(), x.data(), n * sizeof(float)); });
+  const auto copy = [&] { std::memcpy(out.data(), x.data(), n * sizeof(float)); };
+  copy_seconds = fastest(n, copy);
+  report("-", "memcpy", n, 8, copy);
   for (const Kernels* row : all_kernels()) {
     const char* name = row->name;
     report(name, "to_half", n, 6, [&] { row->to_half(x.data(), n, halves.data()); });
     report(name, "from_half", n, 6, [&] { row->from_half(halves.data(), n, out.data()); });
+    report(name, "to_bf16", n, 6, [&] { row->to_bf16(x.data(), n, halves.data()); });
+    report(name, "from_bf16", n, 6, [&] { row->from_bf16(halves.data(), n, out.data()); });
+    report(name, "range", n, 4, [&] { sink = sink + row->range(x.data(), n).max; });
+    report(name, "pack_signs", n, 4,
+           [&] { sink = sink + row->pack_signs(x.data(), n, packed.data()); });
+    report(name, "unpack_signs", n, 4,
+           [&] { row->unpack_signs(packed.data(), n, 0.1f, out.data()); });
     report(name, "scan", n, 4, [&] { sink = sink + row->scan(x.data(), n).sum_squares; });
     report(name, "add_fixed", n, 20, [&] { row->add_fixed(sums.data(), x.data(), n, 30, 600); });
     report(name, "scale_fixed", n, 12, [&] { row->scale_fixed(sums.data(), n, 1e-9, out.data()); });
@@ -113,6 +178,8 @@ void measure(std::size_t n) {
 }  // namespace
 
 int main() {
-  measure(16 << 10);
-  measure(16 << 20);
+  for (const std::size_t n : {16 << 10, 16 << 20}) {
+    measure(n);
+    measure_blocks(n);
+  }
 }

@@ -56,8 +56,11 @@ inline Layout flat_layout(std::int64_t n) { return layout_of({{"w", {n}}}); }
 inline std::vector<std::string> specs_to_test() {
   std::vector<std::string> specs;
   for (const CodecRow& row : codec_rows()) specs.emplace_back(row.example);
-  for (const char* more : {"qsgd:1", "qsgd:2,bucket=1", "qsgd:7,bucket=100,norm=l2",
-                           "qsgd:1000,norm=l2", "qsgd:32767,bucket=65536"}) {
+  for (const char* more :
+       {"qsgd:1", "qsgd:2,bucket=1", "qsgd:7,bucket=100,norm=l2", "qsgd:1000,norm=l2",
+        "qsgd:32767,bucket=65536", "kbit:2", "kbit:3,scale=channel", "kbit:2,mode=affine",
+        "kbit:5,scale=channel,mode=affine", "kbit:8,mode=affine", "terngrad,clip=0",
+        "terngrad,clip=1.5"}) {
     specs.emplace_back(more);
   }
   return specs;

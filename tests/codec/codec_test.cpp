@@ -30,27 +30,49 @@ std::vector<Input> inputs(std::size_t n) {
   return all;
 }
 
-// How far decode(encode(x)) may be from x at element i.
+// The number behind `key` in a spec.
+double number(const std::string& spec, const char* key, double otherwise) {
+  const std::size_t at = spec.find(key);
+  return at == std::string::npos ? otherwise : std::stod(spec.substr(at + std::strlen(key)));
+}
+
+// How far decode(encode(x)) may be from x at element i of a layout of one dimension: all of a block
+// is one channel.
 double error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
   if (spec == "none") return 0;
   if (spec == "fp16") return std::max(std::fabs(x[i]) * 0x1p-11, 0x1p-25);
-  // QSGD: one level of the element's bucket, and the rounding of the level's value.
-  const auto number = [&](const char* key, std::size_t otherwise) {
-    const std::size_t at = spec.find(key);
-    return at == std::string::npos ? otherwise : std::stoul(spec.substr(at + std::strlen(key)));
-  };
-  const std::size_t levels = number("qsgd:", 0);
-  const std::size_t bucket = number("bucket=", 512);
-  const std::size_t begin = i / bucket * bucket;  // Within the first block.
-  const std::size_t end = std::min(begin + bucket, x.size());
+  if (spec == "bf16") return std::max(std::fabs(x[i]) * 0x1p-8, 0x1p-134);
+  const auto share = spec.starts_with("qsgd")
+                         ? static_cast<std::size_t>(number(spec, "bucket=", 512))
+                         : std::size_t{block_elements_default};
+  const std::size_t begin = i / share * share;  // Within the first block.
+  const auto sharing = x.subspan(begin, std::min(share, x.size() - begin));
   double largest = 0;
+  double sum = 0;
   double squares = 0;
-  for (std::size_t k = begin; k < end; ++k) {
-    largest = std::max(largest, std::fabs(static_cast<double>(x[k])));
-    squares += static_cast<double>(x[k]) * x[k];
+  for (const float v : sharing) {
+    largest = std::max(largest, std::fabs(static_cast<double>(v)));
+    sum += std::fabs(v);
+    squares += static_cast<double>(v) * v;
   }
-  const double scale = spec.find("l2") == std::string::npos ? largest : std::sqrt(squares);
-  return scale / static_cast<double>(levels) * (1 + 1e-6) + scale * 1e-6 + 1e-40;
+  const auto count = static_cast<double>(sharing.size());
+  if (spec == "sign") return std::fabs(std::fabs(x[i]) - sum / count) + largest * 1e-6 + 1e-40;
+  double scale = spec.find("l2") == std::string::npos ? largest : std::sqrt(squares);
+  double levels = number(spec, "qsgd:", 1);
+  double clipped = 0;
+  if (spec.starts_with("terngrad")) {
+    const double clip = number(spec, "clip=", 2.5);
+    if (clip > 0) scale = std::min(scale, clip * std::sqrt(squares / count));
+    clipped = std::max(0.0, std::fabs(x[i]) - scale);
+  } else if (spec.starts_with("kbit")) {
+    levels = std::exp2(number(spec, "kbit:", 0) - 1) - 1;
+    if (spec.find("affine") != std::string::npos) {
+      const auto [least, most] = std::ranges::minmax(sharing);
+      scale = (static_cast<double>(most) - least) / 2;
+    }
+  }
+  // One level, and the rounding of its value; of a value that is clipped, what was cut.
+  return std::max(clipped, scale / levels * (1 + 1e-6)) + largest * 1e-6 + 1e-40;
 }
 
 }  // namespace
@@ -108,22 +130,39 @@ TEST_CASE("values past a codec's range are refused, and those at its end are not
   REQUIRE_FALSE(refused.has_value());
   CHECK(refused.error().message().find("w[1]") != std::string::npos);
 
+  const auto bf16 = codec_of("bf16");
+  constexpr float bf16_max = 0x1.fep127f;
+  CHECK(decode(encode(*bf16, layout, std::vector<float>{bf16_max, -bf16_max, 0}), layout) ==
+        std::vector<float>{bf16_max, -bf16_max, 0});
+  CHECK_FALSE(bf16->encode(layout,
+                           std::vector<float>{
+                               0, std::nextafter(bf16_max, std::numeric_limits<float>::max()), 0},
+                           1, sink)
+                  .has_value());
+
   const std::vector<float> largest = {0x1p127f, -0x1p127f, 1};
-  for (const float v : decode(encode(*codec_of("qsgd:3"), layout, largest), layout)) {
-    CHECK(std::isfinite(v));
+  const std::vector<float> past = {0x1.8p127f, 0x1.8p127f, -0x1.8p127f};
+  for (const char* spec : {"qsgd:3", "kbit:8", "kbit:8,mode=affine", "terngrad,clip=0", "sign"}) {
+    CAPTURE(spec);
+    for (const float v : decode(encode(*codec_of(spec), layout, largest), layout)) {
+      CHECK(std::isfinite(v));
+    }
+    CHECK_FALSE(codec_of(spec)->encode(layout, past, 1, sink).has_value());
   }
-  const std::vector<float> past = {0x1.8p127f, 0, 1};
-  CHECK_FALSE(codec_of("qsgd:3")->encode(layout, past, 1, sink).has_value());
   CHECK_FALSE(codec_of("qsgd:3,norm=l2")->encode(layout, largest, 1, sink).has_value());
 }
 
-TEST_CASE("qsgd is unbiased: the mean over 4,096 seeds is x within 5 sigma") {
+TEST_CASE(
+    "qsgd, kbit and terngrad without a clip are unbiased: the mean over 4,096 seeds is x within 5 "
+    "sigma") {
   constexpr std::size_t n = 40;
   constexpr int seeds = 4096;
-  const Layout layout = flat_layout(n);
+  const Layout layout = layout_of({{"w", {4, n / 4}}});
   const std::vector<float> x = normal(n, 9);
   for (const std::string& spec : specs_to_test()) {
-    if (!spec.starts_with("qsgd")) continue;
+    if (!spec.starts_with("qsgd") && !spec.starts_with("kbit") && spec != "terngrad,clip=0") {
+      continue;
+    }
     CAPTURE(spec);
     std::vector<double> sum(n);
     std::vector<double> squares(n);
@@ -199,25 +238,43 @@ TEST_CASE("what the format adds to LeNet's fp32 stays below half a percent") {
         0.005 * static_cast<double>(layout.bytes()));
 }
 
-TEST_CASE("qsgd's levels are near their entropy, and never above bit fields") {
+TEST_CASE("levels are near their entropy, and never above bit fields") {
   constexpr std::size_t n = 1 << 20;
+  constexpr std::size_t block = block_elements_default;
   const Layout layout = flat_layout(n);
   const std::vector<float> x = normal(n, 12);
-  for (const std::int32_t levels : {1, 3, 8, 64, 127}) {
-    CAPTURE(levels);
-    const auto codec = codec_of(fmt::format("qsgd:{}", levels));
+  struct Case {
+    const char* spec;
+    std::size_t share;  // Values of one scale.
+    int levels;
+  };
+  for (const Case& c :
+       {Case{"qsgd:1", 512, 1}, Case{"qsgd:3", 512, 3}, Case{"qsgd:8", 512, 8},
+        Case{"qsgd:64", 512, 64}, Case{"qsgd:127", 512, 127}, Case{"kbit:2", block, 1},
+        Case{"kbit:4", block, 7}, Case{"kbit:8", block, 127}, Case{"kbit:4,mode=affine", block, 7},
+        Case{"terngrad", block, 1}, Case{"terngrad,clip=0", block, 1}}) {
+    CAPTURE(c.spec);
+    const auto codec = codec_of(c.spec);
     const auto payload = encode(*codec, layout, x, 3);
-    // Back to levels, which are whole numbers of the bucket's step.
+    // Back to levels, which are whole steps from the middle. The value at the scale is always
+    // there.
     const std::vector<float> back = decode(payload, layout);
-    std::vector<double> counts(static_cast<std::size_t>(2 * levels + 1));
-    for (std::size_t begin = 0; begin < n; begin += 512) {
-      const float step = kernels().scan(x.data() + begin, 512).max_abs / static_cast<float>(levels);
-      for (std::size_t i = begin; i < begin + 512; ++i)
-        ++counts[static_cast<std::size_t>(std::lround(back[i] / step) + levels)];
-    }
-    double bits = n / 512 * 32.0;  // The scales.
-    for (const double count : counts) {
-      if (count > 0) bits += count * std::log2(n / count);
+    const bool is_affine = std::string_view(c.spec).find("affine") != std::string_view::npos;
+    double bits = static_cast<double>(n / c.share) * (is_affine ? 64 : 32);  // The scales.
+    for (std::size_t begin = 0; begin < n; begin += block) {
+      std::vector<double> counts(static_cast<std::size_t>(2 * c.levels + 1));
+      for (std::size_t at = begin; at < begin + block; at += c.share) {
+        const Range range = kernels().range(back.data() + at, c.share);
+        const float middle = is_affine ? (range.min + range.max) / 2 : 0.0f;
+        const float step =
+            std::max(range.max - middle, middle - range.min) / static_cast<float>(c.levels);
+        for (std::size_t i = at; i < at + c.share; ++i) {
+          ++counts.at(static_cast<std::size_t>(std::lround((back[i] - middle) / step) + c.levels));
+        }
+      }
+      for (const double count : counts) {
+        if (count > 0) bits += count * std::log2(block / count);
+      }
     }
     CHECK(static_cast<double>(payload.size()) >= bits / 8);
     CHECK(static_cast<double>(payload.size()) < 1.02 * bits / 8);
@@ -228,4 +285,88 @@ TEST_CASE("qsgd's levels are near their entropy, and never above bit fields") {
   for (std::size_t i = 0; i < n; ++i) flat[i] = static_cast<float>(i % 4) - 1.5f;
   const auto codec = codec_of("qsgd:127");
   CHECK(encode(*codec, layout, flat).size() <= codec->payload_bytes_max(layout));
+}
+
+TEST_CASE("sign is one bit a value: the sign, zeros positive, times the block's mean magnitude") {
+  const Layout layout = layout_of({{"a", {9}}, {"b", {300}}});
+  std::vector<float> x(layout.elements(), -0.5f);
+  const std::vector<float> a = {1, -2, 0.0f, -0.0f, 4, -8, 16, -32, 9};
+  std::ranges::copy(a, x.begin());
+  x[9] = 1.5f;
+  const auto payload = encode(*codec_of("sign"), layout, x, 1, 256);
+  // A method id and a scale for each block of 9, 256 and 44 values.
+  const std::size_t prefix = payload_header_bytes + 4 + 3 * sizeof(std::uint32_t);
+  CHECK(payload.size() == prefix + 3 * 5 + 2 + 32 + 6);
+  const auto back = decode(payload, layout);
+  const std::vector<float> wanted = {8, -8, 8, 8, 8, -8, 8, -8, 8};  // 72 / 9.
+  CHECK(std::equal(wanted.begin(), wanted.end(), back.begin()));
+  CHECK(back[9] == (255 * 0.5f + 1.5f) / 256);
+  for (std::size_t i = 10; i < 9 + 256; ++i) REQUIRE(back[i] == -back[9]);
+  for (std::size_t i = 9 + 256; i < x.size(); ++i) REQUIRE(back[i] == -0.5f);
+}
+
+TEST_CASE("terngrad clips at the given number of sigma, and keeps the largest value below that") {
+  constexpr std::size_t n = 1000;
+  std::vector<float> x(n, 1.0f);
+  x[7] = -50.0f;
+  const double sigma = std::sqrt((999.0 + 2500.0) / n);
+  const auto largest = [&](const char* spec) {
+    const Layout layout = flat_layout(n);
+    const auto back = decode(encode(*codec_of(spec), layout, x), layout);
+    CHECK(back[7] < 0);
+    return kernels().scan(back.data(), n).max_abs;
+  };
+  CHECK(largest("terngrad") == static_cast<float>(2.5 * sigma));
+  CHECK(largest("terngrad,clip=1.5") == static_cast<float>(1.5 * sigma));
+  CHECK(largest("terngrad,clip=100") == 50.0f);
+  CHECK(largest("terngrad,clip=0") == 50.0f);
+}
+
+TEST_CASE("kbit: a row's error is of its own scale, wherever the blocks are cut") {
+  // Rows of 300 values, each a hundred times the one before; blocks of 256 begin within rows.
+  constexpr std::size_t row = 300;
+  const Layout layout = layout_of({{"w", {4, 3, 100}}, {"bias", {40}}});
+  std::vector<float> x = normal(layout.elements(), 14);
+  float scale = 1e-4f;
+  for (std::size_t i = 0; i < 4 * row; ++i) {
+    if (i > 0 && i % row == 0) scale *= 100;
+    x[i] *= scale;
+  }
+  for (const char* spec : {"kbit:8,scale=channel", "kbit:8,scale=channel,mode=affine"}) {
+    for (const std::uint32_t block : {256u, 1000u, block_elements_default}) {
+      CAPTURE(spec);
+      CAPTURE(block);
+      const auto back = decode(encode(*codec_of(spec), layout, x, 1, block), layout);
+      for (std::size_t begin = 0; begin < 4 * row; begin += row) {
+        const double step = kernels().scan(x.data() + begin, row).max_abs / 127 * 1.001;
+        for (std::size_t i = begin; i < begin + row; ++i) {
+          REQUIRE(std::fabs(static_cast<double>(back[i]) - x[i]) <= step);
+        }
+      }
+    }
+  }
+  // A bias has one scale, not one for each element: 40 bytes of levels at most.
+  const Layout bias = layout_of({{"bias", {40}}});
+  const auto bytes = [&](const char* spec) {
+    return encode(*codec_of(spec), bias, std::vector<float>(40, 1.0f)).size();
+  };
+  CHECK(bytes("kbit:8,scale=channel") == bytes("kbit:8") + std::strlen(",scale=channel"));
+}
+
+TEST_CASE("kbit,mode=affine gives equal values back, and spends its levels where the values are") {
+  const Layout layout = flat_layout(1000);
+  const std::vector<float> equal(1000, 0.1f);
+  CHECK(decode(encode(*codec_of("kbit:2,mode=affine"), layout, equal), layout) == equal);
+  std::vector<float> x = normal(1000, 15);
+  for (float& v : x) v = 100 + v / 8;  // All within 99 and 101.
+  const auto error = [&](const char* spec) {
+    const auto back = decode(encode(*codec_of(spec), layout, x), layout);
+    double largest = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      largest = std::max(largest, std::fabs(static_cast<double>(back[i]) - x[i]));
+    }
+    return largest;
+  };
+  CHECK(error("kbit:8,mode=affine") < 1.0 / 127);
+  CHECK(error("kbit:8") > 0.1);
 }

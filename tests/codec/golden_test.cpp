@@ -33,7 +33,7 @@ std::string file_name(std::string spec) {
 
 }  // namespace
 
-TEST_CASE("the entropy-coded payload of a fixed vector has the digest that it always had") {
+TEST_CASE("the payload of a long fixed vector has the digest that it always had") {
   const Layout layout = layout_of({{"w", {200, 1000}}});
   const std::vector<float> x = normal(layout.elements(), 21);
   const auto digest = [&](const char* spec) {
@@ -42,6 +42,11 @@ TEST_CASE("the entropy-coded payload of a fixed vector has the digest that it al
   CHECK(digest("qsgd:1") == "7fe0d6a4e6019e54d67dcfafd2ddef0a");
   CHECK(digest("qsgd:8") == "d7859e35a685ad2e502a2be57e30197d");
   CHECK(digest("qsgd:127,norm=l2") == "b0b1497d9b18935f2c724edd74a7a8dd");
+  CHECK(digest("kbit:4") == "4808b71d44d0df54bbe3675817e43d98");
+  CHECK(digest("kbit:8,scale=channel,mode=affine") == "c5a426e49c37ce6b54f50fb201a9a9f7");
+  CHECK(digest("terngrad") == "3af8f84de6c95c16f68ab593bcabbc2a");
+  CHECK(digest("terngrad,clip=0") == "e476c7a5cdba51716837aadf98872786");
+  CHECK(digest("sign") == "86eb56f0e6d7c3e2126c967e47c69b67");
 }
 
 TEST_CASE("the payload of a fixed vector has the bytes that it always had") {

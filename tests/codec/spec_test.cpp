@@ -30,6 +30,11 @@ TEST_CASE("canonical specs parse to themselves") {
   }
   CHECK(codec_of("qsgd:127,norm=max,bucket=512")->canonical() == "qsgd:127");
   CHECK(codec_of("qsgd:007,norm=l2,bucket=9+ef")->canonical() == "qsgd:7,bucket=9,norm=l2+ef");
+  CHECK(codec_of("kbit:4,mode=symmetric,scale=tensor")->canonical() == "kbit:4");
+  CHECK(codec_of("kbit:4,mode=affine,scale=channel")->canonical() ==
+        "kbit:4,scale=channel,mode=affine");
+  CHECK(codec_of("terngrad,clip=2.50")->canonical() == "terngrad");
+  CHECK(codec_of("terngrad,clip=1e-1")->canonical() == "terngrad,clip=0.1");
 }
 
 TEST_CASE("errors point at the part that is wrong") {
@@ -52,6 +57,20 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("qsgd:4+ef+ef") == "ef+ef");
   CHECK(pointed_at("none:1") == "1");
   CHECK(pointed_at("fp16,bucket=1") == "bucket=1");
+  CHECK(pointed_at("bf16:1") == "1");
+  CHECK(pointed_at("sign,scale=tensor") == "scale=tensor");
+  CHECK(pointed_at("kbit") == "");
+  CHECK(pointed_at("kbit:1") == "1");
+  CHECK(pointed_at("kbit:9,mode=affine") == "9,mode=affine");
+  CHECK(pointed_at("kbit:4,mode=odd") == "odd");
+  CHECK(pointed_at("kbit:4,scale=row") == "row");
+  CHECK(pointed_at("kbit:4,clip=2") == "clip=2");
+  CHECK(pointed_at("terngrad:2") == "2");
+  CHECK(pointed_at("terngrad,clip=-0") == "-0");
+  CHECK(pointed_at("terngrad,clip=nan") == "nan");
+  CHECK(pointed_at("terngrad,clip=257") == "257");
+  CHECK(pointed_at("terngrad,clip=2.5x+ef") == "2.5x+ef");
+  CHECK(pointed_at("terngrad,mode=affine") == "mode=affine");
   CHECK(pointed_at("zip") == "zip");
   CHECK(pointed_at("") == "");
   CHECK_FALSE(parse_codec(std::string(1000, 'a')).has_value());

@@ -118,6 +118,123 @@ TEST_CASE("half precision: every 251st float rounds the same in every row, and t
   CHECK(half(0x1.8p-24f) == 2);
 }
 
+TEST_CASE("bfloat16: all 65,536 codes but NaNs go to float and back, in every row") {
+  std::vector<std::uint16_t> codes;
+  std::vector<float> wanted;
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    if ((i & 0x7fff) > 0x7f80) continue;
+    codes.push_back(static_cast<std::uint16_t>(i));
+    wanted.push_back(std::bit_cast<float>(i << 16));
+  }
+  for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
+    std::vector<float> floats(codes.size());
+    std::vector<std::uint16_t> back(codes.size());
+    row->from_bf16(codes.data(), codes.size(), floats.data());
+    CHECK(same_bits(floats, wanted));
+    row->to_bf16(floats.data(), floats.size(), back.data());
+    CHECK(same_bits(back, codes));
+  }
+}
+
+TEST_CASE("bfloat16: every 251st float rounds to the nearest code, to even from halfway") {
+  std::vector<float> floats;
+  std::vector<std::uint16_t> wanted;
+  const auto add = [&](std::uint32_t magnitude, std::uint32_t sign) {
+    floats.push_back(std::bit_cast<float>(magnitude | sign));
+    // Magnitudes order like their bits, so the two codes around one are known; that past the
+    // largest number is infinity, as far away as 2^128 would be.
+    const std::uint32_t below = magnitude >> 16;
+    const std::uint32_t above_half = magnitude & 0xffff;
+    const bool up = above_half > 0x8000 || (above_half == 0x8000 && below % 2 == 1);
+    wanted.push_back(static_cast<std::uint16_t>((below + (up ? 1 : 0)) | sign >> 16));
+  };
+  for (std::uint32_t magnitude = 0; magnitude <= 0x7f800000; magnitude += 251) {
+    add(magnitude, magnitude % 2 == 0 ? 0 : 0x80000000);
+  }
+  for (std::uint32_t below = 0; below < 0x7f80; ++below) {
+    for (const std::uint32_t rest : {0x7fffu, 0x8000u, 0x8001u}) add(below << 16 | rest, 0);
+  }
+  for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
+    std::vector<std::uint16_t> out(floats.size());
+    row->to_bf16(floats.data(), floats.size(), out.data());
+    CHECK(same_bits(out, wanted));
+  }
+  const auto code = [](float x) {
+    std::uint16_t out;
+    plain().to_bf16(&x, 1, &out);
+    return out;
+  };
+  CHECK(code(1.0f + 0x1p-8f) == 0x3f80);      // Halfway: to even, down.
+  CHECK(code(1.0f + 3 * 0x1p-8f) == 0x3f82);  // Halfway: to even, up.
+  CHECK(code(0x1.fep127f) == 0x7f7f);         // The largest.
+  CHECK(code(0x1.ffp127f) == 0x7f80);
+}
+
+TEST_CASE("range: rows agree, a zero is +0, the ends are found wherever they stand") {
+  for (const std::size_t n : sizes) {
+    if (n == 0) continue;
+    const std::vector<float> x = values(n, n + 3);
+    const auto [least, most] = std::ranges::minmax(x);
+    for (const Kernels* row : all_kernels()) {
+      const Range range = row->range(x.data(), n);
+      CHECK(range.min == least);
+      CHECK(range.max == most);
+    }
+  }
+  for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
+    for (std::size_t place = 0; place < 70; ++place) {
+      std::vector<float> x(70, -2.5f);
+      x[place] = -3.0f;
+      x[69 - place] = 7.0f;
+      const Range range = row->range(x.data(), x.size());
+      CHECK(range.min == -3.0f);
+      CHECK(range.max == 7.0f);
+    }
+    for (const float zero : {0.0f, -0.0f}) {
+      const std::vector<float> zeros(33, zero);
+      CHECK_FALSE(std::signbit(row->range(zeros.data(), zeros.size()).min));
+      CHECK_FALSE(std::signbit(row->range(zeros.data(), zeros.size()).max));
+    }
+  }
+}
+
+TEST_CASE("signs: rows agree on bits and sum, zeros of both signs are positive") {
+  for (const std::size_t n : sizes) {
+    const std::vector<float> x = values(n, n + 4);
+    std::vector<std::uint8_t> wanted((n + 7) / 8);
+    double sum = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (x[i] < 0) wanted[i / 8] = static_cast<std::uint8_t>(wanted[i / 8] | 1 << i % 8);
+      sum += std::fabs(static_cast<double>(x[i]));
+    }
+    std::vector<std::uint8_t> plain_bits((n + 7) / 8);
+    const double plain_sum = plain().pack_signs(x.data(), n, plain_bits.data());
+    CHECK(std::fabs(plain_sum - sum) <= sum * 1e-12);
+    for (const Kernels* row : all_kernels()) {
+      CAPTURE(row->name);
+      CAPTURE(n);
+      std::vector<std::uint8_t> bits((n + 7) / 8, 0xff);
+      const double row_sum = row->pack_signs(x.data(), n, bits.data());
+      CHECK(std::memcmp(&row_sum, &plain_sum, sizeof row_sum) == 0);
+      CHECK(same_bits(bits, wanted));
+      std::vector<float> out(n);
+      row->unpack_signs(bits.data(), n, 0.75f, out.data());
+      for (std::size_t i = 0; i < n; ++i) {
+        if (out[i] != (x[i] < 0 ? -0.75f : 0.75f)) FAIL("element ", i, " is ", out[i]);
+      }
+    }
+  }
+  const std::vector<float> zeros = {0.0f, -0.0f, -1e-45f, 1e-45f};
+  for (const Kernels* row : all_kernels()) {
+    std::uint8_t bits = 0xff;
+    CHECK(row->pack_signs(zeros.data(), zeros.size(), &bits) == 0x1p-148);
+    CHECK(bits == 0b0100);
+  }
+}
+
 TEST_CASE("scan: rows agree, and the sum is the sum") {
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n + 3, n);
@@ -246,6 +363,21 @@ TEST_CASE("quantize and dequantize: rows agree, whatever the length and the plac
       row->dequantize(levels.data(), n, 0.1f, out.data());
       CHECK(same_bits(out, reference));
     }
+  }
+}
+
+TEST_CASE("quantize: what lies beyond the scale counts as the scale, in every row") {
+  const std::vector<float> x = values(1025, 5);
+  const QuantizeArgs args = {.scale = 0.25f, .levels = 7, .seed = 2, .stream = 1, .first = 3};
+  std::vector<float> clipped = x;
+  for (float& v : clipped) v = std::clamp(v, -args.scale, args.scale);
+  CHECK_FALSE(same_bits(clipped, x));
+  std::vector<std::int16_t> wanted(x.size());
+  plain().quantize(clipped.data(), x.size(), args, wanted.data());
+  for (const Kernels* row : all_kernels()) {
+    std::vector<std::int16_t> out(x.size());
+    row->quantize(x.data(), x.size(), args, out.data());
+    CHECK(same_bits(out, wanted));
   }
 }
 

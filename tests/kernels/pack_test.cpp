@@ -14,7 +14,7 @@ TEST_CASE("levels come back from every width and length") {
   for (std::int32_t levels = 1; levels <= 32767;
        levels = levels < 300 ? levels + 1 : levels * 2 + 1) {
     CHECK(level_bits(levels) == static_cast<int>(std::ceil(std::log2(2.0 * levels + 1))));
-    for (const std::size_t n : {0u, 1u, 2u, 3u, 7u, 8u, 9u, 31u, 32u, 33u, 1025u}) {
+    for (const std::size_t n : {0u, 1u, 2u, 3u, 7u, 8u, 9u, 31u, 32u, 33u, 1025u, 2051u}) {
       std::vector<std::int16_t> x(n);
       for (std::size_t i = 0; i < n; ++i) {
         x[i] = static_cast<std::int16_t>(static_cast<std::int32_t>(i * 40503 % (2u * levels + 1)) -

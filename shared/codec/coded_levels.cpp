@@ -1,0 +1,87 @@
+#include "shared/codec/coded_levels.hpp"
+
+#include "kernels/kernels.hpp"
+#include "kernels/pack.hpp"
+#include "shared/codec/level_codes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+Result<void> check_scale(float scale, const Layout& layout, std::uint64_t flat,
+                         std::string_view method) {
+  if (scale <= scale_max) return {};
+  return Error(Errc::invalid_input,
+               fmt::format("the values at {} have the scale {}, and {} ends at {}",
+                           layout.describe(flat), scale, method, scale_max));
+}
+
+Result<float> read_scale(Bytes body, std::size_t at) {
+  const auto scale = load<float>(body, at);
+  // Written so that NaN fails too; -0 is not what an encoder writes.
+  if (!(scale <= scale_max) || std::signbit(scale)) {
+    return Error(Errc::corrupt, fmt::format("the scale at byte {} is {}", at, scale));
+  }
+  return scale;
+}
+
+void quantize_run(std::span<const float> x, float scale, std::int32_t levels, const Block& block,
+                  std::size_t begin, std::uint64_t seed, std::int16_t* out) {
+  if (scale == 0) {
+    std::fill_n(out, x.size(), std::int16_t{0});
+    return;
+  }
+  const QuantizeArgs args = {.scale = scale,
+                             .levels = levels,
+                             .seed = seed,
+                             .stream = block.tensor,
+                             .first = block.first + begin};
+  kernels().quantize(x.data(), x.size(), args, out);
+}
+
+std::span<std::int16_t> levels_in(EncodeScratch& scratch, std::size_t elements) {
+  scratch.levels.resize(std::max(scratch.levels.size(), elements));
+  return std::span(scratch.levels).first(elements);
+}
+
+bool append_levels(std::span<const std::int16_t> x, std::int32_t levels, LevelScratch& scratch,
+                   std::vector<std::byte>& out) {
+  const std::size_t before = out.size();
+  out.resize(before + packed_bytes(x.size(), levels));
+  if (levels <= rans_levels_max) {
+    const std::size_t coded =
+        write_rans_levels(x, levels, scratch, MutableBytes(out).subspan(before));
+    if (coded > 0) {
+      out.resize(before + coded);
+      return true;
+    }
+  }
+  pack_levels(x.data(), x.size(), levels, reinterpret_cast<std::uint8_t*>(out.data() + before));
+  return false;
+}
+
+Result<std::span<const std::int16_t>> read_levels(Bytes coded, bool is_rans, std::int32_t levels,
+                                                  std::size_t elements, DecodeScratch& scratch) {
+  scratch.levels.resize(std::max(scratch.levels.size(), elements));
+  const auto out = std::span(scratch.levels).first(elements);
+  if (is_rans) {
+    if (levels > rans_levels_max) {
+      return Error(Errc::corrupt, fmt::format("entropy-coded with {} levels", levels));
+    }
+    if (!read_rans_levels(coded, levels, scratch.coded, out)) {
+      return Error(Errc::corrupt, "the entropy-coded levels are damaged");
+    }
+    return out;
+  }
+  FL_CHECK(check_body_bytes(coded, packed_bytes(elements, levels)));
+  if (!unpack_levels(reinterpret_cast<const std::uint8_t*>(coded.data()), elements, levels,
+                     out.data())) {
+    return Error(Errc::corrupt, fmt::format("a code past those of {} levels", levels));
+  }
+  return out;
+}
+
+}  // namespace fl

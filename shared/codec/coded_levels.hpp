@@ -1,0 +1,46 @@
+// What the methods with quantized levels (qsgd, kbit, terngrad) have in common: runs of values that
+// share a scale, and behind all scales of a block its levels, to the block's end, either
+// entropy-coded (level_codes.hpp) or as bit fields (kernels/pack.hpp). The method id says which.
+#pragma once
+
+#include "shared/base/bytes.hpp"
+#include "shared/base/error.hpp"
+#include "shared/codec/method.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace fl {
+
+/// Larger scales are refused at both ends: S * (scale / S) must not round to infinity.
+inline constexpr float scale_max = 0x1p127f;
+
+/// Errors invalid_input for a scale past scale_max of the values from `flat` on.
+[[nodiscard]] Result<void> check_scale(float scale, const Layout& layout, std::uint64_t flat,
+                                       std::string_view method);
+
+/// The scale at body[at], from bytes that need not be trusted, which are there.
+[[nodiscard]] Result<float> read_scale(Bytes body, std::size_t at);
+
+/// Stochastic rounding of x, the elements of the block from `begin` on, to levels of scale / S. A
+/// scale of 0 gives zeros, |x| above the scale counts as the scale.
+void quantize_run(std::span<const float> x, float scale, std::int32_t levels, const Block& block,
+                  std::size_t begin, std::uint64_t seed, std::int16_t* out);
+
+/// scratch.levels, for this many.
+[[nodiscard]] std::span<std::int16_t> levels_in(EncodeScratch& scratch, std::size_t elements);
+
+/// Appends the levels in the shorter form. True: entropy-coded. |level| <= levels.
+[[nodiscard]] bool append_levels(std::span<const std::int16_t> x, std::int32_t levels,
+                                 LevelScratch& scratch, std::vector<std::byte>& out);
+
+/// The levels of `elements` values, in scratch.levels, from bytes that need not be trusted. 1 <=
+/// levels <= 32767. Errors are corrupt.
+[[nodiscard]] Result<std::span<const std::int16_t>> read_levels(Bytes coded, bool is_rans,
+                                                                std::int32_t levels,
+                                                                std::size_t elements,
+                                                                DecodeScratch& scratch);
+
+}  // namespace fl

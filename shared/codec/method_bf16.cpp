@@ -1,0 +1,22 @@
+// bfloat16, the upper half of a float: 8 bits of precision, the range of fp32.
+#include "shared/codec/sixteen_bits.hpp"
+
+namespace fl {
+
+namespace {
+
+constexpr SixteenBits bf16_format = {.name = "bf16",
+                                     .id = MethodId::bf16,
+                                     .max = 0x1.fep127f,
+                                     .to = &Kernels::to_bf16,
+                                     .from = &Kernels::from_bf16};
+
+}  // namespace
+
+std::unique_ptr<const Method> make_bf16() { return make_sixteen_bits(bf16_format); }
+
+Result<void> decode_bf16(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  return decode_sixteen_bits(bf16_format, body, out, scratch);
+}
+
+}  // namespace fl

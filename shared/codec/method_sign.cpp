@@ -1,0 +1,50 @@
+// One bit a value: its sign (zeros count as positive), times the mean magnitude of the block. Seide
+// 2014, "1-bit SGD"; Bernstein 2018, "signSGD"; the scale as in Karimireddy 2019, EF-signSGD,
+// section 4, per block. Far from unbiased: meant with +ef, whose convergence the last paper proves.
+#include "shared/codec/method.hpp"
+
+#include "kernels/kernels.hpp"
+#include "shared/codec/coded_levels.hpp"
+
+namespace fl {
+
+namespace {
+
+std::size_t body_bytes(std::size_t elements) { return sizeof(float) + (elements + 7) / 8; }
+
+class Sign final : public Method {
+ public:
+  std::string spec() const override { return "sign"; }
+  std::size_t block_bytes_max(std::size_t elements) const override {
+    return 1 + body_bytes(elements);
+  }
+  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
+                      std::uint64_t, EncodeScratch&, std::vector<std::byte>& out) const override {
+    out.resize(block_bytes_max(x.size()));
+    out[0] = static_cast<std::byte>(MethodId::sign);
+    const MutableBytes body = MutableBytes(out).subspan(1);
+    const double sum = kernels().pack_signs(
+        x.data(), x.size(), reinterpret_cast<std::uint8_t*>(body.data() + sizeof(float)));
+    const auto scale = static_cast<float>(sum / static_cast<double>(x.size()));
+    FL_CHECK(check_scale(scale, layout, block.flat, "sign"));
+    store(body, 0, scale);
+    return {};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const Method> make_sign() { return std::make_unique<Sign>(); }
+
+Result<void> decode_sign(Bytes body, std::span<float> out) {
+  FL_CHECK(check_body_bytes(body, body_bytes(out.size())));
+  FL_TRY(const float scale, read_scale(body, 0));
+  const auto* signs = reinterpret_cast<const std::uint8_t*>(body.data() + sizeof(float));
+  if (out.size() % 8 != 0 && signs[out.size() / 8] >> out.size() % 8 != 0) {
+    return Error(Errc::corrupt, "bits are set behind the last sign");
+  }
+  kernels().unpack_signs(signs, out.size(), scale, out.data());
+  return {};
+}
+
+}  // namespace fl

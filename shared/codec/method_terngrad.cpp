@@ -1,0 +1,75 @@
+// TernGrad, Wen 2017, sections 3 and 4: each value becomes -scale, 0 or scale at random, so that
+// its mean stays, with scale = max|x| of the block. Before that |x| is clipped at `clip` standard
+// deviations, taken about zero as the paper models gradients: with a smaller scale fewer values are
+// lost to zero, but what is clipped is lost on average too. Only clip=0 is unbiased.
+//
+// The bytes: the scale, then the levels -1, 0 and 1.
+#include "shared/codec/method.hpp"
+
+#include "kernels/kernels.hpp"
+#include "kernels/pack.hpp"
+#include "shared/codec/coded_levels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+class Terngrad final : public Method {
+ public:
+  explicit Terngrad(const TerngradSettings& settings) : clip_(settings.clip) {
+    FL_ASSERT(clip_ >= 0);
+  }
+
+  std::string spec() const override {
+    return clip_ == TerngradSettings{}.clip ? "terngrad" : fmt::format("terngrad,clip={}", clip_);
+  }
+  std::size_t block_bytes_max(std::size_t elements) const override {
+    return 1 + sizeof(float) + packed_bytes(elements, 1);
+  }
+  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
+                      std::uint64_t seed, EncodeScratch& scratch,
+                      std::vector<std::byte>& out) const override {
+    const float scale = scale_of(x);
+    FL_CHECK(check_scale(scale, layout, block.flat, "terngrad"));
+    out.resize(1 + sizeof scale);
+    store(MutableBytes(out), 1, scale);
+    const auto levels = levels_in(scratch, x.size());
+    quantize_run(x, scale, 1, block, 0, seed, levels.data());
+    const bool is_rans = append_levels(levels, 1, scratch.coded, out);
+    out[0] = static_cast<std::byte>(is_rans ? MethodId::terngrad_rans : MethodId::terngrad);
+    return {};
+  }
+
+ private:
+  [[nodiscard]] float scale_of(std::span<const float> x) const {
+    const Scan scan = kernels().scan(x.data(), x.size());
+    if (clip_ == 0) return scan.max_abs;
+    const double sigma = std::sqrt(scan.sum_squares / static_cast<double>(x.size()));
+    return static_cast<float>(std::min<double>(scan.max_abs, clip_ * sigma));
+  }
+
+  float clip_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Method> make_terngrad(const TerngradSettings& settings) {
+  return std::make_unique<Terngrad>(settings);
+}
+
+Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,
+                             DecodeScratch& scratch) {
+  if (body.size() < sizeof(float)) return Error(Errc::corrupt, "the scale is cut off");
+  FL_TRY(const float scale, read_scale(body, 0));
+  FL_TRY(const auto levels,
+         read_levels(body.subspan(sizeof scale), is_rans, 1, out.size(), scratch));
+  kernels().dequantize(levels.data(), levels.size(), scale, out.data());
+  return {};
+}
+
+}  // namespace fl
