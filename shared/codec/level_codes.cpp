@@ -2,6 +2,7 @@
 
 #include "kernels/rans.hpp"
 #include "shared/base/error.hpp"
+#include "shared/codec/bits.hpp"
 
 #include <bit>
 
@@ -10,54 +11,6 @@ namespace fl {
 namespace {
 
 constexpr int width_bits = 4;
-
-class BitWriter {
- public:
-  explicit BitWriter(std::vector<std::byte>& out) : out_(out) {}
-  void put(std::uint32_t value, int bits) {
-    held_ |= std::uint64_t{value} << count_;
-    for (count_ += bits; count_ >= 8; count_ -= 8, held_ >>= 8) out_.push_back(low_byte());
-  }
-  void finish() {
-    if (count_ > 0) out_.push_back(low_byte());
-  }
-
- private:
-  [[nodiscard]] std::byte low_byte() const { return static_cast<std::byte>(held_ & 0xff); }
-  std::vector<std::byte>& out_;
-  std::uint64_t held_ = 0;
-  int count_ = 0;
-};
-
-/// Past the end it reads zeros; is_good() tells.
-class BitReader {
- public:
-  explicit BitReader(Bytes bytes) : bytes_(bytes) {}
-  std::uint32_t take(int bits) {
-    std::uint32_t value = 0;
-    for (int i = 0; i < bits; ++i, ++at_) {
-      const std::size_t byte = at_ / 8;
-      if (byte >= bytes_.size()) {
-        is_good_ = false;
-        return 0;
-      }
-      value |= (std::to_integer<std::uint32_t>(bytes_[byte]) >> (at_ % 8) & 1u) << i;
-    }
-    return value;
-  }
-  /// To the next whole byte; what is skipped must be zeros.
-  void align() {
-    const int rest = static_cast<int>((8 - at_ % 8) % 8);
-    if (take(rest) != 0) is_good_ = false;
-  }
-  [[nodiscard]] bool is_good() const { return is_good_; }
-  [[nodiscard]] std::size_t bytes_taken() const { return at_ / 8; }
-
- private:
-  Bytes bytes_;
-  std::size_t at_ = 0;
-  bool is_good_ = true;
-};
 
 }  // namespace
 
