@@ -7,8 +7,8 @@
 //   2 qsgd   u16 S, u16 bucket - 1, the scale of each bucket as binary32, then for all elements in
 //            order level + S in ceil(log2(2S + 1)) bits, lowest bits first, zeros to a whole byte
 //   3 qsgd   as 2, but with the levels near their entropy (level_codes.hpp): the encoder takes what
-//   is
-//            shorter
+//            is shorter
+//   16, 17   some of the elements only, around a block of another method (sparse.hpp)
 #pragma once
 
 #include "shared/base/bytes.hpp"
@@ -23,7 +23,14 @@
 
 namespace fl {
 
-enum class MethodId : std::uint8_t { fp32 = 0, fp16 = 1, qsgd = 2, qsgd_rans = 3 };
+enum class MethodId : std::uint8_t {
+  fp32 = 0,
+  fp16 = 1,
+  qsgd = 2,
+  qsgd_rans = 3,
+  sparse = 16,
+  randk = 17,
+};
 
 /// Immutable; any thread.
 class Method {
@@ -57,11 +64,17 @@ struct DecodeScratch {
   std::vector<std::uint16_t> halves;
   std::vector<std::int16_t> levels;
   std::vector<std::uint8_t> symbols;
+  std::vector<std::uint32_t> indices;
+  std::vector<float> values;
 };
 
 /// Fills `out`, the block's elements, from bytes that need not be trusted. fp32 and fp16 may give
 /// values that are not finite. Errors are corrupt.
 [[nodiscard]] Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch);
+
+/// The same for the methods that code every element: sparse blocks are refused.
+[[nodiscard]] Result<void> decode_dense_block(Bytes bytes, std::span<float> out,
+                                              DecodeScratch& scratch);
 
 // One decoder for each id, for decode_block: `body` is what follows the id.
 [[nodiscard]] Result<void> decode_fp32(Bytes body, std::span<float> out);

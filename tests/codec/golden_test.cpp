@@ -27,7 +27,8 @@ std::string hex(const std::vector<std::byte>& bytes) {
 
 std::string file_name(std::string spec) {
   std::ranges::replace_if(
-      spec, [](char c) { return c == ':' || c == ',' || c == '='; }, '-');
+      spec, [](char c) { return std::string_view(":,=+;*").find(c) != std::string_view::npos; },
+      '-');
   return fmt::format("{}/{}.hex", FL_GOLDEN_FOLDER, spec);
 }
 
@@ -42,6 +43,11 @@ TEST_CASE("the entropy-coded payload of a fixed vector has the digest that it al
   CHECK(digest("qsgd:1") == "de48f571788abe711e60e218122a72d2");
   CHECK(digest("qsgd:8") == "6cb26423aefb0b2e6494de9f2581a0ba");
   CHECK(digest("qsgd:127,norm=l2") == "b51fcb03d0eee1de316306c992899b4f");
+  // Indices as Golomb codes, as nibbles, as a key, and of no more than a few.
+  CHECK(digest("topk:0.01+qsgd:8") == "959754c848ffbfc88d6a7417766316f3");
+  CHECK(digest("topk:0.4+fp16") == "d0d2a41da510e49d28ae76010c781f89");
+  CHECK(digest("randk:0.05+qsgd:8") == "bcf98beccbd37ecb8d239c9d1f04a21b");
+  CHECK(digest("threshold:4.5") == "fb0488efa9ab63864b8fe10c4a3e1788");
 }
 
 TEST_CASE("the payload of a fixed vector has the bytes that it always had") {
