@@ -19,10 +19,9 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
     return Error(Errc::invalid_input, fmt::format("the client trains '{}', this run '{}'",
                                                   hello.model().substr(0, 64), run_.model));
   }
-  const std::string spec = codec_->canonical();
-  const std::string wanted = spec.substr(0, spec.find_first_of(":,+"));
-  if (!hello.evaluator() &&
-      std::find(hello.codecs().begin(), hello.codecs().end(), wanted) == hello.codecs().end()) {
+  for (const std::string& wanted : codec_->names()) {
+    const auto& known = hello.codecs();
+    if (hello.evaluator() || std::ranges::find(known, wanted) != known.end()) continue;
     return Error(
         Errc::invalid_input,
         fmt::format("the client does not know the run's codec '{}'; a newer fl-client does",

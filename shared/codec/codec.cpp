@@ -2,18 +2,76 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/codec/payload.hpp"
+#include "shared/codec/sparse.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace fl {
 
-std::string Codec::canonical() const { return method_->spec() + (error_feedback_ ? "+ef" : ""); }
+namespace {
+
+const Method& dense_method() {
+  static const auto method = make_fp32();
+  return *method;
+}
+
+}  // namespace
+
+std::string Codec::canonical() const {
+  std::string text;
+  for (const Rule& rule : rules_) text += (text.empty() ? "" : ";") + rule.spec();
+  return text + (error_feedback_ ? "+ef" : "");
+}
+
+std::vector<std::string> Codec::names() const {
+  std::vector<std::string> out;
+  const auto add = [&](const std::string& spec) {
+    std::string name = spec.substr(0, spec.find_first_of(":,"));
+    if (std::ranges::find(out, name) == out.end()) out.push_back(std::move(name));
+  };
+  for (const Rule& rule : rules_) {
+    if (rule.selector) add(rule.selector->spec());
+    add(rule.quantizer->spec());
+  }
+  return out;
+}
+
+std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
+  std::vector<const Rule*> out;
+  for (const Layout::Tensor& tensor : layout.tensors()) {
+    const auto rule =
+        std::ranges::find_if(rules_, [&](const Rule& r) { return r.fits(tensor.name); });
+    FL_ASSERT(rule != rules_.end());
+    out.push_back(rule->sends_dense(tensor) ? nullptr : &*rule);
+  }
+  return out;
+}
+
+std::vector<SelectionPlan> Codec::plan(const Layout& layout, std::span<const float> x,
+                                       std::span<const Rule* const> rule_of) const {
+  std::vector<SelectionPlan> plans;
+  for (const Rule& rule : rules_) {
+    std::vector<std::uint32_t> tensors;
+    for (std::uint32_t t = 0; t < rule_of.size(); ++t) {
+      if (rule_of[t] == &rule) tensors.push_back(t);
+    }
+    plans.push_back(rule.selector ? rule.selector->plan(layout, x, tensors) : SelectionPlan{});
+  }
+  return plans;
+}
 
 std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block_elements) const {
   const BlockMap map(layout, block_elements);
+  const auto rule_of = rules_of(layout);
   std::uint64_t bytes = payload_header_bytes + canonical().size();
   for (std::uint64_t i = 0; i < map.blocks(); ++i) {
-    bytes += sizeof(std::uint32_t) + method_->block_bytes_max(map.at(i).elements);
+    const Block block = map.at(i);
+    const Rule* const rule = rule_of[block.tensor];
+    bytes += sizeof(std::uint32_t) +
+             (rule ? rule->block_bytes_max(layout.tensors()[block.tensor].elements, block.elements)
+                   : dense_method().block_bytes_max(block.elements));
   }
   return bytes;
 }
@@ -23,6 +81,9 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
                                     std::uint32_t block_elements) const {
   FL_ASSERT(x.size() == layout.elements());
   const BlockMap map(layout, block_elements);
+  const auto rule_of = rules_of(layout);
+  auto plans = plan(layout, x, rule_of);
+  Selected selected;
   std::vector<std::uint32_t> sizes(map.blocks());
   // The sizes are known only at the end; the prefix has its length already.
   std::uint64_t at = payload_prefix(map, canonical(), sizes).size();
@@ -37,9 +98,16 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
                    fmt::format("encode: {} is {}", layout.describe(block.flat + scan.first_bad),
                                values[scan.first_bad]));
     }
-    if (auto encoded = method_->encode(values, layout, block, seed, scratch, bytes); !encoded) {
-      return encoded.error().at("encode");
-    }
+    const Rule* const rule = rule_of[block.tensor];
+    const auto encoded = [&]() -> Result<void> {
+      if (!rule) return dense_method().encode(values, layout, block, seed, scratch, bytes);
+      if (!rule->selector)
+        return rule->quantizer->encode(values, layout, block, seed, scratch, bytes);
+      SelectionPlan& of_rule = plans[static_cast<std::size_t>(rule - rules_.data())];
+      rule->selector->select(values, block, seed, of_rule, selected);
+      return encode_selected(selected, *rule->quantizer, layout, block, seed, scratch, bytes);
+    }();
+    if (!encoded) return encoded.error().at("encode");
     FL_CHECK(out.write(at, bytes));
     sizes[i] = static_cast<std::uint32_t>(bytes.size());
     at += bytes.size();

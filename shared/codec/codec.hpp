@@ -2,7 +2,13 @@
 // "qsgd:127,bucket=256+ef". Payloads say how to decode them (payload.hpp), so only the encoding end
 // needs a Codec.
 //
-//   SPEC = NAME [":" ARG] {"," KEY "=" VALUE} ["+ef"]
+//   SPEC  = (CODEC | RULE {";" RULE}) ["+ef"]
+//   RULE  = PATTERN "=" CODEC              the first that fits a tensor's name (rule.hpp)
+//   CODEC = QUANTIZER | SELECTOR ["+" QUANTIZER]
+//   each of the two = NAME [":" ARG] {"," KEY "=" VALUE}
+//
+// such as "topk:0.01+qsgd:4+ef", or "*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4". The last rule's
+// pattern is "*". A codec's first part takes the setting dense_below too (rule.hpp).
 //
 // "+ef" asks for error feedback (feedback.hpp), which the owner of the residual does: the codec
 // itself keeps nothing.
@@ -11,7 +17,7 @@
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
 #include "shared/codec/byte_io.hpp"
-#include "shared/codec/method.hpp"
+#include "shared/codec/rule.hpp"
 #include "shared/params/layout.hpp"
 
 #include <cstdint>
@@ -19,25 +25,29 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fl {
 
 /// Immutable; any thread.
 class Codec {
  public:
-  Codec(std::unique_ptr<const Method> method, bool error_feedback)
-      : method_(std::move(method)), error_feedback_(error_feedback) {}
+  /// The last rule fits every name.
+  Codec(std::vector<Rule> rules, bool error_feedback)
+      : rules_(std::move(rules)), error_feedback_(error_feedback) {}
 
   /// The shortest spec that parses to this codec: no settings that equal their defaults.
   [[nodiscard]] std::string canonical() const;
   [[nodiscard]] bool error_feedback() const { return error_feedback_; }
+  /// The rows of codec_rows() that it is made of, by name; who encodes must know them all.
+  [[nodiscard]] std::vector<std::string> names() const;
 
   /// No payload of this layout is longer.
   [[nodiscard]] std::uint64_t payload_bytes_max(
       const Layout& layout, std::uint32_t block_elements = block_elements_default) const;
 
   /// Writes the payload of x (layout.elements() values) to offset 0 of `out` and returns its bytes.
-  /// Works block by block: beside the sink it takes the memory of one block. The same (x, seed)
+  /// Works block by block: beside the sink it takes the memory of a few blocks. The same (x, seed)
   /// gives the same bytes on every machine. Errors: invalid_input, naming tensor[index], for a
   /// value that is not finite or past the codec's range; the sink's. What the sink then holds is no
   /// payload.
@@ -46,7 +56,13 @@ class Codec {
       std::uint32_t block_elements = block_elements_default) const;
 
  private:
-  std::unique_ptr<const Method> method_;
+  /// Which rule each tensor takes; none for those that are sent dense.
+  [[nodiscard]] std::vector<const Rule*> rules_of(const Layout& layout) const;
+  /// One for each rule.
+  [[nodiscard]] std::vector<SelectionPlan> plan(const Layout& layout, std::span<const float> x,
+                                                std::span<const Rule* const> rule_of) const;
+
+  std::vector<Rule> rules_;
   bool error_feedback_;
 };
 

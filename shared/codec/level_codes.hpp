@@ -21,6 +21,7 @@ inline constexpr std::int32_t rans_levels_max = 127;
 struct LevelScratch {
   std::vector<std::uint8_t> symbols;
   std::vector<std::uint8_t> stream;
+  std::vector<std::byte> table;
 };
 
 /// Writes table and stream to the begin of `out` and returns their bytes, if together they are

@@ -1,10 +1,21 @@
 #include "shared/codec/method.hpp"
 
+#include "shared/codec/sparse.hpp"
+
 #include <fmt/format.h>
 
 namespace fl {
 
 Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
+  if (!bytes.empty()) {
+    const auto id = static_cast<MethodId>(bytes[0]);
+    if (id == MethodId::sparse) return decode_sparse(bytes.subspan(1), out, scratch);
+    if (id == MethodId::randk) return decode_randk(bytes.subspan(1), out, scratch);
+  }
+  return decode_dense_block(bytes, out, scratch);
+}
+
+Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
   if (bytes.empty()) return Error(Errc::corrupt, "the block has no bytes");
   const Bytes body = bytes.subspan(1);
   switch (static_cast<MethodId>(bytes[0])) {
@@ -18,6 +29,8 @@ Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scra
     case MethodId::terngrad: return decode_terngrad(body, false, out, scratch);
     case MethodId::terngrad_rans: return decode_terngrad(body, true, out, scratch);
     case MethodId::sign: return decode_sign(body, out);
+    case MethodId::sparse:
+    case MethodId::randk: return Error(Errc::corrupt, "a sparse block inside of another");
   }
   return Error(Errc::corrupt,
                fmt::format("method {} is not known", std::to_integer<int>(bytes[0])));

@@ -15,6 +15,7 @@
 //   7 sign   the scale as binary32, then a bit for each element, 1 for negative, lowest bits first,
 //            zeros to a whole byte
 //   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
+//   16, 17   some of the elements only, around a block of another method (sparse.hpp)
 #pragma once
 
 #include "shared/base/bytes.hpp"
@@ -41,6 +42,8 @@ enum class MethodId : std::uint8_t {
   sign = 7,
   kbit_rans = 8,
   terngrad_rans = 9,
+  sparse = 16,
+  randk = 17,
 };
 
 /// Memory that encoding reuses from block to block; one thread at a time.
@@ -99,11 +102,17 @@ struct DecodeScratch {
   std::vector<std::uint16_t> halves;
   std::vector<std::int16_t> levels;
   LevelScratch coded;
+  std::vector<std::uint32_t> indices;
+  std::vector<float> values;
 };
 
 /// Fills `out`, the block's elements, from bytes that need not be trusted. fp32, fp16, bf16 and
 /// kbit may give values that are not finite. Errors are corrupt.
 [[nodiscard]] Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch);
+
+/// The same for the methods that code every element: sparse blocks are refused.
+[[nodiscard]] Result<void> decode_dense_block(Bytes bytes, std::span<float> out,
+                                              DecodeScratch& scratch);
 
 // One decoder for each id, for decode_block: `body` is what follows the id.
 [[nodiscard]] Result<void> decode_fp32(Bytes body, std::span<float> out);

@@ -22,13 +22,16 @@ struct Parts {
   std::string_view name;
   std::optional<std::string_view> argument;
   std::vector<std::pair<std::string_view, std::string_view>> settings;
+  bool error_feedback = false;  // Of the whole codec.
 };
+
+bool is_printable(char c) { return c > ' ' && c <= '~'; }
 
 // The spec on a line of its own, and under it a caret where `part` begins.
 Error wrong(std::string_view whole, std::string_view part, std::string_view what) {
   std::string shown(whole.substr(0, spec_bytes_max));
   std::ranges::replace_if(
-      shown, [](char c) { return c < ' ' || c > '~'; }, '?');
+      shown, [](char c) { return c != ' ' && !is_printable(c); }, '?');
   const auto column = static_cast<std::size_t>(part.data() - whole.data());
   return {Errc::invalid_input,
           fmt::format("codec: {}\n  {}\n  {}^", what, shown, std::string(column, ' '))};
@@ -46,18 +49,32 @@ Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,
 }
 
 constexpr float clip_max = 256;  // Of a block of 65,536 values none is farther out.
+// `what` says which numbers are allowed; is_allowed is asked about those that can be read.
+template <class Number, class IsAllowed>
+Result<Number> parse_real(std::string_view whole, std::string_view text, std::string_view what,
+                          const IsAllowed& is_allowed) {
+  Number number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed != std::errc{} || end != text.data() + text.size() || !is_allowed(number)) {
+    return wrong(whole, text, what);
+  }
+  return number;
+}
 
 using MethodResult = Result<std::unique_ptr<const Method>>;
+using SelectorResult = Result<std::unique_ptr<const Selector>>;
+
+Result<void> check_no_settings(const Parts& parts) {
+  if (parts.settings.empty()) return {};
+  return wrong(parts.whole, parts.settings.front().first,
+               fmt::format("{} has no settings of its own", parts.name));
+}
 
 Result<void> check_plain(const Parts& parts) {
   if (parts.argument) {
     return wrong(parts.whole, *parts.argument, fmt::format("{} takes no argument", parts.name));
   }
-  if (!parts.settings.empty()) {
-    return wrong(parts.whole, parts.settings.front().first,
-                 fmt::format("{} has no settings", parts.name));
-  }
-  return {};
+  return check_no_settings(parts);
 }
 
 MethodResult parse_none(const Parts& parts) {
@@ -144,9 +161,56 @@ MethodResult parse_sign(const Parts& parts) {
   return make_sign();
 }
 
+Result<double> parse_fraction(const Parts& parts) {
+  if (!parts.argument) {
+    return wrong(parts.whole, parts.name.substr(parts.name.size()),
+                 fmt::format("{0} wants the fraction to send here, such as {0}:0.01", parts.name));
+  }
+  return parse_real<double>(parts.whole, *parts.argument,
+                            fmt::format("the fraction of {} is above 0 and at most 1", parts.name),
+                            [](double f) { return f > 0 && f <= 1; });
+}
+
+SelectorResult parse_topk(const Parts& parts) {
+  FL_TRY(const double fraction, parse_fraction(parts));
+  auto scope = TopkScope::layer;
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "scope") {
+      return wrong(parts.whole, key, "topk has the settings scope and dense_below");
+    }
+    if (value != "layer" && value != "global") {
+      return wrong(parts.whole, value, "scope is layer or global");
+    }
+    if (value == "global") scope = TopkScope::global;
+  }
+  return make_topk(fraction, scope);
+}
+
+SelectorResult parse_randk(const Parts& parts) {
+  FL_TRY(const double fraction, parse_fraction(parts));
+  FL_CHECK(check_no_settings(parts));
+  return make_randk(fraction,
+                    parts.error_feedback ? RandkScale::contracting : RandkScale::unbiased);
+}
+
+SelectorResult parse_threshold(const Parts& parts) {
+  if (!parts.argument) {
+    return wrong(parts.whole, parts.name.substr(parts.name.size()),
+                 "threshold wants the magnitude to pass here, such as threshold:0.001");
+  }
+  // The most is small enough to be written without an exponent's plus, which would end the codec.
+  FL_TRY(const float threshold,
+         parse_real<float>(parts.whole, *parts.argument, "a threshold is from 0 to 1000000",
+                           [](float t) { return t >= 0 && t <= 1e6f; }));
+  FL_CHECK(check_no_settings(parts));
+  return make_threshold(threshold);
+}
+
+// One of the two parsers is there.
 struct Row {
   CodecRow shown;
   MethodResult (*parse)(const Parts&);
+  SelectorResult (*parse_selector)(const Parts&) = nullptr;
 };
 
 constexpr std::array rows = {
@@ -167,6 +231,17 @@ constexpr std::array rows = {
         parse_terngrad},
     Row{{"sign", "sign", "1 bit a value: sign times mean magnitude; biased, use sign+ef", "sign"},
         parse_sign},
+    Row{{"topk", "topk:F[,scope=global][+QUANTIZER]",
+         "the largest magnitudes, a fraction F of each tensor or of all together", "topk:0.01"},
+        nullptr,
+        parse_topk},
+    Row{{"randk", "randk:F[+QUANTIZER]",
+         "a fraction F at random, unbiased without +ef; no indices are sent", "randk:0.01"},
+        nullptr,
+        parse_randk},
+    Row{{"threshold", "threshold:T[+QUANTIZER]", "magnitudes above T", "threshold:0.001"},
+        nullptr,
+        parse_threshold},
 };
 
 // Cuts `text` at the first `mark`: what stands before, and what stands after if there is a mark.
@@ -176,7 +251,7 @@ std::pair<std::string_view, std::optional<std::string_view>> cut(std::string_vie
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-// Everything but the "+ef".
+// One part of a codec, between its plus signs.
 Result<Parts> split(std::string_view whole, std::string_view body) {
   auto [head, rest] = cut(body, ',');
   Parts parts{.whole = whole, .name = {}, .argument = {}, .settings = {}};
@@ -194,25 +269,119 @@ Result<Parts> split(std::string_view whole, std::string_view body) {
   return parts;
 }
 
+Result<const Row*> find_row(const Parts& parts) {
+  const auto row = std::ranges::find(rows, parts.name, [](const Row& r) { return r.shown.name; });
+  if (row != rows.end()) return &*row;
+  if (parts.name == "ef") {
+    return wrong(parts.whole, parts.name, "ef comes once, at the end, and is for all rules");
+  }
+  std::string names;
+  for (const Row& r : rows) names += fmt::format(" {}", r.shown.name);
+  return wrong(parts.whole, parts.name, fmt::format("there is no such codec; there are:{}", names));
+}
+
+// Takes the setting that every codec has out of `parts`.
+Result<std::uint64_t> take_dense_below(Parts& parts, std::uint64_t otherwise) {
+  const auto setting =
+      std::ranges::find(parts.settings, "dense_below", [](const auto& s) { return s.first; });
+  if (setting == parts.settings.end()) return otherwise;
+  FL_TRY(const std::int32_t below,
+         parse_number(parts.whole, setting->second, "dense_below", 0, 1'000'000'000));
+  parts.settings.erase(setting);
+  return static_cast<std::uint64_t>(below);
+}
+
+// A codec without its "+ef": views into `whole`.
+Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::string_view codec,
+                        bool error_feedback) {
+  const auto [head, rest] = cut(codec, '+');
+  FL_TRY(Parts parts, split(whole, head));
+  parts.error_feedback = error_feedback;
+  FL_TRY(const Row* const row, find_row(parts));
+  Rule rule;
+  rule.pattern = pattern;
+  FL_TRY(rule.dense_below,
+         take_dense_below(parts, Rule::dense_below_of(pattern, row->parse_selector != nullptr)));
+  if (!row->parse_selector) {
+    FL_TRY(rule.quantizer, row->parse(parts));
+    if (rest) return wrong(whole, *rest, "behind a quantizer there can only be ef, at the end");
+    return rule;
+  }
+  FL_TRY(rule.selector, row->parse_selector(parts));
+  if (!rest) {
+    rule.quantizer = make_fp32();
+    return rule;
+  }
+  const auto [second, third] = cut(*rest, '+');
+  FL_TRY(const Parts quantizer, split(whole, second));
+  FL_TRY(const Row* const quantizer_row, find_row(quantizer));
+  if (quantizer_row->parse_selector) {
+    return wrong(whole, second, "a codec has one selector, and behind it a quantizer");
+  }
+  FL_TRY(rule.quantizer, quantizer_row->parse(quantizer));
+  if (third) return wrong(whole, *third, "behind a quantizer there can only be ef, at the end");
+  return rule;
+}
+
+// What stands before the first '=', if it can be a pattern: in a codec there is a ':' or a ','
+// before it.
+std::optional<std::string_view> pattern_of(std::string_view rule) {
+  const auto [pattern, codec] = cut(rule, '=');
+  if (!codec || pattern.find_first_of(":,+") != std::string_view::npos) return std::nullopt;
+  return pattern;
+}
+
+Error too_long(std::size_t bytes) {
+  return {Errc::invalid_input,
+          fmt::format("codec: a spec of {} bytes, at most {} are allowed", bytes, spec_bytes_max)};
+}
+
+Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view list,
+                                      bool error_feedback) {
+  std::vector<Rule> rules;
+  std::optional<std::string_view> rest = list;
+  std::string_view pattern;
+  while (rest) {
+    const auto [text, next] = cut(*rest, ';');
+    const auto found = pattern_of(text);
+    if (!found || found->empty()) {
+      return wrong(whole, text, "a rule looks like PATTERN=CODEC, such as *.bias=none");
+    }
+    if (!std::ranges::all_of(*found, is_printable)) {
+      return wrong(whole, text, "a pattern has printable characters only");
+    }
+    if (pattern == "*") return wrong(whole, text, "the rule before leaves nothing for this one");
+    if (rules.size() == rules_max) {
+      return wrong(whole, text, fmt::format("more than {} rules", rules_max));
+    }
+    pattern = *found;
+    FL_TRY(Rule rule, parse_rule(whole, pattern, text.substr(pattern.size() + 1), error_feedback));
+    rules.push_back(std::move(rule));
+    rest = next;
+  }
+  if (pattern != "*")
+    return wrong(whole, pattern, "the last rule must be for *: all other tensors");
+  return rules;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec) {
-  if (spec.size() > spec_bytes_max) {
-    return Error(Errc::invalid_input,
-                 fmt::format("codec: a spec of {} bytes, at most {} are allowed", spec.size(),
-                             spec_bytes_max));
+  if (spec.size() > spec_bytes_max) return too_long(spec.size());
+  constexpr std::string_view suffix = "+ef";
+  const bool error_feedback = spec.ends_with(suffix);
+  const std::string_view body = spec.substr(0, spec.size() - (error_feedback ? suffix.size() : 0));
+  std::vector<Rule> rules;
+  if (body.find(';') != std::string_view::npos || pattern_of(body)) {
+    FL_TRY(rules, parse_rules(spec, body, error_feedback));
+  } else {
+    FL_TRY(Rule rule, parse_rule(spec, {}, body, error_feedback));
+    rules.push_back(std::move(rule));
   }
-  const auto [body, suffix] = cut(spec, '+');
-  if (suffix && *suffix != "ef") return wrong(spec, *suffix, "after + there can only be ef");
-  FL_TRY(const Parts parts, split(spec, body));
-  for (const Row& row : rows) {
-    if (row.shown.name != parts.name) continue;
-    FL_TRY(auto method, row.parse(parts));
-    return std::make_shared<const Codec>(std::move(method), suffix.has_value());
-  }
-  std::string names;
-  for (const Row& row : rows) names += fmt::format(" {}", row.shown.name);
-  return wrong(spec, parts.name, fmt::format("there is no such codec; there are:{}", names));
+  auto codec = std::make_shared<const Codec>(std::move(rules), error_feedback);
+  // Payloads carry it, and it can be the longer of the two: 1e5 becomes 100000.
+  if (codec->canonical().size() > spec_bytes_max) return too_long(codec->canonical().size());
+  return std::shared_ptr<const Codec>(std::move(codec));
 }
 
 std::span<const CodecRow> codec_rows() {

@@ -4,6 +4,7 @@
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
 #include "kernels/rans.hpp"
+#include "kernels/select.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -135,6 +136,20 @@ void measure(std::size_t n) {
     report("-", "unpack", n, 2,
            [&] { sink = sink + unpack_levels(packed.data(), n, s, levels.data()); });
   }
+
+  // The largest 1%: where they begin, then which they are, a block at a time, with their values.
+  const std::span<const float> all(x);
+  Cutoff cutoff{};
+  report("-", "find_largest", n, 4, [&] { cutoff = find_largest({&all, 1}, n / 100); });
+  report("-", "select+gather", n, 4, [&] {
+    std::vector<std::uint32_t> indices(std::min<std::size_t>(n, 65536));
+    Cutoff left = cutoff;
+    float* values = out.data();
+    for (std::size_t at = 0; at < n; at += indices.size()) {
+      const std::size_t k = select_largest(all.subspan(at, indices.size()), left, indices.data());
+      for (std::size_t i = 0; i < k; ++i) *values++ = x[at + indices[i]];
+    }
+  });
 
   // Symbols of a block at a time, as the codecs use it: levels of a normal vector.
   const std::size_t block = std::min<std::size_t>(n, 65536);

@@ -52,15 +52,31 @@ inline Layout layout_of(const std::vector<TensorSpec>& specs) {
 }
 inline Layout flat_layout(std::int64_t n) { return layout_of({{"w", {n}}}); }
 
-/// Every row of the table, and the corners of those with settings.
+/// Every row of the table, the corners of those with settings, and some composed ones.
 inline std::vector<std::string> specs_to_test() {
   std::vector<std::string> specs;
   for (const CodecRow& row : codec_rows()) specs.emplace_back(row.example);
   for (const char* more :
-       {"qsgd:1", "qsgd:2,bucket=1", "qsgd:7,bucket=100,norm=l2", "qsgd:1000,norm=l2",
-        "qsgd:32767,bucket=65536", "kbit:2", "kbit:3,scale=channel", "kbit:2,mode=affine",
-        "kbit:5,scale=channel,mode=affine", "kbit:8,mode=affine", "terngrad,clip=0",
-        "terngrad,clip=1.5"}) {
+       {"qsgd:1",
+        "qsgd:2,bucket=1",
+        "qsgd:7,bucket=100,norm=l2",
+        "qsgd:1000,norm=l2",
+        "qsgd:32767,bucket=65536",
+        "kbit:2",
+        "kbit:3,scale=channel",
+        "kbit:2,mode=affine",
+        "kbit:5,scale=channel,mode=affine",
+        "kbit:8,mode=affine",
+        "terngrad,clip=0",
+        "terngrad,clip=1.5",
+        "topk:0.05,scope=global,dense_below=0+qsgd:4",
+        "topk:0.5,dense_below=0+fp16",
+        "topk:1,dense_below=0+qsgd:7",
+        "randk:0.1,dense_below=0",
+        "randk:0.3,dense_below=0+qsgd:7",
+        "threshold:0.5,dense_below=0",
+        "threshold:0,dense_below=0+qsgd:1",
+        "w=topk:0.3,dense_below=0+qsgd:4;*.bias=none;*=randk:0.2,dense_below=0+fp16"}) {
     specs.emplace_back(more);
   }
   return specs;

@@ -36,9 +36,27 @@ double number(const std::string& spec, const char* key, double otherwise) {
   return at == std::string::npos ? otherwise : std::stod(spec.substr(at + std::strlen(key)));
 }
 
+// Selected values are as near as the quantizer makes them, or scaled; the others are lost. What
+// is selected exactly, selector_test.cpp says.
+double sparse_error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
+  const double block = static_cast<double>(std::min<std::size_t>(x.size(), block_elements_max));
+  double scale = 1;
+  if (const std::size_t at = spec.find("randk:"); at != std::string::npos) {
+    scale = block / std::max(1.0, std::round(block * std::stod(spec.substr(at + 6))));
+  }
+  double largest = 0;
+  for (const float v : x) largest = std::max(largest, std::fabs(static_cast<double>(v)));
+  const std::size_t at = spec.find("qsgd:");
+  const double levels = at == std::string::npos ? 1024 : std::stod(spec.substr(at + 5));
+  return scale * (std::fabs(x[i]) + largest / levels * (1 + 1e-6)) + 0x1p-25;
+}
+
 // How far decode(encode(x)) may be from x at element i of a layout of one dimension: all of a block
 // is one channel.
 double error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
+  for (const char* selector : {"topk", "randk", "threshold"}) {
+    if (spec.find(selector) != std::string::npos) return sparse_error_bound(spec, x, i);
+  }
   if (spec == "none") return 0;
   if (spec == "fp16") return std::max(std::fabs(x[i]) * 0x1p-11, 0x1p-25);
   if (spec == "bf16") return std::max(std::fabs(x[i]) * 0x1p-8, 0x1p-134);

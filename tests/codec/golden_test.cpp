@@ -27,7 +27,8 @@ std::string hex(const std::vector<std::byte>& bytes) {
 
 std::string file_name(std::string spec) {
   std::ranges::replace_if(
-      spec, [](char c) { return c == ':' || c == ',' || c == '='; }, '-');
+      spec, [](char c) { return std::string_view(":,=+;*").find(c) != std::string_view::npos; },
+      '-');
   return fmt::format("{}/{}.hex", FL_GOLDEN_FOLDER, spec);
 }
 
@@ -47,6 +48,11 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("terngrad") == "3af8f84de6c95c16f68ab593bcabbc2a");
   CHECK(digest("terngrad,clip=0") == "e476c7a5cdba51716837aadf98872786");
   CHECK(digest("sign") == "86eb56f0e6d7c3e2126c967e47c69b67");
+  // Indices as Golomb codes, as nibbles, as a key, and of no more than a few.
+  CHECK(digest("topk:0.01+qsgd:8") == "be8008e3b2e1fb88f91bf93f2d257e27");
+  CHECK(digest("topk:0.4+fp16") == "04fef7dadfd9fe338abd72d51483f554");
+  CHECK(digest("randk:0.05+qsgd:8") == "42269b84d5f6de3210f0dfe72c2a2c6f");
+  CHECK(digest("threshold:4.5") == "fb0488efa9ab63864b8fe10c4a3e1788");
 }
 
 TEST_CASE("the payload of a fixed vector has the bytes that it always had") {

@@ -91,9 +91,12 @@ TEST_CASE(
       const auto mask = static_cast<std::byte>(1 << bit % 8);
       payload[bit / 8] ^= mask;
       const bool taken = server.offer(payload);
-      const bool in_spec = bit / 8 >= payload_header_bytes && bit / 8 < table;
-      if (bit / 8 < table + 3 * sizeof(std::uint32_t) && !in_spec) CHECK_FALSE(taken);
       payload[bit / 8] ^= mask;
+      const bool in_spec = bit / 8 >= payload_header_bytes && bit / 8 < table;
+      // Selected elements can lie in larger blocks as well, if there are as many blocks.
+      const bool in_block_elements = bit / 8 >= 32 && bit / 8 < 36;
+      if (in_block_elements && spec.find("dense_below") != std::string::npos) continue;
+      if (bit / 8 < table + 3 * sizeof(std::uint32_t) && !in_spec) CHECK_FALSE(taken);
     }
   }
 }

@@ -37,6 +37,77 @@ TEST_CASE("canonical specs parse to themselves") {
   CHECK(codec_of("terngrad,clip=1e-1")->canonical() == "terngrad,clip=0.1");
 }
 
+TEST_CASE("selectors compose with quantizers, and rules with each other") {
+  const auto canonical = [](std::string_view spec) { return codec_of(spec)->canonical(); };
+  for (const char* same :
+       {"topk:0.01", "topk:0.01+qsgd:4+ef", "randk:0.1+fp16", "topk:1e-05", "topk:1",
+        "*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4", "*=qsgd:8", "*=none,dense_below=0+ef",
+        "a?=topk:0.5,scope=global,dense_below=7+qsgd:4,bucket=9,norm=l2;*=threshold:1000000"}) {
+    CHECK(canonical(same) == same);
+  }
+  CHECK(canonical("threshold:0.001+none") == "threshold:0.001");
+  CHECK(canonical("topk:0.010,dense_below=1024,scope=layer") == "topk:0.01");
+  CHECK(canonical("threshold:1e5") == "threshold:100000");
+  CHECK(canonical("threshold:-0") == "threshold:0");
+  CHECK(canonical("qsgd:8,dense_below=0") == "qsgd:8");
+  CHECK(canonical("*=qsgd:8,dense_below=1024") == "*=qsgd:8");
+}
+
+TEST_CASE("errors in composed specs point at the part that is wrong") {
+  CHECK(pointed_at("topk") == "");
+  CHECK(pointed_at("topk+qsgd:4") == "+qsgd:4");
+  CHECK(pointed_at("topk:0") == "0");
+  CHECK(pointed_at("topk:1.01+qsgd:4") == "1.01+qsgd:4");
+  CHECK(pointed_at("topk:nan") == "nan");
+  CHECK(pointed_at("topk:0.1x") == "0.1x");
+  CHECK(pointed_at("topk:0.1,scope=all") == "all");
+  CHECK(pointed_at("topk:0.1,bucket=3") == "bucket=3");
+  CHECK(pointed_at("topk:0.1,dense_below=-1") == "-1");
+  CHECK(pointed_at("topk:0.1,dense_below=0,dense_below=0") == "dense_below=0");
+  CHECK(pointed_at("topk:0.1+qsgd:4,dense_below=0") == "dense_below=0");
+  CHECK(pointed_at("randk:0.1,scope=layer") == "scope=layer");
+  CHECK(pointed_at("randk:-0.1") == "-0.1");
+  CHECK(pointed_at("threshold") == "");
+  CHECK(pointed_at("threshold:-1") == "-1");
+  CHECK(pointed_at("threshold:1e7") == "1e7");
+  CHECK(pointed_at("threshold:inf") == "inf");
+  CHECK(pointed_at("topk:0.1+topk:0.1") == "topk:0.1");
+  CHECK(pointed_at("topk:0.1+zip") == "zip");
+  CHECK(pointed_at("topk:0.1+qsgd:0") == "0");
+  CHECK(pointed_at("topk:0.1+") == "");
+  CHECK(pointed_at("topk:0.1+qsgd:4+fp16") == "fp16");
+  CHECK(pointed_at("qsgd:4+topk:0.1") == "topk:0.1");
+  CHECK(pointed_at("topk:0.1+ef+qsgd:4") == "ef+qsgd:4");
+  CHECK(pointed_at("+ef") == "+ef");
+
+  CHECK(pointed_at("a=none") == "a=none");
+  CHECK(pointed_at("a=none;b=fp16") == "b=fp16");
+  CHECK(pointed_at("*=none;a=none") == "a=none");
+  CHECK(pointed_at("a=none;*") == "*");
+  CHECK(pointed_at("a=none;;*=none") == ";*=none");
+  CHECK(pointed_at("a=none;*=none;") == "");
+  CHECK(pointed_at("=none") == "=none");
+  CHECK(pointed_at("none;*=none") == "none;*=none");
+  CHECK(pointed_at("qsgd:4,bucket=8;*=none") == "qsgd:4,bucket=8;*=none");
+  CHECK(pointed_at("a=none+ef;*=none+ef") == "ef;*=none+ef");
+  CHECK(pointed_at("a=zip;*=none") == "zip;*=none");
+  CHECK(pointed_at("a=;*=none") == ";*=none");
+  CHECK(pointed_at("*=qsgd:4,bucket=0") == "0");
+  std::string many;
+  for (std::size_t i = 0; i < rules_max; ++i) many += "a=none;";
+  CHECK(pointed_at(many + "*=none") == "*=none");
+  CHECK(codec_of(many.substr(7) + "*=none")->canonical() == many.substr(7) + "*=none");
+
+  // Not printable, and shown as such.
+  const auto parsed = parse_codec("a\tb=none;*=none");
+  REQUIRE_FALSE(parsed.has_value());
+  CHECK(parsed.error().message().find("a?b=none") != std::string::npos);
+  // Its canonical form is too long for a payload.
+  const std::string pattern(spec_bytes_max - std::string_view("=threshold:1e5;*=none").size(), 'p');
+  CHECK_FALSE(parse_codec(pattern + "=threshold:1e5;*=none").has_value());
+  CHECK(parse_codec(pattern + "=threshold:1e2;*=none").has_value());
+}
+
 TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("qsgd:0") == "0");
   CHECK(pointed_at("qsgd:32768,bucket=4") == "32768,bucket=4");

@@ -1,0 +1,137 @@
+#include "kernels/select.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+namespace fl {
+
+namespace {
+
+// A digit of the magnitude: three of them, highest first, are its 31 bits.
+struct Digit {
+  int shift;
+  int bits;
+};
+constexpr std::array digits = {Digit{20, 11}, Digit{10, 10}, Digit{0, 10}};
+
+using Counts = std::array<std::uint64_t, 1 << 11>;
+
+// Elements that are tested together before each is looked at: few of them hold a candidate.
+constexpr std::size_t step = 16;
+
+template <class T>
+std::uint32_t magnitude_of(T x) {
+  return std::bit_cast<std::uint32_t>(x) & 0x7fffffff;
+}
+
+// Whether is_candidate(magnitude) holds for any of the `step` values at x. Magnitudes as signed
+// numbers, which is what every SIMD compares; not unrolled, or the compiler makes no SIMD of it.
+template <class T, class IsCandidate>
+bool any_candidate(const T* x, const IsCandidate& is_candidate) {
+  std::int32_t found = 0;
+#pragma GCC unroll 1
+  for (std::size_t k = 0; k < step; ++k) {
+    found |= is_candidate(static_cast<std::int32_t>(magnitude_of(x[k]))) ? -1 : 0;
+  }
+  return found != 0;
+}
+
+// Four histograms, because neighbours often have the same digit, and a counter that was just
+// written is slow to read.
+template <class T>
+void count_first(std::span<const T> x, std::array<Counts, 4>& counts) {
+  std::size_t i = 0;
+  for (; i + 4 <= x.size(); i += 4) {
+    for (std::size_t k = 0; k < 4; ++k) ++counts[k][magnitude_of(x[i + k]) >> digits[0].shift];
+  }
+  for (; i < x.size(); ++i) ++counts[0][magnitude_of(x[i]) >> digits[0].shift];
+}
+
+// Of the elements whose higher digits are `prefix`.
+template <class T>
+void count_next(std::span<const T> x, Digit digit, std::uint32_t prefix, Counts& counts) {
+  const int above = digit.shift + digit.bits;
+  const std::uint32_t mask = (1u << digit.bits) - 1;
+  const auto least = static_cast<std::int32_t>(prefix << above);
+  const std::int32_t most = least | ((1 << above) - 1);
+  const auto count = [&](T value) {
+    const std::uint32_t magnitude = magnitude_of(value);
+    if (magnitude >> above == prefix) ++counts[magnitude >> digit.shift & mask];
+  };
+  std::size_t i = 0;
+  for (; i + step <= x.size(); i += step) {
+    if (!any_candidate(x.data() + i, [&](std::int32_t m) { return m >= least && m <= most; })) {
+      continue;
+    }
+    for (std::size_t k = 0; k < step; ++k) count(x[i + k]);
+  }
+  for (; i < x.size(); ++i) count(x[i]);
+}
+
+// Adds the digit of the k-th largest to `cutoff`; its ties are the k of that digit's elements.
+void narrow(const Counts& counts, Digit digit, Cutoff& cutoff) {
+  std::uint32_t value = (1u << digit.bits) - 1;
+  for (; cutoff.ties > counts[value]; --value) cutoff.ties -= counts[value];
+  cutoff.magnitude = cutoff.magnitude << digit.bits | value;
+}
+
+template <class T>
+Cutoff find(std::span<const std::span<const T>> runs, std::uint64_t k) {
+  Cutoff cutoff = {.magnitude = 0, .ties = k};
+  std::array<Counts, 4> first{};
+  for (const std::span<const T> run : runs) count_first(run, first);
+  for (std::size_t i = 0; i < first[0].size(); ++i) {
+    first[0][i] += first[1][i] + first[2][i] + first[3][i];
+  }
+  narrow(first[0], digits[0], cutoff);
+  for (const Digit digit : {digits[1], digits[2]}) {
+    Counts counts{};
+    for (const std::span<const T> run : runs) count_next(run, digit, cutoff.magnitude, counts);
+    narrow(counts, digit, cutoff);
+  }
+  return cutoff;
+}
+
+template <class T>
+std::size_t select(std::span<const T> x, Cutoff& cutoff, std::uint32_t* indices) {
+  const auto least = static_cast<std::int32_t>(cutoff.magnitude);
+  std::size_t selected = 0;
+  // Without a branch: each index is written, and stays if it is selected.
+  const auto take = [&](std::size_t i) {
+    const std::uint32_t magnitude = magnitude_of(x[i]);
+    const auto is_tie =
+        static_cast<std::uint32_t>(magnitude == cutoff.magnitude) & (cutoff.ties > 0 ? 1u : 0u);
+    indices[selected] = static_cast<std::uint32_t>(i);
+    selected += (magnitude > cutoff.magnitude ? 1u : 0u) | is_tie;
+    cutoff.ties -= is_tie;
+  };
+  std::size_t i = 0;
+  for (; i + step <= x.size(); i += step) {
+    if (!any_candidate(x.data() + i, [&](std::int32_t m) { return m >= least; })) continue;
+    for (std::size_t k = 0; k < step; ++k) take(i + k);
+  }
+  for (; i < x.size(); ++i) take(i);
+  return selected;
+}
+
+}  // namespace
+
+Cutoff find_largest(std::span<const std::span<const float>> runs, std::uint64_t k) {
+  return find<float>(runs, k);
+}
+
+Cutoff find_largest(std::span<const std::uint32_t> words, std::uint64_t k) {
+  return find<std::uint32_t>(std::span(&words, 1), k);
+}
+
+std::size_t select_largest(std::span<const float> x, Cutoff& cutoff, std::uint32_t* indices) {
+  return select(x, cutoff, indices);
+}
+
+std::size_t select_largest(std::span<const std::uint32_t> words, Cutoff& cutoff,
+                           std::uint32_t* indices) {
+  return select(words, cutoff, indices);
+}
+
+}  // namespace fl

@@ -1,0 +1,63 @@
+#include "shared/codec/rule.hpp"
+
+#include "shared/codec/sparse.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+// Greedy: when the rest does not fit, the last `*` takes one character more. Going back to earlier
+// ones could not help.
+bool Rule::fits(std::string_view name) const {
+  if (pattern.empty()) return true;
+  std::size_t p = 0;
+  std::size_t n = 0;
+  std::size_t after_star = std::string_view::npos;
+  std::size_t star_end = 0;  // What the last `*` takes ends here.
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      after_star = ++p;
+      star_end = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (after_star != std::string_view::npos) {
+      p = after_star;
+      n = ++star_end;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+bool Rule::sends_dense(const Layout::Tensor& tensor) const {
+  if (dense_below == 0) return false;
+  const std::string_view name = tensor.name;
+  return tensor.elements < dense_below || name.ends_with("running_mean") ||
+         name.ends_with("running_var") || name.ends_with("num_batches_tracked");
+}
+
+std::uint64_t Rule::dense_below_of(std::string_view pattern, bool has_selector) {
+  return has_selector || !pattern.empty() ? dense_below_default : 0;
+}
+
+std::string Rule::spec() const {
+  std::string text = pattern.empty() ? "" : pattern + "=";
+  text += selector ? selector->spec() : quantizer->spec();
+  if (dense_below != dense_below_of(pattern, selector != nullptr)) {
+    text += fmt::format(",dense_below={}", dense_below);
+  }
+  if (selector && quantizer->spec() != "none") text += "+" + quantizer->spec();
+  return text;
+}
+
+std::size_t Rule::block_bytes_max(std::uint64_t tensor_elements, std::size_t block_elements) const {
+  if (!selector) return quantizer->block_bytes_max(block_elements);
+  const std::size_t selected = selector->selected_max(tensor_elements, block_elements);
+  return sparse_bytes_max(*quantizer, block_elements, selected);
+}
+
+}  // namespace fl

@@ -1,0 +1,43 @@
+// Which codec a tensor takes: the first of a codec's rules whose pattern fits the tensor's name.
+#pragma once
+
+#include "shared/codec/method.hpp"
+#include "shared/codec/selector.hpp"
+#include "shared/params/layout.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace fl {
+
+/// Tensors with fewer elements are sent as fp32, if a selector or a list of rules applies to them
+/// and no `dense_below` says otherwise: what they cost is nothing, and biases and the like matter.
+inline constexpr std::uint64_t dense_below_default = 1024;
+
+inline constexpr std::size_t rules_max = 16;
+
+/// Immutable; any thread.
+struct Rule {
+  std::string pattern;                       // Empty: of a codec without a list; fits every name.
+  std::unique_ptr<const Selector> selector;  // Null: everything is sent.
+  std::unique_ptr<const Method> quantizer;
+  std::uint64_t dense_below = 0;
+
+  /// `*` is any run of characters, also none; `?` any one.
+  [[nodiscard]] bool fits(std::string_view name) const;
+  /// Whether the tensor goes as fp32 all the same: because it is small, or because it holds what a
+  /// BatchNorm has counted (running_mean, running_var, num_batches_tracked), of which every value
+  /// is needed. Never with dense_below = 0.
+  [[nodiscard]] bool sends_dense(const Layout::Tensor& tensor) const;
+  /// dense_below when the spec does not say it.
+  [[nodiscard]] static std::uint64_t dense_below_of(std::string_view pattern, bool has_selector);
+
+  [[nodiscard]] std::string spec() const;
+  /// Of a block of a tensor that is not sent dense.
+  [[nodiscard]] std::size_t block_bytes_max(std::uint64_t tensor_elements,
+                                            std::size_t block_elements) const;
+};
+
+}  // namespace fl

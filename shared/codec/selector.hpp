@@ -1,0 +1,82 @@
+// Which elements of an update are sent; the others decode to 0. What a selector selects, any Method
+// codes (sparse.hpp): "topk:0.01+qsgd:4".
+#pragma once
+
+#include "kernels/select.hpp"
+#include "shared/codec/block_map.hpp"
+#include "shared/params/layout.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// What is sent of one block.
+struct Selected {
+  std::span<const std::uint32_t> indices;  // In the block, ascending strictly; they lie in `room`.
+  std::vector<float> values;               // One for each index.
+  std::optional<std::uint64_t> key;        // The indices are random_indices() of it.
+  std::vector<std::uint32_t> room;         // Kept from block to block.
+};
+
+/// What a selector knows of a whole vector while its blocks are encoded: for top-k the cutoffs of
+/// its tensors, which count down their ties.
+struct SelectionPlan {
+  std::vector<Cutoff> cutoffs;
+};
+
+/// Immutable; any thread. What is selected depends on the values, the seed and the layout alone.
+class Selector {
+ public:
+  virtual ~Selector() = default;
+
+  /// The shortest spec that parses to this selector.
+  [[nodiscard]] virtual std::string spec() const = 0;
+  /// No more elements are selected of a block, which belongs to a tensor of so many.
+  [[nodiscard]] virtual std::size_t selected_max(std::uint64_t tensor_elements,
+                                                 std::size_t block_elements) const = 0;
+  /// Before the first block; here for selectors that plan nothing. `tensors`: which of the layout's
+  /// this selector works on; x is the whole vector, and any of it may be NaN.
+  [[nodiscard]] virtual SelectionPlan plan(const Layout& layout, std::span<const float> x,
+                                           std::span<const std::uint32_t> tensors) const;
+  /// Replaces `out`. x is the block; the blocks come in order. The values may be scaled past what
+  /// is finite.
+  virtual void select(std::span<const float> x, const Block& block, std::uint64_t seed,
+                      SelectionPlan& plan, Selected& out) const = 0;
+};
+
+enum class TopkScope { layer, global };
+
+/// The largest magnitudes, exactly: of each tensor, or of all tensors together. `fraction` of the
+/// elements, rounded up; of equal magnitudes the first; never a zero. Aji and Heafield 2017,
+/// "Sparse communication for distributed gradient descent". 0 < fraction <= 1.
+[[nodiscard]] std::unique_ptr<const Selector> make_topk(double fraction, TopkScope scope);
+
+enum class RandkScale { unbiased, contracting };
+
+/// Of each block a fraction, rounded, but at least one element, drawn without replacement.
+/// `unbiased`: values are multiplied by elements / selected, so that the mean is right (Konecny
+/// 2016, "Federated learning: strategies for improving communication efficiency", section 3).
+/// `contracting`: as they are, which error feedback needs (Stich 2018, "Sparsified SGD with
+/// memory", definition 2.1): it would send again, with the opposite sign, what scaling added.
+[[nodiscard]] std::unique_ptr<const Selector> make_randk(double fraction, RandkScale scale);
+
+/// |x| > threshold. Strom 2015, "Scalable distributed DNN training using commodity GPU cloud
+/// computing"; with the values as Dryden 2016. 0 <= threshold, finite.
+[[nodiscard]] std::unique_ptr<const Selector> make_threshold(float threshold);
+
+/// Replaces `out` by what the cutoff selects of x, and counts down its ties.
+void select_by(Cutoff& cutoff, std::span<const float> x, Selected& out);
+
+/// k indices below n, ascending: element i has word i of the Philox stream (key, 0), and those are
+/// taken whose words, without the highest bit, are largest; of equal ones the first. They lie in
+/// `room`, which grows as needed. 1 <= k <= n <= block_elements_max.
+[[nodiscard]] std::span<const std::uint32_t> random_indices(std::uint64_t key, std::size_t n,
+                                                            std::size_t k,
+                                                            std::vector<std::uint32_t>& room);
+
+}  // namespace fl

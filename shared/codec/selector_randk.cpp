@@ -1,0 +1,68 @@
+#include "kernels/philox.hpp"
+#include "shared/base/error.hpp"
+#include "shared/codec/selector.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+// Keys come from streams of their own, so that they have nothing in common with the words by which
+// a quantizer rounds, whose streams are the tensors' numbers.
+constexpr std::uint64_t key_streams = 1ull << 32;
+
+class Randk final : public Selector {
+ public:
+  Randk(double fraction, RandkScale scale) : fraction_(fraction), scale_(scale) {
+    FL_ASSERT(fraction > 0 && fraction <= 1);
+  }
+
+  std::string spec() const override { return fmt::format("randk:{}", fraction_); }
+
+  std::size_t selected_max(std::uint64_t, std::size_t block_elements) const override {
+    const double share = std::floor(fraction_ * static_cast<double>(block_elements) + 0.5);
+    return std::max<std::size_t>(1, static_cast<std::size_t>(share));
+  }
+
+  void select(std::span<const float> x, const Block& block, std::uint64_t seed, SelectionPlan&,
+              Selected& out) const override {
+    const philox::Block words = philox::block_at(seed, key_streams + block.tensor, block.first);
+    out.key = std::uint64_t{words.word[1]} << 32 | words.word[0];
+    out.indices = random_indices(*out.key, x.size(), selected_max(x.size(), x.size()), out.room);
+    const float factor = scale_ == RandkScale::unbiased
+                             ? static_cast<float>(x.size()) / static_cast<float>(out.indices.size())
+                             : 1.0f;
+    out.values.resize(out.indices.size());
+    for (std::size_t i = 0; i < out.values.size(); ++i) out.values[i] = x[out.indices[i]] * factor;
+  }
+
+ private:
+  double fraction_;
+  RandkScale scale_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Selector> make_randk(double fraction, RandkScale scale) {
+  return std::make_unique<Randk>(fraction, scale);
+}
+
+std::span<const std::uint32_t> random_indices(std::uint64_t key, std::size_t n, std::size_t k,
+                                              std::vector<std::uint32_t>& room) {
+  FL_ASSERT(k >= 1 && k <= n && n <= block_elements_max);
+  const std::size_t lines = (n + philox::line_elements - 1) / philox::line_elements;
+  room.resize(std::max(room.size(), lines * philox::line_elements + n));
+  for (std::size_t line = 0; line < lines; ++line) {
+    philox::fill_line(key, 0, line, room.data() + line * philox::line_elements);
+  }
+  const auto words = std::span(room).first(n);
+  std::uint32_t* const indices = room.data() + lines * philox::line_elements;
+  Cutoff cutoff = find_largest(words, k);
+  return {indices, select_largest(words, cutoff, indices)};
+}
+
+}  // namespace fl

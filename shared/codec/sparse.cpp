@@ -1,0 +1,117 @@
+#include "shared/codec/sparse.hpp"
+
+#include "kernels/kernels.hpp"
+#include "shared/codec/index_codes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+namespace {
+
+constexpr std::size_t sparse_head_bytes = 1 + sizeof(std::uint16_t);  // Method id and k.
+
+/// Codes the values as a block of their own. An error of the quantizer counts elements among the
+/// selected ones, so it is asked again with every value in its place.
+Result<void> encode_values(const Selected& selected, const Method& quantizer, const Layout& layout,
+                           const Block& block, std::uint64_t seed, EncodeScratch& scratch,
+                           std::vector<std::byte>& out) {
+  Block inner = block;
+  inner.elements = static_cast<std::uint32_t>(selected.values.size());
+  auto encoded = quantizer.encode(selected.values, layout, inner, seed, scratch, out);
+  if (encoded) return encoded;
+  std::vector<float> placed(block.elements);
+  for (std::size_t i = 0; i < selected.values.size(); ++i) {
+    placed[selected.indices[i]] = selected.values[i];
+  }
+  FL_CHECK(quantizer.encode(placed, layout, block, seed, scratch, out));
+  return encoded;
+}
+
+Error damaged(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
+
+/// The k of a sparse block may be 0, that of a randk block not.
+Result<std::size_t> read_k(Bytes body, std::size_t elements, std::size_t k_min) {
+  if (body.size() < sizeof(std::uint16_t)) return damaged("the number of values is cut off");
+  const std::size_t k = load<std::uint16_t>(body);
+  if (k < k_min || k >= elements) {
+    return damaged(fmt::format("{} of {} elements are selected", k, elements));
+  }
+  return k;
+}
+
+/// The values of these indices, and 0 everywhere else.
+Result<void> decode_values(Bytes bytes, std::span<const std::uint32_t> indices,
+                           std::span<float> out, DecodeScratch& scratch) {
+  scratch.values.resize(indices.size());
+  FL_CHECK(decode_dense_block(bytes, scratch.values, scratch));
+  std::ranges::fill(out, 0.0f);
+  for (std::size_t i = 0; i < indices.size(); ++i) out[indices[i]] = scratch.values[i];
+  return {};
+}
+
+}  // namespace
+
+std::size_t sparse_bytes_max(const Method& quantizer, std::size_t elements, std::size_t selected) {
+  const std::size_t indices = std::max(index_bytes_max(elements), sizeof(std::uint64_t));
+  return sparse_head_bytes + indices + quantizer.block_bytes_max(selected);
+}
+
+Result<void> encode_selected(const Selected& selected, const Method& quantizer,
+                             const Layout& layout, const Block& block, std::uint64_t seed,
+                             EncodeScratch& scratch, std::vector<std::byte>& out) {
+  const std::span<const float> values = selected.values;
+  FL_ASSERT(values.size() == selected.indices.size() && values.size() <= block.elements);
+  const Scan scan = kernels().scan(values.data(), values.size());
+  if (scan.first_bad != values.size()) {
+    return Error(Errc::invalid_input,
+                 fmt::format("{} is {} when scaled for what is left out",
+                             layout.describe(block.flat + selected.indices[scan.first_bad]),
+                             values[scan.first_bad]));
+  }
+  std::vector<std::byte> inner;
+  if (!values.empty()) {
+    FL_CHECK(encode_values(selected, quantizer, layout, block, seed, scratch, inner));
+  }
+  if (values.size() == block.elements) {
+    out = std::move(inner);
+    return {};
+  }
+  out.resize(sparse_head_bytes);
+  out[0] = static_cast<std::byte>(selected.key ? MethodId::randk : MethodId::sparse);
+  store(out, 1, static_cast<std::uint16_t>(values.size()));
+  if (selected.key) {
+    out.resize(sparse_head_bytes + sizeof(std::uint64_t));
+    store(out, sparse_head_bytes, *selected.key);
+  } else if (!values.empty()) {
+    append_indices(selected.indices, block.elements, scratch, out);
+  }
+  out.insert(out.end(), inner.begin(), inner.end());
+  return {};
+}
+
+Result<void> decode_sparse(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  FL_TRY(const std::size_t k, read_k(body, out.size(), 0));
+  const Bytes rest = body.subspan(sizeof(std::uint16_t));
+  if (k == 0) {
+    std::ranges::fill(out, 0.0f);
+    return rest.empty() ? success() : damaged("nothing is selected, but something sent");
+  }
+  scratch.indices.resize(std::max(scratch.indices.size(), k));
+  const auto indices = std::span(scratch.indices).first(k);
+  const auto taken = read_indices(rest, out.size(), scratch, indices);
+  if (!taken) return damaged("the indices are damaged");
+  return decode_values(rest.subspan(*taken), indices, out, scratch);
+}
+
+Result<void> decode_randk(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  FL_TRY(const std::size_t k, read_k(body, out.size(), 1));
+  const Bytes rest = body.subspan(sizeof(std::uint16_t));
+  if (rest.size() < sizeof(std::uint64_t)) return damaged("the key is cut off");
+  const auto indices = random_indices(load<std::uint64_t>(rest), out.size(), k, scratch.indices);
+  return decode_values(rest.subspan(sizeof(std::uint64_t)), indices, out, scratch);
+}
+
+}  // namespace fl

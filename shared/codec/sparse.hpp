@@ -1,0 +1,38 @@
+// Blocks of selected elements (selector.hpp). After the method id:
+//
+//   16 sparse  u16 k, below the block's elements; when k > 0 the indices (index_codes.hpp), then
+//              the selected values as the bytes of a block of k elements, of any method but these
+//   17 randk   u16 k, from 1 on, u64 the key that the indices follow from (random_indices), then
+//              the selected values as above
+//
+// Elements that are not selected decode to 0. A block of which all is selected is written as the
+// block of its values. No block holds another that is sparse, so decoding never recurses.
+#pragma once
+
+#include "shared/base/bytes.hpp"
+#include "shared/base/error.hpp"
+#include "shared/codec/method.hpp"
+#include "shared/codec/selector.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fl {
+
+/// The most bytes of a block with up to `selected` of so many elements.
+[[nodiscard]] std::size_t sparse_bytes_max(const Method& quantizer, std::size_t elements,
+                                           std::size_t selected);
+
+/// Replaces `out` by the block's bytes. Errors name tensor[index]: the quantizer's, and
+/// invalid_input for a selected value that is not finite.
+[[nodiscard]] Result<void> encode_selected(const Selected& selected, const Method& quantizer,
+                                           const Layout& layout, const Block& block,
+                                           std::uint64_t seed, EncodeScratch& scratch,
+                                           std::vector<std::byte>& out);
+
+// For decode_block: `body` is what follows the id. Errors are corrupt.
+[[nodiscard]] Result<void> decode_sparse(Bytes body, std::span<float> out, DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_randk(Bytes body, std::span<float> out, DecodeScratch& scratch);
+
+}  // namespace fl

@@ -1,0 +1,242 @@
+// What selectors select: exactly the largest, each element as often as any, no magnitude below the
+// threshold; and that with error feedback nothing is lost.
+#include "shared/codec/selector.hpp"
+
+#include "codec_support.hpp"
+
+#include "shared/codec/feedback.hpp"
+
+#include <functional>
+
+using namespace fl;
+using namespace fl::testing;
+
+namespace {
+
+const Layout& layout() {
+  static const Layout some = layout_of(
+      {{"a", {3000}}, {"small.bias", {100}}, {"b", {40, 50}}, {"bn.running_var", {1500}}});
+  return some;
+}
+
+// Few magnitudes, so that many are equal.
+std::vector<float> tied(std::size_t n, std::uint64_t seed) {
+  std::vector<float> x = normal(n, seed);
+  for (float& v : x) v = std::round(v * 3) * 0.5f;
+  return x;
+}
+
+/// x with only the k largest magnitudes of [begin, end); of equal ones the first. By
+/// std::nth_element.
+void keep_largest(std::span<float> x, std::size_t k) {
+  std::vector<std::size_t> order(x.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::ranges::nth_element(order, order.begin() + static_cast<std::ptrdiff_t>(k - 1),
+                           [&](std::size_t a, std::size_t b) {
+                             const float abs_a = std::fabs(x[a]);
+                             const float abs_b = std::fabs(x[b]);
+                             return abs_a > abs_b || (abs_a == abs_b && a < b);
+                           });
+  for (std::size_t i = k; i < order.size(); ++i) x[order[i]] = 0;
+}
+
+std::vector<float> sent(const char* spec, const Layout& of, std::span<const float> x,
+                        std::uint64_t seed = 1, std::uint32_t block_elements = 256) {
+  return decode(encode(*codec_of(spec), of, x, seed, block_elements), of);
+}
+
+std::size_t nonzeros(std::span<const float> x) {
+  return static_cast<std::size_t>(std::ranges::count_if(x, [](float v) { return v != 0; }));
+}
+
+}  // namespace
+
+TEST_CASE("topk sends exactly the largest of each tensor, over its blocks, with ties") {
+  for (const auto& make : {std::function(tied), std::function([](std::size_t n, std::uint64_t s) {
+                             return normal(n, s);
+                           })}) {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      const std::vector<float> x = make(layout().elements(), seed);
+      std::vector<float> expected = x;  // Small tensors and BatchNorm's statistics are all sent.
+      keep_largest(std::span(expected).first(3000), 211);          // ceil(0.07 * 3000), and
+      keep_largest(std::span(expected).subspan(3100, 2000), 140);  // not 141.
+      CHECK(sent("topk:0.0701", layout(), x) != sent("topk:0.07", layout(), x));
+      keep_largest(std::span(expected).first(3000), 210);
+      CHECK(sent("topk:0.07", layout(), x) == expected);
+      CHECK(sent("topk:0.07", layout(), x, 1, 65536) == expected);
+    }
+  }
+}
+
+TEST_CASE("topk with scope=global sends the largest of all big tensors together") {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    std::vector<float> x = tied(layout().elements(), seed);
+    for (std::size_t i = 0; i < 3000; ++i) x[i] *= 0.5f;
+    std::vector<float> both(x.begin(), x.begin() + 3000);
+    both.insert(both.end(), x.begin() + 3100, x.begin() + 5100);
+    keep_largest(both, 500);
+    std::vector<float> expected = x;
+    std::copy_n(both.begin(), 3000, expected.begin());
+    std::copy_n(both.begin() + 3000, 2000, expected.begin() + 3100);
+    CHECK(sent("topk:0.1,scope=global", layout(), x) == expected);
+  }
+}
+
+TEST_CASE("topk of at least one element, at most the nonzero ones; all of them is all") {
+  const Layout one = flat_layout(2000);
+  std::vector<float> x(2000);
+  CHECK(sent("topk:0.5", one, x) == x);
+  x[7] = -1e-45f;
+  x[1999] = 1;
+  CHECK(sent("topk:0.5", one, x) == x);
+  CHECK(nonzeros(sent("topk:0.0000001", one, x)) == 1);
+  const std::vector<float> full = normal(2000, 3);
+  CHECK(sent("topk:1", one, full) == full);
+  const Layout empty = layout_of({{"e", {0}}});
+  CHECK(sent("topk:0.5,dense_below=0", empty, {}).empty());
+  CHECK(sent("topk:0.5,scope=global,dense_below=0", empty, {}).empty());
+}
+
+TEST_CASE("threshold sends what is larger than it, and no more") {
+  const std::vector<float> x = tied(layout().elements(), 3);
+  std::vector<float> expected = x;
+  for (std::size_t i = 0; i < 5100; ++i) {
+    if (std::fabs(x[i]) <= 1 && (i < 3000 || i >= 3100)) expected[i] = 0;
+  }
+  CHECK(nonzeros(expected) > 500);
+  CHECK(sent("threshold:1", layout(), x) == expected);
+  CHECK(sent("threshold:0", layout(), x) == x);
+  CHECK(nonzeros(sent("threshold:-0", layout(), x)) == nonzeros(x));
+  const Layout big = flat_layout(100'000);
+  const std::vector<float> quiet(100'000, 0.5f);
+  CHECK(nonzeros(sent("threshold:1", big, quiet, 1, 65536)) == 0);
+  const auto payload = encode(*codec_of("threshold:1"), big, quiet);
+  CHECK(payload.size() < 100);
+}
+
+TEST_CASE("randk sends exactly k of each block, scaled, and others with another seed") {
+  const Layout one = flat_layout(70'000);
+  const std::vector<float> x = normal(70'000, 4);
+  const std::vector<float> out = sent("randk:0.01", one, x, 5, 65536);
+  CHECK(nonzeros(std::span(out).first(65536)) == 655);
+  CHECK(nonzeros(std::span(out).subspan(65536)) == 45);
+  for (std::size_t i = 0; i < 65536; ++i) {
+    if (out[i] != 0) REQUIRE(out[i] == x[i] * (65536.0f / 655.0f));
+  }
+  CHECK(sent("randk:0.01", one, x, 5, 65536) == out);
+  CHECK(sent("randk:0.01", one, x, 6, 65536) != out);
+  // With error feedback values are as they are, and the same ones.
+  const std::vector<float> plain = sent("randk:0.01+ef", one, x, 5, 65536);
+  for (std::size_t i = 0; i < plain.size(); ++i) REQUIRE(plain[i] == (out[i] != 0 ? x[i] : 0));
+  // No indices are sent: two bytes of k, eight of the key, and the values, with their method's id.
+  const Layout block = flat_layout(65536);
+  const auto payload = encode(*codec_of("randk:0.01"), block, std::span(x).first(65536));
+  CHECK(payload.size() == payload_header_bytes + 10 + 4 + 1 + 2 + 8 + 1 + 655 * 4);
+}
+
+TEST_CASE("randk is unbiased over 4,096 seeds, alone and with a quantizer") {
+  constexpr std::size_t n = 400;  // Two blocks.
+  constexpr int seeds = 4096;
+  const Layout one = flat_layout(n);
+  const std::vector<float> x = normal(n, 9);
+  for (const char* spec : {"randk:0.1,dense_below=0", "randk:0.3,dense_below=0+qsgd:2"}) {
+    std::vector<double> sum(n);
+    std::vector<double> squares(n);
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      const auto back = sent(spec, one, x, seed);
+      for (std::size_t i = 0; i < n; ++i) {
+        const double error = static_cast<double>(back[i]) - x[i];
+        sum[i] += error;
+        squares[i] += error * error;
+      }
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      CHECK(std::fabs(sum[i] / seeds) <= 5 * std::sqrt(squares[i]) / seeds + 1e-6);
+    }
+  }
+}
+
+TEST_CASE(
+    "random indices are k of n, each as often as any other, by itself and with its neighbour") {
+  constexpr std::size_t n = 50;
+  constexpr std::size_t k = 10;
+  constexpr int keys = 20'000;
+  std::vector<int> counts(n);
+  int pairs = 0;
+  std::vector<std::uint32_t> room;
+  for (std::uint64_t key = 0; key < keys; ++key) {
+    const auto indices = random_indices(key, n, k, room);
+    REQUIRE(indices.size() == k);
+    REQUIRE(indices.back() < n);
+    REQUIRE(std::ranges::adjacent_find(indices, std::ranges::greater_equal{}) == indices.end());
+    for (const std::uint32_t index : indices) ++counts[index];
+    for (std::size_t i = 1; i < k; ++i) pairs += indices[i] == indices[i - 1] + 1 ? 1 : 0;
+  }
+  // Binomial: the probability is k / n for one, k (k - 1) / (n (n - 1)) for a pair.
+  const double sigma = std::sqrt(keys * 0.2 * 0.8);
+  for (const int count : counts) CHECK(std::fabs(count - keys * 0.2) < 5 * sigma);
+  const double pair = 10.0 * 9 / (50 * 49);
+  CHECK(std::fabs(pairs - keys * 49 * pair) < 6 * std::sqrt(keys * 49 * pair));
+}
+
+TEST_CASE("with error feedback, what topk sends and what it keeps is the input, to the bit") {
+  for (const char* spec : {"topk:0.01+ef", "topk:0.1,scope=global+ef", "randk:0.1+ef",
+                           "threshold:0.7+ef", "*.bias=none;*=topk:0.1+ef"}) {
+    CAPTURE(spec);
+    std::vector<float> residual(layout().elements());
+    for (std::uint64_t round = 0; round < 10; ++round) {
+      std::vector<float> update = normal(layout().elements(), round);
+      add_residual(update, residual);
+      const auto payload = encode(*codec_of(spec), layout(), update, round, 256);
+      SpanSource source(payload);
+      auto reader = PayloadReader::open(source, payload.size(), layout()).value();
+      keep_residual(update, reader, residual).value();
+      const auto decoded = decode(payload, layout());
+      for (std::size_t i = 0; i < update.size(); ++i) {
+        REQUIRE((decoded[i] == 0 || residual[i] == 0));
+        REQUIRE(decoded[i] + residual[i] == update[i]);
+      }
+    }
+  }
+}
+
+TEST_CASE("a selected value past the quantizer's range is named by its place in the tensor") {
+  const Layout one = flat_layout(2000);
+  std::vector<float> x(2000, 0.5f);
+  x[1234] = 70'000;
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  const auto refused = codec_of("topk:0.01+fp16")->encode(one, x, 1, sink);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().code() == Errc::invalid_input);
+  CHECK(refused.error().message().find("w[1234]") != std::string::npos);
+
+  // One of the two is selected, and twice it is infinite.
+  const Layout two = flat_layout(2);
+  const std::vector<float> huge = {3e38f, -3e38f};
+  const auto scaled = codec_of("randk:0.5,dense_below=0")->encode(two, huge, 1, sink);
+  REQUIRE_FALSE(scaled.has_value());
+  CHECK(scaled.error().code() == Errc::invalid_input);
+  CHECK(scaled.error().message().find("w[") != std::string::npos);
+}
+
+TEST_CASE("a sparse block inside of another is refused") {
+  DecodeScratch scratch;
+  std::vector<float> out(300);
+  std::vector<std::byte> block = {std::byte{17}, std::byte{2}, std::byte{0}};
+  block.resize(3 + 8);
+  for (const int inner : {16, 17}) {
+    auto nested = block;
+    nested.insert(nested.end(), {static_cast<std::byte>(inner), std::byte{0}, std::byte{0}});
+    const auto decoded = decode_block(nested, out, scratch);
+    REQUIRE_FALSE(decoded.has_value());
+    CHECK(decoded.error().code() == Errc::corrupt);
+    CHECK(decoded.error().message().find("sparse block inside") != std::string::npos);
+  }
+  block.insert(block.end(),
+               {std::byte{1}, std::byte{0}, std::byte{0x3c}, std::byte{0}, std::byte{0}});
+  CHECK(decode_block(block, out, scratch).has_value());
+  CHECK(nonzeros(out) == 1);
+  store(block, 1, std::uint16_t{300});  // All of them are no selection.
+  CHECK_FALSE(decode_block(block, out, scratch).has_value());
+}
