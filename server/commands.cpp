@@ -87,6 +87,10 @@ Result<void> print_codecs() {
   for (const auto& row : codec_rows()) fmt::print("{:<54} {}\n", row.usage, row.about);
   fmt::print("{:<54} {}\n", "...+ef",
              "any of them with error feedback: what a code loses is sent later");
+  fmt::print("{:<54} {}\n", "PATTERN=CODEC;…;*=CODEC",
+             "by tensor name, the first that fits: '*.bias=none;*=topk:0.01+qsgd:8'");
+  fmt::print("{:<54} {}\n", "…,dense_below=N",
+             "tensors of fewer elements as fp32 (1024 under selectors and patterns)");
   return {};
 }
 

@@ -28,7 +28,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       paths_(std::move(paths)),
       spool_(files, paths_.spool),
       codec_(parse_codec(settings_.codec).value()),
-      downlink_(parse_codec(settings_.downlink_codec).value()),
+      downlink_(parse_downlink_codec(settings_.downlink_codec).value()),
       changed_(strand_),
       decided_(strand_),
       group_(strand_) {}

@@ -1,7 +1,5 @@
 #include "server/settings.hpp"
 
-#include "shared/codec/codec.hpp"
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -27,6 +25,12 @@ Result<RunSettings> settings_from_json(const std::string& json) {
   } catch (const nlohmann::json::exception& error) {
     return Error(Errc::corrupt, fmt::format("the stored settings of the run: {}", error.what()));
   }
+}
+
+Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spec) {
+  FL_TRY(auto codec, parse_codec(spec));
+  if (spec == "none" || codec->error_feedback()) return codec;
+  return parse_codec(spec + "+ef");
 }
 
 Result<void> check_settings(const RunSettings& s) {
@@ -57,7 +61,7 @@ Result<void> check_settings(const RunSettings& s) {
                fmt::format("is {}, below --min-clients {}", s.clients_per_round, s.min_clients));
   }
   if (auto codec = parse_codec(s.codec); !codec) return codec.error().at("--codec");
-  if (auto codec = parse_codec(s.downlink_codec); !codec)
+  if (auto codec = parse_downlink_codec(s.downlink_codec); !codec)
     return codec.error().at("--downlink-codec");
   return {};
 }

@@ -4,6 +4,7 @@
 
 #include "server/store.hpp"
 #include "shared/base/error.hpp"
+#include "shared/codec/codec.hpp"
 
 #include <cstdint>
 #include <string>
@@ -35,6 +36,10 @@ struct RunSettings {
 
 [[nodiscard]] std::string to_json(const RunSettings& settings);
 [[nodiscard]] Result<RunSettings> settings_from_json(const std::string& json);
+
+/// What settings.downlink_codec names. The server always carries what it loses into the next step,
+/// so it is parsed with "+ef" even where that isn't said. Errors as parse_codec().
+[[nodiscard]] Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spec);
 
 /// Everything that can be wrong with the settings themselves, named by flag.
 [[nodiscard]] Result<void> check_settings(const RunSettings& settings);

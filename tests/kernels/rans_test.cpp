@@ -187,7 +187,7 @@ std::size_t damage(const Symbols& symbols) {
   }
   for (const std::size_t more : {1u, 2u, 16u, 64u, 200u}) {
     Symbols longer = stream;
-    longer.resize(stream.size() + more);
+    longer.insert(longer.end(), more, std::uint8_t{0});
     CHECK(decode(longer, frequencies, symbols.size()) == std::nullopt);
   }
   std::size_t taken = 0;
