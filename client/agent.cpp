@@ -237,6 +237,10 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
                                 "install the same release on both",
                                 model_));
   }
+  if (!replica_.is_there && !has_job_) {
+    auto make = [this] { make_version_0(); };
+    co_await worker_.run(std::move(make));
+  }
   co_return success();
 }
 
@@ -254,7 +258,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       spdlog::info("round {}: asked to train from version {}", offer.round(), offer.version());
       co_return success();
     }
-    case wire::Header::kEvaluate: evaluate_ = header.evaluate().version(); co_return success();
+    case wire::Header::kEvaluate: evaluate_ = header.evaluate(); co_return success();
     case wire::Header::kInitialise: wants_initial_ = true; co_return success();
     case wire::Header::kModel: co_return co_await begin_download(header.model());
     case wire::Header::kChunk: co_return co_await take_chunk(message);
@@ -279,7 +283,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       // The version that we asked for is gone: a newer offer or evaluation will come.
       is_fetching_ = false;
       download_.reset();
-      if (evaluate_ == header.failed().version()) evaluate_.reset();
+      if (evaluate_ && evaluate_->version() == header.failed().version()) evaluate_.reset();
       if (offer_ && offer_->version() == header.failed().version()) offer_.reset();
       co_return success();
     case wire::Header::kRenewed:
@@ -313,8 +317,7 @@ Awaitable<Result<void>> Agent::advance() {
     auto work = [this, seed = seed_] { return make_initial(seed); };
     start_job(0, std::move(work));
   } else if (offer_) {
-    if (replica_.is_there && replica_.version == offer_->version() &&
-        replica_.digest.raw() == offer_->version_digest()) {
+    if (has_replica(offer_->version(), offer_->version_digest())) {
       job_stop_ = std::stop_source();
       auto work = [this, offer = *offer_, stop = job_stop_.get_token()] {
         return train(offer, stop);
@@ -324,18 +327,22 @@ Awaitable<Result<void>> Agent::advance() {
       FL_CO_CHECK(co_await fetch(offer_->version()));
     }
   } else if (evaluate_) {
-    if (replica_.is_there && replica_.version == *evaluate_) {
+    if (has_replica(evaluate_->version(), evaluate_->version_digest())) {
       job_stop_ = std::stop_source();
-      auto work = [this, version = *evaluate_, stop = job_stop_.get_token()] {
+      auto work = [this, version = evaluate_->version(), stop = job_stop_.get_token()] {
         return evaluate(version, stop);
       };
       evaluate_.reset();
       start_job(0, std::move(work));
     } else {
-      FL_CO_CHECK(co_await fetch(*evaluate_));
+      FL_CO_CHECK(co_await fetch(evaluate_->version()));
     }
   }
   co_return success();
+}
+
+bool Agent::has_replica(std::uint32_t version, const std::string& digest) const {
+  return replica_.is_there && replica_.version == version && replica_.digest.raw() == digest;
 }
 
 void Agent::start_job(std::int64_t task, std::function<JobDone()> work) {

@@ -124,12 +124,14 @@ class Agent {
   Awaitable<Result<void>> check_renewal();
   Awaitable<Result<void>> send(wire::Header header);
 
+  [[nodiscard]] bool has_replica(std::uint32_t version, const std::string& digest) const;
   void forget_offer(std::int64_t task);
   void start_job(std::int64_t task, std::function<JobDone()> work);
   Awaitable<void> run_job(std::int64_t task, std::function<JobDone()> work);
   JobDone train(const wire::Offer& offer, std::stop_token stop);
   JobDone evaluate(std::uint32_t version, std::stop_token stop);
   JobDone make_initial(std::uint64_t seed);
+  void make_version_0();
   Result<void> check_initial(const wire::Offer& offer);
 
   net::any_io_executor strand_;
@@ -156,8 +158,8 @@ class Agent {
   Signal stopped_;
   TaskGroup group_;
 
-  std::optional<wire::Offer> offer_;       // The newest; cleared when its update is made.
-  std::optional<std::uint32_t> evaluate_;  // The newest version to evaluate.
+  std::optional<wire::Offer> offer_;        // The newest; cleared when its update is made.
+  std::optional<wire::Evaluate> evaluate_;  // The newest version to evaluate.
   bool wants_initial_ = false;
   std::optional<Download> download_;  // Kept over reconnections, to go on where it broke.
   bool is_fetching_ = false;          // Asked on this connection, not yet complete.

@@ -45,11 +45,14 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
     begin.set_loss(report.loss);
     begin.set_train_seconds(report.seconds);
     failpoint("update.trained");
+    const TimePoint trained = Clock::now();
     FL_CHECK(state_->save_update(trainer_->layout(), update_, **codec, offer.seed(), begin));
     spdlog::info(
-        "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}, update of {} bytes",
+        "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
+        "{:.4f} s",
         offer.round(), report.steps, report.examples, report.seconds, report.loss,
-        state_->pending()->begin.bytes());
+        state_->pending()->begin.bytes(),
+        std::chrono::duration<double>(Clock::now() - trained).count());
     return {};
   };
   done.result = work();
@@ -87,6 +90,16 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::stop_token stop) {
   }
   done.evaluation = std::move(evaluation);
   return done;
+}
+
+/// What the run's seed makes is version 0 of most runs: it need not be downloaded, and is a base
+/// for deltas. Where the run began with other weights, the digests tell.
+void Agent::make_version_0() {
+  replica_.values = trainer_->initial_weights(seed_);
+  replica_.digest = Digest::of(std::as_bytes(std::span(std::as_const(replica_.values))));
+  replica_.version = 0;
+  replica_.is_there = true;
+  initial_digest_ = replica_.digest;
 }
 
 Agent::JobDone Agent::make_initial(std::uint64_t seed) {
