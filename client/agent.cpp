@@ -217,7 +217,11 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
     download_.reset();
     replica_ = Replica();
     initial_digest_.reset();
-    auto enter = [this, key = welcome.run_key()] { return state_->enter_run(key); };
+    auto enter = [this, key = welcome.run_key()]() -> Result<void> {
+      FL_TRY(const bool is_another, state_->enter_run(key));
+      if (is_another) partial_->drop();
+      return {};
+    };
     FL_CO_CHECK(co_await worker_.run(std::move(enter)));
     run_key_ = welcome.run_key();
   }

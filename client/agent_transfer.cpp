@@ -115,12 +115,14 @@ Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
   const bool fits = model.full()
                         ? model.bytes() == model_bytes
                         : replica_.is_there && chain == model.bytes() && chain <= model_bytes;
-  if (!fits || model.digest().size() != 16) {
+  if (!fits || model.digest().size() != 16 || model.offset() > model.bytes()) {
     co_return Error(Errc::protocol,
                     fmt::format("a model transfer of {} bytes does not fit a model of {}",
                                 model.bytes(), model_bytes));
   }
   const bool goes_on = download_ && download_->model.transfer() == model.transfer() &&
+                       download_->model.full() == model.full() &&
+                       download_->model.bytes() == model.bytes() &&
                        download_->received == model.offset();
   if (!goes_on) {
     const bool is_on_disk = !download_ && model.full() && model.offset() > 0 &&
@@ -137,19 +139,17 @@ Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
     } else {
       download.deltas.resize(static_cast<std::size_t>(model.bytes()));
     }
-    if (is_on_disk) {
-      auto load = [this, &download, bytes = static_cast<std::size_t>(model.offset())] {
-        return partial_->read(download.target().first(bytes));
-      };
-      auto loaded = co_await worker_.run(std::move(load));
-      if (!loaded) {
-        partial_->drop();
-        co_return Error(Errc::unavailable, loaded.error().message());
-      }
-      download.received = model.offset();
-    } else {
-      partial_->drop();
-    }
+    auto take = [this, is_on_disk, &download]() -> Result<void> {
+      Result<void> taken = success();
+      if (is_on_disk)
+        taken = partial_->read(
+            download.target().first(static_cast<std::size_t>(download.model.offset())));
+      if (!is_on_disk || !taken) partial_->drop();
+      return taken;
+    };
+    if (const auto taken = co_await worker_.run(std::move(take)); !taken)
+      co_return Error(Errc::unavailable, taken.error().message());
+    download.received = model.offset();
     if (model.full()) download.save_at = Clock::now() + limits::download_save_after;
     download_ = std::move(download);
   }
@@ -189,13 +189,15 @@ Awaitable<void> Agent::save_download() {
     const std::uint64_t transfer = download_->model.transfer();
     const std::uint64_t saved = partial_->transfer() == transfer ? partial_->bytes() : 0;
     const Bytes all = download_->target();
-    return partial_->append(transfer, all.first(static_cast<std::size_t>(download_->received))
-                                          .subspan(static_cast<std::size_t>(saved)));
+    auto appended =
+        partial_->append(transfer, all.first(static_cast<std::size_t>(download_->received))
+                                       .subspan(static_cast<std::size_t>(saved)));
+    if (!appended) partial_->drop();
+    return appended;
   };
   auto written = co_await worker_.run(std::move(save));
   if (written) co_return;
   spdlog::warn("{}; a restart would begin this download anew", written.error().message());
-  partial_->drop();
   download_->save_at = never;
 }
 

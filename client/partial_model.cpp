@@ -37,8 +37,14 @@ Result<PartialModel> PartialModel::open(Files& files, std::filesystem::path fold
     partial.drop();
     return partial;
   }
-  FL_TRY(partial.file_, files.open(partial.path(), OpenMode::update));
-  FL_TRY(partial.bytes_, partial.file_->size());
+  auto file = files.open(partial.path(), OpenMode::update);
+  auto bytes = file ? (*file)->size() : file.error();
+  if (!bytes) {
+    partial.drop();
+    return partial;
+  }
+  partial.file_ = std::move(*file);
+  partial.bytes_ = *bytes;
   return partial;
 }
 

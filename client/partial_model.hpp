@@ -16,7 +16,8 @@ namespace fl {
 
 class PartialModel {
  public:
-  /// Finds what an earlier process has left; of several files, none counts.
+  /// Finds what an earlier process has left; of several files, and of one that can't be opened,
+  /// none counts.
   static Result<PartialModel> open(Files& files, std::filesystem::path folder);
 
   /// What the bytes are (wire::Model::transfer), and how many; 0 when there is nothing.

@@ -106,15 +106,16 @@ std::string ClientState::next_name(std::string_view kind) {
   return fmt::format("{}-{}", kind, next_number_++);
 }
 
-Result<void> ClientState::enter_run(const std::string& run_key) {
-  if (run_key == run_key_) return {};
+Result<bool> ClientState::enter_run(const std::string& run_key) {
+  if (run_key == run_key_) return false;
   drop_spare();
   const std::string before = std::exchange(run_key_, run_key);
   if (auto written = replace(std::nullopt, ""); !written) {
     run_key_ = before;
-    return written;
+    return written.error();
   }
-  return remove_strays();
+  FL_CHECK(remove_strays());
+  return true;
 }
 
 Result<std::shared_ptr<File>> ClientState::open_pending() {

@@ -30,8 +30,8 @@ class ClientState {
   /// can't be read is `corrupt`, naming the file.
   static Result<ClientState> open(Files& files, std::filesystem::path folder);
 
-  /// Forgets everything of another run.
-  [[nodiscard]] Result<void> enter_run(const std::string& run_key);
+  /// Forgets everything of another run. False: it is the one that the manifest is of.
+  [[nodiscard]] Result<bool> enter_run(const std::string& run_key);
 
   /// The update that is trained, coded and not yet decided.
   struct Pending {

@@ -15,12 +15,10 @@ namespace fl {
 
 class Admin {
  public:
-  Admin(net::io_context& io, const CurrentEngine& current)
-      : io_(io), current_(current), acceptor_(net::make_strand(io)) {}
+  /// `acceptor`: bound (bind_acceptor), on a strand of its own.
+  Admin(net::io_context& io, const CurrentEngine& current, net::ip::tcp::acceptor acceptor)
+      : io_(io), current_(current), acceptor_(std::move(acceptor)) {}
 
-  [[nodiscard]] Result<ServerAddress> open(const ServerAddress& address) {
-    return bind_acceptor(acceptor_, address);
-  }
   void start();
   void close();
 

@@ -6,6 +6,7 @@
 #include "shared/codec/codec.hpp"
 #include "shared/identity/authority.hpp"
 #include "shared/params/model_table.hpp"
+#include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -30,6 +31,20 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
   return Store::open(store);
 }
 
+/// That a run can begin from its file: a server that finds out later has to give the run up.
+Result<void> check_initial_weights(const RunSettings& settings) {
+  if (settings.initial_weights.empty()) return {};
+  FL_TRY(const Layout layout, builtin_layout(settings.model));
+  const auto read = [&]() -> Result<void> {
+    FL_TRY(const auto file, posix_files().open(settings.initial_weights, OpenMode::read));
+    std::vector<float> values(layout.elements());
+    return read_safetensors(*file, layout, values);
+  };
+  if (auto done = read(); !done)
+    return done.error().at("--initial-weights " + settings.initial_weights);
+  return {};
+}
+
 /// Where the running (or last) server said that clients reach it.
 Result<ServerAddress> advertised_address(const ServerOptions& options) {
   const auto path = std::filesystem::path(options.state) / "address.json";
@@ -48,6 +63,7 @@ Result<void> queue_another_run(const ServerOptions& options) {
   FL_CHECK(check_settings(options.settings));
   if (auto layout = builtin_layout(options.settings.model); !layout)
     return layout.error().at("--model");
+  FL_CHECK(check_initial_weights(options.settings));
   FL_TRY(const auto store, open_store(options, false));
   FL_TRY(const auto before, store->open_run());
   FL_TRY(const auto run, queue_run(*store, options.settings));
@@ -61,15 +77,15 @@ Result<void> queue_another_run(const ServerOptions& options) {
 Result<void> print_history(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));
   std::optional<RunId> run;
-  FL_TRY(const auto latest, store->latest_run());
+  FL_TRY(const auto shown, store->shown_run());
   if (options.run != 0) run = options.run;
-  if (options.run == 0 && !options.all_runs && latest) run = latest->id;
+  if (options.run == 0 && !options.all_runs && shown) run = shown->id;
   FL_TRY(const auto rounds, store->summary(run));
   const auto text = options.as_json  ? format_history_json(rounds)
                     : options.as_csv ? format_history_csv(rounds)
                                      : format_history_table(rounds);
-  if (!options.as_json && !options.as_csv && latest && run == latest->id)
-    fmt::print("{}", format_run_header(*latest));
+  if (!options.as_json && !options.as_csv && shown && run == shown->id)
+    fmt::print("{}", format_run_header(*shown));
   fmt::print("{}", text);
   return {};
 }

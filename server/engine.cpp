@@ -76,6 +76,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   for (const auto& [name, peer] : peers)
     peer->dismiss(cause, phase_ == "finished" ? "the run is over" : "the server goes down");
   co_await group_.join();
+  if (!round_) sums_.reset();  // A server may stay long after a run, and wait for another.
   if (fatal_) co_return *fatal_;
   co_return outcome;
 }
@@ -95,6 +96,7 @@ void RoundEngine::fail(const Error& error) {
 }
 
 bool RoundEngine::is_over() const {
+  if (run_.state == RunState::finished) return true;
   if (round_ || versions_.empty()) return false;
   if (versions_.rbegin()->first >= settings_.rounds) return true;
   return settings_.target_accuracy > 0 && accuracy_ && *accuracy_ >= settings_.target_accuracy;

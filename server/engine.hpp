@@ -64,7 +64,7 @@ struct EngineStatus {
   std::uint32_t evaluators = 0;
   std::uint32_t offered = 0;
   std::uint32_t accepted = 0;
-  std::uint64_t bytes_up = 0;  // Since the server started.
+  std::uint64_t bytes_up = 0;  // Since this process began the run.
   std::uint64_t bytes_down = 0;
   std::optional<double> accuracy;  // Newest evaluation.
   double round_seconds = 0;        // Mean of the rounds that this process ran.

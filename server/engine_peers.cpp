@@ -53,7 +53,11 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
                     fmt::format("{} training examples; at most {} are believed",
                                 facts.train_examples, update_weight_max));
   }
-  auto touch = [name = facts.name, evaluator = facts.evaluator](Store& store) {
+  // It may have been revoked since it was admitted.
+  auto touch = [name = facts.name, evaluator = facts.evaluator](Store& store) -> Result<void> {
+    FL_TRY(const auto client, store.find_client(name));
+    if (client && client->revoked_at != 0)
+      return Error(Errc::unauthenticated, fmt::format("'{}' was revoked", name));
     return store.touch_client(name, evaluator);
   };
   if (auto touched = co_await with_store(std::move(touch)); !touched) co_return touched.error();

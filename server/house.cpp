@@ -126,13 +126,14 @@ Result<wire::Renewed> House::renew(const std::string& name, const std::string& c
 Awaitable<void> House::watch_revocations(std::shared_ptr<std::atomic<bool>> stop) {
   std::int64_t seen = -1;
   while (!*stop) {
-    const auto engine = current_.get();
+    const auto asked = current_.get();
     auto look = [](Store& store) { return store.data_version(); };
-    const auto version = co_await engine->with_store(std::move(look));
+    const auto version = co_await asked->with_store(std::move(look));
     if (version && *version != seen) {
       seen = *version;
       auto list = [](Store& store) { return store.clients(); };
-      const auto clients = co_await engine->with_store(std::move(list));
+      const auto clients = co_await asked->with_store(std::move(list));
+      const auto engine = current_.get();  // Perhaps another by now.
       if (clients) {
         for (const auto& client : *clients) {
           if (client.revoked_at != 0) engine->expel(client.name, "it was revoked");

@@ -72,10 +72,6 @@ Result<ServerAddress> bind_acceptor(tcp::acceptor& acceptor, const ServerAddress
   return ServerAddress{address.host, acceptor.local_endpoint().port()};
 }
 
-Result<ServerAddress> Listener::open(const ServerAddress& address) {
-  return bind_acceptor(acceptor_, address);
-}
-
 void Listener::start() { net::co_spawn(acceptor_.get_executor(), accept(), rethrow); }
 
 void Listener::close() {

@@ -1,6 +1,6 @@
 // The server's door: TCP, TLS, then one HTTP request that is either an enrolment (POST /v1/enroll,
 // no client certificate) or the upgrade of a session (/v1/session, with one). Each connection has a
-// strand of its own and limits::handshake_max for all of it. One of the two files that know Beast.
+// strand of its own and limits::handshake_max for all of it.
 #pragma once
 
 #include "shared/base/asio.hpp"
@@ -38,11 +38,10 @@ class Reception {
 
 class Listener {
  public:
-  Listener(net::io_context& io, Reception& reception)
-      : io_(io), reception_(reception), acceptor_(net::make_strand(io)) {}
+  /// `acceptor`: bound, on a strand of its own.
+  Listener(net::io_context& io, Reception& reception, net::ip::tcp::acceptor acceptor)
+      : io_(io), reception_(reception), acceptor_(std::move(acceptor)) {}
 
-  /// Binds; port 0 takes a free one. Errors name the address and what to do.
-  [[nodiscard]] Result<ServerAddress> open(const ServerAddress& address);
   /// Spawns the accept loop.
   void start();
   /// Any thread. Connections that are under way go on.
@@ -60,7 +59,8 @@ class Listener {
   std::atomic<bool> closed_ = false;
 };
 
-/// Binds `acceptor` to HOST:PORT; shared with the admin pages.
+/// Binds `acceptor` to HOST:PORT and listens; port 0 takes a free one. Errors name the address and
+/// what to do. For the listener and the admin pages.
 [[nodiscard]] Result<ServerAddress> bind_acceptor(net::ip::tcp::acceptor& acceptor,
                                                   const ServerAddress& address);
 

@@ -5,6 +5,7 @@
 #include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -19,15 +20,24 @@ Error other_run(const ServerOptions& options, std::string_view what) {
           fmt::format("the run in {} {}; --new-run begins another", options.state, what)};
 }
 
+Result<RunSettings> settings_of(const RunRecord& run) {
+  FL_TRY(RunSettings settings, settings_from_json(run.config_json));
+  settings.rounds = run.rounds_total;
+  return settings;
+}
+
 /// The stored settings, with those that were given now in their place.
 Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& options) {
-  FL_TRY(RunSettings stored, settings_from_json(run.config_json));
-  stored.rounds = run.rounds_total;
   if (options.given.contains("model") && options.settings.model != run.model)
     return other_run(options,
                      fmt::format("trains '{}', not '{}'", run.model, options.settings.model));
   if (options.given.contains("seed") && options.settings.seed != run.seed)
     return other_run(options, fmt::format("has seed {}", run.seed));
+  FL_TRY(const RunSettings stored, settings_of(run));
+  const bool is_other_begin = options.given.contains("initial-weights") &&
+                              options.settings.initial_weights != stored.initial_weights;
+  if (is_other_begin && run.state != RunState::waiting)
+    return other_run(options, "has its initial model already");
   auto merged = nlohmann::json::parse(to_json(stored));
   const auto now = nlohmann::json::parse(to_json(options.settings));
   for (std::string flag : options.given) {
@@ -39,51 +49,24 @@ Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& op
 }
 
 Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& options) {
-  FL_TRY(const RunSettings settings, merge_settings(run, options));
-  if (settings.rounds != run.rounds_total) {
-    FL_CHECK(store.set_rounds_total(run.id, settings.rounds));
-    run.rounds_total = settings.rounds;
+  if (run.queued) {
+    if (!options.given.empty())
+      spdlog::warn(
+          "run {} was queued with settings of its own: the flags given now don't change it",
+          run.id);
+    FL_TRY(RunSettings settings, settings_of(run));
+    return ChosenRun{std::move(run), std::move(settings)};
   }
-  return ChosenRun{std::move(run), settings};
+  FL_TRY(RunSettings settings, merge_settings(run, options));
+  FL_CHECK(check_settings(settings));
+  run.config_json = to_json(settings);
+  run.rounds_total = settings.rounds;
+  FL_CHECK(store.change_run(run.id, run.rounds_total, run.config_json));
+  if (run.state == RunState::finished) run.state = RunState::running;
+  return ChosenRun{std::move(run), std::move(settings)};
 }
 
-}  // namespace
-
-Result<ChosenRun> choose_run(Store& store, const ServerOptions& options) {
-  if (options.new_run) {
-    FL_TRY(auto open, store.open_run());
-    while (open) {
-      FL_CHECK(store.set_run_state(open->id, RunState::stopped));
-      FL_TRY(open, store.open_run());
-    }
-  } else {
-    FL_TRY(const auto open, store.open_run());
-    if (open) return go_on(store, *open, options);
-    FL_TRY(const auto latest, store.latest_run());
-    const bool is_longer = latest && latest->state == RunState::finished &&
-                           options.given.contains("rounds") &&
-                           options.settings.rounds > latest->rounds_total;
-    if (is_longer) return go_on(store, *latest, options);
-    if (latest) {
-      return Error(Errc::conflict,
-                   fmt::format("the run in {} is finished after {} rounds: --rounds N with a "
-                               "larger N goes on with it, --new-run begins another",
-                               options.state, latest->rounds_total));
-    }
-  }
-  FL_TRY(RunRecord made, queue_run(store, options.settings));
-  return ChosenRun{std::move(made), options.settings};
-}
-
-Result<std::optional<ChosenRun>> next_run(Store& store) {
-  FL_TRY(auto open, store.open_run());
-  if (!open) return std::optional<ChosenRun>();
-  FL_TRY(RunSettings settings, settings_from_json(open->config_json));
-  settings.rounds = open->rounds_total;
-  return std::optional(ChosenRun{std::move(*open), std::move(settings)});
-}
-
-Result<RunRecord> queue_run(Store& store, const RunSettings& settings) {
+Result<RunRecord> make_record(const RunSettings& settings) {
   std::array<std::byte, 8> key{};
   FL_CHECK(fill_random(key));
   RunRecord run;
@@ -93,12 +76,53 @@ Result<RunRecord> queue_run(Store& store, const RunSettings& settings) {
   run.rounds_total = settings.rounds;
   run.config_json = to_json(settings);
   run.started_at = Clock::unix_seconds();
-  return store.create_run(run);
+  return run;
 }
 
-std::filesystem::path checkpoints_of(const std::filesystem::path& state, RunId run) {
-  const auto folder = state / "checkpoints";
-  return run == 1 ? folder : folder / fmt::format("run-{}", run);
+Result<ChosenRun> begin_run(Store& store, const ServerOptions& options) {
+  FL_TRY(const RunRecord record, make_record(options.settings));
+  FL_TRY(RunRecord made, store.create_run(record, Store::Others::stop));
+  return ChosenRun{std::move(made), options.settings};
+}
+
+}  // namespace
+
+Result<ChosenRun> choose_run(Store& store, const ServerOptions& options) {
+  if (options.new_run) return begin_run(store, options);
+  FL_TRY(const auto open, store.open_run());
+  if (open) return go_on(store, *open, options);
+  FL_TRY(const auto latest, store.latest_run());
+  if (!latest) return begin_run(store, options);
+  const bool is_longer =
+      options.given.contains("rounds") && options.settings.rounds > latest->rounds_total;
+  if (is_longer && latest->state == RunState::finished && !latest->queued)
+    return go_on(store, *latest, options);
+  if (options.stay && latest->state == RunState::finished) {
+    FL_TRY(RunSettings settings, settings_of(*latest));
+    return ChosenRun{*latest, std::move(settings)};
+  }
+  if (latest->state == RunState::stopped) return other_run(options, "was given up");
+  return Error(Errc::conflict,
+               fmt::format("the run in {} is finished after {} rounds: --rounds N with a larger N "
+                           "goes on with it, --new-run begins another, --stay waits for one",
+                           options.state, latest->rounds_total));
+}
+
+Result<std::optional<ChosenRun>> next_run(Store& store) {
+  FL_TRY(auto open, store.open_run());
+  if (!open) return std::optional<ChosenRun>();
+  FL_TRY(RunSettings settings, settings_of(*open));
+  return std::optional(ChosenRun{std::move(*open), std::move(settings)});
+}
+
+Result<RunRecord> queue_run(Store& store, const RunSettings& settings) {
+  FL_TRY(RunRecord record, make_record(settings));
+  record.queued = true;
+  return store.create_run(record);
+}
+
+std::filesystem::path checkpoints_of(const std::filesystem::path& state, const RunRecord& run) {
+  return run.checkpoints.empty() ? state / "checkpoints" : state / "checkpoints" / run.checkpoints;
 }
 
 }  // namespace fl

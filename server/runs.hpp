@@ -16,8 +16,9 @@ struct ChosenRun {
 };
 
 /// At a server's start: the run to go on with, or a new one. Settings that were given now replace
-/// the stored ones, but for what a run can't change (`conflict`). --new-run ends all others
-/// (RunState::stopped).
+/// the stored ones for good, but for what a run can't change (`conflict`), and but for a queued
+/// run, which has its own. --new-run ends all others (RunState::stopped). With --stay a finished
+/// run is chosen rather than none: it ends at once, and the server waits.
 [[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServerOptions& options);
 
 /// The oldest run that is not over, if there is one.
@@ -28,6 +29,7 @@ struct ChosenRun {
 
 /// Where a run's checkpoints lie: STATE/checkpoints for the first run of a state, and
 /// STATE/checkpoints/run-N for run N after it.
-[[nodiscard]] std::filesystem::path checkpoints_of(const std::filesystem::path& state, RunId run);
+[[nodiscard]] std::filesystem::path checkpoints_of(const std::filesystem::path& state,
+                                                   const RunRecord& run);
 
 }  // namespace fl

@@ -129,7 +129,7 @@ Result<void> write_addresses(const ServerOptions& options, const ServerAddress& 
   return {};
 }
 
-void print_summary(const std::vector<RoundSummary>& rounds, RunId run,
+void print_summary(const std::vector<RoundSummary>& rounds, const RunRecord& run,
                    const std::filesystem::path& state) {
   fmt::print("\n{}\nhistory      {}\ncheckpoints  {}\n", format_history_table(rounds),
              (state / "history.sqlite").string(), checkpoints_of(state, run).string());
@@ -159,21 +159,61 @@ class RunLoop {
     for (;;) {
       const auto engine = current_.get();
       const auto outcome = co_await engine->run();
-      if (!outcome || *outcome == Outcome::stopped) co_return outcome;
-      auto read = [run = run_.id](Store& store) { return store.summary(run); };
-      FL_CO_TRY(const auto rounds, co_await engine->with_store(std::move(read)));
-      print_summary(rounds, run_.id, options_.state);
-      FL_CO_TRY(const auto next, co_await wait_for_next(*engine));
-      if (!next) co_return Outcome::finished;
-      FL_CO_TRY(auto next_engine, make_(*next));
-      run_ = next->record;
-      current_.set(std::move(next_engine));
-      FL_CO_CHECK(announce_(run_));
-      if (stop_) co_return Outcome::stopped;
+      if (!outcome && !run_.queued) co_return outcome;
+      if (outcome && *outcome == Outcome::stopped) co_return outcome;
+      if (outcome) {
+        co_await summarise(*engine);
+      } else {
+        FL_CO_CHECK(co_await give_up(*engine, outcome.error()));
+      }
+      FL_CO_TRY(const bool has_next, co_await begin_next(*engine));
+      if (!has_next) co_return stop_ ? Outcome::stopped : Outcome::finished;
     }
   }
 
  private:
+  Awaitable<void> summarise(RoundEngine& engine) {
+    auto read = [run = run_.id](Store& store) { return store.summary(run); };
+    const auto rounds = co_await engine.with_store(std::move(read));
+    if (rounds) {
+      print_summary(*rounds, run_, options_.state);
+    } else {
+      spdlog::warn("no summary: {}", rounds.error().message());
+    }
+  }
+
+  /// A queued run that can't begin, because of its initial weights, say, is given up: nobody is
+  /// there to mend it, and others may wait behind it. Other errors come back.
+  Awaitable<Result<void>> give_up(RoundEngine& engine, const Error& error) {
+    auto mark = [run = run_.id, error](Store& store) -> Result<void> {
+      FL_TRY(const auto open, store.open_run());
+      if (!open || open->id != run || open->state != RunState::waiting) return error;
+      FL_CHECK(store.add_event(run, "error", "given up: " + error.message()));
+      return store.set_run_state(run, RunState::stopped);
+    };
+    FL_CO_CHECK(co_await engine.with_store(std::move(mark)));
+    spdlog::error("run {} is given up: {}", run_.id, error.message());
+    co_return success();
+  }
+
+  /// False: there is none, or the server is to stop.
+  Awaitable<Result<bool>> begin_next(RoundEngine& engine) {
+    for (;;) {
+      FL_CO_TRY(const auto next, co_await wait_for_next(engine));
+      if (!next) co_return false;
+      run_ = next->record;
+      auto made = make_(*next);
+      if (!made) {
+        FL_CO_CHECK(co_await give_up(engine, made.error()));
+        continue;
+      }
+      current_.set(std::move(*made));
+      if (auto announced = announce_(run_); !announced)
+        spdlog::warn("the addresses still name the run before: {}", announced.error().message());
+      co_return !stop_;
+    }
+  }
+
   /// None: there is none and --stay was not given, or the server is to stop.
   Awaitable<Result<std::optional<ChosenRun>>> wait_for_next(RoundEngine& engine) {
     bool has_said = false;
@@ -213,7 +253,6 @@ Result<int> serve(const ServerOptions& options) {
   FL_TRY(const auto store, Store::open(store_options));
   if (auto layout = builtin_layout(options.settings.model); !layout)
     return layout.error().at("--model");
-  FL_TRY(const ChosenRun first, choose_run(*store, options));
   FL_TRY(const Authority authority,
          Authority::open_or_create(files, state / "identity", Clock::unix_seconds()));
 
@@ -221,6 +260,20 @@ Result<int> serve(const ServerOptions& options) {
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));
   net::io_context io;
+  // The doors first: a port that is taken must not cost a run.
+  net::ip::tcp::acceptor door(net::make_strand(io));
+  FL_TRY(const auto bound, bind_acceptor(door, listen));
+  net::ip::tcp::acceptor admin_door(net::make_strand(io));
+  std::optional<ServerAddress> admin_bound;
+  if (options.admin != "off") {
+    FL_TRY(const auto address, parse_listen(options.admin, "--admin"));
+    auto opened = bind_acceptor(admin_door, address);
+    if (!opened) return opened.error().at("--admin (another HOST:PORT, or 'off')");
+    admin_bound = *opened;
+  }
+  FL_TRY(const auto advertise, advertised(options, bound));
+  FL_TRY(const ChosenRun first, choose_run(*store, options));
+
   const net::any_io_executor strand = net::make_strand(io);
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
     FL_CHECK(check_settings(run.settings));
@@ -228,24 +281,15 @@ Result<int> serve(const ServerOptions& options) {
     return std::make_shared<RoundEngine>(
         strand, run.settings, run.record, layout, files, *store,
         RoundEngine::Workers{&store_thread, &compute},
-        RoundEngine::Paths{checkpoints_of(state, run.record.id), state / "spool"});
+        RoundEngine::Paths{checkpoints_of(state, run.record), state / "spool"});
   };
   FL_TRY(auto first_engine, make_engine(first));
   CurrentEngine current(std::move(first_engine));
   House house(current, authority, {"localhost", "127.0.0.1", own_address()});
   FL_CHECK(house.renew_certificate());
-  Listener listener(io, house);
-  FL_TRY(const auto bound, listener.open(listen));
-  FL_TRY(const auto advertise, advertised(options, bound));
-  Admin admin(io, current);
-  std::optional<ServerAddress> admin_bound;
-  if (options.admin != "off") {
-    FL_TRY(const auto admin_address, parse_listen(options.admin, "--admin"));
-    auto opened = admin.open(admin_address);
-    if (!opened) return opened.error().at("--admin (another HOST:PORT, or 'off')");
-    admin_bound = *opened;
-    admin.start();
-  }
+  Listener listener(io, house, std::move(door));
+  Admin admin(io, current, std::move(admin_door));
+  if (admin_bound) admin.start();
   listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
   net::signal_set signals(io, SIGINT, SIGTERM);

@@ -70,7 +70,9 @@ Awaitable<void> Session::run() {
   auto ready = co_await shake_hands();
   if (ready) ready = co_await on(engine_->executor(), engine_->join(self));
   if (!ready) {
-    spdlog::warn("{} ({}): {}", facts_.name, link_->remote(), ready.error().message());
+    const bool is_fault = ready.error().code() != Errc::unavailable;
+    spdlog::log(is_fault ? spdlog::level::warn : spdlog::level::info, "{} ({}): {}", facts_.name,
+                link_->remote(), ready.error().message());
     co_await say_bye(cause_of(ready.error()), ready.error().message());
     co_return;
   }

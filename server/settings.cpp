@@ -28,8 +28,9 @@ Result<RunSettings> settings_from_json(const std::string& json) {
 }
 
 Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spec) {
+  if (spec == "none" || spec == "none+ef") return parse_codec("none");  // Loses nothing.
   FL_TRY(auto codec, parse_codec(spec));
-  if (spec == "none" || codec->error_feedback()) return codec;
+  if (codec->error_feedback()) return codec;
   return parse_codec(spec + "+ef");
 }
 

@@ -69,6 +69,10 @@ Result<void> prepare(Database& db, const Store::Options& options) {
   return db.write([&] { return db.script(fmt::format("PRAGMA user_version = {}", newest)); });
 }
 
+constexpr std::string_view select_runs =
+    "SELECT id, key, model, seed, rounds_total, config_json, state, started_at, queued, checkpoints"
+    " FROM run";
+
 Result<RunRecord> read_run(const Row& row) {
   RunRecord run;
   run.id = row.integer(0);
@@ -83,6 +87,8 @@ Result<RunRecord> read_run(const Row& row) {
   run.config_json = row.text(5);
   FL_TRY(run.state, run_state_of(row.text(6)));
   run.started_at = row.real(7);
+  run.queued = row.integer(8) != 0;
+  run.checkpoints = row.text(9);
   return run;
 }
 
@@ -145,30 +151,38 @@ Result<std::unique_ptr<Store>> Store::open(const Options& options) {
   return std::unique_ptr<Store>(new Store(std::move(db)));
 }
 
-Result<RunRecord> Store::create_run(const RunRecord& run) {
+Result<RunRecord> Store::create_run(const RunRecord& run, Others others) {
   return db_->write([&]() -> Result<RunRecord> {
+    if (others == Others::stop)
+      FL_CHECK(db_->run("UPDATE run SET state = 'stopped' WHERE state IN ('waiting', 'running')"));
     FL_CHECK(
-        db_->run("INSERT INTO run (key, model, seed, rounds_total, config_json, state, started_at)"
-                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        db_->run("INSERT INTO run (key, model, seed, rounds_total, config_json, state, started_at,"
+                 " queued) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                  run.key, run.model, std::to_string(run.seed), run.rounds_total, run.config_json,
-                 to_text(run.state), run.started_at));
+                 to_text(run.state), run.started_at, run.queued ? 1 : 0));
     RunRecord made = run;
     made.id = db_->last_id();
+    // The first one's checkpoints lie in STATE/checkpoints itself.
+    if (made.id > 1) made.checkpoints = fmt::format("run-{}", made.id);
+    FL_CHECK(db_->run("UPDATE run SET checkpoints = ?2 WHERE id = ?1", made.id, made.checkpoints));
     return made;
   });
 }
 
 Result<std::optional<RunRecord>> Store::latest_run() {
-  return db_->find(
-      "SELECT id, key, model, seed, rounds_total, config_json, state, started_at"
-      " FROM run ORDER BY id DESC LIMIT 1",
-      read_run);
+  return db_->find(fmt::format("{} ORDER BY id DESC LIMIT 1", select_runs), read_run);
 }
 
 Result<std::optional<RunRecord>> Store::open_run() {
   return db_->find(
-      "SELECT id, key, model, seed, rounds_total, config_json, state, started_at"
-      " FROM run WHERE state IN ('waiting', 'running') ORDER BY id LIMIT 1",
+      fmt::format("{} WHERE state IN ('waiting', 'running') ORDER BY id LIMIT 1", select_runs),
+      read_run);
+}
+
+Result<std::optional<RunRecord>> Store::shown_run() {
+  return db_->find(
+      fmt::format("{} ORDER BY state = 'running' DESC, state = 'waiting', id DESC LIMIT 1",
+                  select_runs),
       read_run);
 }
 
@@ -181,14 +195,14 @@ Result<void> Store::set_run_state(RunId run, RunState state) {
   });
 }
 
-Result<void> Store::set_rounds_total(RunId run, Round rounds_total) {
+Result<void> Store::change_run(RunId run, Round rounds_total, const std::string& config_json) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const int changed,
-           db_->run("UPDATE run SET rounds_total = ?2, state = CASE"
+           db_->run("UPDATE run SET rounds_total = ?2, config_json = ?3, state = CASE"
                     "  WHEN state = 'finished' AND ?2 > (SELECT count(*) FROM round"
                     "    WHERE run_id = ?1 AND ended_at IS NOT NULL) THEN 'running'"
                     "  ELSE state END WHERE id = ?1",
-                    run, rounds_total));
+                    run, rounds_total, config_json));
     if (changed == 0) return no_such_run(run);
     return {};
   });

@@ -59,11 +59,13 @@ struct RunRecord {
   std::string config_json;  // The settings it was started with, for the reader.
   RunState state = RunState::waiting;
   double started_at = 0;
+  bool queued = false;      // By another process: a server's own flags don't change it.
+  std::string checkpoints;  // The folder of its checkpoints inside STATE/checkpoints; "": that one.
 };
 
 struct CheckpointRecord {
   Round version = 0;
-  std::string file;  // Name inside the run's folder (checkpoints_of() in server/runs.hpp).
+  std::string file;  // Name inside the run's folder (RunRecord::checkpoints).
   std::uint64_t bytes = 0;
   Digest digest;           // Of the fp32 values in layout order.
   double value_max = 0;    // Largest magnitude in it, for the next round's fixed-point scale.
@@ -185,13 +187,18 @@ class Store {
   ~Store();
 
   // Runs.
-  [[nodiscard]] Result<RunRecord> create_run(const RunRecord& run);  // Returns it with its id.
+  enum class Others { keep, stop };  // What becomes of the runs that are not over.
+  /// Returns it with its id and its folder.
+  [[nodiscard]] Result<RunRecord> create_run(const RunRecord& run, Others others = Others::keep);
   [[nodiscard]] Result<std::optional<RunRecord>> latest_run();
   [[nodiscard]] Result<std::optional<RunRecord>> open_run();  // The oldest waiting or running one.
+  /// What a reader wants to see first: the one that is running, else the newest that ever was.
+  [[nodiscard]] Result<std::optional<RunRecord>> shown_run();
   [[nodiscard]] Result<void> set_run_state(RunId run, RunState state);
-  /// A later start with a larger --rounds goes on where the run was: a finished run that has closed
-  /// fewer rounds than this is `running` again.
-  [[nodiscard]] Result<void> set_rounds_total(RunId run, Round rounds_total);
+  /// Other settings from now on. A later start with a larger --rounds goes on where the run was: a
+  /// finished run that has closed fewer rounds than this is `running` again.
+  [[nodiscard]] Result<void> change_run(RunId run, Round rounds_total,
+                                        const std::string& config_json);
   /// Version 0 and the state `running`, together.
   [[nodiscard]] Result<void> set_initial_model(RunId run, const CheckpointRecord& checkpoint);
   [[nodiscard]] Result<std::vector<CheckpointRecord>> checkpoints(

@@ -150,6 +150,10 @@ CREATE VIEW round_summary (run_id, round, started_at, seconds, clients_offered, 
 constexpr std::array migrations_in_order{
     Migration{"runs, rounds, tasks, checkpoints, metrics, clients, tokens and events",
               first_schema},
+    Migration{"queued runs, and a folder of checkpoints for each",
+              "ALTER TABLE run ADD COLUMN queued INTEGER NOT NULL DEFAULT 0"
+              "  CHECK (queued IN (0, 1));"
+              "ALTER TABLE run ADD COLUMN checkpoints TEXT NOT NULL DEFAULT ''"},
 };
 
 struct Marks {

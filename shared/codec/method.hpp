@@ -60,6 +60,9 @@ class Method {
   /// The shortest spec that parses to this method.
   [[nodiscard]] virtual std::string spec() const = 0;
   [[nodiscard]] virtual std::size_t block_bytes_max(std::size_t elements) const = 0;
+  /// Whether a block must be a part of its tensor as it is, and can't be the values that a selector
+  /// has gathered.
+  [[nodiscard]] virtual bool needs_places() const { return false; }
   /// Replaces `out` by the block's bytes. The values are finite. Random choices depend on (seed,
   /// block.tensor, element in the tensor) alone. Errors name tensor[index].
   [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Layout& layout,

@@ -71,6 +71,8 @@ class Kbit final : public Method {
                        is_affine() ? ",mode=affine" : "");
   }
 
+  bool needs_places() const override { return settings_.scale == KbitScale::channel; }
+
   std::size_t block_bytes_max(std::size_t elements) const override {
     const std::size_t channels = settings_.scale == KbitScale::tensor
                                      ? 1

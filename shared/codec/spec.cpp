@@ -319,6 +319,9 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
     return wrong(whole, second, "a codec has one selector, and behind it a quantizer");
   }
   FL_TRY(rule.quantizer, quantizer_row->parse(quantizer));
+  if (rule.quantizer->needs_places()) {
+    return wrong(whole, second, "behind a selector there are no channels: use scale=tensor");
+  }
   if (third) return wrong(whole, *third, "behind a quantizer there can only be ef, at the end");
   return rule;
 }

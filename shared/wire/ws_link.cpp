@@ -66,7 +66,6 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
         written_(ws_.get_executor()) {}
 
   void start() {
-    tune_websocket(ws_);
     net::co_spawn(ws_.get_executor(), read_all(shared_from_this()), Report{});
     net::co_spawn(ws_.get_executor(), write_all(shared_from_this()), Report{});
   }
@@ -268,6 +267,9 @@ Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
   WsStream ws(std::move(stream));
   tune_websocket(ws);
   const auto [ec] = co_await ws.async_accept(request, as_result);
+  if (ec == beast::error::timeout)
+    co_return Error(Errc::unavailable,
+                    fmt::format("it took longer than {} s", limits::handshake_max.count()));
   if (ec) co_return link_error(ec);
   co_return make_ws_link(std::move(ws));
 }

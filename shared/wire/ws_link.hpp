@@ -1,5 +1,6 @@
-// The Link over a TLS 1.3 WebSocket, and the only file that knows Beast's WebSocket. A reader coroutine always has a read pending (Beast's idle timer only runs then), a
-// writer coroutine sends what send() queued, control before bulk. Both live on the stream's strand.
+// The Link over a TLS 1.3 WebSocket. A reader coroutine always has a read pending (Beast's idle timer
+// only runs then), a writer coroutine sends what send() queued, control before bulk. Both live on
+// the stream's strand.
 #pragma once
 
 #include "shared/wire/link.hpp"

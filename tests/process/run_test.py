@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import signal
+import socket
 import unittest
 import urllib.request
 
@@ -132,6 +133,84 @@ class WholeRun(FederationTest):
         for program in [*clients, server]:
             program.signal(signal.SIGTERM)
             self.expect_exit(program)
+
+    def test_a_server_that_stays_can_be_restarted_between_two_runs(self):
+        federation = self.make()
+        clients = [federation.client(name, "--stay") for name in self.names]
+        server = federation.server(*RUN, "--stay")
+        server.wait_for("waiting for another run")
+        server.kill()
+        server = federation.server("--rounds", 3, "--min-clients", 3, "--stay")
+        server.wait_for("waiting for another run")
+        queue = ("queue", "--min-clients", 3, "--rounds")
+        federation.server_command(*queue, 1, "--model", "synthetic:8000")
+        wait_until(
+            "the queued run is over",
+            lambda: federation.query("SELECT max(id), state FROM run")[0][1] == "finished",
+        )
+        for program in [*clients, server]:
+            program.signal(signal.SIGTERM)
+            self.expect_exit(program)
+
+    def test_a_queued_run_keeps_its_own_settings(self):
+        federation = self.make()
+        self.run_to_end(federation, *RUN, "--rounds", 1)
+        queued = ("--min-clients", 3, "--rounds", 4, "--lr", 0.5, "--model", "synthetic:6000")
+        federation.server_command("queue", *queued)
+        server = federation.server("--rounds", 2, "--lr", 0.1, "--model", "synthetic:5000")
+        server.wait_for("flags given now don't change it")
+        for client in [federation.client(name) for name in self.names]:
+            self.expect_exit(client)
+        self.expect_exit(server)
+        self.assertEqual(federation.rounds_done(), 4)
+        (config,) = federation.query("SELECT config_json FROM run ORDER BY id DESC LIMIT 1")[0]
+        self.assertEqual(json.loads(config)["lr"], 0.5)
+
+    def test_a_queued_run_that_can_not_begin_is_given_up(self):
+        federation = self.make()
+        self.run_to_end(federation, *RUN, "--rounds", 1)
+        weights = federation.state.parent / "weights.safetensors"
+        shutil.copy(federation.checkpoints / "round-000001.safetensors", weights)
+        queue = ("queue", "--min-clients", 3, "--rounds", 1, "--initial-weights", weights)
+        code, _, err = federation.server_command(*queue, "--model", "synthetic:6000")
+        self.assertEqual(code, 1)
+        self.assertIn("--initial-weights", err)
+        code, _, err = federation.server_command(*queue, "--model", "synthetic:5000")
+        self.assertEqual(code, 0, err)
+        federation.server_command(*queue[:-2], "--model", "synthetic:7000")
+        weights.unlink()
+        server = federation.server()
+        for client in [federation.client(name) for name in self.names]:
+            self.expect_exit(client)
+        self.expect_exit(server)
+        self.assertIn("is given up", server.stderr())
+        states = federation.query("SELECT model, state FROM run ORDER BY id DESC LIMIT 2")
+        self.assertEqual(
+            states, [("synthetic:7000", "finished"), ("synthetic:5000", "stopped")]
+        )
+        (why,) = federation.query("SELECT text FROM event WHERE level = 'error'")[0]
+        self.assertIn(str(weights), why)
+
+    def test_changed_settings_stay_changed(self):
+        federation = self.make()
+        for flags in ((*RUN,), ("--lr", 0.5), ()):
+            server = federation.server(*flags)
+            server.signal(signal.SIGTERM)
+            self.expect_exit(server)
+        (config,) = federation.query("SELECT config_json FROM run ORDER BY id DESC LIMIT 1")[0]
+        self.assertEqual(json.loads(config)["lr"], 0.5)
+
+    def test_a_port_that_is_taken_costs_no_run(self):
+        federation = self.make()
+        server = federation.server(*RUN)
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        with socket.create_server(("127.0.0.1", federation.port)):
+            other = federation.server(*RUN, ready=False)
+            self.expect_exit(other, 1)
+            self.assertIn("the port is taken", other.stderr())
+        (state,) = federation.query("SELECT state FROM run ORDER BY id DESC LIMIT 1")[0]
+        self.assertEqual(state, "waiting")
 
     def test_a_run_that_is_queued_without_a_server_is_the_next(self):
         federation = self.make()

@@ -341,6 +341,40 @@ TEST_CASE("a slow download goes on where it broke after a restart of the client,
   }
 }
 
+TEST_CASE("a server that resumes a download where nothing is costs a connection, no more") {
+  const WorldOptions options = calm(2, large);
+  const Digest expected = calm_digest(options);
+  World world(options);
+  Talk talk;
+  talk.listen(world, "client-2");
+  const auto listen = world.on_frame;
+  bool is_killed = false;
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    listen(client, is_up, header);
+    const bool is_late =
+        client == "client-2" && !is_up && header.has_chunk() && header.chunk().offset() >= 500'000;
+    if (!is_late || is_killed) return;
+    is_killed = true;
+    world.kill_client(client, false);
+  };
+  int lies = 0;
+  world.on_connect = [&](const std::string& client, Line& up, Line& down) {
+    up.latency = down.latency = 1ms;
+    up.bytes_per_s = down.bytes_per_s = 100e3;
+    if (client != "client-2" || !is_killed) return true;
+    down.edit = [&](wire::Header& header) {
+      if (!header.has_model() || ++lies > 2) return;
+      auto& model = *header.mutable_model();
+      model.set_offset(lies == 1 ? model.bytes() + 4 : model.bytes() / 2);
+    };
+    return true;
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(lies > 2);
+  CHECK(final_digest(world).value() == expected);
+}
+
 Awaitable<void> fill_for(World& world, Duration duration, bool& was_paused) {
   const TimePoint until = Clock::now() + duration;
   world.server_disk().space_limit(world.server_disk().bytes_used());

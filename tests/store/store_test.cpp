@@ -117,6 +117,26 @@ TEST_CASE("the open run is the oldest that is not over") {
   CHECK(!world.store->open_run().value());
 }
 
+TEST_CASE("a new run may stop those that are not over, and has a folder of its own") {
+  World world;
+  const RunRecord first = world.store->create_run(some_run("aaaaaaaaaaaaaaaa")).value();
+  CHECK(first.checkpoints.empty());
+  RunRecord other = some_run("bbbbbbbbbbbbbbbb");
+  other.queued = true;
+  const RunRecord second = world.store->create_run(other).value();
+  CHECK(world.store->open_run().value()->id == first.id);
+  CHECK(!world.store->open_run().value()->queued);
+  REQUIRE(world.store->set_run_state(first.id, RunState::running));
+  CHECK(world.store->shown_run().value()->id == first.id);
+  const RunRecord third =
+      world.store->create_run(some_run("cccccccccccccccc"), Store::Others::stop).value();
+  world.reopen();
+  CHECK(third.checkpoints == "run-3");
+  CHECK(world.store->open_run().value()->id == third.id);
+  CHECK(world.store->open_run().value()->checkpoints == "run-3");
+  CHECK(world.store->shown_run().value()->id == second.id);  // The newest that is not waiting.
+}
+
 TEST_CASE("a run's key is unique and well formed") {
   World world;
   world.store->create_run(some_run()).value();
@@ -136,7 +156,7 @@ TEST_CASE("each run state is stored, and unknown runs are not found") {
     CHECK(world.store->latest_run().value()->state == state);
   }
   CHECK(code_of(world.store->set_run_state(run + 1, RunState::running)) == Errc::not_found);
-  CHECK(code_of(world.store->set_rounds_total(run + 1, 5)) == Errc::not_found);
+  CHECK(code_of(world.store->change_run(run + 1, 5, "{}")) == Errc::not_found);
 }
 
 TEST_CASE("more rounds wake a finished run, but only more than it has closed") {
@@ -145,13 +165,13 @@ TEST_CASE("more rounds wake a finished run, but only more than it has closed") {
   RoundCommit commit = some_commit(world.run, 1);
   commit.run_state = RunState::finished;
   REQUIRE(world.store->commit_round(commit));
-  REQUIRE(world.store->set_rounds_total(world.run, 1));
+  REQUIRE(world.store->change_run(world.run, 1, "{}"));
   CHECK(world.store->latest_run().value()->state == RunState::finished);
-  REQUIRE(world.store->set_rounds_total(world.run, 2));
+  REQUIRE(world.store->change_run(world.run, 2, "{}"));
   CHECK(world.store->latest_run().value()->state == RunState::running);
   CHECK(world.store->latest_run().value()->rounds_total == 2);
   REQUIRE(world.store->set_run_state(world.run, RunState::stopped));
-  REQUIRE(world.store->set_rounds_total(world.run, 9));
+  REQUIRE(world.store->change_run(world.run, 9, "{}"));
   CHECK(world.store->latest_run().value()->state == RunState::stopped);
 }
 
