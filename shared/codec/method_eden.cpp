@@ -10,8 +10,9 @@
 //
 // A transform takes a power of two. A block is cut into such pieces, and the last is filled with
 // zeros, which are sent like values: each step goes where the block becomes shorter, B bits for a
-// filling value or 32 for the scale of one more piece. Below 16 values a rotation is not random
-// enough to be unbiased.
+// filling value or 32 for the scale of one more piece. Pieces have 16 values at least: of fewer,
+// there are too few rotations to be unbiased. A block of a few values is shorter as fp32, and
+// written so.
 //
 // The bytes: u8 B, and nothing more for a block of zeros; u64 key, from which the signs follow; the
 // scale of each piece, binary32; the levels of all pieces, in order. Piece p of a block takes the
@@ -31,6 +32,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 namespace fl {
 
@@ -116,7 +118,7 @@ class Eden final : public Method {
   std::string spec() const override { return fmt::format("eden:{}", bits_); }
 
   std::size_t block_bytes_max(std::size_t elements) const override {
-    return 1 + scales_at + coded_bits(elements, bits_) / 8;
+    return 1 + std::min(elements * sizeof(float), body_bytes(elements));
   }
 
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
@@ -126,6 +128,12 @@ class Eden final : public Method {
     out[0] = static_cast<std::byte>(MethodId::eden);
     out[1] = static_cast<std::byte>(bits_);
     if (kernels().scan(x.data(), x.size()).max_abs == 0) return {};
+    if (x.size_bytes() <= body_bytes(x.size())) {
+      out.resize(1 + x.size_bytes());
+      out[0] = static_cast<std::byte>(MethodId::fp32);
+      std::memcpy(out.data() + 1, x.data(), x.size_bytes());
+      return {};
+    }
 
     const philox::Block words =
         philox::block_at(seed, eden_key_streams + block.tensor, block.first);
@@ -151,6 +159,11 @@ class Eden final : public Method {
   }
 
  private:
+  /// With the levels in bit fields; pieces are of 16 values at least, so these are whole bytes.
+  [[nodiscard]] std::size_t body_bytes(std::size_t elements) const {
+    return scales_at + coded_bits(elements, bits_) / 8;
+  }
+
   /// Returns the scale.
   float encode_piece(std::span<const float> x, const Piece& piece, std::uint64_t key,
                      std::uint64_t stream, EncodeScratch& scratch, std::int16_t* levels) const {
