@@ -1,9 +1,8 @@
 // Rotate, then take the nearest of 2^B centroids: Vargaftik 2022, "EDEN: Communication-Efficient
-// and Robust Distributed Mean Estimation for Federated Learning", section 3; for B = 1 it is DRIVE
-// (Vargaftik 2021). After a random rotation the values of any x are near to normal, so the
-// centroids (Lloyd 1982, Max 1960) are constants. The scale ||x||^2 / <R(x), Q(R(x))>, theorem 3.1,
-// makes the estimate unbiased: its part along x is x, and what else there is differs from seed to
-// seed.
+// and Robust Distributed Mean Estimation for Federated Learning"; for B = 1 it is DRIVE (Vargaftik
+// 2021). After a random rotation the values of any x are near to normal, so the centroids (Lloyd
+// 1982, Max 1960) are constants. The scale ||x||^2 / <R(x), Q(R(x))> makes the estimate unbiased:
+// its part along x is x, and what else there is differs from seed to seed.
 //
 // The rotation is two rounds of random signs and a Walsh-Hadamard transform. After one, a single
 // large value of x decides the signs of all others, which then are lost at every seed alike.
@@ -18,7 +17,7 @@
 // scale of each piece, binary32; the levels of all pieces, in order. Piece p of a block takes the
 // Philox streams 2p and 2p + 1 of the key.
 //
-// Fewer bits than one: randk:0.5+eden:1, as in the paper's section 4.
+// Fewer bits than one: randk:0.5+eden:1, which is unbiased too.
 #include "shared/codec/method.hpp"
 
 #include "kernels/kernels.hpp"
@@ -29,7 +28,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -173,7 +171,7 @@ class Eden final : public Method {
     const double sum_squares = kernels().scan(x.data(), x.size()).sum_squares;
     // Below the smallest normal number its inverse would be infinite: such values are rotated
     // smaller than they should be, and cost precision only.
-    const float first_factor = 1 / std::max(static_cast<float>(std::sqrt(sum_squares)), 0x1p-126f);
+    const auto first_factor = static_cast<float>(1 / std::max(std::sqrt(sum_squares), 0x1p-126));
     kernels().flip_signs(rotated.data(), piece.size(), first_factor, key, stream);
     kernels().hadamard(rotated.data(), piece.log2_size);
     kernels().flip_signs(rotated.data(), piece.size(), second_factor(piece), key, stream + 1);
