@@ -28,41 +28,37 @@ __m256 within(__m256 x) {
   return butterfly(x, _mm256_permute2f128_ps(x, x, 1), negate_4);
 }
 
-void one_stride(float* x, std::size_t n, std::size_t stride) {
-  for (std::size_t begin = 0; begin < n; begin += 2 * stride) {
+// So many strides at once, from `stride` on, a multiple of 8: each value is loaded and stored once.
+template <std::size_t count>
+void strides_at_once(float* x, std::size_t n, std::size_t stride) {
+  constexpr std::size_t rows = std::size_t{1} << count;
+  for (std::size_t begin = 0; begin < n; begin += rows * stride) {
     for (float* at = x + begin; at < x + begin + stride; at += width) {
-      const __m256 a = _mm256_loadu_ps(at);
-      const __m256 b = _mm256_loadu_ps(at + stride);
-      _mm256_storeu_ps(at, _mm256_add_ps(a, b));
-      _mm256_storeu_ps(at + stride, _mm256_sub_ps(a, b));
+      __m256 v[rows];
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < rows; ++i) v[i] = _mm256_loadu_ps(at + i * stride);
+#pragma GCC unroll 3
+      for (std::size_t apart = 1; apart < rows; apart *= 2) {
+#pragma GCC unroll 8
+        for (std::size_t i = 0; i < rows; ++i) {
+          if ((i & apart) != 0) continue;
+          const __m256 a = v[i];
+          const __m256 b = v[i + apart];
+          v[i] = _mm256_add_ps(a, b);
+          v[i + apart] = _mm256_sub_ps(a, b);
+        }
+      }
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < rows; ++i) _mm256_storeu_ps(at + i * stride, v[i]);
     }
   }
 }
 
-// `stride` and the next at once, which saves half of the loads and stores.
-void two_strides(float* x, std::size_t n, std::size_t stride) {
-  for (std::size_t begin = 0; begin < n; begin += 4 * stride) {
-    for (float* at = x + begin; at < x + begin + stride; at += width) {
-      const __m256 a = _mm256_loadu_ps(at);
-      const __m256 b = _mm256_loadu_ps(at + stride);
-      const __m256 c = _mm256_loadu_ps(at + 2 * stride);
-      const __m256 d = _mm256_loadu_ps(at + 3 * stride);
-      const __m256 ab = _mm256_add_ps(a, b);
-      const __m256 ab_less = _mm256_sub_ps(a, b);
-      const __m256 cd = _mm256_add_ps(c, d);
-      const __m256 cd_less = _mm256_sub_ps(c, d);
-      _mm256_storeu_ps(at, _mm256_add_ps(ab, cd));
-      _mm256_storeu_ps(at + stride, _mm256_add_ps(ab_less, cd_less));
-      _mm256_storeu_ps(at + 2 * stride, _mm256_sub_ps(ab, cd));
-      _mm256_storeu_ps(at + 3 * stride, _mm256_sub_ps(ab_less, cd_less));
-    }
-  }
-}
-
-// All strides from `stride`, at least 8, that are below n.
+// All strides from `stride` that are below n.
 void strides_from(float* x, std::size_t n, std::size_t stride) {
-  for (; 2 * stride < n; stride *= 4) two_strides(x, n, stride);
-  if (stride < n) one_stride(x, n, stride);
+  for (; 4 * stride < n; stride *= 8) strides_at_once<3>(x, n, stride);
+  if (2 * stride < n) return strides_at_once<2>(x, n, stride);
+  if (stride < n) strides_at_once<1>(x, n, stride);
 }
 
 }  // namespace
