@@ -15,11 +15,10 @@
 //   7 sign   the scale as binary32, then a bit for each element, 1 for negative, lowest bits first,
 //            zeros to a whole byte
 //   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
-//   26 eden  u8 B; unless all is zeros u64 key, a binary32 for each piece of the block, then for
-//   all
-//            values of the pieces level + 2^(B-1) in B bits (method_eden.cpp)
-//   27 eden  as 26, but with levels as in 3
 //   16, 17   some of the elements only, around a block of another method (sparse.hpp)
+//   26 eden  u8 B; unless all is zeros u64 key, a binary32 for each piece of the block, then the
+//            levels of all pieces, each + 2^(B-1), in B bits (method_eden.cpp)
+//   27 eden  as 26, but with levels as in 3
 #pragma once
 
 #include "shared/base/bytes.hpp"
