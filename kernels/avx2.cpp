@@ -335,6 +335,77 @@ void dequantize(const std::int16_t* levels, std::size_t n, float step, float* ou
   scalar_row.dequantize(levels + i, n - i, step, out + i);
 }
 
+void flip_signs(float* x, std::size_t n, float factor, std::uint64_t seed, std::uint64_t stream) {
+  constexpr std::size_t line_signs = element::line_signs;
+  const RoundKeys keys = round_keys(seed);
+  const __m256 factors = _mm256_set1_ps(factor);
+  const __m256i to_sign = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+  const __m256i sign = _mm256_set1_epi32(static_cast<std::int32_t>(0x80000000));
+  std::uint32_t words[line_elements];
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    if (i % line_signs == 0) {
+      const Line line = line_at(keys, stream, i / line_signs);
+      std::memcpy(words, line.words, sizeof words);
+    }
+    const auto bits = static_cast<std::int32_t>(words[i % line_signs / 32] >> i % 32);
+    const __m256i signs =
+        _mm256_and_si256(_mm256_sllv_epi32(_mm256_set1_epi32(bits), to_sign), sign);
+    _mm256_storeu_ps(x + i, element::flip_sign<Avx2>(_mm256_loadu_ps(x + i), factors,
+                                                     reinterpret_cast<Avx2::Int>(signs)));
+  }
+  element::flip_signs(x, i, n, factor, seed, stream);
+}
+
+double nearest(const float* x, std::size_t n, const Centroids& centroids, std::int16_t* levels) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  const __m256 values = _mm256_loadu_ps(centroids.values);
+  Avx2::Int below[7];
+  for (int i = 0; i + 1 < centroids.count; ++i) {
+    below[i] = Avx2::bits(_mm256_set1_ps(centroids.thresholds[i])) - 1;
+  }
+  __m256d sums[4] = {};
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m256i wide[2];
+    for (std::size_t half = 0; half < 2; ++half) {
+      const __m256 v = _mm256_loadu_ps(x + i + 8 * half);
+      const Avx2::Int m = element::nearest<Avx2>(v, below, centroids.count - 1);
+      wide[half] = Avx2::raw(m ^ Avx2::shift_right_signed(Avx2::bits(v), 31));
+      const __m256 magnitude = _mm256_andnot_ps(sign, v);
+      const __m256 centroid = _mm256_permutevar8x32_ps(values, Avx2::raw(m));
+      const __m256d low = _mm256_mul_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(magnitude)),
+                                        _mm256_cvtps_pd(_mm256_castps256_ps128(centroid)));
+      const __m256d high = _mm256_mul_pd(_mm256_cvtps_pd(_mm256_extractf128_ps(magnitude, 1)),
+                                         _mm256_cvtps_pd(_mm256_extractf128_ps(centroid, 1)));
+      sums[2 * half] = _mm256_add_pd(sums[2 * half], low);
+      sums[2 * half + 1] = _mm256_add_pd(sums[2 * half + 1], high);
+    }
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(levels + i),
+                        in_order(_mm256_packs_epi32(wide[0], wide[1])));
+  }
+  double lanes[element::scan_lanes];
+  for (std::size_t k = 0; k < 4; ++k) _mm256_storeu_pd(lanes + 4 * k, sums[k]);
+  element::nearest(x, i, n, centroids, levels, lanes);
+  return element::add_lanes(lanes);
+}
+
+void centroids_of(const std::int16_t* levels, std::size_t n, const Centroids& centroids,
+                  float* out) {
+  const __m256 values = _mm256_loadu_ps(centroids.values);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256i level =
+        _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels + i)));
+    // The instruction looks at the lowest three bits.
+    const __m256i m = _mm256_xor_si256(level, _mm256_srai_epi32(level, 31));
+    const __m256 signs = _mm256_and_ps(_mm256_castsi256_ps(level), sign);
+    _mm256_storeu_ps(out + i, _mm256_xor_ps(_mm256_permutevar8x32_ps(values, m), signs));
+  }
+  scalar_row.centroids_of(levels + i, n - i, centroids, out + i);
+}
+
 }  // namespace
 
 const Kernels avx2_row = {
@@ -352,6 +423,10 @@ const Kernels avx2_row = {
     .gaussian = gaussian,
     .quantize = quantize,
     .dequantize = dequantize,
+    .hadamard = hadamard_avx2,
+    .flip_signs = flip_signs,
+    .nearest = nearest,
+    .centroids_of = centroids_of,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_avx2,
     .rans_decode = rans_decode_avx2,

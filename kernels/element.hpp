@@ -6,6 +6,7 @@
 // Internal linkage on purpose; see philox.hpp.
 #pragma once
 
+#include "kernels/kernels.hpp"
 #include "kernels/philox.hpp"
 
 #include <cmath>
@@ -120,6 +121,41 @@ FL_HOST_DEVICE static inline void box_muller(typename V::Int word_0, typename V:
   sine_part = radius * V::from_bits(sine_bits ^ sine_sign);
 }
 
+/// `sign` is all zeros but for the highest bit.
+template <class V>
+FL_HOST_DEVICE static inline typename V::Float flip_sign(typename V::Float x,
+                                                         typename V::Float factor,
+                                                         typename V::Int sign) {
+  return V::from_bits(V::bits(x * factor) ^ sign);
+}
+
+/// A line of Philox words (philox.hpp) has the signs of so many elements.
+inline constexpr std::size_t line_signs = 32 * philox::line_elements;
+
+/// flip_signs() of the elements from `begin` to n.
+static inline void flip_signs(float* x, std::size_t begin, std::size_t n, float factor,
+                              std::uint64_t seed, std::uint64_t stream) {
+  std::uint32_t words[philox::line_elements];
+  for (std::size_t i = begin; i < n; ++i) {
+    if (i == begin || i % line_signs == 0) {
+      philox::fill_line(seed, stream, i / line_signs, words);
+    }
+    const std::uint32_t sign = words[i % line_signs / 32] << (31 - i % 32) & 0x80000000;
+    x[i] = flip_sign<Scalar>(x[i], factor, static_cast<std::int32_t>(sign));
+  }
+}
+
+/// Which centroid |x| takes. below[i]: the bits of thresholds[i], less 1.
+template <class V>
+FL_HOST_DEVICE static inline typename V::Int nearest(typename V::Float x,
+                                                     const typename V::Int* below, int thresholds) {
+  using Int = typename V::Int;
+  const Int magnitude = V::bits(x) & 0x7fffffff;  // Magnitudes order like their bits.
+  Int m = Int{};
+  for (int i = 0; i < thresholds; ++i) m -= V::shift_right_signed(below[i] - magnitude, 31);
+  return m;
+}
+
 /// IEEE binary32 to binary16, to nearest even.
 FL_HOST_DEVICE static inline std::uint16_t to_half(float x) {
   const auto bits = static_cast<std::uint32_t>(Scalar::bits(x));
@@ -180,6 +216,22 @@ static inline double add_lanes(double* lanes) {
     for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
   }
   return lanes[0];
+}
+
+/// nearest() of the elements from `begin`, a multiple of scan_lanes, to n.
+static inline void nearest(const float* x, std::size_t begin, std::size_t n,
+                           const Centroids& centroids, std::int16_t* levels, double* lanes) {
+  std::int32_t below[7];
+  for (int i = 0; i + 1 < centroids.count; ++i) {
+    below[i] = Scalar::bits(centroids.thresholds[i]) - 1;
+  }
+  for (std::size_t i = begin; i < n; ++i) {
+    const std::int32_t m = nearest<Scalar>(x[i], below, centroids.count - 1);
+    const std::int32_t negative = Scalar::bits(x[i]) >> 31;
+    levels[i] = static_cast<std::int16_t>(m ^ negative);
+    lanes[i % scan_lanes] +=
+        static_cast<double>(negative == 0 ? x[i] : -x[i]) * centroids.values[m];
+  }
 }
 
 /// pack_signs() of the elements from `begin`, a multiple of scan_lanes, to n.

@@ -40,6 +40,13 @@ struct QuantizeArgs {
   std::uint64_t first;
 };
 
+/// What nearest() rounds to: a table that is symmetric about 0, of which this is the positive half.
+struct Centroids {
+  int count;            // 1 to 8.
+  float values[8];      // The first `count`, ascending.
+  float thresholds[7];  // count - 1: from thresholds[i] on, values[i + 1] is taken. All > 0.
+};
+
 struct Kernels {
   const char* name;
 
@@ -80,6 +87,22 @@ struct Kernels {
   void (*quantize)(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels);
   /// out[i] = float(levels[i]) * step.
   void (*dequantize)(const std::int16_t* levels, std::size_t n, float step, float* out);
+
+  /// The Walsh-Hadamard transform of 2^log2_n values, in place and without a factor: for strides of
+  /// 1, 2, 4 and so on, the two values a and b that are so far apart become a + b and a - b.
+  void (*hadamard)(float* x, int log2_n);
+  /// In place: x[i] * factor, with the other sign where bit i % 32 of word i / 32 of the Philox
+  /// stream is 1.
+  void (*flip_signs)(float* x, std::size_t n, float factor, std::uint64_t seed,
+                     std::uint64_t stream);
+  /// The level of the centroid that |x| takes: its index m, or -1 - m where x is negative (-0 too).
+  /// Returns the inner product of x and its centroids, added like Scan::sum_squares (but not
+  /// exact). All x are finite.
+  double (*nearest)(const float* x, std::size_t n, const Centroids& centroids,
+                    std::int16_t* levels);
+  /// out[i] = the centroid of the level, of whose m the lowest three bits count.
+  void (*centroids_of)(const std::int16_t* levels, std::size_t n, const Centroids& centroids,
+                       float* out);
 
   /// counts[s] = how often s occurs, for the 256 values of s; n < 2^32.
   void (*count_symbols)(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);

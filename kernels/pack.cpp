@@ -121,10 +121,17 @@ std::uint32_t unpack_narrow(const std::uint8_t* packed, std::size_t n, std::int3
   return largest;
 }
 
-constexpr std::array pack_of_bits = {pack_narrow<2>, pack_narrow<3>, pack_narrow<4>,
+// From 1 bit on.
+constexpr std::array pack_of_bits = {pack_narrow<1>, pack_narrow<2>, pack_narrow<3>, pack_narrow<4>,
                                      pack_narrow<5>, pack_narrow<6>, pack_narrow<7>};
-constexpr std::array unpack_of_bits = {unpack_narrow<2>, unpack_narrow<3>, unpack_narrow<4>,
-                                       unpack_narrow<5>, unpack_narrow<6>, unpack_narrow<7>};
+constexpr std::array unpack_of_bits = {unpack_narrow<1>, unpack_narrow<2>, unpack_narrow<3>,
+                                       unpack_narrow<4>, unpack_narrow<5>, unpack_narrow<6>,
+                                       unpack_narrow<7>};
+
+/// Whether the bits behind the last code are zeros.
+bool is_filled_right(const std::uint8_t* packed, std::size_t bits) {
+  return bits % 8 == 0 || packed[bits / 8] >> bits % 8 == 0;
+}
 
 void pack_wide(const std::int16_t* x, std::size_t n, std::int32_t levels, int bits,
                std::uint8_t* out) {
@@ -181,7 +188,7 @@ std::size_t packed_bytes(std::size_t n, std::int32_t levels) {
 
 void pack_levels(const std::int16_t* x, std::size_t n, std::int32_t levels, std::uint8_t* out) {
   const int bits = level_bits(levels);
-  if (bits < 8) return pack_of_bits[static_cast<std::size_t>(bits - 2)](x, n, levels, out);
+  if (bits < 8) return pack_of_bits[static_cast<std::size_t>(bits - 1)](x, n, levels, out);
   if (bits == 8) return pack_whole<std::uint8_t>(x, n, levels, out);
   if (bits == 16) return pack_whole<std::uint16_t>(x, n, levels, out);
   pack_wide(x, n, levels, bits, out);
@@ -192,7 +199,7 @@ bool unpack_levels(const std::uint8_t* packed, std::size_t n, std::int32_t level
   const int bits = level_bits(levels);
   std::uint32_t largest;
   if (bits < 8) {
-    largest = unpack_of_bits[static_cast<std::size_t>(bits - 2)](packed, n, levels, out);
+    largest = unpack_of_bits[static_cast<std::size_t>(bits - 1)](packed, n, levels, out);
   } else if (bits == 8) {
     largest = unpack_whole<std::uint8_t>(packed, n, levels, out);
   } else if (bits == 16) {
@@ -200,9 +207,21 @@ bool unpack_levels(const std::uint8_t* packed, std::size_t n, std::int32_t level
   } else {
     largest = unpack_wide(packed, n, levels, bits, out);
   }
-  const std::size_t used = n * static_cast<std::size_t>(bits) % 8;  // Bits of the last byte.
-  const bool filled_right = used == 0 || packed[packed_bytes(n, levels) - 1] >> used == 0;
-  return filled_right && largest <= 2 * static_cast<std::uint32_t>(levels);
+  return is_filled_right(packed, n * static_cast<std::size_t>(bits)) &&
+         largest <= 2 * static_cast<std::uint32_t>(levels);
+}
+
+std::size_t packed_code_bytes(std::size_t n, int bits) {
+  return (n * static_cast<std::size_t>(bits) + 7) / 8;
+}
+
+void pack_codes(const std::int16_t* x, std::size_t n, int bits, std::uint8_t* out) {
+  pack_of_bits[static_cast<std::size_t>(bits - 1)](x, n, 1 << (bits - 1), out);
+}
+
+bool unpack_codes(const std::uint8_t* packed, std::size_t n, int bits, std::int16_t* out) {
+  unpack_of_bits[static_cast<std::size_t>(bits - 1)](packed, n, 1 << (bits - 1), out);
+  return is_filled_right(packed, n * static_cast<std::size_t>(bits));
 }
 
 }  // namespace fl

@@ -19,4 +19,12 @@ void pack_levels(const std::int16_t* x, std::size_t n, std::int32_t levels, std:
 [[nodiscard]] bool unpack_levels(const std::uint8_t* packed, std::size_t n, std::int32_t levels,
                                  std::int16_t* out);
 
+/// The same for 2^bits codes that are all in use, 1 to 7 bits each: code = level + 2^(bits - 1),
+/// and every x[i] is from -2^(bits - 1) to 2^(bits - 1) - 1.
+[[nodiscard]] std::size_t packed_code_bytes(std::size_t n, int bits);
+void pack_codes(const std::int16_t* x, std::size_t n, int bits, std::uint8_t* out);
+/// False when a filling bit is set.
+[[nodiscard]] bool unpack_codes(const std::uint8_t* packed, std::size_t n, int bits,
+                                std::int16_t* out);
+
 }  // namespace fl

@@ -11,6 +11,10 @@ extern const Kernels scalar_row;
 extern const Kernels avx2_row;  // Runs only where the CPU has AVX2 and F16C.
 #endif
 
+#ifdef FL_HAS_AVX2
+void hadamard_avx2(float* x, int log2_n);  // In hadamard_avx2.cpp.
+#endif
+
 // The rows' entries for rANS: the scalar ones in rans.cpp, the others in rans_avx2.cpp.
 void count_symbols(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);
 std::uint8_t* rans_encode_scalar(const rans::Code* codes, const std::uint8_t* symbols,

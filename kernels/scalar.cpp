@@ -119,6 +119,38 @@ void dequantize(const std::int16_t* levels, std::size_t n, float step, float* ou
   for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>(levels[i]) * step;
 }
 
+void hadamard(float* x, int log2_n) {
+  const std::size_t n = std::size_t{1} << log2_n;
+  for (std::size_t stride = 1; stride < n; stride *= 2) {
+    for (std::size_t begin = 0; begin < n; begin += 2 * stride) {
+      for (std::size_t i = begin; i < begin + stride; ++i) {
+        const float a = x[i];
+        const float b = x[i + stride];
+        x[i] = a + b;
+        x[i + stride] = a - b;
+      }
+    }
+  }
+}
+
+void flip_signs(float* x, std::size_t n, float factor, std::uint64_t seed, std::uint64_t stream) {
+  element::flip_signs(x, 0, n, factor, seed, stream);
+}
+
+double nearest(const float* x, std::size_t n, const Centroids& centroids, std::int16_t* levels) {
+  double lanes[element::scan_lanes] = {};
+  element::nearest(x, 0, n, centroids, levels, lanes);
+  return element::add_lanes(lanes);
+}
+
+void centroids_of(const std::int16_t* levels, std::size_t n, const Centroids& centroids,
+                  float* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const int level = levels[i];
+    out[i] = level < 0 ? -centroids.values[~level & 7] : centroids.values[level & 7];
+  }
+}
+
 }  // namespace
 
 const Kernels scalar_row = {
@@ -136,6 +168,10 @@ const Kernels scalar_row = {
     .gaussian = gaussian,
     .quantize = quantize,
     .dequantize = dequantize,
+    .hadamard = hadamard,
+    .flip_signs = flip_signs,
+    .nearest = nearest,
+    .centroids_of = centroids_of,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_scalar,
     .rans_decode = rans_decode_scalar,

@@ -16,6 +16,9 @@
 //            zeros to a whole byte
 //   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
 //   16, 17   some of the elements only, around a block of another method (sparse.hpp)
+//   26 eden  u8 B; unless all is zeros u64 key, a binary32 for each piece of the block, then the
+//            levels of all pieces, each + 2^(B-1), in B bits (method_eden.cpp)
+//   27 eden  as 26, but with levels as in 3
 #pragma once
 
 #include "shared/base/bytes.hpp"
@@ -44,12 +47,15 @@ enum class MethodId : std::uint8_t {
   terngrad_rans = 9,
   sparse = 16,
   randk = 17,
+  eden = 26,
+  eden_rans = 27,
 };
 
 /// Memory that encoding reuses from block to block; one thread at a time.
 struct EncodeScratch {
   std::vector<std::int16_t> levels;
   LevelScratch coded;
+  std::vector<float> rotated;
 };
 
 /// Immutable; any thread.
@@ -99,6 +105,7 @@ struct TerngradSettings {
 [[nodiscard]] std::unique_ptr<const Method> make_kbit(const KbitSettings& settings);
 [[nodiscard]] std::unique_ptr<const Method> make_terngrad(const TerngradSettings& settings);
 [[nodiscard]] std::unique_ptr<const Method> make_sign();
+[[nodiscard]] std::unique_ptr<const Method> make_eden(int bits);  // B, 1 to 4.
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {
@@ -107,10 +114,11 @@ struct DecodeScratch {
   LevelScratch coded;
   std::vector<std::uint32_t> indices;
   std::vector<float> values;
+  std::vector<float> rotated;
 };
 
-/// Fills `out`, the block's elements, from bytes that need not be trusted. fp32, fp16, bf16 and
-/// kbit may give values that are not finite. Errors are corrupt.
+/// Fills `out`, the block's elements, from bytes that need not be trusted. fp32, fp16, bf16,
+/// kbit and eden may give values that are not finite. Errors are corrupt.
 [[nodiscard]] Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch);
 
 /// The same for the methods that code every element: sparse blocks are refused.
@@ -128,6 +136,8 @@ struct DecodeScratch {
 [[nodiscard]] Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,
                                            DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_sign(Bytes body, std::span<float> out);
+[[nodiscard]] Result<void> decode_eden(Bytes body, bool is_rans, std::span<float> out,
+                                       DecodeScratch& scratch);
 
 /// Errors corrupt, unless `body` has exactly the bytes that the method makes of these elements.
 [[nodiscard]] Result<void> check_body_bytes(Bytes body, std::size_t expected);

@@ -161,6 +161,17 @@ MethodResult parse_sign(const Parts& parts) {
   return make_sign();
 }
 
+MethodResult parse_eden(const Parts& parts) {
+  if (!parts.argument) {
+    return wrong(parts.whole, parts.name.substr(parts.name.size()),
+                 "eden wants its number of bits here, such as eden:2");
+  }
+  FL_TRY(const std::int32_t bits,
+         parse_number(parts.whole, *parts.argument, "the bits of eden", 1, 4));
+  FL_CHECK(check_no_settings(parts));
+  return make_eden(bits);
+}
+
 Result<double> parse_fraction(const Parts& parts) {
   if (!parts.argument) {
     return wrong(parts.whole, parts.name.substr(parts.name.size()),
@@ -231,6 +242,10 @@ constexpr std::array rows = {
         parse_terngrad},
     Row{{"sign", "sign", "1 bit a value: sign times mean magnitude; biased, use sign+ef", "sign"},
         parse_sign},
+    Row{{"eden", "eden:B",
+         "B bits, 1 to 4, of a randomly rotated block, which makes all blocks alike; unbiased",
+         "eden:2"},
+        parse_eden},
     Row{{"topk", "topk:F[,scope=global][+QUANTIZER]",
          "the largest magnitudes, a fraction F of each tensor or of all together", "topk:0.01"},
         nullptr,

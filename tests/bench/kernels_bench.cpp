@@ -7,6 +7,7 @@
 #include "kernels/select.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -31,6 +32,13 @@ double fastest(std::size_t n, const std::function<void()>& work) {
   }
   return best;
 }
+
+// Of the codec eden.
+constexpr std::size_t rotated_max = 65536;
+constexpr Centroids one_bit = {.count = 1, .values = {0.8f}, .thresholds = {}};
+constexpr Centroids four_bits = {.count = 8,
+                                 .values = {0.13f, 0.39f, 0.66f, 0.94f, 1.26f, 1.62f, 2.07f, 2.73f},
+                                 .thresholds = {0.26f, 0.52f, 0.8f, 1.1f, 1.44f, 1.84f, 2.4f}};
 
 double copy_seconds = 0;  // Of the n values that are being measured.
 
@@ -96,6 +104,49 @@ void measure_blocks(std::size_t n) {
   });
 }
 
+// A block at a time as the codec eden works, without the scales.
+void measure_rotated(std::size_t n) {
+  const std::size_t block = std::min(n, rotated_max);
+  const int log2_block = std::countr_zero(block);
+  std::vector<float> x(n);
+  std::vector<float> rotated(block);
+  std::vector<std::int16_t> levels(block);
+  std::vector<std::uint8_t> packed(block);
+  kernels().gaussian(1, 1, 0, x.data(), n);
+  volatile double sink = 0;
+  const Kernels& row = kernels();
+  const float root = 1 / std::sqrt(static_cast<float>(block));
+  for (const int bits : {1, 4}) {
+    Centroids table = bits == 1 ? one_bit : four_bits;
+    std::printf("%2d bits: ", bits);
+    report(row.name, "rotate+round+pack", n, 4, [&] {
+      for (std::size_t at = 0; at < n; at += block) {
+        sink = sink + row.scan(x.data() + at, block).sum_squares;
+        std::memcpy(rotated.data(), x.data() + at, block * sizeof(float));
+        row.flip_signs(rotated.data(), block, root, 1, 0);
+        row.hadamard(rotated.data(), log2_block);
+        row.flip_signs(rotated.data(), block, root, 1, 1);
+        row.hadamard(rotated.data(), log2_block);
+        sink = sink + row.nearest(rotated.data(), block, table, levels.data());
+        pack_codes(levels.data(), block, bits, packed.data());
+      }
+    });
+    for (float& value : table.values) value /= static_cast<float>(block);
+    std::printf("%2d bits: ", bits);
+    report(row.name, "unpack+rotate", n, 4, [&] {
+      for (std::size_t at = 0; at < n; at += block) {
+        sink = sink + unpack_codes(packed.data(), block, bits, levels.data());
+        row.centroids_of(levels.data(), block, table, rotated.data());
+        row.hadamard(rotated.data(), log2_block);
+        row.flip_signs(rotated.data(), block, root, 1, 1);
+        row.hadamard(rotated.data(), log2_block);
+        row.flip_signs(rotated.data(), block, 1.0f, 1, 0);
+        std::memcpy(x.data() + at, rotated.data(), block * sizeof(float));
+      }
+    });
+  }
+}
+
 void measure(std::size_t n) {
   std::vector<float> x(n);
   std::vector<float> out(n);
@@ -127,6 +178,21 @@ void measure(std::size_t n) {
     report(name, "gaussian", n, 4, [&] { row->gaussian(1, 1, 0, out.data(), n); });
     report(name, "quantize", n, 6, [&] { row->quantize(x.data(), n, args, levels.data()); });
     report(name, "dequantize", n, 6, [&] { row->dequantize(levels.data(), n, 0.1f, out.data()); });
+    const std::size_t piece = std::min(n, rotated_max);
+    const int log2_piece = std::countr_zero(piece);
+    std::ranges::fill(out, 0.0f);  // Others would grow to infinity.
+    report(name, "hadamard", n, 8, [&] {
+      for (std::size_t at = 0; at < n; at += piece) row->hadamard(out.data() + at, log2_piece);
+    });
+    report(name, "flip_signs", n, 8, [&] { row->flip_signs(out.data(), n, 1.0f, 1, 1); });
+    for (const Centroids& table : {one_bit, four_bits}) {
+      std::printf("%d of each sign: ", table.count);
+      report(name, "nearest", n, 6,
+             [&] { sink = sink + row->nearest(x.data(), n, table, levels.data()); });
+      std::printf("%d of each sign: ", table.count);
+      report(name, "centroids_of", n, 6,
+             [&] { row->centroids_of(levels.data(), n, table, out.data()); });
+    }
   }
   for (const std::int32_t s : {1, 7, 127, 32767}) {
     std::ranges::fill(levels, std::int16_t{1});
@@ -196,5 +262,6 @@ int main() {
   for (const std::size_t n : {16 << 10, 16 << 20}) {
     measure(n);
     measure_blocks(n);
+    measure_rotated(n);
   }
 }

@@ -47,6 +47,8 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("kbit:8,scale=channel,mode=affine") == "c5a426e49c37ce6b54f50fb201a9a9f7");
   CHECK(digest("terngrad") == "3af8f84de6c95c16f68ab593bcabbc2a");
   CHECK(digest("terngrad,clip=0") == "e476c7a5cdba51716837aadf98872786");
+  CHECK(digest("eden:1") == "ee15e81e55bc94de8d2dbbd0f8547faa");
+  CHECK(digest("eden:4") == "ea4b1a04f0cf56a309313de12a826c87");
   CHECK(digest("sign") == "86eb56f0e6d7c3e2126c967e47c69b67");
   // Indices as Golomb codes, as nibbles, as a key, and of no more than a few.
   CHECK(digest("topk:0.01+qsgd:8") == "be8008e3b2e1fb88f91bf93f2d257e27");

@@ -136,6 +136,11 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("kbit:4,mode=odd") == "odd");
   CHECK(pointed_at("kbit:4,scale=row") == "row");
   CHECK(pointed_at("kbit:4,clip=2") == "clip=2");
+  CHECK(pointed_at("eden") == "");
+  CHECK(pointed_at("eden:0") == "0");
+  CHECK(pointed_at("eden:5+ef") == "5+ef");
+  CHECK(pointed_at("eden:0.5") == "0.5");
+  CHECK(pointed_at("eden:2,norm=l2") == "norm=l2");
   CHECK(pointed_at("terngrad:2") == "2");
   CHECK(pointed_at("terngrad,clip=-0") == "-0");
   CHECK(pointed_at("terngrad,clip=nan") == "nan");

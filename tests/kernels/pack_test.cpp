@@ -29,6 +29,33 @@ TEST_CASE("levels come back from every width and length") {
   }
 }
 
+TEST_CASE("codes of which all are in use come back from 1 to 7 bits, filling bits are refused") {
+  for (int bits = 1; bits <= 7; ++bits) {
+    for (const std::size_t n : {0u, 1u, 7u, 8u, 9u, 63u, 64u, 65u, 1025u, 2051u}) {
+      CAPTURE(bits);
+      CAPTURE(n);
+      std::vector<std::int16_t> x(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        const auto code = static_cast<std::int32_t>(i * 40503 % (1u << bits));
+        x[i] = static_cast<std::int16_t>(code - (1 << (bits - 1)));
+      }
+      std::vector<std::uint8_t> packed(packed_code_bytes(n, bits));
+      pack_codes(x.data(), n, bits, packed.data());
+      std::vector<std::int16_t> back(n);
+      CHECK(unpack_codes(packed.data(), n, bits, back.data()));
+      CHECK(back == x);
+      if (n * static_cast<std::size_t>(bits) % 8 == 0) continue;
+      packed.back() |= 0x80;
+      CHECK_FALSE(unpack_codes(packed.data(), n, bits, back.data()));
+    }
+  }
+  const std::vector<std::int16_t> signs = {0, -1, -1, 0, 0, 0, 0, 0, -1};
+  std::uint8_t packed[2];
+  pack_codes(signs.data(), signs.size(), 1, packed);
+  CHECK(packed[0] == 0b11111001);
+  CHECK(packed[1] == 0);
+}
+
 TEST_CASE("the layout of the bits is fixed") {
   const std::vector<std::int16_t> x = {-1, 0, 1, -1, 1};  // Codes 0 1 2 0 2 in two bits each.
   std::uint8_t packed[2];
