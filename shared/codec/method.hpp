@@ -15,6 +15,7 @@
 //   7 sign   the scale as binary32, then a bit for each element, 1 for negative, lowest bits first,
 //            zeros to a whole byte
 //   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
+//   24, 25 ecuq  method_ecuq.cpp says it
 //   16, 17   some of the elements only, around a block of another method (sparse.hpp)
 #pragma once
 
@@ -44,12 +45,19 @@ enum class MethodId : std::uint8_t {
   terngrad_rans = 9,
   sparse = 16,
   randk = 17,
+  ecuq_dither = 24,
+  ecuq_centroid = 25,
 };
 
 /// Memory that encoding reuses from block to block; one thread at a time.
 struct EncodeScratch {
   std::vector<std::int16_t> levels;
   LevelScratch coded;
+};
+
+/// What a Method knows of a whole vector while its blocks are encoded.
+struct MethodPlan {
+  float step = 0;  // 0: each block finds its own.
 };
 
 /// Immutable; any thread.
@@ -60,11 +68,16 @@ class Method {
   /// The shortest spec that parses to this method.
   [[nodiscard]] virtual std::string spec() const = 0;
   [[nodiscard]] virtual std::size_t block_bytes_max(std::size_t elements) const = 0;
+  /// Before the first block; here for methods that plan nothing. `tensors`: which of the layout's
+  /// this method codes; x is the whole vector, and any of it may be NaN. Behind a selector there is
+  /// no plan.
+  [[nodiscard]] virtual MethodPlan plan(const Layout& layout, std::span<const float> x,
+                                        std::span<const std::uint32_t> tensors) const;
   /// Replaces `out` by the block's bytes. The values are finite. Random choices depend on (seed,
   /// block.tensor, element in the tensor) alone. Errors name tensor[index].
   [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Layout& layout,
                                             const Block& block, std::uint64_t seed,
-                                            EncodeScratch& scratch,
+                                            const MethodPlan& plan, EncodeScratch& scratch,
                                             std::vector<std::byte>& out) const = 0;
 };
 
@@ -85,6 +98,14 @@ struct KbitSettings {
   KbitMode mode = KbitMode::symmetric;
 };
 
+enum class EcuqMode { dither, centroid };
+
+struct EcuqSettings {
+  double rate;  // Bits a value that the payload is to have, 0.5 to 8.
+  EcuqMode mode = EcuqMode::dither;
+  EcuqMode mode_otherwise = EcuqMode::dither;  // Of a spec that does not say it.
+};
+
 struct TerngradSettings {
   float clip = 2.5f;  // In standard deviations; 0: nothing is clipped.
 };
@@ -96,6 +117,7 @@ struct TerngradSettings {
 [[nodiscard]] std::unique_ptr<const Method> make_kbit(const KbitSettings& settings);
 [[nodiscard]] std::unique_ptr<const Method> make_terngrad(const TerngradSettings& settings);
 [[nodiscard]] std::unique_ptr<const Method> make_sign();
+[[nodiscard]] std::unique_ptr<const Method> make_ecuq(const EcuqSettings& settings);
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {
@@ -125,6 +147,8 @@ struct DecodeScratch {
 [[nodiscard]] Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,
                                            DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_sign(Bytes body, std::span<float> out);
+[[nodiscard]] Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out,
+                                       DecodeScratch& scratch);
 
 /// Errors corrupt, unless `body` has exactly the bytes that the method makes of these elements.
 [[nodiscard]] Result<void> check_body_bytes(Bytes body, std::size_t expected);

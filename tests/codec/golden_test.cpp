@@ -48,6 +48,8 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("terngrad") == "3af8f84de6c95c16f68ab593bcabbc2a");
   CHECK(digest("terngrad,clip=0") == "e476c7a5cdba51716837aadf98872786");
   CHECK(digest("sign") == "86eb56f0e6d7c3e2126c967e47c69b67");
+  CHECK(digest("ecuq:2") == "15785259d081ea9e0b1a44ac8bab9b63");
+  CHECK(digest("ecuq:7.5,mode=centroid") == "0f92567128fac39057670934915217d7");
   // Indices as Golomb codes, as nibbles, as a key, and of no more than a few.
   CHECK(digest("topk:0.01+qsgd:8") == "be8008e3b2e1fb88f91bf93f2d257e27");
   CHECK(digest("topk:0.4+fp16") == "04fef7dadfd9fe338abd72d51483f554");
