@@ -5,6 +5,9 @@
 // there, no scalar quantizer of the rate is much better: Gish and Pierce 1968, "Asymptotically
 // efficient quantizing".
 //
+// Levels are coded knowing the sign of the dither, but not its size. This costs nothing from 3 bits
+// on, 3% of the error at 2 bits, a fifth at 1 bit, and most of what is sent at half a bit.
+//
 // The bytes of a block:
 //   binary32 step; 0: all elements are 0, and nothing follows
 //   dither: u64 key of the dither; centroid: for each of the levels 1 to 4 and their negatives how
