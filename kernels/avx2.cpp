@@ -406,6 +406,84 @@ void centroids_of(const std::int16_t* levels, std::size_t n, const Centroids& ce
   scalar_row.centroids_of(levels + i, n - i, centroids, out + i);
 }
 
+__m256i load_levels(const std::int16_t* levels) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(levels));
+}
+
+// The largest of sixteen levels and what the rest of a run has found.
+std::int32_t largest_of(__m256i sixteen, std::int32_t of_rest) {
+  std::int16_t each[16];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(each), sixteen);
+  for (const std::int16_t level : each) of_rest = level > of_rest ? level : of_rest;
+  return of_rest;
+}
+
+// Blocks begin at element 0 of their key's stream, so only whole lines are worth a fast path.
+std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels) {
+  if (args.first % element::dither_line_elements != 0) return scalar_row.dither(x, n, args, levels);
+  const RoundKeys keys = round_keys(args.key);
+  const __m256 per_step = _mm256_set1_ps(1.0f / args.step);
+  const std::uint64_t first_line = args.first / element::dither_line_elements;
+  __m256i largest = _mm256_setzero_si256();
+  std::size_t i = 0;
+  for (; i + element::dither_line_elements <= n; i += element::dither_line_elements) {
+    const Line line = line_at(keys, 0, first_line + i / element::dither_line_elements);
+    for (std::size_t j = 0; j < 4; ++j) {
+      const float* from = x + i + 16 * j;
+      const auto low = Avx2::shift_left(line.words[j], 16);
+      const auto a = element::dither<Avx2>(_mm256_loadu_ps(from), low, per_step);
+      const auto b = element::dither<Avx2>(_mm256_loadu_ps(from + 8), line.words[j], per_step);
+      const __m256i both = in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)));
+      largest = _mm256_max_epi16(largest, _mm256_abs_epi16(both));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(levels + i + 16 * j), both);
+    }
+  }
+  DitherArgs rest = args;
+  rest.first += i;
+  return largest_of(largest, scalar_row.dither(x + i, n - i, rest, levels + i));
+}
+
+void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out) {
+  if (args.first % element::dither_line_elements != 0) {
+    scalar_row.undither(levels, n, args, out);
+    return;
+  }
+  const RoundKeys keys = round_keys(args.key);
+  const __m256 step = _mm256_set1_ps(args.step);
+  const std::uint64_t first_line = args.first / element::dither_line_elements;
+  std::size_t i = 0;
+  for (; i + element::dither_line_elements <= n; i += element::dither_line_elements) {
+    const Line line = line_at(keys, 0, first_line + i / element::dither_line_elements);
+    for (std::size_t j = 0; j < 4; ++j) {
+      const __m256i both = load_levels(levels + i + 16 * j);
+      const auto a = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(both));
+      const auto b = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(both, 1));
+      const auto low = Avx2::shift_left(line.words[j], 16);
+      float* to = out + i + 16 * j;
+      _mm256_storeu_ps(to, element::undither<Avx2>(reinterpret_cast<Avx2::Int>(a), low, step));
+      _mm256_storeu_ps(
+          to + 8, element::undither<Avx2>(reinterpret_cast<Avx2::Int>(b), line.words[j], step));
+    }
+  }
+  DitherArgs rest = args;
+  rest.first += i;
+  scalar_row.undither(levels + i, n - i, rest, out + i);
+}
+
+std::int32_t round(const float* x, std::size_t n, float step, std::int16_t* levels) {
+  const __m256 per_step = _mm256_set1_ps(1.0f / step);
+  __m256i largest = _mm256_setzero_si256();
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const auto a = element::round_level<Avx2>(_mm256_loadu_ps(x + i) * per_step);
+    const auto b = element::round_level<Avx2>(_mm256_loadu_ps(x + i + 8) * per_step);
+    const __m256i both = in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)));
+    largest = _mm256_max_epi16(largest, _mm256_abs_epi16(both));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(levels + i), both);
+  }
+  return largest_of(largest, scalar_row.round(x + i, n - i, step, levels + i));
+}
+
 }  // namespace
 
 const Kernels avx2_row = {
@@ -427,6 +505,9 @@ const Kernels avx2_row = {
     .flip_signs = flip_signs,
     .nearest = nearest,
     .centroids_of = centroids_of,
+    .dither = dither,
+    .undither = undither,
+    .round = round,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_avx2,
     .rans_decode = rans_decode_avx2,

@@ -68,6 +68,38 @@ FL_HOST_DEVICE static inline typename V::Int quantize(typename V::Float x, typen
   return ((below - up) ^ negative) - negative;
 }
 
+/// To the nearest integer, and past the range of int16 to its end.
+template <class V>
+FL_HOST_DEVICE static inline typename V::Int round_level(typename V::Float x) {
+  const auto top = V::constant(32767.0f);
+  const auto magic = V::constant(0x1.8p23f);  // The sum has the integer in its lowest bits.
+  return V::bits(-V::least(-V::least(x, top), top) + magic) - V::bits(magic);
+}
+
+/// |u| of dither(), from (0, 1/2), of the upper half of `word`, whose highest bit is u's sign.
+template <class V>
+FL_HOST_DEVICE static inline typename V::Float dither_size(typename V::Int word) {
+  return V::to_float((word & 0x7fff0000) | 0x8000) * V::constant(0x1p-32f);
+}
+
+template <class V>
+FL_HOST_DEVICE static inline typename V::Int dither(typename V::Float x, typename V::Int word,
+                                                    typename V::Float per_step) {
+  const auto turned = V::from_bits(V::bits(x) ^ (word & ~0x7fffffff));
+  return round_level<V>(turned * per_step + dither_size<V>(word));
+}
+
+template <class V>
+FL_HOST_DEVICE static inline typename V::Float undither(typename V::Int level, typename V::Int word,
+                                                        typename V::Float step) {
+  const auto turned = (V::to_float(level) - dither_size<V>(word)) * step;
+  return V::from_bits(V::bits(turned) ^ (word & ~0x7fffffff));
+}
+
+/// A word of a line of Philox has the dither of two elements: word 8 * j + k in its lower half that
+/// of element 16 * j + k, in its upper that of element 16 * j + k + 8.
+inline constexpr std::size_t dither_line_elements = 64;
+
 /// ln(u) for 2^-32 <= u <= 1, never above 0; relative error below 2^-22.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Float log_unit(typename V::Float u) {

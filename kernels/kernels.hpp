@@ -47,6 +47,13 @@ struct Centroids {
   float thresholds[7];  // count - 1: from thresholds[i] on, values[i + 1] is taken. All > 0.
 };
 
+/// How dither() and undither() round.
+struct DitherArgs {
+  float step;  // 2^-126 to 2^121, so that 1 / step and 127.5 steps are finite.
+  std::uint64_t key;
+  std::uint64_t first = 0;  // The dither of element i of the run is a function of (key, first + i).
+};
+
 struct Kernels {
   const char* name;
 
@@ -103,6 +110,18 @@ struct Kernels {
   /// out[i] = the centroid of the level, of whose m the lowest three bits count.
   void (*centroids_of)(const std::int16_t* levels, std::size_t n, const Centroids& centroids,
                        float* out);
+
+  /// Subtractive dither (Ziv 1985, Zamir and Feder 1992): |u| < 1/2 is symmetric and uniform, of 16
+  /// bits, and levels[i] = round(x / step + u), past the range of int16 its end. Where u < 0 both
+  /// signs are turned, x's and the level's: then levels are less evenly distributed, and shorter
+  /// when coded. Returns the largest |level|.
+  std::int32_t (*dither)(const float* x, std::size_t n, const DitherArgs& args,
+                         std::int16_t* levels);
+  /// The reverse: out[i] = (levels[i] - u) * step, signs turned back.
+  void (*undither)(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out);
+  /// levels[i] = round(x / step), to the nearest, past the range of int16 its end; `step` as above.
+  /// Returns the largest |level|.
+  std::int32_t (*round)(const float* x, std::size_t n, float step, std::int16_t* levels);
 
   /// counts[s] = how often s occurs, for the 256 values of s; n < 2^32.
   void (*count_symbols)(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);

@@ -151,6 +151,49 @@ void centroids_of(const std::int16_t* levels, std::size_t n, const Centroids& ce
   }
 }
 
+// What dither() and undither() read of the line that element i lies in: its upper half counts.
+std::int32_t dither_word(const std::uint32_t* line, std::size_t i) {
+  const std::uint32_t word = line[i % element::dither_line_elements / 16 * 8 + i % 8];
+  return static_cast<std::int32_t>(i % 16 < 8 ? word << 16 : word);
+}
+
+std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels) {
+  std::uint32_t line[philox::line_elements];
+  std::int32_t largest = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t place = (args.first + i) % element::dither_line_elements;
+    if (i == 0 || place == 0) {
+      philox::fill_line(args.key, 0, (args.first + i) / element::dither_line_elements, line);
+    }
+    const std::int32_t level =
+        element::dither<Scalar>(x[i], dither_word(line, place), 1.0f / args.step);
+    largest = std::max(largest, std::abs(level));
+    levels[i] = static_cast<std::int16_t>(level);
+  }
+  return largest;
+}
+
+void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out) {
+  std::uint32_t line[philox::line_elements];
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t place = (args.first + i) % element::dither_line_elements;
+    if (i == 0 || place == 0) {
+      philox::fill_line(args.key, 0, (args.first + i) / element::dither_line_elements, line);
+    }
+    out[i] = element::undither<Scalar>(levels[i], dither_word(line, place), args.step);
+  }
+}
+
+std::int32_t round(const float* x, std::size_t n, float step, std::int16_t* levels) {
+  std::int32_t largest = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::int32_t level = element::round_level<Scalar>(x[i] * (1.0f / step));
+    largest = std::max(largest, std::abs(level));
+    levels[i] = static_cast<std::int16_t>(level);
+  }
+  return largest;
+}
+
 }  // namespace
 
 const Kernels scalar_row = {
@@ -172,6 +215,9 @@ const Kernels scalar_row = {
     .flip_signs = flip_signs,
     .nearest = nearest,
     .centroids_of = centroids_of,
+    .dither = dither,
+    .undither = undither,
+    .round = round,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_scalar,
     .rans_decode = rans_decode_scalar,

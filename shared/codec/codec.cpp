@@ -49,15 +49,20 @@ std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
   return out;
 }
 
-std::vector<SelectionPlan> Codec::plan(const Layout& layout, std::span<const float> x,
-                                       std::span<const Rule* const> rule_of) const {
-  std::vector<SelectionPlan> plans;
+std::vector<Codec::Plan> Codec::plan(const Layout& layout, std::span<const float> x,
+                                     std::span<const Rule* const> rule_of) const {
+  std::vector<Plan> plans;
   for (const Rule& rule : rules_) {
     std::vector<std::uint32_t> tensors;
     for (std::uint32_t t = 0; t < rule_of.size(); ++t) {
       if (rule_of[t] == &rule) tensors.push_back(t);
     }
-    plans.push_back(rule.selector ? rule.selector->plan(layout, x, tensors) : SelectionPlan{});
+    Plan& plan = plans.emplace_back();
+    if (rule.selector) {
+      plan.selection = rule.selector->plan(layout, x, tensors);
+    } else {
+      plan.method = rule.quantizer->plan(layout, x, tensors);
+    }
   }
   return plans;
 }
@@ -100,11 +105,12 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
     }
     const Rule* const rule = rule_of[block.tensor];
     const auto encoded = [&]() -> Result<void> {
-      if (!rule) return dense_method().encode(values, layout, block, seed, scratch, bytes);
-      if (!rule->selector)
-        return rule->quantizer->encode(values, layout, block, seed, scratch, bytes);
-      SelectionPlan& of_rule = plans[static_cast<std::size_t>(rule - rules_.data())];
-      rule->selector->select(values, block, seed, of_rule, selected);
+      if (!rule) return dense_method().encode(values, layout, block, seed, {}, scratch, bytes);
+      Plan& of_rule = plans[static_cast<std::size_t>(rule - rules_.data())];
+      if (!rule->selector) {
+        return rule->quantizer->encode(values, layout, block, seed, of_rule.method, scratch, bytes);
+      }
+      rule->selector->select(values, block, seed, of_rule.selection, selected);
       return encode_selected(selected, *rule->quantizer, layout, block, seed, scratch, bytes);
     }();
     if (!encoded) return encoded.error().at("encode");

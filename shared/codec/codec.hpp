@@ -58,9 +58,13 @@ class Codec {
  private:
   /// Which rule each tensor takes; none for those that are sent dense.
   [[nodiscard]] std::vector<const Rule*> rules_of(const Layout& layout) const;
+  struct Plan {
+    SelectionPlan selection;
+    MethodPlan method;
+  };
   /// One for each rule.
-  [[nodiscard]] std::vector<SelectionPlan> plan(const Layout& layout, std::span<const float> x,
-                                                std::span<const Rule* const> rule_of) const;
+  [[nodiscard]] std::vector<Plan> plan(const Layout& layout, std::span<const float> x,
+                                       std::span<const Rule* const> rule_of) const;
 
   std::vector<Rule> rules_;
   bool error_feedback_;

@@ -6,6 +6,11 @@
 
 namespace fl {
 
+MethodPlan Method::plan(const Layout&, std::span<const float>,
+                        std::span<const std::uint32_t>) const {
+  return {};
+}
+
 Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
   if (!bytes.empty()) {
     const auto id = static_cast<MethodId>(bytes[0]);
@@ -31,6 +36,8 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
     case MethodId::sign: return decode_sign(body, out);
     case MethodId::eden: return decode_eden(body, false, out, scratch);
     case MethodId::eden_rans: return decode_eden(body, true, out, scratch);
+    case MethodId::ecuq_dither: return decode_ecuq(body, EcuqMode::dither, out, scratch);
+    case MethodId::ecuq_centroid: return decode_ecuq(body, EcuqMode::centroid, out, scratch);
     case MethodId::sparse:
     case MethodId::randk: return Error(Errc::corrupt, "a sparse block inside of another");
   }

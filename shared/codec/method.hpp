@@ -16,6 +16,7 @@
 //            zeros to a whole byte
 //   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
 //   16, 17   some of the elements only, around a block of another method (sparse.hpp)
+//   24, 25 ecuq  method_ecuq.cpp says it
 //   26 eden  u8 B; unless all is zeros u64 key, a binary32 for each piece of the block, then the
 //            levels of all pieces, each + 2^(B-1), in B bits (method_eden.cpp)
 //   27 eden  as 26, but with levels as in 3
@@ -47,6 +48,8 @@ enum class MethodId : std::uint8_t {
   terngrad_rans = 9,
   sparse = 16,
   randk = 17,
+  ecuq_dither = 24,
+  ecuq_centroid = 25,
   eden = 26,
   eden_rans = 27,
 };
@@ -56,6 +59,11 @@ struct EncodeScratch {
   std::vector<std::int16_t> levels;
   LevelScratch coded;
   std::vector<float> rotated;
+};
+
+/// What a Method knows of a whole vector while its blocks are encoded.
+struct MethodPlan {
+  float step = 0;  // 0: each block finds its own.
 };
 
 /// Immutable; any thread.
@@ -69,11 +77,16 @@ class Method {
   /// Whether a block must be a part of its tensor as it is, and can't be the values that a selector
   /// has gathered.
   [[nodiscard]] virtual bool needs_places() const { return false; }
+  /// Before the first block; here for methods that plan nothing. `tensors`: which of the layout's
+  /// this method codes; x is the whole vector, and any of it may be NaN. Behind a selector there is
+  /// no plan.
+  [[nodiscard]] virtual MethodPlan plan(const Layout& layout, std::span<const float> x,
+                                        std::span<const std::uint32_t> tensors) const;
   /// Replaces `out` by the block's bytes. The values are finite. Random choices depend on (seed,
   /// block.tensor, element in the tensor) alone. Errors name tensor[index].
   [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Layout& layout,
                                             const Block& block, std::uint64_t seed,
-                                            EncodeScratch& scratch,
+                                            const MethodPlan& plan, EncodeScratch& scratch,
                                             std::vector<std::byte>& out) const = 0;
 };
 
@@ -94,6 +107,14 @@ struct KbitSettings {
   KbitMode mode = KbitMode::symmetric;
 };
 
+enum class EcuqMode { dither, centroid };
+
+struct EcuqSettings {
+  double rate;  // Bits a value that the payload is to have, 0.5 to 8.
+  EcuqMode mode = EcuqMode::dither;
+  EcuqMode mode_otherwise = EcuqMode::dither;  // Of a spec that does not say it.
+};
+
 struct TerngradSettings {
   float clip = 2.5f;  // In standard deviations; 0: nothing is clipped.
 };
@@ -106,6 +127,7 @@ struct TerngradSettings {
 [[nodiscard]] std::unique_ptr<const Method> make_terngrad(const TerngradSettings& settings);
 [[nodiscard]] std::unique_ptr<const Method> make_sign();
 [[nodiscard]] std::unique_ptr<const Method> make_eden(int bits);  // B, 1 to 4.
+[[nodiscard]] std::unique_ptr<const Method> make_ecuq(const EcuqSettings& settings);
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {
@@ -137,6 +159,8 @@ struct DecodeScratch {
                                            DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_sign(Bytes body, std::span<float> out);
 [[nodiscard]] Result<void> decode_eden(Bytes body, bool is_rans, std::span<float> out,
+                                       DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out,
                                        DecodeScratch& scratch);
 
 /// Errors corrupt, unless `body` has exactly the bytes that the method makes of these elements.

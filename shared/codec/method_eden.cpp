@@ -120,7 +120,7 @@ class Eden final : public Method {
   }
 
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, EncodeScratch& scratch,
+                      std::uint64_t seed, const MethodPlan&, EncodeScratch& scratch,
                       std::vector<std::byte>& out) const override {
     out.resize(2);
     out[0] = static_cast<std::byte>(MethodId::eden);

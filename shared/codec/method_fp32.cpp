@@ -13,7 +13,8 @@ class Fp32 final : public Method {
     return 1 + elements * sizeof(float);
   }
   Result<void> encode(std::span<const float> x, const Layout&, const Block&, std::uint64_t,
-                      EncodeScratch&, std::vector<std::byte>& out) const override {
+                      const MethodPlan&, EncodeScratch&,
+                      std::vector<std::byte>& out) const override {
     out.resize(block_bytes_max(x.size()));
     out[0] = static_cast<std::byte>(MethodId::fp32);
     std::memcpy(out.data() + 1, x.data(), x.size_bytes());

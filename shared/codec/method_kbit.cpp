@@ -82,7 +82,7 @@ class Kbit final : public Method {
   }
 
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, EncodeScratch& scratch,
+                      std::uint64_t seed, const MethodPlan&, EncodeScratch& scratch,
                       std::vector<std::byte>& out) const override {
     const Channels channels = channels_of(layout, block, settings_.scale);
     out.resize(1 + kbit_settings_bytes + channels.count(x.size()) * scale_bytes(is_affine()));

@@ -48,7 +48,7 @@ class Qsgd final : public Method {
   }
 
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, EncodeScratch& scratch,
+                      std::uint64_t seed, const MethodPlan&, EncodeScratch& scratch,
                       std::vector<std::byte>& out) const override {
     out.resize(1 + levels_at(x.size(), settings_.bucket));
     const MutableBytes body = MutableBytes(out).subspan(1);

@@ -19,7 +19,8 @@ class Sign final : public Method {
     return 1 + body_bytes(elements);
   }
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t, EncodeScratch&, std::vector<std::byte>& out) const override {
+                      std::uint64_t, const MethodPlan&, EncodeScratch&,
+                      std::vector<std::byte>& out) const override {
     out.resize(block_bytes_max(x.size()));
     out[0] = static_cast<std::byte>(MethodId::sign);
     const MutableBytes body = MutableBytes(out).subspan(1);

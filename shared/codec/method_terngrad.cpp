@@ -32,7 +32,7 @@ class Terngrad final : public Method {
     return 1 + sizeof(float) + packed_bytes(elements, 1);
   }
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, EncodeScratch& scratch,
+                      std::uint64_t seed, const MethodPlan&, EncodeScratch& scratch,
                       std::vector<std::byte>& out) const override {
     const float scale = scale_of(x);
     FL_CHECK(check_scale(scale, layout, block.flat, "terngrad"));

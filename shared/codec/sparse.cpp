@@ -20,13 +20,13 @@ Result<void> encode_values(const Selected& selected, const Method& quantizer, co
                            std::vector<std::byte>& out) {
   Block inner = block;
   inner.elements = static_cast<std::uint32_t>(selected.values.size());
-  auto encoded = quantizer.encode(selected.values, layout, inner, seed, scratch, out);
+  auto encoded = quantizer.encode(selected.values, layout, inner, seed, {}, scratch, out);
   if (encoded) return encoded;
   std::vector<float> placed(block.elements);
   for (std::size_t i = 0; i < selected.values.size(); ++i) {
     placed[selected.indices[i]] = selected.values[i];
   }
-  FL_CHECK(quantizer.encode(placed, layout, block, seed, scratch, out));
+  FL_CHECK(quantizer.encode(placed, layout, block, seed, {}, scratch, out));
   return encoded;
 }
 

@@ -172,6 +172,29 @@ MethodResult parse_eden(const Parts& parts) {
   return make_eden(bits);
 }
 
+MethodResult parse_ecuq(const Parts& parts) {
+  if (!parts.argument) {
+    return wrong(parts.whole, parts.name.substr(parts.name.size()),
+                 "ecuq wants its bits a value here, such as ecuq:2");
+  }
+  std::string_view rate = *parts.argument;
+  if (rate.ends_with("bit")) rate.remove_suffix(3);
+  EcuqSettings settings{};
+  FL_TRY(settings.rate,
+         parse_real<double>(parts.whole, rate, "the bits of ecuq are a number from 0.5 to 8",
+                            [](double r) { return r >= 0.5 && r <= 8; }));
+  settings.mode_otherwise = parts.error_feedback ? EcuqMode::centroid : EcuqMode::dither;
+  settings.mode = settings.mode_otherwise;
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "mode") return wrong(parts.whole, key, "ecuq has the setting mode");
+    if (value != "dither" && value != "centroid") {
+      return wrong(parts.whole, value, "mode is dither or centroid");
+    }
+    settings.mode = value == "dither" ? EcuqMode::dither : EcuqMode::centroid;
+  }
+  return make_ecuq(settings);
+}
+
 Result<double> parse_fraction(const Parts& parts) {
   if (!parts.argument) {
     return wrong(parts.whole, parts.name.substr(parts.name.size()),
@@ -246,6 +269,10 @@ constexpr std::array rows = {
          "B bits, 1 to 4, of a randomly rotated block, which makes all blocks alike; unbiased",
          "eden:2"},
         parse_eden},
+    Row{{"ecuq", "ecuq:BITS[,mode=dither|centroid]",
+         "one step for all tensors, chosen for so many bits a value; unbiased without +ef",
+         "ecuq:2"},
+        parse_ecuq},
     Row{{"topk", "topk:F[,scope=global][+QUANTIZER]",
          "the largest magnitudes, a fraction F of each tensor or of all together", "topk:0.01"},
         nullptr,
@@ -328,7 +355,8 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
     return rule;
   }
   const auto [second, third] = cut(*rest, '+');
-  FL_TRY(const Parts quantizer, split(whole, second));
+  FL_TRY(Parts quantizer, split(whole, second));
+  quantizer.error_feedback = error_feedback;
   FL_TRY(const Row* const quantizer_row, find_row(quantizer));
   if (quantizer_row->parse_selector) {
     return wrong(whole, second, "a codec has one selector, and behind it a quantizer");

@@ -177,6 +177,13 @@ void measure(std::size_t n) {
     report(name, "scale_fixed", n, 12, [&] { row->scale_fixed(sums.data(), n, 1e-9, out.data()); });
     report(name, "gaussian", n, 4, [&] { row->gaussian(1, 1, 0, out.data(), n); });
     report(name, "quantize", n, 6, [&] { row->quantize(x.data(), n, args, levels.data()); });
+    report(name, "dither", n, 6, [&] {
+      sink = sink + row->dither(x.data(), n, {.step = 0.1f, .key = 1}, levels.data());
+    });
+    report(name, "undither", n, 6,
+           [&] { row->undither(levels.data(), n, {.step = 0.1f, .key = 1}, out.data()); });
+    report(name, "round", n, 6,
+           [&] { sink = sink + row->round(x.data(), n, 0.1f, levels.data()); });
     report(name, "dequantize", n, 6, [&] { row->dequantize(levels.data(), n, 0.1f, out.data()); });
     const std::size_t piece = std::min(n, rotated_max);
     const int log2_piece = std::countr_zero(piece);

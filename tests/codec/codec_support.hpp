@@ -73,6 +73,11 @@ inline std::vector<std::string> specs_to_test() {
         "eden:3",
         "eden:4",
         "randk:0.5,dense_below=0+eden:1",
+        "ecuq:0.5",
+        "ecuq:8",
+        "ecuq:1,mode=centroid",
+        "ecuq:4.5,mode=centroid",
+        "topk:0.3,dense_below=0+ecuq:3",
         "topk:0.05,scope=global,dense_below=0+qsgd:4",
         "topk:0.5,dense_below=0+fp16",
         "topk:1,dense_below=0+qsgd:7",
@@ -113,6 +118,17 @@ inline std::vector<float> normal(std::size_t n, std::uint64_t seed, float scale 
   std::vector<float> x(n);
   kernels().gaussian(seed, 0, 0, x.data(), n);
   for (float& v : x) v *= scale;
+  return x;
+}
+
+/// Laplace values: of two sums of two squared normal ones, each exponential, the difference.
+inline std::vector<float> laplace(std::size_t n, std::uint64_t seed) {
+  const std::vector<float> a = normal(4 * n, seed);
+  std::vector<float> x(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const float* v = a.data() + 4 * i;
+    x[i] = v[0] * v[0] + v[1] * v[1] - v[2] * v[2] - v[3] * v[3];
+  }
   return x;
 }
 

@@ -51,6 +51,14 @@ double sparse_error_bound(const std::string& spec, std::span<const float> x, std
   return scale * (std::fabs(x[i]) + largest / levels * (1 + 1e-6)) + 0x1p-25;
 }
 
+// Nothing is farther off than half a step, which is 12 sigma at most. What the step is exactly,
+// ecuq_test.cpp says.
+double ecuq_error_bound(const std::string& spec, std::span<const float> x) {
+  double largest = 0;
+  for (const float v : x) largest = std::max(largest, std::fabs(static_cast<double>(v)));
+  return largest * (spec.starts_with("ecuq:8") ? 0.1 : 6) + 0x1p-127;
+}
+
 // How far decode(encode(x)) may be from x at element i of a layout of one dimension: all of a block
 // is one channel.
 double error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
@@ -60,12 +68,14 @@ double error_bound(const std::string& spec, std::span<const float> x, std::size_
     const double norm = std::sqrt(kernels().scan(block.data(), block.size()).sum_squares);
     return (spec.starts_with("randk") ? 4 : 2) * norm + 1e-40;
   }
+  if (spec.find("+ecuq") != std::string::npos) return 2 * ecuq_error_bound("", x);
   for (const char* selector : {"topk", "randk", "threshold"}) {
     if (spec.find(selector) != std::string::npos) return sparse_error_bound(spec, x, i);
   }
   if (spec == "none") return 0;
   if (spec == "fp16") return std::max(std::fabs(x[i]) * 0x1p-11, 0x1p-25);
   if (spec == "bf16") return std::max(std::fabs(x[i]) * 0x1p-8, 0x1p-134);
+  if (spec.starts_with("ecuq")) return ecuq_error_bound(spec, x);
   const auto share = spec.starts_with("qsgd")
                          ? static_cast<std::size_t>(number(spec, "bucket=", 512))
                          : std::size_t{block_elements_default};
@@ -166,7 +176,8 @@ TEST_CASE("values past a codec's range are refused, and those at its end are not
 
   const std::vector<float> largest = {0x1p127f, -0x1p127f, 1};
   const std::vector<float> past = {0x1.8p127f, 0x1.8p127f, -0x1.8p127f};
-  for (const char* spec : {"qsgd:3", "kbit:8", "kbit:8,mode=affine", "terngrad,clip=0", "sign"}) {
+  for (const char* spec : {"qsgd:3", "kbit:8", "kbit:8,mode=affine", "terngrad,clip=0", "sign",
+                           "ecuq:2", "ecuq:2,mode=centroid"}) {
     CAPTURE(spec);
     for (const float v : decode(encode(*codec_of(spec), layout, largest), layout)) {
       CHECK(std::isfinite(v));
@@ -177,14 +188,15 @@ TEST_CASE("values past a codec's range are refused, and those at its end are not
 }
 
 TEST_CASE(
-    "qsgd, kbit and terngrad without a clip are unbiased: the mean over 4,096 seeds is x within 5 "
-    "sigma") {
+    "qsgd, kbit, terngrad without a clip and dithered ecuq are unbiased: the mean over 4,096 seeds "
+    "is x within 5 sigma") {
   constexpr std::size_t n = 40;
   constexpr int seeds = 4096;
   const Layout layout = layout_of({{"w", {4, n / 4}}});
   const std::vector<float> x = normal(n, 9);
   for (const std::string& spec : specs_to_test()) {
-    if (!spec.starts_with("qsgd") && !spec.starts_with("kbit") && spec != "terngrad,clip=0") {
+    if (!spec.starts_with("qsgd") && !spec.starts_with("kbit") && spec != "terngrad,clip=0" &&
+        (!spec.starts_with("ecuq") || spec.ends_with("centroid"))) {
       continue;
     }
     CAPTURE(spec);

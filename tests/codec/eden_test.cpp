@@ -17,18 +17,6 @@ double nmse(const std::string& spec, const std::vector<float>& x, std::uint64_t 
   return squares(error) / squares(x);
 }
 
-// Two-sided exponential.
-std::vector<float> laplace(std::size_t n, std::uint64_t seed) {
-  const std::vector<float> a = normal(4 * n, seed);
-  std::vector<float> x(n);
-  // Of two sums of two squares, each exponential, the difference.
-  for (std::size_t i = 0; i < n; ++i) {
-    const float* v = a.data() + 4 * i;
-    x[i] = v[0] * v[0] + v[1] * v[1] - v[2] * v[2] - v[3] * v[3];
-  }
-  return x;
-}
-
 // Zeros but for a few values of very different sizes in each block.
 std::vector<float> spiky(std::size_t n, std::uint64_t seed) {
   const std::vector<float> v = normal(n, seed);

@@ -50,6 +50,8 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("eden:1") == "ee15e81e55bc94de8d2dbbd0f8547faa");
   CHECK(digest("eden:4") == "ea4b1a04f0cf56a309313de12a826c87");
   CHECK(digest("sign") == "86eb56f0e6d7c3e2126c967e47c69b67");
+  CHECK(digest("ecuq:2") == "15785259d081ea9e0b1a44ac8bab9b63");
+  CHECK(digest("ecuq:7.5,mode=centroid") == "0f92567128fac39057670934915217d7");
   // Indices as Golomb codes, as nibbles, as a key, and of no more than a few.
   CHECK(digest("topk:0.01+qsgd:8") == "be8008e3b2e1fb88f91bf93f2d257e27");
   CHECK(digest("topk:0.4+fp16") == "04fef7dadfd9fe338abd72d51483f554");

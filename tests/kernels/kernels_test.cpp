@@ -404,3 +404,59 @@ TEST_CASE("quantize: a level is one of the two neighbours, and the mean over see
     }
   }
 }
+
+TEST_CASE("dither, undither and round: rows agree, whatever the length and the place") {
+  for (const std::size_t n : sizes) {
+    const std::vector<float> x = values(n, n + 3);
+    for (const float step : {0x1p-126f, 1e-5f, 0.7f, 0x1p121f}) {
+      std::vector<std::int16_t> reference(n);
+      const std::int32_t largest = plain().round(x.data(), n, step, reference.data());
+      for (const Kernels* row : all_kernels()) {
+        CAPTURE(row->name);
+        std::vector<std::int16_t> out(n);
+        CHECK(row->round(x.data(), n, step, out.data()) == largest);
+        CHECK(same_bits(out, reference));
+      }
+      for (const std::uint64_t first : {0ull, 64ull, 77ull, 0x7fffffffffff000ull}) {
+        const DitherArgs args = {.step = step, .key = 0xfedcba9876543210, .first = first};
+        std::vector<float> back(n);
+        const std::int32_t most = plain().dither(x.data(), n, args, reference.data());
+        plain().undither(reference.data(), n, args, back.data());
+        for (const Kernels* row : all_kernels()) {
+          CAPTURE(row->name);
+          std::vector<std::int16_t> out(n);
+          std::vector<float> values_out(n);
+          CHECK(row->dither(x.data(), n, args, out.data()) == most);
+          CHECK(same_bits(out, reference));
+          row->undither(out.data(), n, args, values_out.data());
+          CHECK(same_bits(values_out, back));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("dither: the error is within half a step, its mean over keys 0, its mean square 1/12") {
+  const std::vector<float> x = {0.0f, 1.0f, -1.0f, 0.3f, -0.3f, 0.5f, 1e-3f, -126.7f};
+  constexpr int keys = 4096;
+  constexpr double step = 0.25;
+  std::vector<double> sum(x.size());
+  std::vector<double> squares(x.size());
+  for (std::uint64_t key = 0; key < keys; ++key) {
+    const DitherArgs args = {.step = step, .key = key};
+    std::vector<std::int16_t> levels(x.size());
+    std::vector<float> back(x.size());
+    kernels().dither(x.data(), x.size(), args, levels.data());
+    kernels().undither(levels.data(), x.size(), args, back.data());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double error = (static_cast<double>(back[i]) - x[i]) / step;
+      CHECK(std::fabs(error) < 0.5001);
+      sum[i] += error;
+      squares[i] += error * error;
+    }
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    CHECK(std::fabs(sum[i] / keys) < 5 * std::sqrt(1.0 / 12 / keys));
+    CHECK(std::fabs(squares[i] / keys - 1.0 / 12) < 5 * std::sqrt(1.0 / 180 / keys));
+  }
+}

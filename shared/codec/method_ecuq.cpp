@@ -1,0 +1,395 @@
+// Entropy-coded uniform quantization: one step for all values, levels near their entropy. With the
+// dither that the decoder takes away again the error is uniform and independent of the value: Ziv
+// 1985, "On universal quantization"; Zamir and Feder 1992, "On universal quantization by randomized
+// uniform/lattice quantizers". Without it, but with each level's value at the mean of what fell
+// there, no scalar quantizer of the rate is much better: Gish and Pierce 1968, "Asymptotically
+// efficient quantizing".
+//
+// Levels are coded knowing the sign of the dither, but not its size. This costs nothing from 3 bits
+// on, 3% of the error at 2 bits, a fifth at 1 bit, and most of what is sent at half a bit.
+//
+// The bytes of a block:
+//   binary32 step; 0: all elements are 0, and nothing follows
+//   dither: u64 key of the dither; centroid: for each of the levels 1 to 4 and their negatives how
+//       far their value lies towards 0, in a u8: (c - 128) / 256 steps
+//   u8 S, 1 to 127, and 128 more when the levels are entropy-coded
+//   u16 how many values are listed: those past 126.5 steps; then the index of each as u16, then
+//       the values as binary32
+//   levels as in 2 or 3, 0 for the listed ones
+#include "shared/codec/method.hpp"
+
+#include "kernels/element.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/pack.hpp"
+#include "kernels/rans.hpp"
+#include "shared/codec/coded_levels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+
+namespace fl {
+
+namespace {
+
+constexpr float step_min = 0x1p-126f;
+constexpr float step_max = 0x1p121f;
+constexpr std::int32_t levels_max = rans_levels_max;
+constexpr std::size_t centroids = 4;
+constexpr std::size_t extra_bytes = sizeof(std::uint64_t);  // The key, or more than the centroids.
+constexpr std::size_t listed_bytes = sizeof(std::uint16_t) + sizeof(float);
+constexpr unsigned rans_flag = 128;
+
+/// More are not listed: the step becomes larger.
+constexpr std::size_t listed_max(std::size_t elements) { return elements / 32; }
+
+constexpr std::size_t samples_max = 65536;
+constexpr std::size_t part_samples_min = 128;
+constexpr int tries_max = 16;
+
+/// Bits of a value with a probability of frequency / 2^12.
+double bits_of(std::uint16_t frequency) {
+  const float share = static_cast<float>(frequency) * 0x1p-12f;
+  constexpr double bits_per_nat = 0x1.71547652b82fep0;
+  return -bits_per_nat * static_cast<double>(element::log_unit<element::Scalar>(share));
+}
+
+/// Values of some tensors, and which of them are coded with statistics of their own.
+struct Sample {
+  std::vector<float> values;
+  std::vector<std::size_t> part_ends;
+  double elements;  // That the values stand for.
+};
+
+Sample sample_of(std::span<const std::span<const float>> tensors) {
+  std::size_t elements = 0;
+  for (const auto& tensor : tensors) elements += tensor.size();
+  const std::size_t stride = std::max<std::size_t>(1, (elements + samples_max - 1) / samples_max);
+  // One of each `stride` elements, not always the same one: rows may have a pattern.
+  const auto place_in = [stride](std::uint64_t cell) {
+    return cell * stride + (cell * 0x9e3779b97f4a7c15 >> 32) % stride;
+  };
+  Sample sample;
+  sample.elements = static_cast<double>(elements);
+  std::size_t begin = 0;  // Of a tensor among all elements.
+  std::uint64_t cell = 0;
+  for (const auto& tensor : tensors) {
+    for (; place_in(cell) < begin + tensor.size(); ++cell) {
+      sample.values.push_back(tensor[place_in(cell) - begin]);
+    }
+    begin += tensor.size();
+    const std::size_t last = sample.part_ends.empty() ? 0 : sample.part_ends.back();
+    if (sample.values.size() >= last + part_samples_min) {
+      sample.part_ends.push_back(sample.values.size());
+    }
+  }
+  if (sample.part_ends.empty() || sample.part_ends.back() < sample.values.size()) {
+    sample.part_ends.push_back(sample.values.size());
+  }
+  return sample;
+}
+
+class Ecuq final : public Method {
+ public:
+  explicit Ecuq(const EcuqSettings& settings) : settings_(settings) {
+    FL_ASSERT(settings.rate >= 0.5 && settings.rate <= 8);
+  }
+
+  std::string spec() const override {
+    std::string text = fmt::format("ecuq:{}", settings_.rate);
+    if (settings_.mode != settings_.mode_otherwise) {
+      text += is_dithered() ? ",mode=dither" : ",mode=centroid";
+    }
+    return text;
+  }
+
+  std::size_t block_bytes_max(std::size_t elements) const override {
+    return 1 + sizeof(float) + extra_bytes + 1 + sizeof(std::uint16_t) +
+           listed_max(elements) * listed_bytes + packed_bytes(elements, levels_max);
+  }
+
+  MethodPlan plan(const Layout& layout, std::span<const float> x,
+                  std::span<const std::uint32_t> tensors) const override {
+    std::vector<std::span<const float>> parts;
+    for (const std::uint32_t t : tensors) {
+      const Layout::Tensor& tensor = layout.tensors()[t];
+      parts.push_back(x.subspan(tensor.offset, tensor.elements));
+    }
+    return {.step = step_for(sample_of(parts))};
+  }
+
+  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
+                      std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
+                      std::vector<std::byte>& out) const override {
+    const float max_abs = kernels().scan(x.data(), x.size()).max_abs;
+    FL_CHECK(check_scale(max_abs, layout, block.flat, "ecuq"));
+    out.resize(1 + sizeof(float));
+    out[0] =
+        static_cast<std::byte>(is_dithered() ? MethodId::ecuq_dither : MethodId::ecuq_centroid);
+    if (max_abs == 0) {
+      store(MutableBytes(out), 1, 0.0f);
+      return {};
+    }
+    float step = plan.step;
+    if (step == 0) step = step_for(sample_of({&x, 1}));
+    if (step == 0) step = std::max(max_abs, step_min);  // What is not 0 was not in the sample.
+    const std::uint64_t key = key_of(block, seed);
+    const auto levels = levels_in(scratch, x.size());
+    std::size_t listed = 0;
+    while (max_abs > levelled_max(step)) {
+      listed = count_listed(x, step);
+      if (listed <= listed_max(x.size())) break;
+      listed = 0;
+      step = std::min(step * 2, step_max);
+    }
+    const std::int32_t largest = quantize(x, step, key, levels);
+
+    store(MutableBytes(out), 1, step);
+    if (is_dithered()) {
+      append(out, key);
+    } else {
+      for (const std::uint8_t centroid : centroids_of(x, step, levels)) append(out, centroid);
+    }
+    const std::size_t head_at = out.size();
+    append(out, std::uint8_t{0});
+    append(out, static_cast<std::uint16_t>(listed));
+    if (listed > 0) append_listed(x, step, levels, out);
+    const std::int32_t top = std::clamp(largest, 1, levels_max);
+    const bool is_rans = append_levels(levels, top, scratch.coded, out);
+    out[head_at] = static_cast<std::byte>(static_cast<unsigned>(top) | (is_rans ? rans_flag : 0));
+    return {};
+  }
+
+ private:
+  [[nodiscard]] bool is_dithered() const { return settings_.mode == EcuqMode::dither; }
+
+  /// Larger values are listed, whatever their dither: the others' levels are at most 127.
+  static float levelled_max(float step) { return step * (levels_max - 0.5f); }
+
+  static std::size_t count_listed(std::span<const float> x, float step) {
+    const float most = levelled_max(step);
+    return static_cast<std::size_t>(
+        std::ranges::count_if(x, [most](float v) { return std::fabs(v) > most; }));
+  }
+
+  template <class T>
+  static void append(std::vector<std::byte>& out, T value) {
+    const std::size_t at = out.size();
+    out.resize(at + sizeof value);
+    store(MutableBytes(out), at, value);
+  }
+
+  /// From streams of their own, as those of randk are.
+  static std::uint64_t key_of(const Block& block, std::uint64_t seed) {
+    constexpr std::uint64_t key_streams = 2ull << 32;
+    const philox::Block words = philox::block_at(seed, key_streams + block.tensor, block.first);
+    return std::uint64_t{words.word[1]} << 32 | words.word[0];
+  }
+
+  /// Replaces the levels of what is listed by 0.
+  static void append_listed(std::span<const float> x, float step, std::span<std::int16_t> levels,
+                            std::vector<std::byte>& out) {
+    std::vector<float> values;
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+      if (!(std::fabs(x[i]) > levelled_max(step))) continue;
+      levels[i] = 0;
+      append(out, static_cast<std::uint16_t>(i));
+      values.push_back(x[i]);
+    }
+    for (const float value : values) append(out, value);
+  }
+
+  std::int32_t quantize(std::span<const float> x, float step, std::uint64_t key,
+                        std::span<std::int16_t> levels) const {
+    if (!is_dithered()) return kernels().round(x.data(), x.size(), step, levels.data());
+    return kernels().dither(x.data(), x.size(), {.step = step, .key = key}, levels.data());
+  }
+
+  static std::array<std::uint8_t, centroids> centroids_of(std::span<const float> x, float step,
+                                                          std::span<const std::int16_t> levels) {
+    // By turns in two tables, so that one sum need not wait for the one before.
+    std::array<double, centroids + 2> sums[2] = {};
+    std::array<std::uint32_t, centroids + 2> counts[2] = {};
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto level =
+          std::min<std::size_t>(static_cast<std::size_t>(std::abs(levels[i])), centroids + 1);
+      sums[i % 2][level] += static_cast<double>(std::fabs(x[i]));
+      ++counts[i % 2][level];
+    }
+    std::array<std::uint8_t, centroids> out;
+    for (std::size_t level = 1; level <= centroids; ++level) {
+      const std::uint32_t count = counts[0][level] + counts[1][level];
+      const double mean = count == 0 ? static_cast<double>(level)
+                                     : (sums[0][level] + sums[1][level]) / count / step;
+      const double place = (static_cast<double>(level) - mean) * 256 + 128.5;
+      out[level - 1] = static_cast<std::uint8_t>(std::clamp(place, 0.0, 255.0));
+    }
+    return out;
+  }
+
+  /// The bits of a value with this step, of the sample's and of all that they stand for.
+  [[nodiscard]] double rate_of(const Sample& sample, float step, std::vector<std::int16_t>& levels,
+                               std::vector<std::uint8_t>& symbols) const {
+    const std::size_t n = sample.values.size();
+    quantize(sample.values, step, 0, levels);
+    const float most = levelled_max(step);
+    constexpr std::uint8_t listed = 2 * levels_max + 1;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int32_t symbol = levels[i] + levels_max;
+      symbols[i] = static_cast<std::uint8_t>(std::fabs(sample.values[i]) > most ? listed : symbol);
+    }
+    const double scale = sample.elements / static_cast<double>(n);
+    double bits = 0;
+    double fixed_bits = 0;
+    std::size_t begin = 0;
+    for (const std::size_t end : sample.part_ends) {
+      std::array<std::uint32_t, rans_symbols_max> counts;
+      kernels().count_symbols(symbols.data() + begin, end - begin, counts.data());
+      bits += counts[listed] * static_cast<double>(8 * listed_bytes) * scale;
+      counts[levels_max] += counts[listed];
+      counts[listed] = 0;
+      const RansFrequencies frequencies = rans_frequencies(counts);
+      const double elements = static_cast<double>(end - begin) * scale;
+      const double blocks = std::max(1.0, elements / block_elements_default);
+      double levels_seen = 0;
+      double table_bits = 0;
+      for (std::size_t s = 0; s < counts.size(); ++s) {
+        if (counts[s] == 0) continue;
+        bits += counts[s] * scale * bits_of(frequencies[s]);
+        ++levels_seen;
+        table_bits += 3 + std::bit_width(frequencies[s]);
+      }
+      // What few samples make an entropy too small by (Miller 1955, "Note on the bias of
+      // information estimates"); the blocks' own is too small in the same way.
+      bits += (levels_seen - 1) * 0.72134752 * std::max(0.0, scale - blocks);
+      const std::size_t lanes = rans_lanes(static_cast<std::size_t>(elements / blocks));
+      const double head_bytes = 24 + static_cast<double>(lanes * sizeof(std::uint32_t));
+      fixed_bits += blocks * (8 * head_bytes + table_bits);
+      begin = end;
+    }
+    // What tables and heads of small tensors cost is not taken from the values.
+    return (bits + std::min(fixed_bits, settings_.rate / 8 * sample.elements)) / sample.elements;
+  }
+
+  /// 0 if all of the sample is 0, or none is there.
+  [[nodiscard]] float step_for(const Sample& sample) const {
+    const std::size_t n = sample.values.size();
+    const Scan scan = kernels().scan(sample.values.data(), n);
+    if (!(scan.max_abs > 0)) return 0;
+    std::vector<std::int16_t> levels(n);
+    std::vector<std::uint8_t> symbols(n);
+    // In the bits of a float, where 2^23 is an octave: the logarithm, nearly.
+    constexpr double octave = 0x1p23;
+    const auto step_at = [](double place) {
+      return std::clamp(std::bit_cast<float>(static_cast<std::int32_t>(place)), step_min, step_max);
+    };
+    const auto place_of = [](float step) {
+      return static_cast<double>(std::bit_cast<std::int32_t>(step));
+    };
+    const double sigma = std::sqrt(scan.sum_squares / static_cast<double>(n));
+    const auto start = static_cast<float>(std::clamp<double>(sigma, step_min, step_max));
+    // A Gaussian's levels have log2(sigma / step) + 2.05 bits.
+    double place = place_of(start) + (2.05 - settings_.rate) * octave;
+    double too_small = place_of(start) - 16 * octave;
+    // Half a bit of Gaussian values has a step of 10 sigma; few values must not have a larger one
+    // only because their tables are dear.
+    double too_large = place_of(start) + 3.5 * octave;
+    too_small = std::max(too_small, place_of(step_min));
+    too_large = std::min(too_large, place_of(step_max));
+    // The entropy of a sample is off by about as much; rather less than what was asked for.
+    const double target = settings_.rate - 0.005;
+    double slope = -1;  // Bits an octave; less steep at low rates.
+    double place_before = place;
+    double excess_before = 0;
+    for (int tries = 0; tries < tries_max; ++tries) {
+      if (place <= too_small || place >= too_large) place = (too_small + too_large) / 2;
+      const double excess = rate_of(sample, step_at(place), levels, symbols) - target;
+      if (std::fabs(excess) < 0.001 * target) return step_at(place);
+      (excess > 0 ? too_small : too_large) = place;
+      if (tries > 0) {
+        slope = (excess - excess_before) / (place - place_before) * octave;
+        slope = std::clamp(slope, -2.0, -0.2);
+      }
+      place_before = place;
+      excess_before = excess;
+      place -= excess / slope * octave;
+    }
+    return step_at(too_large);
+  }
+
+  EcuqSettings settings_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Method> make_ecuq(const EcuqSettings& settings) {
+  return std::make_unique<Ecuq>(settings);
+}
+
+namespace {
+
+Error damaged(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
+
+/// The value of each level from -S on, in steps.
+void place_levels(std::span<const std::int16_t> levels, float step, Bytes towards_zero,
+                  std::span<float> out) {
+  std::array<float, 2 * levels_max + 1> values;
+  for (std::int32_t level = 0; level <= levels_max; ++level) {
+    auto value = static_cast<float>(level);
+    if (level >= 1 && level <= static_cast<std::int32_t>(centroids)) {
+      const int c = std::to_integer<int>(towards_zero[static_cast<std::size_t>(level - 1)]);
+      value -= static_cast<float>(c - 128) * 0x1p-8f;
+    }
+    values[static_cast<std::size_t>(levels_max + level)] = value * step;
+    values[static_cast<std::size_t>(levels_max - level)] = -value * step;
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = values[static_cast<std::size_t>(levels[i] + levels_max)];
+  }
+}
+
+}  // namespace
+
+Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out, DecodeScratch& scratch) {
+  const std::size_t extra = mode == EcuqMode::dither ? sizeof(std::uint64_t) : centroids;
+  const std::size_t listed_at = sizeof(float) + extra + 1 + sizeof(std::uint16_t);
+  if (body.size() < sizeof(float)) return damaged("the step is cut off");
+  const auto step = load<float>(body);
+  if (std::bit_cast<std::uint32_t>(step) == 0) {
+    std::ranges::fill(out, 0.0f);
+    return check_body_bytes(body, sizeof step);
+  }
+  // Written so that NaN fails too.
+  if (!(step >= step_min && step <= step_max)) return damaged(fmt::format("the step is {}", step));
+  if (body.size() < listed_at) return damaged("the block's head is cut off");
+  const auto head = std::to_integer<unsigned>(body[sizeof step + extra]);
+  const auto top = static_cast<std::int32_t>(head % rans_flag);
+  if (top < 1) return damaged("there are no levels");
+  const std::size_t listed = load<std::uint16_t>(body, listed_at - sizeof(std::uint16_t));
+  const Bytes list = body.subspan(listed_at);
+  if (listed > listed_max(out.size()) || list.size() < listed * listed_bytes) {
+    return damaged(fmt::format("{} values are listed", listed));
+  }
+  FL_TRY(const auto levels, read_levels(list.subspan(listed * listed_bytes), head >= rans_flag, top,
+                                        out.size(), scratch));
+  if (mode == EcuqMode::dither) {
+    const auto key = load<std::uint64_t>(body, sizeof step);
+    kernels().undither(levels.data(), levels.size(), {.step = step, .key = key}, out.data());
+  } else {
+    place_levels(levels, step, body.subspan(sizeof step, centroids), out);
+  }
+  const Bytes values = list.subspan(listed * sizeof(std::uint16_t));
+  for (std::size_t i = 0; i < listed; ++i) {
+    const std::size_t index = load<std::uint16_t>(list, i * sizeof(std::uint16_t));
+    const auto value = load<float>(values, i * sizeof(float));
+    if (index >= out.size() || !std::isfinite(value)) return damaged("a listed value is damaged");
+    out[index] = value;
+  }
+  return {};
+}
+
+}  // namespace fl
