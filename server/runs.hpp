@@ -24,7 +24,7 @@ struct ChosenRun {
 /// The oldest run that is not over, if there is one.
 [[nodiscard]] Result<std::optional<ChosenRun>> next_run(Store& store);
 
-/// Another run, behind those that are not over.
+/// Another run, behind those that are not over. `conflict` if these are limits::runs_queued_max.
 [[nodiscard]] Result<RunRecord> queue_run(Store& store, const RunSettings& settings);
 
 /// Where a run's checkpoints lie: STATE/checkpoints for the first run of a state, and

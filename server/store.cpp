@@ -179,6 +179,13 @@ Result<std::optional<RunRecord>> Store::open_run() {
       read_run);
 }
 
+Result<std::size_t> Store::open_runs() {
+  FL_TRY(const auto count,
+         db_->find("SELECT count(*) FROM run WHERE state IN ('waiting', 'running')",
+                   [](const Row& row) { return static_cast<std::size_t>(row.integer(0)); }));
+  return count.value();
+}
+
 Result<std::optional<RunRecord>> Store::shown_run() {
   return db_->find(
       fmt::format("{} ORDER BY state = 'running' DESC, state = 'waiting', id DESC LIMIT 1",

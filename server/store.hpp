@@ -192,6 +192,7 @@ class Store {
   [[nodiscard]] Result<RunRecord> create_run(const RunRecord& run, Others others = Others::keep);
   [[nodiscard]] Result<std::optional<RunRecord>> latest_run();
   [[nodiscard]] Result<std::optional<RunRecord>> open_run();  // The oldest waiting or running one.
+  [[nodiscard]] Result<std::size_t> open_runs();  // How many are waiting or running.
   /// What a reader wants to see first: the one that is running, else the newest that ever was.
   [[nodiscard]] Result<std::optional<RunRecord>> shown_run();
   [[nodiscard]] Result<void> set_run_state(RunId run, RunState state);

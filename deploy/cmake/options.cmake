@@ -69,9 +69,9 @@ endfunction()
 # What the sanitizers' builds make.
 add_custom_target(fast_tests)
 
-# fl_test(NAME SOURCES … LIBS … LABELS …): a doctest program, run by CTest as one test.
+# fl_test(NAME [OPTIMIZED] SOURCES … LIBS … LABELS …): a doctest program, run by CTest as one test.
 function(fl_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMIZED" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -80,6 +80,10 @@ function(fl_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE fl_options fl_doctest_main ${arg_LIBS})
+  if(NOT arg_OPTIMIZED AND NOT fl_hot IN_LIST arg_LIBS)
+    # Optimizing most tests takes longer than it saves.
+    target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O0>)
+  endif()
   if(fast IN_LIST arg_LABELS)
     add_dependencies(fast_tests ${name})
   endif()

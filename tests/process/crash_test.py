@@ -126,11 +126,12 @@ class Crashes(Undisturbed):
         self.assertGreater(keep_alive(federation, server, clients), 0)
         self.assertEqual(federation.rounds_done(), 60)
         for name, client in clients.items():
-            if client.wait() == -signal.SIGKILL:  # In the last round: nobody has started it again.
-                again = federation.client(name)
-                again.wait_for("trying again")
-                again.signal(signal.SIGTERM)
-                self.expect_exit(again)
+            client.kill()
+            # One that was killed in the last round has not been started again.
+            again = federation.client(name)
+            again.wait_for("trying again")
+            again.signal(signal.SIGTERM)
+            self.expect_exit(again)
         for state in (federation.folder / name for name in self.names):
             residuals = [path.name for path in state.glob("residual-*")]
             self.assertLessEqual(

@@ -126,12 +126,14 @@ TEST_CASE("a new run may stop those that are not over, and has a folder of its o
   const RunRecord second = world.store->create_run(other).value();
   CHECK(world.store->open_run().value()->id == first.id);
   CHECK(!world.store->open_run().value()->queued);
+  CHECK(world.store->open_runs().value() == 2);
   REQUIRE(world.store->set_run_state(first.id, RunState::running));
   CHECK(world.store->shown_run().value()->id == first.id);
   const RunRecord third =
       world.store->create_run(some_run("cccccccccccccccc"), Store::Others::stop).value();
   world.reopen();
   CHECK(third.checkpoints == "run-3");
+  CHECK(world.store->open_runs().value() == 1);
   CHECK(world.store->open_run().value()->id == third.id);
   CHECK(world.store->open_run().value()->checkpoints == "run-3");
   CHECK(world.store->shown_run().value()->id == second.id);  // The newest that is not waiting.
