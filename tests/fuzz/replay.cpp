@@ -54,7 +54,8 @@ std::vector<Input> seeds_of(const char* target) {
   return seeds;
 }
 
-/// One change: a byte replaced, a bit flipped, some bytes left out or repeated, the end cut off.
+/// One change: a byte replaced, a bit flipped, some bytes left out, repeated or added behind the
+/// end, the end cut off.
 void mutate(Input& input, const philox::Block& random) {
   // Half of the changes hit the first bytes, where the numbers are.
   const std::size_t reach = random.word[0] % 2 == 0 ? input.size() : 64;
@@ -70,7 +71,11 @@ void mutate(Input& input, const philox::Block& random) {
       break;
     }
     case 3:
-    case 4: *at = static_cast<std::uint8_t>(*at ^ 1u << random.word[3] % 8); break;
+      input.insert(input.end(), static_cast<std::size_t>(some),
+                   static_cast<std::uint8_t>(random.word[3]));
+      break;
+    case 4:
+    case 5: *at = static_cast<std::uint8_t>(*at ^ 1u << random.word[3] % 8); break;
     default: *at = static_cast<std::uint8_t>(random.word[3]); break;
   }
 }
