@@ -144,4 +144,7 @@ struct Kernels {
 /// this machine does not have ends the program at first use: whoever forces a row wants to know.
 [[nodiscard]] const Kernels& kernels();
 
+/// For tests: from now on kernels() is this row, for all threads.
+void force_kernels(const Kernels& row);
+
 }  // namespace fl

@@ -42,9 +42,18 @@ if(FL_SANITIZE)
     # long for a file that uses Beast. fl_hot, which reads hostile bytes, has them.
     set(costly null,alignment,vptr,object-size,pointer-overflow,nonnull-attribute,returns-nonnull-attribute)
     target_compile_options(fl_options INTERFACE -fno-sanitize=${costly})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+      # Its prologue before functions is what clang 14 can't give a coroutine.
+      target_compile_options(fl_options INTERFACE -fno-sanitize=function)
+    endif()
   endif()
 endif()
-if(CMAKE_UNITY_BUILD)
+if(FL_FUZZ)
+  # What libFuzzer steers by; and libstdc++'s own checks of every index.
+  target_compile_options(fl_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_compile_definitions(fl_options INTERFACE _GLIBCXX_ASSERTIONS)
+endif()
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # What lies in an unnamed namespace of an included .cpp file is no mistake there.
   target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()

@@ -1,0 +1,106 @@
+// The fuzz targets in an ordinary build: their seeds, and mutations of them that are the same in
+// every run. A promise that is broken ends the program; the input then lies in FL_REPLAYED_FILE.
+#include "kernels/philox.hpp"
+#include "shared/base/file.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+using namespace fl;
+
+extern "C" {
+int fuzz_block(const std::uint8_t* data, std::size_t size);
+int fuzz_payload(const std::uint8_t* data, std::size_t size);
+int fuzz_frame(const std::uint8_t* data, std::size_t size);
+int fuzz_safetensors(const std::uint8_t* data, std::size_t size);
+int fuzz_token(const std::uint8_t* data, std::size_t size);
+int fuzz_enrolment(const std::uint8_t* data, std::size_t size);
+int fuzz_idx(const std::uint8_t* data, std::size_t size);
+}
+
+namespace {
+
+constexpr std::uint64_t mutations = 3000;  // Of all seeds of a target together.
+
+using Input = std::vector<std::uint8_t>;
+using Target = int (*)(const std::uint8_t*, std::size_t);
+
+void run(Target target, const Input& input) {
+  static const auto file = posix_files().open(FL_REPLAYED_FILE, OpenMode::truncate).value();
+  file->write_at(0, std::as_bytes(std::span(input))).value();
+  file->truncate(input.size()).value();
+  const Input exact(input);  // No room behind its end, so that AddressSanitizer sees every step.
+  CHECK(target(exact.data(), exact.size()) == 0);
+}
+
+/// In the order of their names.
+std::vector<Input> seeds_of(const char* target) {
+  const auto folder = std::filesystem::path(FL_CORPUS_FOLDER) / target;
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  std::vector<Input> seeds;
+  for (const auto& path : paths) {
+    std::ifstream file(path, std::ios::binary);
+    seeds.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  return seeds;
+}
+
+/// One change: a byte replaced, a bit flipped, some bytes left out, repeated or added behind the
+/// end, the end cut off.
+void mutate(Input& input, const philox::Block& random) {
+  // Half of the changes hit the first bytes, where the numbers are.
+  const std::size_t reach = random.word[0] % 2 == 0 ? input.size() : 64;
+  const auto at =
+      input.begin() + static_cast<std::ptrdiff_t>(random.word[1] % std::min(reach, input.size()));
+  const auto some = std::min<std::ptrdiff_t>(random.word[2] % 16 + 1, input.end() - at);
+  switch (random.word[0] / 2 % 8) {
+    case 0: input.erase(at, input.end()); break;
+    case 1: input.erase(at, at + some); break;
+    case 2: {
+      const Input repeated(at, at + some);
+      input.insert(at, repeated.begin(), repeated.end());
+      break;
+    }
+    case 3:
+      input.insert(input.end(), static_cast<std::size_t>(some),
+                   static_cast<std::uint8_t>(random.word[3]));
+      break;
+    case 4:
+    case 5: *at = static_cast<std::uint8_t>(*at ^ 1u << random.word[3] % 8); break;
+    default: *at = static_cast<std::uint8_t>(random.word[3]); break;
+  }
+}
+
+void replay(const char* name, Target target) {
+  const std::vector<Input> seeds = seeds_of(name);
+  REQUIRE(!seeds.empty());
+  run(target, {});
+  for (const Input& seed : seeds) run(target, seed);
+  for (std::uint64_t i = 0; i < mutations; ++i) {
+    Input input = seeds[i % seeds.size()];
+    const std::uint32_t changes = philox::block_at(1, 0, i).word[0] % 4 + 1;
+    for (std::uint32_t change = 1; change <= changes && !input.empty(); ++change) {
+      mutate(input, philox::block_at(1, change, i));
+    }
+    run(target, input);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("blocks") { replay("block", fuzz_block); }
+TEST_CASE("payloads") { replay("payload", fuzz_payload); }
+TEST_CASE("frames") { replay("frame", fuzz_frame); }
+TEST_CASE("safetensors files") { replay("safetensors", fuzz_safetensors); }
+TEST_CASE("join tokens") { replay("token", fuzz_token); }
+TEST_CASE("messages of enrolment") { replay("enrolment", fuzz_enrolment); }
+TEST_CASE("IDX files") { replay("idx", fuzz_idx); }

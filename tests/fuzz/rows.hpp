@@ -1,0 +1,43 @@
+// Decoding under every row of the kernel table, which must not show.
+#pragma once
+
+#include "kernels/kernels.hpp"
+#include "shared/base/error.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace fl::fuzz {
+
+/// The same bits, or any two NaN.
+inline bool is_same(float a, float b) {
+  return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) ||
+         (std::isnan(a) && std::isnan(b));
+}
+
+/// Calls decode(out), which returns a Result<void>, once for each row. All must come to the same
+/// verdict, and to the same values, which are returned.
+template <class Decode>
+std::optional<std::vector<float>> decode_with_all_rows(std::size_t elements, const Decode& decode) {
+  std::optional<std::vector<float>> first;
+  float filling = 0;  // Another one for each row, so that a value that is left as it was shows.
+  for (const Kernels* row : all_kernels()) {
+    force_kernels(*row);
+    std::vector<float> out(elements, ++filling);
+    const bool is_good = decode(std::span(out)).has_value();
+    if (row == all_kernels().front()) {
+      if (is_good) first = std::move(out);
+      continue;
+    }
+    FL_ASSERT(is_good == first.has_value());
+    if (is_good) FL_ASSERT(std::ranges::equal(out, *first, is_same));
+  }
+  return first;
+}
+
+}  // namespace fl::fuzz
