@@ -1,5 +1,6 @@
 // Entropy-coded uniform quantization: its rate is what was asked, and its error what theory says.
 #include "codec_support.hpp"
+#include "tests/support/distortion.hpp"
 
 #include <fmt/format.h>
 
@@ -15,15 +16,8 @@ struct Coded {
 
 Coded code(const std::string& spec, const Layout& layout, std::span<const float> x) {
   const auto payload = encode(*codec_of(spec), layout, x, 5);
-  const auto back = decode(payload, layout);
-  double error = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double e = static_cast<double>(back[i]) - x[i];
-    error += e * e;
-    norm += static_cast<double>(x[i]) * x[i];
-  }
-  return {static_cast<double>(payload.size()) * 8 / static_cast<double>(x.size()), error / norm};
+  return {static_cast<double>(payload.size()) * 8 / static_cast<double>(x.size()),
+          nmse(x, decode(payload, layout))};
 }
 
 }  // namespace
