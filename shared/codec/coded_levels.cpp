@@ -42,9 +42,9 @@ void quantize_run(std::span<const float> x, float scale, std::int32_t levels, co
   kernels().quantize(x.data(), x.size(), args, out);
 }
 
-std::span<std::int16_t> levels_in(EncodeScratch& scratch, std::size_t elements) {
-  scratch.levels.resize(std::max(scratch.levels.size(), elements));
-  return std::span(scratch.levels).first(elements);
+std::span<std::int16_t> levels_in(std::vector<std::int16_t>& room, std::size_t elements) {
+  room.resize(std::max(room.size(), elements));
+  return std::span(room).first(elements);
 }
 
 bool append_levels(std::span<const std::int16_t> x, std::int32_t levels, LevelScratch& scratch,
@@ -65,8 +65,7 @@ bool append_levels(std::span<const std::int16_t> x, std::int32_t levels, LevelSc
 
 Result<std::span<const std::int16_t>> read_levels(Bytes coded, bool is_rans, std::int32_t levels,
                                                   std::size_t elements, DecodeScratch& scratch) {
-  scratch.levels.resize(std::max(scratch.levels.size(), elements));
-  const auto out = std::span(scratch.levels).first(elements);
+  const auto out = levels_in(scratch.levels, elements);
   if (is_rans) {
     if (levels > rans_levels_max) {
       return Error(Errc::corrupt, fmt::format("entropy-coded with {} levels", levels));

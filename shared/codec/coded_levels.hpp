@@ -29,8 +29,9 @@ inline constexpr float scale_max = 0x1p127f;
 void quantize_run(std::span<const float> x, float scale, std::int32_t levels, const Block& block,
                   std::size_t begin, std::uint64_t seed, std::int16_t* out);
 
-/// scratch.levels, for this many.
-[[nodiscard]] std::span<std::int16_t> levels_in(EncodeScratch& scratch, std::size_t elements);
+/// Room for this many levels in a scratch's `levels`, which grows as needed.
+[[nodiscard]] std::span<std::int16_t> levels_in(std::vector<std::int16_t>& room,
+                                                std::size_t elements);
 
 /// Appends the levels in the shorter form. True: entropy-coded. |level| <= levels.
 [[nodiscard]] bool append_levels(std::span<const std::int16_t> x, std::int32_t levels,

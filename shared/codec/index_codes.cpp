@@ -140,7 +140,7 @@ bool read_bitmap(std::span<const std::uint8_t> bitmap, std::size_t n,
 /// Returns how many bytes of `out` they take, or 0 if it is too short.
 std::size_t write_nibbles(std::span<const std::uint8_t> bitmap, EncodeScratch& scratch,
                           MutableBytes out) {
-  const auto levels = levels_in(scratch, bitmap.size() * 2);
+  const auto levels = levels_in(scratch.levels, bitmap.size() * 2);
   for (std::size_t i = 0; i < bitmap.size(); ++i) {
     levels[2 * i] = static_cast<std::int16_t>((bitmap[i] & 15) - nibble_levels);
     levels[2 * i + 1] = static_cast<std::int16_t>((bitmap[i] >> 4) - nibble_levels);
@@ -151,8 +151,7 @@ std::size_t write_nibbles(std::span<const std::uint8_t> bitmap, EncodeScratch& s
 bool read_nibbles(Bytes bytes, std::size_t n, DecodeScratch& scratch,
                   std::span<std::uint32_t> out) {
   std::vector<std::uint8_t> bitmap((n + 7) / 8);
-  scratch.levels.resize(std::max(scratch.levels.size(), bitmap.size() * 2));
-  const auto levels = std::span(scratch.levels).first(bitmap.size() * 2);
+  const auto levels = levels_in(scratch.levels, bitmap.size() * 2);
   if (!read_rans_levels(bytes, nibble_levels, scratch.coded, levels)) return false;
   if (std::ranges::find(levels, nibble_levels) != levels.end()) return false;
   for (std::size_t i = 0; i < bitmap.size(); ++i) {

@@ -22,6 +22,7 @@
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
 #include "kernels/rans.hpp"
+#include "shared/codec/block_key.hpp"
 #include "shared/codec/coded_levels.hpp"
 
 #include <fmt/format.h>
@@ -137,8 +138,8 @@ class Ecuq final : public Method {
     float step = plan.step;
     if (step == 0) step = step_for(sample_of({&x, 1}));
     if (step == 0) step = std::max(max_abs, step_min);  // What is not 0 was not in the sample.
-    const std::uint64_t key = key_of(block, seed);
-    const auto levels = levels_in(scratch, x.size());
+    const std::uint64_t key = block_key(seed, KeyFamily::quantizer, block);
+    const auto levels = levels_in(scratch.levels, x.size());
     std::size_t listed = 0;
     while (max_abs > levelled_max(step)) {
       listed = count_listed(x, step);
@@ -181,13 +182,6 @@ class Ecuq final : public Method {
     const std::size_t at = out.size();
     out.resize(at + sizeof value);
     store(MutableBytes(out), at, value);
-  }
-
-  /// From streams of their own, as those of randk are.
-  static std::uint64_t key_of(const Block& block, std::uint64_t seed) {
-    constexpr std::uint64_t key_streams = 2ull << 32;
-    const philox::Block words = philox::block_at(seed, key_streams + block.tensor, block.first);
-    return std::uint64_t{words.word[1]} << 32 | words.word[0];
   }
 
   /// Replaces the levels of what is listed by 0.

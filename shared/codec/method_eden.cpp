@@ -22,7 +22,7 @@
 
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
-#include "kernels/philox.hpp"
+#include "shared/codec/block_key.hpp"
 #include "shared/codec/coded_levels.hpp"
 
 #include <fmt/format.h>
@@ -40,9 +40,6 @@ constexpr std::size_t key_at = 1;
 constexpr std::size_t scales_at = key_at + sizeof(std::uint64_t);
 constexpr std::size_t scale_bits = 32;
 constexpr std::size_t piece_min = 16;
-// Keys come from streams of their own, apart from those of the words by which a quantizer rounds
-// (the tensors' numbers) and of randk's keys (from 2^32 on).
-constexpr std::uint64_t eden_key_streams = 1ull << 33;
 
 /// The centroids of the standard normal distribution for 2^bits levels.
 constexpr Centroids normal_centroids(int bits) {
@@ -133,14 +130,12 @@ class Eden final : public Method {
       return {};
     }
 
-    const philox::Block words =
-        philox::block_at(seed, eden_key_streams + block.tensor, block.first);
-    const std::uint64_t key = std::uint64_t{words.word[1]} << 32 | words.word[0];
+    const std::uint64_t key = block_key(seed, KeyFamily::quantizer, block);
     const auto pieces = pieces_of(x.size(), bits_);
     out.resize(1 + scales_at + pieces.size() * sizeof(float));
     const MutableBytes body = MutableBytes(out).subspan(1);
     store(body, key_at, key);
-    const auto levels = levels_in(scratch, size_of(pieces));
+    const auto levels = levels_in(scratch.levels, size_of(pieces));
     std::size_t level_at = 0;
     for (std::size_t p = 0; p < pieces.size(); ++p) {
       const auto values = x.subspan(pieces[p].begin, pieces[p].elements);
@@ -209,8 +204,7 @@ class Eden final : public Method {
 /// The levels of all pieces, in scratch.levels.
 Result<void> read_codes(Bytes coded, bool is_rans, int bits, std::size_t size,
                         DecodeScratch& scratch) {
-  scratch.levels.resize(std::max(scratch.levels.size(), size));
-  const auto levels = std::span(scratch.levels).first(size);
+  const auto levels = levels_in(scratch.levels, size);
   if (is_rans) {
     const auto past = static_cast<std::int16_t>(1 << (bits - 1));
     if (!read_rans_levels(coded, past, scratch.coded, levels) ||

@@ -93,7 +93,7 @@ class Kbit final : public Method {
     store(body, 4, static_cast<std::uint16_t>(channels.others - 1));
 
     const std::int32_t top = levels_of(settings_.bits);
-    const auto levels = levels_in(scratch, x.size());
+    const auto levels = levels_in(scratch.levels, x.size());
     std::vector<float> moved;
     std::size_t scale_at = kbit_settings_bytes;
     for (std::size_t begin = 0; begin < x.size(); begin = channels.end(begin, x.size())) {

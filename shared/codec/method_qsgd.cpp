@@ -55,7 +55,7 @@ class Qsgd final : public Method {
     store(body, 0, static_cast<std::uint16_t>(settings_.levels));
     store(body, 2, static_cast<std::uint16_t>(settings_.bucket - 1));
 
-    const auto levels = levels_in(scratch, x.size());
+    const auto levels = levels_in(scratch.levels, x.size());
     std::size_t scale_at = qsgd_settings_bytes;
     for (std::size_t begin = 0; begin < x.size(); begin += settings_.bucket) {
       const auto bucket =

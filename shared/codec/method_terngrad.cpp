@@ -38,7 +38,7 @@ class Terngrad final : public Method {
     FL_CHECK(check_scale(scale, layout, block.flat, "terngrad"));
     out.resize(1 + sizeof scale);
     store(MutableBytes(out), 1, scale);
-    const auto levels = levels_in(scratch, x.size());
+    const auto levels = levels_in(scratch.levels, x.size());
     quantize_run(x, scale, 1, block, 0, seed, levels.data());
     const bool is_rans = append_levels(levels, 1, scratch.coded, out);
     out[0] = static_cast<std::byte>(is_rans ? MethodId::terngrad_rans : MethodId::terngrad);

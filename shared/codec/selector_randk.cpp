@@ -1,5 +1,6 @@
 #include "kernels/philox.hpp"
 #include "shared/base/error.hpp"
+#include "shared/codec/block_key.hpp"
 #include "shared/codec/selector.hpp"
 
 #include <fmt/format.h>
@@ -10,10 +11,6 @@
 namespace fl {
 
 namespace {
-
-// Keys come from streams of their own, so that they have nothing in common with the words by which
-// a quantizer rounds, whose streams are the tensors' numbers.
-constexpr std::uint64_t key_streams = 1ull << 32;
 
 class Randk final : public Selector {
  public:
@@ -30,8 +27,7 @@ class Randk final : public Selector {
 
   void select(std::span<const float> x, const Block& block, std::uint64_t seed, SelectionPlan&,
               Selected& out) const override {
-    const philox::Block words = philox::block_at(seed, key_streams + block.tensor, block.first);
-    out.key = std::uint64_t{words.word[1]} << 32 | words.word[0];
+    out.key = block_key(seed, KeyFamily::selector, block);
     out.indices = random_indices(*out.key, x.size(), selected_max(x.size(), x.size()), out.room);
     const float factor = scale_ == RandkScale::unbiased
                              ? static_cast<float>(x.size()) / static_cast<float>(out.indices.size())

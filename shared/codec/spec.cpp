@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -145,13 +146,10 @@ MethodResult parse_terngrad(const Parts& parts) {
   TerngradSettings settings;
   for (const auto& [key, value] : parts.settings) {
     if (key != "clip") return wrong(parts.whole, key, "terngrad has the setting clip");
-    const char* const end = value.data() + value.size();
-    const auto [stop, failed] = std::from_chars(value.data(), end, settings.clip);
-    // Written so that NaN fails too.
-    if (failed != std::errc{} || stop != end || value.starts_with('-') ||
-        !(settings.clip <= clip_max)) {
-      return wrong(parts.whole, value, fmt::format("clip must be a number from 0 to {}", clip_max));
-    }
+    FL_TRY(settings.clip,
+           parse_real<float>(parts.whole, value,
+                             fmt::format("clip must be a number from 0 to {}", clip_max),
+                             [](float c) { return !std::signbit(c) && c <= clip_max; }));
   }
   return make_terngrad(settings);
 }
