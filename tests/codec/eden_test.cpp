@@ -1,5 +1,6 @@
 // The codec eden: what its paper promises, and blocks that are no power of two.
 #include "codec_support.hpp"
+#include "tests/support/distortion.hpp"
 
 #include <limits>
 
@@ -12,9 +13,7 @@ double squares(std::span<const float> x) { return kernels().scan(x.data(), x.siz
 
 double nmse(const std::string& spec, const std::vector<float>& x, std::uint64_t seed = 1) {
   const Layout layout = flat_layout(static_cast<std::int64_t>(x.size()));
-  std::vector<float> error = decode(encode(*codec_of(spec), layout, x, seed), layout);
-  for (std::size_t i = 0; i < x.size(); ++i) error[i] -= x[i];
-  return squares(error) / squares(x);
+  return fl::testing::nmse(x, decode(encode(*codec_of(spec), layout, x, seed), layout));
 }
 
 // Zeros but for a few values of very different sizes in each block.
