@@ -75,12 +75,12 @@ class Logistic:
 
 def philox_words(seed, stream, elements):
     """Random 32-bit words of elements 0, 1, ... of a stream, numbered as in kernels/philox.hpp.
-    Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011."""
+    Philox4x32-7: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011."""
     element = np.arange(elements, dtype=np.uint64)
     index = element // 32 * 8 + element % 8
     x = [index & 0xFFFFFFFF, index >> 32, np.full_like(index, stream), np.zeros_like(index)]
     keys = [seed & 0xFFFFFFFF, seed >> 32]
-    for _ in range(10):
+    for _ in range(7):
         a, b = x[0] * 0xD2511F53, x[2] * 0xCD9E8D57
         x = [(b >> 32) ^ x[1] ^ keys[0], b & 0xFFFFFFFF, (a >> 32) ^ x[3] ^ keys[1], a & 0xFFFFFFFF]
         keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]

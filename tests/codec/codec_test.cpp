@@ -202,16 +202,19 @@ TEST_CASE(
     CAPTURE(spec);
     std::vector<double> sum(n);
     std::vector<double> squares(n);
+    double largest = 0;
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       const auto back = decode(encode(*codec_of(spec), layout, x, seed), layout);
       for (std::size_t i = 0; i < n; ++i) {
         const double error = static_cast<double>(back[i]) - x[i];
         sum[i] += error;
         squares[i] += error * error;
+        largest = std::max(largest, std::fabs(error));
       }
     }
     for (std::size_t i = 0; i < n; ++i) {
-      const double sigma_of_mean = std::sqrt(squares[i]) / seeds;
+      // With one large error more than was seen: next to a level it is too rare to be seen.
+      const double sigma_of_mean = std::sqrt(squares[i] + largest * largest) / seeds;
       CHECK(std::fabs(sum[i] / seeds) <= 5 * sigma_of_mean + 1e-6);
     }
   }
