@@ -470,6 +470,32 @@ void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args,
   scalar_row.undither(levels + i, n - i, rest, out + i);
 }
 
+void dither_classes(std::size_t n, const DitherArgs& args, int bits, std::uint8_t* out) {
+  if (args.first % element::dither_line_elements != 0) {
+    scalar_row.dither_classes(n, args, bits, out);
+    return;
+  }
+  const RoundKeys keys = round_keys(args.key);
+  const std::uint64_t first_line = args.first / element::dither_line_elements;
+  std::size_t i = 0;
+  for (; i + element::dither_line_elements <= n; i += element::dither_line_elements) {
+    const Line line = line_at(keys, 0, first_line + i / element::dither_line_elements);
+    __m256i sixteen[4];
+    for (std::size_t j = 0; j < 4; ++j) {
+      const auto a = element::dither_class<Avx2>(Avx2::shift_left(line.words[j], 16), bits);
+      const auto b = element::dither_class<Avx2>(line.words[j], bits);
+      sixteen[j] = in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)));
+    }
+    for (std::size_t j = 0; j < 4; j += 2) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i + 16 * j),
+                          in_order(_mm256_packus_epi16(sixteen[j], sixteen[j + 1])));
+    }
+  }
+  DitherArgs rest = args;
+  rest.first += i;
+  scalar_row.dither_classes(n - i, rest, bits, out + i);
+}
+
 std::int32_t round(const float* x, std::size_t n, float step, std::int16_t* levels) {
   const __m256 per_step = _mm256_set1_ps(1.0f / step);
   __m256i largest = _mm256_setzero_si256();
@@ -507,6 +533,7 @@ const Kernels avx2_row = {
     .centroids_of = centroids_of,
     .dither = dither,
     .undither = undither,
+    .dither_classes = dither_classes,
     .round = round,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_avx2,

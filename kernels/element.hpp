@@ -96,6 +96,12 @@ FL_HOST_DEVICE static inline typename V::Float undither(typename V::Int level, t
   return V::from_bits(V::bits(turned) ^ (word & ~0x7fffffff));
 }
 
+/// dither_size() in halves of 2^-bits, rounded down; `bits` up to 15.
+template <class V>
+FL_HOST_DEVICE static inline typename V::Int dither_class(typename V::Int word, int bits) {
+  return V::shift_right(word & 0x7fffffff, 31 - bits);
+}
+
 /// A word of a line of Philox has the dither of two elements: word 8 * j + k in its lower half that
 /// of element 16 * j + k, in its upper that of element 16 * j + k + 8.
 inline constexpr std::size_t dither_line_elements = 64;

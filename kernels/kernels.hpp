@@ -119,6 +119,9 @@ struct Kernels {
                          std::int16_t* levels);
   /// The reverse: out[i] = (levels[i] - u) * step, signs turned back.
   void (*undither)(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out);
+  /// Which of 2^bits classes of equal width |u| lies in, 0 the smallest; `bits` up to 7. The step
+  /// does not matter.
+  void (*dither_classes)(std::size_t n, const DitherArgs& args, int bits, std::uint8_t* out);
   /// levels[i] = round(x / step), to the nearest, past the range of int16 its end; `step` as above.
   /// Returns the largest |level|.
   std::int32_t (*round)(const float* x, std::size_t n, float step, std::int16_t* levels);

@@ -184,6 +184,18 @@ void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args,
   }
 }
 
+void dither_classes(std::size_t n, const DitherArgs& args, int bits, std::uint8_t* out) {
+  std::uint32_t line[philox::line_elements];
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t place = (args.first + i) % element::dither_line_elements;
+    if (i == 0 || place == 0) {
+      philox::fill_line(args.key, 0, (args.first + i) / element::dither_line_elements, line);
+    }
+    out[i] =
+        static_cast<std::uint8_t>(element::dither_class<Scalar>(dither_word(line, place), bits));
+  }
+}
+
 std::int32_t round(const float* x, std::size_t n, float step, std::int16_t* levels) {
   std::int32_t largest = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -217,6 +229,7 @@ const Kernels scalar_row = {
     .centroids_of = centroids_of,
     .dither = dither,
     .undither = undither,
+    .dither_classes = dither_classes,
     .round = round,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_scalar,

@@ -436,6 +436,29 @@ TEST_CASE("dither, undither and round: rows agree, whatever the length and the p
   }
 }
 
+TEST_CASE("dither_classes: rows agree, and the class is that of the dither") {
+  for (const std::size_t n : sizes) {
+    for (const std::uint64_t first : {0ull, 64ull, 77ull, 0x7fffffffffff000ull}) {
+      const DitherArgs args = {.step = 1, .key = 0xfedcba9876543210, .first = first};
+      // What is left of levels of 0 is u, of either sign.
+      std::vector<float> dither(n);
+      plain().undither(std::vector<std::int16_t>(n).data(), n, args, dither.data());
+      for (const int bits : {0, 1, 3, 7}) {
+        std::vector<std::uint8_t> wanted(n);
+        for (std::size_t i = 0; i < n; ++i) {
+          wanted[i] = static_cast<std::uint8_t>(std::ldexp(std::fabs(dither[i]), bits + 1));
+        }
+        for (const Kernels* row : all_kernels()) {
+          CAPTURE(row->name);
+          std::vector<std::uint8_t> out(n);
+          row->dither_classes(n, args, bits, out.data());
+          CHECK(out == wanted);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("dither: the error is within half a step, its mean over keys 0, its mean square 1/12") {
   const std::vector<float> x = {0.0f, 1.0f, -1.0f, 0.3f, -0.3f, 0.5f, 1e-3f, -126.7f};
   constexpr int keys = 4096;
