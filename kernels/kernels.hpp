@@ -129,15 +129,15 @@ struct Kernels {
   /// counts[s] = how often s occurs, for the 256 values of s; n < 2^32.
   void (*count_symbols)(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);
   /// The whole steps of rans_encode and rans_decode (rans.hpp), which are what to call: n is a
-  /// multiple of 32, states are 32, codes 256, places 2^12. The encoder goes from the last symbol
-  /// to the first and writes its words down from `out`, and up to 16 bytes of anything below them;
-  /// it returns where they begin. The decoder returns how far it read, nullptr if words are
-  /// missing.
+  /// multiple of 32, states are 32, codes 256, places 2^12 for each class; no classes: nullptr. The
+  /// encoder goes from the last symbol to the first and writes its words down from `out`, and up to
+  /// 16 bytes of anything below them; it returns where they begin. The decoder returns how far it
+  /// read, nullptr if words are missing.
   std::uint8_t* (*rans_encode)(const rans::Code* codes, const std::uint8_t* symbols, std::size_t n,
                                std::uint32_t* states, std::uint8_t* out);
-  const std::uint8_t* (*rans_decode)(const std::uint32_t* places, std::uint32_t* states,
-                                     const std::uint8_t* in, const std::uint8_t* end,
-                                     std::uint8_t* symbols, std::size_t n);
+  const std::uint8_t* (*rans_decode)(const std::uint32_t* places, const std::uint8_t* classes,
+                                     std::uint32_t* states, const std::uint8_t* in,
+                                     const std::uint8_t* end, std::uint8_t* symbols, std::size_t n);
 };
 
 /// The rows that this machine can run, plainest ("scalar") first, best last.

@@ -29,13 +29,17 @@ std::uint8_t* encode(const rans::Code* codes, const std::uint8_t* symbols, std::
 
 /// Decodes symbols `begin` to n.
 template <std::size_t lanes>
-const std::uint8_t* decode(const rans::Place* places, std::uint32_t* states, const std::uint8_t* in,
-                           const std::uint8_t* end, std::uint8_t* symbols, std::size_t begin,
-                           std::size_t n) {
+const std::uint8_t* decode(const rans::Place* places, const std::uint8_t* classes,
+                           std::uint32_t* states, const std::uint8_t* in, const std::uint8_t* end,
+                           std::uint8_t* symbols, std::size_t begin, std::size_t n) {
+  const auto place_at = [places, classes](std::size_t symbol, std::uint32_t x) {
+    const std::uint32_t table = classes == nullptr ? 0 : classes[symbol] * rans::total;
+    return places[table + x % rans::total];
+  };
   std::size_t i = begin;
   for (; i < n && end - in >= 2; ++i) {
     const std::uint32_t x = states[i % lanes];
-    const rans::Place place = places[x % rans::total];
+    const rans::Place place = place_at(i, x);
     const std::uint32_t popped = rans::pop(x, place);
     std::uint16_t word;
     std::memcpy(&word, in, sizeof word);
@@ -46,7 +50,7 @@ const std::uint8_t* decode(const rans::Place* places, std::uint32_t* states, con
   }
   for (; i < n; ++i) {  // No word is left to come.
     std::uint32_t& x = states[i % lanes];
-    const rans::Place place = places[x % rans::total];
+    const rans::Place place = place_at(i, x);
     x = rans::pop(x, place);
     if (x < rans::state_min) return nullptr;
     symbols[i] = static_cast<std::uint8_t>(place);
@@ -83,10 +87,11 @@ std::uint8_t* rans_encode_scalar(const rans::Code* codes, const std::uint8_t* sy
   return encode<rans::lanes_max>(codes, symbols, 0, n, states, out);
 }
 
-const std::uint8_t* rans_decode_scalar(const rans::Place* places, std::uint32_t* states,
-                                       const std::uint8_t* in, const std::uint8_t* end,
-                                       std::uint8_t* symbols, std::size_t n) {
-  return decode<rans::lanes_max>(places, states, in, end, symbols, 0, n);
+const std::uint8_t* rans_decode_scalar(const rans::Place* places, const std::uint8_t* classes,
+                                       std::uint32_t* states, const std::uint8_t* in,
+                                       const std::uint8_t* end, std::uint8_t* symbols,
+                                       std::size_t n) {
+  return decode<rans::lanes_max>(places, classes, states, in, end, symbols, 0, n);
 }
 
 RansFrequencies rans_frequencies(std::span<const std::uint32_t> counts) {
@@ -140,7 +145,7 @@ std::size_t rans_encode(const std::uint8_t* symbols, std::size_t n,
   std::uint32_t begin = 0;
   for (std::size_t s = 0; s < codes.size(); ++s) {
     if (frequencies[s] > 0) codes[s] = rans::make_code(frequencies[s], begin);
-    begin += frequencies[s];
+    begin = (begin + frequencies[s]) % rans::total;  // Each class begins at 0.
   }
   std::array<std::uint32_t, rans::lanes_max> states;
   states.fill(rans::state_min);
@@ -159,7 +164,8 @@ std::size_t rans_encode(const std::uint8_t* symbols, std::size_t n,
 }
 
 bool rans_decode(const std::uint8_t* stream, std::size_t bytes, const RansFrequencies& frequencies,
-                 std::uint8_t* symbols, std::size_t n, const Kernels& row) {
+                 std::uint8_t* symbols, std::size_t n, const std::uint8_t* classes,
+                 const Kernels& row) {
   if (const int only = only_symbol(frequencies); only >= 0) {
     std::fill_n(symbols, n, static_cast<std::uint8_t>(only));
     return bytes == 0;
@@ -171,7 +177,7 @@ bool rans_decode(const std::uint8_t* stream, std::size_t bytes, const RansFreque
   std::memcpy(states.data(), stream, state_bytes);
   const auto is_state = [](std::uint32_t x) { return x >= rans::state_min && x < rans::state_end; };
   if (!std::ranges::all_of(states, is_state)) return false;
-  std::array<rans::Place, rans::total> places;
+  std::array<rans::Place, rans_classes_max * rans::total> places;
   rans::Place* run = places.data();
   for (std::uint32_t s = 0; s < frequencies.size(); ++s) {
     const std::uint32_t frequency = frequencies[s];
@@ -181,12 +187,12 @@ bool rans_decode(const std::uint8_t* stream, std::size_t bytes, const RansFreque
   const std::uint8_t* const end = stream + bytes;
   const std::uint8_t* in = stream + state_bytes;
   if (rans_lanes(n) == rans::lanes_few) {
-    in = decode<rans::lanes_few>(places.data(), states.data(), in, end, symbols, 0, n);
+    in = decode<rans::lanes_few>(places.data(), classes, states.data(), in, end, symbols, 0, n);
   } else {
     const std::size_t whole = n - n % rans::lanes_max;
-    in = row.rans_decode(places.data(), states.data(), in, end, symbols, whole);
+    in = row.rans_decode(places.data(), classes, states.data(), in, end, symbols, whole);
     if (in == nullptr) return false;
-    in = decode<rans::lanes_max>(places.data(), states.data(), in, end, symbols, whole, n);
+    in = decode<rans::lanes_max>(places.data(), classes, states.data(), in, end, symbols, whole, n);
   }
   return in == end &&
          std::ranges::all_of(states, [](std::uint32_t x) { return x == rans::state_min; });

@@ -5,6 +5,10 @@
 //
 // Bytes of a stream, little-endian: the lanes' first states, u32 each, then u16 words in the order
 // in which decoding takes them. Where one symbol has all of the 2^12 there are no bytes at all.
+//
+// Symbols may be of classes that the decoder knows without being told, class 0 those below some
+// number, class 1 those from there on, and so on. Then each class's frequencies add up to 2^12.
+//
 // What is done in a step stands in rans_step.hpp. Pure; any thread; nothing is allocated.
 #pragma once
 
@@ -20,6 +24,7 @@ namespace fl {
 
 inline constexpr int rans_symbols_max = 256;
 inline constexpr int rans_bits = rans::bits;  // Frequencies add up to 2^12.
+inline constexpr std::size_t rans_classes_max = 8;
 
 /// Of a stream of n symbols.
 [[nodiscard]] constexpr std::size_t rans_lanes(std::size_t n) {
@@ -39,15 +44,18 @@ using RansFrequencies = std::array<std::uint16_t, rans_symbols_max>;
 
 /// Writes the stream of n symbols, each of positive frequency, so that it ends at out_end and has
 /// at most rans_bytes_max(n) bytes; returns how many. What lies before it in rans_bytes_max(n)
-/// bytes may be overwritten.
+/// bytes may be overwritten. Where there are classes, no symbol has all of the 2^12.
 [[nodiscard]] std::size_t rans_encode(const std::uint8_t* symbols, std::size_t n,
                                       const RansFrequencies& frequencies, std::uint8_t* out_end,
                                       const Kernels& row = kernels());
 
 /// Fills `symbols`. The stream need not be trusted: false unless it is one that rans_encode makes,
-/// to the last byte; `symbols` then holds bytes without meaning. The frequencies add up to 2^12.
+/// to the last byte; `symbols` then holds bytes without meaning. The frequencies are what
+/// rans_encode may have been given. classes[i] is that of symbol i, below how often they add up to
+/// 2^12, rans_classes_max at most; nullptr where there is one class.
 [[nodiscard]] bool rans_decode(const std::uint8_t* stream, std::size_t bytes,
                                const RansFrequencies& frequencies, std::uint8_t* symbols,
-                               std::size_t n, const Kernels& row = kernels());
+                               std::size_t n, const std::uint8_t* classes = nullptr,
+                               const Kernels& row = kernels());
 
 }  // namespace fl

@@ -125,10 +125,17 @@ __m256i places_at(const rans::Place* places, __m256i low) {
 }
 
 /// rans::pop in eight lanes, with the words that come in then. Returns the places they were at.
-[[gnu::always_inline]] inline __m256i decode_eight(const rans::Place* places, __m256i& x,
-                                                   const std::uint8_t*& in) {
+template <bool has_classes>
+[[gnu::always_inline]] inline __m256i decode_eight(const rans::Place* places,
+                                                   const std::uint8_t* classes, std::size_t i,
+                                                   __m256i& x, const std::uint8_t*& in) {
   const __m256i low_bits = _mm256_set1_epi32(rans::total - 1);
-  const __m256i place = places_at(places, _mm256_and_si256(x, low_bits));
+  __m256i at = _mm256_and_si256(x, low_bits);
+  if constexpr (has_classes) {
+    const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(classes + i));
+    at = _mm256_or_si256(at, _mm256_slli_epi32(_mm256_cvtepu8_epi32(eight), rans::bits));
+  }
+  const __m256i place = places_at(places, at);
   const __m256i offset = _mm256_and_si256(_mm256_srli_epi32(place, 8), low_bits);
   const __m256i product =
       _mm256_mullo_epi32(_mm256_srli_epi32(place, 20), _mm256_srli_epi32(x, rans::bits));
@@ -175,9 +182,12 @@ std::uint8_t* rans_encode_avx2(const rans::Code* codes, const std::uint8_t* symb
   return out;
 }
 
-const std::uint8_t* rans_decode_avx2(const rans::Place* places, std::uint32_t* states,
-                                     const std::uint8_t* in, const std::uint8_t* end,
-                                     std::uint8_t* symbols, std::size_t n) {
+namespace {
+
+template <bool has_classes>
+const std::uint8_t* decode(const rans::Place* places, const std::uint8_t* classes,
+                           std::uint32_t* states, const std::uint8_t* in, const std::uint8_t* end,
+                           std::uint8_t* symbols, std::size_t n) {
   constexpr std::ptrdiff_t step_bytes = 4 * words_bytes;  // That a step may load.
   const std::uint8_t* const stream_end = end;
   std::uint8_t last_words[2 * step_bytes] = {};
@@ -195,10 +205,10 @@ const std::uint8_t* rans_decode_avx2(const rans::Place* places, std::uint32_t* s
         end = last_words + left;
       }
     }
-    const __m256i place_0 = decode_eight(places, x0, in);
-    const __m256i place_1 = decode_eight(places, x1, in);
-    const __m256i place_2 = decode_eight(places, x2, in);
-    const __m256i place_3 = decode_eight(places, x3, in);
+    const __m256i place_0 = decode_eight<has_classes>(places, classes, i, x0, in);
+    const __m256i place_1 = decode_eight<has_classes>(places, classes, i + 8, x1, in);
+    const __m256i place_2 = decode_eight<has_classes>(places, classes, i + 16, x2, in);
+    const __m256i place_3 = decode_eight<has_classes>(places, classes, i + 24, x3, in);
     store(symbols + i, symbols_of(place_0, place_1, place_2, place_3));
   }
   if (in > end) return nullptr;
@@ -207,6 +217,16 @@ const std::uint8_t* rans_decode_avx2(const rans::Place* places, std::uint32_t* s
   store(states + 16, x2);
   store(states + 24, x3);
   return stream_end - (end - in);
+}
+
+}  // namespace
+
+const std::uint8_t* rans_decode_avx2(const rans::Place* places, const std::uint8_t* classes,
+                                     std::uint32_t* states, const std::uint8_t* in,
+                                     const std::uint8_t* end, std::uint8_t* symbols,
+                                     std::size_t n) {
+  return classes == nullptr ? decode<false>(places, nullptr, states, in, end, symbols, n)
+                            : decode<true>(places, classes, states, in, end, symbols, n);
 }
 
 }  // namespace fl

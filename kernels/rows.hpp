@@ -19,15 +19,16 @@ void hadamard_avx2(float* x, int log2_n);  // In hadamard_avx2.cpp.
 void count_symbols(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);
 std::uint8_t* rans_encode_scalar(const rans::Code* codes, const std::uint8_t* symbols,
                                  std::size_t n, std::uint32_t* states, std::uint8_t* out);
-const std::uint8_t* rans_decode_scalar(const std::uint32_t* places, std::uint32_t* states,
-                                       const std::uint8_t* in, const std::uint8_t* end,
-                                       std::uint8_t* symbols, std::size_t n);
+const std::uint8_t* rans_decode_scalar(const std::uint32_t* places, const std::uint8_t* classes,
+                                       std::uint32_t* states, const std::uint8_t* in,
+                                       const std::uint8_t* end, std::uint8_t* symbols,
+                                       std::size_t n);
 #ifdef FL_HAS_AVX2
 std::uint8_t* rans_encode_avx2(const rans::Code* codes, const std::uint8_t* symbols, std::size_t n,
                                std::uint32_t* states, std::uint8_t* out);
-const std::uint8_t* rans_decode_avx2(const std::uint32_t* places, std::uint32_t* states,
-                                     const std::uint8_t* in, const std::uint8_t* end,
-                                     std::uint8_t* symbols, std::size_t n);
+const std::uint8_t* rans_decode_avx2(const std::uint32_t* places, const std::uint8_t* classes,
+                                     std::uint32_t* states, const std::uint8_t* in,
+                                     const std::uint8_t* end, std::uint8_t* symbols, std::size_t n);
 #endif
 
 }  // namespace fl

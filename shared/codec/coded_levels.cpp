@@ -48,12 +48,12 @@ std::span<std::int16_t> levels_in(std::vector<std::int16_t>& room, std::size_t e
 }
 
 bool append_levels(std::span<const std::int16_t> x, std::int32_t levels, LevelScratch& scratch,
-                   std::vector<std::byte>& out) {
+                   std::vector<std::byte>& out, const LevelClasses& classes) {
   const std::size_t before = out.size();
   out.resize(before + packed_bytes(x.size(), levels));
   if (levels <= rans_levels_max) {
     const std::size_t coded =
-        write_rans_levels(x, levels, scratch, MutableBytes(out).subspan(before));
+        write_rans_levels(x, levels, scratch, MutableBytes(out).subspan(before), classes);
     if (coded > 0) {
       out.resize(before + coded);
       return true;
@@ -64,13 +64,14 @@ bool append_levels(std::span<const std::int16_t> x, std::int32_t levels, LevelSc
 }
 
 Result<std::span<const std::int16_t>> read_levels(Bytes coded, bool is_rans, std::int32_t levels,
-                                                  std::size_t elements, DecodeScratch& scratch) {
+                                                  std::size_t elements, DecodeScratch& scratch,
+                                                  const LevelClasses& classes) {
   const auto out = levels_in(scratch.levels, elements);
   if (is_rans) {
     if (levels > rans_levels_max) {
       return Error(Errc::corrupt, fmt::format("entropy-coded with {} levels", levels));
     }
-    if (!read_rans_levels(coded, levels, scratch.coded, out)) {
+    if (!read_rans_levels(coded, levels, scratch.coded, out, classes)) {
       return Error(Errc::corrupt, "the entropy-coded levels are damaged");
     }
     return out;

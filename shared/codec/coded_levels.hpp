@@ -33,15 +33,18 @@ void quantize_run(std::span<const float> x, float scale, std::int32_t levels, co
 [[nodiscard]] std::span<std::int16_t> levels_in(std::vector<std::int16_t>& room,
                                                 std::size_t elements);
 
-/// Appends the levels in the shorter form. True: entropy-coded. |level| <= levels.
+/// Appends the levels in the shorter form. True: entropy-coded, by their classes. |level| <=
+/// levels.
 [[nodiscard]] bool append_levels(std::span<const std::int16_t> x, std::int32_t levels,
-                                 LevelScratch& scratch, std::vector<std::byte>& out);
+                                 LevelScratch& scratch, std::vector<std::byte>& out,
+                                 const LevelClasses& classes = {});
 
 /// The levels of `elements` values, in scratch.levels, from bytes that need not be trusted. 1 <=
 /// levels <= 32767. Errors are corrupt.
 [[nodiscard]] Result<std::span<const std::int16_t>> read_levels(Bytes coded, bool is_rans,
                                                                 std::int32_t levels,
                                                                 std::size_t elements,
-                                                                DecodeScratch& scratch);
+                                                                DecodeScratch& scratch,
+                                                                const LevelClasses& classes = {});
 
 }  // namespace fl

@@ -18,21 +18,40 @@ constexpr int width_bits = 4;
 }  // namespace
 
 std::size_t write_rans_levels(std::span<const std::int16_t> x, std::int32_t levels,
-                              LevelScratch& scratch, MutableBytes out) {
+                              LevelScratch& scratch, MutableBytes out,
+                              const LevelClasses& classes) {
   FL_ASSERT(levels >= 1 && levels <= rans_levels_max);
+  const auto alphabet = static_cast<std::size_t>(2 * levels + 1);
+  const std::size_t symbols_all = classes.count * alphabet;
+  FL_ASSERT(symbols_all <= rans_symbols_max && classes.count <= rans_classes_max);
+  FL_ASSERT(classes.count == 1 || classes.of.size() == x.size());
   if (x.empty()) return 0;
   scratch.symbols.resize(std::max(scratch.symbols.size(), x.size()));
   scratch.stream.resize(std::max(scratch.stream.size(), rans_bytes_max(x.size())));
   std::uint8_t* const symbols = scratch.symbols.data();
   for (std::size_t i = 0; i < x.size(); ++i) symbols[i] = static_cast<std::uint8_t>(x[i] + levels);
+  if (classes.count > 1) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      symbols[i] = static_cast<std::uint8_t>(symbols[i] + classes.of[i] * alphabet);
+    }
+  }
   std::array<std::uint32_t, rans_symbols_max> counts;
   kernels().count_symbols(symbols, x.size(), counts.data());
-  const auto alphabet = static_cast<std::size_t>(2 * levels + 1);
-  const RansFrequencies frequencies = rans_frequencies(std::span(counts).first(alphabet));
+  RansFrequencies frequencies{};
+  for (std::size_t first = 0; first < symbols_all; first += alphabet) {
+    const auto of_class = std::span(counts).subspan(first, alphabet);
+    // Some two have frequencies in each of several classes, whatever occurs: none may have all.
+    if (classes.count > 1 && std::ranges::count(of_class, 0u) + 1 >= std::ssize(of_class)) {
+      ++of_class[0];
+      ++of_class[1];
+    }
+    const RansFrequencies scaled = rans_frequencies(of_class);
+    std::copy_n(scaled.begin(), alphabet, frequencies.begin() + static_cast<std::ptrdiff_t>(first));
+  }
 
   scratch.table.clear();
   BitWriter writer(scratch.table);
-  for (std::size_t s = 0; s < alphabet; ++s) {
+  for (std::size_t s = 0; s < symbols_all; ++s) {
     const int width = std::bit_width(frequencies[s]);
     writer.put(static_cast<std::uint32_t>(width), width_bits);
     if (width > 1) writer.put(frequencies[s] ^ (1u << (width - 1)), width - 1);
@@ -48,29 +67,43 @@ std::size_t write_rans_levels(std::span<const std::int16_t> x, std::int32_t leve
 }
 
 bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
-                      std::span<std::int16_t> out) {
-  FL_ASSERT(levels >= 1 && levels <= rans_levels_max);
+                      std::span<std::int16_t> out, const LevelClasses& classes) {
+  FL_ASSERT(levels >= 1 && levels <= rans_levels_max && classes.count <= rans_classes_max);
+  const auto alphabet = static_cast<std::size_t>(2 * levels + 1);
+  const std::size_t symbols_all = classes.count * alphabet;
+  FL_ASSERT(classes.count == 1 || classes.of.size() == out.size());
+  if (symbols_all > rans_symbols_max) return false;
   RansFrequencies frequencies{};
-  std::uint32_t sum = 0;
+  std::uint32_t sum = 0;  // Of a class.
   BitReader table(bytes);
-  for (std::size_t s = 0; s < static_cast<std::size_t>(2 * levels + 1); ++s) {
+  for (std::size_t s = 0; s < symbols_all; ++s) {
+    if (s > 0 && s % alphabet == 0) {
+      if (sum != rans::total) return false;
+      sum = 0;
+    }
     const auto width = static_cast<int>(table.take(width_bits));
     if (width > rans_bits + 1) return false;
     if (width == 0) continue;
     const std::uint32_t frequency = (1u << (width - 1)) | table.take(width - 1);
+    if (classes.count > 1 && frequency == rans::total) return false;
     frequencies[s] = static_cast<std::uint16_t>(frequency);
     sum += frequency;
   }
   table.align();
-  if (!table.is_good() || sum != 1u << rans_bits) return false;
+  if (!table.is_good() || sum != rans::total) return false;
   const Bytes stream = bytes.subspan(table.bytes_taken());
   scratch.symbols.resize(std::max(scratch.symbols.size(), out.size()));
   std::uint8_t* const symbols = scratch.symbols.data();
   if (!rans_decode(reinterpret_cast<const std::uint8_t*>(stream.data()), stream.size(), frequencies,
-                   symbols, out.size()))
+                   symbols, out.size(), classes.count > 1 ? classes.of.data() : nullptr))
     return false;
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = static_cast<std::int16_t>(symbols[i] - levels);
+  if (classes.count > 1) {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] = static_cast<std::int16_t>(out[i] - classes.of[i] * static_cast<int>(alphabet));
+    }
+  }
   return true;
 }
 

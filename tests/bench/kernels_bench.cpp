@@ -258,7 +258,7 @@ void measure(std::size_t n) {
       report_symbols(row->name, "rans_decode", [&] {
         for (std::size_t at = 0; at + block <= n; at += block) {
           sink = sink + rans_decode(stream.data() + stream.size() - bytes, bytes, frequencies,
-                                    back.data() + at, block, *row);
+                                    back.data() + at, block, nullptr, *row);
         }
       });
     }

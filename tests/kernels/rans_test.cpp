@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -59,13 +60,13 @@ Symbols stream_of(const Symbols& symbols, const RansFrequencies& frequencies) {
 
 /// What all rows say: the n symbols, or nothing where the stream is refused.
 std::optional<Symbols> decode(const Symbols& stream, const RansFrequencies& frequencies,
-                              std::size_t n) {
+                              std::size_t n, const std::uint8_t* classes = nullptr) {
   std::optional<Symbols> out;
   for (const Kernels* row : all_kernels()) {
     CAPTURE(row->name);
     Symbols symbols(n);
     std::optional<Symbols> here;
-    if (rans_decode(stream.data(), stream.size(), frequencies, symbols.data(), n, *row))
+    if (rans_decode(stream.data(), stream.size(), frequencies, symbols.data(), n, classes, *row))
       here = symbols;
     if (row == all_kernels().front()) out = here;
     REQUIRE(here == out);
@@ -87,6 +88,40 @@ TEST_CASE("symbols of every alphabet, skew and length come back") {
         const RansFrequencies frequencies = rans_frequencies(counts_of(symbols));
         CHECK(decode(stream_of(symbols, frequencies), frequencies, n) == symbols);
       }
+    }
+  }
+}
+
+TEST_CASE("symbols of classes come back, near the entropies of the classes") {
+  constexpr std::size_t alphabet = 25;
+  for (const std::size_t classes : {2u, 3u, 8u}) {
+    for (const std::size_t n : {200u, 1000u, 16383u, 16384u, 16415u, 65536u}) {
+      CAPTURE(classes);
+      CAPTURE(n);
+      std::vector<Symbols> parts(classes);
+      Symbols symbols = skewed(n, alphabet, 0.4, n);
+      Symbols of(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        of[i] = static_cast<std::uint8_t>(philox::block_at(12, n, i).word[0] % classes);
+        symbols[i] = static_cast<std::uint8_t>(symbols[i] / (of[i] % 3 + 1u));
+        parts[of[i]].push_back(symbols[i]);
+        symbols[i] = static_cast<std::uint8_t>(symbols[i] + of[i] * alphabet);
+      }
+      RansFrequencies frequencies{};
+      double least = 0;
+      for (std::size_t c = 0; c < classes; ++c) {
+        const RansFrequencies part = rans_frequencies(counts_of(parts[c]));
+        std::copy_n(part.begin(), alphabet, frequencies.data() + c * alphabet);
+        least += entropy(parts[c]) / 8;
+      }
+      Symbols stream = stream_of(symbols, frequencies);
+      CHECK(static_cast<double>(stream.size()) <= least * 1.01 + 32 * 4);
+      CHECK(decode(stream, frequencies, n, of.data()) == symbols);
+      stream.push_back(0);
+      CHECK(decode(stream, frequencies, n, of.data()) == std::nullopt);
+      stream.pop_back();
+      stream.pop_back();
+      CHECK(decode(stream, frequencies, n, of.data()) == std::nullopt);
     }
   }
 }
