@@ -74,6 +74,7 @@ inline std::vector<std::string> specs_to_test() {
         "eden:4",
         "randk:0.5,dense_below=0+eden:1",
         "ecuq:0.5",
+        "ecuq:1",
         "ecuq:8",
         "ecuq:1,mode=centroid",
         "ecuq:4.5,mode=centroid",

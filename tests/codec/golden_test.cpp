@@ -50,7 +50,10 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("eden:1") == "ec46f89fac86524f686a6064fa843e97");
   CHECK(digest("eden:4") == "b79a92853e94b16f855164fde6e74c9c");
   CHECK(digest("sign") == "0419d6e994c63ca0bc3d769016fb24c5");
-  CHECK(digest("ecuq:2") == "7a69864a42c5f82edbef9584d74bff95");
+  CHECK(digest("ecuq:0.5") == "c69cffba084b8f4058e5996d4818936d");
+  CHECK(digest("ecuq:1") == "19815a1809fd1f5ea52e03225153a487");
+  CHECK(digest("ecuq:3") == "4ecb19a6318518332669c34bd6dde61b");
+  CHECK(digest("ecuq:2") == "d3a9601be0e62e36f95f751cb7f72131");
   CHECK(digest("ecuq:7.5,mode=centroid") == "e0a5291cdc2a4c5bd94248ad19928704");
   // Indices as Golomb codes, as nibbles, as a key, and of no more than a few.
   CHECK(digest("topk:0.01+qsgd:8") == "288f3716d145053b1e7f1d8e1dfd9c61");

@@ -123,6 +123,32 @@ TEST_CASE("20,000 payloads with random bytes replaced give an error or finite va
   CHECK(refused > 5'000);
 }
 
+TEST_CASE("levels in classes, which only large blocks have, are as hard to fake") {
+  const Layout layout = layout_of({{"w", {10'000}}});
+  std::vector<float> values(layout.elements());
+  const auto is_taken = [&](const std::vector<std::byte>& payload) {
+    SpanSource source(payload);
+    auto reader = PayloadReader::open(source, payload.size(), layout);
+    if (!reader || !reader->decode_all(values)) return false;
+    for (const float v : values) REQUIRE(std::isfinite(v));
+    return true;
+  };
+  auto payload = encode(*codec_of("ecuq:1"), layout, normal(10'000, 1));
+  REQUIRE(is_taken(payload));
+  for (std::size_t bytes = 0; bytes < payload.size(); ++bytes) {
+    CHECK_FALSE(is_taken({payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(bytes)}));
+  }
+  std::size_t taken = 0;
+  for (std::size_t bit = 0; bit < payload.size() * 8; ++bit) {
+    const auto mask = static_cast<std::byte>(1 << bit % 8);
+    payload[bit / 8] ^= mask;
+    if (is_taken(payload)) ++taken;
+    payload[bit / 8] ^= mask;
+  }
+  // Most bits of the step and some few of the stream, whose last words say little.
+  CHECK(taken < 100);
+}
+
 TEST_CASE("the payload of another layout is a conflict that names both") {
   const Layout other = layout_of({{"w", {3, 100}}, {"c", {5}}});
   const auto payload = encode(*codec_of("none"), other, normal(305, 1));
