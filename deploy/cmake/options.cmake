@@ -75,8 +75,10 @@ function(fl_library name)
   target_link_libraries(${name} PUBLIC fl_options ${arg_LIBS})
 endfunction()
 
-# What the sanitizers' builds make.
+# What the sanitizers' builds make: everything, and for ThreadSanitizer in ./dev test what has more
+# threads than one.
 add_custom_target(fast_tests)
+add_custom_target(threaded_tests)
 
 # fl_test(NAME [OPTIMIZED] SOURCES … LIBS … LABELS …): a doctest program, run by CTest as one test.
 function(fl_test name)
@@ -95,6 +97,9 @@ function(fl_test name)
   endif()
   if(fast IN_LIST arg_LABELS)
     add_dependencies(fast_tests ${name})
+  endif()
+  if(threads IN_LIST arg_LABELS)
+    add_dependencies(threaded_tests ${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
