@@ -60,6 +60,18 @@ Result<ServerAddress> advertised_address(const ServerOptions& options) {
 }  // namespace
 
 Result<void> queue_another_run(const ServerOptions& options) {
+  if (options.drop != 0) {
+    FL_TRY(const auto store, open_store(options, false));
+    FL_TRY(const bool dropped, store->drop_queued_run(options.drop));
+    if (!dropped) {
+      return Error(Errc::not_found,
+                   fmt::format("run {} is not queued behind another: one that is next or under way "
+                               "ends when fl-server begins with --new-run",
+                               options.drop));
+    }
+    fmt::print("run {} is no longer queued\n", options.drop);
+    return {};
+  }
   FL_CHECK(check_settings(options.settings));
   if (auto layout = builtin_layout(options.settings.model); !layout)
     return layout.error().at("--model");

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <iostream>
+#include <span>
+#include <string_view>
 #include <type_traits>
 
 namespace fl {
@@ -25,6 +29,19 @@ CLI::Option* setting(CLI::App& app, ServerOptions& options, const std::string& n
   // CLI11 reads "-1" into 64 bits without a sign as 2^64 - 1.
   if constexpr (std::is_unsigned_v<T>) option->check(CLI::NonNegativeNumber);
   return option;
+}
+
+/// The first flag on the command line that only a server that serves would heed; empty if there is
+/// none. A file of flags may serve several commands, and is not asked.
+std::string_view flag_of_serving(int argc, char** argv, ServerOptions::Command command) {
+  constexpr std::array<std::string_view, 6> flags = {"--listen",     "--advertise", "--admin",
+                                                     "--ready-file", "--new-run",   "--stay"};
+  if (command == ServerOptions::Command::serve) return {};
+  for (const std::string_view word : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
+    const auto name = word.substr(0, word.find('='));
+    if (std::ranges::find(flags, name) != flags.end()) return name;
+  }
+  return {};
 }
 
 }  // namespace
@@ -95,6 +112,8 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
 
   auto* queue = app.add_subcommand(
       "queue", "Queues another run behind those that are not over; a server with --stay begins it");
+  queue->add_option("--drop", options.drop, "Instead: takes this run out of the queue")
+      ->check(CLI::PositiveNumber);
   auto* history = app.add_subcommand("history", "Prints the rounds of the newest run");
   history->add_option("--run", options.run, "The run with this number");
   history->add_flag("--all", options.all_runs, "All runs");
@@ -128,6 +147,10 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
                     : *codecs  ? Command::codecs
                     : *queue   ? Command::queue
                                : Command::serve;
+  if (const auto flag = flag_of_serving(argc, argv, options.command); !flag.empty()) {
+    std::cerr << "fl-server: " << flag << " is for the server itself, not for a sub-command\n";
+    return 1;
+  }
   return -1;
 }
 

@@ -28,6 +28,7 @@ struct ServerOptions {
 
   // history, clients
   std::int64_t run = 0;  // 0: the newest.
+  std::int64_t drop = 0;  // 0: a run is queued, none dropped.
   bool all_runs = false;
   bool as_json = false;
   bool as_csv = false;

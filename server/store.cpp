@@ -193,6 +193,18 @@ Result<std::optional<RunRecord>> Store::shown_run() {
       read_run);
 }
 
+Result<bool> Store::drop_queued_run(RunId run) {
+  return db_->write([&]() -> Result<bool> {
+    FL_TRY(
+        const int changed,
+        db_->run("UPDATE run SET state = 'stopped' WHERE id = ?1 AND queued AND state = 'waiting'"
+                 " AND EXISTS (SELECT 1 FROM run AS before WHERE before.id < ?1"
+                 "             AND before.state IN ('waiting', 'running'))",
+                 run));
+    return changed == 1;
+  });
+}
+
 Result<void> Store::set_run_state(RunId run, RunState state) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const int changed,

@@ -196,6 +196,9 @@ class Store {
   /// What a reader wants to see first: the one that is running, else the newest that ever was.
   [[nodiscard]] Result<std::optional<RunRecord>> shown_run();
   [[nodiscard]] Result<void> set_run_state(RunId run, RunState state);
+  /// Stops a queued run that others are still before, so that no server can have begun it. False:
+  /// there is no such run.
+  [[nodiscard]] Result<bool> drop_queued_run(RunId run);
   /// Other settings from now on. A later start with a larger --rounds goes on where the run was: a
   /// finished run that has closed fewer rounds than this is `running` again.
   [[nodiscard]] Result<void> change_run(RunId run, Round rounds_total,

@@ -1,6 +1,7 @@
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -32,6 +33,11 @@ class JsonEscaped final : public spdlog::custom_flag_formatter {
   }
 };
 
+/// What a peer's bytes make protobuf say (a string that is not UTF-8) would go to stderr as it is.
+void log_protobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+  spdlog::debug("protobuf: {}", message);
+}
+
 }  // namespace
 
 void start_log(LogStyle style, bool is_verbose) {
@@ -51,6 +57,7 @@ void start_log(LogStyle style, bool is_verbose) {
   logger->set_level(is_verbose ? spdlog::level::debug : spdlog::level::info);
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
+  google::protobuf::SetLogHandler(log_protobuf);
 }
 
 }  // namespace fl

@@ -53,6 +53,12 @@ class Hostile(AsyncFederationTest):
         hello = frame(hello=wire.Hello(protocol=1, codecs=["none"]))
         chunk = wire.Chunk(transfer=77)
         await self.farewell(
+            "a string that is not UTF-8",
+            [hello.replace(b"none", b"\xff\xfe\xff\xfe")],
+            "no valid protobuf",
+            hands=False,
+        )
+        await self.farewell(
             "another protocol",
             [frame(hello=wire.Hello(protocol=99, codecs=["none"]))],
             "protocol 99, this server 1",
@@ -119,6 +125,7 @@ class Hostile(AsyncFederationTest):
             "no signing request", [frame(renew=wire.Renew(csr_pem="nonsense"))], "not a readable"
         )
         await self.finish_run()
+        self.assertNotIn("libprotobuf", self.server.stderr())
 
     async def test_an_oversized_message_closes_with_its_own_code(self):
         self.begin_run(1)

@@ -223,6 +223,18 @@ class WholeRun(FederationTest):
         code, _, err = federation.server_command("queue", "--model", "resnet")
         self.assertEqual(code, 1)
         self.assertIn("--model", err)
+        code, _, err = federation.server_command("queue", "--new-run")
+        self.assertEqual(code, 1)
+        self.assertIn("--new-run is for the server itself", err)
+        _, out, _ = federation.server_command("queue", "--model", "synthetic:9000")
+        last = int(out.split()[1])
+        code, out, err = federation.server_command("queue", "--drop", last)
+        self.assertEqual(code, 0, err)
+        self.assertIn(f"run {last} is no longer queued", out)
+        for run in last - 2, last, last + 1:  # The next, one that is dropped already, none.
+            code, _, err = federation.server_command("queue", "--drop", run)
+            self.assertEqual(code, 1)
+            self.assertIn(f"run {run} is not queued", err)
         server = federation.server()
         clients = [federation.client(name) for name in self.names]
         for client in clients:
@@ -231,7 +243,7 @@ class WholeRun(FederationTest):
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
         states = federation.query("SELECT state FROM run ORDER BY id DESC LIMIT 2")
-        self.assertEqual(states, [("waiting",), ("finished",)])
+        self.assertEqual(states, [("stopped",), ("waiting",)])
 
     def test_settings_of_a_run_can_not_change_what_it_trains(self):
         federation = self.make()
