@@ -1,5 +1,7 @@
 #include "client/state.hpp"
 
+#include "kernels/kernels.hpp"
+#include "shared/base/clock.hpp"
 #include "shared/base/digest.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/codec/feedback.hpp"
@@ -180,7 +182,9 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   const std::string name = next_name("update");
   FL_TRY(auto file, new_update_file(name));
   FileSink sink(*file);
+  const TimePoint began = Clock::now();
   FL_TRY(const std::uint64_t bytes, codec.encode(layout, update, seed, sink));
+  begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(file->truncate(bytes));
   FL_TRY(const Digest digest, digest_of(*file, bytes));
   begin.set_bytes(bytes);
@@ -191,14 +195,21 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   failpoint("update.written");
 
   std::string kept = residual_file_;
+  const double power = kernels().scan(update.data(), update.size()).sum_squares;
+  double lost = 0;
+  FileSource source(*file);
+  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
+  if (!feedback && !codec.is_exact()) {
+    FL_TRY(lost, squared_error(update, reader));
+  }
   if (feedback) {
-    FileSource source(*file);
-    FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
     FL_CHECK(keep_residual(update, reader, update));
+    lost = kernels().scan(update.data(), update.size()).sum_squares;
     FL_TRY(kept, write_residual(update));
     FL_CHECK(file->sync());
     FL_CHECK(files_->sync_folder(folder_));
   }
+  begin.set_nmse(power > 0 ? lost / power : 0);
   Pending pending{std::move(begin), name};
   FL_CHECK(replace(std::move(pending), kept));
   pending_file_ = std::move(file);

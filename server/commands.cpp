@@ -92,6 +92,13 @@ Result<void> print_history(const ServerOptions& options) {
   FL_TRY(const auto shown, store->shown_run());
   if (options.run != 0) run = options.run;
   if (options.run == 0 && !options.all_runs && shown) run = shown->id;
+  if (options.codecs) {
+    FL_TRY(const auto codecs, store->codecs(run));
+    fmt::print("{}", options.as_json  ? format_codecs_json(codecs)
+                     : options.as_csv ? format_codecs_csv(codecs)
+                                      : format_codecs_table(codecs));
+    return {};
+  }
   FL_TRY(const auto rounds, store->summary(run));
   const auto text = options.as_json  ? format_history_json(rounds)
                     : options.as_csv ? format_history_csv(rounds)

@@ -178,6 +178,12 @@ Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task
   if (!(std::isfinite(begin.train_seconds()) && begin.train_seconds() >= 0)) {
     return bad(Errc::invalid_input, fmt::format("its training took {} s", begin.train_seconds()));
   }
+  if (!(std::isfinite(begin.encode_seconds()) && begin.encode_seconds() >= 0)) {
+    return bad(Errc::invalid_input, fmt::format("coding it took {} s", begin.encode_seconds()));
+  }
+  if (!(std::isfinite(begin.nmse()) && begin.nmse() >= 0)) {
+    return bad(Errc::invalid_input, fmt::format("coding it lost {} of it", begin.nmse()));
+  }
   return {};
 }
 
@@ -195,12 +201,17 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     co_return verdict_for(begin, wire::Verdict::STALE, "the round has what it needs");
 
   task->is_verifying = true;  // From here to its end the round can't close, so `task` stays.
-  auto work = [this, upload = grant.upload, examples = begin.examples()]() -> Result<UpdateNorms> {
+  double decode_seconds = 0;
+  auto work = [this, upload = grant.upload, examples = begin.examples(),
+               &decode_seconds]() -> Result<UpdateNorms> {
     FL_CHECK(upload->finish());
     failpoint("upload.synced");
+    const TimePoint began = Clock::now();
     FileSource source(*upload->file());
     FL_TRY(auto reader, PayloadReader::open(source, upload->bytes(), layout_));
-    return sums_->add(reader, examples);
+    auto added = sums_->add(reader, examples);
+    decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    return added;
   };
   auto checked = co_await workers_.compute->run(std::move(work));
 
@@ -210,6 +221,10 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
   record.loss = begin.loss();
   record.train_seconds = begin.train_seconds();
   record.update_bytes = begin.bytes();
+  record.raw_bytes = layout_.elements() * sizeof(float);
+  record.encode_seconds = begin.encode_seconds();
+  record.decode_seconds = decode_seconds;
+  record.nmse = begin.nmse();
   record.update_digest = grant.upload->digest();
   wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;
   if (checked) {

@@ -130,6 +130,10 @@ Json time_or_null(double time) { return time == 0 ? Json() : Json(time); }
 const Line history_columns{
     "run_id",   "round",      "started_at", "seconds",   "clients_offered", "clients_accepted",
     "bytes_up", "bytes_down", "train_loss", "eval_loss", "eval_accuracy",   "model_digest"};
+const Line codec_columns{"run_id",         "codec",          "updates",        "raw_bytes",
+                         "update_bytes",   "encode_seconds", "decode_seconds", "train_seconds",
+                         "nmse",           "bytes",          "accuracy_first", "accuracy_last",
+                         "bytes_per_point"};
 const Line client_columns{"name",       "enrolled_at", "last_seen_at", "certificate_serial",
                           "revoked_at", "evaluator"};
 
@@ -163,6 +167,54 @@ Json objects_of(const std::vector<ClientRecord>& clients) {
                        {"evaluator", client.evaluator}});
   }
   return objects;
+}
+
+std::optional<double> bytes_per_point(const CodecSummary& of) {
+  if (!of.accuracy_first || !of.accuracy_last) return std::nullopt;
+  const double points = 100 * (*of.accuracy_last - *of.accuracy_first);
+  if (!(points > 0)) return std::nullopt;
+  return static_cast<double>(of.bytes) / points;
+}
+
+Json objects_of(const std::vector<CodecSummary>& codecs) {
+  Json objects = Json::array();
+  for (const CodecSummary& of : codecs) {
+    objects.push_back({{"run_id", of.run},
+                       {"codec", of.codec},
+                       {"updates", of.updates},
+                       {"raw_bytes", of.raw_bytes},
+                       {"update_bytes", of.update_bytes},
+                       {"encode_seconds", of.encode_seconds},
+                       {"decode_seconds", of.decode_seconds},
+                       {"train_seconds", of.train_seconds},
+                       {"nmse", of.nmse},
+                       {"bytes", of.bytes},
+                       {"accuracy_first", number_or_null(of.accuracy_first)},
+                       {"accuracy_last", number_or_null(of.accuracy_last)},
+                       {"bytes_per_point", number_or_null(bytes_per_point(of))}});
+  }
+  return objects;
+}
+
+Line line_of(const CodecSummary& of) {
+  const auto per_update = [&of](double sum) {
+    return fmt::format("{:.2f} ms", 1000 * sum / static_cast<double>(of.updates));
+  };
+  const double ratio = of.update_bytes == 0 ? 0
+                                            : static_cast<double>(of.raw_bytes) /
+                                                  static_cast<double>(of.update_bytes);
+  const auto a_point = bytes_per_point(of);
+  return {of.codec,
+          fmt::format("{}", of.run),
+          fmt::format("{}", of.updates),
+          human_bytes(of.raw_bytes),
+          human_bytes(of.update_bytes),
+          ratio > 0 ? fmt::format("{:.1f}", ratio) : unknown,
+          per_update(of.encode_seconds),
+          per_update(of.decode_seconds),
+          fmt::format("{:.4f}", of.nmse),
+          accuracy_text(of.accuracy_last),
+          a_point ? human_bytes(static_cast<std::uint64_t>(*a_point)) : unknown};
 }
 
 Line line_of(const RoundSummary& round, const std::string& name, const std::string& started) {
@@ -216,6 +268,22 @@ std::string format_history_json(const std::vector<RoundSummary>& rounds) {
 
 std::string format_history_csv(const std::vector<RoundSummary>& rounds) {
   return csv_of(objects_of(rounds), history_columns);
+}
+
+std::string format_codecs_table(const std::vector<CodecSummary>& codecs) {
+  if (codecs.empty()) return "no update is accepted yet\n";
+  std::vector<Line> lines{{"codec", "run", "updates", "fp32", "sent", "ratio", "encode", "decode",
+                           "NMSE", "accuracy", "traffic a point"}};
+  for (const CodecSummary& of : codecs) lines.push_back(line_of(of));
+  return align(lines, 1);
+}
+
+std::string format_codecs_json(const std::vector<CodecSummary>& codecs) {
+  return text_of(objects_of(codecs));
+}
+
+std::string format_codecs_csv(const std::vector<CodecSummary>& codecs) {
+  return csv_of(objects_of(codecs), codec_columns);
 }
 
 std::string format_clients_table(const std::vector<ClientRecord>& clients) {

@@ -20,6 +20,12 @@ namespace fl {
 [[nodiscard]] std::string format_history_json(const std::vector<RoundSummary>& rounds);
 [[nodiscard]] std::string format_history_csv(const std::vector<RoundSummary>& rounds);
 
+/// One line for each run and codec: what it sent and what fp32 would have, what coding took and
+/// lost, and the bytes of all traffic for each point (hundredth) that the accuracy has gained.
+[[nodiscard]] std::string format_codecs_table(const std::vector<CodecSummary>& codecs);
+[[nodiscard]] std::string format_codecs_json(const std::vector<CodecSummary>& codecs);
+[[nodiscard]] std::string format_codecs_csv(const std::vector<CodecSummary>& codecs);
+
 /// Name, enrolled, last seen, certificate serial, revoked, and whether it only evaluates.
 [[nodiscard]] std::string format_clients_table(const std::vector<ClientRecord>& clients);
 [[nodiscard]] std::string format_clients_json(const std::vector<ClientRecord>& clients);

@@ -117,6 +117,8 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   auto* history = app.add_subcommand("history", "Prints the rounds of the newest run");
   history->add_option("--run", options.run, "The run with this number");
   history->add_flag("--all", options.all_runs, "All runs");
+  history->add_flag("--codecs", options.codecs,
+                    "What each codec sent, cost and lost, and the bytes for a point of accuracy");
   auto* clients = app.add_subcommand("clients", "Prints the enrolled clients");
   for (auto* command : {history, clients}) {
     auto* json = command->add_flag("--json", options.as_json, "As JSON");

@@ -27,7 +27,8 @@ struct ServerOptions {
   bool verbose = false;
 
   // history, clients
-  std::int64_t run = 0;  // 0: the newest.
+  std::int64_t run = 0;   // 0: the newest.
+  bool codecs = false;    // What each codec cost and brought, instead of rounds.
   std::int64_t drop = 0;  // 0: a run is queued, none dropped.
   bool all_runs = false;
   bool as_json = false;

@@ -119,7 +119,8 @@ Result<std::optional<ChosenRun>> next_run(Store& store) {
 Result<RunRecord> queue_run(Store& store, const RunSettings& settings) {
   FL_TRY(const std::size_t open, store.open_runs());
   if (open >= limits::runs_queued_max)
-    return Error(Errc::conflict, fmt::format("{} runs are not over yet: queue this one later", open));
+    return Error(Errc::conflict,
+                 fmt::format("{} runs are not over yet: queue this one later", open));
   FL_TRY(RunRecord record, make_record(settings));
   record.queued = true;
   return store.create_run(record);

@@ -109,6 +109,23 @@ RoundSummary read_summary(const Row& row) {
   return summary;
 }
 
+CodecSummary read_codec_summary(const Row& row) {
+  CodecSummary summary;
+  summary.run = row.integer(0);
+  summary.codec = row.text(1);
+  summary.updates = unsigned_of(row, 2);
+  summary.raw_bytes = unsigned_of(row, 3);
+  summary.update_bytes = unsigned_of(row, 4);
+  summary.encode_seconds = row.real(5);
+  summary.decode_seconds = row.real(6);
+  summary.train_seconds = row.real(7);
+  summary.nmse = row.real(8);
+  summary.bytes = unsigned_of(row, 9);
+  summary.accuracy_first = row.optional_real(10);
+  summary.accuracy_last = row.optional_real(11);
+  return summary;
+}
+
 Error no_such_run(RunId run) { return {Errc::not_found, fmt::format("there is no run {}", run)}; }
 
 }  // namespace
@@ -249,6 +266,14 @@ Result<std::vector<RoundSummary>> Store::summary(std::optional<RunId> run) {
       " bytes_up, bytes_down, train_loss, eval_loss, eval_accuracy, model_digest"
       " FROM round_summary WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, round",
       read_summary, run);
+}
+
+Result<std::vector<CodecSummary>> Store::codecs(std::optional<RunId> run) {
+  return db_->query(
+      "SELECT run_id, codec, updates, raw_bytes, update_bytes, encode_seconds, decode_seconds,"
+      " train_seconds, nmse, bytes, accuracy_first, accuracy_last"
+      " FROM codec_summary WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, codec",
+      read_codec_summary, run);
 }
 
 }  // namespace fl

@@ -83,7 +83,11 @@ struct TaskRecord {
   double loss = 0;  // Mean local training loss.
   double train_seconds = 0;
   double norm = 0;                 // L2 norm of the decoded update.
-  std::uint64_t update_bytes = 0;  // Payload bytes of the spooled update.
+  std::uint64_t update_bytes = 0;  // Payload bytes of the spooled update,
+  std::uint64_t raw_bytes = 0;     // and of the same in fp32.
+  double encode_seconds = 0;       // On the client.
+  double decode_seconds = 0;       // Here, checked and added up.
+  double nmse = 0;                 // What coding lost, of the squared norm of what was coded.
   Digest update_digest;
   std::string spool_file;  // Name inside STATE/spool.
   std::string codec;
@@ -152,6 +156,22 @@ struct TokenRecord {
 };
 
 /// One row of the view round_summary.
+/// What a codec has cost and brought in a run: of the accepted updates that it has coded.
+struct CodecSummary {
+  RunId run = 0;
+  std::string codec;
+  std::uint64_t updates = 0;
+  std::uint64_t raw_bytes = 0;     // In fp32,
+  std::uint64_t update_bytes = 0;  // and as they were sent.
+  double encode_seconds = 0;
+  double decode_seconds = 0;
+  double train_seconds = 0;
+  double nmse = 0;                       // Their mean.
+  std::uint64_t bytes = 0;               // Of the rounds with such updates, up and down.
+  std::optional<double> accuracy_first;  // Of those that were measured in the run.
+  std::optional<double> accuracy_last;
+};
+
 struct RoundSummary {
   RunId run = 0;
   Round round = 0;
@@ -192,7 +212,7 @@ class Store {
   [[nodiscard]] Result<RunRecord> create_run(const RunRecord& run, Others others = Others::keep);
   [[nodiscard]] Result<std::optional<RunRecord>> latest_run();
   [[nodiscard]] Result<std::optional<RunRecord>> open_run();  // The oldest waiting or running one.
-  [[nodiscard]] Result<std::size_t> open_runs();  // How many are waiting or running.
+  [[nodiscard]] Result<std::size_t> open_runs();              // How many are waiting or running.
   /// What a reader wants to see first: the one that is running, else the newest that ever was.
   [[nodiscard]] Result<std::optional<RunRecord>> shown_run();
   [[nodiscard]] Result<void> set_run_state(RunId run, RunState state);
@@ -257,6 +277,7 @@ class Store {
 
   // Reading.
   [[nodiscard]] Result<std::vector<RoundSummary>> summary(std::optional<RunId> run);
+  [[nodiscard]] Result<std::vector<CodecSummary>> codecs(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<TaskRecord>> tasks(RunId run, Round round);
 
   [[nodiscard]] sqlite3* raw();  // For tests and for `fl-server history --sql`.

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view select_tasks =
     "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
-    " update_digest, spool_file, codec, reason FROM task WHERE run_id = ?1 AND round = ?2"
+    " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse"
+    " FROM task WHERE run_id = ?1 AND round = ?2"
     " ORDER BY id";
 
 Result<TaskRecord> read_task(const Row& row) {
@@ -30,6 +31,10 @@ Result<TaskRecord> read_task(const Row& row) {
   task.spool_file = row.text(11);
   task.codec = row.text(12);
   task.reason = row.text(13);
+  task.raw_bytes = unsigned_of(row, 14);
+  task.encode_seconds = row.real(15);
+  task.decode_seconds = row.real(16);
+  task.nmse = row.real(17);
   return task;
 }
 
@@ -92,11 +97,13 @@ Result<void> decide(Database& db, const TaskRecord& task, double now) {
   FL_TRY(const int changed,
          db.run("UPDATE task SET state = ?2, decided_at = ?3, examples = ?4, steps = ?5, loss = ?6,"
                 " norm = ?7, train_seconds = ?8, codec = ?9, update_bytes = ?10,"
-                " update_digest = ?11, spool_file = ?12, reason = ?13"
+                " update_digest = ?11, spool_file = ?12, reason = ?13, raw_bytes = ?14,"
+                " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17"
                 " WHERE id = ?1 AND state = 'offered'",
                 task.id, to_text(task.state), now, task.examples, task.steps, task.loss, task.norm,
                 task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
-                task.spool_file, task.reason));
+                task.spool_file, task.reason, task.raw_bytes, task.encode_seconds,
+                task.decode_seconds, task.nmse));
   if (changed == 1) return {};
   FL_TRY(const auto state, db.find(
                                "SELECT state FROM task WHERE id = ?1",

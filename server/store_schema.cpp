@@ -147,6 +147,30 @@ CREATE VIEW round_summary (run_id, round, started_at, seconds, clients_offered, 
   WHERE r.ended_at IS NOT NULL;
 )sql";
 
+constexpr const char* codec_schema = R"sql(
+ALTER TABLE task ADD COLUMN raw_bytes INTEGER NOT NULL DEFAULT 0 CHECK (raw_bytes >= 0);
+ALTER TABLE task ADD COLUMN encode_seconds REAL NOT NULL DEFAULT 0 CHECK (encode_seconds >= 0);
+ALTER TABLE task ADD COLUMN decode_seconds REAL NOT NULL DEFAULT 0 CHECK (decode_seconds >= 0);
+ALTER TABLE task ADD COLUMN nmse REAL NOT NULL DEFAULT 0 CHECK (nmse >= 0);
+
+CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, encode_seconds,
+                           decode_seconds, train_seconds, nmse, bytes, accuracy_first,
+                           accuracy_last) AS
+  SELECT t.run_id, t.codec, count(*), sum(t.raw_bytes), sum(t.update_bytes),
+         sum(t.encode_seconds), sum(t.decode_seconds), sum(t.train_seconds), avg(t.nmse),
+         (SELECT sum(r.bytes_up + r.bytes_down) FROM round AS r
+          WHERE r.run_id = t.run_id AND r.ended_at IS NOT NULL
+            AND EXISTS (SELECT 1 FROM task AS o WHERE o.run_id = r.run_id AND o.round = r.round
+                        AND o.codec = t.codec AND o.state = 'accepted')),
+         (SELECT value FROM evaluation AS e WHERE e.run_id = t.run_id AND e.name = 'accuracy'
+          ORDER BY version LIMIT 1),
+         (SELECT value FROM evaluation AS e WHERE e.run_id = t.run_id AND e.name = 'accuracy'
+          ORDER BY version DESC LIMIT 1)
+  FROM task AS t
+  WHERE t.state = 'accepted'
+  GROUP BY t.run_id, t.codec;
+)sql";
+
 constexpr std::array migrations_in_order{
     Migration{"runs, rounds, tasks, checkpoints, metrics, clients, tokens and events",
               first_schema},
@@ -154,6 +178,7 @@ constexpr std::array migrations_in_order{
               "ALTER TABLE run ADD COLUMN queued INTEGER NOT NULL DEFAULT 0"
               "  CHECK (queued IN (0, 1));"
               "ALTER TABLE run ADD COLUMN checkpoints TEXT NOT NULL DEFAULT ''"},
+    Migration{"what coding an update cost and lost", codec_schema},
 };
 
 struct Marks {

@@ -39,6 +39,8 @@ class Codec {
   /// The shortest spec that parses to this codec: no settings that equal their defaults.
   [[nodiscard]] std::string canonical() const;
   [[nodiscard]] bool error_feedback() const { return error_feedback_; }
+  /// Whether what is decoded is always what was encoded.
+  [[nodiscard]] bool is_exact() const { return canonical() == "none"; }
   /// The rows of codec_rows() that it is made of, by name; who encodes must know them all.
   [[nodiscard]] std::vector<std::string> names() const;
 

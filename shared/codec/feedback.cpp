@@ -34,6 +34,21 @@ Result<void> keep_residual(std::span<const float> update, PayloadReader& payload
   });
 }
 
+Result<double> squared_error(std::span<const float> update, PayloadReader& payload) {
+  FL_ASSERT(update.size() == payload.layout().elements());
+  double sum = 0;
+  const auto added = for_each_block(payload, [&](std::uint64_t flat, std::span<const float> sent) {
+    double of_block = 0;
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      const double error = static_cast<double>(update[flat + i]) - sent[i];
+      of_block += error * error;
+    }
+    sum += of_block;
+  });
+  if (!added) return added.error();
+  return sum;
+}
+
 Result<void> put_back(std::span<float> residual, PayloadReader& payload) {
   FL_ASSERT(residual.size() == payload.layout().elements());
   return for_each_block(payload, [&](std::uint64_t flat, std::span<const float> sent) {

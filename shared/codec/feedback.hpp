@@ -23,6 +23,9 @@ void add_residual(std::span<float> update, std::span<const float> residual);
 [[nodiscard]] Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
                                          std::span<float> residual);
 
+/// |update - decode(payload)|^2, when no residual is kept. Errors as above.
+[[nodiscard]] Result<double> squared_error(std::span<const float> update, PayloadReader& payload);
+
 /// residual += decode(payload): as if it had never been sent. Errors as above.
 [[nodiscard]] Result<void> put_back(std::span<float> residual, PayloadReader& payload);
 

@@ -32,6 +32,21 @@ TEST_CASE("over 50 rounds, sent + residual = sum of updates, for every codec") {
   }
 }
 
+TEST_CASE("the squared error is that of the decoded values, over all blocks") {
+  const Layout layout = layout_of({{"a", {700}}, {"b", {33}}});
+  const std::vector<float> update = normal(layout.elements(), 2);
+  const auto payload = encode(*codec_of("qsgd:3"), layout, update, 5, 256);
+  const auto decoded = decode(payload, layout);
+  double wanted = 0;
+  for (std::size_t i = 0; i < update.size(); ++i) {
+    wanted += std::pow(static_cast<double>(update[i]) - decoded[i], 2);
+  }
+  SpanSource source(payload);
+  auto reader = PayloadReader::open(source, payload.size(), layout).value();
+  CHECK(wanted > 1);
+  CHECK(squared_error(update, reader).value() == doctest::Approx(wanted));
+}
+
 TEST_CASE("put_back makes a refused payload unsent, also when x and residual share memory") {
   const Layout layout = flat_layout(1000);
   const std::vector<float> update = normal(1000, 1);

@@ -75,6 +75,14 @@ class WholeRun(FederationTest):
         self.assertEqual(
             [(line[1], line[-1]) for line in lines[1:]], [(str(row[1]), row[-1]) for row in rows]
         )
+        _, text, _ = federation.server_command("history", "--codecs", "--json")
+        (codec,) = json.loads(text)
+        self.assertEqual((codec["codec"], codec["updates"]), ("none", 9))
+        self.assertEqual(codec["raw_bytes"], 9 * 4 * 5000)
+        self.assertGreater(codec["update_bytes"], codec["raw_bytes"])
+        self.assertGreater(codec["encode_seconds"], 0)
+        self.assertGreater(codec["decode_seconds"], 0)
+        self.assertEqual(codec["nmse"], 0)
         _, text, _ = federation.server_command("clients", "--json")
         self.assertEqual([client["name"] for client in json.loads(text)], list(self.names))
 

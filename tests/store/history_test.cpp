@@ -112,6 +112,39 @@ TEST_CASE("the history as CSV") {
         "1,10,1750000060.0,3725.0,10,8,999950,2000000000,,1.25,0.98765,00ff\n");
 }
 
+TEST_CASE("the codecs as a table, as JSON and as CSV") {
+  CodecSummary of;
+  of.run = 3;
+  of.codec = "topk:0.01+qsgd:4";
+  of.updates = 20;
+  of.raw_bytes = 4'000'000;
+  of.update_bytes = 50'000;
+  of.encode_seconds = 0.05;
+  of.decode_seconds = 0.02;
+  of.nmse = 0.4321;
+  of.bytes = 150'000;
+  of.accuracy_first = 0.125;
+  of.accuracy_last = 0.875;
+  CodecSummary early;
+  early.codec = "none";
+  early.updates = 1;
+  CHECK(format_codecs_table({of, early}) ==
+        "codec             run  updates    fp32     sent  ratio   encode   decode    NMSE  accuracy"
+        "  traffic a point\n"
+        "topk:0.01+qsgd:4    3       20  4.0 MB  50.0 kB   80.0  2.50 ms  1.00 ms  0.4321   87.50 %"
+        "           2.0 kB\n"
+        "none                0        1     0 B      0 B      -  0.00 ms  0.00 ms  0.0000         -"
+        "                -\n");
+  CHECK(format_codecs_table({}) == "no update is accepted yet\n");
+  const auto json = nlohmann::json::parse(format_codecs_json({of, early}));
+  CHECK(json[0]["bytes_per_point"] == 2000);
+  CHECK(json[1]["bytes_per_point"].is_null());
+  CHECK(format_codecs_csv({of}) ==
+        "run_id,codec,updates,raw_bytes,update_bytes,encode_seconds,decode_seconds,train_seconds,"
+        "nmse,bytes,accuracy_first,accuracy_last,bytes_per_point\n"
+        "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.02,0.0,0.4321,150000,0.125,0.875,2000.0\n");
+}
+
 TEST_CASE("the clients as a table, where no name breaks a line") {
   CHECK(format_clients_table(two_clients()) ==
         "name    enrolled (UTC)       last seen            certificate serial  revoked        "

@@ -55,6 +55,10 @@ inline TaskRecord accepted(TaskRecord task) {
   task.train_seconds = 3.5;
   task.norm = 0.75;
   task.update_bytes = 12'345;
+  task.raw_bytes = 99'999;
+  task.encode_seconds = 0.125;
+  task.decode_seconds = 0.0625;
+  task.nmse = 0.01;
   task.spool_file = "t" + std::to_string(task.id);
   task.update_digest = Digest::of(bytes_of(std::string_view(task.spool_file)));
   return task;

@@ -68,6 +68,10 @@ void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.train_seconds == b.train_seconds);
   CHECK(a.norm == b.norm);
   CHECK(a.update_bytes == b.update_bytes);
+  CHECK(a.raw_bytes == b.raw_bytes);
+  CHECK(a.encode_seconds == b.encode_seconds);
+  CHECK(a.decode_seconds == b.decode_seconds);
+  CHECK(a.nmse == b.nmse);
   CHECK(a.update_digest == b.update_digest);
   CHECK(a.spool_file == b.spool_file);
   CHECK(a.codec == b.codec);
@@ -373,6 +377,40 @@ TEST_CASE("round_summary agrees with figures worked out by hand") {
   evaluator.accuracy = 0.75;
   REQUIRE(world.store->add_evaluation(evaluator));
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
+}
+
+TEST_CASE("codec_summary agrees with figures worked out by hand") {
+  World world;
+  const auto tasks = world.start_round({"a", "b", "c"});
+  TaskRecord half = accepted(tasks[2]);
+  half.codec = "fp16";
+  half.nmse = 0.5;
+  TaskRecord worse = accepted(tasks[1]);
+  worse.nmse = 0.03;
+  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), worse, half}));
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  const auto early = world.store->codecs(world.run).value();
+  REQUIRE(early.size() == 2);
+  CHECK_FALSE(early[0].accuracy_first.has_value());
+  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 0, "a", 100, 9.0, 0.125)));
+  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "a", 100, 2.0, 0.875)));
+  const auto rows = world.store->codecs({}).value();
+  CHECK(rows[0].codec == "fp16");
+  CHECK(rows[0].updates == 1);
+  CHECK(rows[0].nmse == 0.5);
+  const CodecSummary& row = rows[1];
+  CHECK(row.run == world.run);
+  CHECK(row.codec == "qsgd:8");
+  CHECK(row.updates == 2);
+  CHECK(row.raw_bytes == 2 * 99'999);
+  CHECK(row.update_bytes == 2 * 12'345);
+  CHECK(row.encode_seconds == 0.25);
+  CHECK(row.decode_seconds == 0.125);
+  CHECK(row.train_seconds == 7);
+  CHECK(row.nmse == doctest::Approx(0.02));
+  CHECK(row.bytes == 3000);  // Of the round, in which both codecs were.
+  CHECK(row.accuracy_first == 0.125);
+  CHECK(row.accuracy_last == 0.875);
 }
 
 TEST_CASE("round_summary has exactly its documented columns") {
