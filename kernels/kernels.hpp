@@ -88,9 +88,10 @@ struct Kernels {
   void (*gaussian)(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
                    std::size_t n);
 
-  /// Stochastic rounding to levels (QSGD, Alistarh 2017, section 3.1): |x| / scale * S is rounded
-  /// up with a probability equal to its fraction (cut to 24 bits), else down. |x| > scale counts as
-  /// scale.
+  /// Stochastic rounding to levels (QSGD, Alistarh 2017, section 3.1): x / scale * S, to the
+  /// nearest 2^-16, is rounded up with a probability equal to its fraction, else down. So the mean
+  /// is off by 2^-17 of a level, and by what fp32 can't say of x / scale * S, at most. |x| >= scale
+  /// always gives S. Element i has 16 random bits (philox.hpp, half_word_at).
   void (*quantize)(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels);
   /// out[i] = float(levels[i]) * step.
   void (*dequantize)(const std::int16_t* levels, std::size_t n, float step, float* out);

@@ -1,5 +1,6 @@
 // Every row of the kernel table against the scalar row, bit for bit, and the scalar row against
 // what its contract says.
+#include "kernels/element.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/philox.hpp"
 
@@ -378,6 +379,38 @@ TEST_CASE("quantize: what lies beyond the scale counts as the scale, in every ro
     std::vector<std::int16_t> out(x.size());
     row->quantize(x.data(), x.size(), args, out.data());
     CHECK(same_bits(out, wanted));
+  }
+}
+
+TEST_CASE("quantize: each element by itself gives the same, and every scale its last levels") {
+  constexpr std::size_t n = 200;
+  for (const float scale : {0x1p-149f, 0x1.8p-65f, 1e-30f, 0.3f, 0x1.fffffep127f}) {
+    std::vector<float> x = values(n, 6);
+    const float most = plain().scan(x.data(), n).max_abs;
+    for (float& v : x) v = v / most * scale;
+    x[7] = scale;
+    x[8] = -scale;
+    for (const std::int32_t levels : {1, 127, 32767}) {
+      const element::QuantizeFactors factors = element::quantize_factors(scale, levels);
+      for (std::uint64_t seed = 0; seed < 50; ++seed) {
+        const QuantizeArgs args = {
+            .scale = scale, .levels = levels, .seed = seed, .stream = 5, .first = 77};
+        std::vector<std::int16_t> wanted(n);
+        for (std::size_t i = 0; i < n; ++i) {
+          const std::uint32_t noise = philox::half_word_at(seed, 5, 77 + i);
+          wanted[i] = static_cast<std::int16_t>(
+              element::quantize<element::Scalar>(x[i], static_cast<std::int32_t>(noise), factors));
+        }
+        CHECK(wanted[7] == levels);
+        CHECK(wanted[8] == -levels);
+        for (const Kernels* row : all_kernels()) {
+          CAPTURE(row->name);
+          std::vector<std::int16_t> out(n);
+          row->quantize(x.data(), n, args, out.data());
+          CHECK(same_bits(out, wanted));
+        }
+      }
+    }
   }
 }
 
