@@ -68,7 +68,8 @@ struct Line {
 // the low half of each 64-bit lane of x[.][j]. The high halves hold leftovers of the products,
 // which the next round's multiplication does not see. A round waits for its multiplications, so
 // both halves go through it side by side, and what needs no product is computed apart.
-Line line_at(const RoundKeys& keys, std::uint64_t stream, std::uint64_t line) {
+[[gnu::always_inline]] inline Line line_at(const RoundKeys& keys, std::uint64_t stream,
+                                           std::uint64_t line) {
   const __m256i multiplier_0 = _mm256_set1_epi64x(philox::multiplier_0);
   const __m256i multiplier_1 = _mm256_set1_epi64x(philox::multiplier_1);
   const __m256i first = _mm256_set1_epi64x(static_cast<std::int64_t>(line * 8));
@@ -428,9 +429,26 @@ std::int32_t largest_of(__m256i sixteen, std::int32_t of_rest) {
   return of_rest;
 }
 
+// The classes of a line's 64 elements.
+void store_classes(const Line& line, int bits, std::uint8_t* classes) {
+  __m256i sixteen[4];
+  for (std::size_t j = 0; j < 4; ++j) {
+    const auto a = element::dither_class<Avx2>(Avx2::shift_left(line.words[j], 16), bits);
+    const auto b = element::dither_class<Avx2>(line.words[j], bits);
+    sixteen[j] = in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)));
+  }
+  for (std::size_t j = 0; j < 4; j += 2) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(classes + 16 * j),
+                        in_order(_mm256_packus_epi16(sixteen[j], sixteen[j + 1])));
+  }
+}
+
 // Blocks begin at element 0 of their key's stream, so only whole lines are worth a fast path.
-std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels) {
-  if (args.first % half_line_elements != 0) return scalar_row.dither(x, n, args, levels);
+std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels,
+                    std::uint8_t* classes) {
+  if (args.first % half_line_elements != 0) {
+    return scalar_row.dither(x, n, args, levels, classes);
+  }
   const RoundKeys keys = round_keys(args.key);
   const __m256 per_step = _mm256_set1_ps(1.0f / args.step);
   const std::uint64_t first_line = args.first / half_line_elements;
@@ -438,6 +456,7 @@ std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::
   std::size_t i = 0;
   for (; i + half_line_elements <= n; i += half_line_elements) {
     const Line line = line_at(keys, 0, first_line + i / half_line_elements);
+    if (classes != nullptr) store_classes(line, args.class_bits, classes + i);
     for (std::size_t j = 0; j < 4; ++j) {
       const float* from = x + i + 16 * j;
       const auto low = Avx2::shift_left(line.words[j], 16);
@@ -450,7 +469,8 @@ std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::
   }
   DitherArgs rest = args;
   rest.first += i;
-  return largest_of(largest, scalar_row.dither(x + i, n - i, rest, levels + i));
+  return largest_of(largest, scalar_row.dither(x + i, n - i, rest, levels + i,
+                                               classes == nullptr ? nullptr : classes + i));
 }
 
 void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out) {
@@ -480,9 +500,9 @@ void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args,
   scalar_row.undither(levels + i, n - i, rest, out + i);
 }
 
-void dither_classes(std::size_t n, const DitherArgs& args, int bits, std::uint8_t* out) {
+void dither_classes(std::size_t n, const DitherArgs& args, std::uint8_t* classes) {
   if (args.first % half_line_elements != 0) {
-    scalar_row.dither_classes(n, args, bits, out);
+    scalar_row.dither_classes(n, args, classes);
     return;
   }
   const RoundKeys keys = round_keys(args.key);
@@ -490,20 +510,11 @@ void dither_classes(std::size_t n, const DitherArgs& args, int bits, std::uint8_
   std::size_t i = 0;
   for (; i + half_line_elements <= n; i += half_line_elements) {
     const Line line = line_at(keys, 0, first_line + i / half_line_elements);
-    __m256i sixteen[4];
-    for (std::size_t j = 0; j < 4; ++j) {
-      const auto a = element::dither_class<Avx2>(Avx2::shift_left(line.words[j], 16), bits);
-      const auto b = element::dither_class<Avx2>(line.words[j], bits);
-      sixteen[j] = in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)));
-    }
-    for (std::size_t j = 0; j < 4; j += 2) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i + 16 * j),
-                          in_order(_mm256_packus_epi16(sixteen[j], sixteen[j + 1])));
-    }
+    store_classes(line, args.class_bits, classes + i);
   }
   DitherArgs rest = args;
   rest.first += i;
-  scalar_row.dither_classes(n - i, rest, bits, out + i);
+  scalar_row.dither_classes(n - i, rest, classes + i);
 }
 
 std::int32_t round(const float* x, std::size_t n, float step, std::int16_t* levels) {

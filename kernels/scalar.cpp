@@ -157,7 +157,21 @@ void centroids_of(const std::int16_t* levels, std::size_t n, const Centroids& ce
   }
 }
 
-std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels) {
+void dither_classes(std::size_t n, const DitherArgs& args, std::uint8_t* classes) {
+  std::uint32_t line[philox::line_elements];
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t place = (args.first + i) % philox::half_line_elements;
+    if (i == 0 || place == 0) {
+      philox::fill_line(args.key, 0, (args.first + i) / philox::half_line_elements, line);
+    }
+    classes[i] = static_cast<std::uint8_t>(
+        element::dither_class<Scalar>(upper_half(line, place), args.class_bits));
+  }
+}
+
+std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels,
+                    std::uint8_t* classes) {
+  if (classes != nullptr) dither_classes(n, args, classes);
   std::uint32_t line[philox::line_elements];
   std::int32_t largest = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -181,18 +195,6 @@ void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args,
       philox::fill_line(args.key, 0, (args.first + i) / philox::half_line_elements, line);
     }
     out[i] = element::undither<Scalar>(levels[i], upper_half(line, place), args.step);
-  }
-}
-
-void dither_classes(std::size_t n, const DitherArgs& args, int bits, std::uint8_t* out) {
-  std::uint32_t line[philox::line_elements];
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t place = (args.first + i) % philox::half_line_elements;
-    if (i == 0 || place == 0) {
-      philox::fill_line(args.key, 0, (args.first + i) / philox::half_line_elements, line);
-    }
-    out[i] =
-        static_cast<std::uint8_t>(element::dither_class<Scalar>(upper_half(line, place), bits));
   }
 }
 

@@ -1,7 +1,7 @@
 // Every row of the kernel table against the scalar row, bit for bit, and the scalar row against
 // what its contract says.
-#include "kernels/element.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/element.hpp"
 #include "kernels/philox.hpp"
 
 #include <doctest/doctest.h>
@@ -453,13 +453,13 @@ TEST_CASE("dither, undither and round: rows agree, whatever the length and the p
       for (const std::uint64_t first : {0ull, 64ull, 77ull, 0x7fffffffffff000ull}) {
         const DitherArgs args = {.step = step, .key = 0xfedcba9876543210, .first = first};
         std::vector<float> back(n);
-        const std::int32_t most = plain().dither(x.data(), n, args, reference.data());
+        const std::int32_t most = plain().dither(x.data(), n, args, reference.data(), nullptr);
         plain().undither(reference.data(), n, args, back.data());
         for (const Kernels* row : all_kernels()) {
           CAPTURE(row->name);
           std::vector<std::int16_t> out(n);
           std::vector<float> values_out(n);
-          CHECK(row->dither(x.data(), n, args, out.data()) == most);
+          CHECK(row->dither(x.data(), n, args, out.data(), nullptr) == most);
           CHECK(same_bits(out, reference));
           row->undither(out.data(), n, args, values_out.data());
           CHECK(same_bits(values_out, back));
@@ -472,11 +472,12 @@ TEST_CASE("dither, undither and round: rows agree, whatever the length and the p
 TEST_CASE("dither_classes: rows agree, and the class is that of the dither") {
   for (const std::size_t n : sizes) {
     for (const std::uint64_t first : {0ull, 64ull, 77ull, 0x7fffffffffff000ull}) {
-      const DitherArgs args = {.step = 1, .key = 0xfedcba9876543210, .first = first};
+      DitherArgs args = {.step = 1, .key = 0xfedcba9876543210, .first = first};
       // What is left of levels of 0 is u, of either sign.
       std::vector<float> dither(n);
       plain().undither(std::vector<std::int16_t>(n).data(), n, args, dither.data());
       for (const int bits : {0, 1, 3, 7}) {
+        args.class_bits = bits;
         std::vector<std::uint8_t> wanted(n);
         for (std::size_t i = 0; i < n; ++i) {
           wanted[i] = static_cast<std::uint8_t>(std::ldexp(std::fabs(dither[i]), bits + 1));
@@ -484,8 +485,12 @@ TEST_CASE("dither_classes: rows agree, and the class is that of the dither") {
         for (const Kernels* row : all_kernels()) {
           CAPTURE(row->name);
           std::vector<std::uint8_t> out(n);
-          row->dither_classes(n, args, bits, out.data());
+          row->dither_classes(n, args, out.data());
           CHECK(out == wanted);
+          std::vector<std::uint8_t> beside_levels(n);
+          std::vector<std::int16_t> levels(n);
+          row->dither(dither.data(), n, args, levels.data(), beside_levels.data());
+          CHECK(beside_levels == wanted);
         }
       }
     }
@@ -502,7 +507,7 @@ TEST_CASE("dither: the error is within half a step, its mean over keys 0, its me
     const DitherArgs args = {.step = step, .key = key};
     std::vector<std::int16_t> levels(x.size());
     std::vector<float> back(x.size());
-    kernels().dither(x.data(), x.size(), args, levels.data());
+    kernels().dither(x.data(), x.size(), args, levels.data(), nullptr);
     kernels().undither(levels.data(), x.size(), args, back.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double error = (static_cast<double>(back[i]) - x[i]) / step;
