@@ -285,6 +285,14 @@ std::size_t before_line(std::uint64_t first, std::size_t n) {
   return head < n ? head : n;
 }
 
+void random_words(std::uint64_t seed, std::uint64_t stream, std::uint32_t* out, std::size_t n) {
+  const RoundKeys keys = round_keys(seed);
+  for (std::size_t i = 0; i < n; i += line_elements) {
+    const Line line = line_at(keys, stream, i / line_elements);
+    std::memcpy(out + i, line.words, (n - i < line_elements ? n - i : line_elements) * sizeof *out);
+  }
+}
+
 void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
               std::size_t n) {
   const RoundKeys keys = round_keys(seed);
@@ -545,6 +553,7 @@ const Kernels avx2_row = {
     .unpack_signs = unpack_signs,
     .add_fixed = add_fixed,
     .scale_fixed = scale_fixed,
+    .random_words = random_words,
     .gaussian = gaussian,
     .quantize = quantize,
     .dequantize = dequantize,

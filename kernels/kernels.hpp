@@ -84,6 +84,8 @@ struct Kernels {
   /// out[i] = float(double(sum[i]) * factor), each of the three steps to nearest even.
   void (*scale_fixed)(const std::int64_t* sum, std::size_t n, double factor, float* out);
 
+  /// out[i] = the word of element i of the Philox stream (philox.hpp).
+  void (*random_words)(std::uint64_t seed, std::uint64_t stream, std::uint32_t* out, std::size_t n);
   /// Standard normal values: out[i] is a function of (seed, stream, first + i) alone. Box and
   /// Muller 1958 on Philox words, |value| < 6.7; log, sine and cosine are our own polynomials.
   void (*gaussian)(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,

@@ -79,6 +79,14 @@ void scale_fixed(const std::int64_t* sum, std::size_t n, double factor, float* o
   }
 }
 
+void random_words(std::uint64_t seed, std::uint64_t stream, std::uint32_t* out, std::size_t n) {
+  std::uint32_t line[philox::line_elements];
+  for (std::size_t i = 0; i < n; i += philox::line_elements) {
+    philox::fill_line(seed, stream, i / philox::line_elements, line);
+    std::copy_n(line, std::min<std::size_t>(n - i, philox::line_elements), out + i);
+  }
+}
+
 void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
               std::size_t n) {
   std::uint32_t words[philox::line_elements];
@@ -222,6 +230,7 @@ const Kernels scalar_row = {
     .unpack_signs = unpack_signs,
     .add_fixed = add_fixed,
     .scale_fixed = scale_fixed,
+    .random_words = random_words,
     .gaussian = gaussian,
     .quantize = quantize,
     .dequantize = dequantize,

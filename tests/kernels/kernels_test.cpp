@@ -337,6 +337,21 @@ TEST_CASE("scale_fixed: rows agree on all kinds of sums, each step rounded once"
   }
 }
 
+TEST_CASE("random_words: every row gives each element its word") {
+  for (const std::size_t n : sizes) {
+    for (const Kernels* row : all_kernels()) {
+      CAPTURE(row->name);
+      std::vector<std::uint32_t> out(n);
+      row->random_words(0xfedcba9876543210, 0x1234567890, out.data(), n);
+      for (std::uint64_t i = 0; i < n; ++i) {
+        const philox::Block block =
+            philox::block_at(0xfedcba9876543210, 0x1234567890, philox::counter_of(i));
+        if (out[i] != block.word[philox::word_of(i)]) FAIL("element ", i);
+      }
+    }
+  }
+}
+
 TEST_CASE("quantize and dequantize: rows agree, whatever the length and the place in the stream") {
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n, n + 2);
