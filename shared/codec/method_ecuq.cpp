@@ -109,6 +109,7 @@ Sample sample_of(std::span<const std::span<const float>> tensors) {
     return cell * stride + (random * stride >> 32);
   };
   Sample sample;
+  sample.values.reserve(elements / stride + 1);
   sample.elements = static_cast<double>(elements);
   std::size_t begin = 0;  // Of a tensor among all elements.
   std::uint64_t cell = 0;
@@ -160,10 +161,10 @@ class Ecuq final : public Method {
     return {.step = step_for(sample_of(parts))};
   }
 
-  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
-                      std::vector<std::byte>& out) const override {
-    const float max_abs = kernels().scan(x.data(), x.size()).max_abs;
+  Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
+                      const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
+    const float max_abs = scan.max_abs;
     FL_CHECK(check_scale(max_abs, layout, block.flat, "ecuq"));
     out.resize(1 + sizeof(float));
     out[0] =
