@@ -21,9 +21,10 @@ struct Avx2 {
   static Int bits(Float x) { return reinterpret_cast<Int>(x); }
   static Float from_bits(Int x) { return reinterpret_cast<Float>(x); }
   static Float to_float(Int x) { return _mm256_cvtepi32_ps(raw(x)); }
-  static Int truncate(Float x) { return reinterpret_cast<Int>(_mm256_cvttps_epi32(x)); }
+  static Int round(Float x) { return reinterpret_cast<Int>(_mm256_cvtps_epi32(x)); }
   static Float root(Float x) { return _mm256_sqrt_ps(x); }
   static Float least(Float a, Float b) { return _mm256_min_ps(a, b); }
+  static Float greatest(Float a, Float b) { return _mm256_max_ps(a, b); }
   static Int shift_right(Int x, int by) {
     return reinterpret_cast<Int>(_mm256_srli_epi32(raw(x), by));
   }
@@ -37,6 +38,7 @@ struct Avx2 {
 };
 
 constexpr std::uint64_t line_elements = philox::line_elements;
+constexpr std::uint64_t half_line_elements = philox::half_line_elements;
 
 // The keys of all Philox rounds for one seed, made once for a run.
 struct RoundKeys {
@@ -66,7 +68,8 @@ struct Line {
 // the low half of each 64-bit lane of x[.][j]. The high halves hold leftovers of the products,
 // which the next round's multiplication does not see. A round waits for its multiplications, so
 // both halves go through it side by side, and what needs no product is computed apart.
-Line line_at(const RoundKeys& keys, std::uint64_t stream, std::uint64_t line) {
+[[gnu::always_inline]] inline Line line_at(const RoundKeys& keys, std::uint64_t stream,
+                                           std::uint64_t line) {
   const __m256i multiplier_0 = _mm256_set1_epi64x(philox::multiplier_0);
   const __m256i multiplier_1 = _mm256_set1_epi64x(philox::multiplier_1);
   const __m256i first = _mm256_set1_epi64x(static_cast<std::int64_t>(line * 8));
@@ -282,6 +285,14 @@ std::size_t before_line(std::uint64_t first, std::size_t n) {
   return head < n ? head : n;
 }
 
+void random_words(std::uint64_t seed, std::uint64_t stream, std::uint32_t* out, std::size_t n) {
+  const RoundKeys keys = round_keys(seed);
+  for (std::size_t i = 0; i < n; i += line_elements) {
+    const Line line = line_at(keys, stream, i / line_elements);
+    std::memcpy(out + i, line.words, (n - i < line_elements ? n - i : line_elements) * sizeof *out);
+  }
+}
+
 void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
               std::size_t n) {
   const RoundKeys keys = round_keys(seed);
@@ -297,31 +308,39 @@ void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, flo
   scalar_row.gaussian(seed, stream, first + i, out + i, n - i);
 }
 
-void quantize_end(const float* x, std::size_t begin, std::size_t end, const QuantizeArgs& args,
-                  std::int16_t* levels) {
-  QuantizeArgs part = args;
-  part.first += begin;
-  scalar_row.quantize(x + begin, end - begin, part, levels + begin);
+void quantize_line(const float* x, const Line& line, const element::QuantizeFactors& factors,
+                   std::int16_t* levels) {
+  for (std::size_t j = 0; j < 4; ++j) {
+    const Avx2::Int word = line.words[j];
+    const float* from = x + 16 * j;
+    const auto a = element::quantize<Avx2>(_mm256_loadu_ps(from), word & 0xffff, factors);
+    const auto b =
+        element::quantize<Avx2>(_mm256_loadu_ps(from + 8), Avx2::shift_right(word, 16), factors);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(levels + 16 * j),
+                        in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b))));
+  }
 }
 
 void quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels) {
   const RoundKeys keys = round_keys(args.seed);
-  const __m256 scale = _mm256_set1_ps(args.scale);
-  const __m256 top = _mm256_set1_ps(static_cast<float>(args.levels));
-  std::size_t i = before_line(args.first, n);
-  quantize_end(x, 0, i, args, levels);
-  for (; i + line_elements <= n; i += line_elements) {
-    const Line line = line_at(keys, args.stream, (args.first + i) / line_elements);
-    for (std::size_t j = 0; j < 4; j += 2) {
-      const float* from = x + i + 8 * j;
-      const auto a = element::quantize<Avx2>(_mm256_loadu_ps(from), line.words[j], scale, top);
-      const auto b =
-          element::quantize<Avx2>(_mm256_loadu_ps(from + 8), line.words[j + 1], scale, top);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(levels + i + 8 * j),
-                          in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b))));
+  const element::QuantizeFactors factors = element::quantize_factors(args.scale, args.levels);
+  std::size_t count;
+  for (std::size_t i = 0; i < n; i += count) {
+    const std::uint64_t element = args.first + i;
+    const std::size_t in_line = element % half_line_elements;
+    count = half_line_elements - in_line < n - i ? half_line_elements - in_line : n - i;
+    const Line line = line_at(keys, args.stream, element / half_line_elements);
+    if (count == half_line_elements) {
+      quantize_line(x + i, line, factors, levels + i);
+      continue;
     }
+    // A part of a line, amid zeros.
+    float padded[half_line_elements] = {};
+    std::int16_t rounded[half_line_elements];
+    std::memcpy(padded + in_line, x + i, count * sizeof(float));
+    quantize_line(padded, line, factors, rounded);
+    std::memcpy(levels + i, rounded + in_line, count * sizeof(std::int16_t));
   }
-  quantize_end(x, i, n, args, levels);
 }
 
 void dequantize(const std::int16_t* levels, std::size_t n, float step, float* out) {
@@ -418,16 +437,34 @@ std::int32_t largest_of(__m256i sixteen, std::int32_t of_rest) {
   return of_rest;
 }
 
+// The classes of a line's 64 elements.
+void store_classes(const Line& line, int bits, std::uint8_t* classes) {
+  __m256i sixteen[4];
+  for (std::size_t j = 0; j < 4; ++j) {
+    const auto a = element::dither_class<Avx2>(Avx2::shift_left(line.words[j], 16), bits);
+    const auto b = element::dither_class<Avx2>(line.words[j], bits);
+    sixteen[j] = in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)));
+  }
+  for (std::size_t j = 0; j < 4; j += 2) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(classes + 16 * j),
+                        in_order(_mm256_packus_epi16(sixteen[j], sixteen[j + 1])));
+  }
+}
+
 // Blocks begin at element 0 of their key's stream, so only whole lines are worth a fast path.
-std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels) {
-  if (args.first % element::dither_line_elements != 0) return scalar_row.dither(x, n, args, levels);
+std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels,
+                    std::uint8_t* classes) {
+  if (args.first % half_line_elements != 0) {
+    return scalar_row.dither(x, n, args, levels, classes);
+  }
   const RoundKeys keys = round_keys(args.key);
   const __m256 per_step = _mm256_set1_ps(1.0f / args.step);
-  const std::uint64_t first_line = args.first / element::dither_line_elements;
+  const std::uint64_t first_line = args.first / half_line_elements;
   __m256i largest = _mm256_setzero_si256();
   std::size_t i = 0;
-  for (; i + element::dither_line_elements <= n; i += element::dither_line_elements) {
-    const Line line = line_at(keys, 0, first_line + i / element::dither_line_elements);
+  for (; i + half_line_elements <= n; i += half_line_elements) {
+    const Line line = line_at(keys, 0, first_line + i / half_line_elements);
+    if (classes != nullptr) store_classes(line, args.class_bits, classes + i);
     for (std::size_t j = 0; j < 4; ++j) {
       const float* from = x + i + 16 * j;
       const auto low = Avx2::shift_left(line.words[j], 16);
@@ -440,20 +477,21 @@ std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::
   }
   DitherArgs rest = args;
   rest.first += i;
-  return largest_of(largest, scalar_row.dither(x + i, n - i, rest, levels + i));
+  return largest_of(largest, scalar_row.dither(x + i, n - i, rest, levels + i,
+                                               classes == nullptr ? nullptr : classes + i));
 }
 
 void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out) {
-  if (args.first % element::dither_line_elements != 0) {
+  if (args.first % half_line_elements != 0) {
     scalar_row.undither(levels, n, args, out);
     return;
   }
   const RoundKeys keys = round_keys(args.key);
   const __m256 step = _mm256_set1_ps(args.step);
-  const std::uint64_t first_line = args.first / element::dither_line_elements;
+  const std::uint64_t first_line = args.first / half_line_elements;
   std::size_t i = 0;
-  for (; i + element::dither_line_elements <= n; i += element::dither_line_elements) {
-    const Line line = line_at(keys, 0, first_line + i / element::dither_line_elements);
+  for (; i + half_line_elements <= n; i += half_line_elements) {
+    const Line line = line_at(keys, 0, first_line + i / half_line_elements);
     for (std::size_t j = 0; j < 4; ++j) {
       const __m256i both = load_levels(levels + i + 16 * j);
       const auto a = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(both));
@@ -470,30 +508,21 @@ void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args,
   scalar_row.undither(levels + i, n - i, rest, out + i);
 }
 
-void dither_classes(std::size_t n, const DitherArgs& args, int bits, std::uint8_t* out) {
-  if (args.first % element::dither_line_elements != 0) {
-    scalar_row.dither_classes(n, args, bits, out);
+void dither_classes(std::size_t n, const DitherArgs& args, std::uint8_t* classes) {
+  if (args.first % half_line_elements != 0) {
+    scalar_row.dither_classes(n, args, classes);
     return;
   }
   const RoundKeys keys = round_keys(args.key);
-  const std::uint64_t first_line = args.first / element::dither_line_elements;
+  const std::uint64_t first_line = args.first / half_line_elements;
   std::size_t i = 0;
-  for (; i + element::dither_line_elements <= n; i += element::dither_line_elements) {
-    const Line line = line_at(keys, 0, first_line + i / element::dither_line_elements);
-    __m256i sixteen[4];
-    for (std::size_t j = 0; j < 4; ++j) {
-      const auto a = element::dither_class<Avx2>(Avx2::shift_left(line.words[j], 16), bits);
-      const auto b = element::dither_class<Avx2>(line.words[j], bits);
-      sixteen[j] = in_order(_mm256_packs_epi32(Avx2::raw(a), Avx2::raw(b)));
-    }
-    for (std::size_t j = 0; j < 4; j += 2) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i + 16 * j),
-                          in_order(_mm256_packus_epi16(sixteen[j], sixteen[j + 1])));
-    }
+  for (; i + half_line_elements <= n; i += half_line_elements) {
+    const Line line = line_at(keys, 0, first_line + i / half_line_elements);
+    store_classes(line, args.class_bits, classes + i);
   }
   DitherArgs rest = args;
   rest.first += i;
-  scalar_row.dither_classes(n - i, rest, bits, out + i);
+  scalar_row.dither_classes(n - i, rest, classes + i);
 }
 
 std::int32_t round(const float* x, std::size_t n, float step, std::int16_t* levels) {
@@ -524,6 +553,7 @@ const Kernels avx2_row = {
     .unpack_signs = unpack_signs,
     .add_fixed = add_fixed,
     .scale_fixed = scale_fixed,
+    .random_words = random_words,
     .gaussian = gaussian,
     .quantize = quantize,
     .dequantize = dequantize,

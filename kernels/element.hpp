@@ -33,10 +33,11 @@ struct Scalar {
   }
   /// To nearest even.
   FL_HOST_DEVICE static Float to_float(Int x) { return static_cast<float>(x); }
-  /// Towards zero; |x| < 2^31.
-  FL_HOST_DEVICE static Int truncate(Float x) { return static_cast<Int>(x); }
+  /// To nearest even; |x| < 2^31.
+  FL_HOST_DEVICE static Int round(Float x) { return static_cast<Int>(lrintf(x)); }
   FL_HOST_DEVICE static Float root(Float x) { return sqrtf(x); }
   FL_HOST_DEVICE static Float least(Float a, Float b) { return a < b ? a : b; }
+  FL_HOST_DEVICE static Float greatest(Float a, Float b) { return a > b ? a : b; }
   /// Shift in zeros, and in copies of the sign.
   FL_HOST_DEVICE static Int shift_right(Int x, int by) {
     return static_cast<Int>(static_cast<std::uint32_t>(x) >> by);
@@ -51,21 +52,31 @@ struct Scalar {
   }
 };
 
-/// The level of x in [-levels, levels] for one random word, |x| taken as scale where it is larger.
-/// scale > 0.
+/// What quantize() multiplies by and ends at.
+struct QuantizeFactors {
+  float lift;    // So that the others are finite where the scale is tiny.
+  float places;  // In a lifted unit.
+  float most;
+};
+
+/// A level has 2^16 places.
+FL_HOST_DEVICE static inline QuantizeFactors quantize_factors(float scale, std::int32_t levels) {
+  const float lift = scale < 0x1p-64f ? 0x1p64f : 1.0f;
+  const float most = static_cast<float>(levels) * 0x1p16f;
+  const float places = most / (scale * lift);
+  // Rounded so that the scale itself is always the last level.
+  const bool is_short = scale * lift * places < most;
+  return {lift, is_short ? Scalar::from_bits(Scalar::bits(places) + 1) : places, most};
+}
+
+/// The level of x, from -S to S, for 16 random bits.
 template <class V>
-FL_HOST_DEVICE static inline typename V::Int quantize(typename V::Float x, typename V::Int word,
-                                                      typename V::Float scale,
-                                                      typename V::Float levels) {
-  using Int = typename V::Int;
-  const auto magnitude = V::least(V::from_bits(V::bits(x) & 0x7fffffff), scale);
-  const auto place = magnitude / scale * levels;  // Rounds to at most `levels`.
-  const Int below = V::truncate(place);
-  const auto fraction = place - V::to_float(below);  // Exact.
-  const Int threshold = V::truncate(fraction * V::constant(0x1p24f));
-  const Int up = V::shift_right_signed(V::shift_right(word, 8) - threshold, 31);  // -1: round up.
-  const Int negative = V::shift_right_signed(V::bits(x), 31);
-  return ((below - up) ^ negative) - negative;
+FL_HOST_DEVICE static inline typename V::Int quantize(typename V::Float x, typename V::Int noise,
+                                                      const QuantizeFactors& factors) {
+  const auto most = V::constant(factors.most);
+  const auto place = x * V::constant(factors.lift) * V::constant(factors.places);
+  const auto within = V::greatest(V::least(place, most), -most);
+  return V::shift_right_signed(V::round(within) + noise, 16);  // No sum is past 2^31 - 1.
 }
 
 /// To the nearest integer, and past the range of int16 to its end.
@@ -73,7 +84,7 @@ template <class V>
 FL_HOST_DEVICE static inline typename V::Int round_level(typename V::Float x) {
   const auto top = V::constant(32767.0f);
   const auto magic = V::constant(0x1.8p23f);  // The sum has the integer in its lowest bits.
-  return V::bits(-V::least(-V::least(x, top), top) + magic) - V::bits(magic);
+  return V::bits(V::greatest(V::least(x, top), -top) + magic) - V::bits(magic);
 }
 
 /// |u| of dither(), from (0, 1/2), of the upper half of `word`, whose highest bit is u's sign.
@@ -101,10 +112,6 @@ template <class V>
 FL_HOST_DEVICE static inline typename V::Int dither_class(typename V::Int word, int bits) {
   return V::shift_right(word & 0x7fffffff, 31 - bits);
 }
-
-/// A word of a line of Philox has the dither of two elements: word 8 * j + k in its lower half that
-/// of element 16 * j + k, in its upper that of element 16 * j + k + 8.
-inline constexpr std::size_t dither_line_elements = 64;
 
 /// ln(u) for 2^-32 <= u <= 1, never above 0; relative error below 2^-22.
 template <class V>

@@ -47,11 +47,12 @@ struct Centroids {
   float thresholds[7];  // count - 1: from thresholds[i] on, values[i + 1] is taken. All > 0.
 };
 
-/// How dither() and undither() round.
+/// How dither() and undither() round, and the classes of the dither's size.
 struct DitherArgs {
   float step;  // 2^-126 to 2^121, so that 1 / step and 127.5 steps are finite.
   std::uint64_t key;
   std::uint64_t first = 0;  // The dither of element i of the run is a function of (key, first + i).
+  int class_bits = 0;       // Up to 7: of 2^class_bits classes.
 };
 
 struct Kernels {
@@ -83,14 +84,17 @@ struct Kernels {
   /// out[i] = float(double(sum[i]) * factor), each of the three steps to nearest even.
   void (*scale_fixed)(const std::int64_t* sum, std::size_t n, double factor, float* out);
 
+  /// out[i] = the word of element i of the Philox stream (philox.hpp).
+  void (*random_words)(std::uint64_t seed, std::uint64_t stream, std::uint32_t* out, std::size_t n);
   /// Standard normal values: out[i] is a function of (seed, stream, first + i) alone. Box and
   /// Muller 1958 on Philox words, |value| < 6.7; log, sine and cosine are our own polynomials.
   void (*gaussian)(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
                    std::size_t n);
 
-  /// Stochastic rounding to levels (QSGD, Alistarh 2017, section 3.1): |x| / scale * S is rounded
-  /// up with a probability equal to its fraction (cut to 24 bits), else down. |x| > scale counts as
-  /// scale.
+  /// Stochastic rounding to levels (QSGD, Alistarh 2017, section 3.1): x / scale * S, to the
+  /// nearest 2^-16, is rounded up with a probability equal to its fraction, else down. So the mean
+  /// is off by 2^-17 of a level, and by what fp32 can't say of x / scale * S, at most. |x| >= scale
+  /// always gives S. Element i has 16 random bits (philox.hpp, half_word_at).
   void (*quantize)(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels);
   /// out[i] = float(levels[i]) * step.
   void (*dequantize)(const std::int16_t* levels, std::size_t n, float step, float* out);
@@ -114,14 +118,13 @@ struct Kernels {
   /// Subtractive dither (Ziv 1985, Zamir and Feder 1992): |u| < 1/2 is symmetric and uniform, of 16
   /// bits, and levels[i] = round(x / step + u), past the range of int16 its end. Where u < 0 both
   /// signs are turned, x's and the level's: then levels are less evenly distributed, and shorter
-  /// when coded. Returns the largest |level|.
+  /// when coded. Returns the largest |level|. `classes`, unless nullptr: as dither_classes().
   std::int32_t (*dither)(const float* x, std::size_t n, const DitherArgs& args,
-                         std::int16_t* levels);
+                         std::int16_t* levels, std::uint8_t* classes);
   /// The reverse: out[i] = (levels[i] - u) * step, signs turned back.
   void (*undither)(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out);
-  /// Which of 2^bits classes of equal width |u| lies in, 0 the smallest; `bits` up to 7. The step
-  /// does not matter.
-  void (*dither_classes)(std::size_t n, const DitherArgs& args, int bits, std::uint8_t* out);
+  /// Which of the classes of equal width |u| lies in, 0 the smallest. The step does not matter.
+  void (*dither_classes)(std::size_t n, const DitherArgs& args, std::uint8_t* classes);
   /// levels[i] = round(x / step), to the nearest, past the range of int16 its end; `step` as above.
   /// Returns the largest |level|.
   std::int32_t (*round)(const float* x, std::size_t n, float step, std::int16_t* levels);

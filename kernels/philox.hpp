@@ -65,6 +65,17 @@ FL_HOST_DEVICE static inline Block block_at(std::uint64_t seed, std::uint64_t st
                   static_cast<std::uint32_t>(seed >> 32));
 }
 
+/// Where 16 random bits are enough, a line is of 64 elements, and a word has those of two: word
+/// 8 * j + k in its lower half those of element 16 * j + k, in its upper of element 16 * j + k + 8.
+inline constexpr std::uint64_t half_line_elements = 64;
+
+FL_HOST_DEVICE static inline std::uint32_t half_word_at(std::uint64_t seed, std::uint64_t stream,
+                                                        std::uint64_t element) {
+  const Block block = block_at(seed, stream, element / half_line_elements * 8 + element % 8);
+  const std::uint32_t word = block.word[element % half_line_elements / 16];
+  return element % 16 < 8 ? word & 0xffff : word >> 16;
+}
+
 /// The 32 words of elements [32 * line, 32 * line + 32).
 static inline void fill_line(std::uint64_t seed, std::uint64_t stream, std::uint64_t line,
                              std::uint32_t* words) {

@@ -88,7 +88,7 @@ __m256i push(__m256i x, const Codes& codes) {
 
 /// rans::Place at each of eight low bits: loads that go to all lanes, and blends, which are faster
 /// than AMD's gather.
-__m256i places_at(const rans::Place* places, __m256i low) {
+[[gnu::always_inline]] inline __m256i places_at(const rans::Place* places, __m256i low) {
   const auto place = [places](std::uint64_t at) {
     return _mm256_set1_epi32(static_cast<int>(places[at]));
   };

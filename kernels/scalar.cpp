@@ -79,6 +79,14 @@ void scale_fixed(const std::int64_t* sum, std::size_t n, double factor, float* o
   }
 }
 
+void random_words(std::uint64_t seed, std::uint64_t stream, std::uint32_t* out, std::size_t n) {
+  std::uint32_t line[philox::line_elements];
+  for (std::size_t i = 0; i < n; i += philox::line_elements) {
+    philox::fill_line(seed, stream, i / philox::line_elements, line);
+    std::copy_n(line, std::min<std::size_t>(n - i, philox::line_elements), out + i);
+  }
+}
+
 void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
               std::size_t n) {
   std::uint32_t words[philox::line_elements];
@@ -101,17 +109,23 @@ void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, flo
   }
 }
 
+// The half of a word of the line that element i lies in, as the upper half of a word.
+std::int32_t upper_half(const std::uint32_t* line, std::size_t i) {
+  const std::uint32_t word = line[i / 16 * 8 + i % 8];
+  return static_cast<std::int32_t>(i % 16 < 8 ? word << 16 : word);
+}
+
 void quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels) {
-  std::uint32_t words[philox::line_elements];
-  const auto top = static_cast<float>(args.levels);
+  const element::QuantizeFactors factors = element::quantize_factors(args.scale, args.levels);
+  std::uint32_t line[philox::line_elements];
   for (std::size_t i = 0; i < n; ++i) {
-    const std::uint64_t element = args.first + i;
-    const std::uint64_t place = element % philox::line_elements;
+    const std::uint64_t place = (args.first + i) % philox::half_line_elements;
     if (i == 0 || place == 0) {
-      philox::fill_line(args.seed, args.stream, element / philox::line_elements, words);
+      philox::fill_line(args.seed, args.stream, (args.first + i) / philox::half_line_elements,
+                        line);
     }
-    levels[i] = static_cast<std::int16_t>(
-        element::quantize<Scalar>(x[i], static_cast<std::int32_t>(words[place]), args.scale, top));
+    const std::int32_t noise = Scalar::shift_right(upper_half(line, place), 16);
+    levels[i] = static_cast<std::int16_t>(element::quantize<Scalar>(x[i], noise, factors));
   }
 }
 
@@ -151,22 +165,30 @@ void centroids_of(const std::int16_t* levels, std::size_t n, const Centroids& ce
   }
 }
 
-// What dither() and undither() read of the line that element i lies in: its upper half counts.
-std::int32_t dither_word(const std::uint32_t* line, std::size_t i) {
-  const std::uint32_t word = line[i % element::dither_line_elements / 16 * 8 + i % 8];
-  return static_cast<std::int32_t>(i % 16 < 8 ? word << 16 : word);
+void dither_classes(std::size_t n, const DitherArgs& args, std::uint8_t* classes) {
+  std::uint32_t line[philox::line_elements];
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t place = (args.first + i) % philox::half_line_elements;
+    if (i == 0 || place == 0) {
+      philox::fill_line(args.key, 0, (args.first + i) / philox::half_line_elements, line);
+    }
+    classes[i] = static_cast<std::uint8_t>(
+        element::dither_class<Scalar>(upper_half(line, place), args.class_bits));
+  }
 }
 
-std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels) {
+std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels,
+                    std::uint8_t* classes) {
+  if (classes != nullptr) dither_classes(n, args, classes);
   std::uint32_t line[philox::line_elements];
   std::int32_t largest = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t place = (args.first + i) % element::dither_line_elements;
+    const std::size_t place = (args.first + i) % philox::half_line_elements;
     if (i == 0 || place == 0) {
-      philox::fill_line(args.key, 0, (args.first + i) / element::dither_line_elements, line);
+      philox::fill_line(args.key, 0, (args.first + i) / philox::half_line_elements, line);
     }
     const std::int32_t level =
-        element::dither<Scalar>(x[i], dither_word(line, place), 1.0f / args.step);
+        element::dither<Scalar>(x[i], upper_half(line, place), 1.0f / args.step);
     largest = std::max(largest, std::abs(level));
     levels[i] = static_cast<std::int16_t>(level);
   }
@@ -176,23 +198,11 @@ std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::
 void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out) {
   std::uint32_t line[philox::line_elements];
   for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t place = (args.first + i) % element::dither_line_elements;
+    const std::size_t place = (args.first + i) % philox::half_line_elements;
     if (i == 0 || place == 0) {
-      philox::fill_line(args.key, 0, (args.first + i) / element::dither_line_elements, line);
+      philox::fill_line(args.key, 0, (args.first + i) / philox::half_line_elements, line);
     }
-    out[i] = element::undither<Scalar>(levels[i], dither_word(line, place), args.step);
-  }
-}
-
-void dither_classes(std::size_t n, const DitherArgs& args, int bits, std::uint8_t* out) {
-  std::uint32_t line[philox::line_elements];
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t place = (args.first + i) % element::dither_line_elements;
-    if (i == 0 || place == 0) {
-      philox::fill_line(args.key, 0, (args.first + i) / element::dither_line_elements, line);
-    }
-    out[i] =
-        static_cast<std::uint8_t>(element::dither_class<Scalar>(dither_word(line, place), bits));
+    out[i] = element::undither<Scalar>(levels[i], upper_half(line, place), args.step);
   }
 }
 
@@ -220,6 +230,7 @@ const Kernels scalar_row = {
     .unpack_signs = unpack_signs,
     .add_fixed = add_fixed,
     .scale_fixed = scale_fixed,
+    .random_words = random_words,
     .gaussian = gaussian,
     .quantize = quantize,
     .dequantize = dequantize,

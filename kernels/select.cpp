@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
+#include <functional>
+#include <vector>
 
 namespace fl {
 
@@ -77,7 +80,7 @@ void narrow(const Counts& counts, Digit digit, Cutoff& cutoff) {
 }
 
 template <class T>
-Cutoff find(std::span<const std::span<const T>> runs, std::uint64_t k) {
+Cutoff find_by_digits(std::span<const std::span<const T>> runs, std::uint64_t k) {
   Cutoff cutoff = {.magnitude = 0, .ties = k};
   std::array<Counts, 4> first{};
   for (const std::span<const T> run : runs) count_first(run, first);
@@ -91,6 +94,62 @@ Cutoff find(std::span<const std::span<const T>> runs, std::uint64_t k) {
     narrow(counts, digit, cutoff);
   }
   return cutoff;
+}
+
+// From here on a guess pays: one look at most elements instead of three.
+constexpr std::size_t guess_min = 1 << 16;
+constexpr std::size_t guess_stride = 251;  // A prime, because rows may have a pattern.
+
+// The magnitudes that are at least a guess, which a sample makes a little too low; none if they are
+// many. They are as good as all, if they are k.
+template <class T>
+std::vector<std::uint32_t> large_magnitudes(std::span<const std::span<const T>> runs,
+                                            std::uint64_t k) {
+  std::vector<std::uint32_t> sample;
+  std::size_t at = 0;
+  for (const std::span<const T> run : runs) {
+    for (; at < run.size(); at += guess_stride) sample.push_back(magnitude_of(run[at]));
+    at -= run.size();
+  }
+  const double expected = static_cast<double>(k) / guess_stride;
+  const auto rank = static_cast<std::size_t>(expected + 4 * std::sqrt(expected) + 8);
+  if (rank >= sample.size() / 8) return {};
+  const auto guess = sample.begin() + static_cast<std::ptrdiff_t>(rank);
+  std::ranges::nth_element(sample, guess, std::greater{});
+  const auto least = static_cast<std::int32_t>(*guess);
+
+  std::vector<std::uint32_t> large(2 * rank * guess_stride);
+  std::size_t found = 0;
+  const auto take = [&](T value) {
+    large[found] = magnitude_of(value);
+    found += static_cast<std::int32_t>(large[found]) >= least ? 1 : 0;
+  };
+  for (const std::span<const T> run : runs) {
+    std::size_t i = 0;
+    for (; i + step <= run.size(); i += step) {
+      if (!any_candidate(run.data() + i, [&](std::int32_t m) { return m >= least; })) continue;
+      if (found + step > large.size()) return {};
+      for (std::size_t j = 0; j < step; ++j) take(run[i + j]);
+    }
+    for (; i < run.size(); ++i) {
+      if (found == large.size()) return {};
+      take(run[i]);
+    }
+  }
+  large.resize(found);
+  return large;
+}
+
+template <class T>
+Cutoff find(std::span<const std::span<const T>> runs, std::uint64_t k) {
+  std::size_t elements = 0;
+  for (const std::span<const T> run : runs) elements += run.size();
+  if (elements >= guess_min) {
+    const std::vector<std::uint32_t> large = large_magnitudes(runs, k);
+    const std::span<const std::uint32_t> words(large);
+    if (large.size() >= k) return find_by_digits<std::uint32_t>(std::span(&words, 1), k);
+  }
+  return find_by_digits(runs, k);
 }
 
 template <class T>

@@ -1,4 +1,4 @@
-// The k largest magnitudes of a long vector, without sorting or copying it: radix selection on the
+// The k largest magnitudes of a long vector, without sorting it: radix selection on the
 // bit patterns, whose order is that of the magnitudes (Knuth, "The Art of Computer Programming",
 // volume 3, section 5.2.5; as histograms on GPUs: Alabi 2012, "Fast k-selection algorithms for
 // graphics processing units"). Integers only, so every machine selects the same. Pure; any thread.
@@ -19,7 +19,8 @@ struct Cutoff {
 };
 
 /// The cutoff that selects k elements of all runs together, taken as one vector. 1 <= k <= all
-/// their elements. Each run is read three times.
+/// their elements. Each run is read three times; of a long vector, if k is small against it, mostly
+/// once: then what is larger than a guess is copied.
 [[nodiscard]] Cutoff find_largest(std::span<const std::span<const float>> runs, std::uint64_t k);
 /// The same for words, by their lowest 31 bits.
 [[nodiscard]] Cutoff find_largest(std::span<const std::uint32_t> words, std::uint64_t k);

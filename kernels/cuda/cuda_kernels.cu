@@ -31,10 +31,6 @@ __global__ void from_half_kernel(const std::uint16_t* x, std::size_t n, float* o
   for_each_index(n, [&](std::size_t i) { out[i] = element::from_half(x[i]); });
 }
 
-__device__ std::int32_t word_at(const philox::Block& block, std::uint64_t element) {
-  return static_cast<std::int32_t>(block.word[philox::word_of(element)]);
-}
-
 __global__ void gaussian_kernel(std::uint64_t seed, std::uint64_t stream_id, std::uint64_t first,
                                 float* out, std::size_t n) {
   for_each_index(n, [&](std::size_t i) {
@@ -51,14 +47,11 @@ __global__ void gaussian_kernel(std::uint64_t seed, std::uint64_t stream_id, std
 }
 
 __global__ void quantize_kernel(const float* x, std::size_t n, QuantizeArgs args,
-                                std::int16_t* levels) {
-  const auto top = static_cast<float>(args.levels);
+                                element::QuantizeFactors factors, std::int16_t* levels) {
   for_each_index(n, [&](std::size_t i) {
-    const std::uint64_t element = args.first + i;
-    const philox::Block block =
-        philox::block_at(args.seed, args.stream, philox::counter_of(element));
+    const std::uint32_t noise = philox::half_word_at(args.seed, args.stream, args.first + i);
     levels[i] = static_cast<std::int16_t>(
-        element::quantize<Scalar>(x[i], word_at(block, element), args.scale, top));
+        element::quantize<Scalar>(x[i], static_cast<std::int32_t>(noise), factors));
   });
 }
 
@@ -99,7 +92,8 @@ int gaussian(std::uint64_t seed, std::uint64_t stream_id, std::uint64_t first, f
 
 int quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels,
              CUstream_st* stream) {
-  return start(quantize_kernel, n, stream, x, n, args, levels);
+  const auto factors = element::quantize_factors(args.scale, args.levels);
+  return start(quantize_kernel, n, stream, x, n, args, factors, levels);
 }
 
 int dequantize(const std::int16_t* levels, std::size_t n, float step, float* out,

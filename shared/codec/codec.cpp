@@ -105,10 +105,12 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
     }
     const Rule* const rule = rule_of[block.tensor];
     const auto encoded = [&]() -> Result<void> {
-      if (!rule) return dense_method().encode(values, layout, block, seed, {}, scratch, bytes);
+      if (!rule)
+        return dense_method().encode(values, scan, layout, block, seed, {}, scratch, bytes);
       Plan& of_rule = plans[static_cast<std::size_t>(rule - rules_.data())];
       if (!rule->selector) {
-        return rule->quantizer->encode(values, layout, block, seed, of_rule.method, scratch, bytes);
+        return rule->quantizer->encode(values, scan, layout, block, seed, of_rule.method, scratch,
+                                       bytes);
       }
       rule->selector->select(values, block, seed, of_rule.selection, selected);
       return encode_selected(selected, *rule->quantizer, layout, block, seed, scratch, bytes);

@@ -29,11 +29,11 @@ std::size_t write_rans_levels(std::span<const std::int16_t> x, std::int32_t leve
   scratch.symbols.resize(std::max(scratch.symbols.size(), x.size()));
   scratch.stream.resize(std::max(scratch.stream.size(), rans_bytes_max(x.size())));
   std::uint8_t* const symbols = scratch.symbols.data();
-  for (std::size_t i = 0; i < x.size(); ++i) symbols[i] = static_cast<std::uint8_t>(x[i] + levels);
-  if (classes.count > 1) {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      symbols[i] = static_cast<std::uint8_t>(symbols[i] + classes.of[i] * alphabet);
-    }
+  const std::uint8_t* const of = classes.of.data();
+  const bool has_classes = classes.count > 1;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::int32_t first = has_classes ? of[i] * (2 * levels + 1) : 0;
+    symbols[i] = static_cast<std::uint8_t>(first + x[i] + levels);
   }
   std::array<std::uint32_t, rans_symbols_max> counts;
   kernels().count_symbols(symbols, x.size(), counts.data());
@@ -97,12 +97,11 @@ bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
   if (!rans_decode(reinterpret_cast<const std::uint8_t*>(stream.data()), stream.size(), frequencies,
                    symbols, out.size(), classes.count > 1 ? classes.of.data() : nullptr))
     return false;
-  for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<std::int16_t>(symbols[i] - levels);
-  if (classes.count > 1) {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i] = static_cast<std::int16_t>(out[i] - classes.of[i] * static_cast<int>(alphabet));
-    }
+  const std::uint8_t* const of = classes.of.data();
+  const bool has_classes = classes.count > 1;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::int32_t first = has_classes ? of[i] * (2 * levels + 1) : 0;
+    out[i] = static_cast<std::int16_t>(symbols[i] - first - levels);
   }
   return true;
 }

@@ -22,6 +22,7 @@
 //   27 eden  as 26, but with levels as in 3
 #pragma once
 
+#include "kernels/kernels.hpp"
 #include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
@@ -82,11 +83,12 @@ class Method {
   /// no plan.
   [[nodiscard]] virtual MethodPlan plan(const Layout& layout, std::span<const float> x,
                                         std::span<const std::uint32_t> tensors) const;
-  /// Replaces `out` by the block's bytes. The values are finite. Random choices depend on (seed,
-  /// block.tensor, element in the tensor) alone. Errors name tensor[index].
-  [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Layout& layout,
-                                            const Block& block, std::uint64_t seed,
-                                            const MethodPlan& plan, EncodeScratch& scratch,
+  /// Replaces `out` by the block's bytes. The values are finite; `scan` is theirs. Random choices
+  /// depend on (seed, block.tensor, element in the tensor) alone. Errors name tensor[index].
+  [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Scan& scan,
+                                            const Layout& layout, const Block& block,
+                                            std::uint64_t seed, const MethodPlan& plan,
+                                            EncodeScratch& scratch,
                                             std::vector<std::byte>& out) const = 0;
 };
 

@@ -73,13 +73,9 @@ double bits_of(std::uint16_t frequency) {
   return -bits_per_nat * static_cast<double>(element::log_unit<element::Scalar>(share));
 }
 
-/// Of the sizes of the dither of a block's levels.
-LevelClasses classes_of(std::uint64_t key, std::size_t elements, int bits, LevelScratch& scratch) {
-  if (bits == 0) return {};
+std::span<std::uint8_t> classes_in(LevelScratch& scratch, std::size_t elements) {
   scratch.classes.resize(std::max(scratch.classes.size(), elements));
-  const auto of = std::span(scratch.classes).first(elements);
-  kernels().dither_classes(elements, {.step = 1, .key = key}, bits, of.data());
-  return {.of = of, .count = std::size_t{1} << bits};
+  return std::span(scratch.classes).first(elements);
 }
 
 /// How often each symbol occurs, for each class.
@@ -95,7 +91,8 @@ struct Sample {
 /// What a step makes of a sample's values. The classes, of 2^class_bits_max, are the same for all.
 struct Tried {
   explicit Tried(std::size_t values) : levels(values), symbols(values), classes(values) {
-    kernels().dither_classes(values, {.step = 1, .key = 0}, class_bits_max, classes.data());
+    kernels().dither_classes(values, {.step = 1, .key = 0, .class_bits = class_bits_max},
+                             classes.data());
   }
   std::vector<std::int16_t> levels;
   std::vector<std::uint8_t> symbols;
@@ -108,15 +105,20 @@ Sample sample_of(std::span<const std::span<const float>> tensors) {
   const std::size_t stride = std::max<std::size_t>(1, (elements + samples_max - 1) / samples_max);
   // One of each `stride` elements, not always the same one: rows may have a pattern.
   const auto place_in = [stride](std::uint64_t cell) {
-    return cell * stride + (cell * 0x9e3779b97f4a7c15 >> 32) % stride;
+    const std::uint64_t random = cell * 0x9e3779b97f4a7c15 >> 32;
+    return cell * stride + (random * stride >> 32);
   };
   Sample sample;
+  sample.values.reserve(elements / stride + 1);
   sample.elements = static_cast<double>(elements);
   std::size_t begin = 0;  // Of a tensor among all elements.
   std::uint64_t cell = 0;
   for (const auto& tensor : tensors) {
-    for (; place_in(cell) < begin + tensor.size(); ++cell) {
-      sample.values.push_back(tensor[place_in(cell) - begin]);
+    while (true) {
+      const std::uint64_t place = place_in(cell);
+      if (place >= begin + tensor.size()) break;
+      sample.values.push_back(tensor[place - begin]);
+      ++cell;
     }
     begin += tensor.size();
     const std::size_t last = sample.part_ends.empty() ? 0 : sample.part_ends.back();
@@ -159,10 +161,10 @@ class Ecuq final : public Method {
     return {.step = step_for(sample_of(parts))};
   }
 
-  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
-                      std::vector<std::byte>& out) const override {
-    const float max_abs = kernels().scan(x.data(), x.size()).max_abs;
+  Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
+                      const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
+    const float max_abs = scan.max_abs;
     FL_CHECK(check_scale(max_abs, layout, block.flat, "ecuq"));
     out.resize(1 + sizeof(float));
     out[0] =
@@ -183,7 +185,8 @@ class Ecuq final : public Method {
       listed = 0;
       step = std::min(step * 2, step_max);
     }
-    const std::int32_t largest = quantize(x, step, key, levels);
+    const auto classes = classes_in(scratch.coded, class_bits_most() > 0 ? x.size() : 0);
+    const std::int32_t largest = quantize(x, step, key, levels, classes);
 
     store(MutableBytes(out), 1, step);
     if (is_dithered()) {
@@ -197,8 +200,11 @@ class Ecuq final : public Method {
     if (listed > 0) append_listed(x, step, levels, out);
     const std::int32_t top = std::clamp(largest, 1, levels_max);
     const int class_bits = class_bits_of(x.size(), top);
+    if (class_bits < class_bits_most()) {
+      for (std::uint8_t& of : classes) of >>= class_bits_most() - class_bits;
+    }
     const bool is_rans = append_levels(levels, top, scratch.coded, out,
-                                       classes_of(key, x.size(), class_bits, scratch.coded));
+                                       {.of = classes, .count = std::size_t{1} << class_bits});
     out[head_at] = static_cast<std::byte>(static_cast<unsigned>(top) | (is_rans ? rans_flag : 0));
     store(MutableBytes(out), head_at + 1,
           static_cast<std::uint16_t>(listed | (is_rans ? class_bits : 0) << listed_bits));
@@ -251,10 +257,13 @@ class Ecuq final : public Method {
     for (const float value : values) append(out, value);
   }
 
+  /// The classes are filled unless there are none.
   std::int32_t quantize(std::span<const float> x, float step, std::uint64_t key,
-                        std::span<std::int16_t> levels) const {
+                        std::span<std::int16_t> levels, std::span<std::uint8_t> classes) const {
     if (!is_dithered()) return kernels().round(x.data(), x.size(), step, levels.data());
-    return kernels().dither(x.data(), x.size(), {.step = step, .key = key}, levels.data());
+    return kernels().dither(x.data(), x.size(),
+                            {.step = step, .key = key, .class_bits = class_bits_most()},
+                            levels.data(), classes.empty() ? nullptr : classes.data());
   }
 
   static std::array<std::uint8_t, centroids> centroids_of(std::span<const float> x, float step,
@@ -307,12 +316,15 @@ class Ecuq final : public Method {
   /// The bits of a value with this step, of the sample's and of all that they stand for.
   [[nodiscard]] double rate_of(const Sample& sample, float step, Tried& tried) const {
     const std::size_t n = sample.values.size();
-    quantize(sample.values, step, 0, tried.levels);
+    quantize(sample.values, step, 0, tried.levels, {});
     const float most = levelled_max(step);
+    const float* const values = sample.values.data();
+    const std::int16_t* const levels = tried.levels.data();
+    std::uint8_t* const symbols = tried.symbols.data();
     for (std::size_t i = 0; i < n; ++i) {
       const std::int32_t symbol =
-          std::fabs(sample.values[i]) > most ? listed_symbol : tried.levels[i] + levels_max;
-      tried.symbols[i] = static_cast<std::uint8_t>(symbol);
+          std::fabs(values[i]) > most ? listed_symbol : levels[i] + levels_max;
+      symbols[i] = static_cast<std::uint8_t>(symbol);
     }
     const double scale = sample.elements / static_cast<double>(n);
     double bits = 0;
@@ -456,9 +468,12 @@ Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out, Decode
     return damaged(fmt::format("{} values are listed", listed));
   }
   const std::uint64_t key = is_dithered ? load<std::uint64_t>(body, sizeof step) : 0;
+  const auto classes = classes_in(scratch.coded, class_bits > 0 ? out.size() : 0);
+  kernels().dither_classes(classes.size(), {.step = step, .key = key, .class_bits = class_bits},
+                           classes.data());
   FL_TRY(const auto levels,
          read_levels(list.subspan(listed * listed_bytes), is_rans, top, out.size(), scratch,
-                     classes_of(key, out.size(), class_bits, scratch.coded)));
+                     {.of = classes, .count = std::size_t{1} << class_bits}));
   if (is_dithered) {
     kernels().undither(levels.data(), levels.size(), {.step = step, .key = key}, out.data());
   } else {

@@ -116,13 +116,13 @@ class Eden final : public Method {
     return 1 + std::min(elements * sizeof(float), body_bytes(elements));
   }
 
-  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, const MethodPlan&, EncodeScratch& scratch,
-                      std::vector<std::byte>& out) const override {
+  Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
+                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     out.resize(2);
     out[0] = static_cast<std::byte>(MethodId::eden);
     out[1] = static_cast<std::byte>(bits_);
-    if (kernels().scan(x.data(), x.size()).max_abs == 0) return {};
+    if (scan.max_abs == 0) return {};
     if (x.size_bytes() <= body_bytes(x.size())) {
       out.resize(1 + x.size_bytes());
       out[0] = static_cast<std::byte>(MethodId::fp32);

@@ -81,9 +81,9 @@ class Kbit final : public Method {
            packed_bytes(elements, levels_of(settings_.bits));
   }
 
-  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, const MethodPlan&, EncodeScratch& scratch,
-                      std::vector<std::byte>& out) const override {
+  Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
+                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     const Channels channels = channels_of(layout, block, settings_.scale);
     out.resize(1 + kbit_settings_bytes + channels.count(x.size()) * scale_bytes(is_affine()));
     const MutableBytes body = MutableBytes(out).subspan(1);
@@ -98,7 +98,8 @@ class Kbit final : public Method {
     std::size_t scale_at = kbit_settings_bytes;
     for (std::size_t begin = 0; begin < x.size(); begin = channels.end(begin, x.size())) {
       auto channel = x.subspan(begin, channels.end(begin, x.size()) - begin);
-      float scale = kernels().scan(channel.data(), channel.size()).max_abs;
+      const bool is_all = channel.size() == x.size();
+      float scale = is_all ? scan.max_abs : kernels().scan(channel.data(), channel.size()).max_abs;
       FL_CHECK(check_scale(scale, layout, block.flat + begin, "kbit"));
       if (is_affine()) {
         const Range range = kernels().range(channel.data(), channel.size());

@@ -47,9 +47,9 @@ class Qsgd final : public Method {
     return 1 + levels_at(elements, settings_.bucket) + packed_bytes(elements, settings_.levels);
   }
 
-  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, const MethodPlan&, EncodeScratch& scratch,
-                      std::vector<std::byte>& out) const override {
+  Result<void> encode(std::span<const float> x, const Scan&, const Layout& layout,
+                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     out.resize(1 + levels_at(x.size(), settings_.bucket));
     const MutableBytes body = MutableBytes(out).subspan(1);
     store(body, 0, static_cast<std::uint16_t>(settings_.levels));

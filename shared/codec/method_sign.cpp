@@ -18,8 +18,8 @@ class Sign final : public Method {
   std::size_t block_bytes_max(std::size_t elements) const override {
     return 1 + body_bytes(elements);
   }
-  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t, const MethodPlan&, EncodeScratch&,
+  Result<void> encode(std::span<const float> x, const Scan&, const Layout& layout,
+                      const Block& block, std::uint64_t, const MethodPlan&, EncodeScratch&,
                       std::vector<std::byte>& out) const override {
     out.resize(block_bytes_max(x.size()));
     out[0] = static_cast<std::byte>(MethodId::sign);

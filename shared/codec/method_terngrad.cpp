@@ -31,10 +31,10 @@ class Terngrad final : public Method {
   std::size_t block_bytes_max(std::size_t elements) const override {
     return 1 + sizeof(float) + packed_bytes(elements, 1);
   }
-  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t seed, const MethodPlan&, EncodeScratch& scratch,
-                      std::vector<std::byte>& out) const override {
-    const float scale = scale_of(x);
+  Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
+                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
+    const float scale = scale_of(scan, x.size());
     FL_CHECK(check_scale(scale, layout, block.flat, "terngrad"));
     out.resize(1 + sizeof scale);
     store(MutableBytes(out), 1, scale);
@@ -46,10 +46,9 @@ class Terngrad final : public Method {
   }
 
  private:
-  [[nodiscard]] float scale_of(std::span<const float> x) const {
-    const Scan scan = kernels().scan(x.data(), x.size());
+  [[nodiscard]] float scale_of(const Scan& scan, std::size_t elements) const {
     if (clip_ == 0) return scan.max_abs;
-    const double sigma = std::sqrt(scan.sum_squares / static_cast<double>(x.size()));
+    const double sigma = std::sqrt(scan.sum_squares / static_cast<double>(elements));
     return static_cast<float>(std::min<double>(scan.max_abs, clip_ * sigma));
   }
 

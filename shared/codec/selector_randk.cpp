@@ -1,4 +1,4 @@
-#include "kernels/philox.hpp"
+#include "kernels/kernels.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_key.hpp"
 #include "shared/codec/selector.hpp"
@@ -50,13 +50,10 @@ std::unique_ptr<const Selector> make_randk(double fraction, RandkScale scale) {
 std::span<const std::uint32_t> random_indices(std::uint64_t key, std::size_t n, std::size_t k,
                                               std::vector<std::uint32_t>& room) {
   FL_ASSERT(k >= 1 && k <= n && n <= block_elements_max);
-  const std::size_t lines = (n + philox::line_elements - 1) / philox::line_elements;
-  room.resize(std::max(room.size(), lines * philox::line_elements + n));
-  for (std::size_t line = 0; line < lines; ++line) {
-    philox::fill_line(key, 0, line, room.data() + line * philox::line_elements);
-  }
+  room.resize(std::max(room.size(), 2 * n));
   const auto words = std::span(room).first(n);
-  std::uint32_t* const indices = room.data() + lines * philox::line_elements;
+  kernels().random_words(key, 0, words.data(), n);
+  std::uint32_t* const indices = room.data() + n;
   Cutoff cutoff = find_largest(words, k);
   return {indices, select_largest(words, cutoff, indices)};
 }

@@ -18,10 +18,10 @@ class SixteenBitMethod final : public Method {
   std::size_t block_bytes_max(std::size_t elements) const override {
     return 1 + elements * sizeof(std::uint16_t);
   }
-  Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
-                      std::uint64_t, const MethodPlan&, EncodeScratch&,
+  Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
+                      const Block& block, std::uint64_t, const MethodPlan&, EncodeScratch&,
                       std::vector<std::byte>& out) const override {
-    if (kernels().scan(x.data(), x.size()).max_abs > format_.max) {
+    if (scan.max_abs > format_.max) {
       const auto big = std::ranges::find_if(x, [&](float v) { return std::fabs(v) > format_.max; });
       const auto index = static_cast<std::uint64_t>(big - x.begin());
       return Error(

@@ -15,18 +15,18 @@ constexpr std::size_t sparse_head_bytes = 1 + sizeof(std::uint16_t);  // Method 
 
 /// Codes the values as a block of their own. An error of the quantizer counts elements among the
 /// selected ones, so it is asked again with every value in its place.
-Result<void> encode_values(const Selected& selected, const Method& quantizer, const Layout& layout,
-                           const Block& block, std::uint64_t seed, EncodeScratch& scratch,
-                           std::vector<std::byte>& out) {
+Result<void> encode_values(const Selected& selected, const Scan& scan, const Method& quantizer,
+                           const Layout& layout, const Block& block, std::uint64_t seed,
+                           EncodeScratch& scratch, std::vector<std::byte>& out) {
   Block inner = block;
   inner.elements = static_cast<std::uint32_t>(selected.values.size());
-  auto encoded = quantizer.encode(selected.values, layout, inner, seed, {}, scratch, out);
+  auto encoded = quantizer.encode(selected.values, scan, layout, inner, seed, {}, scratch, out);
   if (encoded) return encoded;
   std::vector<float> placed(block.elements);
   for (std::size_t i = 0; i < selected.values.size(); ++i) {
     placed[selected.indices[i]] = selected.values[i];
   }
-  FL_CHECK(quantizer.encode(placed, layout, block, seed, {}, scratch, out));
+  FL_CHECK(quantizer.encode(placed, scan, layout, block, seed, {}, scratch, out));
   return encoded;
 }
 
@@ -73,7 +73,7 @@ Result<void> encode_selected(const Selected& selected, const Method& quantizer,
   }
   std::vector<std::byte> inner;
   if (!values.empty()) {
-    FL_CHECK(encode_values(selected, quantizer, layout, block, seed, scratch, inner));
+    FL_CHECK(encode_values(selected, scan, quantizer, layout, block, seed, scratch, inner));
   }
   if (values.size() == block.elements) {
     out = std::move(inner);

@@ -178,12 +178,12 @@ void measure(std::size_t n) {
     report(name, "gaussian", n, 4, [&] { row->gaussian(1, 1, 0, out.data(), n); });
     report(name, "quantize", n, 6, [&] { row->quantize(x.data(), n, args, levels.data()); });
     report(name, "dither", n, 6, [&] {
-      sink = sink + row->dither(x.data(), n, {.step = 0.1f, .key = 1}, levels.data());
+      sink = sink + row->dither(x.data(), n, {.step = 0.1f, .key = 1}, levels.data(), nullptr);
     });
     report(name, "undither", n, 6,
            [&] { row->undither(levels.data(), n, {.step = 0.1f, .key = 1}, out.data()); });
     report(name, "dither_classes", n, 1,
-           [&] { row->dither_classes(n, {.step = 1, .key = 1}, 3, packed.data()); });
+           [&] { row->dither_classes(n, {.step = 1, .key = 1, .class_bits = 3}, packed.data()); });
     report(name, "round", n, 6,
            [&] { sink = sink + row->round(x.data(), n, 0.1f, levels.data()); });
     report(name, "dequantize", n, 6, [&] { row->dequantize(levels.data(), n, 0.1f, out.data()); });

@@ -1,6 +1,7 @@
 // Every row of the kernel table against the scalar row, bit for bit, and the scalar row against
 // what its contract says.
 #include "kernels/kernels.hpp"
+#include "kernels/element.hpp"
 #include "kernels/philox.hpp"
 
 #include <doctest/doctest.h>
@@ -336,6 +337,21 @@ TEST_CASE("scale_fixed: rows agree on all kinds of sums, each step rounded once"
   }
 }
 
+TEST_CASE("random_words: every row gives each element its word") {
+  for (const std::size_t n : sizes) {
+    for (const Kernels* row : all_kernels()) {
+      CAPTURE(row->name);
+      std::vector<std::uint32_t> out(n);
+      row->random_words(0xfedcba9876543210, 0x1234567890, out.data(), n);
+      for (std::uint64_t i = 0; i < n; ++i) {
+        const philox::Block block =
+            philox::block_at(0xfedcba9876543210, 0x1234567890, philox::counter_of(i));
+        if (out[i] != block.word[philox::word_of(i)]) FAIL("element ", i);
+      }
+    }
+  }
+}
+
 TEST_CASE("quantize and dequantize: rows agree, whatever the length and the place in the stream") {
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n, n + 2);
@@ -381,6 +397,38 @@ TEST_CASE("quantize: what lies beyond the scale counts as the scale, in every ro
   }
 }
 
+TEST_CASE("quantize: each element by itself gives the same, and every scale its last levels") {
+  constexpr std::size_t n = 200;
+  for (const float scale : {0x1p-149f, 0x1.8p-65f, 1e-30f, 0.3f, 0x1.fffffep127f}) {
+    std::vector<float> x = values(n, 6);
+    const float most = plain().scan(x.data(), n).max_abs;
+    for (float& v : x) v = v / most * scale;
+    x[7] = scale;
+    x[8] = -scale;
+    for (const std::int32_t levels : {1, 127, 32767}) {
+      const element::QuantizeFactors factors = element::quantize_factors(scale, levels);
+      for (std::uint64_t seed = 0; seed < 50; ++seed) {
+        const QuantizeArgs args = {
+            .scale = scale, .levels = levels, .seed = seed, .stream = 5, .first = 77};
+        std::vector<std::int16_t> wanted(n);
+        for (std::size_t i = 0; i < n; ++i) {
+          const std::uint32_t noise = philox::half_word_at(seed, 5, 77 + i);
+          wanted[i] = static_cast<std::int16_t>(
+              element::quantize<element::Scalar>(x[i], static_cast<std::int32_t>(noise), factors));
+        }
+        CHECK(wanted[7] == levels);
+        CHECK(wanted[8] == -levels);
+        for (const Kernels* row : all_kernels()) {
+          CAPTURE(row->name);
+          std::vector<std::int16_t> out(n);
+          row->quantize(x.data(), n, args, out.data());
+          CHECK(same_bits(out, wanted));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("quantize: a level is one of the two neighbours, and the mean over seeds is the value") {
   const std::vector<float> x = {0.0f, 1.0f, -1.0f, 0.3f, -0.3f, 0.999f, 1e-3f, -0.0f};
   constexpr int seeds = 4096;
@@ -420,13 +468,13 @@ TEST_CASE("dither, undither and round: rows agree, whatever the length and the p
       for (const std::uint64_t first : {0ull, 64ull, 77ull, 0x7fffffffffff000ull}) {
         const DitherArgs args = {.step = step, .key = 0xfedcba9876543210, .first = first};
         std::vector<float> back(n);
-        const std::int32_t most = plain().dither(x.data(), n, args, reference.data());
+        const std::int32_t most = plain().dither(x.data(), n, args, reference.data(), nullptr);
         plain().undither(reference.data(), n, args, back.data());
         for (const Kernels* row : all_kernels()) {
           CAPTURE(row->name);
           std::vector<std::int16_t> out(n);
           std::vector<float> values_out(n);
-          CHECK(row->dither(x.data(), n, args, out.data()) == most);
+          CHECK(row->dither(x.data(), n, args, out.data(), nullptr) == most);
           CHECK(same_bits(out, reference));
           row->undither(out.data(), n, args, values_out.data());
           CHECK(same_bits(values_out, back));
@@ -439,11 +487,12 @@ TEST_CASE("dither, undither and round: rows agree, whatever the length and the p
 TEST_CASE("dither_classes: rows agree, and the class is that of the dither") {
   for (const std::size_t n : sizes) {
     for (const std::uint64_t first : {0ull, 64ull, 77ull, 0x7fffffffffff000ull}) {
-      const DitherArgs args = {.step = 1, .key = 0xfedcba9876543210, .first = first};
+      DitherArgs args = {.step = 1, .key = 0xfedcba9876543210, .first = first};
       // What is left of levels of 0 is u, of either sign.
       std::vector<float> dither(n);
       plain().undither(std::vector<std::int16_t>(n).data(), n, args, dither.data());
       for (const int bits : {0, 1, 3, 7}) {
+        args.class_bits = bits;
         std::vector<std::uint8_t> wanted(n);
         for (std::size_t i = 0; i < n; ++i) {
           wanted[i] = static_cast<std::uint8_t>(std::ldexp(std::fabs(dither[i]), bits + 1));
@@ -451,8 +500,12 @@ TEST_CASE("dither_classes: rows agree, and the class is that of the dither") {
         for (const Kernels* row : all_kernels()) {
           CAPTURE(row->name);
           std::vector<std::uint8_t> out(n);
-          row->dither_classes(n, args, bits, out.data());
+          row->dither_classes(n, args, out.data());
           CHECK(out == wanted);
+          std::vector<std::uint8_t> beside_levels(n);
+          std::vector<std::int16_t> levels(n);
+          row->dither(dither.data(), n, args, levels.data(), beside_levels.data());
+          CHECK(beside_levels == wanted);
         }
       }
     }
@@ -469,7 +522,7 @@ TEST_CASE("dither: the error is within half a step, its mean over keys 0, its me
     const DitherArgs args = {.step = step, .key = key};
     std::vector<std::int16_t> levels(x.size());
     std::vector<float> back(x.size());
-    kernels().dither(x.data(), x.size(), args, levels.data());
+    kernels().dither(x.data(), x.size(), args, levels.data(), nullptr);
     kernels().undither(levels.data(), x.size(), args, back.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double error = (static_cast<double>(back[i]) - x[i]) / step;
