@@ -34,6 +34,8 @@ namespace {
 using namespace fl;
 
 constexpr std::uint64_t seed = 1;
+// Not of the stream that the codecs round with.
+constexpr std::uint64_t values_seed = 2;
 constexpr std::size_t synthetic_values = 4 << 20;
 // Near that of a real update, so that thresholds and the ranges of fp16 mean the same to all three.
 constexpr float sigma = 0.01f;
@@ -70,7 +72,7 @@ Vector flat_vector(std::string name, std::size_t n) {
 
 Vector gaussian_vector(std::size_t n) {
   Vector out = flat_vector("gaussian", n);
-  kernels().gaussian(seed, 0, 0, out.x.data(), n);
+  kernels().gaussian(values_seed, 0, 0, out.x.data(), n);
   for (float& v : out.x) v *= sigma;
   return out;
 }
@@ -80,7 +82,7 @@ Vector laplace_vector(std::size_t n) {
   std::uint32_t words[philox::line_elements];
   for (std::size_t i = 0; i < n; ++i) {
     const std::size_t in_line = i % philox::line_elements;
-    if (in_line == 0) philox::fill_line(seed, 1, i / philox::line_elements, words);
+    if (in_line == 0) philox::fill_line(values_seed, 1, i / philox::line_elements, words);
     // The lowest bit is the sign, the others are a uniform number in (0, 1).
     const double uniform = ((words[in_line] >> 1) + 0.5) * 0x1p-31;
     const double magnitude = -std::log(uniform) / std::sqrt(2.0);
