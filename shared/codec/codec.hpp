@@ -8,7 +8,9 @@
 //   each of the two = NAME [":" ARG] {"," KEY "=" VALUE}
 //
 // such as "topk:0.01+qsgd:4+ef", or "*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4". The last rule's
-// pattern is "*". A codec's first part takes the setting dense_below too (rule.hpp).
+// pattern is "*". A codec's first part takes the setting dense_below too (rule.hpp). Where ARG is a
+// fraction to send, a number of bits or levels, the settings from and over let it change with the
+// rounds (warm_up.hpp): "topk:0.001,from=0.25,over=4".
 //
 // "+ef" asks for error feedback (feedback.hpp), which the owner of the residual does: the codec
 // itself keeps nothing.
@@ -70,8 +72,14 @@ class Codec {
   bool error_feedback_;
 };
 
-/// An error is invalid_input; its message shows the spec and points at the part that is wrong.
-[[nodiscard]] Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec);
+inline constexpr std::uint32_t warmed_up = 0xffff'ffff;  // A round after every warm-up.
+
+/// The codec of a round, counted from 1, by default the one that all warm-ups end with. Its
+/// canonical form has no warm-up in it: who gets that needs no round. A spec that parses does so
+/// for every round. An error is invalid_input; its message shows the spec and points at the part
+/// that is wrong.
+[[nodiscard]] Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec,
+                                                               std::uint32_t round = warmed_up);
 
 /// All codecs, for --help and for tests.
 struct CodecRow {

@@ -1,0 +1,53 @@
+#include "shared/codec/warm_up.hpp"
+
+#include "shared/base/error.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+/// ratio^(step / steps) for step < steps: square roots, which are the same everywhere, for the
+/// binary digits of the exponent.
+double fractional_power(double ratio, std::uint64_t step, std::uint64_t steps) {
+  double power = 1;
+  for (int digit = 0; digit < 52; ++digit) {
+    ratio = std::sqrt(ratio);
+    step *= 2;
+    if (step < steps) continue;
+    power *= ratio;
+    step -= steps;
+  }
+  return power;
+}
+
+double stage(double first, double last, std::uint32_t round, std::uint32_t over) {
+  FL_ASSERT(first > 0 && last > 0 && round >= 1 && over >= 1);
+  if (round > over) return last;
+  return first * fractional_power(last / first, round - 1, over);
+}
+
+}  // namespace
+
+double warm_up(double first, double last, std::uint32_t round, std::uint32_t over) {
+  const double exact = stage(first, last, round, over);
+  if (exact == first || exact == last) return exact;
+  // Through text: what a spec then shows is short, and is the number.
+  std::array<char, 32> text;
+  const auto [end, failed] = std::to_chars(text.data(), text.data() + text.size(), exact,
+                                           std::chars_format::scientific, 3);
+  double rounded = 0;
+  std::from_chars(text.data(), end, rounded);
+  FL_ASSERT(failed == std::errc{} && rounded > 0);
+  return rounded;
+}
+
+std::int32_t warm_up(std::int32_t first, std::int32_t last, std::uint32_t round,
+                     std::uint32_t over) {
+  return static_cast<std::int32_t>(std::floor(stage(first, last, round, over) + 0.5));
+}
+
+}  // namespace fl
