@@ -109,7 +109,7 @@ Result<void> print_codecs() {
              "tensors of fewer elements as fp32 (1024 under selectors and patterns)");
   fmt::print(
       "{:<54} {}\n", "…,from=X,over=R",
-      "F, S, B or BITS goes from X to what it is over R rounds: topk:0.001,from=0.25,over=4");
+      "F, S, B, R or BITS goes from X to what it is over R rounds: topk:0.001,from=0.25,over=4");
   return {};
 }
 

@@ -66,7 +66,8 @@ class Codec {
   };
   /// One for each rule.
   [[nodiscard]] std::vector<Plan> plan(const Layout& layout, std::span<const float> x,
-                                       std::span<const Rule* const> rule_of) const;
+                                       std::span<const Rule* const> rule_of,
+                                       std::uint64_t seed) const;
 
   std::vector<Rule> rules_;
   bool error_feedback_;

@@ -1,6 +1,7 @@
 // The table of codecs and the parser of their specs.
 #include "shared/codec/codec.hpp"
 
+#include "shared/codec/low_rank.hpp"
 #include "shared/codec/payload.hpp"
 #include "shared/codec/warm_up.hpp"
 
@@ -216,6 +217,36 @@ MethodResult parse_ecuq(const Parts& parts) {
   return make_ecuq(settings);
 }
 
+Result<LowRankSettings> parse_low_rank(const Parts& parts) {
+  if (!parts.argument) {
+    return wrong(parts.whole, parts.name.substr(parts.name.size()),
+                 fmt::format("{0} wants its rank here, such as {0}:2", parts.name));
+  }
+  LowRankSettings settings{};
+  FL_TRY(settings.rank,
+         parse_whole_argument(parts, fmt::format("the rank of {}", parts.name), 1, rank_max));
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "min_ratio") {
+      return wrong(parts.whole, key, fmt::format("{} has the setting min_ratio", parts.name));
+    }
+    FL_TRY(settings.min_ratio,
+           parse_real<double>(parts.whole, value, "min_ratio must be a number from 1 to 1000000",
+                              [](double r) { return r >= 1 && r <= 1e6; }));
+  }
+  settings.has_feedback = parts.error_feedback;
+  return settings;
+}
+
+MethodResult parse_powersgd(const Parts& parts) {
+  FL_TRY(const LowRankSettings settings, parse_low_rank(parts));
+  return make_powersgd(settings);
+}
+
+MethodResult parse_gradzip(const Parts& parts) {
+  FL_TRY(const LowRankSettings settings, parse_low_rank(parts));
+  return make_gradzip(settings);
+}
+
 Result<double> parse_fraction(const Parts& parts) {
   if (!parts.argument) {
     return wrong(parts.whole, parts.name.substr(parts.name.size()),
@@ -302,6 +333,17 @@ constexpr std::array rows = {
          "one step for all tensors, chosen for so many bits a value; unbiased without +ef",
          "ecuq:2"},
         parse_ecuq,
+        nullptr,
+        true},
+    Row{{"powersgd", "powersgd:R[,min_ratio=2]",
+         "each matrix as two thin ones of rank R, unless small; biased, use powersgd:R+ef",
+         "powersgd:2"},
+        parse_powersgd,
+        nullptr,
+        true},
+    Row{{"gradzip", "gradzip:R[,min_ratio=2]",
+         "each matrix as its product with R random directions; unbiased without +ef", "gradzip:2"},
+        parse_gradzip,
         nullptr,
         true},
     Row{{"topk", "topk:F[,scope=global][+QUANTIZER]",
@@ -421,7 +463,8 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
   }
   FL_TRY(rule.quantizer, quantizer_row->parse(quantizer));
   if (rule.quantizer->needs_places()) {
-    return wrong(whole, second, "behind a selector there are no channels: use scale=tensor");
+    return wrong(whole, second,
+                 "behind a selector there are no rows and channels (kbit has scale=tensor)");
   }
   if (third) return wrong(whole, *third, "behind a quantizer there can only be ef, at the end");
   return rule;

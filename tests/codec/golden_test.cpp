@@ -49,6 +49,8 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("terngrad,clip=0") == "a1e9022af2f7cc8fb4109900b7fc9465");
   CHECK(digest("eden:1") == "ec46f89fac86524f686a6064fa843e97");
   CHECK(digest("eden:4") == "b79a92853e94b16f855164fde6e74c9c");
+  CHECK(digest("powersgd:4") == "a03e7f73d55437c256603d57c08fe199");
+  CHECK(digest("gradzip:4") == "d102ec93d5b37a03b610a6f2051a292a");
   CHECK(digest("sign") == "0419d6e994c63ca0bc3d769016fb24c5");
   CHECK(digest("ecuq:0.5") == "c69cffba084b8f4058e5996d4818936d");
   CHECK(digest("ecuq:1") == "19815a1809fd1f5ea52e03225153a487");

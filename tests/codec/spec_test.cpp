@@ -54,6 +54,8 @@ TEST_CASE("selectors compose with quantizers, and rules with each other") {
   }
   CHECK(canonical("threshold:0.001+none") == "threshold:0.001");
   CHECK(canonical("topk:0.010,dense_below=1024,scope=layer") == "topk:0.01");
+  CHECK(canonical("powersgd:4,min_ratio=2.0") == "powersgd:4");
+  CHECK(canonical("gradzip:4,min_ratio=1e6+ef") == "gradzip:4,min_ratio=1000000+ef");
   CHECK(canonical("threshold:1e5") == "threshold:100000");
   CHECK(canonical("threshold:-0") == "threshold:0");
   CHECK(canonical("qsgd:8,dense_below=0") == "qsgd:8");
@@ -148,6 +150,14 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("eden:5+ef") == "5+ef");
   CHECK(pointed_at("eden:0.5") == "0.5");
   CHECK(pointed_at("eden:2,norm=l2") == "norm=l2");
+  CHECK(pointed_at("powersgd") == "");
+  CHECK(pointed_at("powersgd:0") == "0");
+  CHECK(pointed_at("powersgd:65+ef") == "65+ef");
+  CHECK(pointed_at("powersgd:2,min_ratio=0.9") == "0.9");
+  CHECK(pointed_at("gradzip:2,ratio=3") == "ratio=3");
+  CHECK(pointed_at("gradzip:2,min_ratio=nan") == "nan");
+  CHECK(pointed_at("topk:0.1+powersgd:2") == "powersgd:2");
+  CHECK(pointed_at("topk:0.1+gradzip:2+ef") == "gradzip:2+ef");
   CHECK(pointed_at("terngrad:2") == "2");
   CHECK(pointed_at("terngrad,clip=-0") == "-0");
   CHECK(pointed_at("terngrad,clip=nan") == "nan");
@@ -189,6 +199,8 @@ TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says"
        "kbit:3,mode=affine", "kbit:2,mode=affine", "kbit:2,mode=affine"});
   all("randk:0.5,from=0.125,over=2", {"randk:0.125", "randk:0.25", "randk:0.5"});
   all("qsgd:1,from=127,over=1", {"qsgd:127", "qsgd:1"});
+  all("powersgd:1,from=16,over=4",
+      {"powersgd:16", "powersgd:8", "powersgd:4", "powersgd:2", "powersgd:1"});
   all("eden:1,from=4,over=2+ef", {"eden:4+ef", "eden:2+ef", "eden:1+ef"});
   all("ecuq:0.5,from=8bit,over=4", {"ecuq:8", "ecuq:4", "ecuq:2", "ecuq:1", "ecuq:0.5"});
   all("*.bias=none;a=kbit:2,over=2,from=8;*=topk:0.01,from=1,over=1+kbit:4,from=6,over=2",
