@@ -154,9 +154,17 @@ void orthonormalize(std::span<float> vectors, std::size_t n) {
   std::ranges::transform(work, vectors.begin(), [](double v) { return static_cast<float>(v); });
 }
 
-std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank, std::uint64_t cols) {
+std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank, std::uint64_t cols,
+                               std::span<const float> start) {
   std::vector<float> values(rank * cols);
   kernels().gaussian(key, 0, 0, values.data(), values.size());
+  auto to = values.begin();
+  for (std::size_t at = 0; at + cols <= start.size() && to != values.end(); at += cols) {
+    const auto row = start.subspan(at, cols);
+    // Zeros would stay zeros for ever.
+    if (std::ranges::all_of(row, [](float v) { return v == 0; })) continue;
+    to = std::ranges::copy(row, to).out;
+  }
   orthonormalize(values, cols);
   return values;
 }
@@ -184,7 +192,8 @@ std::size_t LowRankMethod::bytes_max_of(const Layout::Tensor& tensor, const Bloc
 }
 
 MethodPlan LowRankMethod::plan(const Layout& layout, std::span<const float> x,
-                               std::span<const std::uint32_t> tensors, std::uint64_t seed) const {
+                               std::span<const std::uint32_t> tensors, std::uint64_t seed,
+                               CodecState* state) const {
   auto plan = std::make_shared<LowRankPlan>();
   for (const std::uint32_t t : tensors) {
     const Layout::Tensor& tensor = layout.tensors()[t];
@@ -194,14 +203,18 @@ MethodPlan LowRankMethod::plan(const Layout& layout, std::span<const float> x,
     if (!shape || !is_finite(matrix)) continue;
     const std::uint64_t key =
         block_key(seed, KeyFamily::quantizer, {.tensor = t, .elements = 0, .first = 0, .flat = 0});
+    const std::string place = fmt::format("{}/{}", name_, tensor.name);
+    const bool is_kept = state != nullptr && starts_warm();
+    const auto start = is_kept ? state->find(place) : std::span<const float>();
     LowRankFactors factors = {.shape = *shape,
                               .right = {.id = id_,
                                         .rank = rank(),
                                         .key = key,
-                                        .values = drawn_right(key, rank(), shape->cols)},
+                                        .values = drawn_right(key, rank(), shape->cols, start)},
                               .left = std::vector<float>(rank() * shape->rows)};
     factorize(matrix, factors);
     factors.is_in_range = decodes_finite(factors);
+    if (is_kept && factors.is_in_range) state->set(place, factors.right.values);
     plan->tensors.emplace(t, std::move(factors));
   }
   return {.low_rank = std::move(plan)};

@@ -79,9 +79,10 @@ void multiply_transposed(std::span<const float> matrix, const MatrixShape& shape
 /// on those before it becomes zeros.
 void orthonormalize(std::span<float> vectors, std::size_t n);
 
-/// Orthonormal rows of a uniformly random subspace, a function of the key and the sizes.
+/// Orthonormal rows of a uniformly random subspace, a function of the key and the sizes; but the
+/// first ones span what those of `start` do that are not all zeros.
 [[nodiscard]] std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank,
-                                             std::uint64_t cols);
+                                             std::uint64_t cols, std::span<const float> start = {});
 
 /// What the methods have in common: they differ in how they make the factors.
 class LowRankMethod : public Method {
@@ -93,13 +94,16 @@ class LowRankMethod : public Method {
   std::size_t bytes_max_of(const Layout::Tensor& tensor, const Block& block) const final;
   bool needs_places() const final { return true; }
   MethodPlan plan(const Layout& layout, std::span<const float> x,
-                  std::span<const std::uint32_t> tensors, std::uint64_t seed) const final;
+                  std::span<const std::uint32_t> tensors, std::uint64_t seed,
+                  CodecState* state) const final;
   Result<void> encode(std::span<const float> x, const Layout& layout, const Block& block,
                       std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
                       std::vector<std::byte>& out) const final;
 
  private:
   [[nodiscard]] std::uint32_t rank() const { return static_cast<std::uint32_t>(settings_.rank); }
+  /// Whether a matrix' right factor is a start for the next matrix of the same tensor.
+  [[nodiscard]] virtual bool starts_warm() const = 0;
   /// Sets out.left, whose room is there, and may set out.right, which is drawn. The matrix is
   /// finite.
   virtual void factorize(std::span<const float> matrix, LowRankFactors& out) const = 0;

@@ -7,7 +7,7 @@
 namespace fl {
 
 MethodPlan Method::plan(const Layout&, std::span<const float>, std::span<const std::uint32_t>,
-                        std::uint64_t) const {
+                        std::uint64_t, CodecState*) const {
   return {};
 }
 

@@ -27,6 +27,7 @@
 #include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
+#include "shared/codec/codec_state.hpp"
 #include "shared/codec/level_codes.hpp"
 
 #include <cstdint>
@@ -89,10 +90,10 @@ class Method {
   [[nodiscard]] virtual bool needs_places() const { return false; }
   /// Before the first block; here for methods that plan nothing. `tensors`: which of the layout's
   /// this method codes; x is the whole vector, and any of it may be NaN. Behind a selector there is
-  /// no plan.
+  /// no plan. `state`: what is left there is found there with the next vector; null: no next one.
   [[nodiscard]] virtual MethodPlan plan(const Layout& layout, std::span<const float> x,
-                                        std::span<const std::uint32_t> tensors,
-                                        std::uint64_t seed) const;
+                                        std::span<const std::uint32_t> tensors, std::uint64_t seed,
+                                        CodecState* state) const;
   /// Replaces `out` by the block's bytes. The values are finite. Random choices depend on (seed,
   /// block.tensor, element in the tensor) alone. Errors name tensor[index].
   [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Layout& layout,

@@ -150,7 +150,8 @@ class Ecuq final : public Method {
   }
 
   MethodPlan plan(const Layout& layout, std::span<const float> x,
-                  std::span<const std::uint32_t> tensors, std::uint64_t) const override {
+                  std::span<const std::uint32_t> tensors, std::uint64_t,
+                  CodecState*) const override {
     std::vector<std::span<const float>> parts;
     for (const std::uint32_t t : tensors) {
       const Layout::Tensor& tensor = layout.tensors()[t];

@@ -19,6 +19,7 @@ class Gradzip final : public LowRankMethod {
         has_feedback_(settings.has_feedback) {}
 
  private:
+  bool starts_warm() const override { return false; }  // The decoder could not follow.
   void factorize(std::span<const float> matrix, LowRankFactors& out) const override {
     multiply(matrix, out.shape, out.right, out.left);
     if (has_feedback_) return;
