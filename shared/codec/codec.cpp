@@ -60,7 +60,7 @@ std::vector<Codec::Plan> Codec::plan(const Layout& layout, std::span<const float
     }
     Plan& plan = plans.emplace_back();
     if (rule.selector) {
-      plan.selection = rule.selector->plan(layout, x, tensors);
+      plan.selection = rule.selector->plan(layout, x, tensors, state);
     } else {
       plan.method = rule.quantizer->plan(layout, x, tensors, seed, state);
     }

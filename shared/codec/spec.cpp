@@ -293,6 +293,12 @@ SelectorResult parse_threshold(const Parts& parts) {
   return make_threshold(threshold);
 }
 
+SelectorResult parse_ema_threshold(const Parts& parts) {
+  FL_TRY(const double fraction, parse_fraction(parts));
+  FL_CHECK(check_no_settings(parts));
+  return make_ema_threshold(fraction);
+}
+
 // One of the two parsers is there.
 struct Row {
   CodecRow shown;
@@ -359,6 +365,12 @@ constexpr std::array rows = {
     Row{{"threshold", "threshold:T[+QUANTIZER]", "magnitudes above T", "threshold:0.001"},
         nullptr,
         parse_threshold},
+    Row{{"ema-threshold", "ema-threshold:F[+QUANTIZER]",
+         "about a fraction F of each tensor, above a threshold that follows it over rounds",
+         "ema-threshold:0.01"},
+        nullptr,
+        parse_ema_threshold,
+        true},
 };
 
 // Cuts `text` at the first `mark`: what stands before, and what stands after if there is a mark.

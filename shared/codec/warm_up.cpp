@@ -1,6 +1,7 @@
 #include "shared/codec/warm_up.hpp"
 
 #include "shared/base/error.hpp"
+#include "shared/codec/power.hpp"
 
 #include <array>
 #include <charconv>
@@ -10,24 +11,13 @@ namespace fl {
 
 namespace {
 
-/// ratio^(step / steps) for step < steps: square roots, which are the same everywhere, for the
-/// binary digits of the exponent.
-double fractional_power(double ratio, std::uint64_t step, std::uint64_t steps) {
-  double power = 1;
-  for (int digit = 0; digit < 52; ++digit) {
-    ratio = std::sqrt(ratio);
-    step *= 2;
-    if (step < steps) continue;
-    power *= ratio;
-    step -= steps;
-  }
-  return power;
-}
-
 double stage(double first, double last, std::uint32_t round, std::uint32_t over) {
   FL_ASSERT(first > 0 && last > 0 && round >= 1 && over >= 1);
   if (round > over) return last;
-  return first * fractional_power(last / first, round - 1, over);
+  if (round == 1) return first;
+  // Not by last / first, which can be infinite.
+  return fractional_power(first, over - (round - 1), over) *
+         fractional_power(last, round - 1, over);
 }
 
 }  // namespace

@@ -77,6 +77,9 @@ TEST_CASE("errors in composed specs point at the part that is wrong") {
   CHECK(pointed_at("randk:0.1,scope=layer") == "scope=layer");
   CHECK(pointed_at("randk:-0.1") == "-0.1");
   CHECK(pointed_at("threshold") == "");
+  CHECK(pointed_at("ema-threshold") == "");
+  CHECK(pointed_at("ema-threshold:0") == "0");
+  CHECK(pointed_at("ema-threshold:0.1,scope=global") == "scope=global");
   CHECK(pointed_at("threshold:-1") == "-1");
   CHECK(pointed_at("threshold:1e7") == "1e7");
   CHECK(pointed_at("threshold:inf") == "inf");
@@ -198,6 +201,8 @@ TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says"
        "kbit:5,mode=affine", "kbit:4,mode=affine", "kbit:3,mode=affine", "kbit:3,mode=affine",
        "kbit:3,mode=affine", "kbit:2,mode=affine", "kbit:2,mode=affine"});
   all("randk:0.5,from=0.125,over=2", {"randk:0.125", "randk:0.25", "randk:0.5"});
+  all("ema-threshold:0.5,from=0.125,over=2",
+      {"ema-threshold:0.125", "ema-threshold:0.25", "ema-threshold:0.5"});
   all("qsgd:1,from=127,over=1", {"qsgd:127", "qsgd:1"});
   all("powersgd:1,from=16,over=4",
       {"powersgd:16", "powersgd:8", "powersgd:4", "powersgd:2", "powersgd:1"});
@@ -206,6 +211,7 @@ TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says"
   all("*.bias=none;a=kbit:2,over=2,from=8;*=topk:0.01,from=1,over=1+kbit:4,from=6,over=2",
       {"*.bias=none;a=kbit:8;*=topk:1+kbit:6", "*.bias=none;a=kbit:4;*=topk:0.01+kbit:5",
        "*.bias=none;a=kbit:2;*=topk:0.01+kbit:4"});
+  all("topk:1,from=1e-320,over=2", {"topk:1e-320", "topk:1e-160", "topk:1"});
   // Steps of a thousandth part of the way: none goes back.
   double before = 0.25;
   for (std::uint32_t round = 1; round <= 1001; ++round) {
