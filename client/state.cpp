@@ -4,6 +4,7 @@
 #include "shared/base/clock.hpp"
 #include "shared/base/digest.hpp"
 #include "shared/base/failpoint.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/codec/feedback.hpp"
 #include "shared/codec/payload.hpp"
 
@@ -38,7 +39,8 @@ Result<Digest> digest_of(File& file, std::uint64_t bytes) {
 }
 
 bool is_ours(std::string_view name) {
-  return name.starts_with("update-") || name.starts_with("residual-");
+  return name.starts_with("update-") || name.starts_with("residual-") ||
+         name.starts_with("codec-state-");
 }
 
 }  // namespace
@@ -66,7 +68,10 @@ Result<void> ClientState::load() {
   if (!json.is_object()) return bad("it is no JSON object");
   try {
     run_key_ = json.at("run").get<std::string>();
-    residual_file_ = json.at("residual").get<std::string>();
+    kept_.residual = json.at("residual").get<std::string>();
+    if (json.contains("codec_state")) {
+      kept_.codec_state = json.at("codec_state").get<std::string>();
+    }
     next_number_ = json.at("next").get<std::uint64_t>();
     if (json.contains("pending")) {
       Pending pending;
@@ -85,8 +90,8 @@ Result<void> ClientState::load() {
 Result<void> ClientState::remove_strays() {
   FL_TRY(const auto names, files_->list(folder_));
   for (const auto& name : names) {
-    if (!is_ours(name) || name == residual_file_ || name == spare_file_ ||
-        (pending_ && name == pending_->file))
+    if (!is_ours(name) || name == kept_.residual || name == kept_.codec_state ||
+        name == spare_file_ || (pending_ && name == pending_->file))
       continue;
     FL_CHECK(files_->remove(folder_ / name));
   }
@@ -94,7 +99,8 @@ Result<void> ClientState::remove_strays() {
 }
 
 Result<void> ClientState::write_manifest() {
-  nlohmann::json json{{"run", run_key_}, {"residual", residual_file_}, {"next", next_number_}};
+  nlohmann::json json{{"run", run_key_}, {"residual", kept_.residual}, {"next", next_number_}};
+  if (!kept_.codec_state.empty()) json["codec_state"] = kept_.codec_state;
   if (pending_) {
     std::vector<std::uint8_t> raw(pending_->begin.ByteSizeLong());
     pending_->begin.SerializeToArray(raw.data(), static_cast<int>(raw.size()));
@@ -112,7 +118,7 @@ Result<bool> ClientState::enter_run(const std::string& run_key) {
   if (run_key == run_key_) return false;
   drop_spare();
   const std::string before = std::exchange(run_key_, run_key);
-  if (auto written = replace(std::nullopt, ""); !written) {
+  if (auto written = replace(std::nullopt, {}); !written) {
     run_key_ = before;
     return written.error();
   }
@@ -139,7 +145,7 @@ Result<std::shared_ptr<File>> ClientState::open_pending() {
   if (!file && file.error().code() != Errc::no_space) {
     spdlog::warn("the update of round {} on disk is not whole ({}): it will be trained again",
                  pending_->begin.round(), file.error().message());
-    FL_CHECK(replace(std::nullopt, residual_file_));
+    FL_CHECK(replace(std::nullopt, kept_));
     FL_CHECK(remove_strays());
   }
   return file;
@@ -147,16 +153,32 @@ Result<std::shared_ptr<File>> ClientState::open_pending() {
 
 Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
   std::vector<float> values(layout.elements());
-  if (residual_file_.empty()) return values;
-  FL_TRY(const auto file, files_->open(folder_ / residual_file_, OpenMode::read));
+  if (kept_.residual.empty()) return values;
+  FL_TRY(const auto file, files_->open(folder_ / kept_.residual, OpenMode::read));
   FL_CHECK(file->read_exactly(0, std::as_writable_bytes(std::span(values))));
   return values;
 }
 
-Result<std::string> ClientState::write_residual(std::span<const float> values) {
-  const std::string name = next_name("residual");
+/// An empty one, if there is none to read.
+CodecState ClientState::codec_state() const {
+  if (kept_.codec_state.empty()) return {};
+  const auto path = folder_ / kept_.codec_state;
+  const auto read = [&]() -> Result<CodecState> {
+    FL_TRY(const std::string bytes, files_->read_all(path, limits::codec_state_bytes_max));
+    return CodecState::parse(bytes_of(std::string_view(bytes)));
+  };
+  auto state = read();
+  if (state) return std::move(*state);
+  spdlog::warn("{} can't be read ({}): the codec begins afresh", path.string(),
+               state.error().message());
+  return {};
+}
+
+/// Synced, but not its name.
+Result<std::string> ClientState::write_kept(std::string_view kind, Bytes bytes) {
+  const std::string name = next_name(kind);
   FL_TRY(auto file, files_->open(folder_ / name, OpenMode::truncate));
-  FL_CHECK(file->write_at(0, std::as_bytes(values)));
+  FL_CHECK(file->write_at(0, bytes));
   FL_CHECK(file->sync());
   return name;
 }
@@ -182,8 +204,10 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   const std::string name = next_name("update");
   FL_TRY(auto file, new_update_file(name));
   FileSink sink(*file);
+  CodecState state = codec_state();
   const TimePoint began = Clock::now();
-  FL_TRY(const std::uint64_t bytes, codec.encode(layout, update, seed, sink));
+  FL_TRY(const std::uint64_t bytes,
+         codec.encode(layout, update, seed, sink, block_elements_default, &state));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(file->truncate(bytes));
   FL_TRY(const Digest digest, digest_of(*file, bytes));
@@ -194,7 +218,10 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   begin.mutable_sections(0)->set_bytes(bytes);
   failpoint("update.written");
 
-  std::string kept = residual_file_;
+  Kept kept = kept_;
+  if (state.is_changed()) {
+    FL_TRY(kept.codec_state, write_kept("codec-state", state.bytes()));
+  }
   const double power = kernels().scan(update.data(), update.size()).sum_squares;
   double lost = 0;
   FileSource source(*file);
@@ -205,13 +232,13 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   if (feedback) {
     FL_CHECK(keep_residual(update, reader, update));
     lost = kernels().scan(update.data(), update.size()).sum_squares;
-    FL_TRY(kept, write_residual(update));
+    FL_TRY(kept.residual, write_kept("residual", std::as_bytes(update)));
     FL_CHECK(file->sync());
-    FL_CHECK(files_->sync_folder(folder_));
   }
   begin.set_nmse(power > 0 ? lost / power : 0);
+  if (feedback || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
   Pending pending{std::move(begin), name};
-  FL_CHECK(replace(std::move(pending), kept));
+  FL_CHECK(replace(std::move(pending), std::move(kept)));
   pending_file_ = std::move(file);
   failpoint("update.saved");
   return remove_strays();
@@ -225,9 +252,9 @@ Result<std::unique_ptr<File>> ClientState::new_update_file(const std::string& na
 }
 
 /// No update is pending from now on; its file is the next one's.
-Result<void> ClientState::settle(std::string residual_file) {
+Result<void> ClientState::settle(Kept kept) {
   const std::string settled = pending_->file;
-  FL_CHECK(replace(std::nullopt, std::move(residual_file)));
+  FL_CHECK(replace(std::nullopt, std::move(kept)));
   if (!files_->exists(folder_ / settled)) return {};
   FL_CHECK(files_->rename(folder_ / settled, folder_ / spare_name));
   spare_file_ = spare_name;
@@ -242,37 +269,37 @@ void ClientState::drop_spare() {
 
 Result<void> ClientState::settle_accepted() {
   if (!pending_) return {};
-  FL_CHECK(settle(residual_file_));
+  FL_CHECK(settle(kept_));
   failpoint("update.settled");
   return remove_strays();
 }
 
 Result<void> ClientState::settle_unused(const Layout& layout) {
   if (!pending_) return {};
-  std::string kept = residual_file_;
-  if (!kept.empty()) {
+  Kept kept = kept_;
+  if (!kept.residual.empty()) {
     FL_TRY(auto values, residual(layout));
     FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));
     FileSource source(*file);
     FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout));
     FL_CHECK(put_back(values, reader));
-    FL_TRY(kept, write_residual(values));
+    FL_TRY(kept.residual, write_kept("residual", std::as_bytes(std::span(values))));
     FL_CHECK(files_->sync_folder(folder_));
   }
-  FL_CHECK(settle(kept));
+  FL_CHECK(settle(std::move(kept)));
   failpoint("update.put_back");
   return remove_strays();
 }
 
 /// The manifest names these from now on, or after an error still what it named before.
-Result<void> ClientState::replace(std::optional<Pending> pending, std::string residual_file) {
+Result<void> ClientState::replace(std::optional<Pending> pending, Kept kept) {
   pending_file_.reset();
   std::swap(pending_, pending);
-  std::swap(residual_file_, residual_file);
+  std::swap(kept_, kept);
   auto written = write_manifest();
   if (!written) {
     pending_ = std::move(pending);
-    residual_file_ = std::move(residual_file);
+    kept_ = std::move(kept);
   }
   return written;
 }

@@ -1,12 +1,16 @@
 // What a client must not lose: the update it has trained and not yet brought home, and the residual
-// of its error feedback. One manifest, STATE/client.json, names the files that count and is
-// replaced atomically after they are written; whatever a crash leaves beside them is garbage,
-// removed at the next start. So after a crash at any point either the update was never made, or it
-// is whole.
+// of its error feedback; and what its codec learned, the state (codec_state.hpp). One manifest,
+// STATE/client.json, names the files that count and is replaced atomically after they are written;
+// whatever a crash leaves beside them is garbage, removed at the next start. So after a crash at
+// any point either the update was never made, or it is whole.
 //
 // With error feedback the steps are synced, because residual and update belong together. Without it
 // a lost update costs one retraining and nothing else: files are written, not synced, and checked
 // by digest when they are read again.
+//
+// The state goes forward with each update that is made, also when the update is then refused: it is
+// a start for the codec and stands for no mass, and the newest one is the best. One that is damaged
+// is forgotten.
 //
 // Blocking; one thread at a time (the agent's worker).
 #pragma once
@@ -61,17 +65,24 @@ class ClientState {
   [[nodiscard]] Result<std::vector<float>> residual(const Layout& layout) const;
 
  private:
+  /// Files that outlive the update they were made with; empty: none.
+  struct Kept {
+    std::string residual;
+    std::string codec_state;
+  };
+
   ClientState(Files& files, std::filesystem::path folder)
       : files_(&files), folder_(std::move(folder)) {}
   [[nodiscard]] Result<void> load();
   [[nodiscard]] Result<void> write_manifest();
   [[nodiscard]] Result<void> remove_strays();
-  [[nodiscard]] Result<void> settle(std::string residual_file);
+  [[nodiscard]] Result<void> settle(Kept kept);
+  [[nodiscard]] CodecState codec_state() const;
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
   [[nodiscard]] Result<void> code_update(const Layout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin);
-  [[nodiscard]] Result<void> replace(std::optional<Pending> pending, std::string residual_file);
-  [[nodiscard]] Result<std::string> write_residual(std::span<const float> values);
+  [[nodiscard]] Result<void> replace(std::optional<Pending> pending, Kept kept);
+  [[nodiscard]] Result<std::string> write_kept(std::string_view kind, Bytes bytes);
   [[nodiscard]] std::string next_name(std::string_view kind);
 
   Files* files_;
@@ -79,7 +90,7 @@ class ClientState {
   std::string run_key_;
   std::optional<Pending> pending_;
   std::shared_ptr<File> pending_file_;  // Open, and known to be whole: we wrote or checked it.
-  std::string residual_file_;
+  Kept kept_;
   /// A delivered update's file, to be written over by the next one: blocks and cached pages are
   /// there already, which takes a third of the time or less. Empty: none.
   std::string spare_file_;

@@ -539,6 +539,28 @@ std::int32_t round(const float* x, std::size_t n, float step, std::int16_t* leve
   return largest_of(largest, scalar_row.round(x + i, n - i, step, levels + i));
 }
 
+float dot(const float* x, const float* y, std::size_t n) {
+  __m256 sums[4] = {};
+  std::size_t i = 0;
+  for (; i + element::dot_lanes <= n; i += element::dot_lanes) {
+    for (std::size_t k = 0; k < 4; ++k) {
+      sums[k] += _mm256_loadu_ps(x + i + 8 * k) * _mm256_loadu_ps(y + i + 8 * k);
+    }
+  }
+  float lanes[element::dot_lanes];
+  for (std::size_t k = 0; k < 4; ++k) _mm256_storeu_ps(lanes + 8 * k, sums[k]);
+  return element::finish_dot(x, y, i, n, lanes);
+}
+
+void add_scaled(float* sum, const float* x, std::size_t n, float factor) {
+  const __m256 factors = _mm256_set1_ps(factor);
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(sum + i, _mm256_loadu_ps(sum + i) + _mm256_loadu_ps(x + i) * factors);
+  }
+  scalar_row.add_scaled(sum + i, x + i, n - i, factor);
+}
+
 }  // namespace
 
 const Kernels avx2_row = {
@@ -565,6 +587,8 @@ const Kernels avx2_row = {
     .undither = undither,
     .dither_classes = dither_classes,
     .round = round,
+    .dot = dot,
+    .add_scaled = add_scaled,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_avx2,
     .rans_decode = rans_decode_avx2,

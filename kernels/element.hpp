@@ -263,6 +263,19 @@ static inline double add_lanes(double* lanes) {
   return lanes[0];
 }
 
+/// The lanes of dot(); adds what is left of the elements, from `begin`, a multiple of dot_lanes, to
+/// n, and the lanes as a binary tree.
+inline constexpr std::size_t dot_lanes = 32;
+
+static inline float finish_dot(const float* x, const float* y, std::size_t begin, std::size_t n,
+                               float* lanes) {
+  for (std::size_t i = begin; i < n; ++i) lanes[i - begin] += x[i] * y[i];
+  for (std::size_t width = dot_lanes / 2; width > 0; width /= 2) {
+    for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
 /// nearest() of the elements from `begin`, a multiple of scan_lanes, to n.
 static inline void nearest(const float* x, std::size_t begin, std::size_t n,
                            const Centroids& centroids, std::int16_t* levels, double* lanes) {

@@ -129,6 +129,12 @@ struct Kernels {
   /// Returns the largest |level|.
   std::int32_t (*round)(const float* x, std::size_t n, float step, std::int16_t* levels);
 
+  /// The sum of x[i] * y[i]: element i is added to lane i % 32 in fp32, the lanes are added as a
+  /// binary tree.
+  float (*dot)(const float* x, const float* y, std::size_t n);
+  /// sum[i] += x[i] * factor, product and sum each rounded.
+  void (*add_scaled)(float* sum, const float* x, std::size_t n, float factor);
+
   /// counts[s] = how often s occurs, for the 256 values of s; n < 2^32.
   void (*count_symbols)(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);
   /// The whole steps of rans_encode and rans_decode (rans.hpp), which are what to call: n is a

@@ -216,6 +216,21 @@ std::int32_t round(const float* x, std::size_t n, float step, std::int16_t* leve
   return largest;
 }
 
+float dot(const float* x, const float* y, std::size_t n) {
+  float lanes[element::dot_lanes] = {};
+  std::size_t i = 0;
+  for (; i + element::dot_lanes <= n; i += element::dot_lanes) {
+    for (std::size_t lane = 0; lane < element::dot_lanes; ++lane) {
+      lanes[lane] += x[i + lane] * y[i + lane];
+    }
+  }
+  return element::finish_dot(x, y, i, n, lanes);
+}
+
+void add_scaled(float* sum, const float* x, std::size_t n, float factor) {
+  for (std::size_t i = 0; i < n; ++i) sum[i] += x[i] * factor;
+}
+
 }  // namespace
 
 const Kernels scalar_row = {
@@ -242,6 +257,8 @@ const Kernels scalar_row = {
     .undither = undither,
     .dither_classes = dither_classes,
     .round = round,
+    .dot = dot,
+    .add_scaled = add_scaled,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_scalar,
     .rans_decode = rans_decode_scalar,

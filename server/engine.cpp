@@ -27,8 +27,6 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       workers_(workers),
       paths_(std::move(paths)),
       spool_(files, paths_.spool),
-      codec_(parse_codec(settings_.codec).value()),
-      downlink_(parse_downlink_codec(settings_.downlink_codec).value()),
       changed_(strand_),
       decided_(strand_),
       group_(strand_) {}
@@ -246,6 +244,7 @@ std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
   auto candidates = trainers();
   std::erase_if(candidates, [this](const auto& peer) { return !may_be_asked(peer->facts().name); });
   count = std::min(count, candidates.size());
+  const auto codec = parse_codec(settings_.codec, round_->record.round).value();
   std::vector<TaskRecord> tasks;
   const std::size_t already = round_->tasks.size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -258,7 +257,7 @@ std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
     task.round = round_->record.round;
     task.client = candidates[i]->facts().name;
     task.examples = candidates[i]->facts().train_examples;
-    task.codec = codec_->canonical();
+    task.codec = codec->canonical();
     tasks.push_back(std::move(task));
   }
   return tasks;
@@ -445,12 +444,13 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   auto& round = *round_;
   const auto base = versions_.at(round.record.base_version);
   FL_ASSERT(sums_->total_weight() == round.weight());
+  const auto downlink = parse_downlink_codec(settings_.downlink_codec, round.record.round).value();
   StepJob job{files_,
               paths_.checkpoints,
               layout_,
               *base,
               *sums_,
-              *downlink_,
+              *downlink,
               settings_.seed,
               {{"run", run_.key},
                {"model", run_.model},

@@ -225,8 +225,6 @@ class RoundEngine {
   Workers workers_;
   Paths paths_;
   Spool spool_;
-  std::shared_ptr<const Codec> codec_;
-  std::shared_ptr<const Codec> downlink_;
 
   std::map<Round, std::shared_ptr<const ModelVersion>>
       versions_;  // Kept ones; the last is the newest.

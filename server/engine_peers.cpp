@@ -19,7 +19,8 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
     return Error(Errc::invalid_input, fmt::format("the client trains '{}', this run '{}'",
                                                   hello.model().substr(0, 64), run_.model));
   }
-  for (const std::string& wanted : codec_->names()) {
+  const auto codec = parse_codec(settings_.codec).value();
+  for (const std::string& wanted : codec->names()) {
     const auto& known = hello.codecs();
     if (hello.evaluator() || std::ranges::find(known, wanted) != known.end()) continue;
     return Error(

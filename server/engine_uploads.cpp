@@ -160,7 +160,8 @@ Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task
     return bad(Errc::invalid_input, fmt::format("its sections have {} bytes, the whole {}",
                                                 begin.sections(0).bytes(), begin.bytes()));
   }
-  const std::uint64_t bytes_max = codec_->payload_bytes_max(layout_);
+  const auto codec = parse_codec(task.record.codec).value();  // What its round has, warm-up or not.
+  const std::uint64_t bytes_max = codec->payload_bytes_max(layout_);
   if (begin.bytes() == 0 || begin.bytes() > bytes_max) {
     return bad(Errc::too_large, fmt::format("it has {} bytes; 1 to {} fit the model and codec",
                                             begin.bytes(), bytes_max));

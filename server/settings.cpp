@@ -27,11 +27,12 @@ Result<RunSettings> settings_from_json(const std::string& json) {
   }
 }
 
-Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spec) {
+Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spec,
+                                                          std::uint32_t round) {
   if (spec == "none" || spec == "none+ef") return parse_codec("none");  // Loses nothing.
-  FL_TRY(auto codec, parse_codec(spec));
+  FL_TRY(auto codec, parse_codec(spec, round));
   if (codec->error_feedback()) return codec;
-  return parse_codec(spec + "+ef");
+  return parse_codec(spec + "+ef", round);
 }
 
 Result<void> check_settings(const RunSettings& s) {

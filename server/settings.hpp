@@ -38,8 +38,9 @@ struct RunSettings {
 [[nodiscard]] Result<RunSettings> settings_from_json(const std::string& json);
 
 /// What settings.downlink_codec names. The server always carries what it loses into the next step,
-/// so it is parsed with "+ef" even where that isn't said. Errors as parse_codec().
-[[nodiscard]] Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spec);
+/// so it is parsed with "+ef" even where that isn't said. Round and errors as parse_codec().
+[[nodiscard]] Result<std::shared_ptr<const Codec>> parse_downlink_codec(
+    const std::string& spec, std::uint32_t round = warmed_up);
 
 /// Everything that can be wrong with the settings themselves, named by flag.
 [[nodiscard]] Result<void> check_settings(const RunSettings& settings);

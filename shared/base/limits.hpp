@@ -23,6 +23,8 @@ inline constexpr std::size_t tensors_max = 1 << 16;
 inline constexpr std::size_t tensor_name_bytes_max = 512;
 inline constexpr std::size_t sections_max = 8;             // Named vectors in one update.
 inline constexpr std::uint64_t examples_max = 1ull << 40;  // Weight of one update.
+/// A client reads no longer file with the state of its codec.
+inline constexpr std::uint64_t codec_state_bytes_max = 1ull << 32;
 
 // Memory of the server for bulk data in flight: all chunk buffers of all sessions together.
 inline constexpr std::size_t bulk_bytes_max = 64 << 20;

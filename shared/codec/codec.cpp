@@ -50,7 +50,8 @@ std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
 }
 
 std::vector<Codec::Plan> Codec::plan(const Layout& layout, std::span<const float> x,
-                                     std::span<const Rule* const> rule_of) const {
+                                     std::span<const Rule* const> rule_of, std::uint64_t seed,
+                                     CodecState* state) const {
   std::vector<Plan> plans;
   for (const Rule& rule : rules_) {
     std::vector<std::uint32_t> tensors;
@@ -59,9 +60,9 @@ std::vector<Codec::Plan> Codec::plan(const Layout& layout, std::span<const float
     }
     Plan& plan = plans.emplace_back();
     if (rule.selector) {
-      plan.selection = rule.selector->plan(layout, x, tensors);
+      plan.selection = rule.selector->plan(layout, x, tensors, state);
     } else {
-      plan.method = rule.quantizer->plan(layout, x, tensors);
+      plan.method = rule.quantizer->plan(layout, x, tensors, seed, state);
     }
   }
   return plans;
@@ -74,20 +75,20 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
   for (std::uint64_t i = 0; i < map.blocks(); ++i) {
     const Block block = map.at(i);
     const Rule* const rule = rule_of[block.tensor];
-    bytes += sizeof(std::uint32_t) +
-             (rule ? rule->block_bytes_max(layout.tensors()[block.tensor].elements, block.elements)
-                   : dense_method().block_bytes_max(block.elements));
+    bytes +=
+        sizeof(std::uint32_t) + (rule ? rule->block_bytes_max(layout.tensors()[block.tensor], block)
+                                      : dense_method().block_bytes_max(block.elements));
   }
   return bytes;
 }
 
 Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x,
                                     std::uint64_t seed, PayloadSink& out,
-                                    std::uint32_t block_elements) const {
+                                    std::uint32_t block_elements, CodecState* state) const {
   FL_ASSERT(x.size() == layout.elements());
   const BlockMap map(layout, block_elements);
   const auto rule_of = rules_of(layout);
-  auto plans = plan(layout, x, rule_of);
+  auto plans = plan(layout, x, rule_of, seed, state);
   Selected selected;
   std::vector<std::uint32_t> sizes(map.blocks());
   // The sizes are known only at the end; the prefix has its length already.

@@ -8,15 +8,19 @@
 //   each of the two = NAME [":" ARG] {"," KEY "=" VALUE}
 //
 // such as "topk:0.01+qsgd:4+ef", or "*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4". The last rule's
-// pattern is "*". A codec's first part takes the setting dense_below too (rule.hpp).
+// pattern is "*". A codec's first part takes the setting dense_below too (rule.hpp). Where ARG is a
+// fraction to send, a number of bits or levels, the settings from and over let it change with the
+// rounds (warm_up.hpp): "topk:0.001,from=0.25,over=4".
 //
 // "+ef" asks for error feedback (feedback.hpp), which the owner of the residual does: the codec
-// itself keeps nothing.
+// itself keeps nothing. Nor does it keep what helps some codecs from round to round: that is in a
+// CodecState, if there is one.
 #pragma once
 
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
 #include "shared/codec/byte_io.hpp"
+#include "shared/codec/codec_state.hpp"
 #include "shared/codec/rule.hpp"
 #include "shared/params/layout.hpp"
 
@@ -49,13 +53,14 @@ class Codec {
       const Layout& layout, std::uint32_t block_elements = block_elements_default) const;
 
   /// Writes the payload of x (layout.elements() values) to offset 0 of `out` and returns its bytes.
-  /// Works block by block: beside the sink it takes the memory of a few blocks. The same (x, seed)
-  /// gives the same bytes on every machine. Errors: invalid_input, naming tensor[index], for a
-  /// value that is not finite or past the codec's range; the sink's. What the sink then holds is no
-  /// payload.
-  [[nodiscard]] Result<std::uint64_t> encode(
-      const Layout& layout, std::span<const float> x, std::uint64_t seed, PayloadSink& out,
-      std::uint32_t block_elements = block_elements_default) const;
+  /// Works block by block: beside the sink it takes the memory of a few blocks. The same (x, seed,
+  /// state) gives the same bytes on every machine; no state is an empty one. Errors: invalid_input,
+  /// naming tensor[index], for a value that is not finite or past the codec's range; the sink's.
+  /// What the sink then holds is no payload, and what the state holds is of no use.
+  [[nodiscard]] Result<std::uint64_t> encode(const Layout& layout, std::span<const float> x,
+                                             std::uint64_t seed, PayloadSink& out,
+                                             std::uint32_t block_elements = block_elements_default,
+                                             CodecState* state = nullptr) const;
 
  private:
   /// Which rule each tensor takes; none for those that are sent dense.
@@ -66,14 +71,21 @@ class Codec {
   };
   /// One for each rule.
   [[nodiscard]] std::vector<Plan> plan(const Layout& layout, std::span<const float> x,
-                                       std::span<const Rule* const> rule_of) const;
+                                       std::span<const Rule* const> rule_of, std::uint64_t seed,
+                                       CodecState* state) const;
 
   std::vector<Rule> rules_;
   bool error_feedback_;
 };
 
-/// An error is invalid_input; its message shows the spec and points at the part that is wrong.
-[[nodiscard]] Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec);
+inline constexpr std::uint32_t warmed_up = 0xffff'ffff;  // A round after every warm-up.
+
+/// The codec of a round, counted from 1, by default the one that all warm-ups end with. Its
+/// canonical form has no warm-up in it: who gets that needs no round. A spec that parses does so
+/// for every round. An error is invalid_input; its message shows the spec and points at the part
+/// that is wrong.
+[[nodiscard]] Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec,
+                                                               std::uint32_t round = warmed_up);
 
 /// All codecs, for --help and for tests.
 struct CodecRow {

@@ -6,9 +6,13 @@
 
 namespace fl {
 
-MethodPlan Method::plan(const Layout&, std::span<const float>,
-                        std::span<const std::uint32_t>) const {
+MethodPlan Method::plan(const Layout&, std::span<const float>, std::span<const std::uint32_t>,
+                        std::uint64_t, CodecState*) const {
   return {};
+}
+
+std::size_t Method::bytes_max_of(const Layout::Tensor&, const Block& block) const {
+  return block_bytes_max(block.elements);
 }
 
 Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
@@ -40,6 +44,8 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
     case MethodId::ecuq_centroid: return decode_ecuq(body, EcuqMode::centroid, out, scratch);
     case MethodId::sparse:
     case MethodId::randk: return Error(Errc::corrupt, "a sparse block inside of another");
+    case MethodId::powersgd:
+    case MethodId::gradzip: return Error(Errc::corrupt, "a block of low rank without its tensor");
   }
   return Error(Errc::corrupt,
                fmt::format("method {} is not known", std::to_integer<int>(bytes[0])));

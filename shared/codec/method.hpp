@@ -20,12 +20,15 @@
 //   26 eden  u8 B; unless all is zeros u64 key, a binary32 for each piece of the block, then the
 //            levels of all pieces, each + 2^(B-1), in B bits (method_eden.cpp)
 //   27 eden  as 26, but with levels as in 3
+//   28 powersgd, 29 gradzip  parts of the factors of a matrix (low_rank.hpp), of which one lies in
+//            the tensor's first block: the one method whose blocks don't decode alone
 #pragma once
 
 #include "kernels/kernels.hpp"
 #include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
+#include "shared/codec/codec_state.hpp"
 #include "shared/codec/level_codes.hpp"
 
 #include <cstdint>
@@ -53,6 +56,8 @@ enum class MethodId : std::uint8_t {
   ecuq_centroid = 25,
   eden = 26,
   eden_rans = 27,
+  powersgd = 28,
+  gradzip = 29,
 };
 
 /// Memory that encoding reuses from block to block; one thread at a time.
@@ -62,9 +67,12 @@ struct EncodeScratch {
   std::vector<float> rotated;
 };
 
+struct LowRankPlan;  // low_rank.hpp.
+
 /// What a Method knows of a whole vector while its blocks are encoded.
 struct MethodPlan {
   float step = 0;  // 0: each block finds its own.
+  std::shared_ptr<const LowRankPlan> low_rank;
 };
 
 /// Immutable; any thread.
@@ -75,14 +83,18 @@ class Method {
   /// The shortest spec that parses to this method.
   [[nodiscard]] virtual std::string spec() const = 0;
   [[nodiscard]] virtual std::size_t block_bytes_max(std::size_t elements) const = 0;
+  /// Of this block of this tensor; here for methods that are all the same to.
+  [[nodiscard]] virtual std::size_t bytes_max_of(const Layout::Tensor& tensor,
+                                                 const Block& block) const;
   /// Whether a block must be a part of its tensor as it is, and can't be the values that a selector
   /// has gathered.
   [[nodiscard]] virtual bool needs_places() const { return false; }
   /// Before the first block; here for methods that plan nothing. `tensors`: which of the layout's
   /// this method codes; x is the whole vector, and any of it may be NaN. Behind a selector there is
-  /// no plan.
+  /// no plan. `state`: what is left there is found there with the next vector; null: no next one.
   [[nodiscard]] virtual MethodPlan plan(const Layout& layout, std::span<const float> x,
-                                        std::span<const std::uint32_t> tensors) const;
+                                        std::span<const std::uint32_t> tensors, std::uint64_t seed,
+                                        CodecState* state) const;
   /// Replaces `out` by the block's bytes. The values are finite; `scan` is theirs. Random choices
   /// depend on (seed, block.tensor, element in the tensor) alone. Errors name tensor[index].
   [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Scan& scan,
@@ -117,6 +129,12 @@ struct EcuqSettings {
   EcuqMode mode_otherwise = EcuqMode::dither;  // Of a spec that does not say it.
 };
 
+struct LowRankSettings {
+  std::int32_t rank;          // 1 to rank_max (low_rank.hpp).
+  double min_ratio = 2;       // From 1 on: a tensor's elements to those of its factors.
+  bool has_feedback = false;  // Of gradzip: whether to lose the rest, or to be unbiased.
+};
+
 struct TerngradSettings {
   float clip = 2.5f;  // In standard deviations; 0: nothing is clipped.
 };
@@ -130,6 +148,8 @@ struct TerngradSettings {
 [[nodiscard]] std::unique_ptr<const Method> make_sign();
 [[nodiscard]] std::unique_ptr<const Method> make_eden(int bits);  // B, 1 to 4.
 [[nodiscard]] std::unique_ptr<const Method> make_ecuq(const EcuqSettings& settings);
+[[nodiscard]] std::unique_ptr<const Method> make_powersgd(const LowRankSettings& settings);
+[[nodiscard]] std::unique_ptr<const Method> make_gradzip(const LowRankSettings& settings);
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {
@@ -142,10 +162,11 @@ struct DecodeScratch {
 };
 
 /// Fills `out`, the block's elements, from bytes that need not be trusted. fp32, fp16, bf16,
-/// kbit and eden may give values that are not finite. Errors are corrupt.
+/// kbit and eden may give values that are not finite. Blocks of low rank are refused. Errors are
+/// corrupt.
 [[nodiscard]] Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch);
 
-/// The same for the methods that code every element: sparse blocks are refused.
+/// The same for the methods that code every element: sparse blocks are refused too.
 [[nodiscard]] Result<void> decode_dense_block(Bytes bytes, std::span<float> out,
                                               DecodeScratch& scratch);
 

@@ -152,13 +152,14 @@ class Ecuq final : public Method {
   }
 
   MethodPlan plan(const Layout& layout, std::span<const float> x,
-                  std::span<const std::uint32_t> tensors) const override {
+                  std::span<const std::uint32_t> tensors, std::uint64_t,
+                  CodecState*) const override {
     std::vector<std::span<const float>> parts;
     for (const std::uint32_t t : tensors) {
       const Layout::Tensor& tensor = layout.tensors()[t];
       parts.push_back(x.subspan(tensor.offset, tensor.elements));
     }
-    return {.step = step_for(sample_of(parts))};
+    return {.step = step_for(sample_of(parts)), .low_rank = {}};
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,

@@ -100,8 +100,11 @@ Result<void> PayloadReader::read_table(std::uint64_t table_at, std::uint64_t byt
   begin_.reserve(sizes.size() + 1);
   begin_.push_back(table_at + sizes.size() * sizeof(std::uint32_t));
   for (const std::uint32_t size : sizes) {
-    // No method needs more than this, so that a hostile size can't make us allocate.
-    const std::uint64_t most = 64 + std::uint64_t{8} * block(begin_.size() - 1).elements;
+    // No method needs more than this, so that a hostile size can't make us allocate. A tensor's
+    // first block may have one factor of all of it.
+    const Block next = block(begin_.size() - 1);
+    std::uint64_t most = 64 + low_rank_extra_bytes + std::uint64_t{8} * next.elements;
+    if (next.first == 0) most += layout().tensors()[next.tensor].elements * sizeof(float);
     if (size > most) {
       return corrupt("{} has {} bytes", map_.describe(begin_.size() - 1), size);
     }
@@ -116,11 +119,11 @@ Result<void> PayloadReader::read_table(std::uint64_t table_at, std::uint64_t byt
 Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
   const Block block = map_.at(index);
   FL_ASSERT(out.size() == block.elements);
-  const std::uint64_t begin = begin_[index];
-  bytes_.resize(begin_[index + 1] - begin);
   const auto decoded = [&]() -> Result<void> {
-    FL_CHECK(source_->read(begin, bytes_));
-    return decode_block(bytes_, out, scratch_);
+    FL_CHECK(read_block(index, bytes_));
+    if (!is_low_rank(bytes_)) return decode_block(bytes_, out, scratch_);
+    FL_TRY(const RightFactor* const right, right_factor_of(index));
+    return decode_low_rank(bytes_, layout().tensors()[block.tensor], block, *right, out);
   }();
   if (!decoded) return decoded.error().at("payload: " + map_.describe(index));
   const Scan scan = kernels().scan(out.data(), out.size());
@@ -128,6 +131,24 @@ Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
     return corrupt("{} is {}", layout().describe(block.flat + scan.first_bad), out[scan.first_bad]);
   }
   return scan;
+}
+
+Result<void> PayloadReader::read_block(std::uint64_t index, std::vector<std::byte>& bytes) {
+  bytes.resize(begin_[index + 1] - begin_[index]);
+  return source_->read(begin_[index], bytes);
+}
+
+/// For the block that bytes_ has.
+Result<const RightFactor*> PayloadReader::right_factor_of(std::uint64_t index) {
+  const Block block = map_.at(index);
+  if (right_factor_ && right_factor_tensor_ == block.tensor) return &*right_factor_;
+  right_factor_.reset();
+  std::vector<std::byte> first;
+  if (block.first > 0) FL_CHECK(read_block(index - block.first / map_.block_elements(), first));
+  FL_TRY(right_factor_,
+         read_right_factor(block.first > 0 ? first : bytes_, layout().tensors()[block.tensor]));
+  right_factor_tensor_ = block.tensor;
+  return &*right_factor_;
 }
 
 Result<void> PayloadReader::decode_all(std::span<float> out) {

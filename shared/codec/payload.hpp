@@ -1,5 +1,5 @@
 // The payload format that all codecs share: one flat fp32 vector of a Layout, in blocks that decode
-// alone. Little-endian, no padding:
+// in any order. Little-endian, no padding:
 //
 //    0  4   "FLP1"
 //    4  u16 version, 1
@@ -17,10 +17,12 @@
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
 #include "shared/codec/byte_io.hpp"
+#include "shared/codec/low_rank.hpp"
 #include "shared/codec/method.hpp"
 #include "shared/params/layout.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,7 +39,7 @@ inline constexpr std::size_t spec_bytes_max = 256;
 
 /// Decodes a payload that need not be trusted. One thread per reader; several readers may share a
 /// source. Refers to the source and the layout, which must outlive it. Memory: 8 bytes per block,
-/// and buffers of one block.
+/// buffers of one block, and of a tensor of low rank one factor: blocks are cheapest in order.
 class PayloadReader {
  public:
   /// Checks all that stands before the blocks, and that the sizes add up to `bytes`. Errors:
@@ -61,6 +63,8 @@ class PayloadReader {
   PayloadReader(ByteSource& source, BlockMap map, std::string spec)
       : source_(&source), map_(std::move(map)), spec_(std::move(spec)) {}
   Result<void> read_table(std::uint64_t table_at, std::uint64_t bytes);
+  Result<void> read_block(std::uint64_t index, std::vector<std::byte>& bytes);
+  Result<const RightFactor*> right_factor_of(std::uint64_t index);
 
   ByteSource* source_;
   BlockMap map_;
@@ -68,6 +72,8 @@ class PayloadReader {
   std::vector<std::uint64_t> begin_;  // Of each block in the payload, and the payload's end.
   std::vector<std::byte> bytes_;      // Of the block being decoded.
   DecodeScratch scratch_;
+  std::optional<RightFactor> right_factor_;  // Of the tensor that a block was last decoded of.
+  std::uint32_t right_factor_tensor_ = 0;
 };
 
 }  // namespace fl

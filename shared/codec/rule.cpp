@@ -54,10 +54,10 @@ std::string Rule::spec() const {
   return text;
 }
 
-std::size_t Rule::block_bytes_max(std::uint64_t tensor_elements, std::size_t block_elements) const {
-  if (!selector) return quantizer->block_bytes_max(block_elements);
-  const std::size_t selected = selector->selected_max(tensor_elements, block_elements);
-  return sparse_bytes_max(*quantizer, block_elements, selected);
+std::size_t Rule::block_bytes_max(const Layout::Tensor& tensor, const Block& block) const {
+  if (!selector) return quantizer->bytes_max_of(tensor, block);
+  const std::size_t selected = selector->selected_max(tensor.elements, block.elements);
+  return sparse_bytes_max(*quantizer, block.elements, selected);
 }
 
 }  // namespace fl

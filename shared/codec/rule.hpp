@@ -36,8 +36,7 @@ struct Rule {
 
   [[nodiscard]] std::string spec() const;
   /// Of a block of a tensor that is not sent dense.
-  [[nodiscard]] std::size_t block_bytes_max(std::uint64_t tensor_elements,
-                                            std::size_t block_elements) const;
+  [[nodiscard]] std::size_t block_bytes_max(const Layout::Tensor& tensor, const Block& block) const;
 };
 
 }  // namespace fl

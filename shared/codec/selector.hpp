@@ -4,6 +4,7 @@
 
 #include "kernels/select.hpp"
 #include "shared/codec/block_map.hpp"
+#include "shared/codec/codec_state.hpp"
 #include "shared/params/layout.hpp"
 
 #include <cstdint>
@@ -40,9 +41,11 @@ class Selector {
   [[nodiscard]] virtual std::size_t selected_max(std::uint64_t tensor_elements,
                                                  std::size_t block_elements) const = 0;
   /// Before the first block; here for selectors that plan nothing. `tensors`: which of the layout's
-  /// this selector works on; x is the whole vector, and any of it may be NaN.
+  /// this selector works on; x is the whole vector, and any of it may be NaN. `state`: what is left
+  /// there is found there with the next vector; null: no next one.
   [[nodiscard]] virtual SelectionPlan plan(const Layout& layout, std::span<const float> x,
-                                           std::span<const std::uint32_t> tensors) const;
+                                           std::span<const std::uint32_t> tensors,
+                                           CodecState* state) const;
   /// Replaces `out`. x is the block; the blocks come in order. The values may be scaled past what
   /// is finite.
   virtual void select(std::span<const float> x, const Block& block, std::uint64_t seed,
@@ -68,6 +71,15 @@ enum class RandkScale { unbiased, contracting };
 /// |x| > threshold. Strom 2015, "Scalable distributed DNN training using commodity GPU cloud
 /// computing"; with the values as Dryden 2016. 0 <= threshold, finite.
 [[nodiscard]] std::unique_ptr<const Selector> make_threshold(float threshold);
+
+/// A threshold for each tensor that follows the density `fraction`; of the first vector what topk
+/// selects. 0 < fraction <= 1.
+[[nodiscard]] std::unique_ptr<const Selector> make_ema_threshold(double fraction);
+
+/// `fraction` of the elements, rounded up.
+[[nodiscard]] std::uint64_t share_of(std::uint64_t elements, double fraction);
+/// The cutoff that selects this share of all runs together, but never a zero.
+[[nodiscard]] Cutoff largest_share(std::span<const std::span<const float>> runs, double fraction);
 
 /// Replaces `out` by what the cutoff selects of x, and counts down its ties.
 void select_by(Cutoff& cutoff, std::span<const float> x, Selected& out);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace fl {
 
@@ -23,21 +22,19 @@ class Topk final : public Selector {
   std::size_t selected_max(std::uint64_t tensor_elements,
                            std::size_t block_elements) const override {
     if (scope_ == TopkScope::global) return block_elements;
-    return std::min<std::size_t>(block_elements, share_of(tensor_elements));
+    return std::min<std::size_t>(block_elements, share_of(tensor_elements, fraction_));
   }
 
   SelectionPlan plan(const Layout& layout, std::span<const float> x,
-                     std::span<const std::uint32_t> tensors) const override {
+                     std::span<const std::uint32_t> tensors, CodecState*) const override {
     std::vector<std::span<const float>> runs(layout.tensors().size());
-    std::uint64_t elements = 0;
     for (const std::uint32_t t : tensors) {
       const Layout::Tensor& tensor = layout.tensors()[t];
       runs[t] = x.subspan(tensor.offset, tensor.elements);
-      elements += tensor.elements;
     }
-    if (scope_ == TopkScope::global) return {.cutoffs = {cutoff_of(runs, elements)}};
+    if (scope_ == TopkScope::global) return {.cutoffs = {largest_share(runs, fraction_)}};
     SelectionPlan plan;
-    for (const auto& run : runs) plan.cutoffs.push_back(cutoff_of({&run, 1}, run.size()));
+    for (const auto& run : runs) plan.cutoffs.push_back(largest_share({&run, 1}, fraction_));
     return plan;
   }
 
@@ -47,20 +44,6 @@ class Topk final : public Selector {
   }
 
  private:
-  // The factor takes back what the fraction was rounded up by: 0.07 of 100 is 7, not 8.
-  [[nodiscard]] std::uint64_t share_of(std::uint64_t elements) const {
-    const double share = fraction_ * static_cast<double>(elements) * (1 - 0x1p-50);
-    return static_cast<std::uint64_t>(std::ceil(share));
-  }
-
-  [[nodiscard]] Cutoff cutoff_of(std::span<const std::span<const float>> runs,
-                                 std::uint64_t elements) const {
-    if (elements == 0) return {.magnitude = 0, .ties = 0};
-    Cutoff cutoff = find_largest(runs, share_of(elements));
-    if (cutoff.magnitude == 0) cutoff.ties = 0;  // What is not sent decodes to 0 too.
-    return cutoff;
-  }
-
   double fraction_;
   TopkScope scope_;
 };

@@ -1,7 +1,9 @@
 // The table of codecs and the parser of their specs.
 #include "shared/codec/codec.hpp"
 
+#include "shared/codec/low_rank.hpp"
 #include "shared/codec/payload.hpp"
+#include "shared/codec/warm_up.hpp"
 
 #include <fmt/format.h>
 
@@ -17,12 +19,19 @@ namespace fl {
 
 namespace {
 
+struct WarmUp {
+  std::string_view from;
+  std::uint32_t over;
+};
+
 // A spec taken apart. All parts are views into `whole`, so that errors can point at them.
 struct Parts {
   std::string_view whole;
   std::string_view name;
   std::optional<std::string_view> argument;
   std::vector<std::pair<std::string_view, std::string_view>> settings;
+  std::optional<WarmUp> warm_up;  // No setting any more.
+  std::uint32_t round = warmed_up;
   bool error_feedback = false;  // Of the whole codec.
 };
 
@@ -62,6 +71,22 @@ Result<Number> parse_real(std::string_view whole, std::string_view text, std::st
   return number;
 }
 
+// The argument in parts.round; parse_one(text) reads it and the number that it comes from.
+template <class ParseOne>
+auto parse_argument(const Parts& parts, const ParseOne& parse_one) -> decltype(parse_one("")) {
+  FL_TRY(const auto last, parse_one(*parts.argument));
+  if (!parts.warm_up) return last;
+  FL_TRY(const auto first, parse_one(parts.warm_up->from));
+  return warm_up(first, last, parts.round, parts.warm_up->over);
+}
+
+Result<std::int32_t> parse_whole_argument(const Parts& parts, std::string_view what,
+                                          std::int32_t least, std::int32_t most) {
+  return parse_argument(parts, [&](std::string_view text) {
+    return parse_number(parts.whole, text, what, least, most);
+  });
+}
+
 using MethodResult = Result<std::unique_ptr<const Method>>;
 using SelectorResult = Result<std::unique_ptr<const Selector>>;
 
@@ -94,8 +119,7 @@ MethodResult parse_qsgd(const Parts& parts) {
                  "qsgd wants its number of levels here, such as qsgd:127");
   }
   QsgdSettings settings{};
-  FL_TRY(settings.levels,
-         parse_number(parts.whole, *parts.argument, "the levels of qsgd", 1, 32767));
+  FL_TRY(settings.levels, parse_whole_argument(parts, "the levels of qsgd", 1, 32767));
   for (const auto& [key, value] : parts.settings) {
     if (key == "bucket") {
       FL_TRY(const std::int32_t bucket,
@@ -122,7 +146,7 @@ MethodResult parse_kbit(const Parts& parts) {
                  "kbit wants its number of bits here, such as kbit:8");
   }
   KbitSettings settings{};
-  FL_TRY(settings.bits, parse_number(parts.whole, *parts.argument, "the bits of kbit", 2, 8));
+  FL_TRY(settings.bits, parse_whole_argument(parts, "the bits of kbit", 2, 8));
   for (const auto& [key, value] : parts.settings) {
     if (key == "scale") {
       if (value != "tensor" && value != "channel") {
@@ -164,8 +188,7 @@ MethodResult parse_eden(const Parts& parts) {
     return wrong(parts.whole, parts.name.substr(parts.name.size()),
                  "eden wants its number of bits here, such as eden:2");
   }
-  FL_TRY(const std::int32_t bits,
-         parse_number(parts.whole, *parts.argument, "the bits of eden", 1, 4));
+  FL_TRY(const std::int32_t bits, parse_whole_argument(parts, "the bits of eden", 1, 4));
   FL_CHECK(check_no_settings(parts));
   return make_eden(bits);
 }
@@ -175,12 +198,13 @@ MethodResult parse_ecuq(const Parts& parts) {
     return wrong(parts.whole, parts.name.substr(parts.name.size()),
                  "ecuq wants its bits a value here, such as ecuq:2");
   }
-  std::string_view rate = *parts.argument;
-  if (rate.ends_with("bit")) rate.remove_suffix(3);
   EcuqSettings settings{};
-  FL_TRY(settings.rate,
-         parse_real<double>(parts.whole, rate, "the bits of ecuq are a number from 0.5 to 8",
-                            [](double r) { return r >= 0.5 && r <= 8; }));
+  FL_TRY(settings.rate, parse_argument(parts, [&](std::string_view rate) {
+           if (rate.ends_with("bit")) rate.remove_suffix(3);
+           return parse_real<double>(parts.whole, rate,
+                                     "the bits of ecuq are a number from 0.5 to 8",
+                                     [](double r) { return r >= 0.5 && r <= 8; });
+         }));
   settings.mode_otherwise = parts.error_feedback ? EcuqMode::centroid : EcuqMode::dither;
   settings.mode = settings.mode_otherwise;
   for (const auto& [key, value] : parts.settings) {
@@ -193,14 +217,45 @@ MethodResult parse_ecuq(const Parts& parts) {
   return make_ecuq(settings);
 }
 
+Result<LowRankSettings> parse_low_rank(const Parts& parts) {
+  if (!parts.argument) {
+    return wrong(parts.whole, parts.name.substr(parts.name.size()),
+                 fmt::format("{0} wants its rank here, such as {0}:2", parts.name));
+  }
+  LowRankSettings settings{};
+  FL_TRY(settings.rank,
+         parse_whole_argument(parts, fmt::format("the rank of {}", parts.name), 1, rank_max));
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "min_ratio") {
+      return wrong(parts.whole, key, fmt::format("{} has the setting min_ratio", parts.name));
+    }
+    FL_TRY(settings.min_ratio,
+           parse_real<double>(parts.whole, value, "min_ratio must be a number from 1 to 1000000",
+                              [](double r) { return r >= 1 && r <= 1e6; }));
+  }
+  settings.has_feedback = parts.error_feedback;
+  return settings;
+}
+
+MethodResult parse_powersgd(const Parts& parts) {
+  FL_TRY(const LowRankSettings settings, parse_low_rank(parts));
+  return make_powersgd(settings);
+}
+
+MethodResult parse_gradzip(const Parts& parts) {
+  FL_TRY(const LowRankSettings settings, parse_low_rank(parts));
+  return make_gradzip(settings);
+}
+
 Result<double> parse_fraction(const Parts& parts) {
   if (!parts.argument) {
     return wrong(parts.whole, parts.name.substr(parts.name.size()),
                  fmt::format("{0} wants the fraction to send here, such as {0}:0.01", parts.name));
   }
-  return parse_real<double>(parts.whole, *parts.argument,
-                            fmt::format("the fraction of {} is above 0 and at most 1", parts.name),
-                            [](double f) { return f > 0 && f <= 1; });
+  const auto what = fmt::format("the fraction of {} is above 0 and at most 1", parts.name);
+  return parse_argument(parts, [&](std::string_view text) {
+    return parse_real<double>(parts.whole, text, what, [](double f) { return f > 0 && f <= 1; });
+  });
 }
 
 SelectorResult parse_topk(const Parts& parts) {
@@ -238,11 +293,18 @@ SelectorResult parse_threshold(const Parts& parts) {
   return make_threshold(threshold);
 }
 
+SelectorResult parse_ema_threshold(const Parts& parts) {
+  FL_TRY(const double fraction, parse_fraction(parts));
+  FL_CHECK(check_no_settings(parts));
+  return make_ema_threshold(fraction);
+}
+
 // One of the two parsers is there.
 struct Row {
   CodecRow shown;
   MethodResult (*parse)(const Parts&);
   SelectorResult (*parse_selector)(const Parts&) = nullptr;
+  bool warms_up = false;  // Whether its parser reads the argument by parse_argument().
 };
 
 constexpr std::array rows = {
@@ -251,13 +313,17 @@ constexpr std::array rows = {
     Row{{"qsgd", "qsgd:S[,bucket=512][,norm=max|l2]",
          "stochastic rounding to S levels of each sign, unbiased; S = 127 is 8 bits a value",
          "qsgd:127"},
-        parse_qsgd},
+        parse_qsgd,
+        nullptr,
+        true},
     Row{{"bf16", "bf16", "bfloat16, 8 bits of precision with the range of fp32", "bf16"},
         parse_bf16},
     Row{{"kbit", "kbit:B[,scale=tensor|channel][,mode=symmetric|affine]",
          "stochastic rounding to B bits, 2 to 8, a scale for each tensor or row; unbiased",
          "kbit:8"},
-        parse_kbit},
+        parse_kbit,
+        nullptr,
+        true},
     Row{{"terngrad", "terngrad[,clip=2.5]",
          "-scale, 0 or scale, clipped at so many sigma; unbiased with clip=0", "terngrad"},
         parse_terngrad},
@@ -266,22 +332,45 @@ constexpr std::array rows = {
     Row{{"eden", "eden:B",
          "B bits, 1 to 4, of a randomly rotated block, which makes all blocks alike; unbiased",
          "eden:2"},
-        parse_eden},
+        parse_eden,
+        nullptr,
+        true},
     Row{{"ecuq", "ecuq:BITS[,mode=dither|centroid]",
          "one step for all tensors, chosen for so many bits a value; unbiased without +ef",
          "ecuq:2"},
-        parse_ecuq},
+        parse_ecuq,
+        nullptr,
+        true},
+    Row{{"powersgd", "powersgd:R[,min_ratio=2]",
+         "each matrix as two thin ones of rank R, unless small; biased, use powersgd:R+ef",
+         "powersgd:2"},
+        parse_powersgd,
+        nullptr,
+        true},
+    Row{{"gradzip", "gradzip:R[,min_ratio=2]",
+         "each matrix as its product with R random directions; unbiased without +ef", "gradzip:2"},
+        parse_gradzip,
+        nullptr,
+        true},
     Row{{"topk", "topk:F[,scope=global][+QUANTIZER]",
          "the largest magnitudes, a fraction F of each tensor or of all together", "topk:0.01"},
         nullptr,
-        parse_topk},
+        parse_topk,
+        true},
     Row{{"randk", "randk:F[+QUANTIZER]",
          "a fraction F at random, unbiased without +ef; no indices are sent", "randk:0.01"},
         nullptr,
-        parse_randk},
+        parse_randk,
+        true},
     Row{{"threshold", "threshold:T[+QUANTIZER]", "magnitudes above T", "threshold:0.001"},
         nullptr,
         parse_threshold},
+    Row{{"ema-threshold", "ema-threshold:F[+QUANTIZER]",
+         "about a fraction F of each tensor, above a threshold that follows it over rounds",
+         "ema-threshold:0.01"},
+        nullptr,
+        parse_ema_threshold,
+        true},
 };
 
 // Cuts `text` at the first `mark`: what stands before, and what stands after if there is a mark.
@@ -294,7 +383,7 @@ std::pair<std::string_view, std::optional<std::string_view>> cut(std::string_vie
 // One part of a codec, between its plus signs.
 Result<Parts> split(std::string_view whole, std::string_view body) {
   auto [head, rest] = cut(body, ',');
-  Parts parts{.whole = whole, .name = {}, .argument = {}, .settings = {}};
+  Parts parts{.whole = whole, .name = {}, .argument = {}, .settings = {}, .warm_up = {}};
   std::tie(parts.name, parts.argument) = cut(head, ':');
   while (rest) {
     const auto [setting, next] = cut(*rest, ',');
@@ -320,24 +409,47 @@ Result<const Row*> find_row(const Parts& parts) {
   return wrong(parts.whole, parts.name, fmt::format("there is no such codec; there are:{}", names));
 }
 
+// Takes the value of a setting, if it is there, out of `parts`.
+std::optional<std::string_view> take(Parts& parts, std::string_view key) {
+  const auto setting =
+      std::ranges::find(parts.settings, key, [](const auto& s) { return s.first; });
+  if (setting == parts.settings.end()) return std::nullopt;
+  const std::string_view value = setting->second;
+  parts.settings.erase(setting);
+  return value;
+}
+
 // Takes the setting that every codec has out of `parts`.
 Result<std::uint64_t> take_dense_below(Parts& parts, std::uint64_t otherwise) {
-  const auto setting =
-      std::ranges::find(parts.settings, "dense_below", [](const auto& s) { return s.first; });
-  if (setting == parts.settings.end()) return otherwise;
+  const auto value = take(parts, "dense_below");
+  if (!value) return otherwise;
   FL_TRY(const std::int32_t below,
-         parse_number(parts.whole, setting->second, "dense_below", 0, 1'000'000'000));
-  parts.settings.erase(setting);
+         parse_number(parts.whole, *value, "dense_below", 0, 1'000'000'000));
   return static_cast<std::uint64_t>(below);
+}
+
+Result<void> take_warm_up(Parts& parts) {
+  const auto from = take(parts, "from");
+  const auto over = take(parts, "over");
+  if (!from && !over) return {};
+  if (!from || !over) {
+    return wrong(parts.whole, from ? *from : *over,
+                 "from=X and over=ROUNDS come together: from which number, in how many rounds");
+  }
+  FL_TRY(const std::int32_t rounds, parse_number(parts.whole, *over, "over", 1, 1'000'000));
+  parts.warm_up = WarmUp{.from = *from, .over = static_cast<std::uint32_t>(rounds)};
+  return {};
 }
 
 // A codec without its "+ef": views into `whole`.
 Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::string_view codec,
-                        bool error_feedback) {
+                        bool error_feedback, std::uint32_t round) {
   const auto [head, rest] = cut(codec, '+');
   FL_TRY(Parts parts, split(whole, head));
   parts.error_feedback = error_feedback;
+  parts.round = round;
   FL_TRY(const Row* const row, find_row(parts));
+  if (row->warms_up) FL_CHECK(take_warm_up(parts));
   Rule rule;
   rule.pattern = pattern;
   FL_TRY(rule.dense_below,
@@ -355,13 +467,16 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
   const auto [second, third] = cut(*rest, '+');
   FL_TRY(Parts quantizer, split(whole, second));
   quantizer.error_feedback = error_feedback;
+  quantizer.round = round;
   FL_TRY(const Row* const quantizer_row, find_row(quantizer));
+  if (quantizer_row->warms_up) FL_CHECK(take_warm_up(quantizer));
   if (quantizer_row->parse_selector) {
     return wrong(whole, second, "a codec has one selector, and behind it a quantizer");
   }
   FL_TRY(rule.quantizer, quantizer_row->parse(quantizer));
   if (rule.quantizer->needs_places()) {
-    return wrong(whole, second, "behind a selector there are no channels: use scale=tensor");
+    return wrong(whole, second,
+                 "behind a selector there are no rows and channels (kbit has scale=tensor)");
   }
   if (third) return wrong(whole, *third, "behind a quantizer there can only be ef, at the end");
   return rule;
@@ -381,7 +496,7 @@ Error too_long(std::size_t bytes) {
 }
 
 Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view list,
-                                      bool error_feedback) {
+                                      bool error_feedback, std::uint32_t round) {
   std::vector<Rule> rules;
   std::optional<std::string_view> rest = list;
   std::string_view pattern;
@@ -399,7 +514,8 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
       return wrong(whole, text, fmt::format("more than {} rules", rules_max));
     }
     pattern = *found;
-    FL_TRY(Rule rule, parse_rule(whole, pattern, text.substr(pattern.size() + 1), error_feedback));
+    FL_TRY(Rule rule,
+           parse_rule(whole, pattern, text.substr(pattern.size() + 1), error_feedback, round));
     rules.push_back(std::move(rule));
     rest = next;
   }
@@ -410,20 +526,22 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
 
 }  // namespace
 
-Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec) {
+Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uint32_t round) {
+  FL_ASSERT(round >= 1);
   if (spec.size() > spec_bytes_max) return too_long(spec.size());
   constexpr std::string_view suffix = "+ef";
   const bool error_feedback = spec.ends_with(suffix);
   const std::string_view body = spec.substr(0, spec.size() - (error_feedback ? suffix.size() : 0));
   std::vector<Rule> rules;
   if (body.find(';') != std::string_view::npos || pattern_of(body)) {
-    FL_TRY(rules, parse_rules(spec, body, error_feedback));
+    FL_TRY(rules, parse_rules(spec, body, error_feedback, round));
   } else {
-    FL_TRY(Rule rule, parse_rule(spec, {}, body, error_feedback));
+    FL_TRY(Rule rule, parse_rule(spec, {}, body, error_feedback, round));
     rules.push_back(std::move(rule));
   }
   auto codec = std::make_shared<const Codec>(std::move(rules), error_feedback);
-  // Payloads carry it, and it can be the longer of the two: 1e5 becomes 100000.
+  // Payloads carry it, and it can be the longer of the two: 1e5 becomes 100000. A warm-up only
+  // makes it shorter, by more than the digits of any of its numbers.
   if (codec->canonical().size() > spec_bytes_max) return too_long(codec->canonical().size());
   return std::shared_ptr<const Codec>(std::move(codec));
 }

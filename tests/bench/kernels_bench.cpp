@@ -186,6 +186,8 @@ void measure(std::size_t n) {
            [&] { row->dither_classes(n, {.step = 1, .key = 1, .class_bits = 3}, packed.data()); });
     report(name, "round", n, 6,
            [&] { sink = sink + row->round(x.data(), n, 0.1f, levels.data()); });
+    report(name, "dot", n, 8, [&] { sink = sink + row->dot(x.data(), out.data(), n); });
+    report(name, "add_scaled", n, 12, [&] { row->add_scaled(out.data(), x.data(), n, 1e-6f); });
     report(name, "dequantize", n, 6, [&] { row->dequantize(levels.data(), n, 0.1f, out.data()); });
     const std::size_t piece = std::min(n, rotated_max);
     const int log2_piece = std::countr_zero(piece);

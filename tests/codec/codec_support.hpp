@@ -73,6 +73,10 @@ inline std::vector<std::string> specs_to_test() {
         "eden:3",
         "eden:4",
         "randk:0.5,dense_below=0+eden:1",
+        "powersgd:1",
+        "powersgd:3,min_ratio=1",
+        "gradzip:1",
+        "gradzip:2,min_ratio=1.5",
         "ecuq:0.5",
         "ecuq:1",
         "ecuq:8",
@@ -86,6 +90,7 @@ inline std::vector<std::string> specs_to_test() {
         "randk:0.3,dense_below=0+qsgd:7",
         "threshold:0.5,dense_below=0",
         "threshold:0,dense_below=0+qsgd:1",
+        "ema-threshold:0.05,dense_below=0+qsgd:4",
         "w=topk:0.3,dense_below=0+qsgd:4;*.bias=none;*=randk:0.2,dense_below=0+fp16"}) {
     specs.emplace_back(more);
   }

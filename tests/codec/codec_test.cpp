@@ -72,7 +72,8 @@ double error_bound(const std::string& spec, std::span<const float> x, std::size_
   for (const char* selector : {"topk", "randk", "threshold"}) {
     if (spec.find(selector) != std::string::npos) return sparse_error_bound(spec, x, i);
   }
-  if (spec == "none") return 0;
+  // A vector is no matrix, and goes dense.
+  if (spec == "none" || spec.starts_with("powersgd") || spec.starts_with("gradzip")) return 0;
   if (spec == "fp16") return std::max(std::fabs(x[i]) * 0x1p-11, 0x1p-25);
   if (spec == "bf16") return std::max(std::fabs(x[i]) * 0x1p-8, 0x1p-134);
   if (spec.starts_with("ecuq")) return ecuq_error_bound(spec, x);

@@ -49,6 +49,8 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("terngrad,clip=0") == "459340c3b63808c12ad3f7f238f9708d");
   CHECK(digest("eden:1") == "ec46f89fac86524f686a6064fa843e97");
   CHECK(digest("eden:4") == "b79a92853e94b16f855164fde6e74c9c");
+  CHECK(digest("powersgd:4") == "a03e7f73d55437c256603d57c08fe199");
+  CHECK(digest("gradzip:4") == "d102ec93d5b37a03b610a6f2051a292a");
   CHECK(digest("sign") == "0419d6e994c63ca0bc3d769016fb24c5");
   CHECK(digest("ecuq:0.5") == "8c66fae5fa983e13e3e23f496757a83b");
   CHECK(digest("ecuq:1") == "52c635ccd0cd297d2357f4d6bb94c48c");

@@ -114,6 +114,62 @@ TEST_CASE("threshold sends what is larger than it, and no more") {
   CHECK(payload.size() < 100);
 }
 
+TEST_CASE("ema-threshold sends what topk does at first, and about as much from then on") {
+  const std::vector<float> x = tied(layout().elements(), 3);
+  CHECK(sent("ema-threshold:0.07", layout(), x) == sent("topk:0.07", layout(), x));
+  CHECK(sent("ema-threshold:1", layout(), x) == x);
+
+  constexpr std::size_t n = 200'000;
+  const Layout two = layout_of({{"a", {n}}, {"b", {n}}});
+  // Tensors that grow and shrink by a hundredth in each round; one of heavier tails.
+  for (const double fraction : {0.3, 0.1, 0.01, 0.001}) {
+    CAPTURE(fraction);
+    const auto codec = codec_of("ema-threshold:" + std::to_string(fraction));
+    CodecState state;
+    for (std::uint64_t round = 1; round <= 30; ++round) {
+      CAPTURE(round);
+      std::vector<float> update = normal(n, round, std::pow(1.01f, static_cast<float>(round)));
+      const auto tail = laplace(n, 100 + round);
+      for (const float v : tail) {
+        update.push_back(v * std::pow(0.99f, static_cast<float>(round)));
+      }
+      std::vector<std::byte> payload;
+      VectorSink sink(payload);
+      codec->encode(two, update, round, sink, block_elements_default, &state).value();
+      const auto back = decode(payload, two);
+      for (const auto& part : {std::span(back).first(n), std::span(back).subspan(n)}) {
+        const double density = static_cast<double>(nonzeros(part)) / n;
+        CHECK(density == doctest::Approx(fraction).epsilon(0.2));
+      }
+      const std::string topk = "topk:" + std::to_string(fraction);
+      if (round == 1) CHECK(back == sent(topk.c_str(), two, update, 1, 65536));
+      state = CodecState::parse(state.bytes()).value();
+    }
+  }
+}
+
+TEST_CASE("ema-threshold finds its threshold anew where values jump, or were all zeros") {
+  constexpr std::size_t n = 20'000;
+  const Layout one = flat_layout(n);
+  const auto codec = codec_of("ema-threshold:0.01");
+  CodecState state;
+  const auto count = [&](const std::vector<float>& x) {
+    std::vector<std::byte> payload;
+    VectorSink sink(payload);
+    codec->encode(one, x, 1, sink, block_elements_default, &state).value();
+    return nonzeros(decode(payload, one));
+  };
+  CHECK(count(normal(n, 1)) == 200);
+  CHECK(count(normal(n, 2, 100)) == 200);
+  CHECK(count(normal(n, 3, 1e-20f)) == 200);
+  CHECK(count(std::vector<float>(n)) == 0);
+  CHECK(count(normal(n, 4)) == 200);
+  CodecState zeros;
+  std::swap(state, zeros);
+  CHECK(count(std::vector<float>(n)) == 0);
+  CHECK(count(normal(n, 5)) == 200);
+}
+
 TEST_CASE("randk sends exactly k of each block, scaled, and others with another seed") {
   const Layout one = flat_layout(70'000);
   const std::vector<float> x = normal(70'000, 4);

@@ -54,6 +54,8 @@ TEST_CASE("selectors compose with quantizers, and rules with each other") {
   }
   CHECK(canonical("threshold:0.001+none") == "threshold:0.001");
   CHECK(canonical("topk:0.010,dense_below=1024,scope=layer") == "topk:0.01");
+  CHECK(canonical("powersgd:4,min_ratio=2.0") == "powersgd:4");
+  CHECK(canonical("gradzip:4,min_ratio=1e6+ef") == "gradzip:4,min_ratio=1000000+ef");
   CHECK(canonical("threshold:1e5") == "threshold:100000");
   CHECK(canonical("threshold:-0") == "threshold:0");
   CHECK(canonical("qsgd:8,dense_below=0") == "qsgd:8");
@@ -75,6 +77,9 @@ TEST_CASE("errors in composed specs point at the part that is wrong") {
   CHECK(pointed_at("randk:0.1,scope=layer") == "scope=layer");
   CHECK(pointed_at("randk:-0.1") == "-0.1");
   CHECK(pointed_at("threshold") == "");
+  CHECK(pointed_at("ema-threshold") == "");
+  CHECK(pointed_at("ema-threshold:0") == "0");
+  CHECK(pointed_at("ema-threshold:0.1,scope=global") == "scope=global");
   CHECK(pointed_at("threshold:-1") == "-1");
   CHECK(pointed_at("threshold:1e7") == "1e7");
   CHECK(pointed_at("threshold:inf") == "inf");
@@ -148,6 +153,14 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("eden:5+ef") == "5+ef");
   CHECK(pointed_at("eden:0.5") == "0.5");
   CHECK(pointed_at("eden:2,norm=l2") == "norm=l2");
+  CHECK(pointed_at("powersgd") == "");
+  CHECK(pointed_at("powersgd:0") == "0");
+  CHECK(pointed_at("powersgd:65+ef") == "65+ef");
+  CHECK(pointed_at("powersgd:2,min_ratio=0.9") == "0.9");
+  CHECK(pointed_at("gradzip:2,ratio=3") == "ratio=3");
+  CHECK(pointed_at("gradzip:2,min_ratio=nan") == "nan");
+  CHECK(pointed_at("topk:0.1+powersgd:2") == "powersgd:2");
+  CHECK(pointed_at("topk:0.1+gradzip:2+ef") == "gradzip:2+ef");
   CHECK(pointed_at("terngrad:2") == "2");
   CHECK(pointed_at("terngrad,clip=-0") == "-0");
   CHECK(pointed_at("terngrad,clip=nan") == "nan");
@@ -163,6 +176,79 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("zip") == "zip");
   CHECK(pointed_at("") == "");
   CHECK_FALSE(parse_codec(std::string(1000, 'a')).has_value());
+}
+
+TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says") {
+  const auto canonical = [](std::string_view spec, std::uint32_t round) {
+    return parse_codec(spec, round).value()->canonical();
+  };
+  const auto all = [&](std::string_view spec, const std::vector<const char*>& wanted) {
+    for (std::uint32_t round = 1; round <= wanted.size(); ++round) {
+      CHECK(canonical(spec, round) == wanted[round - 1]);
+    }
+    CHECK(canonical(spec, 1'000'000) == wanted.back());
+    CHECK(codec_of(spec)->canonical() == wanted.back());
+  };
+  // Lin 2018, section 3.3: 25%, 6.25%, 1.5625%, 0.4%, 0.1%; to be exact, in ratios of 250^(1/4).
+  all("topk:0.001,from=0.25,over=4",
+      {"topk:0.25", "topk:0.06287", "topk:0.01581", "topk:0.003976", "topk:0.001"});
+  all("topk:0.001,scope=global,from=0.016,dense_below=7,over=2+qsgd:4+ef",
+      {"topk:0.016,scope=global,dense_below=7+qsgd:4+ef",
+       "topk:0.004,scope=global,dense_below=7+qsgd:4+ef",
+       "topk:0.001,scope=global,dense_below=7+qsgd:4+ef"});
+  all("kbit:2,from=8,over=10,mode=affine",
+      {"kbit:8,mode=affine", "kbit:7,mode=affine", "kbit:6,mode=affine", "kbit:5,mode=affine",
+       "kbit:5,mode=affine", "kbit:4,mode=affine", "kbit:3,mode=affine", "kbit:3,mode=affine",
+       "kbit:3,mode=affine", "kbit:2,mode=affine", "kbit:2,mode=affine"});
+  all("randk:0.5,from=0.125,over=2", {"randk:0.125", "randk:0.25", "randk:0.5"});
+  all("ema-threshold:0.5,from=0.125,over=2",
+      {"ema-threshold:0.125", "ema-threshold:0.25", "ema-threshold:0.5"});
+  all("qsgd:1,from=127,over=1", {"qsgd:127", "qsgd:1"});
+  all("powersgd:1,from=16,over=4",
+      {"powersgd:16", "powersgd:8", "powersgd:4", "powersgd:2", "powersgd:1"});
+  all("eden:1,from=4,over=2+ef", {"eden:4+ef", "eden:2+ef", "eden:1+ef"});
+  all("ecuq:0.5,from=8bit,over=4", {"ecuq:8", "ecuq:4", "ecuq:2", "ecuq:1", "ecuq:0.5"});
+  all("*.bias=none;a=kbit:2,over=2,from=8;*=topk:0.01,from=1,over=1+kbit:4,from=6,over=2",
+      {"*.bias=none;a=kbit:8;*=topk:1+kbit:6", "*.bias=none;a=kbit:4;*=topk:0.01+kbit:5",
+       "*.bias=none;a=kbit:2;*=topk:0.01+kbit:4"});
+  all("topk:1,from=1e-320,over=2", {"topk:1e-320", "topk:1e-160", "topk:1"});
+  // Steps of a thousandth part of the way: none goes back.
+  double before = 0.25;
+  for (std::uint32_t round = 1; round <= 1001; ++round) {
+    const double now = std::stod(canonical("topk:0.001,from=0.25,over=1000", round).substr(5));
+    CHECK(now == doctest::Approx(0.25 * std::pow(0.004, (round - 1) / 1000.0)).epsilon(1e-3));
+    REQUIRE(now <= before);
+    before = now;
+  }
+
+  CHECK(pointed_at("topk:0.01,from=0.25") == "0.25");
+  CHECK(pointed_at("topk:0.01,over=4+qsgd:8") == "4+qsgd:8");
+  CHECK(pointed_at("topk:0.01,from=0,over=4") == "0,over=4");
+  CHECK(pointed_at("topk:0.01,from=2,over=4") == "2,over=4");
+  CHECK(pointed_at("topk:0.01,from=0.25,over=0") == "0");
+  CHECK(pointed_at("topk:0.01,from=0.25,over=4,over=4") == "over=4");
+  CHECK(pointed_at("topk:0,from=0.25,over=4") == "0,from=0.25,over=4");
+  CHECK(pointed_at("kbit:2,from=9,over=10") == "9,over=10");
+  CHECK(pointed_at("kbit:2,from=2.5,over=10") == "2.5,over=10");
+  CHECK(pointed_at("ecuq:2,from=9bit,over=10") == "9bit,over=10");
+  CHECK(pointed_at("threshold:0.1,from=0.2,over=3") == "from=0.2,over=3");
+  CHECK(pointed_at("fp16,from=2,over=3") == "from=2,over=3");
+  CHECK(pointed_at("topk,from=0.25,over=4") == ",from=0.25,over=4");
+}
+
+TEST_CASE("a payload's limit is that of its round's codec") {
+  const Layout layout = flat_layout(100'000);
+  std::uint64_t before = ~std::uint64_t{0};
+  for (std::uint32_t round = 1; round <= 5; ++round) {
+    const auto codec = parse_codec("topk:0.001,from=0.25,over=4", round).value();
+    const std::uint64_t bytes_max = codec->payload_bytes_max(layout);
+    const auto payload = encode(*codec, layout, normal(layout.elements(), round));
+    CHECK(payload.size() <= bytes_max);
+    CHECK(bytes_max < before);
+    SpanSource source(payload);
+    CHECK(PayloadReader::open(source, payload.size(), layout)->spec() == codec->canonical());
+    before = bytes_max;
+  }
 }
 
 TEST_CASE("an unknown codec's error names every codec there is") {

@@ -453,6 +453,32 @@ TEST_CASE("quantize: a level is one of the two neighbours, and the mean over see
   }
 }
 
+TEST_CASE("dot and add_scaled: rows agree, and the sum is the sum") {
+  for (const std::size_t n : sizes) {
+    CAPTURE(n);
+    const std::vector<float> x = values(n, 31);
+    const std::vector<float> y = values(n, 32);
+    double exact = 0;
+    double size = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      exact += static_cast<double>(x[i]) * y[i];
+      size += std::fabs(static_cast<double>(x[i]) * y[i]);
+    }
+    const float wanted = plain().dot(x.data(), y.data(), n);
+    CHECK(std::fabs(wanted - exact) <= size * 1e-5);
+    std::vector<float> sum = values(n, 33);
+    for (std::size_t i = 0; i < n; ++i) sum[i] += x[i] * 0.37f;
+    for (const Kernels* row : all_kernels()) {
+      CAPTURE(row->name);
+      CHECK(std::bit_cast<std::uint32_t>(row->dot(x.data(), y.data(), n)) ==
+            std::bit_cast<std::uint32_t>(wanted));
+      std::vector<float> out = values(n, 33);
+      row->add_scaled(out.data(), x.data(), n, 0.37f);
+      CHECK(same_bits(out, sum));
+    }
+  }
+}
+
 TEST_CASE("dither, undither and round: rows agree, whatever the length and the place") {
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n, n + 3);

@@ -143,13 +143,13 @@ class Checker {
     const auto& problem = world_.options().problem;
     std::vector<float> model = problem.initial_weights(settings_.seed);
     std::vector<float> carry(model.size());
-    FL_TRY(const auto downlink, parse_codec(settings_.downlink_codec));
     FL_CHECK(check_version(0, model));
     for (Round round = 1; round <= rounds_.size(); ++round) {
       auto mean = accepted_mean(round);
       if (!mean) return mean.error().at(fmt::format("round {}", round));
       std::vector<float> step = std::move(*mean);
       if (settings_.downlink_codec != "none") {
+        FL_TRY(const auto downlink, parse_codec(settings_.downlink_codec, round));
         for (std::size_t i = 0; i < step.size(); ++i) step[i] += carry[i];
         FL_TRY(const auto decoded,
                code_and_decode(*downlink, layout_, step, settings_.seed + round));

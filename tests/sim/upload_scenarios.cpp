@@ -121,6 +121,44 @@ TEST_CASE("an update that can't be right is refused with its reason, and costs i
   }
 }
 
+TEST_CASE("an upload's limit is that of its round's codec, while the codec warms up") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.rounds = 2;
+  options.settings.codec = "qsgd:8,from=32767,over=1";
+  const Layout& layout = options.problem.layout;
+  const std::uint64_t first_max = parse_codec("qsgd:32767").value()->payload_bytes_max(layout);
+  const std::uint64_t second_max = parse_codec("qsgd:8").value()->payload_bytes_max(layout);
+  World world(options);
+  std::map<std::uint32_t, std::uint64_t> sent;
+  world.on_connect = [&](const std::string& client, Line& up, Line&) {
+    if (client != "client-1") return true;
+    up.edit = [&](wire::Header& header) {
+      if (!header.has_begin() || header.begin().purpose() != wire::UPDATE) return;
+      auto& begin = *header.mutable_begin();
+      sent[begin.round()] = begin.bytes();
+      if (begin.round() == 1) return;
+      begin.set_bytes(second_max + 1);
+      begin.mutable_sections(0)->set_bytes(second_max + 1);
+    };
+    return true;
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(count(tasks_of(world, 1), TaskState::refused) == 0);
+  CHECK(sent.at(1) > second_max + 1);  // Which is not too large in its own round.
+  CHECK(sent.at(1) <= first_max);
+  CHECK(sent.at(2) <= second_max);
+  const auto tasks = tasks_of(world, 2);
+  CHECK(count(tasks, TaskState::accepted) == 2);
+  const auto refused = std::find_if(tasks.begin(), tasks.end(),
+                                    [](const auto& t) { return t.state == TaskState::refused; });
+  REQUIRE(refused != tasks.end());
+  CHECK(refused->codec == "qsgd:8");
+  CHECK(refused->reason == fmt::format("it has {} bytes; 1 to {} fit the model and codec",
+                                       second_max + 1, second_max));
+}
+
 TEST_CASE("a training that ends in NaN is reported with tensor and index, and others are counted") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;

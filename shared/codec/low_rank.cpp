@@ -1,0 +1,301 @@
+#include "shared/codec/low_rank.hpp"
+
+#include "kernels/kernels.hpp"
+#include "shared/codec/block_key.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace fl {
+
+namespace {
+
+constexpr std::uint64_t run_cols = 1024;  // Of a matrix, at a time: they stay in the L1 cache.
+constexpr std::size_t rank_head_bytes = 1 + 1;  // Method id and K.
+
+// Below this share of its length, what is left of a vector is the rounding of the others.
+constexpr double dependent = 0x1p-40;
+
+Error bad_block(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
+
+double dot_of(const double* a, const double* b, std::size_t n) {
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+/// The rows of the matrix that a block touches.
+struct RowRange {
+  std::uint64_t first;
+  std::uint64_t count;
+};
+
+RowRange rows_of(const Block& block, const MatrixShape& shape) {
+  const std::uint64_t first = block.first / shape.cols;
+  const std::uint64_t last = (block.first + block.elements - 1) / shape.cols;
+  return {.first = first, .count = last - first + 1};
+}
+
+std::size_t right_bytes(MethodId id, std::uint32_t rank, const MatrixShape& shape) {
+  return id == MethodId::gradzip ? sizeof(std::uint64_t) : rank * shape.cols * sizeof(float);
+}
+
+std::size_t bytes_before_left(MethodId id, std::uint32_t rank, const MatrixShape& shape,
+                              const Block& block) {
+  return rank_head_bytes + (block.first == 0 ? right_bytes(id, rank, shape) : 0);
+}
+
+/// Of a block of a matrix with factors.
+std::size_t low_rank_bytes(MethodId id, std::uint32_t rank, const MatrixShape& shape,
+                           const Block& block) {
+  return bytes_before_left(id, rank, shape, block) +
+         rows_of(block, shape).count * rank * sizeof(float);
+}
+
+void write_block(const LowRankFactors& factors, const Block& block, std::vector<std::byte>& out) {
+  const MatrixShape& shape = factors.shape;
+  const RightFactor& right = factors.right;
+  const RowRange rows = rows_of(block, shape);
+  out.resize(low_rank_bytes(right.id, right.rank, shape, block));
+  out[0] = static_cast<std::byte>(right.id);
+  out[1] = static_cast<std::byte>(right.rank);
+  if (block.first == 0 && right.id == MethodId::gradzip) {
+    store(out, rank_head_bytes, right.key);
+  } else if (block.first == 0) {
+    std::memcpy(out.data() + rank_head_bytes, right.values.data(),
+                right.values.size() * sizeof(float));
+  }
+  std::byte* at = out.data() + bytes_before_left(right.id, right.rank, shape, block);
+  for (std::size_t k = 0; k < right.rank; ++k) {
+    std::memcpy(at, factors.left.data() + k * shape.rows + rows.first, rows.count * sizeof(float));
+    at += rows.count * sizeof(float);
+  }
+}
+
+bool is_finite(std::span<const float> values) {
+  return kernels().scan(values.data(), values.size()).first_bad == values.size();
+}
+
+bool decodes_finite(const LowRankFactors& factors) {
+  const auto& right = factors.right.values;
+  const Scan in_left = kernels().scan(factors.left.data(), factors.left.size());
+  const Scan in_right = kernels().scan(right.data(), right.size());
+  if (in_left.first_bad != factors.left.size() || in_right.first_bad != right.size()) return false;
+  return static_cast<double>(in_left.max_abs) * in_right.max_abs * factors.right.rank < 0x1p127;
+}
+
+}  // namespace
+
+std::optional<MatrixShape> matrix_of(const Layout::Tensor& tensor, std::uint32_t rank,
+                                     double min_ratio) {
+  if (tensor.shape.size() < 2 || tensor.elements == 0) return std::nullopt;
+  const auto rows = static_cast<std::uint64_t>(tensor.shape[0]);
+  const MatrixShape shape = {.rows = rows, .cols = tensor.elements / rows};
+  const double sent = static_cast<double>(shape.rows + shape.cols) * rank;
+  if (sent * min_ratio > static_cast<double>(tensor.elements)) return std::nullopt;
+  if (sent > factor_elements_max) return std::nullopt;
+  return shape;
+}
+
+void multiply(std::span<const float> matrix, const MatrixShape& shape, const RightFactor& right,
+              std::span<float> left) {
+  std::vector<double> sums(right.rank);
+  for (std::uint64_t row = 0; row < shape.rows; ++row) {
+    std::ranges::fill(sums, 0.0);
+    const float* const values = matrix.data() + row * shape.cols;
+    for (std::uint64_t col = 0; col < shape.cols; col += run_cols) {
+      const std::uint64_t count = std::min(run_cols, shape.cols - col);
+      for (std::size_t k = 0; k < sums.size(); ++k) {
+        sums[k] += kernels().dot(values + col, right.values.data() + k * shape.cols + col, count);
+      }
+    }
+    for (std::size_t k = 0; k < sums.size(); ++k) {
+      left[k * shape.rows + row] = static_cast<float>(sums[k]);
+    }
+  }
+}
+
+void multiply_transposed(std::span<const float> matrix, const MatrixShape& shape,
+                         std::span<const float> left, RightFactor& right) {
+  std::ranges::fill(right.values, 0.0f);
+  for (std::uint64_t col = 0; col < shape.cols; col += run_cols) {
+    const std::uint64_t count = std::min(run_cols, shape.cols - col);
+    for (std::uint64_t row = 0; row < shape.rows; ++row) {
+      for (std::size_t k = 0; k < right.rank; ++k) {
+        kernels().add_scaled(right.values.data() + k * shape.cols + col,
+                             matrix.data() + row * shape.cols + col, count,
+                             left[k * shape.rows + row]);
+      }
+    }
+  }
+}
+
+void orthonormalize(std::span<float> vectors, std::size_t n) {
+  std::vector<double> work(vectors.begin(), vectors.end());
+  const std::size_t count = vectors.size() / n;
+  std::vector<double> before(count);
+  for (std::size_t k = 0; k < count; ++k) {
+    before[k] = dot_of(work.data() + k * n, work.data() + k * n, n);
+  }
+  for (std::size_t k = 0; k < count; ++k) {
+    double* const v = work.data() + k * n;
+    const double square = dot_of(v, v, n);
+    const bool is_new = square > before[k] * dependent * dependent;
+    const double factor = is_new ? 1 / std::sqrt(square) : 0.0;
+    for (std::size_t i = 0; i < n; ++i) v[i] *= factor;
+    for (double* rest = v + n; rest != work.data() + work.size(); rest += n) {
+      const double share = dot_of(v, rest, n);
+      for (std::size_t i = 0; i < n; ++i) rest[i] -= share * v[i];
+    }
+  }
+  std::ranges::transform(work, vectors.begin(), [](double v) { return static_cast<float>(v); });
+}
+
+std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank, std::uint64_t cols,
+                               std::span<const float> start) {
+  std::vector<float> values(rank * cols);
+  kernels().gaussian(key, 0, 0, values.data(), values.size());
+  auto to = values.begin();
+  for (std::size_t at = 0; at + cols <= start.size() && to != values.end(); at += cols) {
+    const auto row = start.subspan(at, cols);
+    // Zeros would stay zeros for ever.
+    if (std::ranges::all_of(row, [](float v) { return v == 0; })) continue;
+    to = std::ranges::copy(row, to).out;
+  }
+  orthonormalize(values, cols);
+  return values;
+}
+
+LowRankMethod::LowRankMethod(MethodId id, std::string_view name, const LowRankSettings& settings)
+    : id_(id), name_(name), settings_(settings) {
+  FL_ASSERT(settings.rank >= 1 && settings.rank <= rank_max && settings.min_ratio >= 1);
+}
+
+std::string LowRankMethod::spec() const {
+  std::string text = fmt::format("{}:{}", name_, settings_.rank);
+  if (settings_.min_ratio != LowRankSettings{}.min_ratio) {
+    text += fmt::format(",min_ratio={}", settings_.min_ratio);
+  }
+  return text;
+}
+
+std::size_t LowRankMethod::block_bytes_max(std::size_t elements) const {
+  return dense_->block_bytes_max(elements);
+}
+
+std::size_t LowRankMethod::bytes_max_of(const Layout::Tensor& tensor, const Block& block) const {
+  const auto shape = matrix_of(tensor, rank(), settings_.min_ratio);
+  return shape ? low_rank_bytes(id_, rank(), *shape, block) : block_bytes_max(block.elements);
+}
+
+MethodPlan LowRankMethod::plan(const Layout& layout, std::span<const float> x,
+                               std::span<const std::uint32_t> tensors, std::uint64_t seed,
+                               CodecState* state) const {
+  auto plan = std::make_shared<LowRankPlan>();
+  for (const std::uint32_t t : tensors) {
+    const Layout::Tensor& tensor = layout.tensors()[t];
+    const auto shape = matrix_of(tensor, rank(), settings_.min_ratio);
+    const auto matrix = x.subspan(tensor.offset, tensor.elements);
+    // What is not finite will be refused by its name, when its block's turn comes.
+    if (!shape || !is_finite(matrix)) continue;
+    const std::uint64_t key =
+        block_key(seed, KeyFamily::quantizer, {.tensor = t, .elements = 0, .first = 0, .flat = 0});
+    const std::string place = fmt::format("{}/{}", name_, tensor.name);
+    const bool is_kept = state != nullptr && starts_warm();
+    const auto start = is_kept ? state->find(place) : std::span<const float>();
+    LowRankFactors factors = {.shape = *shape,
+                              .right = {.id = id_,
+                                        .rank = rank(),
+                                        .key = key,
+                                        .values = drawn_right(key, rank(), shape->cols, start)},
+                              .left = std::vector<float>(rank() * shape->rows)};
+    factorize(matrix, factors);
+    factors.is_in_range = decodes_finite(factors);
+    if (is_kept && factors.is_in_range) state->set(place, factors.right.values);
+    plan->tensors.emplace(t, std::move(factors));
+  }
+  return {.low_rank = std::move(plan)};
+}
+
+Result<void> LowRankMethod::encode(std::span<const float> x, const Scan& scan, const Layout& layout,
+                                   const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                                   EncodeScratch& scratch, std::vector<std::byte>& out) const {
+  const auto found = plan.low_rank->tensors.find(block.tensor);
+  if (found == plan.low_rank->tensors.end()) {
+    return dense_->encode(x, scan, layout, block, seed, {}, scratch, out);
+  }
+  if (!found->second.is_in_range) {
+    return Error(Errc::invalid_input, fmt::format("the matrix of {} has values too large for {}",
+                                                  layout.describe(block.flat), spec()));
+  }
+  write_block(found->second, block, out);
+  return {};
+}
+
+bool is_low_rank(Bytes block) {
+  if (block.empty()) return false;
+  const auto id = static_cast<MethodId>(block[0]);
+  return id == MethodId::powersgd || id == MethodId::gradzip;
+}
+
+Result<RightFactor> read_right_factor(Bytes first_block, const Layout::Tensor& tensor) {
+  if (!is_low_rank(first_block)) return bad_block("the tensor's first block is not of low rank");
+  if (first_block.size() < rank_head_bytes) return bad_block("the rank is cut off");
+  RightFactor right = {.id = static_cast<MethodId>(first_block[0]),
+                       .rank = std::to_integer<std::uint32_t>(first_block[1]),
+                       .values = {}};
+  if (right.rank < 1 || right.rank > rank_max) {
+    return bad_block(fmt::format("rank {}, allowed are 1 to {}", right.rank, rank_max));
+  }
+  // With this the factors have no more elements than the tensor.
+  const auto shape = matrix_of(tensor, right.rank, 1);
+  if (!shape) return bad_block(fmt::format("rank {} is too much for the tensor", right.rank));
+  const Bytes rest = first_block.subspan(rank_head_bytes);
+  const std::size_t bytes = right_bytes(right.id, right.rank, *shape);
+  if (rest.size() < bytes) return bad_block("the right factor is cut off");
+  if (right.id == MethodId::gradzip) {
+    right.key = load<std::uint64_t>(rest);
+    right.values = drawn_right(right.key, right.rank, shape->cols);
+    return right;
+  }
+  right.values.resize(right.rank * shape->cols);
+  std::memcpy(right.values.data(), rest.data(), bytes);
+  if (!is_finite(right.values)) return bad_block("the right factor is not finite");
+  return right;
+}
+
+Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
+                             const RightFactor& right, std::span<float> out) {
+  if (bytes.size() < rank_head_bytes || static_cast<MethodId>(bytes[0]) != right.id ||
+      std::to_integer<std::uint32_t>(bytes[1]) != right.rank) {
+    return bad_block("the block has not the method and rank of its tensor's first");
+  }
+  const auto shape = matrix_of(tensor, right.rank, 1);
+  FL_ASSERT(shape.has_value());
+  const RowRange rows = rows_of(block, *shape);
+  const std::size_t head = bytes_before_left(right.id, right.rank, *shape, block);
+  FL_CHECK(
+      check_body_bytes(bytes.subspan(1), low_rank_bytes(right.id, right.rank, *shape, block) - 1));
+  std::vector<float> left(rows.count * right.rank);
+  std::memcpy(left.data(), bytes.data() + head, left.size() * sizeof(float));
+  if (!is_finite(left)) return bad_block("the left factor is not finite");
+
+  std::ranges::fill(out, 0.0f);
+  std::uint64_t col = block.first % shape->cols;
+  std::size_t at = 0;
+  for (std::uint64_t row = 0; row < rows.count; ++row) {
+    const std::size_t count = std::min<std::uint64_t>(shape->cols - col, out.size() - at);
+    for (std::size_t k = 0; k < right.rank; ++k) {
+      kernels().add_scaled(out.data() + at, right.values.data() + k * shape->cols + col, count,
+                           left[k * rows.count + row]);
+    }
+    at += count;
+    col = 0;
+  }
+  return {};
+}
+
+}  // namespace fl

@@ -1,0 +1,129 @@
+// Blocks of a matrix that is sent as the product of two thin ones, M ~ L R: a row of L for each row
+// of M, a column of R for each of its columns. A tensor of shape [d0, d1, ...] is the matrix of d0
+// rows and d1 * ... columns. After the method id:
+//
+//   28 powersgd, 29 gradzip  u8 K, the rank, 1 to 64; in a tensor's first block then R: for 28 its
+//       K rows as binary32, for 29 u64 key, of which R follows (drawn_right); then of each of L's K
+//       columns the rows that the block touches, as binary32
+//
+// A block may begin and end within a row of M. All blocks of a tensor have one id and K. What one
+// takes to decode beside its own bytes is the R of its tensor, which the PayloadReader fetches.
+#pragma once
+
+#include "shared/base/bytes.hpp"
+#include "shared/base/error.hpp"
+#include "shared/codec/block_map.hpp"
+#include "shared/codec/method.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fl {
+
+inline constexpr std::int32_t rank_max = 64;
+
+/// Of both together: the bytes of a block are counted in 32 bits.
+inline constexpr double factor_elements_max = 1 << 28;
+
+/// The room that one block may need beyond its elements: the row in which it begins, and the row in
+/// which it ends.
+inline constexpr std::uint64_t low_rank_extra_bytes = 2 * rank_max * sizeof(float);
+
+struct MatrixShape {
+  std::uint64_t rows;
+  std::uint64_t cols;
+};
+
+/// None: the tensor is to be sent dense, because it has one dimension or none, or because it has
+/// fewer than min_ratio elements for each of its factors', or they more than factor_elements_max.
+/// 1 <= rank.
+[[nodiscard]] std::optional<MatrixShape> matrix_of(const Layout::Tensor& tensor, std::uint32_t rank,
+                                                   double min_ratio);
+
+/// R, of one tensor.
+struct RightFactor {
+  MethodId id;
+  std::uint32_t rank;
+  std::uint64_t key = 0;      // Of gradzip.
+  std::vector<float> values;  // `rank` rows of the matrix' columns.
+};
+
+/// Of one tensor.
+struct LowRankFactors {
+  MatrixShape shape;
+  RightFactor right;
+  std::vector<float> left;  // `rank` columns of the matrix' rows.
+  bool is_in_range = true;  // Whether all that decodes is finite.
+};
+
+/// By tensor; those that are not there are sent dense.
+struct LowRankPlan {
+  std::map<std::uint32_t, LowRankFactors> tensors;
+};
+
+/// L = M R^T: every sum over runs of 1024 columns, each of which is one dot() of the kernels, added
+/// in double and in order.
+void multiply(std::span<const float> matrix, const MatrixShape& shape, const RightFactor& right,
+              std::span<float> left);
+/// R = L^T M, row after row of M.
+void multiply_transposed(std::span<const float> matrix, const MatrixShape& shape,
+                         std::span<const float> left, RightFactor& right);
+/// Makes vectors of n values each orthonormal, by modified Gram-Schmidt in double. One that depends
+/// on those before it becomes zeros.
+void orthonormalize(std::span<float> vectors, std::size_t n);
+
+/// Orthonormal rows of a uniformly random subspace, a function of the key and the sizes; but the
+/// first ones span what those of `start` do that are not all zeros.
+[[nodiscard]] std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank,
+                                             std::uint64_t cols, std::span<const float> start = {});
+
+/// What the methods have in common: they differ in how they make the factors.
+class LowRankMethod : public Method {
+ public:
+  LowRankMethod(MethodId id, std::string_view name, const LowRankSettings& settings);
+
+  std::string spec() const final;
+  std::size_t block_bytes_max(std::size_t elements) const final;
+  std::size_t bytes_max_of(const Layout::Tensor& tensor, const Block& block) const final;
+  bool needs_places() const final { return true; }
+  MethodPlan plan(const Layout& layout, std::span<const float> x,
+                  std::span<const std::uint32_t> tensors, std::uint64_t seed,
+                  CodecState* state) const final;
+  Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
+                      const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const final;
+
+ private:
+  [[nodiscard]] std::uint32_t rank() const { return static_cast<std::uint32_t>(settings_.rank); }
+  /// Whether a matrix' right factor is a start for the next matrix of the same tensor.
+  [[nodiscard]] virtual bool starts_warm() const = 0;
+  /// Sets out.left, whose room is there, and may set out.right, which is drawn. The matrix is
+  /// finite.
+  virtual void factorize(std::span<const float> matrix, LowRankFactors& out) const = 0;
+
+  MethodId id_;
+  std::string name_;
+  LowRankSettings settings_;
+  std::unique_ptr<const Method> dense_ = make_fp32();
+};
+
+[[nodiscard]] bool is_low_rank(Bytes block);
+
+/// The R of a tensor from the bytes of its first block, which need not be trusted. Errors are
+/// corrupt.
+[[nodiscard]] Result<RightFactor> read_right_factor(Bytes first_block,
+                                                    const Layout::Tensor& tensor);
+
+/// Fills `out`, the block's elements, from bytes that need not be trusted. `right` is of the same
+/// tensor. May give values that are not finite. Errors are corrupt.
+[[nodiscard]] Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor,
+                                           const Block& block, const RightFactor& right,
+                                           std::span<float> out);
+
+}  // namespace fl

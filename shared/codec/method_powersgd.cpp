@@ -1,0 +1,37 @@
+// "PowerSGD: practical low-rank gradient compression for distributed optimization", Vogels 2019,
+// algorithm 1, of one worker: R is guessed, L = M R^T made orthonormal, then R = L^T M. That is one
+// step of the power method towards the best approximation of this rank. A projection, so it suits
+// error feedback. The guess is the R of the round before where a CodecState has it, so that the
+// steps add up over rounds (section 4.2), else random. As in PyTorch's powerSGD_hook a matrix goes
+// dense where its factors would be more than a half (1 / min_ratio) of it, and R is made
+// orthonormal too.
+//
+// Instead of adding an epsilon to the norms that Gram-Schmidt divides by, which makes small updates
+// smaller, directions that depend on others are left out: orthonormalize() says how.
+#include "shared/codec/low_rank.hpp"
+
+namespace fl {
+
+namespace {
+
+class Powersgd final : public LowRankMethod {
+ public:
+  explicit Powersgd(const LowRankSettings& settings)
+      : LowRankMethod(MethodId::powersgd, "powersgd", settings) {}
+
+ private:
+  bool starts_warm() const override { return true; }
+  void factorize(std::span<const float> matrix, LowRankFactors& out) const override {
+    multiply(matrix, out.shape, out.right, out.left);
+    orthonormalize(out.left, out.shape.rows);
+    multiply_transposed(matrix, out.shape, out.left, out.right);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const Method> make_powersgd(const LowRankSettings& settings) {
+  return std::make_unique<Powersgd>(settings);
+}
+
+}  // namespace fl

@@ -1,0 +1,100 @@
+// A threshold for each tensor that follows the wanted density from round to round, which takes one
+// pass over the values where topk takes three. The first round takes topk's cutoff. After that a
+// round sends what is above the threshold it finds, and leaves to the next one
+//
+//   threshold * (got / wanted density)^a,  a = 3 / (4 n),  n = log2(1 / wanted), rounded down
+//
+// so the logarithm of the threshold is an exponential moving average of those that the rounds would
+// have wanted: a density falls about like threshold^(-2 ln(1 / density)) near the tail of a
+// Gaussian, like threshold^(-ln(1 / density)) near that of a Laplace distribution, and a makes most
+// of a step for the first and half of one for the second. The rule is ours, of no paper.
+//
+// A round that would get more than four times the wanted density, or less than a quarter of it,
+// takes topk's cutoff again.
+#include "shared/base/error.hpp"
+#include "shared/codec/power.hpp"
+#include "shared/codec/selector.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+constexpr double off_max = 4;  // By how many times a density may be off.
+
+std::uint64_t count_above(std::span<const float> x, float threshold) {
+  std::uint64_t count = 0;
+  for (const float v : x) count += std::fabs(v) > threshold ? 1 : 0;
+  return count;
+}
+
+class EmaThreshold final : public Selector {
+ public:
+  explicit EmaThreshold(double fraction) : fraction_(fraction) {
+    FL_ASSERT(fraction > 0 && fraction <= 1);
+    halvings_ = static_cast<std::uint64_t>(std::max(1, std::ilogb(1 / fraction)));
+  }
+
+  std::string spec() const override { return fmt::format("ema-threshold:{}", fraction_); }
+
+  std::size_t selected_max(std::uint64_t, std::size_t block_elements) const override {
+    return block_elements;
+  }
+
+  SelectionPlan plan(const Layout& layout, std::span<const float> x,
+                     std::span<const std::uint32_t> tensors, CodecState* state) const override {
+    SelectionPlan plan;
+    plan.cutoffs.resize(layout.tensors().size());
+    for (const std::uint32_t t : tensors) {
+      const Layout::Tensor& tensor = layout.tensors()[t];
+      const std::string place = fmt::format("ema-threshold/{}", tensor.name);
+      const auto found = state != nullptr ? state->find(place) : std::span<const float>();
+      const auto run = x.subspan(tensor.offset, tensor.elements);
+      float next = 0;
+      plan.cutoffs[t] = cutoff_of(run, found.size() == 1 ? found[0] : 0, next);
+      if (state != nullptr && next > 0 && std::isfinite(next)) state->set(place, {next});
+    }
+    return plan;
+  }
+
+  void select(std::span<const float> x, const Block& block, std::uint64_t, SelectionPlan& plan,
+              Selected& out) const override {
+    select_by(plan.cutoffs[block.tensor], x, out);
+  }
+
+ private:
+  /// The cutoff of this round, and the threshold for the next; 0: none.
+  [[nodiscard]] Cutoff cutoff_of(std::span<const float> run, float threshold, float& next) const {
+    const auto wanted = static_cast<double>(share_of(run.size(), fraction_));
+    if (threshold > 0) {
+      const double ratio = static_cast<double>(count_above(run, threshold)) / wanted;
+      if (ratio <= off_max && ratio * off_max >= 1) {
+        next = static_cast<float>(threshold * power_of(ratio));
+        return {.magnitude = std::bit_cast<std::uint32_t>(threshold), .ties = 0};
+      }
+    }
+    const Cutoff cutoff = largest_share({&run, 1}, fraction_);
+    next = std::bit_cast<float>(cutoff.magnitude);
+    return cutoff;
+  }
+
+  [[nodiscard]] double power_of(double ratio) const {
+    return fractional_power(ratio, 3, 4 * halvings_);
+  }
+
+  double fraction_;
+  std::uint64_t halvings_;  // n.
+};
+
+}  // namespace
+
+std::unique_ptr<const Selector> make_ema_threshold(double fraction) {
+  return std::make_unique<EmaThreshold>(fraction);
+}
+
+}  // namespace fl

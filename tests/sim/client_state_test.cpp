@@ -1,0 +1,138 @@
+// What a client keeps of its codec between rounds: a restart does not show in the bytes it uploads,
+// and a file that is damaged costs a fresh start and nothing else.
+#include "client/state.hpp"
+
+#include "kernels/kernels.hpp"
+#include "tests/support/mem_files.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fl::test {
+namespace {
+
+const std::filesystem::path folder = "/state";
+
+Layout matrix_layout() { return Layout::make({{"w", {30, 40}}, {"b", {30}}}).value(); }
+
+std::vector<float> update_of(std::uint64_t round) {
+  std::vector<float> x(matrix_layout().elements());
+  kernels().gaussian(5, round, 0, x.data(), x.size());
+  return x;
+}
+
+/// The bytes that would be uploaded in this round.
+std::string coded(ClientState& state, std::uint64_t round, std::string_view spec) {
+  auto update = update_of(round);
+  const auto codec = parse_codec(spec).value();
+  state.save_update(matrix_layout(), update, *codec, round, {}).value();
+  const auto file = state.open_pending().value();
+  std::string bytes(state.pending()->begin.bytes(), '\0');
+  file->read_exactly(0, std::as_writable_bytes(std::span(bytes))).value();
+  return bytes;
+}
+
+std::vector<std::string> state_files(MemFiles& files) {
+  auto names = files.list(folder).value();
+  std::erase_if(names, [](const auto& name) { return !name.starts_with("codec-state-"); });
+  return names;
+}
+
+constexpr std::uint64_t rounds_made = 6;
+
+/// The uploads of all rounds; `between` is called after each.
+std::vector<std::string> uploads(MemFiles& files, std::string_view spec,
+                                 const std::function<void(ClientState&, std::uint64_t)>& between) {
+  auto state = ClientState::open(files, folder).value();
+  state.enter_run("a run").value();
+  std::vector<std::string> out;
+  for (std::uint64_t round = 1; round <= rounds_made; ++round) {
+    out.push_back(coded(state, round, spec));
+    between(state, round);
+  }
+  return out;
+}
+
+void accept(ClientState& state, std::uint64_t) { state.settle_accepted().value(); }
+
+TEST_CASE("a restart or a power loss between rounds does not show in what is uploaded") {
+  for (const char* spec : {"powersgd:2+ef", "powersgd:2", "topk:0.1,dense_below=0+ef"}) {
+    CAPTURE(spec);
+    MemFiles calm;
+    const auto expected = uploads(calm, spec, accept);
+    for (const bool is_power_loss : {false, true}) {
+      MemFiles files;
+      const auto restarted = [&](ClientState& state, std::uint64_t round) {
+        // Once before and once after the update is settled.
+        if (is_power_loss && round % 2 == 0) files.crash(round);
+        state = ClientState::open(files, folder).value();
+        if (state.pending()) accept(state, round);
+        if (is_power_loss) files.crash(round);
+        state = ClientState::open(files, folder).value();
+      };
+      CHECK(uploads(files, spec, restarted) == expected);
+    }
+    CHECK(state_files(calm).size() == (std::string_view(spec).starts_with("powersgd") ? 1 : 0));
+  }
+}
+
+TEST_CASE("a damaged or missing state file means a fresh start") {
+  const char* spec = "powersgd:2";
+  MemFiles fresh;
+  const auto begun_anew = uploads(fresh, spec, [&](ClientState& state, std::uint64_t round) {
+    accept(state, round);
+    if (round == 3) state.enter_run("another").value();
+  });
+  MemFiles calm;
+  CHECK(uploads(calm, spec, accept) != begun_anew);
+  for (const bool is_missing : {false, true}) {
+    MemFiles files;
+    const auto damage = [&](ClientState& state, std::uint64_t round) {
+      accept(state, round);
+      if (round != 3) return;
+      const auto names = state_files(files);
+      REQUIRE(names.size() == 1);
+      if (is_missing) {
+        files.remove(folder / names[0]).value();
+      } else {
+        const auto file = files.open(folder / names[0], OpenMode::update).value();
+        file->write_at(20, std::as_bytes(std::span("x", 1))).value();
+      }
+      state = ClientState::open(files, folder).value();
+    };
+    CHECK(uploads(files, spec, damage) == begun_anew);
+    CHECK(state_files(files).size() == 1);
+  }
+}
+
+TEST_CASE("a refused update leaves the state, and gives its mass back") {
+  MemFiles refused_files;
+  auto refused = ClientState::open(refused_files, folder).value();
+  coded(refused, 1, "powersgd:2+ef");
+  refused.settle_unused(matrix_layout()).value();
+  const auto residual = refused.residual(matrix_layout()).value();
+  const auto whole = update_of(1);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    REQUIRE(residual[i] == doctest::Approx(whole[i]).epsilon(1e-4));
+  }
+  const auto names = state_files(refused_files);
+  REQUIRE(names.size() == 1);
+
+  // A codec without a state lets it be.
+  coded(refused, 2, "qsgd:8");
+  refused.settle_accepted().value();
+  CHECK(state_files(refused_files) == names);
+  // A round later there is a newer one, and only that.
+  coded(refused, 3, "powersgd:2+ef");
+  CHECK(state_files(refused_files).size() == 1);
+  CHECK(state_files(refused_files) != names);
+  refused.enter_run("another").value();
+  CHECK(state_files(refused_files).empty());
+}
+
+}  // namespace
+}  // namespace fl::test
