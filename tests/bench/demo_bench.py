@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import json
 import pathlib
-import re
 import sqlite3
 import subprocess
 import sys
@@ -27,6 +26,7 @@ SETTINGS = {
     "2 bits": ["--codec", "kbit:2+ef"],
     "1 bit": ["--codec", "sign+ef"],
     "terngrad": ["--codec", "terngrad"],
+    "powersgd 4": ["--codec", "powersgd:4+ef"],
     "int8 both ways": ["--codec", "kbit:8", "--downlink-codec", "kbit:8"],
     "sparse both ways": [
         *("--codec", "topk:0.02+kbit:4+ef"),
@@ -41,11 +41,11 @@ def query(sql):
 
 
 def coding_share():
-    """Seconds of coding per second of training, over all clients."""
-    text = "".join(path.read_text() for path in (ROOT / "demo").glob("site-*.log"))
-    times = re.findall(r" in ([0-9.]+) s, loss .* bytes in ([0-9.]+) s", text)
-    trained, coded = (sum(float(time[i]) for time in times) for i in (0, 1))
-    return coded / trained
+    """Seconds of coding, on both ends, per second of training."""
+    ((share,),) = query(
+        "SELECT sum(encode_seconds + decode_seconds) / sum(train_seconds) FROM codec_summary"
+    )
+    return share
 
 
 def measure(name):
