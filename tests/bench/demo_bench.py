@@ -27,11 +27,7 @@ SETTINGS = {
     "1 bit": ["--codec", "sign+ef"],
     "terngrad": ["--codec", "terngrad"],
     "powersgd 4": ["--codec", "powersgd:4+ef"],
-    "int8 both ways": ["--codec", "kbit:8", "--downlink-codec", "kbit:8"],
-    "sparse both ways": [
-        *("--codec", "topk:0.02+kbit:4+ef"),
-        *("--downlink-codec", "topk:0.05+kbit:4+ef"),
-    ],
+    "ecuq both ways": ["--codec", "ecuq:0.5+ef", "--downlink-codec", "ecuq:0.5"],
 }
 
 

@@ -26,9 +26,9 @@ TEST_CASE("portable_log and portable_exp agree with libm") {
 TEST_CASE("the streams are the same for ever") {
   fl::Random random(42, 7);
   const std::array<std::uint32_t, 3> words = {random.word(), random.word(), random.word()};
-  CHECK(words == std::array<std::uint32_t, 3>{0x67ee6f2c, 0xe55410cc, 0x6c7eca35});
-  CHECK(fl::shuffled_indices(8, 42, 7) == std::vector<std::uint32_t>{0, 5, 4, 7, 1, 2, 6, 3});
-  CHECK(fl::mix_seeds(1, 2) == 0xe73404cf8cedc5d3);
+  CHECK(words == std::array<std::uint32_t, 3>{0x6feed042, 0x7f08a309, 0xdf8fe62e});
+  CHECK(fl::shuffled_indices(8, 42, 7) == std::vector<std::uint32_t>{0, 4, 1, 2, 6, 5, 7, 3});
+  CHECK(fl::mix_seeds(1, 2) == 0xdb0f4e82cfa2cb39);
 }
 
 // Goal: below(n) is even. Method: counts of each value within 5 sigma, for an n that does not
