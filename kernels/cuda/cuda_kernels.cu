@@ -1,17 +1,13 @@
 #include "kernels/cuda/cuda_kernels.hpp"
 
+#include "kernels/cuda/device_block.cuh"
 #include "kernels/element.hpp"
-
-#include <algorithm>
 
 namespace fl::cuda {
 
 namespace {
 
 using element::Scalar;
-
-constexpr unsigned threads_per_block = 256;
-constexpr std::size_t blocks_max = 4096;  // Enough for every device; the rest is done in strides.
 
 /// Calls use(i) for the i of this thread, which strides over [0, n).
 template <class Use>
@@ -60,14 +56,11 @@ __global__ void dequantize_kernel(const std::int16_t* levels, std::size_t n, flo
   for_each_index(n, [&](std::size_t i) { out[i] = static_cast<float>(levels[i]) * step; });
 }
 
-/// Starts `kernel` with enough threads for n elements; nothing for none.
+/// Starts `kernel` with a thread for each of n elements.
 template <class... Parameters, class... Arguments>
-int start(void (*kernel)(Parameters...), std::size_t n, CUstream_st* stream,
-          const Arguments&... arguments) {
-  if (n == 0) return cudaSuccess;
-  const std::size_t blocks = std::min(blocks_max, (n + threads_per_block - 1) / threads_per_block);
-  kernel<<<static_cast<unsigned>(blocks), threads_per_block, 0, stream>>>(arguments...);
-  return cudaGetLastError();
+int start_for(void (*kernel)(Parameters...), std::size_t n, CUstream_st* stream,
+              const Arguments&... arguments) {
+  return start(kernel, blocks_for(n), threads_per_block, 0, stream, arguments...);
 }
 
 }  // namespace
@@ -78,27 +71,27 @@ int device_count() {
 }
 
 int to_half(const float* x, std::size_t n, std::uint16_t* out, CUstream_st* stream) {
-  return start(to_half_kernel, n, stream, x, n, out);
+  return start_for(to_half_kernel, n, stream, x, n, out);
 }
 
 int from_half(const std::uint16_t* x, std::size_t n, float* out, CUstream_st* stream) {
-  return start(from_half_kernel, n, stream, x, n, out);
+  return start_for(from_half_kernel, n, stream, x, n, out);
 }
 
 int gaussian(std::uint64_t seed, std::uint64_t stream_id, std::uint64_t first, float* out,
              std::size_t n, CUstream_st* stream) {
-  return start(gaussian_kernel, n, stream, seed, stream_id, first, out, n);
+  return start_for(gaussian_kernel, n, stream, seed, stream_id, first, out, n);
 }
 
 int quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels,
              CUstream_st* stream) {
   const auto factors = element::quantize_factors(args.scale, args.levels);
-  return start(quantize_kernel, n, stream, x, n, args, factors, levels);
+  return start_for(quantize_kernel, n, stream, x, n, args, factors, levels);
 }
 
 int dequantize(const std::int16_t* levels, std::size_t n, float step, float* out,
                CUstream_st* stream) {
-  return start(dequantize_kernel, n, stream, levels, n, step, out);
+  return start_for(dequantize_kernel, n, stream, levels, n, step, out);
 }
 
 }  // namespace fl::cuda

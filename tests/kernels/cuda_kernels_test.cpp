@@ -1,6 +1,7 @@
 // The CUDA twins against the scalar row, bit for bit, on a stream of their own and off the
 // alignment of whole vectors. Without a device it says so and has nothing to check.
 #include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/cuda_quantize.hpp"
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -53,6 +54,8 @@ struct Stream {
   cudaStream_t raw = nullptr;
 };
 
+constexpr std::size_t sizes[] = {1, 33, 1025, 65537, 4'000'037, 40'000'003};
+
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
@@ -103,5 +106,38 @@ TEST_CASE("the device gives the scalar row's bits") {
       stream.wait();
       CHECK(same_bits(device_back.host(), back));
     }
+  }
+}
+
+TEST_CASE("the device's fused quantizing is the rows' add, quantize, dequantize and subtract") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  for (const std::size_t n : sizes) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    std::vector<float> residual(n);
+    row.gaussian(1, 1, 0, x.data(), n);
+    row.gaussian(1, 2, 0, residual.data(), n);
+    DeviceArray<float> device_x(x);
+    DeviceArray<float> device_residual(residual);
+    DeviceArray<std::int16_t> device_levels(n);
+    const QuantizeArgs args = {.scale = 3, .levels = 127, .seed = 3, .stream = 4, .first = 9};
+    std::vector<std::uint32_t> counts(255);
+    DeviceArray<std::uint32_t> device_counts(counts);
+    check(cuda::quantize_with_feedback(device_x.data(), device_residual.data(), n, args, 3.0f / 127,
+                                       device_levels.data(), device_counts.data(), stream.raw));
+    stream.wait();
+    for (std::size_t i = 0; i < n; ++i) x[i] += residual[i];
+    std::vector<std::int16_t> levels(n);
+    row.quantize(x.data(), n, args, levels.data());
+    row.dequantize(levels.data(), n, 3.0f / 127, residual.data());
+    for (std::size_t i = 0; i < n; ++i) {
+      residual[i] = x[i] - residual[i];
+      ++counts[static_cast<std::size_t>(levels[i] + 127)];
+    }
+    CHECK(same_bits(device_levels.host(), levels));
+    CHECK(same_bits(device_residual.host(), residual));
+    CHECK(same_bits(device_counts.host(), counts));
   }
 }
