@@ -2,10 +2,13 @@
 // alignment of whole vectors. Without a device it says so and has nothing to check.
 #include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
+#include "kernels/cuda/cuda_rans.hpp"
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -139,5 +142,78 @@ TEST_CASE("the device's fused quantizing is the rows' add, quantize, dequantize 
     CHECK(same_bits(device_levels.host(), levels));
     CHECK(same_bits(device_residual.host(), residual));
     CHECK(same_bits(device_counts.host(), counts));
+  }
+}
+
+TEST_CASE("the device's streams are the rows' streams, and it reads them") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  constexpr std::size_t block = 65536;
+  for (const std::size_t n : sizes) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    row.gaussian(1, 1, 0, x.data(), n);
+    std::vector<std::uint8_t> symbols(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      symbols[i] = static_cast<std::uint8_t>(std::clamp(std::round(x[i] * 5) + 20, 0.0f, 40.0f));
+    }
+    std::vector<RansFrequencies> frequencies;
+    std::vector<std::uint8_t> streams;
+    std::vector<std::uint64_t> ends = {0};
+    for (std::size_t begin = 0; begin < n; begin += block) {
+      const std::size_t count = std::min(block, n - begin);
+      std::vector<std::uint32_t> counts(rans_symbols_max);
+      row.count_symbols(symbols.data() + begin, count, counts.data());
+      frequencies.push_back(rans_frequencies(counts));
+      std::vector<std::uint8_t> buffer(rans_bytes_max(count));
+      const std::size_t bytes = rans_encode(symbols.data() + begin, count, frequencies.back(),
+                                            buffer.data() + buffer.size());
+      streams.insert(streams.end(), buffer.end() - static_cast<std::ptrdiff_t>(bytes),
+                     buffer.end());
+      ends.push_back(streams.size());
+    }
+
+    DeviceArray<std::uint8_t> device_symbols(symbols);
+    DeviceArray<RansFrequencies> device_frequencies(frequencies);
+    const cuda::SymbolBlocks blocks = {
+        .n = n, .block = block, .frequencies = device_frequencies.data()};
+    const std::size_t slot = rans_bytes_max(block);
+    DeviceArray<std::uint16_t> slots(frequencies.size() * slot / 2);
+    DeviceArray<std::uint32_t> device_bytes(frequencies.size());
+    check(cuda::rans_encode(device_symbols.data(), blocks,
+                            reinterpret_cast<std::uint8_t*>(slots.data()), device_bytes.data(),
+                            stream.raw));
+    stream.wait();
+    const std::vector<std::uint16_t> words = slots.host();
+    const auto* const bytes_seen = reinterpret_cast<const std::uint8_t*>(words.data());
+    const std::vector<std::uint32_t> lengths = device_bytes.host();
+    for (std::size_t b = 0; b < frequencies.size(); ++b) {
+      REQUIRE(lengths[b] == ends[b + 1] - ends[b]);
+      CHECK(std::memcmp(bytes_seen + (b + 1) * slot - lengths[b], streams.data() + ends[b],
+                        lengths[b]) == 0);
+    }
+
+    DeviceArray<std::uint8_t> device_streams(streams);
+    DeviceArray<std::uint64_t> device_ends(ends);
+    DeviceArray<std::uint8_t> back(n);
+    DeviceArray<std::uint32_t> is_good(frequencies.size());
+    check(cuda::rans_decode(device_streams.data(), device_ends.data(), blocks, nullptr, 1,
+                            back.data(), is_good.data(), stream.raw));
+    stream.wait();
+    CHECK(same_bits(back.host(), symbols));
+    CHECK(is_good.host() == std::vector<std::uint32_t>(frequencies.size(), 1));
+    if (n == 1) continue;  // One symbol takes no bytes.
+    // With the table of eight classes' size, and the last stream's last byte missing.
+    const std::vector<std::uint8_t> classes(n);
+    DeviceArray<std::uint8_t> device_classes(classes);
+    --ends.back();
+    DeviceArray<std::uint64_t> short_ends(ends);
+    check(cuda::rans_decode(device_streams.data(), short_ends.data(), blocks, device_classes.data(),
+                            8, back.data(), is_good.data(), stream.raw));
+    stream.wait();
+    std::vector<std::uint32_t> verdicts(frequencies.size(), 1);
+    verdicts.back() = 0;
+    CHECK(is_good.host() == verdicts);
   }
 }
