@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
 #include "kernels/cuda/cuda_rans.hpp"
+#include "kernels/cuda/cuda_select.hpp"
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -215,5 +216,40 @@ TEST_CASE("the device's streams are the rows' streams, and it reads them") {
     std::vector<std::uint32_t> verdicts(frequencies.size(), 1);
     verdicts.back() = 0;
     CHECK(is_good.host() == verdicts);
+  }
+}
+
+TEST_CASE("the device selects what the host selects") {
+  if (!has_device()) return;
+  Stream stream;
+  for (const std::size_t n : sizes) {
+    std::vector<float> normal(n);
+    kernels().gaussian(1, 1, 0, normal.data(), n);
+    std::vector<float> tied = normal;
+    for (float& v : tied) v = std::round(v * 4);
+    for (const auto& x : {normal, tied}) {
+      CAPTURE(n);
+      const auto k = static_cast<std::uint32_t>(n / 100 + 1);
+      const std::span<const float> all(x);
+      Cutoff cutoff = find_largest(std::span(&all, 1), k);
+      DeviceArray<float> device_x(x);
+      DeviceArray<Cutoff> device_cutoff(1);
+      DeviceArray<std::uint32_t> counts(cuda::digit_counts);
+      check(cuda::find_largest(device_x.data(), n, k, device_cutoff.data(), counts.data(),
+                               stream.raw));
+      stream.wait();
+      CHECK(device_cutoff.host()[0] == cutoff);
+      std::vector<std::uint32_t> indices(n);
+      indices.resize(select_largest(all, cutoff, indices.data()));
+      DeviceArray<std::uint32_t> device_indices(k);
+      DeviceArray<std::uint32_t> selected(1);
+      DeviceArray<std::uint64_t> sums(cuda::tile_sums(n));
+      check(cuda::select_largest(device_x.data(), n, device_cutoff.data(), device_indices.data(),
+                                 selected.data(), sums.data(), stream.raw));
+      stream.wait();
+      CHECK(selected.host()[0] == k);
+      CHECK(same_bits(device_indices.host(), indices));
+      CHECK(device_cutoff.host()[0] == cutoff);
+    }
   }
 }

@@ -3,6 +3,7 @@
 // cuda_kernels_test.
 #include "kernels/cuda/quantize_body.hpp"
 #include "kernels/cuda/rans_body.hpp"
+#include "kernels/cuda/select_body.hpp"
 #include "kernels/kernels.hpp"
 
 #include <doctest/doctest.h>
@@ -243,6 +244,89 @@ TEST_CASE("a warp's verdict on damaged streams is the rows'") {
       Bytes flipped = stream;
       flipped[bit / 8] ^= static_cast<std::uint8_t>(1u << (bit % 8));
       CHECK(decoded(flipped, frequencies, n) != symbols);
+    }
+  }
+}
+
+namespace {
+
+struct Selection {
+  Cutoff cutoff;  // As it was found.
+  Cutoff left;
+  std::vector<std::uint32_t> indices;
+};
+
+Selection host_selection(const std::vector<float>& x, std::uint32_t k) {
+  const std::span<const float> all(x);
+  Selection out{.cutoff = find_largest(std::span(&all, 1), k), .left = {}, .indices = {}};
+  out.left = out.cutoff;
+  out.indices.resize(x.size());
+  out.indices.resize(select_largest(all, out.left, out.indices.data()));
+  return out;
+}
+
+/// As cuda_select.cu starts the bodies, with `blocks` blocks.
+template <unsigned threads>
+Selection block_selection(const std::vector<float>& x, std::uint32_t k, unsigned blocks) {
+  Selection out{};
+  const std::size_t n = x.size();
+  auto counts = shared_memory<std::uint32_t>(cuda::digit_counts);
+  launch<threads>(
+      1, [&](const auto& block) { cuda::begin_digits(block, k, &out.cutoff, counts.data()); });
+  for (int place = 0; place < cuda::digit_count; ++place) {
+    launch<threads>(blocks, [&](const auto& block) {
+      auto shared = shared_memory<std::uint32_t>(cuda::digit_counts);
+      cuda::count_digit(block, x.data(), n, cuda::digit_at(place), &out.cutoff, counts.data(),
+                        shared.data());
+    });
+    launch<threads>(1, [&](const auto& block) {
+      auto shared = shared_memory<std::uint32_t>(threads);
+      cuda::narrow_digit(block, cuda::digit_at(place), &out.cutoff, counts.data(), shared.data());
+    });
+  }
+  out.left = out.cutoff;
+  auto sums = shared_memory<std::uint64_t>(cuda::tile_sums(n));
+  std::uint32_t selected = 77;
+  launch<threads>(blocks, [&](const auto& block) {
+    auto shared = shared_memory<cuda::Marks>(2 * threads);
+    cuda::count_tiles(block, x.data(), n, &out.left, sums.data(), shared.data());
+  });
+  launch<threads>(1, [&](const auto& block) {
+    auto shared = shared_memory<cuda::Marks>(2 * threads);
+    cuda::add_tiles(block, n, &out.left, sums.data(), &selected, shared.data());
+  });
+  out.indices.resize(k);  // Exactly: ASan watches its end.
+  launch<threads>(blocks, [&](const auto& block) {
+    auto shared = shared_memory<cuda::Marks>(2 * threads);
+    cuda::write_tiles(block, x.data(), n, &out.left, sums.data(), out.indices.data(),
+                      shared.data());
+  });
+  CHECK(selected == k);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("blocks select what the host selects, with ties, in order") {
+  for (const std::size_t n : {1u, 2u, 255u, 1000u, 4095u, 4096u, 4097u, 20'000u, 300'001u}) {
+    const std::vector<float> normal = values(n, n);
+    std::vector<float> tied = normal;  // Seven magnitudes.
+    for (float& v : tied) v = std::clamp(std::round(v * 2), -6.0f, 6.0f) * 0.25f;
+    std::vector<float> near = normal;  // All digits but the last are the same.
+    for (float& v : near) v = std::copysign(1 + std::round(std::fabs(v) * 8) * 0x1p-23f, v);
+    for (const auto& x :
+         {normal, tied, near, std::vector<float>(n, -2.5f), std::vector<float>(n)}) {
+      for (const std::size_t k : {std::size_t{1}, n / 100 + 1, n / 2 + 1, n}) {
+        CAPTURE(n);
+        CAPTURE(k);
+        const auto wanted = host_selection(x, static_cast<std::uint32_t>(k));
+        for (const unsigned blocks : {1u, 3u}) {
+          const auto seen = block_selection<256>(x, static_cast<std::uint32_t>(k), blocks);
+          CHECK(seen.cutoff == wanted.cutoff);
+          CHECK(seen.left == wanted.left);
+          CHECK(seen.indices == wanted.indices);
+        }
+      }
     }
   }
 }
