@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
 #include "kernels/cuda/cuda_rans.hpp"
+#include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/cuda_select.hpp"
 
 #include <cuda_runtime_api.h>
@@ -251,5 +252,39 @@ TEST_CASE("the device selects what the host selects") {
       CHECK(same_bits(device_indices.host(), indices));
       CHECK(device_cutoff.host()[0] == cutoff);
     }
+  }
+}
+
+TEST_CASE("the device rotates as the rows rotate") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  struct Runs {
+    int log2_n;
+    std::size_t count;
+  };
+  for (const auto& [log2_n, runs] :
+       {Runs{0, 3}, Runs{5, 7}, Runs{13, 3}, Runs{14, 3}, Runs{16, 611}, Runs{21, 2}}) {
+    CAPTURE(log2_n);
+    const std::size_t n = std::size_t{1} << log2_n;
+    std::vector<float> x(n * runs);
+    row.gaussian(1, 1, 0, x.data(), x.size());
+    std::vector<cuda::SignFlip> flips;
+    for (std::size_t r = 0; r < runs; ++r)
+      flips.push_back({.factor = 0.5f, .seed = 9, .stream = r});
+    DeviceArray<float> device_x(x);
+    DeviceArray<cuda::SignFlip> device_flips(flips);
+    check(cuda::hadamard(device_x.data(), log2_n, runs, device_flips.data(), stream.raw));
+    check(cuda::flip_signs(device_x.data(), n, runs, device_flips.data(), stream.raw));
+    check(cuda::hadamard(device_x.data(), log2_n, runs, nullptr, stream.raw));
+    stream.wait();
+    for (std::size_t r = 0; r < runs; ++r) {
+      float* const run = x.data() + r * n;
+      row.flip_signs(run, n, 0.5f, 9, r);
+      row.hadamard(run, log2_n);
+      row.flip_signs(run, n, 0.5f, 9, r);
+      row.hadamard(run, log2_n);
+    }
+    CHECK(same_bits(device_x.host(), x));
   }
 }

@@ -3,6 +3,7 @@
 // cuda_kernels_test.
 #include "kernels/cuda/quantize_body.hpp"
 #include "kernels/cuda/rans_body.hpp"
+#include "kernels/cuda/rotate_body.hpp"
 #include "kernels/cuda/select_body.hpp"
 #include "kernels/kernels.hpp"
 
@@ -328,5 +329,102 @@ TEST_CASE("blocks select what the host selects, with ties, in order") {
         }
       }
     }
+  }
+}
+
+namespace {
+
+/// One for each of the runs.
+std::vector<cuda::SignFlip> some_flips(std::size_t runs) {
+  std::vector<cuda::SignFlip> out;
+  for (std::size_t r = 0; r < runs; ++r) {
+    out.push_back({.factor = 0.3f + static_cast<float>(r), .seed = 0x123456789a, .stream = 2 * r});
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("blocks flip the signs that the rows flip") {
+  for (const std::size_t n : {1u, 31u, 33u, 1023u, 1025u, 8191u, 8192u, 8193u, 65537u}) {
+    for (const std::size_t runs : {1u, 3u}) {
+      CAPTURE(n);
+      CAPTURE(runs);
+      std::vector<float> x = values(n * runs, n);
+      std::vector<float> wanted = x;
+      const auto flips = some_flips(runs);
+      for (std::size_t r = 0; r < runs; ++r) {
+        plain().flip_signs(wanted.data() + r * n, n, flips[r].factor, flips[r].seed,
+                           flips[r].stream);
+      }
+      launch<64>(5, [&](const auto& block) {
+        auto words = shared_memory<std::uint32_t>(cuda::tile_words);
+        cuda::flip_tiles(block, x.data(), n, runs, flips.data(), words.data());
+      });
+      CHECK(same_bits(x, wanted));
+    }
+  }
+}
+
+TEST_CASE("blocks transform tiles, with and without flips, as the rows transform") {
+  for (int log2_n = 0; log2_n <= cuda::tile_log2; ++log2_n) {
+    const std::size_t n = std::size_t{1} << log2_n;
+    for (const std::size_t runs : {1u, 3u}) {
+      for (const bool is_flipped : {false, true}) {
+        CAPTURE(n);
+        CAPTURE(runs);
+        CAPTURE(is_flipped);
+        std::vector<float> x = values(n * runs, n);
+        std::vector<float> wanted = x;
+        const auto flips = some_flips(runs);
+        for (std::size_t r = 0; r < runs; ++r) {
+          float* const run = wanted.data() + r * n;
+          if (is_flipped) {
+            plain().flip_signs(run, n, flips[r].factor, flips[r].seed, flips[r].stream);
+          }
+          plain().hadamard(run, log2_n);
+        }
+        launch<64>(2, [&](const auto& block) {
+          auto shared = shared_memory<float>(cuda::tile_values);
+          auto words = shared_memory<std::uint32_t>(cuda::tile_words);
+          cuda::transform_tiles(block, x.data(), log2_n, runs, is_flipped ? flips.data() : nullptr,
+                                shared.data(), words.data());
+        });
+        CHECK(same_bits(x, wanted));
+      }
+    }
+  }
+}
+
+TEST_CASE("strides past a tile give the rows' bits, one, two and three at once") {
+  for (int past = 1; past <= 5; ++past) {
+    constexpr std::size_t runs = 3;
+    const int log2_n = cuda::tile_log2 + past;
+    const std::size_t n = std::size_t{1} << log2_n;
+    CAPTURE(past);
+    std::vector<float> x = values(n * runs, 4);
+    std::vector<float> wanted = x;
+    const auto flips = some_flips(runs);
+    for (std::size_t r = 0; r < runs; ++r) {
+      float* const run = wanted.data() + r * n;
+      plain().flip_signs(run, n, flips[r].factor, flips[r].seed, flips[r].stream);
+      plain().hadamard(run, log2_n);
+    }
+    launch<64>(3, [&](const auto& block) {
+      auto shared = shared_memory<float>(cuda::tile_values);
+      auto words = shared_memory<std::uint32_t>(cuda::tile_words);
+      cuda::transform_tiles(block, x.data(), log2_n, runs, flips.data(), shared.data(),
+                            words.data());
+    });
+    for (int s = cuda::tile_log2; s < log2_n;) {
+      const int count = std::min(3, log2_n - s);
+      launch<64>(3, [&](const auto& block) {
+        if (count == 1) cuda::transform_far<1>(block, x.data(), x.size(), s);
+        if (count == 2) cuda::transform_far<2>(block, x.data(), x.size(), s);
+        if (count == 3) cuda::transform_far<3>(block, x.data(), x.size(), s);
+      });
+      s += count;
+    }
+    CHECK(same_bits(x, wanted));
   }
 }
