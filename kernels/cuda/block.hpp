@@ -9,6 +9,7 @@
 #include "kernels/philox.hpp"
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 // What only a kernel calls, where there are kernels.
@@ -56,5 +57,16 @@ struct HostBlock {
 
   static unsigned ones(std::uint32_t x) { return static_cast<unsigned>(std::popcount(x)); }
 };
+
+/// Calls use(i) for the i of [0, n) that are the thread's: neighbours have neighbours.
+template <class Block, class Use>
+FL_DEVICE inline void for_each_index(const Block& block, unsigned thread, std::size_t n,
+                                     const Use& use) {
+  const std::size_t stride = static_cast<std::size_t>(block.blocks) * Block::threads;
+  for (std::size_t i = static_cast<std::size_t>(block.index) * Block::threads + thread; i < n;
+       i += stride) {
+    use(i);
+  }
+}
 
 }  // namespace fl::cuda

@@ -93,9 +93,7 @@ FL_DEVICE inline void transform_far(const Block& block, float* x, std::size_t n,
   constexpr unsigned rows = 1u << count;
   const std::size_t stride = std::size_t{1} << log2_stride;
   block.each([&](unsigned thread) {
-    const std::size_t step = static_cast<std::size_t>(block.blocks) * Block::threads;
-    for (std::size_t p = static_cast<std::size_t>(block.index) * Block::threads + thread;
-         p < n / rows; p += step) {
+    for_each_index(block, thread, n / rows, [&](std::size_t p) {
       float* const at = x + ((p >> log2_stride << (log2_stride + count)) | (p & (stride - 1)));
       float v[rows];
       for (unsigned i = 0; i < rows; ++i) v[i] = at[i * stride];
@@ -109,7 +107,7 @@ FL_DEVICE inline void transform_far(const Block& block, float* x, std::size_t n,
         }
       }
       for (unsigned i = 0; i < rows; ++i) at[i * stride] = v[i];
-    }
+    });
   });
 }
 

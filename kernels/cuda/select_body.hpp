@@ -47,13 +47,11 @@ FL_DEVICE inline void count_digit(const Block& block, const float* x, std::size_
     for (unsigned c = thread; c < values; c += Block::threads) shared[c] = 0;
   });
   block.each([&](unsigned thread) {
-    const std::size_t stride = static_cast<std::size_t>(block.blocks) * Block::threads;
-    for (std::size_t i = static_cast<std::size_t>(block.index) * Block::threads + thread; i < n;
-         i += stride) {
+    for_each_index(block, thread, n, [&](std::size_t i) {
       const std::uint32_t magnitude = magnitude_at(x, i);
-      if (magnitude >> above != prefix) continue;
+      if (magnitude >> above != prefix) return;
       Block::add(shared + (magnitude >> digit.shift & (values - 1)), 1);
-    }
+    });
   });
   block.each([&](unsigned thread) {
     for (unsigned c = thread; c < values; c += Block::threads) {

@@ -147,6 +147,101 @@ TEST_CASE("the device's fused quantizing is the rows' add, quantize, dequantize 
   }
 }
 
+TEST_CASE("the device dithers, rounds and narrows as the rows do") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  for (const std::size_t n : sizes) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    row.gaussian(1, 1, 0, x.data(), n);
+    DeviceArray<float> device_x(x);
+    DeviceArray<std::int16_t> device_levels(n);
+    DeviceArray<std::uint8_t> device_classes(n);
+    DeviceArray<std::uint32_t> device_largest(std::vector<std::uint32_t>{0});
+    DeviceArray<float> device_back(n);
+    const DitherArgs args = {.step = 0.1f, .key = 7, .first = 5, .class_bits = 3};
+    check(cuda::dither(device_x.data(), n, args, device_levels.data(), device_classes.data(),
+                       device_largest.data(), stream.raw));
+    check(cuda::undither(device_levels.data(), n, args, device_back.data(), stream.raw));
+    stream.wait();
+    std::vector<std::int16_t> levels(n);
+    std::vector<std::uint8_t> classes(n);
+    std::vector<float> back(n);
+    const std::int32_t largest = row.dither(x.data(), n, args, levels.data(), classes.data());
+    row.undither(levels.data(), n, args, back.data());
+    CHECK(same_bits(device_levels.host(), levels));
+    CHECK(same_bits(device_classes.host(), classes));
+    CHECK(same_bits(device_back.host(), back));
+    CHECK(device_largest.host()[0] == static_cast<std::uint32_t>(largest));
+    DeviceArray<std::uint8_t> classes_alone(n);
+    check(cuda::dither_classes(n, args, classes_alone.data(), stream.raw));
+
+    DeviceArray<std::uint32_t> largest_rounded(std::vector<std::uint32_t>{0});
+    check(cuda::round(device_x.data(), n, 0.1f, device_levels.data(), largest_rounded.data(),
+                      stream.raw));
+    DeviceArray<std::uint16_t> device_codes(n);
+    check(cuda::to_bf16(device_x.data(), n, device_codes.data(), stream.raw));
+    check(cuda::from_bf16(device_codes.data(), n, device_back.data(), stream.raw));
+    stream.wait();
+    CHECK(same_bits(classes_alone.host(), classes));
+    const std::int32_t most = row.round(x.data(), n, 0.1f, levels.data());
+    CHECK(same_bits(device_levels.host(), levels));
+    CHECK(largest_rounded.host()[0] == static_cast<std::uint32_t>(most));
+    std::vector<std::uint16_t> codes(n);
+    row.to_bf16(x.data(), n, codes.data());
+    row.from_bf16(codes.data(), n, back.data());
+    CHECK(same_bits(device_codes.host(), codes));
+    CHECK(same_bits(device_back.host(), back));
+  }
+}
+
+TEST_CASE("the device scans runs, and packs and unpacks signs, as the rows do") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  constexpr std::size_t run = 65536;
+  for (const std::size_t n : sizes) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    row.gaussian(1, 1, 0, x.data(), n);
+    const std::size_t runs = (n + run - 1) / run;
+    DeviceArray<float> device_x(x);
+    DeviceArray<Scan> device_scans(runs);
+    DeviceArray<std::uint8_t> device_bits((n + 7) / 8);
+    DeviceArray<double> device_sums(runs);
+    DeviceArray<float> device_back(n);
+    check(cuda::scan(device_x.data(), n, run, device_scans.data(), stream.raw));
+    check(cuda::pack_signs(device_x.data(), n, run, device_bits.data(), device_sums.data(),
+                           stream.raw));
+    check(cuda::unpack_signs(device_bits.data(), n, 0.3f, device_back.data(), stream.raw));
+    stream.wait();
+    const std::vector<Scan> scans = device_scans.host();
+    std::vector<std::uint8_t> bits((n + 7) / 8);
+    std::vector<double> sums(runs);
+    for (std::size_t r = 0; r < runs; ++r) {
+      const std::size_t count = std::min(run, n - r * run);
+      const Scan wanted = row.scan(x.data() + r * run, count);
+      CHECK(scans[r].first_bad == wanted.first_bad);
+      CHECK(scans[r].max_abs == wanted.max_abs);
+      CHECK(std::memcmp(&scans[r].sum_squares, &wanted.sum_squares, sizeof(double)) == 0);
+      sums[r] = row.pack_signs(x.data() + r * run, count, bits.data() + r * run / 8);
+    }
+    CHECK(same_bits(device_bits.host(), bits));
+    CHECK(same_bits(device_sums.host(), sums));
+    std::vector<float> back(n);
+    row.unpack_signs(bits.data(), n, 0.3f, back.data());
+    CHECK(same_bits(device_back.host(), back));
+    x[n / 2] = -HUGE_VALF;
+    DeviceArray<float> bad_x(x);
+    check(cuda::scan(bad_x.data(), n, run, device_scans.data(), stream.raw));
+    stream.wait();
+    const Scan bad = device_scans.host()[n / 2 / run];
+    CHECK(bad.first_bad == n / 2 % run);
+    CHECK(bad.sum_squares == 0);
+  }
+}
+
 TEST_CASE("the device's streams are the rows' streams, and it reads them") {
   if (!has_device()) return;
   const Kernels& row = kernels();

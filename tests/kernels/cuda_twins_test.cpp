@@ -1,9 +1,11 @@
 // The bodies of the CUDA kernels, run on a CPU by blocks of threads that are loops, against the
 // table's rows, bit for bit. What a GPU adds (starts, barriers, atomics) is not tested here, but in
 // cuda_kernels_test.
+#include "kernels/cuda/dither_body.hpp"
 #include "kernels/cuda/quantize_body.hpp"
 #include "kernels/cuda/rans_body.hpp"
 #include "kernels/cuda/rotate_body.hpp"
+#include "kernels/cuda/scan_body.hpp"
 #include "kernels/cuda/select_body.hpp"
 #include "kernels/kernels.hpp"
 
@@ -12,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -102,6 +105,105 @@ TEST_CASE("fused quantizing is add, quantize, dequantize, subtract and count") {
           CHECK(levels_seen == levels);
           CHECK(same_bits(residual, after));
           CHECK(counts_seen == counts);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("blocks dither, undither and round as the rows do") {
+  for (const std::size_t n : sizes) {
+    for (const std::uint64_t first : {0ull, 1ull, 63ull, 0xfffffffeull, 0x7fffffffffff000ull}) {
+      for (const float step : {0.25f, 1e-5f, 100.0f}) {
+        CAPTURE(n);
+        CAPTURE(first);
+        CAPTURE(step);
+        const std::vector<float> x = values(n, n + 2);
+        const DitherArgs args = {
+            .step = step, .key = 0xfedcba9876543210, .first = first, .class_bits = 3};
+        std::vector<std::int16_t> levels(n);
+        std::vector<std::uint8_t> classes(n);
+        std::vector<float> back(n);
+        const std::int32_t largest =
+            plain().dither(x.data(), n, args, levels.data(), classes.data());
+        plain().undither(levels.data(), n, args, back.data());
+        std::vector<std::int16_t> rounded(n);
+        const std::int32_t largest_rounded = plain().round(x.data(), n, step, rounded.data());
+
+        std::vector<std::int16_t> levels_seen(n);
+        std::vector<std::int16_t> levels_alone(n);
+        std::vector<std::uint8_t> classes_seen(n);
+        std::vector<std::uint8_t> classes_alone(n);
+        std::vector<float> back_seen(n);
+        std::vector<std::int16_t> rounded_seen(n);
+        std::uint32_t largest_seen = 0;
+        std::uint32_t largest_alone = 0;
+        std::uint32_t largest_rounded_seen = 0;
+        launch<64>(3, [&](const auto& block) {
+          std::uint32_t shared = 0xA5A5A5A5;
+          cuda::dither(block, x.data(), n, args, levels_seen.data(), classes_seen.data(),
+                       &largest_seen, &shared);
+          cuda::dither(block, x.data(), n, args, levels_alone.data(), nullptr, &largest_alone,
+                       &shared);
+          cuda::dither_classes(block, n, args, classes_alone.data());
+          cuda::undither(block, levels.data(), n, args, back_seen.data());
+          cuda::round_levels(block, x.data(), n, step, rounded_seen.data(), &largest_rounded_seen,
+                             &shared);
+        });
+        CHECK(levels_seen == levels);
+        CHECK(levels_alone == levels);
+        CHECK(classes_seen == classes);
+        CHECK(classes_alone == classes);
+        CHECK(same_bits(back_seen, back));
+        CHECK(rounded_seen == rounded);
+        CHECK(largest_seen == static_cast<std::uint32_t>(largest));
+        CHECK(largest_alone == static_cast<std::uint32_t>(largest));
+        CHECK(largest_rounded_seen == static_cast<std::uint32_t>(largest_rounded));
+      }
+    }
+  }
+}
+
+TEST_CASE("blocks scan runs, and pack their signs, as the rows do each") {
+  const auto bad = std::numeric_limits<float>::quiet_NaN();
+  const auto infinite = std::numeric_limits<float>::infinity();
+  for (const std::size_t n : sizes) {
+    for (const std::size_t run : {8u, 24u, 4096u, 5000u, 65536u}) {
+      CAPTURE(n);
+      CAPTURE(run);
+      std::vector<float> x = values(n, n + 3);
+      const std::size_t runs = (n + run - 1) / run;
+      std::vector<std::uint8_t> bits((n + 7) / 8);
+      std::vector<double> sums(runs);
+      for (std::size_t r = 0; r < runs; ++r) {
+        sums[r] = plain().pack_signs(x.data() + r * run, std::min(run, n - r * run),
+                                     bits.data() + r * run / 8);
+      }
+      std::vector<std::uint8_t> bits_seen((n + 7) / 8, 0xff);
+      std::vector<double> sums_seen(runs);
+      launch<64>(2, [&](const auto& block) {
+        auto shared = shared_memory<cuda::ScanMemory>(1);
+        cuda::pack_signs_of_runs(block, x.data(), n, run, bits_seen.data(), sums_seen.data(),
+                                 shared[0]);
+      });
+      CHECK(bits_seen == bits);
+      CHECK(same_bits(sums_seen, sums));
+
+      for (const bool is_bad : {false, true}) {
+        if (is_bad) {  // In some runs, and at the end of all.
+          for (std::size_t i = n / 2; i < n; i += 5000) x[i] = i % 3 == 0 ? bad : -infinite;
+          x[n - 1] = infinite;
+        }
+        std::vector<Scan> scans(runs);
+        launch<64>(2, [&](const auto& block) {
+          auto shared = shared_memory<cuda::ScanMemory>(1);
+          cuda::scan_runs(block, x.data(), n, run, scans.data(), shared[0]);
+        });
+        for (std::size_t r = 0; r < runs; ++r) {
+          const Scan wanted = plain().scan(x.data() + r * run, std::min(run, n - r * run));
+          CHECK(scans[r].first_bad == wanted.first_bad);
+          CHECK(scans[r].max_abs == wanted.max_abs);
+          CHECK(std::memcmp(&scans[r].sum_squares, &wanted.sum_squares, sizeof(double)) == 0);
         }
       }
     }
