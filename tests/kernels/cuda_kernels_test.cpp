@@ -1,10 +1,12 @@
 // The CUDA twins against the scalar row, bit for bit, on a stream of their own and off the
 // alignment of whole vectors. Without a device it says so and has nothing to check.
 #include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/cuda_pack.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
 #include "kernels/cuda/cuda_rans.hpp"
 #include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/cuda_select.hpp"
+#include "kernels/pack.hpp"
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -239,6 +241,56 @@ TEST_CASE("the device scans runs, and packs and unpacks signs, as the rows do") 
     const Scan bad = device_scans.host()[n / 2 / run];
     CHECK(bad.first_bad == n / 2 % run);
     CHECK(bad.sum_squares == 0);
+  }
+}
+
+TEST_CASE("the device packs and unpacks the host's bit fields") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  for (const std::size_t n : sizes) {
+    for (const std::int32_t top : {1, 12, 127, 1000, 32767}) {
+      CAPTURE(n);
+      CAPTURE(top);
+      std::vector<float> x(n);
+      row.gaussian(1, 1, 0, x.data(), n);
+      std::vector<std::int16_t> levels(n);
+      const QuantizeArgs args = {.scale = 2, .levels = top, .seed = 3, .stream = 4, .first = 0};
+      row.quantize(x.data(), n, args, levels.data());
+      std::vector<std::uint8_t> packed(packed_bytes(n, top));
+      pack_levels(levels.data(), n, top, packed.data());
+      DeviceArray<std::int16_t> device_levels(levels);
+      DeviceArray<std::uint8_t> device_packed(packed.size());
+      DeviceArray<std::int16_t> device_back(n);
+      DeviceArray<std::uint32_t> is_bad(std::vector<std::uint32_t>{0});
+      check(cuda::pack_levels(device_levels.data(), n, top, device_packed.data(), stream.raw));
+      check(cuda::unpack_levels(device_packed.data(), n, top, device_back.data(), is_bad.data(),
+                                stream.raw));
+      stream.wait();
+      CHECK(same_bits(device_packed.host(), packed));
+      CHECK(same_bits(device_back.host(), levels));
+      CHECK(is_bad.host()[0] == 0);
+      packed.back() = 0xff;
+      DeviceArray<std::uint8_t> damaged(packed);
+      check(cuda::unpack_levels(damaged.data(), n, top, device_back.data(), is_bad.data(),
+                                stream.raw));
+      stream.wait();
+      CHECK(is_bad.host()[0] == (unpack_levels(packed.data(), n, top, levels.data()) ? 0 : 1));
+    }
+    const std::vector<std::int16_t> codes(n, -3);
+    std::vector<std::uint8_t> packed(packed_code_bytes(n, 3));
+    pack_codes(codes.data(), n, 3, packed.data());
+    DeviceArray<std::int16_t> device_codes(codes);
+    DeviceArray<std::uint8_t> device_packed(packed.size());
+    DeviceArray<std::int16_t> device_back(n);
+    DeviceArray<std::uint32_t> is_bad(std::vector<std::uint32_t>{0});
+    check(cuda::pack_codes(device_codes.data(), n, 3, device_packed.data(), stream.raw));
+    check(cuda::unpack_codes(device_packed.data(), n, 3, device_back.data(), is_bad.data(),
+                             stream.raw));
+    stream.wait();
+    CHECK(same_bits(device_packed.host(), packed));
+    CHECK(same_bits(device_back.host(), codes));
+    CHECK(is_bad.host()[0] == 0);
   }
 }
 

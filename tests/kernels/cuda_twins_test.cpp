@@ -2,6 +2,7 @@
 // table's rows, bit for bit. What a GPU adds (starts, barriers, atomics) is not tested here, but in
 // cuda_kernels_test.
 #include "kernels/cuda/dither_body.hpp"
+#include "kernels/cuda/pack_body.hpp"
 #include "kernels/cuda/quantize_body.hpp"
 #include "kernels/cuda/rans_body.hpp"
 #include "kernels/cuda/rotate_body.hpp"
@@ -206,6 +207,79 @@ TEST_CASE("blocks scan runs, and pack their signs, as the rows do each") {
           CHECK(std::memcmp(&scans[r].sum_squares, &wanted.sum_squares, sizeof(double)) == 0);
         }
       }
+    }
+  }
+}
+
+TEST_CASE("blocks pack and unpack the host's bit fields, and refuse what it refuses") {
+  constexpr std::int32_t tops[] = {1, 2, 3, 4, 7, 12, 63, 100, 127, 128, 1000, 5000, 32767};
+  for (const std::size_t n : sizes) {
+    for (const std::int32_t top : tops) {
+      CAPTURE(n);
+      CAPTURE(top);
+      std::vector<std::int16_t> levels(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        const auto span = static_cast<std::uint32_t>(2 * top + 1);
+        const auto code = static_cast<std::int32_t>(philox::block_at(1, n, i).word[0] % span);
+        levels[i] = static_cast<std::int16_t>(code - top);
+      }
+      std::vector<std::uint8_t> packed(packed_bytes(n, top));
+      pack_levels(levels.data(), n, top, packed.data());
+      const cuda::Fields fields = cuda::fields_of_levels(top);
+      std::vector<std::uint8_t> packed_seen(packed.size(), 0xff);
+      launch<32>(3, [&](const auto& block) {
+        cuda::pack_fields(block, levels.data(), n, fields, packed_seen.data());
+      });
+      CHECK(packed_seen == packed);
+      // As it is, then with ends of all ones, of which most are no codes, or fill.
+      for (const std::size_t damaged : {0u, 1u, 3u}) {
+        for (std::size_t k = 0; k < std::min(damaged, packed.size()); ++k) {
+          packed[packed.size() - 1 - k] = 0xff;
+        }
+        std::vector<std::int16_t> back(n);
+        std::vector<std::int16_t> back_seen(n);
+        const bool is_good = unpack_levels(packed.data(), n, top, back.data());
+        std::uint32_t is_bad = 0;
+        launch<32>(3, [&](const auto& block) {
+          cuda::unpack_fields(block, packed.data(), n, fields, back_seen.data(), &is_bad);
+        });
+        CHECK(is_bad == (is_good ? 0 : 1));
+        if (damaged == 0) CHECK(is_good);
+        if (is_good) CHECK(back_seen == back);
+      }
+    }
+  }
+}
+
+TEST_CASE("blocks pack and unpack codes that are all in use") {
+  for (const std::size_t n : sizes) {
+    for (int bits = 1; bits <= 7; ++bits) {
+      CAPTURE(n);
+      CAPTURE(bits);
+      std::vector<std::int16_t> levels(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        const auto code = static_cast<int>(philox::block_at(2, n, i).word[0] >> (32 - bits));
+        levels[i] = static_cast<std::int16_t>(code - (1 << (bits - 1)));
+      }
+      std::vector<std::uint8_t> packed(packed_code_bytes(n, bits));
+      pack_codes(levels.data(), n, bits, packed.data());
+      const cuda::Fields fields = cuda::fields_of_codes(bits);
+      std::vector<std::uint8_t> packed_seen(packed.size(), 0xff);
+      std::vector<std::int16_t> back(n);
+      std::uint32_t is_bad = 0;
+      launch<32>(3, [&](const auto& block) {
+        cuda::pack_fields(block, levels.data(), n, fields, packed_seen.data());
+        cuda::unpack_fields(block, packed.data(), n, fields, back.data(), &is_bad);
+      });
+      CHECK(packed_seen == packed);
+      CHECK(back == levels);
+      CHECK(is_bad == 0);
+      if (n * static_cast<std::size_t>(bits) % 8 == 0) continue;
+      packed.back() |= 0x80;  // Fills.
+      launch<32>(3, [&](const auto& block) {
+        cuda::unpack_fields(block, packed.data(), n, fields, back.data(), &is_bad);
+      });
+      CHECK(is_bad == 1);
     }
   }
 }
