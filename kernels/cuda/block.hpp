@@ -26,6 +26,7 @@ struct HostBlock {
   static constexpr unsigned threads = thread_count;
   unsigned index = 0;  // Of this block, of the `blocks` that were started.
   unsigned blocks = 1;
+  bool is_backwards = false;  // The last thread first: what depends on an order shows.
 
   /// What a thread keeps for itself from step to step; not defined before it is written.
   template <class T>
@@ -35,18 +36,16 @@ struct HostBlock {
   };
 
   template <class Use>
-  static void each(const Use& use) {
-    for (unsigned thread = 0; thread < threads; ++thread) use(thread);
+  void each(const Use& use) const {
+    for (unsigned turn = 0; turn < threads; ++turn) use(is_backwards ? threads - 1 - turn : turn);
   }
 
   /// Bit t of the result: whether is_true(t). For 32 threads; memory as in each().
   template <class IsTrue>
-  static std::uint32_t ballot(const IsTrue& is_true) {
+  std::uint32_t ballot(const IsTrue& is_true) const {
     static_assert(threads == 32);
     std::uint32_t votes = 0;
-    for (unsigned thread = 0; thread < threads; ++thread) {
-      votes |= (is_true(thread) ? 1u : 0u) << thread;
-    }
+    each([&](unsigned thread) { votes |= (is_true(thread) ? 1u : 0u) << thread; });
     return votes;
   }
 

@@ -35,16 +35,18 @@ template <unsigned threads>
 Selection block_selection(const std::vector<float>& x, std::uint32_t k, unsigned blocks) {
   Selection out{};
   const std::size_t n = x.size();
+  const auto launch_one = [&](const auto& body) {
+    body(cuda::HostBlock<threads>{.index = 0, .blocks = 1, .is_backwards = blocks > 1});
+  };
   auto counts = shared_memory<std::uint32_t>(cuda::digit_counts);
-  launch<threads>(
-      1, [&](const auto& block) { cuda::begin_digits(block, k, &out.cutoff, counts.data()); });
+  launch_one([&](const auto& block) { cuda::begin_digits(block, k, &out.cutoff, counts.data()); });
   for (int place = 0; place < cuda::digit_count; ++place) {
     launch<threads>(blocks, [&](const auto& block) {
       auto shared = shared_memory<std::uint32_t>(cuda::digit_counts);
       cuda::count_digit(block, x.data(), n, cuda::digit_at(place), &out.cutoff, counts.data(),
                         shared.data());
     });
-    launch<threads>(1, [&](const auto& block) {
+    launch_one([&](const auto& block) {
       auto shared = shared_memory<std::uint32_t>(threads);
       cuda::narrow_digit(block, cuda::digit_at(place), &out.cutoff, counts.data(), shared.data());
     });
@@ -56,7 +58,7 @@ Selection block_selection(const std::vector<float>& x, std::uint32_t k, unsigned
     auto shared = shared_memory<cuda::Marks>(2 * threads);
     cuda::count_tiles(block, x.data(), n, &out.left, sums.data(), shared.data());
   });
-  launch<threads>(1, [&](const auto& block) {
+  launch_one([&](const auto& block) {
     auto shared = shared_memory<cuda::Marks>(2 * threads);
     cuda::add_tiles(block, n, &out.left, sums.data(), &selected, shared.data());
   });

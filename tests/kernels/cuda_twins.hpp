@@ -40,10 +40,14 @@ std::vector<T> shared_memory(std::size_t n) {
   return out;
 }
 
-/// Runs body(block) for each block of a launch, the last one first: no order is promised.
+/// Runs body(block) for each block of a launch, the last one first, and every other one with its
+/// threads backwards: no order is promised.
 template <unsigned threads, class Body>
 void launch(unsigned blocks, const Body& body) {
-  for (unsigned index = blocks; index-- > 0;) body(cuda::HostBlock<threads>{index, blocks});
+  for (unsigned index = blocks; index-- > 0;) {
+    body(
+        cuda::HostBlock<threads>{.index = index, .blocks = blocks, .is_backwards = index % 2 == 1});
+  }
 }
 
 }  // namespace fl::twins
