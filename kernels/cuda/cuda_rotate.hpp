@@ -1,4 +1,4 @@
-// The codec eden's rotation (Vargaftik 2022, "EDEN", section 3: a randomized Hadamard transform) of
+// The codec eden's rotation (Vargaftik 2022, "EDEN": a randomized Hadamard transform) of
 // many runs in a launch: the bits of the rows' flip_signs and hadamard.
 //
 // Device memory of the current device, on `stream`, not waited for, no memory of its own; 0, or the

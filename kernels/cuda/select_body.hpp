@@ -1,7 +1,7 @@
 // The bodies of the kernels that select the largest (cuda_select.hpp): radix selection by
 // histograms (Alabi 2012, "Fast k-selection algorithms for graphics processing units"), then a
 // stable compaction by sums of what stands before (Blelloch 1990, "Prefix sums and their
-// applications", section 1.5).
+// applications").
 #pragma once
 
 #include "kernels/cuda/block.hpp"
