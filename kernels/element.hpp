@@ -256,7 +256,7 @@ FL_HOST_DEVICE static inline typename V::Float from_bf16(typename V::Int x) {
 /// The lanes of Scan::sum_squares, added as a binary tree.
 inline constexpr std::size_t scan_lanes = 16;
 
-static inline double add_lanes(double* lanes) {
+FL_HOST_DEVICE static inline double add_lanes(double* lanes) {
   for (std::size_t width = scan_lanes / 2; width > 0; width /= 2) {
     for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
   }

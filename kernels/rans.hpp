@@ -27,12 +27,12 @@ inline constexpr int rans_bits = rans::bits;  // Frequencies add up to 2^12.
 inline constexpr std::size_t rans_classes_max = 8;
 
 /// Of a stream of n symbols.
-[[nodiscard]] constexpr std::size_t rans_lanes(std::size_t n) {
+[[nodiscard]] FL_HOST_DEVICE constexpr std::size_t rans_lanes(std::size_t n) {
   return n < 16384 ? rans::lanes_few : rans::lanes_max;
 }
 
 /// No stream of n symbols is longer, whatever the frequencies.
-[[nodiscard]] constexpr std::size_t rans_bytes_max(std::size_t n) {
+[[nodiscard]] FL_HOST_DEVICE constexpr std::size_t rans_bytes_max(std::size_t n) {
   return rans_lanes(n) * sizeof(std::uint32_t) + n * sizeof(std::uint16_t);
 }
 

@@ -5,6 +5,9 @@
 #include "kernels/pack.hpp"
 #include "kernels/rans.hpp"
 #include "kernels/select.hpp"
+#ifdef FL_HAS_CUDA
+#include "tests/bench/cuda_rows.hpp"
+#endif
 
 #include <algorithm>
 #include <bit>
@@ -275,4 +278,7 @@ int main() {
     measure_blocks(n);
     measure_rotated(n);
   }
+#ifdef FL_HAS_CUDA
+  measure_cuda_rows(16 << 20);
+#endif
 }

@@ -1,10 +1,18 @@
 // The CUDA twins against the scalar row, bit for bit, on a stream of their own and off the
 // alignment of whole vectors. Without a device it says so and has nothing to check.
 #include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/cuda_pack.hpp"
+#include "kernels/cuda/cuda_quantize.hpp"
+#include "kernels/cuda/cuda_rans.hpp"
+#include "kernels/cuda/cuda_rotate.hpp"
+#include "kernels/cuda/cuda_select.hpp"
+#include "kernels/pack.hpp"
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -52,6 +60,8 @@ struct Stream {
   void wait() { check(cudaStreamSynchronize(raw)); }
   cudaStream_t raw = nullptr;
 };
+
+constexpr std::size_t sizes[] = {1, 33, 1025, 65537, 4'000'037, 40'000'003};
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
@@ -103,5 +113,325 @@ TEST_CASE("the device gives the scalar row's bits") {
       stream.wait();
       CHECK(same_bits(device_back.host(), back));
     }
+  }
+}
+
+TEST_CASE("the device's fused quantizing is the rows' add, quantize, dequantize and subtract") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  for (const std::size_t n : sizes) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    std::vector<float> residual(n);
+    row.gaussian(1, 1, 0, x.data(), n);
+    row.gaussian(1, 2, 0, residual.data(), n);
+    DeviceArray<float> device_x(x);
+    DeviceArray<float> device_residual(residual);
+    DeviceArray<std::int16_t> device_levels(n);
+    const QuantizeArgs args = {.scale = 3, .levels = 127, .seed = 3, .stream = 4, .first = 9};
+    std::vector<std::uint32_t> counts(255);
+    DeviceArray<std::uint32_t> device_counts(counts);
+    check(cuda::quantize_with_feedback(device_x.data(), device_residual.data(), n, args, 3.0f / 127,
+                                       device_levels.data(), device_counts.data(), stream.raw));
+    stream.wait();
+    for (std::size_t i = 0; i < n; ++i) x[i] += residual[i];
+    std::vector<std::int16_t> levels(n);
+    row.quantize(x.data(), n, args, levels.data());
+    row.dequantize(levels.data(), n, 3.0f / 127, residual.data());
+    for (std::size_t i = 0; i < n; ++i) {
+      residual[i] = x[i] - residual[i];
+      ++counts[static_cast<std::size_t>(levels[i] + 127)];
+    }
+    CHECK(same_bits(device_levels.host(), levels));
+    CHECK(same_bits(device_residual.host(), residual));
+    CHECK(same_bits(device_counts.host(), counts));
+  }
+}
+
+TEST_CASE("the device dithers, rounds and narrows as the rows do") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  for (const std::size_t n : sizes) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    row.gaussian(1, 1, 0, x.data(), n);
+    DeviceArray<float> device_x(x);
+    DeviceArray<std::int16_t> device_levels(n);
+    DeviceArray<std::uint8_t> device_classes(n);
+    DeviceArray<std::uint32_t> device_largest(std::vector<std::uint32_t>{0});
+    DeviceArray<float> device_back(n);
+    const DitherArgs args = {.step = 0.1f, .key = 7, .first = 5, .class_bits = 3};
+    check(cuda::dither(device_x.data(), n, args, device_levels.data(), device_classes.data(),
+                       device_largest.data(), stream.raw));
+    check(cuda::undither(device_levels.data(), n, args, device_back.data(), stream.raw));
+    stream.wait();
+    std::vector<std::int16_t> levels(n);
+    std::vector<std::uint8_t> classes(n);
+    std::vector<float> back(n);
+    const std::int32_t largest = row.dither(x.data(), n, args, levels.data(), classes.data());
+    row.undither(levels.data(), n, args, back.data());
+    CHECK(same_bits(device_levels.host(), levels));
+    CHECK(same_bits(device_classes.host(), classes));
+    CHECK(same_bits(device_back.host(), back));
+    CHECK(device_largest.host()[0] == static_cast<std::uint32_t>(largest));
+    DeviceArray<std::uint8_t> classes_alone(n);
+    check(cuda::dither_classes(n, args, classes_alone.data(), stream.raw));
+
+    DeviceArray<std::uint32_t> largest_rounded(std::vector<std::uint32_t>{0});
+    check(cuda::round(device_x.data(), n, 0.1f, device_levels.data(), largest_rounded.data(),
+                      stream.raw));
+    DeviceArray<std::uint16_t> device_codes(n);
+    check(cuda::to_bf16(device_x.data(), n, device_codes.data(), stream.raw));
+    check(cuda::from_bf16(device_codes.data(), n, device_back.data(), stream.raw));
+    stream.wait();
+    CHECK(same_bits(classes_alone.host(), classes));
+    const std::int32_t most = row.round(x.data(), n, 0.1f, levels.data());
+    CHECK(same_bits(device_levels.host(), levels));
+    CHECK(largest_rounded.host()[0] == static_cast<std::uint32_t>(most));
+    std::vector<std::uint16_t> codes(n);
+    row.to_bf16(x.data(), n, codes.data());
+    row.from_bf16(codes.data(), n, back.data());
+    CHECK(same_bits(device_codes.host(), codes));
+    CHECK(same_bits(device_back.host(), back));
+  }
+}
+
+TEST_CASE("the device scans runs, and packs and unpacks signs, as the rows do") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  constexpr std::size_t run = 65536;
+  for (const std::size_t n : sizes) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    row.gaussian(1, 1, 0, x.data(), n);
+    const std::size_t runs = (n + run - 1) / run;
+    DeviceArray<float> device_x(x);
+    DeviceArray<Scan> device_scans(runs);
+    DeviceArray<std::uint8_t> device_bits((n + 7) / 8);
+    DeviceArray<double> device_sums(runs);
+    DeviceArray<float> device_back(n);
+    check(cuda::scan(device_x.data(), n, run, device_scans.data(), stream.raw));
+    check(cuda::pack_signs(device_x.data(), n, run, device_bits.data(), device_sums.data(),
+                           stream.raw));
+    check(cuda::unpack_signs(device_bits.data(), n, 0.3f, device_back.data(), stream.raw));
+    stream.wait();
+    const std::vector<Scan> scans = device_scans.host();
+    std::vector<std::uint8_t> bits((n + 7) / 8);
+    std::vector<double> sums(runs);
+    for (std::size_t r = 0; r < runs; ++r) {
+      const std::size_t count = std::min(run, n - r * run);
+      const Scan wanted = row.scan(x.data() + r * run, count);
+      CHECK(scans[r].first_bad == wanted.first_bad);
+      CHECK(scans[r].max_abs == wanted.max_abs);
+      CHECK(std::memcmp(&scans[r].sum_squares, &wanted.sum_squares, sizeof(double)) == 0);
+      sums[r] = row.pack_signs(x.data() + r * run, count, bits.data() + r * run / 8);
+    }
+    CHECK(same_bits(device_bits.host(), bits));
+    CHECK(same_bits(device_sums.host(), sums));
+    std::vector<float> back(n);
+    row.unpack_signs(bits.data(), n, 0.3f, back.data());
+    CHECK(same_bits(device_back.host(), back));
+    x[n / 2] = -HUGE_VALF;
+    DeviceArray<float> bad_x(x);
+    check(cuda::scan(bad_x.data(), n, run, device_scans.data(), stream.raw));
+    stream.wait();
+    const Scan bad = device_scans.host()[n / 2 / run];
+    CHECK(bad.first_bad == n / 2 % run);
+    CHECK(bad.sum_squares == 0);
+  }
+}
+
+TEST_CASE("the device packs and unpacks the host's bit fields") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  for (const std::size_t n : sizes) {
+    for (const std::int32_t top : {1, 12, 127, 1000, 32767}) {
+      CAPTURE(n);
+      CAPTURE(top);
+      std::vector<float> x(n);
+      row.gaussian(1, 1, 0, x.data(), n);
+      std::vector<std::int16_t> levels(n);
+      const QuantizeArgs args = {.scale = 2, .levels = top, .seed = 3, .stream = 4, .first = 0};
+      row.quantize(x.data(), n, args, levels.data());
+      std::vector<std::uint8_t> packed(packed_bytes(n, top));
+      pack_levels(levels.data(), n, top, packed.data());
+      DeviceArray<std::int16_t> device_levels(levels);
+      DeviceArray<std::uint8_t> device_packed(packed.size());
+      DeviceArray<std::int16_t> device_back(n);
+      DeviceArray<std::uint32_t> is_bad(std::vector<std::uint32_t>{0});
+      check(cuda::pack_levels(device_levels.data(), n, top, device_packed.data(), stream.raw));
+      check(cuda::unpack_levels(device_packed.data(), n, top, device_back.data(), is_bad.data(),
+                                stream.raw));
+      stream.wait();
+      CHECK(same_bits(device_packed.host(), packed));
+      CHECK(same_bits(device_back.host(), levels));
+      CHECK(is_bad.host()[0] == 0);
+      packed.back() = 0xff;
+      DeviceArray<std::uint8_t> damaged(packed);
+      check(cuda::unpack_levels(damaged.data(), n, top, device_back.data(), is_bad.data(),
+                                stream.raw));
+      stream.wait();
+      CHECK(is_bad.host()[0] == (unpack_levels(packed.data(), n, top, levels.data()) ? 0 : 1));
+    }
+    const std::vector<std::int16_t> codes(n, -3);
+    std::vector<std::uint8_t> packed(packed_code_bytes(n, 3));
+    pack_codes(codes.data(), n, 3, packed.data());
+    DeviceArray<std::int16_t> device_codes(codes);
+    DeviceArray<std::uint8_t> device_packed(packed.size());
+    DeviceArray<std::int16_t> device_back(n);
+    DeviceArray<std::uint32_t> is_bad(std::vector<std::uint32_t>{0});
+    check(cuda::pack_codes(device_codes.data(), n, 3, device_packed.data(), stream.raw));
+    check(cuda::unpack_codes(device_packed.data(), n, 3, device_back.data(), is_bad.data(),
+                             stream.raw));
+    stream.wait();
+    CHECK(same_bits(device_packed.host(), packed));
+    CHECK(same_bits(device_back.host(), codes));
+    CHECK(is_bad.host()[0] == 0);
+  }
+}
+
+TEST_CASE("the device's streams are the rows' streams, and it reads them") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  constexpr std::size_t block = 65536;
+  for (const std::size_t n : sizes) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    row.gaussian(1, 1, 0, x.data(), n);
+    std::vector<std::uint8_t> symbols(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      symbols[i] = static_cast<std::uint8_t>(std::clamp(std::round(x[i] * 5) + 20, 0.0f, 40.0f));
+    }
+    std::vector<RansFrequencies> frequencies;
+    std::vector<std::uint8_t> streams;
+    std::vector<std::uint64_t> ends = {0};
+    for (std::size_t begin = 0; begin < n; begin += block) {
+      const std::size_t count = std::min(block, n - begin);
+      std::vector<std::uint32_t> counts(rans_symbols_max);
+      row.count_symbols(symbols.data() + begin, count, counts.data());
+      frequencies.push_back(rans_frequencies(counts));
+      std::vector<std::uint8_t> buffer(rans_bytes_max(count));
+      const std::size_t bytes = rans_encode(symbols.data() + begin, count, frequencies.back(),
+                                            buffer.data() + buffer.size());
+      streams.insert(streams.end(), buffer.end() - static_cast<std::ptrdiff_t>(bytes),
+                     buffer.end());
+      ends.push_back(streams.size());
+    }
+
+    DeviceArray<std::uint8_t> device_symbols(symbols);
+    DeviceArray<RansFrequencies> device_frequencies(frequencies);
+    const cuda::SymbolBlocks blocks = {
+        .n = n, .block = block, .frequencies = device_frequencies.data()};
+    const std::size_t slot = rans_bytes_max(block);
+    DeviceArray<std::uint16_t> slots(frequencies.size() * slot / 2);
+    DeviceArray<std::uint32_t> device_bytes(frequencies.size());
+    check(cuda::rans_encode(device_symbols.data(), blocks,
+                            reinterpret_cast<std::uint8_t*>(slots.data()), device_bytes.data(),
+                            stream.raw));
+    stream.wait();
+    const std::vector<std::uint16_t> words = slots.host();
+    const auto* const bytes_seen = reinterpret_cast<const std::uint8_t*>(words.data());
+    const std::vector<std::uint32_t> lengths = device_bytes.host();
+    for (std::size_t b = 0; b < frequencies.size(); ++b) {
+      REQUIRE(lengths[b] == ends[b + 1] - ends[b]);
+      CHECK(std::memcmp(bytes_seen + (b + 1) * slot - lengths[b], streams.data() + ends[b],
+                        lengths[b]) == 0);
+    }
+
+    DeviceArray<std::uint8_t> device_streams(streams);
+    DeviceArray<std::uint64_t> device_ends(ends);
+    DeviceArray<std::uint8_t> back(n);
+    DeviceArray<std::uint32_t> is_good(frequencies.size());
+    check(cuda::rans_decode(device_streams.data(), device_ends.data(), blocks, nullptr, 1,
+                            back.data(), is_good.data(), stream.raw));
+    stream.wait();
+    CHECK(same_bits(back.host(), symbols));
+    CHECK(is_good.host() == std::vector<std::uint32_t>(frequencies.size(), 1));
+    if (n == 1) continue;  // One symbol takes no bytes.
+    // With the table of eight classes' size, and the last stream's last byte missing.
+    const std::vector<std::uint8_t> classes(n);
+    DeviceArray<std::uint8_t> device_classes(classes);
+    --ends.back();
+    DeviceArray<std::uint64_t> short_ends(ends);
+    check(cuda::rans_decode(device_streams.data(), short_ends.data(), blocks, device_classes.data(),
+                            8, back.data(), is_good.data(), stream.raw));
+    stream.wait();
+    std::vector<std::uint32_t> verdicts(frequencies.size(), 1);
+    verdicts.back() = 0;
+    CHECK(is_good.host() == verdicts);
+  }
+}
+
+TEST_CASE("the device selects what the host selects") {
+  if (!has_device()) return;
+  Stream stream;
+  for (const std::size_t n : sizes) {
+    std::vector<float> normal(n);
+    kernels().gaussian(1, 1, 0, normal.data(), n);
+    std::vector<float> tied = normal;
+    for (float& v : tied) v = std::round(v * 4);
+    for (const auto& x : {normal, tied}) {
+      CAPTURE(n);
+      const auto k = static_cast<std::uint32_t>(n / 100 + 1);
+      const std::span<const float> all(x);
+      Cutoff cutoff = find_largest(std::span(&all, 1), k);
+      DeviceArray<float> device_x(x);
+      DeviceArray<Cutoff> device_cutoff(1);
+      DeviceArray<std::uint32_t> counts(cuda::digit_counts);
+      check(cuda::find_largest(device_x.data(), n, k, device_cutoff.data(), counts.data(),
+                               stream.raw));
+      stream.wait();
+      CHECK(device_cutoff.host()[0] == cutoff);
+      std::vector<std::uint32_t> indices(n);
+      indices.resize(select_largest(all, cutoff, indices.data()));
+      DeviceArray<std::uint32_t> device_indices(k);
+      DeviceArray<std::uint32_t> selected(1);
+      DeviceArray<std::uint64_t> sums(cuda::tile_sums(n));
+      check(cuda::select_largest(device_x.data(), n, device_cutoff.data(), device_indices.data(),
+                                 selected.data(), sums.data(), stream.raw));
+      stream.wait();
+      CHECK(selected.host()[0] == k);
+      CHECK(same_bits(device_indices.host(), indices));
+      CHECK(device_cutoff.host()[0] == cutoff);
+    }
+  }
+}
+
+TEST_CASE("the device rotates as the rows rotate") {
+  if (!has_device()) return;
+  const Kernels& row = kernels();
+  Stream stream;
+  struct Runs {
+    int log2_n;
+    std::size_t count;
+  };
+  for (const auto& [log2_n, runs] :
+       {Runs{0, 3}, Runs{5, 7}, Runs{13, 3}, Runs{14, 3}, Runs{16, 611}, Runs{21, 2}}) {
+    CAPTURE(log2_n);
+    const std::size_t n = std::size_t{1} << log2_n;
+    std::vector<float> x(n * runs);
+    row.gaussian(1, 1, 0, x.data(), x.size());
+    std::vector<cuda::SignFlip> flips;
+    for (std::size_t r = 0; r < runs; ++r)
+      flips.push_back({.factor = 0.5f, .seed = 9, .stream = r});
+    DeviceArray<float> device_x(x);
+    DeviceArray<cuda::SignFlip> device_flips(flips);
+    check(cuda::hadamard(device_x.data(), log2_n, runs, device_flips.data(), stream.raw));
+    check(cuda::flip_signs(device_x.data(), n, runs, device_flips.data(), stream.raw));
+    check(cuda::hadamard(device_x.data(), log2_n, runs, nullptr, stream.raw));
+    stream.wait();
+    for (std::size_t r = 0; r < runs; ++r) {
+      float* const run = x.data() + r * n;
+      row.flip_signs(run, n, 0.5f, 9, r);
+      row.hadamard(run, log2_n);
+      row.flip_signs(run, n, 0.5f, 9, r);
+      row.hadamard(run, log2_n);
+    }
+    CHECK(same_bits(device_x.host(), x));
   }
 }

@@ -1,0 +1,25 @@
+#include "kernels/cuda/cuda_quantize.hpp"
+
+#include "kernels/cuda/device_block.cuh"
+#include "kernels/cuda/quantize_body.hpp"
+
+namespace fl::cuda {
+
+namespace {
+
+__global__ void feedback_kernel(FusedRun run) {
+  __shared__ std::uint32_t counts[counts_max];
+  quantize_with_feedback(WideBlock{}, run, counts);
+}
+
+}  // namespace
+
+int quantize_with_feedback(const float* x, float* residual, std::size_t n, const QuantizeArgs& args,
+                           float step, std::int16_t* levels, std::uint32_t* counts,
+                           CUstream_st* stream) {
+  const auto factors = element::quantize_factors(args.scale, args.levels);
+  const FusedRun run = {x, residual, n, args, factors, step, levels, counts};
+  return start(feedback_kernel, blocks_for((n + 7) / 8), threads_per_block, 0, stream, run);
+}
+
+}  // namespace fl::cuda

@@ -1,0 +1,52 @@
+// The body of the fused quantizer's kernel (cuda_quantize.hpp).
+#pragma once
+
+#include "kernels/cuda/halves.hpp"
+#include "kernels/element.hpp"
+
+namespace fl::cuda {
+
+/// One launch reads, writes and counts all.
+struct FusedRun {
+  const float* x;
+  float* residual;
+  std::size_t n;
+  QuantizeArgs args;
+  element::QuantizeFactors factors;
+  float step;
+  std::int16_t* levels;
+  std::uint32_t* counts;  // Or nullptr.
+};
+
+inline constexpr std::int32_t counted_levels_max = 127;
+inline constexpr unsigned counts_max = 2 * counted_levels_max + 1;
+
+/// `counts` is shared memory for counts_max numbers.
+template <class Block>
+FL_DEVICE inline void quantize_with_feedback(const Block& block, const FusedRun& run,
+                                             std::uint32_t* counts) {
+  const unsigned counted = run.counts == nullptr ? 0 : 2 * run.args.levels + 1;
+  block.each([&](unsigned thread) {
+    for (unsigned c = thread; c < counted; c += Block::threads) counts[c] = 0;
+  });
+  block.each([&](unsigned thread) {
+    for_each_half(block, thread, run.args.seed, run.args.stream, run.args.first, run.n,
+                  [&](std::size_t i, std::uint32_t half) {
+                    const float whole = run.x[i] + run.residual[i];
+                    const std::int32_t level = element::quantize<element::Scalar>(
+                        whole, static_cast<std::int32_t>(half), run.factors);
+                    run.levels[i] = static_cast<std::int16_t>(level);
+                    run.residual[i] = whole - static_cast<float>(level) * run.step;
+                    if (counted > 0) {
+                      Block::add(counts + (level + run.args.levels), 1);
+                    }
+                  });
+  });
+  block.each([&](unsigned thread) {
+    for (unsigned c = thread; c < counted; c += Block::threads) {
+      if (counts[c] > 0) Block::add(run.counts + c, counts[c]);
+    }
+  });
+}
+
+}  // namespace fl::cuda

@@ -1,0 +1,182 @@
+#include "tests/bench/cuda_rows.hpp"
+
+#include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/cuda_pack.hpp"
+#include "kernels/cuda/cuda_quantize.hpp"
+#include "kernels/cuda/cuda_rans.hpp"
+#include "kernels/cuda/cuda_rotate.hpp"
+#include "kernels/cuda/cuda_select.hpp"
+#include "kernels/pack.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace {
+
+using namespace fl;
+
+void check(int error) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "CUDA: %s\n", cudaGetErrorString(static_cast<cudaError_t>(error)));
+  std::_Exit(1);
+}
+
+/// Device memory to the end of the program.
+template <class T>
+T* device_memory(std::size_t n) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, n * sizeof(T)));
+  check(cudaMemset(memory, 0, n * sizeof(T)));
+  return static_cast<T*>(memory);
+}
+
+template <class T>
+T* to_device(const std::vector<T>& values) {
+  T* const memory = device_memory<T>(values.size());
+  check(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return memory;
+}
+
+struct Timer {
+  Timer() {
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    check(cudaEventCreate(&begin));
+    check(cudaEventCreate(&end));
+  }
+  /// Seconds of the fastest of some runs of work(stream), as the device counts them.
+  double fastest(const std::function<int(CUstream_st*)>& work) const {
+    float best_ms = std::numeric_limits<float>::max();
+    for (int run = 0; run < 9; ++run) {
+      check(cudaEventRecord(begin, stream));
+      check(work(stream));
+      check(cudaEventRecord(end, stream));
+      check(cudaEventSynchronize(end));
+      float ms = 0;
+      check(cudaEventElapsedTime(&ms, begin, end));
+      best_ms = std::min(best_ms, ms);
+    }
+    return best_ms * 1e-3;
+  }
+  cudaStream_t stream = nullptr;
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+};
+
+}  // namespace
+
+void measure_cuda_rows(std::size_t n) {
+  if (cuda::device_count() == 0) {
+    std::puts("cuda    no device: the CUDA kernels were not measured");
+    return;
+  }
+  constexpr std::size_t block = 65536;
+  n -= n % block;
+  const std::size_t blocks = n / block;
+  std::vector<float> values(n);
+  kernels().gaussian(1, 1, 0, values.data(), n);
+  std::vector<std::uint8_t> symbols(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    symbols[i] = static_cast<std::uint8_t>(std::clamp(std::round(values[i] * 4) + 16, 0.0f, 32.0f));
+  }
+  std::vector<RansFrequencies> frequencies;
+  std::vector<std::uint8_t> streams;
+  std::vector<std::uint64_t> ends = {0};
+  for (std::size_t at = 0; at < n; at += block) {
+    std::vector<std::uint32_t> counts(rans_symbols_max);
+    kernels().count_symbols(symbols.data() + at, block, counts.data());
+    frequencies.push_back(rans_frequencies(counts));
+    std::vector<std::uint8_t> buffer(rans_bytes_max(block));
+    const std::size_t bytes =
+        rans_encode(symbols.data() + at, block, frequencies.back(), buffer.data() + buffer.size());
+    streams.insert(streams.end(), buffer.end() - static_cast<std::ptrdiff_t>(bytes), buffer.end());
+    ends.push_back(streams.size());
+  }
+
+  const float* const x = to_device(values);
+  float* const out = device_memory<float>(n);
+  auto* const levels = device_memory<std::int16_t>(n);
+  auto* const halves = device_memory<std::uint16_t>(n);
+  auto* const bytes = device_memory<std::uint8_t>(blocks * rans_bytes_max(block));
+  auto* const numbers = device_memory<std::uint32_t>(std::max(cuda::digit_counts, n));
+  auto* const word = device_memory<std::uint32_t>(1);
+  auto* const scans = device_memory<Scan>(blocks);
+  auto* const sums = device_memory<double>(blocks);
+  auto* const between = device_memory<std::uint64_t>(cuda::tile_sums(n));
+  auto* const cutoff = device_memory<Cutoff>(1);
+  auto* const lengths = device_memory<std::uint32_t>(blocks);
+  const auto* const flips =
+      to_device(std::vector<cuda::SignFlip>(blocks, {.factor = 1, .seed = 1, .stream = 1}));
+  const auto* const device_symbols = to_device(symbols);
+  const auto* const device_streams = to_device(streams);
+  const auto* const device_ends = to_device(ends);
+  const cuda::SymbolBlocks symbol_blocks = {
+      .n = n, .block = block, .frequencies = to_device(frequencies)};
+  const QuantizeArgs args = {.scale = 8, .levels = 127, .seed = 1, .stream = 1, .first = 0};
+  const DitherArgs dither_args = {.step = 0.1f, .key = 1, .first = 0, .class_bits = 3};
+
+  const Timer timer;
+  double copy_seconds = 0;
+  const auto report = [&](const char* kernel, std::size_t bytes_per_value, const auto& work) {
+    const double seconds = timer.fastest(work);
+    if (copy_seconds == 0) copy_seconds = seconds;
+    std::printf("%-7s %-17s %9zu values  %8.0f M values/s  %6.0f GB/s  %5.2f of a device copy\n",
+                "cuda", kernel, n, static_cast<double>(n) / seconds * 1e-6,
+                static_cast<double>(n * bytes_per_value) / seconds * 1e-9, copy_seconds / seconds);
+  };
+  using Stream = CUstream_st*;
+  report("memcpy", 8, [&](Stream s) {
+    return cudaMemcpyAsync(out, x, n * sizeof(float), cudaMemcpyDeviceToDevice, s);
+  });
+  report("to_half", 6, [&](Stream s) { return cuda::to_half(x, n, halves, s); });
+  report("from_half", 6, [&](Stream s) { return cuda::from_half(halves, n, out, s); });
+  report("to_bf16", 6, [&](Stream s) { return cuda::to_bf16(x, n, halves, s); });
+  report("from_bf16", 6, [&](Stream s) { return cuda::from_bf16(halves, n, out, s); });
+  report("scan", 4, [&](Stream s) { return cuda::scan(x, n, block, scans, s); });
+  report("pack_signs", 4, [&](Stream s) { return cuda::pack_signs(x, n, block, bytes, sums, s); });
+  report("unpack_signs", 4, [&](Stream s) { return cuda::unpack_signs(bytes, n, 0.1f, out, s); });
+  report("gaussian", 4, [&](Stream s) { return cuda::gaussian(1, 1, 0, out, n, s); });
+  report("quantize", 6, [&](Stream s) { return cuda::quantize(x, n, args, levels, s); });
+  report("dequantize", 6, [&](Stream s) { return cuda::dequantize(levels, n, 0.1f, out, s); });
+  report("with feedback", 14, [&](Stream s) {
+    return cuda::quantize_with_feedback(x, out, n, args, 8.0f / 127, levels, numbers, s);
+  });
+  report("dither", 7,
+         [&](Stream s) { return cuda::dither(x, n, dither_args, levels, bytes, word, s); });
+  report("undither", 6, [&](Stream s) { return cuda::undither(levels, n, dither_args, out, s); });
+  report("round", 6, [&](Stream s) { return cuda::round(x, n, 0.1f, levels, word, s); });
+  check(cuda::quantize(x, n, args, levels, timer.stream));
+  report("pack 8", 3, [&](Stream s) { return cuda::pack_levels(levels, n, 127, bytes, s); });
+  report("unpack 8", 3,
+         [&](Stream s) { return cuda::unpack_levels(bytes, n, 127, levels, word, s); });
+  const QuantizeArgs few = {.scale = 8, .levels = 7, .seed = 1, .stream = 1, .first = 0};
+  check(cuda::quantize(x, n, few, levels, timer.stream));
+  report("pack 4", 2, [&](Stream s) { return cuda::pack_levels(levels, n, 7, bytes, s); });
+  report("unpack 4", 2,
+         [&](Stream s) { return cuda::unpack_levels(bytes, n, 7, levels, word, s); });
+  report("rans_encode", 1, [&](Stream s) {
+    return cuda::rans_encode(device_symbols, symbol_blocks, bytes, lengths, s);
+  });
+  report("rans_decode", 1, [&](Stream s) {
+    return cuda::rans_decode(device_streams, device_ends, symbol_blocks, nullptr, 1, bytes, lengths,
+                             s);
+  });
+  check(cudaMemset(out, 0, n * sizeof(float)));  // Others would grow to infinity.
+  report("flip_signs", 8, [&](Stream s) { return cuda::flip_signs(out, block, blocks, flips, s); });
+  report("flip+hadamard", 8, [&](Stream s) { return cuda::hadamard(out, 16, blocks, flips, s); });
+  const auto k = static_cast<std::uint32_t>(n / 100);
+  report("find_largest", 4,
+         [&](Stream s) { return cuda::find_largest(x, n, k, cutoff, numbers, s); });
+  report("find+select", 4, [&](Stream s) {
+    const int error = cuda::find_largest(x, n, k, cutoff, numbers, s);
+    if (error != 0) return error;
+    return cuda::select_largest(x, n, cutoff, numbers, word, between, s);
+  });
+}

@@ -1,0 +1,196 @@
+// The bodies of the CUDA kernels that select and rotate, started as their .cu files do, against the
+// host's functions.
+#include "kernels/cuda/rotate_body.hpp"
+#include "kernels/cuda/select_body.hpp"
+#include "tests/kernels/cuda_twins.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+using namespace fl;
+using namespace fl::twins;
+
+namespace {
+
+struct Selection {
+  Cutoff cutoff;  // As it was found.
+  Cutoff left;
+  std::vector<std::uint32_t> indices;
+};
+
+Selection host_selection(const std::vector<float>& x, std::uint32_t k) {
+  const std::span<const float> all(x);
+  Selection out{.cutoff = find_largest(std::span(&all, 1), k), .left = {}, .indices = {}};
+  out.left = out.cutoff;
+  out.indices.resize(x.size());
+  out.indices.resize(select_largest(all, out.left, out.indices.data()));
+  return out;
+}
+
+/// As cuda_select.cu starts the bodies, with `blocks` blocks.
+template <unsigned threads>
+Selection block_selection(const std::vector<float>& x, std::uint32_t k, unsigned blocks) {
+  Selection out{};
+  const std::size_t n = x.size();
+  const auto launch_one = [&](const auto& body) {
+    body(cuda::HostBlock<threads>{.index = 0, .blocks = 1, .is_backwards = blocks > 1});
+  };
+  auto counts = shared_memory<std::uint32_t>(cuda::digit_counts);
+  launch_one([&](const auto& block) { cuda::begin_digits(block, k, &out.cutoff, counts.data()); });
+  for (int place = 0; place < cuda::digit_count; ++place) {
+    launch<threads>(blocks, [&](const auto& block) {
+      auto shared = shared_memory<std::uint32_t>(cuda::digit_counts);
+      cuda::count_digit(block, x.data(), n, cuda::digit_at(place), &out.cutoff, counts.data(),
+                        shared.data());
+    });
+    launch_one([&](const auto& block) {
+      auto shared = shared_memory<std::uint32_t>(threads);
+      cuda::narrow_digit(block, cuda::digit_at(place), &out.cutoff, counts.data(), shared.data());
+    });
+  }
+  out.left = out.cutoff;
+  auto sums = shared_memory<std::uint64_t>(cuda::tile_sums(n));
+  std::uint32_t selected = 77;
+  launch<threads>(blocks, [&](const auto& block) {
+    auto shared = shared_memory<cuda::Marks>(2 * threads);
+    cuda::count_tiles(block, x.data(), n, &out.left, sums.data(), shared.data());
+  });
+  launch_one([&](const auto& block) {
+    auto shared = shared_memory<cuda::Marks>(2 * threads);
+    cuda::add_tiles(block, n, &out.left, sums.data(), &selected, shared.data());
+  });
+  out.indices.resize(k);  // Exactly: ASan watches its end.
+  launch<threads>(blocks, [&](const auto& block) {
+    auto shared = shared_memory<cuda::Marks>(2 * threads);
+    cuda::write_tiles(block, x.data(), n, &out.left, sums.data(), out.indices.data(),
+                      shared.data());
+  });
+  CHECK(selected == k);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("blocks select what the host selects, with ties, in order") {
+  for (const std::size_t n : {1u, 2u, 255u, 1000u, 4095u, 4096u, 4097u, 20'000u, 300'001u}) {
+    const std::vector<float> normal = values(n, n);
+    std::vector<float> tied = normal;  // Seven magnitudes.
+    for (float& v : tied) v = std::clamp(std::round(v * 2), -6.0f, 6.0f) * 0.25f;
+    std::vector<float> near = normal;  // All digits but the last are the same.
+    for (float& v : near) v = std::copysign(1 + std::round(std::fabs(v) * 8) * 0x1p-23f, v);
+    for (const auto& x :
+         {normal, tied, near, std::vector<float>(n, -2.5f), std::vector<float>(n)}) {
+      for (const std::size_t k : {std::size_t{1}, n / 100 + 1, n / 2 + 1, n}) {
+        CAPTURE(n);
+        CAPTURE(k);
+        const auto wanted = host_selection(x, static_cast<std::uint32_t>(k));
+        for (const unsigned blocks : {1u, 3u}) {
+          const auto seen = block_selection<256>(x, static_cast<std::uint32_t>(k), blocks);
+          CHECK(seen.cutoff == wanted.cutoff);
+          CHECK(seen.left == wanted.left);
+          CHECK(seen.indices == wanted.indices);
+        }
+      }
+    }
+  }
+}
+
+namespace {
+
+/// One for each of the runs.
+std::vector<cuda::SignFlip> some_flips(std::size_t runs) {
+  std::vector<cuda::SignFlip> out;
+  for (std::size_t r = 0; r < runs; ++r) {
+    out.push_back({.factor = 0.3f + static_cast<float>(r), .seed = 0x123456789a, .stream = 2 * r});
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("blocks flip the signs that the rows flip") {
+  for (const std::size_t n : {1u, 31u, 33u, 1023u, 1025u, 8191u, 8192u, 8193u, 65537u}) {
+    for (const std::size_t runs : {1u, 3u}) {
+      CAPTURE(n);
+      CAPTURE(runs);
+      std::vector<float> x = values(n * runs, n);
+      std::vector<float> wanted = x;
+      const auto flips = some_flips(runs);
+      for (std::size_t r = 0; r < runs; ++r) {
+        plain().flip_signs(wanted.data() + r * n, n, flips[r].factor, flips[r].seed,
+                           flips[r].stream);
+      }
+      launch<64>(5, [&](const auto& block) {
+        auto words = shared_memory<std::uint32_t>(cuda::tile_words);
+        cuda::flip_tiles(block, x.data(), n, runs, flips.data(), words.data());
+      });
+      CHECK(same_bits(x, wanted));
+    }
+  }
+}
+
+TEST_CASE("blocks transform tiles, with and without flips, as the rows transform") {
+  for (int log2_n = 0; log2_n <= cuda::tile_log2; ++log2_n) {
+    const std::size_t n = std::size_t{1} << log2_n;
+    for (const std::size_t runs : {1u, 3u}) {
+      for (const bool is_flipped : {false, true}) {
+        CAPTURE(n);
+        CAPTURE(runs);
+        CAPTURE(is_flipped);
+        std::vector<float> x = values(n * runs, n);
+        std::vector<float> wanted = x;
+        const auto flips = some_flips(runs);
+        for (std::size_t r = 0; r < runs; ++r) {
+          float* const run = wanted.data() + r * n;
+          if (is_flipped) {
+            plain().flip_signs(run, n, flips[r].factor, flips[r].seed, flips[r].stream);
+          }
+          plain().hadamard(run, log2_n);
+        }
+        launch<64>(2, [&](const auto& block) {
+          auto shared = shared_memory<float>(cuda::tile_values);
+          auto words = shared_memory<std::uint32_t>(cuda::tile_words);
+          cuda::transform_tiles(block, x.data(), log2_n, runs, is_flipped ? flips.data() : nullptr,
+                                shared.data(), words.data());
+        });
+        CHECK(same_bits(x, wanted));
+      }
+    }
+  }
+}
+
+TEST_CASE("strides past a tile give the rows' bits, one, two and three at once") {
+  for (int past = 1; past <= 5; ++past) {
+    constexpr std::size_t runs = 3;
+    const int log2_n = cuda::tile_log2 + past;
+    const std::size_t n = std::size_t{1} << log2_n;
+    CAPTURE(past);
+    std::vector<float> x = values(n * runs, 4);
+    std::vector<float> wanted = x;
+    const auto flips = some_flips(runs);
+    for (std::size_t r = 0; r < runs; ++r) {
+      float* const run = wanted.data() + r * n;
+      plain().flip_signs(run, n, flips[r].factor, flips[r].seed, flips[r].stream);
+      plain().hadamard(run, log2_n);
+    }
+    launch<64>(3, [&](const auto& block) {
+      auto shared = shared_memory<float>(cuda::tile_values);
+      auto words = shared_memory<std::uint32_t>(cuda::tile_words);
+      cuda::transform_tiles(block, x.data(), log2_n, runs, flips.data(), shared.data(),
+                            words.data());
+    });
+    for (int s = cuda::tile_log2; s < log2_n;) {
+      const int count = std::min(3, log2_n - s);
+      launch<64>(3, [&](const auto& block) {
+        if (count == 1) cuda::transform_far<1>(block, x.data(), x.size(), s);
+        if (count == 2) cuda::transform_far<2>(block, x.data(), x.size(), s);
+        if (count == 3) cuda::transform_far<3>(block, x.data(), x.size(), s);
+      });
+      s += count;
+    }
+    CHECK(same_bits(x, wanted));
+  }
+}
