@@ -80,14 +80,15 @@ TEST_CASE("a truncated payload is refused at every length") {
   }
 }
 
-TEST_CASE(
-    "every flipped bit gives an error or finite values; flips in the header are all refused") {
+TEST_CASE("a flipped bit gives an error or finite values; flips in the header are all refused") {
   Server server;
   for (const std::string& spec : specs_to_test()) {
     CAPTURE(spec);
     auto payload = encode(*codec_of(spec), small_layout(), normal(305, 1), 1, 256);
     const std::size_t table = payload_header_bytes + codec_of(spec)->canonical().size();
-    for (std::size_t bit = 0; bit < payload.size() * 8; ++bit) {
+    // Every one of the header and of what begins the first block; of the rest one in five.
+    const std::size_t all_of = 8 * (table + 3 * sizeof(std::uint32_t) + 32);
+    for (std::size_t bit = 0; bit < payload.size() * 8; bit += bit < all_of ? 1 : 5) {
       const auto mask = static_cast<std::byte>(1 << bit % 8);
       payload[bit / 8] ^= mask;
       const bool taken = server.offer(payload);
