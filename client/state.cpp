@@ -43,6 +43,26 @@ bool is_ours(std::string_view name) {
          name.starts_with("codec-state-");
 }
 
+double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
+
+/// What was lost of x when it was coded to the file, |x - decoded|^2 / |x|^2. With error feedback x
+/// becomes its residual.
+Result<double> nmse_of(const Layout& layout, std::span<float> x, const Codec& codec, File& file,
+                       std::uint64_t bytes) {
+  if (codec.is_exact()) return 0.0;
+  const double power = power_of(x);
+  FileSource source(file);
+  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
+  double lost = 0;
+  if (codec.error_feedback()) {
+    FL_CHECK(keep_residual(x, reader, x));
+    lost = power_of(x);
+  } else {
+    FL_TRY(lost, squared_error(x, reader));
+  }
+  return power > 0 ? lost / power : 0.0;
+}
+
 }  // namespace
 
 Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder) {
@@ -222,20 +242,12 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   if (state.is_changed()) {
     FL_TRY(kept.codec_state, write_kept("codec-state", state.bytes()));
   }
-  const double power = kernels().scan(update.data(), update.size()).sum_squares;
-  double lost = 0;
-  FileSource source(*file);
-  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
-  if (!feedback && !codec.is_exact()) {
-    FL_TRY(lost, squared_error(update, reader));
-  }
+  FL_TRY(const double nmse, nmse_of(layout, update, codec, *file, bytes));
+  begin.set_nmse(nmse);
   if (feedback) {
-    FL_CHECK(keep_residual(update, reader, update));
-    lost = kernels().scan(update.data(), update.size()).sum_squares;
     FL_TRY(kept.residual, write_kept("residual", std::as_bytes(update)));
     FL_CHECK(file->sync());
   }
-  begin.set_nmse(power > 0 ? lost / power : 0);
   if (feedback || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
   Pending pending{std::move(begin), name};
   FL_CHECK(replace(std::move(pending), std::move(kept)));
