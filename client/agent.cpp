@@ -235,7 +235,11 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
                  trainer_->holdout_examples());
   }
   seed_ = welcome.seed();
-  if (trainer_->layout().digest().raw() != welcome.layout_digest()) {
+  auto strategy = parse_strategy(welcome.strategy());
+  if (!strategy) co_return strategy.error().at("this client can't run what the server asks for");
+  strategy_ = std::move(*strategy);
+  FL_CO_TRY(layout_, run_layout(trainer_->layout(), *strategy_));
+  if (layout_.all.digest().raw() != welcome.layout_digest()) {
     co_return Error(Errc::invalid_input,
                     fmt::format("the server's model '{}' has other tensors than this client's: "
                                 "install the same release on both",

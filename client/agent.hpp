@@ -133,6 +133,10 @@ class Agent {
   JobDone make_initial(std::uint64_t seed);
   void make_version_0();
   Result<void> check_initial(const wire::Offer& offer);
+  Result<void> train_by_rule(const wire::Offer& offer, wire::Begin& begin,
+                             std::vector<float>& rule_vector, std::stop_token stop);
+  [[nodiscard]] std::span<const float> model() const;
+  [[nodiscard]] std::vector<float> initial_values(std::uint64_t seed) const;
 
   net::any_io_executor strand_;
   Connector& connector_;
@@ -147,6 +151,8 @@ class Agent {
   std::optional<ClientState> state_;     // Touched by the worker while a job runs.
   std::optional<PartialModel> partial_;  // Of a download that an earlier process began, or we.
   std::unique_ptr<Trainer> trainer_;
+  std::shared_ptr<const Strategy> strategy_;
+  RunLayout layout_;  // Of the trainer's model, and what the strategy lets travel with it.
   std::string model_;
   std::uint64_t seed_ = 0;
   std::optional<Digest> initial_digest_;  // Of (model, seed), once made.

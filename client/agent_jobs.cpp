@@ -7,50 +7,66 @@
 
 namespace fl {
 
+namespace {
+
+Result<TrainSettings> settings_of(const wire::Offer& offer) {
+  TrainSettings settings;
+  settings.round = offer.round();
+  settings.local_epochs = offer.local_epochs();
+  settings.local_steps = offer.local_steps();
+  settings.batch_size = offer.batch_size();
+  FL_TRY(settings.optimizer, parse_optimizer(offer.optimizer()));
+  settings.lr = offer.lr();
+  settings.momentum = offer.momentum();
+  settings.weight_decay = offer.weight_decay();
+  settings.proximal_mu = offer.proximal_mu();
+  settings.seed = offer.seed();
+  return settings;
+}
+
+}  // namespace
+
+/// The replica without what travels with the model.
+std::span<const float> Agent::model() const {
+  return std::span(replica_.values).first(layout_.model_elements);
+}
+
+/// What travels with the model begins with zeros.
+std::vector<float> Agent::initial_values(std::uint64_t seed) const {
+  auto values = trainer_->initial_weights(seed);
+  values.resize(layout_.all.elements());
+  return values;
+}
+
 Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
   JobDone done;
   const auto work = [&]() -> Result<void> {
     FL_CHECK(check_initial(offer));
     auto codec = parse_codec(offer.codec());
     if (!codec) return codec.error().at("the server's codec");
-    TrainSettings settings;
-    settings.round = offer.round();
-    settings.local_epochs = offer.local_epochs();
-    settings.local_steps = offer.local_steps();
-    settings.batch_size = offer.batch_size();
-    settings.lr = offer.lr();
-    settings.momentum = offer.momentum();
-    settings.weight_decay = offer.weight_decay();
-    settings.proximal_mu = offer.proximal_mu();
-    settings.seed = offer.seed();
-
     wire::Begin begin;
     begin.set_purpose(wire::UPDATE);
     begin.set_task(offer.task());
     begin.set_round(offer.round());
     begin.set_version(offer.version());
-    begin.set_layout_digest(trainer_->layout().digest().raw());
+    begin.set_layout_digest(layout_.all.digest().raw());
     begin.set_codec(offer.codec());
     if (offer.evaluate_holdout()) {
-      FL_TRY(const EvalReport holdout, trainer_->evaluate(replica_.values, stop));
+      FL_TRY(const EvalReport holdout, trainer_->evaluate(model(), stop));
       begin.set_has_holdout(holdout.examples > 0);
       begin.set_holdout_examples(holdout.examples);
       begin.set_holdout_loss(holdout.loss);
       begin.set_holdout_accuracy(holdout.accuracy);
     }
-    update_.resize(trainer_->layout().elements());
-    FL_TRY(const TrainReport report, trainer_->train(replica_.values, settings, update_, stop));
-    begin.set_examples(report.examples);
-    begin.set_steps(report.steps);
-    begin.set_loss(report.loss);
-    begin.set_train_seconds(report.seconds);
+    std::vector<float> rule_vector;
+    FL_CHECK(train_by_rule(offer, begin, rule_vector, stop));
     failpoint("update.trained");
     const TimePoint trained = Clock::now();
-    FL_CHECK(state_->save_update(trainer_->layout(), update_, **codec, offer.seed(), begin));
+    FL_CHECK(state_->save_update(layout_, update_, **codec, offer.seed(), begin, rule_vector));
     spdlog::info(
         "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
         "{:.4f} s",
-        offer.round(), report.steps, report.examples, report.seconds, report.loss,
+        offer.round(), begin.steps(), begin.examples(), begin.train_seconds(), begin.loss(),
         state_->pending()->begin.bytes(),
         std::chrono::duration<double>(Clock::now() - trained).count());
     return {};
@@ -60,12 +76,45 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
   return done;
 }
 
+/// Trains into update_, with the strategy's local rule before and after, and says in `begin` what
+/// was done. `rule_vector`: what the rule keeps from now on, if it does.
+Result<void> Agent::train_by_rule(const wire::Offer& offer, wire::Begin& begin,
+                                  std::vector<float>& rule_vector, std::stop_token stop) {
+  const auto settings = settings_of(offer);
+  if (!settings) return settings.error().at("the server's optimizer");
+  const LocalRule* const rule = strategy_->local();
+  const std::span<const float> shared =
+      std::span<const float>(replica_.values).subspan(model().size());
+  if (rule != nullptr && rule->keeps_vector()) {
+    FL_TRY(rule_vector, state_->rule_vector(model().size()));
+  }
+  std::vector<float> correction(rule != nullptr ? model().size() : 0);
+  if (rule == nullptr || !rule->correct(shared, rule_vector, correction)) correction.clear();
+  std::vector<float> gradient;
+  if (rule != nullptr && rule->wants_gradient()) {
+    gradient.resize(model().size());
+    FL_CHECK(trainer_->gradient(model(), *settings, gradient, stop));
+  }
+  update_.resize(layout_.all.elements());
+  const auto update = std::span(update_).first(model().size());
+  FL_TRY(const TrainReport report, trainer_->train(model(), *settings, correction, update, stop));
+  begin.set_examples(report.examples);
+  begin.set_steps(report.steps);
+  begin.set_loss(report.loss);
+  begin.set_train_seconds(report.seconds);
+  if (rule != nullptr) {
+    rule->finish({*settings, report.steps, shared, gradient}, update,
+                 std::span(update_).subspan(update.size()), rule_vector);
+  }
+  return {};
+}
+
 /// Whether the run's initial model is what this machine makes of (model, seed): if not, its
 /// arithmetic or release differs, and its updates would be of another model.
 Result<void> Agent::check_initial(const wire::Offer& offer) {
   if (offer.initial_digest().empty()) return {};
   if (!initial_digest_) {
-    const auto values = trainer_->initial_weights(seed_);
+    const auto values = initial_values(seed_);
     initial_digest_ = Digest::of(std::as_bytes(std::span(values)));
   }
   if (initial_digest_->raw() == offer.initial_digest()) return {};
@@ -80,7 +129,7 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::stop_token stop) {
   JobDone done;
   wire::Evaluation evaluation;
   evaluation.set_version(version);
-  auto report = trainer_->evaluate(replica_.values, stop);
+  auto report = trainer_->evaluate(model(), stop);
   if (report) {
     evaluation.set_examples(report->examples);
     evaluation.set_loss(report->loss);
@@ -95,7 +144,7 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::stop_token stop) {
 /// What the run's seed makes is version 0 of most runs: it need not be downloaded, and is a base
 /// for deltas. Where the run began with other weights, the digests tell.
 void Agent::make_version_0() {
-  replica_.values = trainer_->initial_weights(seed_);
+  replica_.values = initial_values(seed_);
   replica_.digest = Digest::of(std::as_bytes(std::span(std::as_const(replica_.values))));
   replica_.version = 0;
   replica_.is_there = true;
@@ -106,14 +155,14 @@ Agent::JobDone Agent::make_initial(std::uint64_t seed) {
   JobDone done;
   done.is_initial = true;
   const auto work = [&]() -> Result<void> {
-    auto values = trainer_->initial_weights(seed);
+    auto values = initial_values(seed);
     initial_digest_ = Digest::of(std::as_bytes(std::span(values)));
     wire::Begin begin;
     begin.set_purpose(wire::INITIAL);
-    begin.set_layout_digest(trainer_->layout().digest().raw());
+    begin.set_layout_digest(layout_.all.digest().raw());
     begin.set_codec("none");
     FL_TRY(const auto codec, parse_codec("none"));
-    return state_->save_update(trainer_->layout(), values, *codec, seed, begin);
+    return state_->save_update(layout_, values, *codec, seed, begin);
   };
   done.result = work();
   return done;

@@ -67,7 +67,7 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   sending_.reset();
   forget_offer(verdict.task());  // It may have been offered again meanwhile.
   auto settle = [this, is_accepted = verdict.outcome() == wire::Verdict::ACCEPTED] {
-    return is_accepted ? state_->settle_accepted() : state_->settle_unused(trainer_->layout());
+    return is_accepted ? state_->settle_accepted() : state_->settle_unused(layout_);
   };
   FL_CO_CHECK(co_await worker_.run(std::move(settle)));
   const std::string what =
@@ -104,7 +104,7 @@ Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
 
 Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
   if (!is_fetching_) co_return Error(Errc::protocol, "a model that was not asked for");
-  const std::uint64_t model_bytes = trainer_->layout().bytes();
+  const std::uint64_t model_bytes = layout_.all.bytes();
   std::uint64_t chain = 0;
   for (const auto& delta : model.deltas()) {
     if (delta.bytes() > model_bytes)
@@ -135,7 +135,7 @@ Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
     download.model = model;
     if (model.full()) {
       download.values = std::move(spare_);
-      download.values.resize(trainer_->layout().elements());
+      download.values.resize(layout_.all.elements());
     } else {
       download.deltas.resize(static_cast<std::size_t>(model.bytes()));
     }
@@ -239,7 +239,7 @@ Result<void> Agent::apply_deltas() {
     SpanSource source(
         Bytes(download_->deltas)
             .subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(delta.bytes())));
-    FL_TRY(auto reader, PayloadReader::open(source, delta.bytes(), trainer_->layout()));
+    FL_TRY(auto reader, PayloadReader::open(source, delta.bytes(), layout_.all));
     for (std::uint64_t index = 0; index < reader.blocks(); ++index) {
       const Block block = reader.block(index);
       step.resize(block.elements);

@@ -40,21 +40,24 @@ Result<Digest> digest_of(File& file, std::uint64_t bytes) {
 
 bool is_ours(std::string_view name) {
   return name.starts_with("update-") || name.starts_with("residual-") ||
-         name.starts_with("codec-state-");
+         name.starts_with("rule-vector-") || name.starts_with("codec-state-");
 }
 
 double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
 
-/// What was lost of x when it was coded to the file, |x - decoded|^2 / |x|^2. With error feedback x
-/// becomes its residual.
+/// What was lost of x when it was coded to the file, |x - decoded|^2 / |x|^2. If `is_kept` x
+/// becomes what was lost.
 Result<double> nmse_of(const Layout& layout, std::span<float> x, const Codec& codec, File& file,
-                       std::uint64_t bytes) {
-  if (codec.is_exact()) return 0.0;
+                       std::uint64_t bytes, bool is_kept) {
+  if (codec.is_exact()) {
+    if (is_kept) std::ranges::fill(x, 0.0F);
+    return 0.0;
+  }
   const double power = power_of(x);
   FileSource source(file);
   FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
   double lost = 0;
-  if (codec.error_feedback()) {
+  if (is_kept) {
     FL_CHECK(keep_residual(x, reader, x));
     lost = power_of(x);
   } else {
@@ -89,13 +92,13 @@ Result<void> ClientState::load() {
   try {
     run_key_ = json.at("run").get<std::string>();
     kept_.residual = json.at("residual").get<std::string>();
-    if (json.contains("codec_state")) {
-      kept_.codec_state = json.at("codec_state").get<std::string>();
-    }
+    kept_.rule_vector = json.value("rule_vector", "");
+    kept_.codec_state = json.value("codec_state", "");
     next_number_ = json.at("next").get<std::uint64_t>();
     if (json.contains("pending")) {
       Pending pending;
       pending.file = json.at("pending").at("file").get<std::string>();
+      pending.rule_vector = json.at("pending").value("rule_vector", "");
       const auto raw = json.at("pending").at("begin").get<std::vector<std::uint8_t>>();
       if (!pending.begin.ParseFromArray(raw.data(), static_cast<int>(raw.size())))
         return bad("its pending update can't be read");
@@ -110,9 +113,10 @@ Result<void> ClientState::load() {
 Result<void> ClientState::remove_strays() {
   FL_TRY(const auto names, files_->list(folder_));
   for (const auto& name : names) {
-    if (!is_ours(name) || name == kept_.residual || name == kept_.codec_state ||
-        name == spare_file_ || (pending_ && name == pending_->file))
-      continue;
+    const bool is_kept =
+        name == kept_.residual || name == kept_.rule_vector || name == kept_.codec_state;
+    const bool is_pending = pending_ && (name == pending_->file || name == pending_->rule_vector);
+    if (!is_ours(name) || is_kept || is_pending || name == spare_file_) continue;
     FL_CHECK(files_->remove(folder_ / name));
   }
   return {};
@@ -120,11 +124,13 @@ Result<void> ClientState::remove_strays() {
 
 Result<void> ClientState::write_manifest() {
   nlohmann::json json{{"run", run_key_}, {"residual", kept_.residual}, {"next", next_number_}};
+  if (!kept_.rule_vector.empty()) json["rule_vector"] = kept_.rule_vector;
   if (!kept_.codec_state.empty()) json["codec_state"] = kept_.codec_state;
   if (pending_) {
     std::vector<std::uint8_t> raw(pending_->begin.ByteSizeLong());
     pending_->begin.SerializeToArray(raw.data(), static_cast<int>(raw.size()));
     json["pending"] = {{"file", pending_->file}, {"begin", raw}};
+    if (!pending_->rule_vector.empty()) json["pending"]["rule_vector"] = pending_->rule_vector;
   }
   const std::string text = json.dump();
   return files_->write_atomically(folder_ / manifest_name, bytes_of(text));
@@ -171,12 +177,21 @@ Result<std::shared_ptr<File>> ClientState::open_pending() {
   return file;
 }
 
-Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
-  std::vector<float> values(layout.elements());
-  if (kept_.residual.empty()) return values;
-  FL_TRY(const auto file, files_->open(folder_ / kept_.residual, OpenMode::read));
+Result<std::vector<float>> ClientState::read_vector(const std::string& name,
+                                                    std::uint64_t elements) const {
+  std::vector<float> values(elements);
+  if (name.empty()) return values;
+  FL_TRY(const auto file, files_->open(folder_ / name, OpenMode::read));
   FL_CHECK(file->read_exactly(0, std::as_writable_bytes(std::span(values))));
   return values;
+}
+
+Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
+  return read_vector(kept_.residual, layout.elements());
+}
+
+Result<std::vector<float>> ClientState::rule_vector(std::uint64_t elements) const {
+  return read_vector(kept_.rule_vector, elements);
 }
 
 /// An empty one, if there is none to read.
@@ -203,9 +218,10 @@ Result<std::string> ClientState::write_kept(std::string_view kind, Bytes bytes) 
   return name;
 }
 
-Result<void> ClientState::save_update(const Layout& layout, std::span<float> update,
-                                      const Codec& codec, std::uint64_t seed, wire::Begin begin) {
-  auto saved = code_update(layout, update, codec, seed, std::move(begin));
+Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> update,
+                                      const Codec& codec, std::uint64_t seed, wire::Begin begin,
+                                      std::span<float> rule_vector) {
+  auto saved = code_update(layout, update, codec, seed, std::move(begin), rule_vector);
   // What a full disk has left half-written would be in the way of the next try.
   if (!saved) {
     drop_spare();
@@ -214,11 +230,12 @@ Result<void> ClientState::save_update(const Layout& layout, std::span<float> upd
   return saved;
 }
 
-Result<void> ClientState::code_update(const Layout& layout, std::span<float> update,
-                                      const Codec& codec, std::uint64_t seed, wire::Begin begin) {
+Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> update,
+                                      const Codec& codec, std::uint64_t seed, wire::Begin begin,
+                                      std::span<float> rule_vector) {
   const bool feedback = codec.error_feedback();
   if (feedback) {
-    FL_TRY(const auto carried, residual(layout));
+    FL_TRY(const auto carried, residual(layout.all));
     add_residual(update, carried);
   }
   const std::string name = next_name("update");
@@ -227,7 +244,7 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   CodecState state = codec_state();
   const TimePoint began = Clock::now();
   FL_TRY(const std::uint64_t bytes,
-         codec.encode(layout, update, seed, sink, block_elements_default, &state));
+         codec.encode(layout.all, update, seed, sink, block_elements_default, &state));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(file->truncate(bytes));
   FL_TRY(const Digest digest, digest_of(*file, bytes));
@@ -242,14 +259,23 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   if (state.is_changed()) {
     FL_TRY(kept.codec_state, write_kept("codec-state", state.bytes()));
   }
-  FL_TRY(const double nmse, nmse_of(layout, update, codec, *file, bytes));
+  const bool has_rule = !rule_vector.empty();
+  FL_TRY(const double nmse, nmse_of(layout.all, update, codec, *file, bytes,
+                                    feedback || (has_rule && layout.has_shared())));
   begin.set_nmse(nmse);
+  Pending pending{std::move(begin), name, {}};
+  if (has_rule) {
+    const std::span lost = update.subspan(rule_vector.size());  // Of the shared vector's change.
+    for (std::size_t i = 0; i < lost.size(); ++i) rule_vector[i] -= lost[i];
+    std::ranges::fill(lost, 0.0F);
+    FL_TRY(pending.rule_vector,
+           write_kept("rule-vector", std::as_bytes(std::span<const float>(rule_vector))));
+  }
   if (feedback) {
     FL_TRY(kept.residual, write_kept("residual", std::as_bytes(update)));
-    FL_CHECK(file->sync());
   }
-  if (feedback || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
-  Pending pending{std::move(begin), name};
+  if (feedback || has_rule) FL_CHECK(file->sync());
+  if (feedback || has_rule || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
   FL_CHECK(replace(std::move(pending), std::move(kept)));
   pending_file_ = std::move(file);
   failpoint("update.saved");
@@ -281,20 +307,23 @@ void ClientState::drop_spare() {
 
 Result<void> ClientState::settle_accepted() {
   if (!pending_) return {};
-  FL_CHECK(settle(kept_));
+  Kept kept = kept_;
+  if (!pending_->rule_vector.empty()) kept.rule_vector = pending_->rule_vector;
+  FL_CHECK(settle(std::move(kept)));
   failpoint("update.settled");
   return remove_strays();
 }
 
-Result<void> ClientState::settle_unused(const Layout& layout) {
+Result<void> ClientState::settle_unused(const RunLayout& layout) {
   if (!pending_) return {};
   Kept kept = kept_;
   if (!kept.residual.empty()) {
-    FL_TRY(auto values, residual(layout));
+    FL_TRY(auto values, residual(layout.all));
     FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));
     FileSource source(*file);
-    FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout));
+    FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout.all));
     FL_CHECK(put_back(values, reader));
+    std::ranges::fill(std::span(values).subspan(layout.model_elements), 0.0F);
     FL_TRY(kept.residual, write_kept("residual", std::as_bytes(std::span(values))));
     FL_CHECK(files_->sync_folder(folder_));
   }

@@ -16,6 +16,71 @@ namespace {
 constexpr std::uint64_t block_elements = 1 << 18;
 
 std::string carry_name(Round version) { return fmt::format("round-{:06}.carry", version); }
+std::string state_name(Round version) { return fmt::format("round-{:06}.state", version); }
+
+/// The server's step, block by block from the front: the strategy's, with the state that it keeps.
+class Steps {
+ public:
+  static Result<Steps> open(const StepJob& job) {
+    Steps steps(job);
+    if (job.strategy.state_vectors() == 0) return steps;
+    const Round base = job.base.record.version;
+    if (base > 0) {
+      FL_TRY(steps.before_, job.files.open(job.folder / state_name(base), OpenMode::read));
+    }
+    FL_TRY(steps.after_, job.files.open(job.folder / state_name(base + 1), OpenMode::truncate));
+    return steps;
+  }
+
+  /// How many elements the block that begins at `first` has: model and shared vector lie in
+  /// different ones. 0 behind the last.
+  [[nodiscard]] std::size_t block_at(std::uint64_t first) const {
+    const std::uint64_t end =
+        first < job_->model_elements ? job_->model_elements : job_->layout.elements();
+    return static_cast<std::size_t>(std::min(block_elements, end - first));
+  }
+
+  Result<void> read(std::uint64_t first, std::span<float> step) {
+    job_->sums.mean(first, static_cast<double>(job_->sums.total_weight()), step);
+    if (first >= job_->model_elements) {
+      const auto part = static_cast<float>(job_->strategy.shared_step(job_->round));
+      for (float& value : step) value *= part;
+      return {};
+    }
+    std::vector<std::span<float>> state;
+    values_.resize(job_->strategy.state_vectors() * step.size());
+    for (unsigned vector = 0; vector < job_->strategy.state_vectors(); ++vector) {
+      state.push_back(std::span(values_).subspan(vector * step.size(), step.size()));
+      FL_CHECK(read_state(vector, first, state.back()));
+    }
+    job_->strategy.step(job_->round, state, step);
+    for (unsigned vector = 0; vector < state.size(); ++vector) {
+      FL_CHECK(after_->write_at(place(vector, first),
+                                std::as_bytes(std::span<const float>(state[vector]))));
+    }
+    return {};
+  }
+
+  /// The state is durable, but for its name.
+  Result<void> sync() { return after_ ? after_->sync() : success(); }
+
+ private:
+  explicit Steps(const StepJob& job) : job_(&job) {}
+
+  [[nodiscard]] std::uint64_t place(unsigned vector, std::uint64_t first) const {
+    return (vector * job_->model_elements + first) * sizeof(float);
+  }
+  Result<void> read_state(unsigned vector, std::uint64_t first, std::span<float> out) const {
+    if (before_) return before_->read_exactly(place(vector, first), std::as_writable_bytes(out));
+    std::ranges::fill(out, job_->strategy.initial_state(vector));
+    return {};
+  }
+
+  const StepJob* job_;
+  std::unique_ptr<File> before_;  // None before the first step.
+  std::unique_ptr<File> after_;
+  std::vector<float> values_;
+};
 
 /// w' = w + step for one block; refuses what is not finite.
 Result<void> add_block(const StepJob& job, std::uint64_t first, std::span<const float> step,
@@ -30,40 +95,45 @@ Result<void> add_block(const StepJob& job, std::uint64_t first, std::span<const 
   return out.append(values);
 }
 
-Result<CheckpointRecord> apply_exactly(const StepJob& job, CheckpointWriter& out) {
-  const auto weight = static_cast<double>(job.sums.total_weight());
+Result<CheckpointRecord> apply_exactly(const StepJob& job, Steps& steps, CheckpointWriter& out) {
   std::vector<float> step(std::min(block_elements, job.layout.elements()));
   std::vector<float> values(step.size());
-  for (std::uint64_t first = 0; first < job.layout.elements(); first += block_elements) {
-    const auto count =
-        static_cast<std::size_t>(std::min(block_elements, job.layout.elements() - first));
-    const std::span part(step.data(), count);
-    job.sums.mean(first, weight, part);
-    FL_CHECK(add_block(job, first, part, std::span(values.data(), count), out));
+  for (std::uint64_t first = 0; first < job.layout.elements();) {
+    const std::span part(step.data(), steps.block_at(first));
+    FL_CHECK(steps.read(first, part));
+    FL_CHECK(add_block(job, first, part, std::span(values.data(), part.size()), out));
+    first += part.size();
   }
+  FL_CHECK(steps.sync());
   return out.finish();
 }
 
 /// The step of the round plus what earlier codes lost.
-Result<std::vector<float>> whole_step(const StepJob& job) {
+Result<std::vector<float>> whole_step(const StepJob& job, Steps& steps) {
   std::vector<float> step(job.layout.elements());
-  job.sums.mean(0, static_cast<double>(job.sums.total_weight()), step);
   const auto path = job.folder / carry_name(job.base.record.version);
-  if (!job.files.exists(path)) return step;
-  FL_TRY(const auto carry, job.files.open(path, OpenMode::read));
-  std::vector<float> block(std::min(block_elements, job.layout.elements()));
-  for (std::uint64_t first = 0; first < step.size(); first += block_elements) {
-    const std::span part(block.data(), static_cast<std::size_t>(std::min<std::uint64_t>(
-                                           block.size(), step.size() - first)));
-    FL_CHECK(carry->read_exactly(first * sizeof(float), std::as_writable_bytes(part)));
-    for (std::size_t i = 0; i < part.size(); ++i) step[first + i] += part[i];
+  std::unique_ptr<File> carry;
+  if (job.files.exists(path)) {
+    FL_TRY(carry, job.files.open(path, OpenMode::read));
+  }
+  std::vector<float> carried;
+  for (std::uint64_t first = 0; first < step.size();) {
+    const std::span part(step.data() + first, steps.block_at(first));
+    FL_CHECK(steps.read(first, part));
+    if (carry) {
+      carried.resize(part.size());
+      FL_CHECK(
+          carry->read_exactly(first * sizeof(float), std::as_writable_bytes(std::span(carried))));
+      for (std::size_t i = 0; i < part.size(); ++i) part[i] += carried[i];
+    }
+    first += part.size();
   }
   return step;
 }
 
-Result<CheckpointRecord> apply_coded(const StepJob& job, CheckpointWriter& out) {
+Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, CheckpointWriter& out) {
   const Round version = job.base.record.version + 1;
-  FL_TRY(std::vector<float> step, whole_step(job));
+  FL_TRY(std::vector<float> step, whole_step(job, steps));
   FL_TRY(const auto delta, job.files.open(job.folder / delta_name(version), OpenMode::truncate));
   FileSink sink(*delta);
   FL_TRY(const std::uint64_t delta_bytes,
@@ -81,15 +151,14 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, CheckpointWriter& out) 
     for (std::size_t i = 0; i < decoded.size(); ++i) step[block.flat + i] -= decoded[i];
   }
   FL_CHECK(delta->sync());
+  FL_CHECK(steps.sync());
   FL_CHECK(job.files.write_atomically(job.folder / carry_name(version),
                                       std::as_bytes(std::span<const float>(step))));
   failpoint("delta.synced");
-  // finish() syncs the folder, and with it the names of all three files.
+  // finish() syncs the folder, and with it the names of all files.
   FL_TRY(CheckpointRecord record, out.finish());
   record.delta_file = delta_name(version);
   record.delta_bytes = delta_bytes;
-  // The carry of the version before last is of no use to any restart.
-  if (version >= 2) FL_CHECK(job.files.remove(job.folder / carry_name(version - 2)));
   return record;
 }
 
@@ -97,10 +166,20 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, CheckpointWriter& out) 
 
 Result<CheckpointRecord> make_next_version(const StepJob& job) {
   FL_ASSERT(job.sums.total_weight() > 0);
-  FL_TRY(auto out, CheckpointWriter::create(job.files, job.folder, job.base.record.version + 1,
-                                            job.layout, job.facts));
+  const Round base = job.base.record.version;
+  FL_TRY(auto out,
+         CheckpointWriter::create(job.files, job.folder, base + 1, job.layout, job.facts));
+  FL_TRY(auto steps, Steps::open(job));
   // An exact code of the step saves nothing over the model itself, so it is not written.
-  return job.downlink.canonical() == "none" ? apply_exactly(job, out) : apply_coded(job, out);
+  FL_TRY(CheckpointRecord record, job.downlink.canonical() == "none"
+                                      ? apply_exactly(job, steps, out)
+                                      : apply_coded(job, steps, out));
+  // What was kept for the version before the base is of no use to any restart.
+  if (base > 0) {
+    FL_CHECK(job.files.remove(job.folder / carry_name(base - 1)));
+    FL_CHECK(job.files.remove(job.folder / state_name(base - 1)));
+  }
+  return record;
 }
 
 }  // namespace fl

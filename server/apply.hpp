@@ -1,5 +1,7 @@
 // From the sums of a round to the next version of the model, block by block: the model is never in
-// memory as a whole. FedAvg: w' = w + sum(n_k d_k) / sum(n_k), McMahan 2017, algorithm 1.
+// memory as a whole. The strategy (shared/algorithm/strategy.hpp) makes of the weighted mean of the
+// updates, sum(n_k d_k) / sum(n_k), what is added to the model. What it keeps for that lies beside
+// the checkpoints, one file for each version: vector after vector, P values each.
 //
 // With a lossy downlink codec the step itself is coded, and the new version is defined by what
 // decodes: w' = w + decode(encode(step + carried)). So every client that adds the coded steps holds
@@ -11,6 +13,7 @@
 #pragma once
 
 #include "server/model_files.hpp"
+#include "shared/algorithm/strategy.hpp"
 #include "shared/codec/accumulate.hpp"
 #include "shared/codec/codec.hpp"
 
@@ -23,9 +26,12 @@ namespace fl {
 struct StepJob {
   Files& files;
   const std::filesystem::path& folder;
-  const Layout& layout;
+  const Layout& layout;          // The run's: the model, and what travels with it.
+  std::uint64_t model_elements;  // P: where the model ends in it.
   const ModelVersion& base;
   const Accumulator& sums;  // With a total weight above 0.
+  const Strategy& strategy;
+  RoundFacts round;
   const Codec& downlink;
   std::uint64_t seed;
   std::vector<std::pair<std::string, std::string>> facts;

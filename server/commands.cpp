@@ -73,8 +73,6 @@ Result<void> queue_another_run(const ServerOptions& options) {
     return {};
   }
   FL_CHECK(check_settings(options.settings));
-  if (auto layout = builtin_layout(options.settings.model); !layout)
-    return layout.error().at("--model");
   FL_CHECK(check_initial_weights(options.settings));
   FL_TRY(const auto store, open_store(options, false));
   FL_TRY(const auto before, store->open_run());
@@ -129,6 +127,13 @@ Result<void> print_codecs() {
   fmt::print(
       "{:<54} {}\n", "…,from=X,over=R",
       "F, S, B, R or BITS goes from X to what it is over R rounds: topk:0.001,from=0.25,over=4");
+  return {};
+}
+
+Result<void> print_strategies() {
+  for (const auto& row : strategy_rows()) fmt::print("{:<50} {}\n", row.usage, row.about);
+  fmt::print("{:<50} {}\n", "…,weight=uniform",
+             "any of them with clients that count the same, instead of by their examples");
   return {};
 }
 

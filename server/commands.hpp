@@ -11,6 +11,7 @@ namespace fl {
 [[nodiscard]] Result<void> print_history(const ServerOptions& options);
 [[nodiscard]] Result<void> print_clients(const ServerOptions& options);
 [[nodiscard]] Result<void> print_codecs();
+[[nodiscard]] Result<void> print_strategies();
 [[nodiscard]] Result<void> enroll_client(const ServerOptions& options);
 [[nodiscard]] Result<void> revoke_client(const ServerOptions& options);
 

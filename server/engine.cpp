@@ -17,11 +17,14 @@
 namespace fl {
 
 RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run,
-                         Layout layout, Files& files, Store& store, Workers workers, Paths paths)
+                         const Layout& model, Files& files, Store& store, Workers workers,
+                         Paths paths)
     : strand_(std::move(strand)),
       settings_(std::move(settings)),
       run_(std::move(run)),
-      layout_(std::move(layout)),
+      strategy_(parse_strategy(settings_.strategy).value()),
+      model_(model),
+      layout_(run_layout(model, *strategy_).value().all),
       files_(files),
       store_(store),
       workers_(workers),
@@ -97,7 +100,19 @@ bool RoundEngine::is_over() const {
   if (run_.state == RunState::finished) return true;
   if (round_ || versions_.empty()) return false;
   if (versions_.rbegin()->first >= settings_.rounds) return true;
-  return settings_.target_accuracy > 0 && accuracy_ && *accuracy_ >= settings_.target_accuracy;
+  if (!accuracy_) return false;
+  if (settings_.target_accuracy > 0 && *accuracy_ >= settings_.target_accuracy) return true;
+  return settings_.patience > 0 && accuracy_version_ - best_version_ >= settings_.patience;
+}
+
+void RoundEngine::note_accuracy(Round version, double accuracy) {
+  if (accuracy_ && version < accuracy_version_) return;
+  if (!accuracy_ || accuracy > best_accuracy_) {
+    best_accuracy_ = accuracy;
+    best_version_ = version;
+  }
+  accuracy_ = accuracy;
+  accuracy_version_ = version;
 }
 
 // Restore --------------------------------------------------------------------------------------
@@ -110,6 +125,11 @@ Awaitable<Result<void>> RoundEngine::restore() {
   for (const auto& record : records) {
     FL_CO_TRY(auto version, open_version(files_, paths_.checkpoints, record, layout_));
     versions_[record.version] = std::move(version);
+  }
+  auto measured = [run = run_.id](Store& store) { return store.summary(run); };
+  FL_CO_TRY(const auto rounds, co_await with_store(std::move(measured)));
+  for (const auto& round : rounds) {
+    if (round.eval_accuracy) note_accuracy(round.round, *round.eval_accuracy);
   }
   auto find = [run = run_.id](Store& store) { return store.open_round_of(run); };
   FL_CO_TRY(auto open, co_await with_store(std::move(find)));
@@ -148,7 +168,7 @@ Awaitable<Result<void>> RoundEngine::rebuild_sums() {
       FL_TRY(const auto file, spool_.open_accepted(task.record.spool_file));
       FileSource source(*file);
       FL_TRY(auto reader, PayloadReader::open(source, task.record.update_bytes, layout_));
-      FL_TRY([[maybe_unused]] auto norms, sums_->add(reader, task.record.examples));
+      FL_TRY([[maybe_unused]] auto norms, sums_->add(reader, weight_of(task.record)));
       return {};
     };
     auto added = co_await workers_.compute->run(std::move(work));
@@ -274,6 +294,8 @@ Awaitable<Result<void>> RoundEngine::offer() {
   round.record.base_version = base.record.version;
   round.record.started_at = Clock::unix_seconds();
   round.record.target = target;
+  for (const auto& peer : trainers())
+    round.record.population += strategy_->weight_of(peer->facts().train_examples);
   round.opened_at = Clock::now();
   if (settings_.deadline_s > 0) {
     round.deadline = round.opened_at + std::chrono::duration_cast<Duration>(
@@ -287,7 +309,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
   // Room for replacements: four times what this cohort can weigh.
   const std::uint64_t weight =
       std::transform_reduce(tasks.begin(), tasks.end(), std::uint64_t{1}, std::plus<>(),
-                            [](const TaskRecord& task) { return task.examples; });
+                            [this](const TaskRecord& task) { return weight_of(task); });
   round_->weight_bound = std::bit_ceil(4 * weight);
   const FixedPoint fixed = choose_fixed_point(base.record.value_max, round_->weight_bound);
   round_->record.range_log2 = fixed.range_log2;
@@ -318,13 +340,13 @@ Awaitable<Result<void>> RoundEngine::offer() {
 /// Replacements for clients that will not answer.
 Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
   auto tasks = sample(count);
-  std::uint64_t weight = round_->weight();
+  std::uint64_t weight = accepted_weight();
   for (const auto& [client, task] : round_->tasks) {
-    if (task.record.state == TaskState::offered) weight += task.record.examples;
+    if (task.record.state == TaskState::offered) weight += weight_of(task.record);
   }
   std::erase_if(tasks, [&](const TaskRecord& task) {
-    if (weight + task.examples > round_->weight_bound) return true;
-    weight += task.examples;
+    if (weight + weight_of(task) > round_->weight_bound) return true;
+    weight += weight_of(task);
     return false;
   });
   if (tasks.empty()) co_return false;
@@ -360,13 +382,15 @@ void RoundEngine::send_offer(Task& task) {
   offer.set_round(round_->record.round);
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
-  offer.set_local_epochs(settings_.local_epochs);
-  offer.set_local_steps(settings_.local_steps);
-  offer.set_batch_size(settings_.batch_size);
-  offer.set_lr(settings_.lr);
-  offer.set_momentum(settings_.momentum);
-  offer.set_weight_decay(settings_.weight_decay);
-  offer.set_proximal_mu(settings_.proximal_mu);
+  const TrainSettings work = local_work(settings_, *strategy_, round_->record.round);
+  offer.set_local_epochs(work.local_epochs);
+  offer.set_local_steps(work.local_steps);
+  offer.set_batch_size(work.batch_size);
+  offer.set_optimizer(settings_.optimizer);
+  offer.set_lr(work.lr);
+  offer.set_momentum(work.momentum);
+  offer.set_weight_decay(work.weight_decay);
+  offer.set_proximal_mu(work.proximal_mu);
   // Of the run, the round and the client, not of the task's number: the same in every restart.
   const std::string identity =
       fmt::format("{}/{}/{}", settings_.seed, round_->record.round, task.record.client);
@@ -424,10 +448,10 @@ std::uint32_t RoundEngine::OpenRound::count(TaskState state) const {
                     [state](const auto& entry) { return entry.second.record.state == state; }));
 }
 
-std::uint64_t RoundEngine::OpenRound::weight() const {
+std::uint64_t RoundEngine::accepted_weight() const {
   std::uint64_t sum = 0;
-  for (const auto& [client, task] : tasks) {
-    if (task.record.state == TaskState::accepted) sum += task.record.examples;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state == TaskState::accepted) sum += weight_of(task.record);
   }
   return sum;
 }
@@ -439,17 +463,40 @@ bool RoundEngine::OpenRound::is_verifying() const {
 
 // Apply and record -----------------------------------------------------------------------------
 
+/// A function of what is durable, summed up in the order of the clients' names.
+RoundFacts RoundEngine::facts_of_round() const {
+  const TrainSettings work = local_work(settings_, *strategy_, round_->record.round);
+  const auto accepted = static_cast<double>(accepted_weight());
+  RoundFacts facts;
+  facts.round = round_->record.round;
+  facts.lr = work.lr;
+  // Whoever came later than the round and took part in it is one of all, too.
+  facts.share = accepted / std::max(accepted, static_cast<double>(round_->record.population));
+  if (!work.optimizer.is_sgd()) return facts;
+  double steps = 0;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state != TaskState::accepted) continue;
+    const auto weight = static_cast<double>(weight_of(task.record));
+    steps += weight / accepted * effective_steps(work, task.record.steps);
+  }
+  facts.effective_steps = steps;
+  return facts;
+}
+
 Awaitable<Result<void>> RoundEngine::apply_and_record() {
   phase_ = "making the new model";
   auto& round = *round_;
   const auto base = versions_.at(round.record.base_version);
-  FL_ASSERT(sums_->total_weight() == round.weight());
+  FL_ASSERT(sums_->total_weight() == accepted_weight());
   const auto downlink = parse_downlink_codec(settings_.downlink_codec, round.record.round).value();
   StepJob job{files_,
               paths_.checkpoints,
               layout_,
+              model_.elements(),
               *base,
               *sums_,
+              *strategy_,
+              facts_of_round(),
               *downlink,
               settings_.seed,
               {{"run", run_.key},
@@ -477,11 +524,13 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   commit.ended_at = Clock::unix_seconds();
   commit.checkpoint = made;
   double loss = 0;
+  double examples = 0;
   for (const auto& [client, task] : round.tasks) {
-    if (task.record.state == TaskState::accepted)
-      loss += task.record.loss * static_cast<double>(task.record.examples);
+    if (task.record.state != TaskState::accepted) continue;
+    loss += task.record.loss * static_cast<double>(task.record.examples);
+    examples += static_cast<double>(task.record.examples);
   }
-  commit.train_loss = loss / static_cast<double>(round.weight());
+  commit.train_loss = loss / examples;
   const Traffic now = traffic();
   commit.bytes_up = now.up - round.up_before;
   commit.bytes_down = now.down - round.down_before;

@@ -13,6 +13,7 @@
 #include "server/settings.hpp"
 #include "server/spool.hpp"
 #include "server/store.hpp"
+#include "shared/algorithm/strategy.hpp"
 #include "shared/base/mailbox.hpp"
 #include "shared/base/offload.hpp"
 #include "shared/base/task_group.hpp"
@@ -83,7 +84,8 @@ class RoundEngine {
   };
   enum class Outcome { finished, stopped };
 
-  RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run, Layout layout,
+  /// `model`: the model's tensors. The settings have passed check_settings().
+  RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run, const Layout& model,
               Files& files, Store& store, Workers workers, Paths paths);
   ~RoundEngine();
 
@@ -160,11 +162,10 @@ class RoundEngine {
     TimePoint deadline = never;
     std::uint64_t up_before = 0;
     std::uint64_t down_before = 0;
-    std::uint64_t weight_bound = 0;  // The sum of accepted examples stays below it.
+    std::uint64_t weight_bound = 0;  // The sum of accepted weights stays below it.
     bool is_closing = false;
 
     [[nodiscard]] std::uint32_t count(TaskState state) const;
-    [[nodiscard]] std::uint64_t weight() const;  // Examples of the accepted updates.
     [[nodiscard]] bool is_verifying() const;
   };
   /// A verdict on its way to the disk.
@@ -211,6 +212,12 @@ class RoundEngine {
   Awaitable<Result<void>> take_initial_file();
 
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> trainers() const;
+  [[nodiscard]] std::uint64_t weight_of(const TaskRecord& task) const {
+    return strategy_->weight_of(task.examples);
+  }
+  [[nodiscard]] std::uint64_t accepted_weight() const;  // In the open round.
+  [[nodiscard]] RoundFacts facts_of_round() const;
+  void note_accuracy(Round version, double accuracy);
   [[nodiscard]] Traffic traffic_of(const std::string& client) const;
   [[nodiscard]] Traffic traffic() const;
   [[nodiscard]] bool came_from_seed() const;
@@ -219,7 +226,9 @@ class RoundEngine {
   net::any_io_executor strand_;
   RunSettings settings_;
   RunRecord run_;
-  Layout layout_;
+  std::shared_ptr<const Strategy> strategy_;
+  Layout model_;
+  Layout layout_;  // Of the model, and behind it of what the strategy lets travel with it.
   Files& files_;
   Store& store_;
   Workers workers_;
@@ -238,6 +247,8 @@ class RoundEngine {
   std::deque<std::shared_ptr<Decision>> decisions_;
   std::optional<double> accuracy_;
   Round accuracy_version_ = 0;
+  double best_accuracy_ = 0;
+  Round best_version_ = 0;
   std::map<std::string, Round> evaluated_;  // Newest version that each evaluator has answered for.
   std::string phase_ = "starting";
   std::string pause_;  // Why the round does not go on, or "".

@@ -32,6 +32,7 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
   welcome.set_protocol(protocol_version);
   welcome.set_run_key(run_.key);
   welcome.set_model(run_.model);
+  welcome.set_strategy(settings_.strategy);
   welcome.set_seed(run_.seed);
   welcome.set_layout_digest(layout_.digest().raw());
   welcome.set_name(name);
@@ -192,8 +193,7 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
   record.loss = evaluation.loss();
   record.accuracy = evaluation.accuracy();
   if (facts.evaluator && (!accuracy_ || record.version >= accuracy_version_)) {
-    accuracy_ = record.accuracy;
-    accuracy_version_ = record.version;
+    note_accuracy(record.version, record.accuracy);
     spdlog::info("version {}: accuracy {:.2f}%, loss {:.4f} ({})", record.version,
                  100 * record.accuracy, record.loss, facts.name);
   }

@@ -171,8 +171,14 @@ Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task
     return bad(Errc::invalid_input, fmt::format("its weight is {} examples, the client has {}",
                                                 begin.examples(), task.record.examples));
   }
-  if (begin.steps() > limits::examples_max) {
-    return bad(Errc::invalid_input, fmt::format("it took {} steps", begin.steps()));
+  // With mini-batches of one example each.
+  const std::uint64_t steps_max =
+      settings_.local_steps != 0
+          ? settings_.local_steps
+          : settings_.local_epochs * std::max<std::uint64_t>(1, begin.examples());
+  if (begin.steps() == 0 || begin.steps() > steps_max) {
+    return bad(Errc::invalid_input,
+               fmt::format("it took {} steps; 1 to {} were asked for", begin.steps(), steps_max));
   }
   if (!std::isfinite(begin.loss()))
     return bad(Errc::invalid_input, "its training loss is not finite");
@@ -203,14 +209,14 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
 
   task->is_verifying = true;  // From here to its end the round can't close, so `task` stays.
   double decode_seconds = 0;
-  auto work = [this, upload = grant.upload, examples = begin.examples(),
+  auto work = [this, upload = grant.upload, weight = strategy_->weight_of(begin.examples()),
                &decode_seconds]() -> Result<UpdateNorms> {
     FL_CHECK(upload->finish());
     failpoint("upload.synced");
     const TimePoint began = Clock::now();
     FileSource source(*upload->file());
     FL_TRY(auto reader, PayloadReader::open(source, upload->bytes(), layout_));
-    auto added = sums_->add(reader, examples);
+    auto added = sums_->add(reader, weight);
     decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
     return added;
   };
@@ -374,6 +380,9 @@ Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer,
   if (!made) {
     if (made.error().code() == Errc::io || made.error().code() == Errc::internal)
       fail(made.error());
+    // Its bytes are wrong, and whoever is asked next would go on behind them.
+    auto removed = spool_.remove(grant.upload->file_name());
+    if (!removed) fail(removed.error());
     next_initialiser_at_ = Clock::now() + limits::ask_again_min;
     changed_.notify();
     report("warning", fmt::format("{}: initial weights refused: {}", peer->facts().name,
@@ -396,8 +405,9 @@ Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer,
 Awaitable<Result<void>> RoundEngine::take_initial_file() {
   auto work = [this]() -> Result<CheckpointRecord> {
     FL_TRY(const auto file, files_.open(settings_.initial_weights, OpenMode::read));
+    // The file has the model's tensors; what travels with them begins with zeros.
     std::vector<float> values(layout_.elements());
-    FL_CHECK(read_safetensors(*file, layout_, values));
+    FL_CHECK(read_safetensors(*file, model_, std::span(values).first(model_.elements())));
     FL_TRY(auto out,
            CheckpointWriter::create(
                files_, paths_.checkpoints, 0, layout_,

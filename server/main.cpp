@@ -24,6 +24,7 @@ fl::Result<int> run(const fl::ServerOptions& options) {
     case Command::history: return done(fl::print_history(options));
     case Command::clients: return done(fl::print_clients(options));
     case Command::codecs: return done(fl::print_codecs());
+    case Command::strategies: return done(fl::print_strategies());
     case Command::enroll: return done(fl::enroll_client(options));
     case Command::revoke: return done(fl::revoke_client(options));
   }

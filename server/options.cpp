@@ -79,6 +79,8 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
 
   setting(app, options, "rounds", s.rounds, "How many rounds");
   setting(app, options, "model", s.model, "lenet, cnn, mlp, logistic, or synthetic:N");
+  setting(app, options, "strategy", s.strategy,
+          "The federated method, NAME:KEY=VALUE,… (see 'fl-server strategies')");
   setting(app, options, "min-clients", s.min_clients,
           "Clients before a round begins, and updates before it may close");
   setting(app, options, "clients-per-round", s.clients_per_round,
@@ -92,17 +94,23 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   setting(app, options, "local-steps", s.local_steps,
           "Mini-batch steps in a round, instead of epochs");
   setting(app, options, "batch-size", s.batch_size, "Examples in a mini-batch");
-  setting(app, options, "lr", s.lr, "Learning rate of local SGD");
-  setting(app, options, "momentum", s.momentum, "Momentum of local SGD, new every round");
-  setting(app, options, "weight-decay", s.weight_decay, "Weight decay of local SGD");
+  setting(app, options, "optimizer", s.optimizer,
+          "Of the clients: sgd, nesterov, adam or adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]");
+  setting(app, options, "lr", s.lr, "Learning rate of the clients");
+  setting(app, options, "lr-schedule", s.lr_schedule,
+          "By round: constant, cosine[:floor=0] or step[:every=10,factor=0.1]; and warmup=N");
+  setting(app, options, "momentum", s.momentum, "Momentum of sgd and nesterov, new every round");
+  setting(app, options, "weight-decay", s.weight_decay, "Weight decay of the clients");
   setting(app, options, "proximal-mu", s.proximal_mu,
-          "FedProx: pull towards the global model; 0: FedAvg");
+          "Pull of every strategy's clients towards the global model; as fedprox:mu");
   setting(app, options, "codec", s.codec, "How updates are coded (see 'fl-server codecs')");
   setting(app, options, "downlink-codec", s.downlink_codec,
           "How model steps are coded for clients that have the version before");
   setting(app, options, "seed", s.seed, "Of initial weights, sampling and shuffles");
   setting(app, options, "target-accuracy", s.target_accuracy,
           "Stop when an evaluator measures it (0.86 for 86%)");
+  setting(app, options, "patience", s.patience,
+          "Stop after so many versions without a better accuracy; 0: never");
   setting(app, options, "keep-checkpoints", s.keep_checkpoints,
           "Newest model versions kept; 0: all");
 
@@ -132,6 +140,7 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   auto* revoke = app.add_subcommand("revoke", "Ends a client's sessions and admits it no more");
   revoke->add_option("NAME", options.name, "The client's name")->required();
   auto* codecs = app.add_subcommand("codecs", "Lists the codecs");
+  auto* strategies = app.add_subcommand("strategies", "Lists the federated methods");
   app.require_subcommand(0, 1);
 
   try {
@@ -142,13 +151,14 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   if (!s.initial_weights.empty())  // For a server that runs elsewhere, or later.
     s.initial_weights = std::filesystem::absolute(s.initial_weights);
   using Command = ServerOptions::Command;
-  options.command = *history   ? Command::history
-                    : *clients ? Command::clients
-                    : *enroll  ? Command::enroll
-                    : *revoke  ? Command::revoke
-                    : *codecs  ? Command::codecs
-                    : *queue   ? Command::queue
-                               : Command::serve;
+  options.command = *history      ? Command::history
+                    : *clients    ? Command::clients
+                    : *enroll     ? Command::enroll
+                    : *revoke     ? Command::revoke
+                    : *codecs     ? Command::codecs
+                    : *strategies ? Command::strategies
+                    : *queue      ? Command::queue
+                                  : Command::serve;
   if (const auto flag = flag_of_serving(argc, argv, options.command); !flag.empty()) {
     std::cerr << "fl-server: " << flag << " is for the server itself, not for a sub-command\n";
     return 1;

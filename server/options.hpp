@@ -11,7 +11,7 @@
 namespace fl {
 
 struct ServerOptions {
-  enum class Command { serve, queue, history, enroll, revoke, clients, codecs };
+  enum class Command { serve, queue, history, enroll, revoke, clients, codecs, strategies };
   Command command = Command::serve;
 
   std::string state = "fl-state";

@@ -35,6 +35,10 @@ Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& op
   if (options.given.contains("seed") && options.settings.seed != run.seed)
     return other_run(options, fmt::format("has seed {}", run.seed));
   FL_TRY(const RunSettings stored, settings_of(run));
+  const bool is_other_method =
+      options.given.contains("strategy") && options.settings.strategy != stored.strategy;
+  if (is_other_method && run.state != RunState::waiting)
+    return other_run(options, fmt::format("is trained by '{}'", stored.strategy));
   const bool is_other_begin = options.given.contains("initial-weights") &&
                               options.settings.initial_weights != stored.initial_weights;
   if (is_other_begin && run.state != RunState::waiting)

@@ -251,8 +251,6 @@ Result<int> serve(const ServerOptions& options) {
   Store::Options store_options;
   store_options.path = state / "history.sqlite";
   FL_TRY(const auto store, Store::open(store_options));
-  if (auto layout = builtin_layout(options.settings.model); !layout)
-    return layout.error().at("--model");
   FL_TRY(const Authority authority,
          Authority::open_or_create(files, state / "identity", Clock::unix_seconds()));
 

@@ -120,8 +120,11 @@ Awaitable<Result<void>> Session::shake_hands() {
   FL_CO_CHECK(co_await send(std::move(header)));
   FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
   if (second.header.has_bye()) {
-    co_return Error(Errc::unavailable,
-                    "the client leaves: " + second.header.bye().reason().substr(0, 500));
+    // It can't do what the run asks for, and says why: for the history.
+    const std::string text = fmt::format("{} takes no part: {}", facts_.name,
+                                         second.header.bye().reason().substr(0, 500));
+    net::post(engine_->executor(), [engine = engine_, text] { engine->report("warning", text); });
+    co_return Error(Errc::unavailable, "the client leaves");
   }
   if (!second.header.has_ready()) {
     co_return Error(Errc::protocol,

@@ -1,17 +1,22 @@
 #include "server/settings.hpp"
 
+#include "shared/algorithm/schedule.hpp"
+#include "shared/params/model_table.hpp"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace fl {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunSettings, model, seed, rounds, min_clients,
-                                                clients_per_round, fraction, over_select,
-                                                deadline_s, local_epochs, local_steps, batch_size,
-                                                lr, momentum, weight_decay, proximal_mu, codec,
-                                                downlink_codec, target_accuracy, keep_checkpoints,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunSettings, model, strategy, seed, rounds,
+                                                min_clients, clients_per_round, fraction,
+                                                over_select, deadline_s, local_epochs, local_steps,
+                                                batch_size, optimizer, lr, lr_schedule, momentum,
+                                                weight_decay, proximal_mu, codec, downlink_codec,
+                                                target_accuracy, patience, keep_checkpoints,
                                                 initial_weights)
 
 std::string to_json(const RunSettings& settings) { return nlohmann::json(settings).dump(); }
@@ -34,6 +39,46 @@ Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spe
   if (codec->error_feedback()) return codec;
   return parse_codec(spec + "+ef", round);
 }
+
+TrainSettings local_work(const RunSettings& settings, const Strategy& strategy, Round round) {
+  TrainSettings work;
+  work.round = round;
+  work.local_epochs = settings.local_epochs;
+  work.local_steps = settings.local_steps;
+  work.batch_size = settings.batch_size;
+  work.optimizer = parse_optimizer(settings.optimizer).value();
+  work.lr = settings.lr * parse_schedule(settings.lr_schedule).value().at(round, settings.rounds);
+  work.momentum = settings.momentum;
+  work.weight_decay = settings.weight_decay;
+  work.proximal_mu = std::max(settings.proximal_mu, strategy.proximal_mu());
+  return work;
+}
+
+namespace {
+
+/// Whether model, strategy and local work fit each other.
+Result<void> check_method(const RunSettings& s) {
+  const auto model = builtin_layout(s.model);
+  if (!model) return model.error().at("--model");
+  const auto parsed = parse_strategy(s.strategy);
+  if (!parsed) return parsed.error().at("--strategy");
+  const auto& strategy = *parsed;
+  auto layout = run_layout(*model, *strategy);
+  if (!layout) return layout.error().at(fmt::format("--strategy {}", s.strategy));
+  if (auto optimizer = parse_optimizer(s.optimizer); !optimizer)
+    return optimizer.error().at("--optimizer");
+  if (auto schedule = parse_schedule(s.lr_schedule); !schedule)
+    return schedule.error().at("--lr-schedule");
+  if (s.proximal_mu > 0 && strategy->proximal_mu() > 0) {
+    return Error(Errc::invalid_input,
+                 fmt::format("--proximal-mu and --strategy {} both ask for a proximal term: give "
+                             "one of them",
+                             s.strategy));
+  }
+  return strategy->check(local_work(s, *strategy, 1));
+}
+
+}  // namespace
 
 Result<void> check_settings(const RunSettings& s) {
   const auto bad = [](std::string_view flag, std::string_view why) {
@@ -62,6 +107,7 @@ Result<void> check_settings(const RunSettings& s) {
     return bad("clients-per-round",
                fmt::format("is {}, below --min-clients {}", s.clients_per_round, s.min_clients));
   }
+  FL_CHECK(check_method(s));
   if (auto codec = parse_codec(s.codec); !codec) return codec.error().at("--codec");
   if (auto codec = parse_downlink_codec(s.downlink_codec); !codec)
     return codec.error().at("--downlink-codec");

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "server/store.hpp"
+#include "shared/algorithm/local_work.hpp"
+#include "shared/algorithm/strategy.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/codec.hpp"
 
@@ -13,6 +15,7 @@ namespace fl {
 
 struct RunSettings {
   std::string model = "lenet";
+  std::string strategy = "fedavg";
   std::uint64_t seed = 0;
   Round rounds = 10;
   std::uint32_t min_clients = 2;        // Before a round starts, and accepted before it may close.
@@ -23,13 +26,16 @@ struct RunSettings {
   std::uint32_t local_epochs = 1;
   std::uint32_t local_steps = 0;
   std::uint32_t batch_size = 64;
+  std::string optimizer = "sgd";
   double lr = 0.01;
+  std::string lr_schedule = "constant";
   double momentum = 0.9;
   double weight_decay = 0;
   double proximal_mu = 0;
   std::string codec = "none";
   std::string downlink_codec = "none";
   double target_accuracy = 0;           // 0: none.
+  std::uint32_t patience = 0;           // Versions without a better accuracy; 0: no limit.
   std::uint32_t keep_checkpoints = 10;  // 0: all.
   std::string initial_weights;          // Absolute path of a safetensors file; "": from the seed.
 };
@@ -41,6 +47,11 @@ struct RunSettings {
 /// so it is parsed with "+ef" even where that isn't said. Round and errors as parse_codec().
 [[nodiscard]] Result<std::shared_ptr<const Codec>> parse_downlink_codec(
     const std::string& spec, std::uint32_t round = warmed_up);
+
+/// The local work that clients are asked for in a round, but for the task's seed. The settings have
+/// passed check_settings().
+[[nodiscard]] TrainSettings local_work(const RunSettings& settings, const Strategy& strategy,
+                                       Round round);
 
 /// Everything that can be wrong with the settings themselves, named by flag.
 [[nodiscard]] Result<void> check_settings(const RunSettings& settings);

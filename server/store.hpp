@@ -101,6 +101,7 @@ struct RoundRecord {
   int range_log2 = 0;        // |update value| < 2^range_log2 in this round, and
   int fraction_bits = 0;     // fixed-point fraction bits of the sum: fixed when the round opens.
   std::uint32_t target = 0;  // Accepted updates that close the round.
+  std::uint64_t population = 0;  // Weight of all clients that were there when it opened.
 };
 
 /// One client's traffic in one round: bytes on its socket while the round was open.

@@ -58,6 +58,7 @@ RoundRecord read_round(const Row& row) {
   round.range_log2 = static_cast<int>(row.integer(3));
   round.fraction_bits = static_cast<int>(row.integer(4));
   round.target = static_cast<std::uint32_t>(row.integer(5));
+  round.population = unsigned_of(row, 6);
   return round;
 }
 
@@ -181,9 +182,9 @@ Result<std::vector<TaskRecord>> Store::open_round(RunId run, const RoundRecord& 
     }
     FL_CHECK(
         db_->run("INSERT INTO round (run_id, round, base_version, started_at, range_log2,"
-                 " fraction_bits, target) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                 " fraction_bits, target, population) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                  run, round.round, round.base_version, round.started_at, round.range_log2,
-                 round.fraction_bits, round.target));
+                 round.fraction_bits, round.target, round.population));
     return insert_tasks(*db_, run, round.round, std::move(tasks));
   });
 }
@@ -203,8 +204,8 @@ Result<std::vector<TaskRecord>> Store::add_tasks(RunId run, Round round,
 Result<std::optional<Store::OpenRound>> Store::open_round_of(RunId run) {
   return db_->read([&]() -> Result<std::optional<OpenRound>> {
     FL_TRY(const auto round,
-           db_->find("SELECT round, base_version, started_at, range_log2, fraction_bits, target"
-                     " FROM round WHERE run_id = ?1 AND ended_at IS NULL",
+           db_->find("SELECT round, base_version, started_at, range_log2, fraction_bits, target,"
+                     " population FROM round WHERE run_id = ?1 AND ended_at IS NULL",
                      read_round, run));
     if (!round) return std::optional<OpenRound>();
     FL_TRY(auto tasks, db_->query(select_tasks, read_task, run, round->round));

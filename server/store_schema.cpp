@@ -179,6 +179,9 @@ constexpr std::array migrations_in_order{
               "  CHECK (queued IN (0, 1));"
               "ALTER TABLE run ADD COLUMN checkpoints TEXT NOT NULL DEFAULT ''"},
     Migration{"what coding an update cost and lost", codec_schema},
+    Migration{"the weight of all clients in a round",
+              "ALTER TABLE round ADD COLUMN population INTEGER NOT NULL DEFAULT 0"
+              "  CHECK (population >= 0)"},
 };
 
 struct Marks {

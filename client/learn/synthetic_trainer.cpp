@@ -29,7 +29,8 @@ class SyntheticTrainer final : public Trainer {
   }
 
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
-                            std::span<float> update, std::stop_token stop) override {
+                            std::span<const float>, std::span<float> update,
+                            std::stop_token stop) override {
     FL_ASSERT(global.size() == layout_.elements() && update.size() == layout_.elements());
     const auto begin = std::chrono::steady_clock::now();
     const std::uint64_t seed = mix_seeds(settings.seed, client_seed_);
@@ -43,6 +44,12 @@ class SyntheticTrainer final : public Trainer {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     return TrainReport{
         .examples = synthetic_examples, .steps = 1, .loss = 0, .seconds = taken.count()};
+  }
+
+  Result<void> gradient(std::span<const float>, const TrainSettings&, std::span<float> gradient,
+                        std::stop_token) override {
+    std::ranges::fill(gradient, 0.0F);  // Of a loss that is the same everywhere.
+    return {};
   }
 
   Result<EvalReport> evaluate(std::span<const float>, std::stop_token) override {

@@ -65,6 +65,12 @@ Result<void> check(const TrainSettings& s) {
   if (!is_factor(s.weight_decay)) {
     return refuse("weight_decay", s.weight_decay, "from 0 to what a float can hold");
   }
+  if (!is_factor(s.optimizer.beta1) || s.optimizer.beta1 >= 1) {
+    return refuse("beta1", s.optimizer.beta1, "from 0 to below 1");
+  }
+  if (!is_factor(s.optimizer.beta2) || s.optimizer.beta2 >= 1) {
+    return refuse("beta2", s.optimizer.beta2, "from 0 to below 1");
+  }
   if (!is_factor(s.proximal_mu)) {
     return refuse("proximal_mu", s.proximal_mu, "from 0 to what a float can hold");
   }
@@ -128,12 +134,19 @@ class Batches {
   torch::Tensor order_;
 };
 
-// SGD on flat vectors. One object for one round, so momentum starts from zero.
-class Sgd {
+// The local optimizers, on flat vectors. One object for one round, so their state starts from zero.
+class Optimizer {
  public:
-  Sgd(const TrainSettings& settings, FlatParameters& parameters, const torch::Tensor& global)
-      : settings_(settings), parameters_(parameters), global_(global) {
-    if (settings.momentum > 0) velocity_ = torch::zeros_like(parameters.weights);
+  /// `correction`: undefined for none.
+  Optimizer(const TrainSettings& settings, FlatParameters& parameters, const torch::Tensor& global,
+            torch::Tensor correction)
+      : settings_(settings),
+        parameters_(parameters),
+        global_(global),
+        correction_(std::move(correction)) {
+    const bool has_moments = !settings.optimizer.is_sgd();
+    if (settings.momentum > 0 || has_moments) first_ = torch::zeros_like(parameters.weights);
+    if (has_moments) second_ = torch::zeros_like(parameters.weights);
   }
 
   /// Takes one step along the gradient, and sets the gradient to zero for the next.
@@ -141,22 +154,57 @@ class Sgd {
     const torch::NoGradGuard no_grad;
     torch::Tensor& w = parameters_.weights;
     torch::Tensor& g = parameters_.gradient;
-    if (settings_.weight_decay > 0) g.add_(w, settings_.weight_decay);
+    const bool is_decoupled = settings_.optimizer.kind == LocalOptimizer::Kind::adamw;
+    if (settings_.weight_decay > 0) {
+      if (is_decoupled) {
+        w.mul_(1 - settings_.lr * settings_.weight_decay);
+      } else {
+        g.add_(w, settings_.weight_decay);
+      }
+    }
     if (settings_.proximal_mu > 0) g.add_(w - global_, settings_.proximal_mu);
-    if (settings_.momentum > 0) {
-      velocity_.mul_(settings_.momentum).add_(g);
-      w.add_(velocity_, -settings_.lr);
+    if (correction_.defined()) g.add_(correction_);
+    if (settings_.optimizer.is_sgd()) {
+      step_by_momentum(w, g);
     } else {
-      w.add_(g, -settings_.lr);
+      step_by_moments(w, g);
     }
     g.zero_();
   }
 
  private:
+  void step_by_momentum(torch::Tensor& w, const torch::Tensor& g) {
+    if (settings_.momentum == 0) {
+      w.add_(g, -settings_.lr);
+      return;
+    }
+    first_.mul_(settings_.momentum).add_(g);
+    if (settings_.optimizer.kind == LocalOptimizer::Kind::nesterov) {
+      w.add_(g, -settings_.lr).add_(first_, -settings_.lr * settings_.momentum);
+    } else {
+      w.add_(first_, -settings_.lr);
+    }
+  }
+
+  /// With bias correction, as in the papers and in PyTorch.
+  void step_by_moments(torch::Tensor& w, const torch::Tensor& g) {
+    const LocalOptimizer& o = settings_.optimizer;
+    ++steps_;
+    first_.mul_(o.beta1).add_(g, 1 - o.beta1);
+    second_.mul_(o.beta2).addcmul_(g, g, 1 - o.beta2);
+    const double bias1 = 1 - std::pow(o.beta1, steps_);
+    const double bias2 = 1 - std::pow(o.beta2, steps_);
+    const torch::Tensor scale = second_.sqrt().div_(std::sqrt(bias2)).add_(o.epsilon);
+    w.addcdiv_(first_, scale, -settings_.lr / bias1);
+  }
+
   const TrainSettings& settings_;
   FlatParameters& parameters_;
   const torch::Tensor& global_;
-  torch::Tensor velocity_;
+  torch::Tensor correction_;
+  torch::Tensor first_;   // Momentum, or Adam's first moment,
+  torch::Tensor second_;  // and its second.
+  double steps_ = 0;
 };
 
 class TorchTrainer final : public Trainer {
@@ -181,8 +229,10 @@ class TorchTrainer final : public Trainer {
   }
 
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
-                            std::span<float> update, std::stop_token stop) override {
+                            std::span<const float> correction, std::span<float> update,
+                            std::stop_token stop) override {
     FL_ASSERT(global.size() == layout_.elements() && update.size() == layout_.elements());
+    FL_ASSERT(correction.empty() || correction.size() == layout_.elements());
     FL_CHECK(check(settings));
     if (train_.size() == 0) {
       return Error(Errc::invalid_input, "this client holds no examples to train on");
@@ -191,12 +241,36 @@ class TorchTrainer final : public Trainer {
       const auto begin = std::chrono::steady_clock::now();
       const torch::Tensor start = flat(global).to(device_);
       load(start);
-      FL_TRY(TrainReport report, run_steps(start, settings, stop));
+      torch::Tensor added;
+      if (!correction.empty()) added = flat(correction).to(device_);
+      FL_TRY(TrainReport report, run_steps(start, settings, std::move(added), stop));
       flat(update).copy_(parameters_.weights.sub_(start));
       FL_CHECK(check_finite(update, settings, report.steps));
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
       report.seconds = taken.count();
       return report;
+    });
+  }
+
+  Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
+                        std::span<float> gradient, std::stop_token stop) override {
+    FL_ASSERT(weights.size() == layout_.elements() && gradient.size() == layout_.elements());
+    return guarded([&]() -> Result<void> {
+      load(flat(weights));
+      const std::int64_t all = train_.size();
+      for (std::int64_t at = 0; at < all; at += evaluation_batch) {
+        if (stop.stop_requested()) return Error(Errc::cancelled, "the gradient was stopped");
+        const std::int64_t n = std::min(evaluation_batch, all - at);
+        const torch::Tensor logits = module_->forward(train_.images.narrow(0, at, n));
+        torch::cross_entropy_loss(logits, train_.labels.narrow(0, at, n), {}, at::Reduction::Sum)
+            .div(static_cast<double>(all))
+            .backward();
+      }
+      const torch::NoGradGuard no_grad;
+      parameters_.gradient.add_(parameters_.weights, settings.weight_decay);
+      flat(gradient).copy_(parameters_.gradient);
+      parameters_.gradient.zero_();
+      return success();
     });
   }
 
@@ -236,10 +310,10 @@ class TorchTrainer final : public Trainer {
   }
 
   Result<TrainReport> run_steps(const torch::Tensor& start, const TrainSettings& settings,
-                                const std::stop_token& stop) {
+                                torch::Tensor correction, const std::stop_token& stop) {
     Batches batches(train_.size(), settings.batch_size, mix_seeds(settings.seed, client_seed_),
                     device_);
-    Sgd sgd(settings, parameters_, start);
+    Optimizer optimizer(settings, parameters_, start, std::move(correction));
     const std::uint64_t steps = settings.local_steps > 0
                                     ? settings.local_steps
                                     : settings.local_epochs * batches.per_epoch();
@@ -259,7 +333,7 @@ class TorchTrainer final : public Trainer {
         return Error(Errc::invalid_input, fmt::format("the loss is {}", value)).at(place());
       }
       loss.backward();
-      sgd.step();
+      optimizer.step();
       loss_sum += value * static_cast<double>(batch.size(0));
       seen += batch.size(0);
     }

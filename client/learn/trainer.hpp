@@ -3,6 +3,7 @@
 // Weights and updates are flat fp32 vectors in the order of layout(). No libtorch in this header.
 #pragma once
 
+#include "shared/algorithm/local_work.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
 
@@ -14,19 +15,6 @@
 #include <vector>
 
 namespace fl {
-
-/// One round's local work, as the server's offer states it.
-struct TrainSettings {
-  std::uint32_t round = 0;
-  std::uint32_t local_epochs = 1;
-  std::uint32_t local_steps = 0;  // When not 0: this many mini-batch steps instead of epochs.
-  std::uint32_t batch_size = 64;
-  double lr = 0.01;
-  double momentum = 0.0;  // The momentum buffer is new every round.
-  double weight_decay = 0.0;
-  double proximal_mu = 0.0;  // FedProx: mu/2 ||w - w_global||^2 added to the loss.
-  std::uint64_t seed = 0;    // Of this client in this round; shuffles and dropout derive from it.
-};
 
 struct TrainReport {
   std::uint64_t examples = 0;  // Local training examples: the weight of the update in FedAvg.
@@ -53,12 +41,18 @@ class Trainer {
   [[nodiscard]] virtual std::vector<float> initial_weights(std::uint64_t seed) const = 0;
 
   /// Starts from `global`, trains, and writes w_local - w_global to `update`; both have
-  /// layout().elements() values. A stop asked for through `stop` ends it with Errc::cancelled.
-  /// A loss that is not finite is Errc::invalid_input, with the step it happened at.
+  /// layout().elements() values. `correction`, as many values or none, is added to the gradient of
+  /// every step. A stop asked for through `stop` ends it with Errc::cancelled. A loss that is not
+  /// finite is Errc::invalid_input, with the step it happened at.
   [[nodiscard]] virtual Result<TrainReport> train(std::span<const float> global,
                                                   const TrainSettings& settings,
+                                                  std::span<const float> correction,
                                                   std::span<float> update,
                                                   std::stop_token stop) = 0;
+  /// Writes the gradient of the mean loss over the training examples, plus weight_decay * weights.
+  [[nodiscard]] virtual Result<void> gradient(std::span<const float> weights,
+                                              const TrainSettings& settings,
+                                              std::span<float> gradient, std::stop_token stop) = 0;
   /// On the held-out part (or the whole set for an evaluate-only client). No held-out data: 0
   /// examples.
   [[nodiscard]] virtual Result<EvalReport> evaluate(std::span<const float> weights,

@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
     bare.epoch();
     theirs.push_back(seconds_since(lap));
     lap = std::chrono::steady_clock::now();
-    const auto report = trainer.train(weights, {.batch_size = batch_size}, update, {});
+    const auto report = trainer.train(weights, {.batch_size = batch_size}, {}, update, {});
     if (!report) {
       fmt::print(stderr, "learn_bench: {}\n", report.error().message());
       return 1;

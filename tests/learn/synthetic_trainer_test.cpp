@@ -19,7 +19,7 @@ std::unique_ptr<fl::Trainer> synthetic(std::uint64_t n, std::uint64_t client_see
 std::vector<float> update_of(fl::Trainer& trainer, const fl::TrainSettings& settings) {
   const std::vector<float> global(trainer.layout().elements());
   std::vector<float> update(global.size(), -100.0f);
-  const auto report = trainer.train(global, settings, update, {});
+  const auto report = trainer.train(global, settings, {}, update, {});
   CHECK(report->examples == trainer.train_examples());
   CHECK(report->steps == 1);
   return update;
@@ -53,7 +53,7 @@ TEST_CASE("a stop ends it") {
   std::stop_source stop;
   stop.request_stop();
   std::vector<float> values(10);
-  const auto report = trainer->train(values, {}, values, stop.get_token());
+  const auto report = trainer->train(values, {}, {}, values, stop.get_token());
   REQUIRE(report.has_error());
   CHECK(report.error().code() == fl::Errc::cancelled);
 }

@@ -48,7 +48,7 @@ std::unique_ptr<fl::Trainer> trainer_of(const std::string& model, std::uint32_t 
 std::vector<float> train(fl::Trainer& trainer, std::span<const float> global,
                          const fl::TrainSettings& settings, std::stop_token stop = {}) {
   std::vector<float> update(global.size());
-  const auto report = trainer.train(global, settings, update, stop);
+  const auto report = trainer.train(global, settings, {}, update, stop);
   INFO((report ? std::string() : report.error().message()));
   REQUIRE(report.has_value());
   CHECK(report->examples == trainer.train_examples());
@@ -59,7 +59,7 @@ void expect_error(fl::Trainer& trainer, std::span<const float> global,
                   const fl::TrainSettings& settings, fl::Errc code, std::string_view words,
                   std::stop_token stop = {}) {
   std::vector<float> update(global.size());
-  const auto report = trainer.train(global, settings, update, stop);
+  const auto report = trainer.train(global, settings, {}, update, stop);
   REQUIRE(report.has_error());
   CAPTURE(report.error().message());
   CHECK(report.error().code() == code);

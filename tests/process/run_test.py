@@ -28,6 +28,63 @@ SUMMARY = [
 RUN = ("--new-run", "--model", "synthetic:5000", "--min-clients", 3, "--rounds", 3)
 
 
+METHODS = ["scaffold", "feddyn:alpha=0.1", "fedyogi:lr=0.01", "fednova", "signvote:lr=0.001"]
+
+
+class Strategies(FederationTest):
+    names = ("a", "b")
+    flags = ("--new-run", "--model", "synthetic:3000", "--rounds", 3)
+
+    def test_a_run_by_each_kind_of_method(self):
+        federation = self.make()
+        for method in METHODS:
+            with self.subTest(method=method):
+                server = federation.server(*self.flags, "--strategy", method, "--codec", "qsgd:8")
+                clients = [federation.client(name) for name in self.names]
+                for program in [server, *clients]:
+                    self.expect_exit(program)
+                self.assertEqual(len(set(federation.digests())), 4, "each round moves the model")
+
+    def test_the_control_variate_lies_in_the_checkpoint_beside_the_model(self):
+        federation = self.make()
+        server = federation.server(*self.flags, "--strategy", "scaffold")
+        for program in [server, *[federation.client(name) for name in self.names]]:
+            self.expect_exit(program)
+        newest = sorted(federation.checkpoints.glob("*.safetensors"))[-1].read_bytes()
+        header = json.loads(newest[8 : 8 + int.from_bytes(newest[:8], "little")])
+        tensors = [name for name in header if name != "__metadata__"]
+        self.assertEqual(len(tensors), 2)
+        self.assertEqual(tensors[1], f"control.{tensors[0]}")
+
+    def test_the_method_of_a_run_that_has_begun_stays(self):
+        federation = self.make()
+        server = federation.server(*self.flags, "--strategy", "fedadam", "--rounds", 500)
+        clients = [federation.client(name) for name in self.names]
+        wait_until("a round", lambda: federation.rounds_done() >= 1)
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        for client in clients:
+            client.kill()
+        code, _, err = federation.command(
+            "fl-server", "--state", federation.state, "--admin", "off", "--strategy", "fedavg"
+        )
+        self.assertGreater(code, 0)
+        self.assertIn("is trained by 'fedadam'", err)
+
+    def test_the_methods_are_listed_and_misfits_refused(self):
+        federation = self.make()
+        code, out, _ = federation.command("fl-server", "strategies")
+        self.assertEqual(code, 0)
+        for name in ("fedavg", "scaffold", "fednova", "fedyogi", "weight=uniform"):
+            self.assertIn(name, out)
+        code, _, err = federation.command(
+            "fl-server", "--state", federation.folder / "other", "--strategy", "scaffold",
+            "--optimizer", "adam"
+        )
+        self.assertGreater(code, 0)
+        self.assertIn("--optimizer sgd and nesterov only", err)
+
+
 class WholeRun(FederationTest):
     def run_to_end(self, federation, *flags):
         server = federation.server(*flags)

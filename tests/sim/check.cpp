@@ -28,6 +28,7 @@ struct RoundRow {
   int range_log2 = 0;
   int fraction_bits = 0;
   std::uint32_t target = 0;
+  std::uint64_t population = 0;
   bool is_closed = false;
 };
 
@@ -101,7 +102,9 @@ class Checker {
       : world_(world),
         history_(history),
         settings_(world.options().settings),
-        layout_(world.options().problem.layout) {}
+        strategy_(parse_strategy(settings_.strategy).value()),
+        model_elements_(world.options().problem.layout.elements()),
+        layout_(run_layout(world.options().problem.layout, *strategy_).value().all) {}
 
   Result<void> run() {
     FL_CHECK(read_rows());
@@ -124,11 +127,11 @@ class Checker {
     }
     FL_TRY(const auto rounds, rows_of(*history_.store,
                                       "SELECT base_version, range_log2, fraction_bits, target, "
-                                      "ended_at FROM round ORDER BY round"));
+                                      "population, ended_at FROM round ORDER BY round"));
     for (const auto& row : rounds) {
       rounds_.push_back({static_cast<Round>(std::stoul(row[0])), std::stoi(row[1]),
                          std::stoi(row[2]), static_cast<std::uint32_t>(std::stoul(row[3])),
-                         !row[4].empty()});
+                         std::stoull(row[4]), !row[5].empty()});
     }
     if (history_.run.state != RunState::finished) return wrong("the run is not finished");
     if (versions_.size() != rounds_.size() + 1)
@@ -142,12 +145,15 @@ class Checker {
   Result<void> check_model() {
     const auto& problem = world_.options().problem;
     std::vector<float> model = problem.initial_weights(settings_.seed);
+    model.resize(layout_.elements());
+    for (unsigned vector = 0; vector < strategy_->state_vectors(); ++vector)
+      state_.emplace_back(model_elements_, strategy_->initial_state(vector));
     std::vector<float> carry(model.size());
     FL_CHECK(check_version(0, model));
     for (Round round = 1; round <= rounds_.size(); ++round) {
       auto mean = accepted_mean(round);
       if (!mean) return mean.error().at(fmt::format("round {}", round));
-      std::vector<float> step = std::move(*mean);
+      std::vector<float> step = server_step(round, std::move(*mean));
       if (settings_.downlink_codec != "none") {
         FL_TRY(const auto downlink, parse_codec(settings_.downlink_codec, round));
         for (std::size_t i = 0; i < step.size(); ++i) step[i] += carry[i];
@@ -160,6 +166,26 @@ class Checker {
       FL_CHECK(check_version(round, model));
     }
     return {};
+  }
+
+  /// What the strategy makes of the mean update.
+  std::vector<float> server_step(Round round, std::vector<float> step) {
+    std::uint64_t weight = 0;
+    for (const auto& [id, task] : tasks_) {
+      if (task.round == round && task.state == TaskState::accepted)
+        weight += strategy_->weight_of(task.examples);
+    }
+    RoundFacts facts;
+    facts.round = round;
+    facts.lr = settings_.lr;
+    const auto all = std::max(weight, rounds_.at(round - 1).population);
+    facts.share = static_cast<double>(weight) / static_cast<double>(all);
+    const std::span whole(step);
+    const std::vector<std::span<float>> state(state_.begin(), state_.end());
+    strategy_->step(facts, state, whole.first(model_elements_));
+    const auto part = static_cast<float>(strategy_->shared_step(facts));
+    for (float& value : whole.subspan(model_elements_)) value *= part;
+    return step;
   }
 
   Result<void> check_version(Round version, std::span<const float> model) const {
@@ -187,7 +213,7 @@ class Checker {
       if (!counted.insert(task.client).second) return wrong(task.client + " was counted twice");
       auto values = accepted_update(task);
       if (!values) return values.error().at(fmt::format("task {} of {}", task.id, task.client));
-      sum.add(*values, task.examples);
+      sum.add(*values, strategy_->weight_of(task.examples));
       accepted_[task.client].push_back(std::move(*values));
       update_bytes += task.update_bytes;
       ++accepted;
@@ -225,7 +251,7 @@ class Checker {
     const double bound = settings_.codec == "none"   ? 0
                          : settings_.codec == "fp16" ? largest / 1024
                                                      : largest / 7.5;
-    for (std::size_t i = 0; i < values.size() && !has_feedback; ++i) {
+    for (std::size_t i = 0; i < model_elements_ && !has_feedback; ++i) {
       if (std::fabs(static_cast<double>(values[i]) - trained->second[i]) > bound) {
         return wrong(fmt::format("{} arrived as {}, trained was {}", layout_.describe(i), values[i],
                                  trained->second[i]));
@@ -282,7 +308,7 @@ class Checker {
       }
     }
     for (const Round round : client.saved) add(client.updates.at(round), -1);
-    for (std::size_t i = 0; i < mass.size(); ++i) {
+    for (std::size_t i = 0; i < model_elements_; ++i) {
       if (std::fabs(mass[i]) > 1e-5 * static_cast<double>(1 + client.saved.size())) {
         return wrong(fmt::format("{} of {} is off by {}", layout_.describe(i), client.saved.size(),
                                  mass[i]));
@@ -318,9 +344,12 @@ class Checker {
   World& world_;
   History& history_;
   const RunSettings& settings_;
-  const Layout& layout_;
+  std::shared_ptr<const Strategy> strategy_;
+  std::size_t model_elements_;
+  Layout layout_;
   std::vector<VersionRow> versions_;
   std::vector<RoundRow> rounds_;
+  std::vector<std::vector<float>> state_;  // What the strategy keeps.
   std::map<std::int64_t, TaskRecord> tasks_;
   std::map<std::string, std::vector<std::vector<float>>> accepted_;  // Decoded, by client.
   std::uint64_t bytes_up_ = 0;

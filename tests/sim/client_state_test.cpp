@@ -19,6 +19,11 @@ const std::filesystem::path folder = "/state";
 
 Layout matrix_layout() { return Layout::make({{"w", {30, 40}}, {"b", {30}}}).value(); }
 
+RunLayout run_of(Layout layout) {
+  const auto elements = layout.elements();
+  return {std::move(layout), elements};
+}
+
 std::vector<float> update_of(std::uint64_t round) {
   std::vector<float> x(matrix_layout().elements());
   kernels().gaussian(5, round, 0, x.data(), x.size());
@@ -29,7 +34,7 @@ std::vector<float> update_of(std::uint64_t round) {
 std::string coded(ClientState& state, std::uint64_t round, std::string_view spec) {
   auto update = update_of(round);
   const auto codec = parse_codec(spec).value();
-  state.save_update(matrix_layout(), update, *codec, round, {}).value();
+  state.save_update(run_of(matrix_layout()), update, *codec, round, {}).value();
   const auto file = state.open_pending().value();
   std::string bytes(state.pending()->begin.bytes(), '\0');
   file->read_exactly(0, std::as_writable_bytes(std::span(bytes))).value();
@@ -113,7 +118,7 @@ TEST_CASE("a refused update leaves the state, and gives its mass back") {
   MemFiles refused_files;
   auto refused = ClientState::open(refused_files, folder).value();
   coded(refused, 1, "powersgd:2+ef");
-  refused.settle_unused(matrix_layout()).value();
+  refused.settle_unused(run_of(matrix_layout())).value();
   const auto residual = refused.residual(matrix_layout()).value();
   const auto whole = update_of(1);
   for (std::size_t i = 0; i < whole.size(); ++i) {

@@ -35,6 +35,7 @@ Awaitable<Result<wire::Verdict>> upload(std::shared_ptr<MemoryLink> link, const 
   begin.set_layout_digest(layout.raw());
   begin.set_codec(offer.codec());
   begin.set_examples(1);
+  begin.set_steps(1);
   begin.set_bytes(payload.size());
   begin.set_digest(Digest::of(bytes_of(std::string_view(payload))).raw());
   begin.add_sections()->set_name("update");

@@ -131,11 +131,20 @@ WorldOptions draw_options(std::uint64_t seed) {
   RunSettings& settings = options.settings;
   constexpr std::array codecs{"none", "fp16", "qsgd:8", "qsgd:8+ef"};
   constexpr std::array downlinks{"none", "fp16", "qsgd:64"};
+  constexpr std::array strategies{"fedavg",
+                                  "fedavg:lr=0.5,weight=uniform",
+                                  "fedavgm:lr=0.5,nesterov=yes",
+                                  "fedyogi:lr=0.02",
+                                  "scaffold",
+                                  "scaffold:option=1,weight=uniform",
+                                  "feddyn:alpha=0.5"};
   settings.model = options.problem.model;
   settings.seed = random();
   settings.rounds = static_cast<Round>(2 + below(4));
   settings.codec = codecs[below(codecs.size())];
   settings.downlink_codec = downlinks[below(downlinks.size())];
+  settings.strategy = strategies[below(strategies.size())];
+  settings.momentum = 0;
   settings.local_steps = static_cast<std::uint32_t>(1 + below(4));
   settings.lr = 0.2;
   settings.keep_checkpoints = std::array{1u, 2u, 10u}[below(3)];

@@ -54,7 +54,8 @@ std::vector<float> ToyTrainer::initial_weights(std::uint64_t seed) const {
 }
 
 Result<TrainReport> ToyTrainer::train(std::span<const float> global, const TrainSettings& settings,
-                                      std::span<float> update, std::stop_token stop) {
+                                      std::span<const float> correction, std::span<float> update,
+                                      std::stop_token stop) {
   if (stop.stop_requested()) return Error(Errc::cancelled, "training was stopped");
   const std::uint32_t steps =
       settings.local_steps != 0 ? settings.local_steps : settings.local_epochs;
@@ -62,7 +63,8 @@ Result<TrainReport> ToyTrainer::train(std::span<const float> global, const Train
   const auto noise = static_cast<float>(problem_.noise);
   for (std::size_t i = 0; i < update.size(); ++i) {
     float w = global[i];
-    for (std::uint32_t step = 0; step < steps; ++step) w -= lr * (w - point_[i]);
+    const float added = correction.empty() ? 0.0F : correction[i];
+    for (std::uint32_t step = 0; step < steps; ++step) w -= lr * (w - point_[i] + added);
     update[i] = w - global[i];
     if (noise > 0) update[i] += noise * draw(settings.seed, noise_stream, i);
   }
@@ -72,6 +74,12 @@ Result<TrainReport> ToyTrainer::train(std::span<const float> global, const Train
   report.steps = steps;
   report.loss = loss_at(global);
   return report;
+}
+
+Result<void> ToyTrainer::gradient(std::span<const float> weights, const TrainSettings&,
+                                  std::span<float> gradient, std::stop_token) {
+  for (std::size_t i = 0; i < weights.size(); ++i) gradient[i] = weights[i] - point_[i];
+  return {};
 }
 
 Result<EvalReport> ToyTrainer::evaluate(std::span<const float> weights, std::stop_token stop) {

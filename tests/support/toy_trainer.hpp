@@ -44,7 +44,10 @@ class ToyTrainer final : public Trainer {
   std::uint64_t holdout_examples() const override { return part_.holdout; }
   std::vector<float> initial_weights(std::uint64_t seed) const override;
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
-                            std::span<float> update, std::stop_token stop) override;
+                            std::span<const float> correction, std::span<float> update,
+                            std::stop_token stop) override;
+  Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
+                        std::span<float> gradient, std::stop_token stop) override;
   /// The accuracy is 1 at the client's point and falls with the distance from it.
   Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override;
 

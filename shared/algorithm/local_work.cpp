@@ -1,0 +1,53 @@
+#include "shared/algorithm/local_work.hpp"
+
+#include "shared/algorithm/spec_options.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace fl {
+
+Result<LocalOptimizer> parse_optimizer(std::string_view spec) {
+  if (spec.empty()) return LocalOptimizer{};
+  FL_TRY(SpecOptions options, SpecOptions::parse(spec));
+  LocalOptimizer optimizer;
+  using Kind = LocalOptimizer::Kind;
+  if (options.name() == "nesterov") {
+    optimizer.kind = Kind::nesterov;
+  } else if (options.name() == "adam" || options.name() == "adamw") {
+    optimizer.kind = options.name() == "adam" ? Kind::adam : Kind::adamw;
+    optimizer.beta1 = options.number_below("beta1", optimizer.beta1, 0, 1);
+    optimizer.beta2 = options.number_below("beta2", optimizer.beta2, 0, 1);
+    optimizer.epsilon = options.number("epsilon", optimizer.epsilon, 1e-20, 1);
+  } else if (options.name() != "sgd") {
+    return Error(Errc::invalid_input,
+                 fmt::format("there is no optimizer '{}'; there are: sgd nesterov adam adamw",
+                             options.name()));
+  }
+  FL_CHECK(options.finish());
+  return optimizer;
+}
+
+double effective_steps(const TrainSettings& settings, std::uint64_t steps) {
+  FL_ASSERT(settings.optimizer.is_sgd());
+  const double rho = settings.momentum;
+  const bool nesterov = settings.optimizer.kind == LocalOptimizer::Kind::nesterov;
+  double velocity = 0;
+  double distance = 0;
+  double last = -1;
+  for (std::uint64_t left = steps; left > 0; --left) {
+    const double gradient = 1 - settings.proximal_mu * settings.lr * distance;
+    velocity = rho * velocity + gradient;
+    const double step = nesterov ? gradient + rho * velocity : velocity;
+    // From here on all steps are the same, or with a proximal term too short to count.
+    if (settings.proximal_mu == 0 && step == last)
+      return distance + static_cast<double>(left) * step;
+    if (std::fabs(step) <= 1e-16 * distance) return distance;
+    distance += step;
+    last = step;
+  }
+  return distance;
+}
+
+}  // namespace fl

@@ -1,0 +1,118 @@
+#include "shared/algorithm/spec_options.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace fl {
+
+namespace {
+
+constexpr std::size_t spec_bytes_max = 512;
+
+/// NaN when the text is no number.
+double number_of(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  return is_number ? value : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+Result<SpecOptions> SpecOptions::parse(std::string_view spec) {
+  const auto bad = [&](std::string_view why) {
+    return Error(Errc::invalid_input, fmt::format("'{}': {}", spec.substr(0, spec_bytes_max), why));
+  };
+  if (spec.size() > spec_bytes_max) return bad("it is too long");
+  SpecOptions options;
+  options.spec_ = spec;
+  const auto colon = spec.find(':');
+  options.name_ = spec.substr(0, colon);
+  if (options.name_.empty()) return bad("it has no name");
+  if (colon == std::string_view::npos) return options;
+  for (std::string_view rest = spec.substr(colon + 1);;) {
+    const auto comma = rest.find(',');
+    const std::string_view option = rest.substr(0, comma);
+    const auto equals = option.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      return bad(fmt::format("'{}' is not of the form KEY=VALUE", option));
+    }
+    const auto [place, is_new] =
+        options.left_.emplace(option.substr(0, equals), option.substr(equals + 1));
+    if (!is_new) return bad(fmt::format("{} is given twice", place->first));
+    if (comma == std::string_view::npos) return options;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+void SpecOptions::complain(std::string what) {
+  if (wrong_.empty()) wrong_ = std::move(what);
+}
+
+/// The text that was given, until the next call; or nullptr.
+const std::string* SpecOptions::take(std::string_view key) {
+  known_ += fmt::format("{}{}", known_.empty() ? "" : " ", key);
+  const auto found = left_.find(key);
+  if (found == left_.end()) return nullptr;
+  taken_ = std::move(found->second);
+  left_.erase(found);
+  return &taken_;
+}
+
+double SpecOptions::number(std::string_view key, double otherwise, double least, double most) {
+  const std::string* const text = take(key);
+  if (text == nullptr) return otherwise;
+  const double value = number_of(*text);
+  if (value >= least && value <= most) return value;
+  complain(fmt::format("{}={}: it must be from {} to {}", key, *text, least, most));
+  return otherwise;
+}
+
+double SpecOptions::number_below(std::string_view key, double otherwise, double least,
+                                 double most) {
+  const std::string* const text = take(key);
+  if (text == nullptr) return otherwise;
+  const double value = number_of(*text);
+  if (value >= least && value < most) return value;
+  complain(fmt::format("{}={}: it must be at least {} and below {}", key, *text, least, most));
+  return otherwise;
+}
+
+std::uint32_t SpecOptions::count(std::string_view key, std::uint32_t otherwise,
+                                 std::uint32_t least) {
+  const std::string* const text = take(key);
+  if (text == nullptr) return otherwise;
+  const double value = number_of(*text);
+  constexpr double most = std::numeric_limits<std::uint32_t>::max();
+  if (value >= least && value <= most && value == std::floor(value)) {
+    return static_cast<std::uint32_t>(value);
+  }
+  complain(fmt::format("{}={}: it must be a whole number, {} or more", key, *text, least));
+  return otherwise;
+}
+
+std::string_view SpecOptions::word(std::string_view key,
+                                   std::initializer_list<std::string_view> words) {
+  const std::string* const text = take(key);
+  if (text == nullptr) return *words.begin();
+  for (const std::string_view word : words) {
+    if (*text == word) return word;
+  }
+  complain(fmt::format("{}={}: it must be one of: {}", key, *text, fmt::join(words, " ")));
+  return *words.begin();
+}
+
+Result<void> SpecOptions::finish() const {
+  std::string what = wrong_;
+  if (what.empty() && !left_.empty()) {
+    what = fmt::format("{} has no option '{}'; {}", name_, left_.begin()->first,
+                       known_.empty() ? "it has none" : "it has: " + known_);
+  }
+  if (what.empty()) return {};
+  return Error(Errc::invalid_input, fmt::format("'{}': {}", spec_, what));
+}
+
+}  // namespace fl

@@ -1,0 +1,21 @@
+// The makers of the methods, one for each file; only strategy.cpp's table calls them.
+#pragma once
+
+#include "shared/algorithm/strategy.hpp"
+
+namespace fl {
+
+std::shared_ptr<Strategy> make_fedavg(SpecOptions& options);
+std::shared_ptr<Strategy> make_fedprox(SpecOptions& options);
+std::shared_ptr<Strategy> make_fedavgm(SpecOptions& options);
+std::shared_ptr<Strategy> make_slowmo(SpecOptions& options);
+std::shared_ptr<Strategy> make_diloco(SpecOptions& options);
+std::shared_ptr<Strategy> make_fedadagrad(SpecOptions& options);
+std::shared_ptr<Strategy> make_fedadam(SpecOptions& options);
+std::shared_ptr<Strategy> make_fedyogi(SpecOptions& options);
+std::shared_ptr<Strategy> make_scaffold(SpecOptions& options);
+std::shared_ptr<Strategy> make_fednova(SpecOptions& options);
+std::shared_ptr<Strategy> make_feddyn(SpecOptions& options);
+std::shared_ptr<Strategy> make_signvote(SpecOptions& options);
+
+}  // namespace fl

@@ -1,0 +1,88 @@
+#include "shared/algorithm/strategy.hpp"
+
+#include "shared/algorithm/strategies.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace fl {
+
+namespace {
+
+constexpr std::array rows{
+    StrategyRow{"fedavg", "fedavg[:lr=1]", "mean of the updates (McMahan 2017)", make_fedavg},
+    StrategyRow{"fedprox", "fedprox:mu=MU", "clients are held near the global model (Li 2020)",
+                make_fedprox},
+    StrategyRow{"scaffold", "scaffold[:lr=1,option=2]",
+                "control variates against client drift (Karimireddy 2020)", make_scaffold},
+    StrategyRow{"fednova", "fednova[:lr=1,mu=0]",
+                "updates normalized by the local steps behind them (Wang 2020)", make_fednova},
+    StrategyRow{"feddyn", "feddyn[:alpha=0.01]",
+                "a dynamic regularizer on every client (Acar 2021)", make_feddyn},
+    StrategyRow{"fedavgm", "fedavgm[:lr=1,momentum=0.9,nesterov=no]",
+                "momentum on the server (Hsu 2019)", make_fedavgm},
+    StrategyRow{"slowmo", "slowmo[:lr=1,momentum=0.5]",
+                "slow momentum, scaled by the clients' lr (Wang 2020)", make_slowmo},
+    StrategyRow{"diloco", "diloco[:lr=0.7,momentum=0.9]",
+                "Nesterov momentum outside; with --optimizer adamw (Douillard 2023)", make_diloco},
+    StrategyRow{"fedadagrad", "fedadagrad[:lr=0.1,beta1=0,tau=1e-3]",
+                "Adagrad on the server (Reddi 2021)", make_fedadagrad},
+    StrategyRow{"fedadam", "fedadam[:lr=0.1,beta1=0.9,beta2=0.99,tau=1e-3]",
+                "Adam on the server (Reddi 2021)", make_fedadam},
+    StrategyRow{"fedyogi", "fedyogi[:lr=0.1,beta1=0.9,beta2=0.99,tau=1e-3]",
+                "Yogi on the server (Reddi 2021)", make_fedyogi},
+    StrategyRow{"signvote", "signvote:lr=LR",
+                "majority vote over the signs; with --codec sign (Bernstein 2019)", make_signvote},
+};
+
+}  // namespace
+
+std::span<const StrategyRow> strategy_rows() { return rows; }
+
+Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec) {
+  auto options = SpecOptions::parse(spec);
+  if (!options) return options.error().at("strategy");
+  const auto row = std::ranges::find(rows, options->name(), &StrategyRow::name);
+  if (row == rows.end()) {
+    std::string names;
+    for (const auto& known : rows) names += fmt::format(" {}", known.name);
+    return Error(Errc::invalid_input,
+                 fmt::format("there is no strategy '{}'; there are:{}", options->name(), names));
+  }
+  const auto strategy = row->make(*options);
+  strategy->take_common(*options);
+  if (auto right = options->finish(); !right) return right.error().at("strategy");
+  strategy->spec_ = spec;
+  return std::shared_ptr<const Strategy>(strategy);
+}
+
+void Strategy::take_common(SpecOptions& options) {
+  is_uniform_ = options.word("weight", {"examples", "uniform"}) == "uniform";
+}
+
+Result<void> Strategy::check(const TrainSettings&) const { return {}; }
+
+Result<void> Strategy::needs_sgd(const TrainSettings& settings) const {
+  if (settings.optimizer.is_sgd()) return {};
+  return Error(Errc::invalid_input,
+               fmt::format("strategy '{}' must know how far a local step goes, which it does for "
+                           "--optimizer sgd and nesterov only",
+                           spec_));
+}
+
+Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy) {
+  RunLayout layout{model, model.elements()};
+  if (strategy.shared_vector().empty()) return layout;
+  std::vector<TensorSpec> specs;
+  for (const auto& tensor : model.tensors()) specs.push_back({tensor.name, tensor.shape});
+  for (const auto& tensor : model.tensors()) {
+    specs.push_back({fmt::format("{}.{}", strategy.shared_vector(), tensor.name), tensor.shape});
+  }
+  FL_TRY(layout.all, Layout::make(specs));
+  return layout;
+}
+
+}  // namespace fl

@@ -1,0 +1,133 @@
+// What makes one federated method differ from another: how the server steps with the mean of a
+// round's updates, and what a client adds to its local work. A method is one file here, and one row
+// of the table in strategy.cpp. Both ends parse the run's spec, so both hold the same object.
+//
+// Everything works on flat fp32 spans of the model's parameters (P values, in layout order), a
+// block of them at a time on the server. Immutable after parsing; any thread.
+#pragma once
+
+#include "shared/algorithm/local_work.hpp"
+#include "shared/algorithm/spec_options.hpp"
+#include "shared/base/error.hpp"
+#include "shared/params/layout.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace fl {
+
+/// What a client knows after its local training of a round.
+struct LocalRound {
+  const TrainSettings& settings;
+  std::uint64_t steps = 0;        // Mini-batch steps done.
+  std::span<const float> shared;  // The shared vector's value in this version, or empty.
+  std::span<const float>
+      gradient;  // Of the local loss at the global model, where it was asked for.
+};
+
+/// The client's half of a method that has one. A client may keep one vector of P values from round
+/// to round (zeros before its first update); it goes forward only when the update is accepted.
+class LocalRule {
+ public:
+  virtual ~LocalRule() = default;
+
+  [[nodiscard]] virtual bool keeps_vector() const { return false; }
+  /// Whether finish() needs the gradient at the global model: a pass over the data more.
+  [[nodiscard]] virtual bool wants_gradient() const { return false; }
+  /// Writes what is added to every local gradient of this round. False: nothing is.
+  [[nodiscard]] virtual bool correct([[maybe_unused]] std::span<const float> shared,
+                                     [[maybe_unused]] std::span<const float> kept,
+                                     [[maybe_unused]] std::span<float> correction) const {
+    return false;
+  }
+  /// `update`: w_local - w_global, to be made what is sent. `shared_change`: P values to be filled,
+  /// sent as the shared vector's change; empty without one. `kept`: the kept vector, to be made
+  /// the next; empty without one.
+  virtual void finish(const LocalRound& round, std::span<float> update,
+                      std::span<float> shared_change, std::span<float> kept) const = 0;
+};
+
+/// What the server knows of a round as a whole.
+struct RoundFacts {
+  std::uint32_t round = 1;
+  double lr = 0;     // Of the clients, in this round.
+  double share = 1;  // Of the accepted updates' weight in that of all clients, above 0.
+  double effective_steps =
+      1;  // Weighted mean over the accepted updates; 1 where it has no meaning.
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  /// The spec, as it was given.
+  [[nodiscard]] const std::string& spec() const { return spec_; }
+  /// Whether a client counts by its examples, or as much as any other ("weight=uniform").
+  [[nodiscard]] bool is_uniform() const { return is_uniform_; }
+  [[nodiscard]] std::uint64_t weight_of(std::uint64_t examples) const {
+    return is_uniform_ ? 1 : examples;
+  }
+
+  /// Whether these settings of the local work fit the method (invalid_input: what would).
+  [[nodiscard]] virtual Result<void> check(const TrainSettings& settings) const;
+  /// The proximal term that the method asks for; 0: none.
+  [[nodiscard]] virtual double proximal_mu() const { return 0; }
+  /// The client's half, or nullptr.
+  [[nodiscard]] virtual const LocalRule* local() const { return nullptr; }
+
+  /// The name of a vector of P values that travels with the model: every version has it (zeros in
+  /// version 0), and every update its change. Empty: there is none.
+  [[nodiscard]] virtual std::string_view shared_vector() const { return {}; }
+  /// The part of the mean change by which the shared vector moves.
+  [[nodiscard]] virtual double shared_step([[maybe_unused]] const RoundFacts& facts) const {
+    return 1;
+  }
+
+  /// How many vectors of P values the server keeps beside the model, and what they begin with.
+  [[nodiscard]] virtual unsigned state_vectors() const { return 0; }
+  [[nodiscard]] virtual float initial_state([[maybe_unused]] unsigned vector) const { return 0; }
+  /// `step`, the weighted mean of the updates, becomes what is added to the model; `state`: the
+  /// same elements of the kept vectors, made the next ones. All spans have one length.
+  virtual void step([[maybe_unused]] const RoundFacts& facts,
+                    [[maybe_unused]] std::span<const std::span<float>> state,
+                    [[maybe_unused]] std::span<float> step) const {}
+
+ protected:
+  /// Takes the options that all methods have.
+  void take_common(SpecOptions& options);
+  /// Refuses local optimizers other than SGD, for a method that needs to know how far a step goes.
+  [[nodiscard]] Result<void> needs_sgd(const TrainSettings& settings) const;
+
+ private:
+  friend Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec);
+  std::string spec_;
+  bool is_uniform_ = false;
+};
+
+struct StrategyRow {
+  std::string_view name;
+  std::string_view usage;
+  std::string_view about;  // With the paper.
+  std::shared_ptr<Strategy> (*make)(SpecOptions& options);
+};
+
+/// All methods, in the order in which help shows them.
+[[nodiscard]] std::span<const StrategyRow> strategy_rows();
+
+/// invalid_input: an unknown name, an unknown option, or a value that is out of range.
+[[nodiscard]] Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec);
+
+/// The tensors of a run's vector: the model's, and behind them those of the shared vector, named
+/// SHARED.TENSOR.
+struct RunLayout {
+  Layout all;
+  std::uint64_t model_elements = 0;
+
+  [[nodiscard]] bool has_shared() const { return all.elements() > model_elements; }
+};
+[[nodiscard]] Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy);
+
+}  // namespace fl

@@ -1,0 +1,114 @@
+// Specs of strategies, optimizers and schedules: what is right, and what is said of what is wrong.
+#include "shared/algorithm/schedule.hpp"
+#include "shared/algorithm/strategy.hpp"
+
+#include "tests/support/print_result.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace fl::test {
+namespace {
+
+TEST_CASE("every strategy of the table parses, with its options and without") {
+  for (const auto& row : strategy_rows()) {
+    CAPTURE(row.name);
+    CHECK(row.usage.starts_with(row.name));
+    const auto strategy = parse_strategy(row.name);
+    REQUIRE(strategy);
+    CHECK((*strategy)->spec() == row.name);
+    CHECK_FALSE((*strategy)->is_uniform());
+    CHECK(parse_strategy(std::string(row.name) + ":weight=uniform").value()->is_uniform());
+    // A rule that is asked for a vector keeps one, and what travels has a name for its tensors.
+    CHECK((*strategy)->state_vectors() <= 2);
+  }
+}
+
+TEST_CASE("a wrong strategy is told what would fit") {
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "it has no name"},
+      {"fedsgd", "there is no strategy 'fedsgd'; there are: fedavg"},
+      {"fedprox:mu", "'mu' is not of the form KEY=VALUE"},
+      {"fedprox:mu=-1", "mu=-1: it must be from 0"},
+      {"fedprox:mu=nan", "mu=nan: it must be from 0"},
+      {"fedprox:mu=1e", "mu=1e: it must be from 0"},
+      {"fedprox:mu=1,mu=2", "mu is given twice"},
+      {"fedavg:mu=1", "fedavg has no option 'mu'; it has: lr weight"},
+      {"fedadam:beta2=1", "beta2=1: it must be at least 0 and below 1"},
+      {"scaffold:option=3", "option=3: it must be one of: 2 1"},
+      {"fedavg:weight=", "weight=: it must be one of: examples uniform"},
+  };
+  for (const auto& [spec, words] : cases) {
+    CAPTURE(spec);
+    const auto strategy = parse_strategy(spec);
+    REQUIRE_FALSE(strategy);
+    CHECK(strategy.error().code() == Errc::invalid_input);
+    CHECK_MESSAGE(strategy.error().message().find(words) != std::string::npos,
+                  strategy.error().message());
+  }
+}
+
+TEST_CASE("methods that must know how far a step goes refuse Adam") {
+  TrainSettings settings;
+  settings.optimizer = parse_optimizer("adam").value();
+  for (const std::string method : {"scaffold", "fednova"}) {
+    const auto fits = parse_strategy(method).value()->check(settings);
+    REQUIRE_FALSE(fits);
+    CHECK(fits.error().message().find("--optimizer sgd and nesterov") != std::string::npos);
+  }
+  CHECK(parse_strategy("fedavg").value()->check(settings));
+  CHECK(parse_strategy("diloco").value()->check(settings));
+}
+
+TEST_CASE("optimizers parse") {
+  CHECK(parse_optimizer("").value().kind == LocalOptimizer::Kind::sgd);
+  CHECK(parse_optimizer("nesterov").value().kind == LocalOptimizer::Kind::nesterov);
+  const auto adamw = parse_optimizer("adamw:beta1=0.8,epsilon=1e-6").value();
+  CHECK(adamw.kind == LocalOptimizer::Kind::adamw);
+  CHECK(adamw.beta1 == 0.8);
+  CHECK(adamw.beta2 == 0.999);
+  CHECK(adamw.epsilon == 1e-6);
+  CHECK_FALSE(parse_optimizer("lamb"));
+  CHECK_FALSE(parse_optimizer("sgd:momentum=0.9"));
+  CHECK_FALSE(parse_optimizer("adam:beta1=1"));
+}
+
+TEST_CASE("the layout of a run has what travels with the model behind it") {
+  const Layout model = Layout::make({{"fc.weight", {3, 4}}, {"fc.bias", {3}}}).value();
+  const auto plain = run_layout(model, *parse_strategy("fedavg").value()).value();
+  CHECK(plain.all.digest() == model.digest());
+  CHECK_FALSE(plain.has_shared());
+  const auto scaffold = run_layout(model, *parse_strategy("scaffold").value()).value();
+  CHECK(scaffold.has_shared());
+  CHECK(scaffold.model_elements == 15);
+  REQUIRE(scaffold.all.elements() == 30);
+  CHECK(scaffold.all.tensors()[2].name == "control.fc.weight");
+  CHECK(scaffold.all.tensors()[3].shape == std::vector<std::int64_t>{3});
+}
+
+TEST_CASE("learning rates by round") {
+  CHECK(parse_schedule("constant").value().at(7, 10) == 1);
+  const auto step = parse_schedule("step:every=3,factor=0.5").value();
+  CHECK(step.at(1, 10) == 1);
+  CHECK(step.at(3, 10) == 1);
+  CHECK(step.at(4, 10) == 0.5);
+  CHECK(step.at(7, 10) == 0.25);
+  const auto cosine = parse_schedule("cosine:floor=0.1,warmup=2").value();
+  CHECK(cosine.at(1, 12) == 0.5);
+  CHECK(cosine.at(2, 12) == 1);
+  CHECK(cosine.at(3, 12) == 1);
+  CHECK(cosine.at(12, 12) == doctest::Approx(0.1));
+  CHECK(cosine.at(20, 12) == doctest::Approx(0.1));  // A run that was made longer.
+  CHECK(parse_schedule("cosine").value().at(1, 1) == 1);
+  for (const std::string wrong :
+       {"", "linear", "step:every=0", "step:every=1.5", "cosine:floor=2", "constant:floor=1"}) {
+    CAPTURE(wrong);
+    CHECK_FALSE(parse_schedule(wrong));
+  }
+}
+
+}  // namespace
+}  // namespace fl::test
