@@ -2,7 +2,6 @@
 // engine_peers.cpp.
 #include "server/engine.hpp"
 
-#include "kernels/philox.hpp"
 #include "server/apply.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
@@ -151,9 +150,12 @@ Awaitable<Result<void>> RoundEngine::restore() {
     round_ = std::move(round);
   }
   FL_CO_CHECK(spool_.keep_only(wanted));
+  if (round_) FL_CO_CHECK(co_await read_histories());
   if (round_) FL_CO_CHECK(co_await rebuild_sums());
   if (versions_.empty() && !settings_.initial_weights.empty())
     FL_CO_CHECK(co_await take_initial_file());
+  is_restored_ = true;
+  changed_.notify();
   co_return success();
 }
 
@@ -258,25 +260,35 @@ void RoundEngine::note_failure(Task& task) {
   ++task.failures;
 }
 
-/// `count` of the trainers that may be asked in this round, drawn without replacement: a function
-/// of (seed, round, who is there).
+Awaitable<Result<void>> RoundEngine::read_histories() {
+  if (!parse_sampler(settings_.sampling).value().needs_history()) co_return success();
+  auto read = [run = run_.id](Store& store) { return store.client_histories(run); };
+  FL_CO_TRY(histories_, co_await with_store(std::move(read)));
+  co_return success();
+}
+
+/// `count` of the trainers that may be asked in this round: a function of (seed, round, who is
+/// there, their history).
 std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
-  auto candidates = trainers();
-  std::erase_if(candidates, [this](const auto& peer) { return !may_be_asked(peer->facts().name); });
+  std::vector<Candidate> candidates;
+  for (const auto& peer : trainers()) {
+    const auto& facts = peer->facts();
+    if (!may_be_asked(facts.name)) continue;
+    const auto history = histories_.find(facts.name);
+    candidates.push_back({facts.name, facts.train_examples,
+                          history == histories_.end() ? ClientHistory() : history->second});
+  }
   count = std::min(count, candidates.size());
+  const Sampler sampler = parse_sampler(settings_.sampling).value();
   const auto codec = parse_codec(settings_.codec, round_->record.round).value();
   std::vector<TaskRecord> tasks;
   const std::size_t already = round_->tasks.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto left = static_cast<std::uint32_t>(candidates.size() - i);
-    const auto block = philox::block_at(settings_.seed, round_->record.round, already + i);
-    const auto pick =
-        static_cast<std::size_t>((static_cast<std::uint64_t>(block.word[0]) * left) >> 32);
-    std::swap(candidates[i], candidates[i + pick]);
+  for (const std::size_t pick :
+       sampler.pick(candidates, count, settings_.seed, round_->record.round, already)) {
     TaskRecord task;
     task.round = round_->record.round;
-    task.client = candidates[i]->facts().name;
-    task.examples = candidates[i]->facts().train_examples;
+    task.client = candidates[pick].name;
+    task.examples = candidates[pick].examples;
     task.codec = codec->canonical();
     tasks.push_back(std::move(task));
   }
@@ -305,6 +317,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
   round.up_before = before.up;
   round.down_before = before.down;
   round_ = std::move(round);
+  FL_CO_CHECK(co_await read_histories());
   auto tasks = sample(cohort);
   // Room for replacements: four times what this cohort can weigh.
   const std::uint64_t weight =

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "server/model_files.hpp"
+#include "server/sampler.hpp"
 #include "server/settings.hpp"
 #include "server/spool.hpp"
 #include "server/store.hpp"
@@ -192,6 +193,7 @@ class RoundEngine {
   [[nodiscard]] bool may_be_asked(const std::string& client) const;
   [[nodiscard]] TimePoint next_candidate_at() const;
   static void note_failure(Task& task);
+  Awaitable<Result<void>> read_histories();
   [[nodiscard]] std::vector<TaskRecord> sample(std::size_t count) const;
   [[nodiscard]] std::uint32_t target_clients(std::size_t available) const;
   [[nodiscard]] std::uint32_t quorum() const;
@@ -239,6 +241,7 @@ class RoundEngine {
       versions_;  // Kept ones; the last is the newest.
   std::unique_ptr<Accumulator> sums_;
   std::optional<OpenRound> round_;
+  std::map<std::string, ClientHistory> histories_;  // Of the clients, before the open round.
   std::map<std::string, std::shared_ptr<Peer>> peers_;
   std::map<std::string, Traffic> departed_;  // Traffic of ended sessions, by client.
   std::set<std::string> initialisers_;       // Who was asked for the initial weights, and
@@ -256,6 +259,7 @@ class RoundEngine {
   double rounds_seconds_ = 0;
   Round rounds_run_ = 0;
   double started_at_ = 0;
+  bool is_restored_ = false;  // Until then nobody joins.
   bool stopping_ = false;
   bool ended_ = false;
   std::optional<Error> fatal_;

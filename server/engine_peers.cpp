@@ -46,6 +46,8 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
 
 Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   const auto& facts = peer->facts();
+  // An upload that ended while the sums are added up again would be counted twice.
+  while (!is_restored_ && !ended_ && !stopping_) co_await changed_.wait(never);
   if (ended_ || stopping_) co_return Error(Errc::unavailable, "the server goes down");
   if (!facts.evaluator && facts.train_examples == 0) {
     co_return Error(Errc::invalid_input, "the client has no training examples");

@@ -86,6 +86,8 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   setting(app, options, "clients-per-round", s.clients_per_round,
           "Clients sampled each round; 0: by --fraction");
   setting(app, options, "fraction", s.fraction, "Part of the connected clients sampled each round");
+  setting(app, options, "sampling", s.sampling,
+          "Who: uniform, examples, round-robin, power-of-choice[:d=D] or oort[:alpha=2,…]");
   setting(app, options, "over-select", s.over_select,
           "Ask this many times the clients that the round needs");
   setting(app, options, "deadline", s.deadline_s,

@@ -1,5 +1,6 @@
 #include "server/settings.hpp"
 
+#include "server/sampler.hpp"
 #include "shared/algorithm/schedule.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -12,7 +13,7 @@
 namespace fl {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunSettings, model, strategy, seed, rounds,
-                                                min_clients, clients_per_round, fraction,
+                                                min_clients, clients_per_round, fraction, sampling,
                                                 over_select, deadline_s, local_epochs, local_steps,
                                                 batch_size, optimizer, lr, lr_schedule, momentum,
                                                 weight_decay, proximal_mu, codec, downlink_codec,
@@ -108,6 +109,7 @@ Result<void> check_settings(const RunSettings& s) {
                fmt::format("is {}, below --min-clients {}", s.clients_per_round, s.min_clients));
   }
   FL_CHECK(check_method(s));
+  if (auto sampler = parse_sampler(s.sampling); !sampler) return sampler.error().at("--sampling");
   if (auto codec = parse_codec(s.codec); !codec) return codec.error().at("--codec");
   if (auto codec = parse_downlink_codec(s.downlink_codec); !codec)
     return codec.error().at("--downlink-codec");

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -156,7 +157,13 @@ struct TokenRecord {
   double used_at = 0;  // 0: unused.
 };
 
-/// One row of the view round_summary.
+/// What a run knows of a client from the rounds before.
+struct ClientHistory {
+  Round last_round = 0;        // In which it was last asked; 0: never.
+  std::optional<double> loss;  // Of its last accepted update, before training on it,
+  double seconds = 0;          // and how long that took, from the offer to the verdict.
+};
+
 /// What a codec has cost and brought in a run: of the accepted updates that it has coded.
 struct CodecSummary {
   RunId run = 0;
@@ -173,6 +180,7 @@ struct CodecSummary {
   std::optional<double> accuracy_last;
 };
 
+/// One row of the view round_summary.
 struct RoundSummary {
   RunId run = 0;
   Round round = 0;
@@ -280,6 +288,8 @@ class Store {
   [[nodiscard]] Result<std::vector<RoundSummary>> summary(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecSummary>> codecs(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<TaskRecord>> tasks(RunId run, Round round);
+  /// Of the rounds that are closed, by client.
+  [[nodiscard]] Result<std::map<std::string, ClientHistory>> client_histories(RunId run);
 
   [[nodiscard]] sqlite3* raw();  // For tests and for `fl-server history --sql`.
 

@@ -262,6 +262,35 @@ Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {
   return db_->write([&] { return insert_traffic(*db_, traffic); });
 }
 
+Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) {
+  return db_->read([&]() -> Result<std::map<std::string, ClientHistory>> {
+    std::map<std::string, ClientHistory> histories;
+    const auto note_asked = [&](const Row& row) {
+      histories[row.text(0)].last_round = static_cast<Round>(row.integer(1));
+      return true;
+    };
+    FL_CHECK(
+        db_->query("SELECT t.client, max(t.round) FROM task AS t"
+                   " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
+                   " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL GROUP BY t.client",
+                   note_asked, run));
+    // With max() SQLite takes the other columns from the row that has the maximum.
+    const auto note_accepted = [&](const Row& row) {
+      ClientHistory& history = histories[row.text(0)];
+      history.loss = row.optional_real(1);
+      history.seconds = row.real(2);
+      return true;
+    };
+    FL_CHECK(
+        db_->query("SELECT t.client, t.loss, t.seconds, max(t.round) FROM task AS t"
+                   " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
+                   " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL"
+                   " AND t.state = 'accepted' GROUP BY t.client",
+                   note_accepted, run));
+    return histories;
+  });
+}
+
 Result<std::vector<TaskRecord>> Store::tasks(RunId run, Round round) {
   return db_->query(select_tasks, read_task, run, round);
 }

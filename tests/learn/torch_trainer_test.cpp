@@ -115,17 +115,42 @@ struct PlainLenet : torch::nn::Module {
   }
 };
 
+/// PyTorch's own, of the same name.
+std::unique_ptr<torch::optim::Optimizer> plain_optimizer(const fl::TrainSettings& s,
+                                                         std::vector<torch::Tensor> parameters) {
+  const fl::LocalOptimizer& o = s.optimizer;
+  using Kind = fl::LocalOptimizer::Kind;
+  if (o.kind == Kind::adam) {
+    return std::make_unique<torch::optim::Adam>(std::move(parameters),
+                                                torch::optim::AdamOptions(s.lr)
+                                                    .betas({o.beta1, o.beta2})
+                                                    .eps(o.epsilon)
+                                                    .weight_decay(s.weight_decay));
+  }
+  if (o.kind == Kind::adamw) {
+    return std::make_unique<torch::optim::AdamW>(std::move(parameters),
+                                                 torch::optim::AdamWOptions(s.lr)
+                                                     .betas({o.beta1, o.beta2})
+                                                     .eps(o.epsilon)
+                                                     .weight_decay(s.weight_decay));
+  }
+  return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                             torch::optim::SGDOptions(s.lr)
+                                                 .momentum(s.momentum)
+                                                 .weight_decay(s.weight_decay)
+                                                 .nesterov(o.kind == Kind::nesterov));
+}
+
+/// `correction`: of all parameters the same, added to every gradient.
 std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> global,
-                                const fl::TrainSettings& s) {
+                                const fl::TrainSettings& s, double correction = 0) {
   PlainLenet model;
   model.load(global);
   std::vector<torch::Tensor> start;
   for (const torch::Tensor& parameter : model.parameters()) {
     start.push_back(parameter.detach().clone());
   }
-  torch::optim::SGD sgd(
-      model.parameters(),
-      torch::optim::SGDOptions(s.lr).momentum(s.momentum).weight_decay(s.weight_decay));
+  const auto optimizer = plain_optimizer(s, model.parameters());
   const std::int64_t n = set.size();
   for (std::uint64_t epoch = 0; epoch < s.local_epochs; ++epoch) {
     const auto order = fl::shuffled_indices(set.size(), fl::mix_seeds(s.seed, 0), epoch);
@@ -142,9 +167,12 @@ std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> 
       for (std::size_t p = 0; p < start.size() && s.proximal_mu > 0; ++p) {
         loss = loss + s.proximal_mu / 2 * (model.parameters()[p] - start[p]).square().sum();
       }
-      sgd.zero_grad();
+      for (const torch::Tensor& parameter : model.parameters()) {
+        if (correction != 0) loss = loss + correction * parameter.sum();
+      }
+      optimizer->zero_grad();
       loss.backward();
-      sgd.step();
+      optimizer->step();
     }
   }
   std::vector<float> update = model.flat();
@@ -190,6 +218,46 @@ TEST_CASE("updates equal those of torch::optim::SGD") {
     CHECK(norm(update) > 0.01);
     CHECK(largest_difference(update, plain_update(images, global, settings)) < 1e-6);
   }
+}
+
+TEST_CASE("updates equal those of torch::optim's other optimizers") {
+  const fl::ImageSet images = made_up_images(100, 1);
+  const auto trainer = trainer_of("lenet", 100);
+  const auto global = trainer->initial_weights(3);
+  fl::TrainSettings settings = {.local_epochs = 3,
+                                .batch_size = 32,
+                                .lr = 0.003,
+                                .momentum = 0.9,
+                                .weight_decay = 0.1,
+                                .seed = 9};
+  for (const char* const name : {"nesterov", "adam:beta1=0.8,epsilon=1e-6", "adamw:beta2=0.99"}) {
+    CAPTURE(name);
+    settings.optimizer = fl::parse_optimizer(name).value();
+    const auto update = train(*trainer, global, settings);
+    CHECK(norm(update) > 0.01);
+    CHECK(largest_difference(update, plain_update(images, global, settings)) < 1e-5);
+  }
+}
+
+TEST_CASE("the correction is added to every gradient, and the gradient is that of all examples") {
+  const fl::ImageSet images = made_up_images(700, 1);  // More than one batch of the gradient's.
+  const auto trainer = trainer_of("lenet", 700);
+  const auto global = trainer->initial_weights(3);
+  fl::TrainSettings settings = {.local_epochs = 1, .batch_size = 350, .lr = 0.05, .momentum = 0.9};
+  std::vector<float> update(global.size());
+  const std::vector<float> correction(global.size(), 0.01F);
+  REQUIRE(trainer->train(global, settings, correction, update, {}).has_value());
+  CHECK(largest_difference(update, plain_update(images, global, settings, 0.01)) < 1e-6);
+  CHECK(largest_difference(update, plain_update(images, global, settings)) > 1e-4);
+
+  // One step with all examples goes lr along the gradient.
+  settings = {.local_epochs = 1, .batch_size = 700, .lr = 0.5, .weight_decay = 0.1};
+  std::vector<float> gradient(global.size());
+  REQUIRE(trainer->gradient(global, settings, gradient, {}).has_value());
+  const auto step = plain_update(images, global, settings);
+  for (std::size_t i = 0; i < step.size(); ++i) gradient[i] *= -0.5F;
+  CHECK(norm(step) > 0.01);
+  CHECK(largest_difference(gradient, step) < 1e-6);
 }
 
 TEST_CASE("the same settings give the same bits, and another seed others") {

@@ -27,6 +27,7 @@ SERVER_MISTAKES = [
     ("--optimizer", "lamb"),
     ("--lr-schedule", "cosine:floor=2"),
     ("--patience", "-1"),
+    ("--sampling", "random"),
     ("--target-accuracy", "86"),
     ("--clients-per-round", "1"),
     ("--codec", "zip"),

@@ -172,6 +172,8 @@ WorldOptions draw_options(std::uint64_t seed) {
     settings.clients_per_round =
         below(2) == 0 ? 0 : static_cast<std::uint32_t>(settings.min_clients + below(3));
     settings.fraction = below(2) == 0 ? 1.0 : 0.5;
+    settings.sampling =
+        std::array{"uniform", "examples", "round-robin", "power-of-choice", "oort"}[below(5)];
     settings.over_select = below(2) == 0 ? 1.0 : 1.5;
     settings.deadline_s = below(2) == 0 ? 0 : static_cast<double>(2 + below(20));
   }
