@@ -110,6 +110,7 @@ struct QsgdSettings {
   std::int32_t levels;         // S, 1 to 32767.
   std::uint32_t bucket = 512;  // Elements that share a scale, 1 to 65536, from a block's begin.
   QsgdNorm norm = QsgdNorm::max;
+  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
 };
 
 enum class KbitScale { tensor, channel };
@@ -119,6 +120,7 @@ struct KbitSettings {
   int bits;  // B, 2 to 8.
   KbitScale scale = KbitScale::tensor;
   KbitMode mode = KbitMode::symmetric;
+  bool has_feedback = false;  // As of qsgd.
 };
 
 enum class EcuqMode { dither, centroid };
@@ -136,7 +138,8 @@ struct LowRankSettings {
 };
 
 struct TerngradSettings {
-  float clip = 2.5f;  // In standard deviations; 0: nothing is clipped.
+  float clip = 2.5f;          // In standard deviations; 0: nothing is clipped.
+  bool has_feedback = false;  // As of qsgd.
 };
 
 [[nodiscard]] std::unique_ptr<const Method> make_fp32();

@@ -132,6 +132,7 @@ MethodResult parse_qsgd(const Parts& parts) {
       return wrong(parts.whole, key, "qsgd has the settings bucket and norm");
     }
   }
+  settings.has_feedback = parts.error_feedback;
   return make_qsgd(settings);
 }
 
@@ -162,6 +163,7 @@ MethodResult parse_kbit(const Parts& parts) {
       return wrong(parts.whole, key, "kbit has the settings scale and mode");
     }
   }
+  settings.has_feedback = parts.error_feedback;
   return make_kbit(settings);
 }
 
@@ -175,6 +177,7 @@ MethodResult parse_terngrad(const Parts& parts) {
                              fmt::format("clip must be a number from 0 to {}", clip_max),
                              [](float c) { return !std::signbit(c) && c <= clip_max; }));
   }
+  settings.has_feedback = parts.error_feedback;
   return make_terngrad(settings);
 }
 
@@ -311,7 +314,7 @@ constexpr std::array rows = {
     Row{{"none", "none", "fp32 as it is", "none"}, parse_none},
     Row{{"fp16", "fp16", "half precision, |x| up to 65504", "fp16"}, parse_fp16},
     Row{{"qsgd", "qsgd:S[,bucket=512][,norm=max|l2]",
-         "stochastic rounding to S levels of each sign, unbiased; S = 127 is 8 bits a value",
+         "S levels of each sign, 127 are 8 bits a value; at random and unbiased without +ef",
          "qsgd:127"},
         parse_qsgd,
         nullptr,
@@ -319,13 +322,15 @@ constexpr std::array rows = {
     Row{{"bf16", "bf16", "bfloat16, 8 bits of precision with the range of fp32", "bf16"},
         parse_bf16},
     Row{{"kbit", "kbit:B[,scale=tensor|channel][,mode=symmetric|affine]",
-         "stochastic rounding to B bits, 2 to 8, a scale for each tensor or row; unbiased",
+         "B bits, 2 to 8, with a scale for each tensor or row; at random and unbiased without +ef",
          "kbit:8"},
         parse_kbit,
         nullptr,
         true},
     Row{{"terngrad", "terngrad[,clip=2.5]",
-         "-scale, 0 or scale, clipped at so many sigma; unbiased with clip=0", "terngrad"},
+         "-scale, 0 or scale, clipped at so many sigma; with +ef the nearest, else unbiased if "
+         "clip=0",
+         "terngrad"},
         parse_terngrad},
     Row{{"sign", "sign", "1 bit a value: sign times mean magnitude; biased, use sign+ef", "sign"},
         parse_sign},
