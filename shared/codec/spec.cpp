@@ -250,6 +250,28 @@ MethodResult parse_gradzip(const Parts& parts) {
   return make_gradzip(settings);
 }
 
+MethodResult parse_countsketch(const Parts& parts) {
+  const std::string_view size = parts.argument.value_or(parts.name.substr(parts.name.size()));
+  const std::size_t times = size.find('x');
+  if (times == std::string_view::npos) {
+    return wrong(parts.whole, size,
+                 "countsketch wants ROWSxCOLUMNS here, such as countsketch:5x4000");
+  }
+  CountsketchSettings settings{};
+  FL_TRY(settings.rows, parse_number(parts.whole, size.substr(0, times), "the rows of countsketch",
+                                     3, sketch_rows_max));
+  if (settings.rows % 2 == 0) return wrong(parts.whole, size, "the rows of countsketch are odd");
+  FL_TRY(settings.columns,
+         parse_number(parts.whole, size.substr(times + 1), "the columns of so many rows", 8,
+                      sketch_cells_max / settings.rows));
+  settings.k = CountsketchSettings::k_otherwise(settings.columns);
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "k") return wrong(parts.whole, key, "countsketch has the setting k");
+    FL_TRY(settings.k, parse_number(parts.whole, value, "k", 1, settings.columns));
+  }
+  return make_countsketch(settings);
+}
+
 Result<double> parse_fraction(const Parts& parts) {
   if (!parts.argument) {
     return wrong(parts.whole, parts.name.substr(parts.name.size()),
@@ -357,6 +379,10 @@ constexpr std::array rows = {
         parse_gradzip,
         nullptr,
         true},
+    Row{{"countsketch", "countsketch:ROWSxCOLUMNS[,k=COLUMNS/8]",
+         "the k largest of 65,536 in a sketch that can be added up; biased, use +ef",
+         "countsketch:5x4000"},
+        parse_countsketch},
     Row{{"topk", "topk:F[,scope=global][+QUANTIZER]",
          "the largest magnitudes, a fraction F of each tensor or of all together", "topk:0.01"},
         nullptr,

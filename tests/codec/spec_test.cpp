@@ -58,6 +58,7 @@ TEST_CASE("selectors compose with quantizers, and rules with each other") {
   CHECK(canonical("topk:0.010,dense_below=1024,scope=layer") == "topk:0.01");
   CHECK(canonical("powersgd:4,min_ratio=2.0") == "powersgd:4");
   CHECK(canonical("gradzip:4,min_ratio=1e6+ef") == "gradzip:4,min_ratio=1000000+ef");
+  CHECK(canonical("countsketch:05x80,k=10+ef") == "countsketch:5x80+ef");
   CHECK(canonical("threshold:1e5") == "threshold:100000");
   CHECK(canonical("threshold:-0") == "threshold:0");
   CHECK(canonical("qsgd:8,dense_below=0") == "qsgd:8");
@@ -161,6 +162,19 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("powersgd:2,min_ratio=0.9") == "0.9");
   CHECK(pointed_at("gradzip:2,ratio=3") == "ratio=3");
   CHECK(pointed_at("gradzip:2,min_ratio=nan") == "nan");
+  CHECK(pointed_at("countsketch") == "");
+  CHECK(pointed_at("countsketch:5") == "5");
+  CHECK(pointed_at("countsketch:4x100") == "4x100");
+  CHECK(pointed_at("countsketch:1x100") == "1x100");
+  CHECK(pointed_at("countsketch:17x100") == "17x100");
+  CHECK(pointed_at("countsketch:5x7") == "7");
+  CHECK(pointed_at("countsketch:5x6554") == "6554");
+  CHECK(pointed_at("countsketch:5x") == "");
+  CHECK(pointed_at("countsketch:5x100x3") == "100x3");
+  CHECK(pointed_at("countsketch:5x100,k=0") == "0");
+  CHECK(pointed_at("countsketch:5x100,k=101+ef") == "101+ef");
+  CHECK(pointed_at("countsketch:5x100,rows=3") == "rows=3");
+  CHECK(pointed_at("topk:0.1+countsketch:5x100") == "countsketch:5x100");
   CHECK(pointed_at("topk:0.1+powersgd:2") == "powersgd:2");
   CHECK(pointed_at("topk:0.1+gradzip:2+ef") == "gradzip:2+ef");
   CHECK(pointed_at("terngrad:2") == "2");
