@@ -432,8 +432,9 @@ Result<Parts> split(std::string_view whole, std::string_view body) {
 Result<const Row*> find_row(const Parts& parts) {
   const auto row = std::ranges::find(rows, parts.name, [](const Row& r) { return r.shown.name; });
   if (row != rows.end()) return &*row;
-  if (parts.name == "ef") {
-    return wrong(parts.whole, parts.name, "ef comes once, at the end, and is for all rules");
+  if (parts.name == "ef" || parts.name == "dgc") {
+    return wrong(parts.whole, parts.name,
+                 fmt::format("{} comes once, at the end, and is for all rules", parts.name));
   }
   std::string names;
   for (const Row& r : rows) names += fmt::format(" {}", r.shown.name);
@@ -472,7 +473,7 @@ Result<void> take_warm_up(Parts& parts) {
   return {};
 }
 
-// A codec without its "+ef": views into `whole`.
+// A codec without its "+ef" or "+dgc": views into `whole`.
 Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::string_view codec,
                         bool error_feedback, std::uint32_t round) {
   const auto [head, rest] = cut(codec, '+');
@@ -487,7 +488,8 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
          take_dense_below(parts, Rule::dense_below_of(pattern, row->parse_selector != nullptr)));
   if (!row->parse_selector) {
     FL_TRY(rule.quantizer, row->parse(parts));
-    if (rest) return wrong(whole, *rest, "behind a quantizer there can only be ef, at the end");
+    if (rest)
+      return wrong(whole, *rest, "behind a quantizer there can only be ef or dgc, at the end");
     return rule;
   }
   FL_TRY(rule.selector, row->parse_selector(parts));
@@ -509,7 +511,8 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
     return wrong(whole, second,
                  "behind a selector there are no rows and channels (kbit has scale=tensor)");
   }
-  if (third) return wrong(whole, *third, "behind a quantizer there can only be ef, at the end");
+  if (third)
+    return wrong(whole, *third, "behind a quantizer there can only be ef or dgc, at the end");
   return rule;
 }
 
@@ -555,14 +558,35 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
   return rules;
 }
 
+// What stands behind the last plus sign, if that is error feedback, and what stands before it.
+struct Feedback {
+  std::string_view body;
+  std::string_view text;  // Empty: there is none.
+  float momentum = 0;
+};
+
+Result<Feedback> take_feedback(std::string_view spec) {
+  const std::size_t plus = spec.rfind('+');
+  if (plus == std::string_view::npos) return Feedback{.body = spec, .text = {}};
+  Feedback feedback = {.body = spec.substr(0, plus), .text = spec.substr(plus + 1)};
+  const auto [name, momentum] = cut(feedback.text, ':');
+  if (feedback.text == "ef") return feedback;
+  if (name != "dgc") return Feedback{.body = spec, .text = {}};
+  FL_TRY(feedback.momentum,
+         parse_real<float>(spec, momentum.value_or(name.substr(name.size())),
+                           "dgc wants its momentum here, above 0 and below 1, such as dgc:0.9",
+                           [](float m) { return m > 0 && m < 1; }));
+  return feedback;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uint32_t round) {
   FL_ASSERT(round >= 1);
   if (spec.size() > spec_bytes_max) return too_long(spec.size());
-  constexpr std::string_view suffix = "+ef";
-  const bool error_feedback = spec.ends_with(suffix);
-  const std::string_view body = spec.substr(0, spec.size() - (error_feedback ? suffix.size() : 0));
+  FL_TRY(const Feedback feedback, take_feedback(spec));
+  const std::string_view body = feedback.body;
+  const bool error_feedback = !feedback.text.empty();
   std::vector<Rule> rules;
   if (body.find(';') != std::string_view::npos || pattern_of(body)) {
     FL_TRY(rules, parse_rules(spec, body, error_feedback, round));
@@ -570,7 +594,11 @@ Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uin
     FL_TRY(Rule rule, parse_rule(spec, {}, body, error_feedback, round));
     rules.push_back(std::move(rule));
   }
-  auto codec = std::make_shared<const Codec>(std::move(rules), error_feedback);
+  if (feedback.momentum > 0 &&
+      std::ranges::none_of(rules, [](const Rule& rule) { return rule.selector != nullptr; })) {
+    return wrong(spec, feedback.text, "dgc is for a selector, such as topk:0.001+dgc:0.9");
+  }
+  auto codec = std::make_shared<const Codec>(std::move(rules), error_feedback, feedback.momentum);
   // Payloads carry it, and it can be the longer of the two: 1e5 becomes 100000. A warm-up only
   // makes it shorter, by more than the digits of any of its numbers.
   if (codec->canonical().size() > spec_bytes_max) return too_long(codec->canonical().size());

@@ -65,6 +65,22 @@ TEST_CASE("selectors compose with quantizers, and rules with each other") {
   CHECK(canonical("*=qsgd:8,dense_below=1024") == "*=qsgd:8");
 }
 
+TEST_CASE("dgc is error feedback with a momentum, of all rules together") {
+  for (const char* same : {"topk:0.001+dgc:0.9", "randk:0.1+kbit:4+dgc:0.5",
+                           "*.bias=none;a=topk:0.1+ecuq:2;*=kbit:4+dgc:0.75"}) {
+    const auto codec = codec_of(same);
+    CHECK(codec->canonical() == same);
+    CHECK(codec->error_feedback());
+    CHECK(codec->momentum() > 0);
+  }
+  CHECK(codec_of("topk:0.001+dgc:0.9")->momentum() == 0.9f);
+  CHECK(codec_of("topk:0.10+dgc:9e-1")->canonical() == "topk:0.1+dgc:0.9");
+  CHECK(codec_of("topk:0.1+ef")->momentum() == 0);
+  CHECK(codec_of("topk:0.1")->momentum() == 0);
+  CHECK(parse_codec("topk:0.001,from=0.25,over=4+dgc:0.9", 1).value()->canonical() ==
+        "topk:0.25+dgc:0.9");
+}
+
 TEST_CASE("errors in composed specs point at the part that is wrong") {
   CHECK(pointed_at("topk") == "");
   CHECK(pointed_at("topk+qsgd:4") == "+qsgd:4");
@@ -94,6 +110,17 @@ TEST_CASE("errors in composed specs point at the part that is wrong") {
   CHECK(pointed_at("qsgd:4+topk:0.1") == "topk:0.1");
   CHECK(pointed_at("topk:0.1+ef+qsgd:4") == "ef+qsgd:4");
   CHECK(pointed_at("+ef") == "+ef");
+  CHECK(pointed_at("topk:0.1+dgc") == "");
+  CHECK(pointed_at("topk:0.1+dgc:") == "");
+  CHECK(pointed_at("topk:0.1+dgc:1") == "1");
+  CHECK(pointed_at("topk:0.1+dgc:0") == "0");
+  CHECK(pointed_at("topk:0.1+dgc:-0.5") == "-0.5");
+  CHECK(pointed_at("topk:0.1+dgc:0.5,mask=no") == "0.5,mask=no");
+  CHECK(pointed_at("topk:0.1+dgc:0.9+qsgd:4") == "dgc:0.9+qsgd:4");
+  CHECK(pointed_at("topk:0.1+dgc:0.9+ef") == "dgc:0.9+ef");
+  CHECK(pointed_at("topk:0.1+ef+dgc:0.9") == "ef+dgc:0.9");
+  CHECK(pointed_at("qsgd:4+dgc:0.9") == "dgc:0.9");
+  CHECK(pointed_at("a=none;*=fp16+dgc:0.9") == "dgc:0.9");
 
   CHECK(pointed_at("a=none") == "a=none");
   CHECK(pointed_at("a=none;b=fp16") == "b=fp16");
