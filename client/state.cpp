@@ -40,7 +40,7 @@ Result<Digest> digest_of(File& file, std::uint64_t bytes) {
 
 bool is_ours(std::string_view name) {
   return name.starts_with("update-") || name.starts_with("residual-") ||
-         name.starts_with("codec-state-");
+         name.starts_with("velocity-") || name.starts_with("codec-state-");
 }
 
 double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
@@ -89,6 +89,7 @@ Result<void> ClientState::load() {
   try {
     run_key_ = json.at("run").get<std::string>();
     kept_.residual = json.at("residual").get<std::string>();
+    if (json.contains("velocity")) kept_.velocity = json.at("velocity").get<std::string>();
     if (json.contains("codec_state")) {
       kept_.codec_state = json.at("codec_state").get<std::string>();
     }
@@ -110,8 +111,8 @@ Result<void> ClientState::load() {
 Result<void> ClientState::remove_strays() {
   FL_TRY(const auto names, files_->list(folder_));
   for (const auto& name : names) {
-    if (!is_ours(name) || name == kept_.residual || name == kept_.codec_state ||
-        name == spare_file_ || (pending_ && name == pending_->file))
+    if (!is_ours(name) || name == kept_.residual || name == kept_.velocity ||
+        name == kept_.codec_state || name == spare_file_ || (pending_ && name == pending_->file))
       continue;
     FL_CHECK(files_->remove(folder_ / name));
   }
@@ -120,6 +121,7 @@ Result<void> ClientState::remove_strays() {
 
 Result<void> ClientState::write_manifest() {
   nlohmann::json json{{"run", run_key_}, {"residual", kept_.residual}, {"next", next_number_}};
+  if (!kept_.velocity.empty()) json["velocity"] = kept_.velocity;
   if (!kept_.codec_state.empty()) json["codec_state"] = kept_.codec_state;
   if (pending_) {
     std::vector<std::uint8_t> raw(pending_->begin.ByteSizeLong());
@@ -172,9 +174,15 @@ Result<std::shared_ptr<File>> ClientState::open_pending() {
 }
 
 Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
+  return kept_values(kept_.residual, layout);
+}
+
+/// Zeros, if there is no such file.
+Result<std::vector<float>> ClientState::kept_values(const std::string& name,
+                                                    const Layout& layout) const {
   std::vector<float> values(layout.elements());
-  if (kept_.residual.empty()) return values;
-  FL_TRY(const auto file, files_->open(folder_ / kept_.residual, OpenMode::read));
+  if (name.empty()) return values;
+  FL_TRY(const auto file, files_->open(folder_ / name, OpenMode::read));
   FL_CHECK(file->read_exactly(0, std::as_writable_bytes(std::span(values))));
   return values;
 }
@@ -217,6 +225,11 @@ Result<void> ClientState::save_update(const Layout& layout, std::span<float> upd
 Result<void> ClientState::code_update(const Layout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin) {
   const bool feedback = codec.error_feedback();
+  std::vector<float> velocity;
+  if (codec.momentum() > 0) {
+    FL_TRY(velocity, kept_values(kept_.velocity, layout));
+    add_velocity(update, velocity, codec.momentum());
+  }
   if (feedback) {
     FL_TRY(const auto carried, residual(layout));
     add_residual(update, carried);
@@ -241,6 +254,12 @@ Result<void> ClientState::code_update(const Layout& layout, std::span<float> upd
   Kept kept = kept_;
   if (state.is_changed()) {
     FL_TRY(kept.codec_state, write_kept("codec-state", state.bytes()));
+  }
+  if (codec.momentum() > 0) {
+    FileSource source(*file);
+    FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
+    FL_CHECK(stop_sent(velocity, reader));
+    FL_TRY(kept.velocity, write_kept("velocity", std::as_bytes(std::span(velocity))));
   }
   FL_TRY(const double nmse, nmse_of(layout, update, codec, *file, bytes));
   begin.set_nmse(nmse);

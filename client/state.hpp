@@ -1,8 +1,9 @@
 // What a client must not lose: the update it has trained and not yet brought home, and the residual
-// of its error feedback; and what its codec learned, the state (codec_state.hpp). One manifest,
-// STATE/client.json, names the files that count and is replaced atomically after they are written;
-// whatever a crash leaves beside them is garbage, removed at the next start. So after a crash at
-// any point either the update was never made, or it is whole.
+// of its error feedback, with the velocity if that has momentum; and what its codec learned, the
+// state (codec_state.hpp). One manifest, STATE/client.json, names the files that count and is
+// replaced atomically after they are written; whatever a crash leaves beside them is garbage,
+// removed at the next start. So after a crash at any point either the update was never made, or it
+// is whole.
 //
 // With error feedback the steps are synced, because residual and update belong together. Without it
 // a lost update costs one retraining and nothing else: files are written, not synced, and checked
@@ -54,7 +55,8 @@ class ClientState {
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin);
   /// The pending update is safe on the server.
   [[nodiscard]] Result<void> settle_accepted();
-  /// It does not count: with error feedback its mass goes back into the residual.
+  /// It does not count: with error feedback its mass goes back into the residual. A velocity stays
+  /// stopped where it was sent (feedback.hpp).
   [[nodiscard]] Result<void> settle_unused(const Layout& layout);
 
   /// Removes the file that is kept for the next update. Nothing is lost if that fails: the next
@@ -68,6 +70,7 @@ class ClientState {
   /// Files that outlive the update they were made with; empty: none.
   struct Kept {
     std::string residual;
+    std::string velocity;
     std::string codec_state;
   };
 
@@ -77,6 +80,8 @@ class ClientState {
   [[nodiscard]] Result<void> write_manifest();
   [[nodiscard]] Result<void> remove_strays();
   [[nodiscard]] Result<void> settle(Kept kept);
+  [[nodiscard]] Result<std::vector<float>> kept_values(const std::string& name,
+                                                       const Layout& layout) const;
   [[nodiscard]] CodecState codec_state() const;
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
   [[nodiscard]] Result<void> code_update(const Layout& layout, std::span<float> update,
