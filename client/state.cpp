@@ -40,7 +40,8 @@ Result<Digest> digest_of(File& file, std::uint64_t bytes) {
 
 bool is_ours(std::string_view name) {
   return name.starts_with("update-") || name.starts_with("residual-") ||
-         name.starts_with("rule-vector-") || name.starts_with("codec-state-");
+         name.starts_with("rule-vector-") || name.starts_with("velocity-") ||
+         name.starts_with("codec-state-");
 }
 
 double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
@@ -93,6 +94,7 @@ Result<void> ClientState::load() {
     run_key_ = json.at("run").get<std::string>();
     kept_.residual = json.at("residual").get<std::string>();
     kept_.rule_vector = json.value("rule_vector", "");
+    kept_.velocity = json.value("velocity", "");
     kept_.codec_state = json.value("codec_state", "");
     next_number_ = json.at("next").get<std::uint64_t>();
     if (json.contains("pending")) {
@@ -113,8 +115,8 @@ Result<void> ClientState::load() {
 Result<void> ClientState::remove_strays() {
   FL_TRY(const auto names, files_->list(folder_));
   for (const auto& name : names) {
-    const bool is_kept =
-        name == kept_.residual || name == kept_.rule_vector || name == kept_.codec_state;
+    const bool is_kept = name == kept_.residual || name == kept_.rule_vector ||
+                         name == kept_.velocity || name == kept_.codec_state;
     const bool is_pending = pending_ && (name == pending_->file || name == pending_->rule_vector);
     if (!is_ours(name) || is_kept || is_pending || name == spare_file_) continue;
     FL_CHECK(files_->remove(folder_ / name));
@@ -125,6 +127,7 @@ Result<void> ClientState::remove_strays() {
 Result<void> ClientState::write_manifest() {
   nlohmann::json json{{"run", run_key_}, {"residual", kept_.residual}, {"next", next_number_}};
   if (!kept_.rule_vector.empty()) json["rule_vector"] = kept_.rule_vector;
+  if (!kept_.velocity.empty()) json["velocity"] = kept_.velocity;
   if (!kept_.codec_state.empty()) json["codec_state"] = kept_.codec_state;
   if (pending_) {
     std::vector<std::uint8_t> raw(pending_->begin.ByteSizeLong());
@@ -234,6 +237,13 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
                                       std::span<float> rule_vector) {
   const bool feedback = codec.error_feedback();
+  std::vector<float> velocity;
+  if (codec.momentum() > 0) {
+    FL_TRY(velocity, read_vector(kept_.velocity, layout.all.elements()));
+    // What travels with the model is no gradient, and has none.
+    add_velocity(update.first(layout.model_elements),
+                 std::span(velocity).first(layout.model_elements), codec.momentum());
+  }
   if (feedback) {
     FL_TRY(const auto carried, residual(layout.all));
     add_residual(update, carried);
@@ -258,6 +268,12 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   Kept kept = kept_;
   if (state.is_changed()) {
     FL_TRY(kept.codec_state, write_kept("codec-state", state.bytes()));
+  }
+  if (codec.momentum() > 0) {
+    FileSource source(*file);
+    FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
+    FL_CHECK(stop_sent(velocity, reader));
+    FL_TRY(kept.velocity, write_kept("velocity", std::as_bytes(std::span(velocity))));
   }
   const bool has_rule = !rule_vector.empty();
   FL_TRY(const double nmse, nmse_of(layout.all, update, codec, *file, bytes,

@@ -1,6 +1,6 @@
 // What a client must not lose: the update it has trained and not yet brought home, and the residual
-// of its error feedback; the vector that the method's local rule keeps (strategy.hpp); and what its
-// codec learned, the state (codec_state.hpp). One manifest,
+// of its error feedback, with the velocity if that has momentum; the vector that the method's local
+// rule keeps (strategy.hpp); and what its codec learned, the state (codec_state.hpp). One manifest,
 // STATE/client.json, names the files that count and is replaced atomically after they are written;
 // whatever a crash leaves beside them is garbage, removed at the next start. So after a crash at
 // any point either the update was never made, or it is whole.
@@ -62,7 +62,8 @@ class ClientState {
                                          std::span<float> rule_vector = {});
   /// The pending update is safe on the server.
   [[nodiscard]] Result<void> settle_accepted();
-  /// It does not count: with error feedback its mass goes back into the residual.
+  /// It does not count: with error feedback its mass goes back into the residual. A velocity stays
+  /// stopped where it was sent (feedback.hpp).
   [[nodiscard]] Result<void> settle_unused(const RunLayout& layout);
 
   /// Removes the file that is kept for the next update. Nothing is lost if that fails: the next
@@ -79,6 +80,7 @@ class ClientState {
   struct Kept {
     std::string residual;
     std::string rule_vector;
+    std::string velocity;
     std::string codec_state;
   };
 
@@ -88,6 +90,8 @@ class ClientState {
   [[nodiscard]] Result<void> write_manifest();
   [[nodiscard]] Result<void> remove_strays();
   [[nodiscard]] Result<void> settle(Kept kept);
+  [[nodiscard]] Result<std::vector<float>> kept_values(const std::string& name,
+                                                       const Layout& layout) const;
   [[nodiscard]] CodecState codec_state() const;
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
   [[nodiscard]] Result<void> code_update(const RunLayout& layout, std::span<float> update,

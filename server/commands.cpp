@@ -120,6 +120,8 @@ Result<void> print_codecs() {
   for (const auto& row : codec_rows()) fmt::print("{:<54} {}\n", row.usage, row.about);
   fmt::print("{:<54} {}\n", "...+ef",
              "any of them with error feedback: what a code loses is sent later");
+  fmt::print("{:<54} {}\n", "SELECTOR+...+dgc:M",
+             "error feedback with momentum M and factor masking (Lin 2018)");
   fmt::print("{:<54} {}\n", "PATTERN=CODEC;…;*=CODEC",
              "by tensor name, the first that fits: '*.bias=none;*=topk:0.01+qsgd:8'");
   fmt::print("{:<54} {}\n", "…,dense_below=N",

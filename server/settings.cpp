@@ -37,6 +37,11 @@ Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spe
                                                           std::uint32_t round) {
   if (spec == "none" || spec == "none+ef") return parse_codec("none");  // Loses nothing.
   FL_TRY(auto codec, parse_codec(spec, round));
+  if (codec->momentum() > 0) {
+    return Error(Errc::invalid_input, fmt::format("'{}': momentum is for gradients, which steps of "
+                                                  "the model are not: +ef instead",
+                                                  spec));
+  }
   if (codec->error_feedback()) return codec;
   return parse_codec(spec + "+ef", round);
 }

@@ -22,6 +22,7 @@ const Method& dense_method() {
 std::string Codec::canonical() const {
   std::string text;
   for (const Rule& rule : rules_) text += (text.empty() ? "" : ";") + rule.spec();
+  if (momentum_ > 0) return text + fmt::format("+dgc:{}", momentum_);
   return text + (error_feedback_ ? "+ef" : "");
 }
 

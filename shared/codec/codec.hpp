@@ -2,7 +2,7 @@
 // "qsgd:127,bucket=256+ef". Payloads say how to decode them (payload.hpp), so only the encoding end
 // needs a Codec.
 //
-//   SPEC  = (CODEC | RULE {";" RULE}) ["+ef"]
+//   SPEC  = (CODEC | RULE {";" RULE}) ["+ef" | "+dgc:" MOMENTUM]
 //   RULE  = PATTERN "=" CODEC              the first that fits a tensor's name (rule.hpp)
 //   CODEC = QUANTIZER | SELECTOR ["+" QUANTIZER]
 //   each of the two = NAME [":" ARG] {"," KEY "=" VALUE}
@@ -13,8 +13,9 @@
 // rounds (warm_up.hpp): "topk:0.001,from=0.25,over=4".
 //
 // "+ef" asks for error feedback (feedback.hpp), which the owner of the residual does: the codec
-// itself keeps nothing. Nor does it keep what helps some codecs from round to round: that is in a
-// CodecState, if there is one.
+// itself keeps nothing. "+dgc:0.9" asks for it with a momentum of 0.9, where there is a selector.
+// Nor does it keep what helps some codecs from round to round: that is in a CodecState, if there is
+// one.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -36,13 +37,16 @@ namespace fl {
 /// Immutable; any thread.
 class Codec {
  public:
-  /// The last rule fits every name.
-  Codec(std::vector<Rule> rules, bool error_feedback)
-      : rules_(std::move(rules)), error_feedback_(error_feedback) {}
+  /// The last rule fits every name. `momentum` is above 0 and below 1, or 0: none; with it there is
+  /// error feedback.
+  Codec(std::vector<Rule> rules, bool error_feedback, float momentum)
+      : rules_(std::move(rules)), error_feedback_(error_feedback), momentum_(momentum) {}
 
   /// The shortest spec that parses to this codec: no settings that equal their defaults.
   [[nodiscard]] std::string canonical() const;
   [[nodiscard]] bool error_feedback() const { return error_feedback_; }
+  /// Of the error feedback; 0: it has none.
+  [[nodiscard]] float momentum() const { return momentum_; }
   /// Whether what is decoded is always what was encoded.
   [[nodiscard]] bool is_exact() const { return canonical() == "none"; }
   /// The rows of codec_rows() that it is made of, by name; who encodes must know them all.
@@ -76,6 +80,7 @@ class Codec {
 
   std::vector<Rule> rules_;
   bool error_feedback_;
+  float momentum_;
 };
 
 inline constexpr std::uint32_t warmed_up = 0xffff'ffff;  // A round after every warm-up.

@@ -29,6 +29,14 @@ inline constexpr float scale_max = 0x1p127f;
 void quantize_run(std::span<const float> x, float scale, std::int32_t levels, const Block& block,
                   std::size_t begin, std::uint64_t seed, std::int16_t* out);
 
+/// Rounding for error feedback, which wants a contraction (Karimireddy 2019, assumption A) and not
+/// the mean: each value becomes the nearest level of scale / S, or the last one. Returns the scale,
+/// at most max_abs <= scale_max, which is that of `x`. Up to 15 levels it is nearly the one that
+/// loses the least squares of x (Max 1960, "Quantizing for minimum distortion"): with few levels
+/// about the largest value, most others become 0. No error is larger than its value.
+[[nodiscard]] float nearest_run(std::span<const float> x, float max_abs, std::int32_t levels,
+                                std::int16_t* out);
+
 /// Room for this many levels in a scratch's `levels`, which grows as needed.
 [[nodiscard]] std::span<std::int16_t> levels_in(std::vector<std::int16_t>& room,
                                                 std::size_t elements);

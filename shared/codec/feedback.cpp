@@ -26,6 +26,23 @@ void add_residual(std::span<float> update, std::span<const float> residual) {
   for (std::size_t i = 0; i < update.size(); ++i) update[i] += residual[i];
 }
 
+void add_velocity(std::span<float> update, std::span<float> velocity, float momentum) {
+  FL_ASSERT(update.size() == velocity.size());
+  for (std::size_t i = 0; i < update.size(); ++i) {
+    velocity[i] = momentum * velocity[i] + update[i];
+    update[i] = velocity[i];
+  }
+}
+
+Result<void> stop_sent(std::span<float> velocity, PayloadReader& payload) {
+  FL_ASSERT(velocity.size() == payload.layout().elements());
+  return for_each_block(payload, [&](std::uint64_t flat, std::span<const float> sent) {
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      if (sent[i] != 0) velocity[flat + i] = 0;
+    }
+  });
+}
+
 Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
                            std::span<float> residual) {
   FL_ASSERT(update.size() == residual.size() && update.size() == payload.layout().elements());

@@ -5,7 +5,21 @@
 //   keep_residual(update, payload, residual) after encoding: residual = update - decode(payload)
 //   put_back(residual, payload)              when the receiver refused the payload or lost it
 //
-// Plain functions on flat vectors of one layout; the owner keeps the residual, durably.
+// With momentum (a codec's "+dgc"), what is added up is not the updates but a velocity: Lin 2018,
+// "Deep gradient compression", momentum correction (section 3.2) and momentum factor masking
+// (section 3.3). Otherwise an element that is sent once in many rounds goes without the momentum of
+// those in between; and where it was sent, a stale velocity must not carry it on.
+//
+//   add_velocity(update, velocity, m)        before add_residual(): velocity = m velocity + update,
+//                                            which becomes the update
+//   stop_sent(velocity, payload)             after encoding
+//
+// So what was sent and the residual sum to all velocities, not to the updates: in the end each of
+// these is sent up to 1 / (1 - m) times, for which the learning rate must be chosen, and the
+// clients' own momentum turned off. A payload that is refused goes back into the residual whole;
+// the velocity stays stopped where it was sent, so that a client that was late begins there anew.
+//
+// Plain functions on flat vectors of one layout; the owner keeps residual and velocity, durably.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -17,6 +31,12 @@ namespace fl {
 
 /// update += residual.
 void add_residual(std::span<float> update, std::span<const float> residual);
+
+/// velocity = momentum * velocity + update, and the same for update.
+void add_velocity(std::span<float> update, std::span<float> velocity, float momentum);
+
+/// velocity = 0 wherever decode(payload) is not 0. Errors as of keep_residual().
+[[nodiscard]] Result<void> stop_sent(std::span<float> velocity, PayloadReader& payload);
 
 /// residual = update - decode(payload), block by block; both may be the same memory. After an error
 /// (the source's, or corrupt) the residual is partly written.

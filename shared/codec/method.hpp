@@ -22,6 +22,7 @@
 //   27 eden  as 26, but with levels as in 3
 //   28 powersgd, 29 gradzip  parts of the factors of a matrix (low_rank.hpp), of which one lies in
 //            the tensor's first block: the one method whose blocks don't decode alone
+//   30 countsketch  a sketch of the largest values (method_countsketch.cpp)
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -58,6 +59,14 @@ enum class MethodId : std::uint8_t {
   eden_rans = 27,
   powersgd = 28,
   gradzip = 29,
+  countsketch = 30,
+};
+
+/// Of countsketch, at both ends.
+struct SketchScratch {
+  std::vector<std::uint32_t> words;
+  std::vector<std::uint32_t> selected;
+  std::vector<float> estimates;
 };
 
 /// Memory that encoding reuses from block to block; one thread at a time.
@@ -65,6 +74,7 @@ struct EncodeScratch {
   std::vector<std::int16_t> levels;
   LevelScratch coded;
   std::vector<float> rotated;
+  SketchScratch sketch;
 };
 
 struct LowRankPlan;  // low_rank.hpp.
@@ -110,6 +120,7 @@ struct QsgdSettings {
   std::int32_t levels;         // S, 1 to 32767.
   std::uint32_t bucket = 512;  // Elements that share a scale, 1 to 65536, from a block's begin.
   QsgdNorm norm = QsgdNorm::max;
+  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
 };
 
 enum class KbitScale { tensor, channel };
@@ -119,6 +130,7 @@ struct KbitSettings {
   int bits;  // B, 2 to 8.
   KbitScale scale = KbitScale::tensor;
   KbitMode mode = KbitMode::symmetric;
+  bool has_feedback = false;  // As of qsgd.
 };
 
 enum class EcuqMode { dither, centroid };
@@ -135,8 +147,21 @@ struct LowRankSettings {
   bool has_feedback = false;  // Of gradzip: whether to lose the rest, or to be unbiased.
 };
 
+inline constexpr std::int32_t sketch_rows_max = 15;
+inline constexpr std::int32_t sketch_cells_max = block_elements_max / 2;
+
+struct CountsketchSettings {
+  /// An eighth of the columns.
+  [[nodiscard]] static std::int32_t k_otherwise(std::int32_t columns) { return columns / 8; }
+
+  std::int32_t rows;     // Odd, 3 to sketch_rows_max.
+  std::int32_t columns;  // From 8 on, rows * columns at most sketch_cells_max.
+  std::int32_t k;        // How many values are sketched, 1 to the columns.
+};
+
 struct TerngradSettings {
-  float clip = 2.5f;  // In standard deviations; 0: nothing is clipped.
+  float clip = 2.5f;          // In standard deviations; 0: nothing is clipped.
+  bool has_feedback = false;  // As of qsgd.
 };
 
 [[nodiscard]] std::unique_ptr<const Method> make_fp32();
@@ -150,6 +175,7 @@ struct TerngradSettings {
 [[nodiscard]] std::unique_ptr<const Method> make_ecuq(const EcuqSettings& settings);
 [[nodiscard]] std::unique_ptr<const Method> make_powersgd(const LowRankSettings& settings);
 [[nodiscard]] std::unique_ptr<const Method> make_gradzip(const LowRankSettings& settings);
+[[nodiscard]] std::unique_ptr<const Method> make_countsketch(const CountsketchSettings& settings);
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {
@@ -159,6 +185,7 @@ struct DecodeScratch {
   std::vector<std::uint32_t> indices;
   std::vector<float> values;
   std::vector<float> rotated;
+  SketchScratch sketch;
 };
 
 /// Fills `out`, the block's elements, from bytes that need not be trusted. fp32, fp16, bf16,
@@ -183,6 +210,8 @@ struct DecodeScratch {
 [[nodiscard]] Result<void> decode_sign(Bytes body, std::span<float> out);
 [[nodiscard]] Result<void> decode_eden(Bytes body, bool is_rans, std::span<float> out,
                                        DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_countsketch(Bytes body, std::span<float> out,
+                                              DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out,
                                        DecodeScratch& scratch);
 

@@ -3,6 +3,9 @@
 // between the smallest and the largest value, so that values which are all of one sign waste none.
 // Both have 2^B - 1 levels, -S to S with S = 2^(B-1) - 1.
 //
+// Under error feedback it rounds to the nearest (coded_levels.hpp): at random, 2 bits lose more of
+// a Gaussian than there is (2.5 times its squares), and the residual would grow for ever.
+//
 // A scale belongs to a channel (a slice of the tensor's first dimension) or to the whole tensor; a
 // block that holds a part of either has scales of its own for that part. Channels of fewer than 8
 // values, such as the elements of a bias, are not worth one: such a tensor is taken as a whole.
@@ -112,9 +115,13 @@ class Kbit final : public Method {
         store(body, scale_at, middle);
         scale_at += sizeof middle;
       }
+      if (settings_.has_feedback) {
+        scale = nearest_run(channel, scale, top, levels.data() + begin);
+      } else {
+        quantize_run(channel, scale, top, block, begin, seed, levels.data() + begin);
+      }
       store(body, scale_at, scale);
       scale_at += sizeof scale;
-      quantize_run(channel, scale, top, block, begin, seed, levels.data() + begin);
     }
     const bool is_rans = append_levels(levels, top, scratch.coded, out);
     out[0] = static_cast<std::byte>(is_rans ? MethodId::kbit_rans : MethodId::kbit);

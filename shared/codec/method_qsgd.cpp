@@ -1,6 +1,10 @@
 // QSGD, Alistarh 2017, section 3.1, in buckets as in its section 4; with the maximum as an
 // alternative to the Euclidean norm. Levels are entropy-coded, as the paper does it too (there by
 // Elias codes), or of fixed width where that is shorter.
+//
+// Under error feedback it rounds to the nearest, with a scale for that instead of a norm
+// (coded_levels.hpp): at random, one level loses 1.6 times the squares of a Gaussian, and 17 times
+// with the Euclidean norm, and the residual would grow for ever.
 #include "shared/codec/method.hpp"
 
 #include "kernels/kernels.hpp"
@@ -39,7 +43,7 @@ class Qsgd final : public Method {
     if (settings_.bucket != QsgdSettings{}.bucket) {
       text += fmt::format(",bucket={}", settings_.bucket);
     }
-    if (settings_.norm == QsgdNorm::l2) text += ",norm=l2";
+    if (settings_.norm == QsgdNorm::l2 && !settings_.has_feedback) text += ",norm=l2";
     return text;
   }
 
@@ -60,11 +64,15 @@ class Qsgd final : public Method {
     for (std::size_t begin = 0; begin < x.size(); begin += settings_.bucket) {
       const auto bucket =
           x.subspan(begin, std::min<std::size_t>(settings_.bucket, x.size() - begin));
-      const float scale = scale_of(bucket);
+      float scale = scale_of(bucket);
       FL_CHECK(check_scale(scale, layout, block.flat + begin, "qsgd"));
+      if (settings_.has_feedback) {
+        scale = nearest_run(bucket, scale, settings_.levels, levels.data() + begin);
+      } else {
+        quantize_run(bucket, scale, settings_.levels, block, begin, seed, levels.data() + begin);
+      }
       store(body, scale_at, scale);
       scale_at += sizeof scale;
-      quantize_run(bucket, scale, settings_.levels, block, begin, seed, levels.data() + begin);
     }
     const bool is_rans = append_levels(levels, settings_.levels, scratch.coded, out);
     out[0] = static_cast<std::byte>(is_rans ? MethodId::qsgd_rans : MethodId::qsgd);
@@ -74,7 +82,7 @@ class Qsgd final : public Method {
  private:
   [[nodiscard]] float scale_of(std::span<const float> bucket) const {
     const Scan scan = kernels().scan(bucket.data(), bucket.size());
-    if (settings_.norm == QsgdNorm::max) return scan.max_abs;
+    if (settings_.norm == QsgdNorm::max || settings_.has_feedback) return scan.max_abs;
     // Not below the largest magnitude, which rounding can't undercut: both steps are monotonic.
     return static_cast<float>(std::sqrt(scan.sum_squares));
   }

@@ -132,6 +132,7 @@ MethodResult parse_qsgd(const Parts& parts) {
       return wrong(parts.whole, key, "qsgd has the settings bucket and norm");
     }
   }
+  settings.has_feedback = parts.error_feedback;
   return make_qsgd(settings);
 }
 
@@ -162,6 +163,7 @@ MethodResult parse_kbit(const Parts& parts) {
       return wrong(parts.whole, key, "kbit has the settings scale and mode");
     }
   }
+  settings.has_feedback = parts.error_feedback;
   return make_kbit(settings);
 }
 
@@ -175,6 +177,7 @@ MethodResult parse_terngrad(const Parts& parts) {
                              fmt::format("clip must be a number from 0 to {}", clip_max),
                              [](float c) { return !std::signbit(c) && c <= clip_max; }));
   }
+  settings.has_feedback = parts.error_feedback;
   return make_terngrad(settings);
 }
 
@@ -247,6 +250,28 @@ MethodResult parse_gradzip(const Parts& parts) {
   return make_gradzip(settings);
 }
 
+MethodResult parse_countsketch(const Parts& parts) {
+  const std::string_view size = parts.argument.value_or(parts.name.substr(parts.name.size()));
+  const std::size_t times = size.find('x');
+  if (times == std::string_view::npos) {
+    return wrong(parts.whole, size,
+                 "countsketch wants ROWSxCOLUMNS here, such as countsketch:5x4000");
+  }
+  CountsketchSettings settings{};
+  FL_TRY(settings.rows, parse_number(parts.whole, size.substr(0, times), "the rows of countsketch",
+                                     3, sketch_rows_max));
+  if (settings.rows % 2 == 0) return wrong(parts.whole, size, "the rows of countsketch are odd");
+  FL_TRY(settings.columns,
+         parse_number(parts.whole, size.substr(times + 1), "the columns of so many rows", 8,
+                      sketch_cells_max / settings.rows));
+  settings.k = CountsketchSettings::k_otherwise(settings.columns);
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "k") return wrong(parts.whole, key, "countsketch has the setting k");
+    FL_TRY(settings.k, parse_number(parts.whole, value, "k", 1, settings.columns));
+  }
+  return make_countsketch(settings);
+}
+
 Result<double> parse_fraction(const Parts& parts) {
   if (!parts.argument) {
     return wrong(parts.whole, parts.name.substr(parts.name.size()),
@@ -311,7 +336,7 @@ constexpr std::array rows = {
     Row{{"none", "none", "fp32 as it is", "none"}, parse_none},
     Row{{"fp16", "fp16", "half precision, |x| up to 65504", "fp16"}, parse_fp16},
     Row{{"qsgd", "qsgd:S[,bucket=512][,norm=max|l2]",
-         "stochastic rounding to S levels of each sign, unbiased; S = 127 is 8 bits a value",
+         "S levels of each sign, 127 are 8 bits a value; at random and unbiased without +ef",
          "qsgd:127"},
         parse_qsgd,
         nullptr,
@@ -319,13 +344,15 @@ constexpr std::array rows = {
     Row{{"bf16", "bf16", "bfloat16, 8 bits of precision with the range of fp32", "bf16"},
         parse_bf16},
     Row{{"kbit", "kbit:B[,scale=tensor|channel][,mode=symmetric|affine]",
-         "stochastic rounding to B bits, 2 to 8, a scale for each tensor or row; unbiased",
+         "B bits, 2 to 8, with a scale for each tensor or row; at random and unbiased without +ef",
          "kbit:8"},
         parse_kbit,
         nullptr,
         true},
     Row{{"terngrad", "terngrad[,clip=2.5]",
-         "-scale, 0 or scale, clipped at so many sigma; unbiased with clip=0", "terngrad"},
+         "-scale, 0 or scale, clipped at so many sigma; with +ef the nearest, else unbiased if "
+         "clip=0",
+         "terngrad"},
         parse_terngrad},
     Row{{"sign", "sign", "1 bit a value: sign times mean magnitude; biased, use sign+ef", "sign"},
         parse_sign},
@@ -352,6 +379,10 @@ constexpr std::array rows = {
         parse_gradzip,
         nullptr,
         true},
+    Row{{"countsketch", "countsketch:ROWSxCOLUMNS[,k=COLUMNS/8]",
+         "the k largest of 65,536 in a sketch that can be added up; biased, use +ef",
+         "countsketch:5x4000"},
+        parse_countsketch},
     Row{{"topk", "topk:F[,scope=global][+QUANTIZER]",
          "the largest magnitudes, a fraction F of each tensor or of all together", "topk:0.01"},
         nullptr,
@@ -401,8 +432,9 @@ Result<Parts> split(std::string_view whole, std::string_view body) {
 Result<const Row*> find_row(const Parts& parts) {
   const auto row = std::ranges::find(rows, parts.name, [](const Row& r) { return r.shown.name; });
   if (row != rows.end()) return &*row;
-  if (parts.name == "ef") {
-    return wrong(parts.whole, parts.name, "ef comes once, at the end, and is for all rules");
+  if (parts.name == "ef" || parts.name == "dgc") {
+    return wrong(parts.whole, parts.name,
+                 fmt::format("{} comes once, at the end, and is for all rules", parts.name));
   }
   std::string names;
   for (const Row& r : rows) names += fmt::format(" {}", r.shown.name);
@@ -441,7 +473,7 @@ Result<void> take_warm_up(Parts& parts) {
   return {};
 }
 
-// A codec without its "+ef": views into `whole`.
+// A codec without its "+ef" or "+dgc": views into `whole`.
 Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::string_view codec,
                         bool error_feedback, std::uint32_t round) {
   const auto [head, rest] = cut(codec, '+');
@@ -456,7 +488,8 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
          take_dense_below(parts, Rule::dense_below_of(pattern, row->parse_selector != nullptr)));
   if (!row->parse_selector) {
     FL_TRY(rule.quantizer, row->parse(parts));
-    if (rest) return wrong(whole, *rest, "behind a quantizer there can only be ef, at the end");
+    if (rest)
+      return wrong(whole, *rest, "behind a quantizer there can only be ef or dgc, at the end");
     return rule;
   }
   FL_TRY(rule.selector, row->parse_selector(parts));
@@ -478,7 +511,8 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
     return wrong(whole, second,
                  "behind a selector there are no rows and channels (kbit has scale=tensor)");
   }
-  if (third) return wrong(whole, *third, "behind a quantizer there can only be ef, at the end");
+  if (third)
+    return wrong(whole, *third, "behind a quantizer there can only be ef or dgc, at the end");
   return rule;
 }
 
@@ -524,14 +558,35 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
   return rules;
 }
 
+// What stands behind the last plus sign, if that is error feedback, and what stands before it.
+struct Feedback {
+  std::string_view body;
+  std::string_view text;  // Empty: there is none.
+  float momentum = 0;
+};
+
+Result<Feedback> take_feedback(std::string_view spec) {
+  const std::size_t plus = spec.rfind('+');
+  if (plus == std::string_view::npos) return Feedback{.body = spec, .text = {}};
+  Feedback feedback = {.body = spec.substr(0, plus), .text = spec.substr(plus + 1)};
+  const auto [name, momentum] = cut(feedback.text, ':');
+  if (feedback.text == "ef") return feedback;
+  if (name != "dgc") return Feedback{.body = spec, .text = {}};
+  FL_TRY(feedback.momentum,
+         parse_real<float>(spec, momentum.value_or(name.substr(name.size())),
+                           "dgc wants its momentum here, above 0 and below 1, such as dgc:0.9",
+                           [](float m) { return m > 0 && m < 1; }));
+  return feedback;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uint32_t round) {
   FL_ASSERT(round >= 1);
   if (spec.size() > spec_bytes_max) return too_long(spec.size());
-  constexpr std::string_view suffix = "+ef";
-  const bool error_feedback = spec.ends_with(suffix);
-  const std::string_view body = spec.substr(0, spec.size() - (error_feedback ? suffix.size() : 0));
+  FL_TRY(const Feedback feedback, take_feedback(spec));
+  const std::string_view body = feedback.body;
+  const bool error_feedback = !feedback.text.empty();
   std::vector<Rule> rules;
   if (body.find(';') != std::string_view::npos || pattern_of(body)) {
     FL_TRY(rules, parse_rules(spec, body, error_feedback, round));
@@ -539,7 +594,11 @@ Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uin
     FL_TRY(Rule rule, parse_rule(spec, {}, body, error_feedback, round));
     rules.push_back(std::move(rule));
   }
-  auto codec = std::make_shared<const Codec>(std::move(rules), error_feedback);
+  if (feedback.momentum > 0 &&
+      std::ranges::none_of(rules, [](const Rule& rule) { return rule.selector != nullptr; })) {
+    return wrong(spec, feedback.text, "dgc is for a selector, such as topk:0.001+dgc:0.9");
+  }
+  auto codec = std::make_shared<const Codec>(std::move(rules), error_feedback, feedback.momentum);
   // Payloads carry it, and it can be the longer of the two: 1e5 becomes 100000. A warm-up only
   // makes it shorter, by more than the digits of any of its numbers.
   if (codec->canonical().size() > spec_bytes_max) return too_long(codec->canonical().size());

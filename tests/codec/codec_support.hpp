@@ -77,6 +77,7 @@ inline std::vector<std::string> specs_to_test() {
         "powersgd:3,min_ratio=1",
         "gradzip:1",
         "gradzip:2,min_ratio=1.5",
+        "countsketch:3x10000,k=900",
         "ecuq:0.5",
         "ecuq:1",
         "ecuq:8",

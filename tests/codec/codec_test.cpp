@@ -62,8 +62,8 @@ double ecuq_error_bound(const std::string& spec, std::span<const float> x) {
 // How far decode(encode(x)) may be from x at element i of a layout of one dimension: all of a block
 // is one channel.
 double error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
-  if (spec.find("eden") != std::string::npos) {
-    // Rotated, every value is a part of every other: all that is bounded is the norm of the error.
+  if (spec.find("eden") != std::string::npos || spec.starts_with("countsketch")) {
+    // Every value is a part of others: all that is bounded is the norm of the error.
     const auto block = x.first(std::min<std::size_t>(x.size(), block_elements_max));
     const double norm = std::sqrt(kernels().scan(block.data(), block.size()).sum_squares);
     return (spec.starts_with("randk") ? 4 : 2) * norm + 1e-40;

@@ -32,6 +32,83 @@ TEST_CASE("over 50 rounds, sent + residual = sum of updates, for every codec") {
   }
 }
 
+TEST_CASE("momentum: three rounds by hand") {
+  // One of four is sent in each round, and all numbers are exact.
+  const Layout layout = flat_layout(4);
+  const auto codec = codec_of("topk:0.25,dense_below=0+dgc:0.5");
+  std::vector<float> residual(4);
+  std::vector<float> velocity(4);
+  struct Round {
+    std::vector<float> update, sent, velocity, residual;
+  };
+  const std::vector<Round> rounds = {
+      {{8, 4, 2, 0}, {8, 0, 0, 0}, {0, 4, 2, 0}, {0, 4, 2, 0}},
+      // The second goes with the momentum of the round before: 4 + (2 + 4); the first has none.
+      {{1, 4, 2, 0}, {0, 10, 0, 0}, {1, 0, 3, 0}, {1, 0, 5, 0}},
+      {{1, 1, -8, 0}, {2.5f, 0, 0, 0}, {0, 1, -6.5f, 0}, {0, 1, -1.5f, 0}},
+  };
+  for (const Round& round : rounds) {
+    std::vector<float> update = round.update;
+    add_velocity(update, velocity, codec->momentum());
+    add_residual(update, residual);
+    const auto payload = encode(*codec, layout, update);
+    SpanSource source(payload);
+    auto reader = PayloadReader::open(source, payload.size(), layout).value();
+    keep_residual(update, reader, residual).value();
+    stop_sent(velocity, reader).value();
+    CHECK(decode(payload, layout) == round.sent);
+    CHECK(velocity == round.velocity);
+    CHECK(residual == round.residual);
+  }
+}
+
+TEST_CASE("over 50 rounds with momentum, also refused ones, sent + residual = sum of velocities") {
+  const Layout layout = layout_of({{"a", {700}}, {"b", {33}}});
+  for (const std::string& spec : specs_to_test()) {
+    const auto parsed = parse_codec(spec + "+dgc:0.75");
+    if (!parsed) continue;  // Without a selector there is nothing to stop.
+    CAPTURE(spec);
+    std::vector<float> residual(layout.elements());
+    std::vector<float> velocity(layout.elements());
+    std::vector<double> wanted(layout.elements());
+    std::vector<double> sent(layout.elements());
+    for (std::uint64_t round = 0; round < 50; ++round) {
+      const std::vector<float> fresh = normal(layout.elements(), round);
+      std::vector<float> update = fresh;
+      const std::vector<float> before = velocity;
+      add_velocity(update, velocity, (*parsed)->momentum());
+      for (std::size_t i = 0; i < update.size(); ++i) {
+        REQUIRE(velocity[i] == 0.75f * before[i] + fresh[i]);
+        wanted[i] += velocity[i];
+      }
+      add_residual(update, residual);
+      const auto payload = encode(**parsed, layout, update, round, 256);
+      SpanSource source(payload);
+      auto reader = PayloadReader::open(source, payload.size(), layout).value();
+      keep_residual(update, reader, residual).value();
+      const std::vector<float> moving = velocity;
+      stop_sent(velocity, reader).value();
+      const auto decoded = decode(payload, layout);
+      for (std::size_t i = 0; i < sent.size(); ++i) {
+        REQUIRE(velocity[i] == (decoded[i] == 0 ? moving[i] : 0.0f));
+      }
+      // Every third is refused: all goes back, and what was stopped stays so.
+      if (round % 3 == 2) {
+        put_back(residual, reader).value();
+        for (std::size_t i = 0; i < update.size(); ++i) {
+          REQUIRE(std::fabs(residual[i] - update[i]) <= 0x1p-15);
+        }
+        continue;
+      }
+      for (std::size_t i = 0; i < sent.size(); ++i) sent[i] += decoded[i];
+    }
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      // Values below 2^9 or so, rounded four times a round.
+      REQUIRE(std::fabs(sent[i] + residual[i] - wanted[i]) < 50 * 4 * 0x1p-15);
+    }
+  }
+}
+
 TEST_CASE("the squared error is that of the decoded values, over all blocks") {
   const Layout layout = layout_of({{"a", {700}}, {"b", {33}}});
   const std::vector<float> update = normal(layout.elements(), 2);

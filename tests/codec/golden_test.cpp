@@ -51,6 +51,11 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("eden:4") == "b79a92853e94b16f855164fde6e74c9c");
   CHECK(digest("powersgd:4") == "a03e7f73d55437c256603d57c08fe199");
   CHECK(digest("gradzip:4") == "d102ec93d5b37a03b610a6f2051a292a");
+  CHECK(digest("countsketch:5x2000") == "222cd2d6a2c022a1a4b41f3feab87a43");
+  CHECK(digest("kbit:2+ef") == "fdf1190664ef879ba77402188b6c5df7");
+  CHECK(digest("kbit:6,scale=channel,mode=affine+ef") == "23a961efb9bac2b25502e531060bba06");
+  CHECK(digest("qsgd:7+ef") == "ab8e611f4f369e97a067707bc9bd8c61");
+  CHECK(digest("terngrad+ef") == "03d4e5d857072fbd099b32f3849b4500");
   CHECK(digest("sign") == "0419d6e994c63ca0bc3d769016fb24c5");
   CHECK(digest("ecuq:0.5") == "8c66fae5fa983e13e3e23f496757a83b");
   CHECK(digest("ecuq:1") == "52c635ccd0cd297d2357f4d6bb94c48c");

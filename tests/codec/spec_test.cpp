@@ -25,14 +25,16 @@ TEST_CASE("canonical specs parse to themselves") {
   for (const std::string& spec : specs_to_test()) {
     CHECK(codec_of(spec)->canonical() == spec);
     CHECK_FALSE(codec_of(spec)->error_feedback());
-    // The mode of ecuq is one that +ef chooses as well.
-    const bool ef_says_it = spec.ends_with(",mode=centroid");
+    // The mode of ecuq is one that +ef chooses as well; norm and clip have no meaning with it.
+    const bool ef_says_it = spec.ends_with(",mode=centroid") || spec.ends_with(",norm=l2") ||
+                            spec.find(",clip=") != std::string::npos;
     const std::string shortest = ef_says_it ? spec.substr(0, spec.rfind(',')) : spec;
     CHECK(codec_of(spec + "+ef")->canonical() == shortest + "+ef");
     CHECK(codec_of(spec + "+ef")->error_feedback());
   }
   CHECK(codec_of("qsgd:127,norm=max,bucket=512")->canonical() == "qsgd:127");
-  CHECK(codec_of("qsgd:007,norm=l2,bucket=9+ef")->canonical() == "qsgd:7,bucket=9,norm=l2+ef");
+  CHECK(codec_of("qsgd:007,norm=l2,bucket=9+ef")->canonical() == "qsgd:7,bucket=9+ef");
+  CHECK(codec_of("terngrad,clip=1+ef")->canonical() == "terngrad+ef");
   CHECK(codec_of("kbit:4,mode=symmetric,scale=tensor")->canonical() == "kbit:4");
   CHECK(codec_of("kbit:4,mode=affine,scale=channel")->canonical() ==
         "kbit:4,scale=channel,mode=affine");
@@ -56,10 +58,27 @@ TEST_CASE("selectors compose with quantizers, and rules with each other") {
   CHECK(canonical("topk:0.010,dense_below=1024,scope=layer") == "topk:0.01");
   CHECK(canonical("powersgd:4,min_ratio=2.0") == "powersgd:4");
   CHECK(canonical("gradzip:4,min_ratio=1e6+ef") == "gradzip:4,min_ratio=1000000+ef");
+  CHECK(canonical("countsketch:05x80,k=10+ef") == "countsketch:5x80+ef");
   CHECK(canonical("threshold:1e5") == "threshold:100000");
   CHECK(canonical("threshold:-0") == "threshold:0");
   CHECK(canonical("qsgd:8,dense_below=0") == "qsgd:8");
   CHECK(canonical("*=qsgd:8,dense_below=1024") == "*=qsgd:8");
+}
+
+TEST_CASE("dgc is error feedback with a momentum, of all rules together") {
+  for (const char* same : {"topk:0.001+dgc:0.9", "randk:0.1+kbit:4+dgc:0.5",
+                           "*.bias=none;a=topk:0.1+ecuq:2;*=kbit:4+dgc:0.75"}) {
+    const auto codec = codec_of(same);
+    CHECK(codec->canonical() == same);
+    CHECK(codec->error_feedback());
+    CHECK(codec->momentum() > 0);
+  }
+  CHECK(codec_of("topk:0.001+dgc:0.9")->momentum() == 0.9f);
+  CHECK(codec_of("topk:0.10+dgc:9e-1")->canonical() == "topk:0.1+dgc:0.9");
+  CHECK(codec_of("topk:0.1+ef")->momentum() == 0);
+  CHECK(codec_of("topk:0.1")->momentum() == 0);
+  CHECK(parse_codec("topk:0.001,from=0.25,over=4+dgc:0.9", 1).value()->canonical() ==
+        "topk:0.25+dgc:0.9");
 }
 
 TEST_CASE("errors in composed specs point at the part that is wrong") {
@@ -91,6 +110,17 @@ TEST_CASE("errors in composed specs point at the part that is wrong") {
   CHECK(pointed_at("qsgd:4+topk:0.1") == "topk:0.1");
   CHECK(pointed_at("topk:0.1+ef+qsgd:4") == "ef+qsgd:4");
   CHECK(pointed_at("+ef") == "+ef");
+  CHECK(pointed_at("topk:0.1+dgc") == "");
+  CHECK(pointed_at("topk:0.1+dgc:") == "");
+  CHECK(pointed_at("topk:0.1+dgc:1") == "1");
+  CHECK(pointed_at("topk:0.1+dgc:0") == "0");
+  CHECK(pointed_at("topk:0.1+dgc:-0.5") == "-0.5");
+  CHECK(pointed_at("topk:0.1+dgc:0.5,mask=no") == "0.5,mask=no");
+  CHECK(pointed_at("topk:0.1+dgc:0.9+qsgd:4") == "dgc:0.9+qsgd:4");
+  CHECK(pointed_at("topk:0.1+dgc:0.9+ef") == "dgc:0.9+ef");
+  CHECK(pointed_at("topk:0.1+ef+dgc:0.9") == "ef+dgc:0.9");
+  CHECK(pointed_at("qsgd:4+dgc:0.9") == "dgc:0.9");
+  CHECK(pointed_at("a=none;*=fp16+dgc:0.9") == "dgc:0.9");
 
   CHECK(pointed_at("a=none") == "a=none");
   CHECK(pointed_at("a=none;b=fp16") == "b=fp16");
@@ -159,6 +189,19 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("powersgd:2,min_ratio=0.9") == "0.9");
   CHECK(pointed_at("gradzip:2,ratio=3") == "ratio=3");
   CHECK(pointed_at("gradzip:2,min_ratio=nan") == "nan");
+  CHECK(pointed_at("countsketch") == "");
+  CHECK(pointed_at("countsketch:5") == "5");
+  CHECK(pointed_at("countsketch:4x100") == "4x100");
+  CHECK(pointed_at("countsketch:1x100") == "1x100");
+  CHECK(pointed_at("countsketch:17x100") == "17x100");
+  CHECK(pointed_at("countsketch:5x7") == "7");
+  CHECK(pointed_at("countsketch:5x6554") == "6554");
+  CHECK(pointed_at("countsketch:5x") == "");
+  CHECK(pointed_at("countsketch:5x100x3") == "100x3");
+  CHECK(pointed_at("countsketch:5x100,k=0") == "0");
+  CHECK(pointed_at("countsketch:5x100,k=101+ef") == "101+ef");
+  CHECK(pointed_at("countsketch:5x100,rows=3") == "rows=3");
+  CHECK(pointed_at("topk:0.1+countsketch:5x100") == "countsketch:5x100");
   CHECK(pointed_at("topk:0.1+powersgd:2") == "powersgd:2");
   CHECK(pointed_at("topk:0.1+gradzip:2+ef") == "gradzip:2+ef");
   CHECK(pointed_at("terngrad:2") == "2");

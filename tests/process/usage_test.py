@@ -32,6 +32,7 @@ SERVER_MISTAKES = [
     ("--clients-per-round", "1"),
     ("--codec", "zip"),
     ("--downlink-codec", "qsgd"),
+    ("--downlink-codec", "topk:0.1+dgc:0.9"),
     ("--model", "nonesuch"),
     ("--model", "synthetic:0"),
     ("--seed", "-1"),

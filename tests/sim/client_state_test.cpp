@@ -4,6 +4,7 @@
 
 #include "kernels/kernels.hpp"
 #include "tests/support/mem_files.hpp"
+#include "tests/support/run_of.hpp"
 
 #include <doctest/doctest.h>
 
@@ -18,11 +19,6 @@ namespace {
 const std::filesystem::path folder = "/state";
 
 Layout matrix_layout() { return Layout::make({{"w", {30, 40}}, {"b", {30}}}).value(); }
-
-RunLayout run_of(Layout layout) {
-  const auto elements = layout.elements();
-  return {std::move(layout), elements};
-}
 
 std::vector<float> update_of(std::uint64_t round) {
   std::vector<float> x(matrix_layout().elements());

@@ -1,0 +1,206 @@
+// Count sketches: what comes back, that it is never worse than nothing, that sketches add up, and
+// that damaged ones are refused.
+#include "codec_support.hpp"
+
+#include "shared/codec/feedback.hpp"
+#include "tests/support/distortion.hpp"
+
+#include <limits>
+
+using namespace fl;
+using namespace fl::testing;
+
+namespace {
+
+constexpr std::size_t n = 65536;
+constexpr std::size_t head_bytes = 16;  // Of a block, with its id.
+
+/// Zeros, and at each `stride`-th place one value.
+std::vector<float> spikes(std::size_t first, std::size_t stride, std::uint64_t seed) {
+  const std::vector<float> values = normal(n, seed);
+  std::vector<float> x(n);
+  for (std::size_t i = first; i < n; i += stride) x[i] = values[i];
+  return x;
+}
+
+/// The last block of a payload, which has one.
+std::vector<std::byte> block_of(const char* spec, std::span<const float> x, std::uint64_t seed) {
+  const Layout layout = flat_layout(static_cast<std::int64_t>(x.size()));
+  const auto payload = encode(*codec_of(spec), layout, x, seed);
+  const std::size_t prefix =
+      payload_header_bytes + codec_of(spec)->canonical().size() + sizeof(std::uint32_t);
+  return {payload.begin() + static_cast<std::ptrdiff_t>(prefix), payload.end()};
+}
+
+std::vector<float> cubes(std::size_t count, std::uint64_t seed) {
+  std::vector<float> x = normal(count, seed);
+  for (float& v : x) v = v * v * v;
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("a few values among zeros come back as they are") {
+  // 66 values in 5 rows of 4,000 cells: no three of a value's cells are shared.
+  const std::vector<float> x = spikes(7, 1000, 1);
+  DecodeScratch scratch;
+  std::vector<float> back(n);
+  decode_block(block_of("countsketch:5x4000", x, 1), back, scratch).value();
+  CHECK(back == x);
+  // Of one that is twice as strong as the others, the one comes back.
+  std::vector<float> noisy = normal(n, 2, 0.01f);
+  noisy[40'000] = -5;
+  decode_block(block_of("countsketch:5x4000,k=1", noisy, 1), back, scratch).value();
+  std::vector<float> alone(n);
+  alone[40'000] = -5;
+  CHECK(back == alone);
+}
+
+TEST_CASE("the sketches of two clients add up to that of both, whatever their seeds") {
+  const std::vector<float> a = spikes(7, 1000, 1);
+  const std::vector<float> b = spikes(400, 1200, 2);
+  std::vector<float> both(n);
+  for (std::size_t i = 0; i < n; ++i) both[i] = a[i] + b[i];
+  const auto of_a = block_of("countsketch:5x4000", a, 1);
+  const auto of_b = block_of("countsketch:5x4000", b, 2);
+  const auto of_both = block_of("countsketch:5x4000", both, 3);
+  REQUIRE(of_a.size() == of_both.size());
+  REQUIRE(of_b.size() == of_both.size());
+  // Id, sizes and key.
+  CHECK(std::equal(of_both.begin(), of_both.begin() + 12, of_a.begin()));
+  CHECK(std::equal(of_both.begin(), of_both.begin() + 12, of_b.begin()));
+  float largest = 0;
+  for (std::size_t at = head_bytes; at < of_both.size(); at += sizeof(float)) {
+    const float sum = load<float>(of_a, at) + load<float>(of_b, at);
+    largest = std::max(largest, std::fabs(sum - load<float>(of_both, at)));
+  }
+  CHECK(largest < 1e-6f);
+}
+
+TEST_CASE("what is decoded is never farther from x than zeros are, and of heavy tails nearer") {
+  for (const char* spec : {"countsketch:3x100", "countsketch:3x10000,k=10000",
+                           "countsketch:5x4000+ef", "countsketch:15x2000"}) {
+    CAPTURE(spec);
+    for (const std::size_t count : {256ul, 1000ul, n}) {
+      const Layout layout = flat_layout(static_cast<std::int64_t>(count));
+      std::vector<std::vector<float>> all = {normal(count, 1), laplace(count, 2), cubes(count, 3),
+                                             std::vector<float>(count, 1.0f)};
+      for (const auto& x : all) {
+        CHECK(nmse(x, decode(encode(*codec_of(spec), layout, x), layout)) <= 1);
+      }
+    }
+  }
+  const Layout layout = flat_layout(n);
+  const auto loss = [&](const char* spec) {
+    return nmse(cubes(n, 3), decode(encode(*codec_of(spec), layout, cubes(n, 3)), layout));
+  };
+  // Of the 500 largest of a normal value's cubes little is lost.
+  CHECK(loss("countsketch:5x4000") < 0.75);
+  CHECK(loss("countsketch:5x4000") > loss("topk:0.0076"));  // 500 of 65,536, rounded down.
+  CHECK(loss("countsketch:15x2000,k=500") < loss("countsketch:5x2000,k=500"));
+  // Nothing to send takes three bytes.
+  CHECK(block_of("countsketch:5x4000", std::vector<float>(n), 1).size() == 3);
+}
+
+TEST_CASE("cells and k are a share of those of 65,536 elements; short blocks go dense") {
+  const auto bytes = [](std::size_t count) {
+    return block_of("countsketch:5x4000", cubes(count, 4), 1).size();
+  };
+  CHECK(bytes(n) == head_bytes + 5 * 4000 * 4);
+  CHECK(bytes(n / 2) == head_bytes + 5 * 2000 * 4);
+  CHECK(bytes(1000) == head_bytes + 5 * 62 * 4);  // 61.04.
+  CHECK(bytes(256) == head_bytes + 5 * 16 * 4);
+  CHECK(bytes(255) == 1 + 255 * 4);
+}
+
+TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1 / rounds") {
+  const Layout layout = flat_layout(4096);
+  const std::vector<float> x = cubes(4096, 5);
+  const auto loss_after = [&](std::uint64_t rounds) {
+    std::vector<float> residual(x.size());
+    std::vector<float> sent(x.size());
+    for (std::uint64_t round = 1; round <= rounds; ++round) {
+      std::vector<float> update = x;
+      add_residual(update, residual);
+      const auto payload = encode(*codec_of("countsketch:5x4000+ef"), layout, update, round);
+      SpanSource source(payload);
+      auto reader = PayloadReader::open(source, payload.size(), layout).value();
+      keep_residual(update, reader, residual).value();
+      const auto decoded = decode(payload, layout);
+      for (std::size_t i = 0; i < sent.size(); ++i) sent[i] += decoded[i];
+    }
+    for (float& v : sent) v /= static_cast<float>(rounds);
+    return nmse(x, sent);
+  };
+  const double after_200 = loss_after(200);
+  CHECK(after_200 < 0.05);
+  CHECK(loss_after(800) < after_200 / 8);
+}
+
+TEST_CASE("every row of the kernels makes the same sketch, and the same values of it") {
+  const Layout layout = layout_of({{"a", {300, 333}}, {"b", {999}}});
+  const std::vector<float> x = cubes(layout.elements(), 8);
+  const Kernels& best = kernels();
+  std::vector<std::byte> payload;
+  std::vector<float> values;
+  for (const Kernels* row : all_kernels()) {
+    force_kernels(*row);
+    const auto bytes = encode(*codec_of("countsketch:7x3000"), layout, x);
+    const auto back = decode(bytes, layout);
+    if (payload.empty()) {
+      payload = bytes;
+      values = back;
+    }
+    CHECK(bytes == payload);
+    CHECK(back == values);
+  }
+  force_kernels(best);
+}
+
+TEST_CASE("values whose sums are not finite are refused by name") {
+  const Layout layout = flat_layout(1000);
+  const std::vector<float> huge(1000, 3e38f);
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  const auto refused = codec_of("countsketch:3x8,k=8")->encode(layout, huge, 1, sink);
+  // One value is sketched of so few, which is no sum.
+  CHECK(refused.has_value());
+  const auto summed = codec_of("countsketch:3x10000,k=10000")->encode(layout, huge, 1, sink);
+  REQUIRE_FALSE(summed.has_value());
+  CHECK(summed.error().code() == Errc::invalid_input);
+  CHECK(summed.error().message().find("w[0]") != std::string::npos);
+}
+
+TEST_CASE("a sketch from outside: sizes and values are checked before they are used") {
+  const auto good = block_of("countsketch:5x4000", cubes(1000, 6), 1);
+  std::vector<float> out(1000);
+  DecodeScratch scratch;
+  const auto reason = [&](const std::vector<std::byte>& block) {
+    const auto decoded = decode_block(block, out, scratch);
+    REQUIRE_FALSE(decoded.has_value());
+    CHECK(decoded.error().code() == Errc::corrupt);
+    return decoded.error().message();
+  };
+  const auto with = [&]<class T>(std::size_t at, T value) {
+    auto bad = good;
+    store(bad, at, value);
+    return bad;
+  };
+  CHECK(decode_block(good, out, scratch).has_value());
+  CHECK(reason(with(1, std::uint8_t{4})) == "a sketch of 4 rows of 62 cells");
+  CHECK(reason(with(1, std::uint8_t{17})) == "a sketch of 17 rows of 62 cells");
+  CHECK(reason(with(1, std::uint8_t{0})) == "a sketch of 0 rows of 62 cells");
+  CHECK(reason(with(2, std::uint16_t{0})) == "a sketch of 5 rows of 0 cells");
+  CHECK(reason(with(2, std::uint16_t{65535})).find("bytes after the method id") !=
+        std::string::npos);
+  for (const float least : {0.0f, -1.0f, std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()}) {
+    CHECK(reason(with(12, least)).starts_with("estimates count from"));
+  }
+  CHECK(reason(with(head_bytes + 4 * 77, std::numeric_limits<float>::infinity())) ==
+        "a cell of the sketch is not finite");
+  CHECK(reason({good.begin(), good.begin() + 15}) == "the sketch's head is cut off");
+  auto longer = good;
+  longer.push_back(std::byte{0});
+  CHECK(reason(longer).find("bytes after the method id") != std::string::npos);
+}
