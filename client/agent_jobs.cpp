@@ -7,7 +7,8 @@
 
 namespace fl {
 
-Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
+Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> model,
+                            std::stop_token stop) {
   JobDone done;
   const auto work = [&]() -> Result<void> {
     FL_CHECK(check_initial(offer));
@@ -32,21 +33,22 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
     begin.set_layout_digest(trainer_->layout().digest().raw());
     begin.set_codec(offer.codec());
     if (offer.evaluate_holdout()) {
-      FL_TRY(const EvalReport holdout, trainer_->evaluate(replica_.values, stop));
+      FL_TRY(const EvalReport holdout, trainer_->evaluate(model, stop));
       begin.set_has_holdout(holdout.examples > 0);
       begin.set_holdout_examples(holdout.examples);
       begin.set_holdout_loss(holdout.loss);
       begin.set_holdout_accuracy(holdout.accuracy);
     }
-    update_.resize(trainer_->layout().elements());
-    FL_TRY(const TrainReport report, trainer_->train(replica_.values, settings, update_, stop));
+    auto update = models_.borrow(trainer_->layout().elements());
+    FL_TRY(const TrainReport report, trainer_->train(model, settings, update, stop));
     begin.set_examples(report.examples);
     begin.set_steps(report.steps);
     begin.set_loss(report.loss);
     begin.set_train_seconds(report.seconds);
     failpoint("update.trained");
     const TimePoint trained = Clock::now();
-    FL_CHECK(state_->save_update(trainer_->layout(), update_, **codec, offer.seed(), begin));
+    FL_CHECK(state_->save_update(trainer_->layout(), update, **codec, offer.seed(), begin));
+    models_.give_back(std::move(update));
     spdlog::info(
         "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
         "{:.4f} s",
@@ -76,11 +78,12 @@ Result<void> Agent::check_initial(const wire::Offer& offer) {
                            model_, seed_, initial_digest_->hex()));
 }
 
-Agent::JobDone Agent::evaluate(std::uint32_t version, std::stop_token stop) {
+Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> model,
+                               std::stop_token stop) {
   JobDone done;
   wire::Evaluation evaluation;
   evaluation.set_version(version);
-  auto report = trainer_->evaluate(replica_.values, stop);
+  auto report = trainer_->evaluate(model, stop);
   if (report) {
     evaluation.set_examples(report->examples);
     evaluation.set_loss(report->loss);
@@ -95,11 +98,12 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::stop_token stop) {
 /// What the run's seed makes is version 0 of most runs: it need not be downloaded, and is a base
 /// for deltas. Where the run began with other weights, the digests tell.
 void Agent::make_version_0() {
-  replica_.values = trainer_->initial_weights(seed_);
-  replica_.digest = Digest::of(std::as_bytes(std::span(std::as_const(replica_.values))));
+  auto values = trainer_->initial_weights(seed_);
+  replica_.digest = Digest::of(std::as_bytes(std::span(std::as_const(values))));
   replica_.version = 0;
   replica_.is_there = true;
   initial_digest_ = replica_.digest;
+  models_.keep(replica_.digest, std::move(values));
 }
 
 Agent::JobDone Agent::make_initial(std::uint64_t seed) {
