@@ -15,6 +15,8 @@
 
 namespace fl {
 
+struct LocalData;
+
 /// One round's local work, as the server's offer states it.
 struct TrainSettings {
   std::uint32_t round = 0;
@@ -84,5 +86,8 @@ struct LearnOptions {
 /// A model the client does not know, a data set that can't be read, a device that isn't there: an
 /// error that names it and says what there is. client/learn/models.cpp holds the table.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options);
+/// The same with data that is read already; options.data, shard and so on do not matter.
+[[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options,
+                                                            LocalData data);
 
 }  // namespace fl
