@@ -21,7 +21,8 @@ class ModelShelf {
 
   /// Null: it is not here, or not any more.
   [[nodiscard]] Model find(const Digest& digest) const;
-  /// `values`, whose digest this is, can be found from now on. If they can already, these are freed.
+  /// `values`, whose digest this is, can be found from now on. If they can already, these are
+  /// freed.
   void keep(const Digest& digest, std::vector<float> values);
 
   /// A buffer of this size that holds anything: models are too big to allocate anew each time. What
