@@ -35,13 +35,11 @@ std::pair<std::shared_ptr<Pipe>, std::shared_ptr<Pipe>> Pipe::make(
 
 Awaitable<Result<Message>> Pipe::receive() {
   const auto self = shared_from_this();
-  while (inbox_.empty() ? !down_ : !may_take_next()) {
-    if (down_) co_return *down_;  // Nothing comes of work that has not begun.
-    co_await changed_.wait();
-  }
-  if (inbox_.empty()) co_return *down_;
-  Message message = std::move(inbox_.front());
-  inbox_.pop_front();
+  while (inbox_.empty() && !down_ && !may_begin_work()) co_await changed_.wait();
+  if (inbox_.empty() && down_) co_return *down_;  // Nothing comes of work that has not begun.
+  auto& box = inbox_.empty() ? waiting_work_ : inbox_;
+  Message message = std::move(box.front());
+  box.pop_front();
   if (is_client_ && ends_work(message.header)) work_is_done();
   if (const auto peer = peer_.lock()) peer->changed_.notify();
   co_return message;
@@ -63,14 +61,17 @@ Awaitable<Result<void>> Pipe::send(Message message) {
 
 void Pipe::take(Message message, std::size_t bytes) {
   bytes_received_ += bytes;
-  inbox_.push_back(std::move(message));
+  const bool waits = is_client_ && is_work(message.header);
+  // As in an agent, a newer offer takes the place of one that has not begun.
+  if (waits && message.header.has_offer())
+    std::erase_if(waiting_work_, [](const Message& other) { return other.header.has_offer(); });
+  (waits ? waiting_work_ : inbox_).push_back(std::move(message));
   changed_.notify();
 }
 
-/// Whether the next message may be handed over; asks for a turn when it needs one.
-bool Pipe::may_take_next() {
-  if (!is_client_ || !is_work(inbox_.front().header)) return true;
-  if (down_) return false;
+/// Whether there is work that may be handed over; asks for a turn when it needs one.
+bool Pipe::may_begin_work() {
+  if (waiting_work_.empty()) return false;
   if (work_ == Work::none) ask_for_turn();
   if (work_ != Work::may_begin) return false;
   work_ = Work::under_way;

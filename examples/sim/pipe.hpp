@@ -42,7 +42,7 @@ class Pipe final : public Link, public std::enable_shared_from_this<Pipe> {
         turns_(turns),
         changed_(strand_) {}
   void take(Message message, std::size_t bytes);
-  [[nodiscard]] bool may_take_next();
+  [[nodiscard]] bool may_begin_work();
   void ask_for_turn();
   void work_is_done();
 
@@ -52,6 +52,7 @@ class Pipe final : public Link, public std::enable_shared_from_this<Pipe> {
   Turns* turns_;
   std::weak_ptr<Pipe> peer_;
   std::deque<Message> inbox_;
+  std::deque<Message> waiting_work_;  // What else comes overtakes it.
   Work work_ = Work::none;
   std::optional<Error> down_;
   Signal changed_;

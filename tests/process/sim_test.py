@@ -51,6 +51,14 @@ class Sim(FederationTest):
         self.assertEqual(len(set(digests[0])), 5)
         self.assertEqual(digests[0], digests[1])
 
+    def test_who_is_late_does_not_hold_up_the_others(self):
+        federation = self.make()
+        run = ("--clients", 20, "--model", "synthetic:50000", "--rounds", 20)
+        self.sim(federation, *run, "--fraction", 0.5, "--over-select", 1.5)
+        accepted = federation.query("SELECT clients_accepted FROM round_summary")
+        self.assertEqual(len(accepted), 20)
+        self.assertTrue(all(10 <= count <= 15 for (count,) in accepted), accepted)
+
     def test_it_is_what_the_real_programs_do(self):
         """The same models, and the same bytes: up exactly; down but for verdicts, which may leave
         before or after their round is recorded. One chunk holds an update: how many chunks a
