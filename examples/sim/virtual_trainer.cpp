@@ -52,10 +52,14 @@ class VirtualTrainer final : public Trainer {
 Result<SharedLearning> load_shared_learning(LearnOptions options) {
   FL_TRY(Layout layout, builtin_layout(options.model));
   SharedLearning shared{std::move(options), std::move(layout), std::nullopt};
-  if (shared.options.model.starts_with("synthetic:") && shared.options.data.empty()) return shared;
-  // Says what is wrong with model and data before all of it is read.
-  FL_TRY([[maybe_unused]] const auto trainer, make_trainer(shared.options));
+  if (shared.options.model.starts_with("synthetic:")) {
+    FL_TRY([[maybe_unused]] const auto trainer, make_trainer(shared.options));
+    return shared;
+  }
+  // What is wrong with the model shows before the data are read, and whether they fit it after.
+  FL_TRY([[maybe_unused]] const auto without, make_trainer(shared.options, LocalData()));
   FL_TRY(shared.data, load_divided_data(shared.options));
+  FL_TRY([[maybe_unused]] const auto with, make_trainer(shared.options, shared.data->local(0)));
   return shared;
 }
 
