@@ -44,7 +44,8 @@ Agent::Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* 
       jitter_(static_cast<std::minstd_rand::result_type>(options_.jitter_seed)),
       events_(strand_, events_max),
       stopped_(strand_),
-      group_(strand_) {}
+      group_(strand_),
+      models_(options_.models != nullptr ? *options_.models : own_models_) {}
 
 Agent::~Agent() = default;
 
@@ -325,20 +326,20 @@ Awaitable<Result<void>> Agent::advance() {
     auto work = [this, seed = seed_] { return make_initial(seed); };
     start_job(0, std::move(work));
   } else if (offer_) {
-    if (has_replica(offer_->version(), offer_->version_digest())) {
+    if (auto model = replica(offer_->version(), offer_->version_digest())) {
       job_stop_ = std::stop_source();
-      auto work = [this, offer = *offer_, stop = job_stop_.get_token()] {
-        return train(offer, stop);
+      auto work = [this, offer = *offer_, model, stop = job_stop_.get_token()] {
+        return train(offer, *model, stop);
       };
       start_job(offer_->task(), std::move(work));
     } else {
       FL_CO_CHECK(co_await fetch(offer_->version()));
     }
   } else if (evaluate_) {
-    if (has_replica(evaluate_->version(), evaluate_->version_digest())) {
+    if (auto model = replica(evaluate_->version(), evaluate_->version_digest())) {
       job_stop_ = std::stop_source();
-      auto work = [this, version = evaluate_->version(), stop = job_stop_.get_token()] {
-        return evaluate(version, stop);
+      auto work = [this, version = evaluate_->version(), model, stop = job_stop_.get_token()] {
+        return evaluate(version, *model, stop);
       };
       evaluate_.reset();
       start_job(0, std::move(work));
@@ -349,8 +350,11 @@ Awaitable<Result<void>> Agent::advance() {
   co_return success();
 }
 
-bool Agent::has_replica(std::uint32_t version, const std::string& digest) const {
-  return replica_.is_there && replica_.version == version && replica_.digest.raw() == digest;
+/// Null: it must be fetched.
+ModelShelf::Model Agent::replica(std::uint32_t version, const std::string& digest) const {
+  const bool is_it =
+      replica_.is_there && replica_.version == version && replica_.digest.raw() == digest;
+  return is_it ? models_.find(replica_.digest) : nullptr;
 }
 
 void Agent::start_job(std::int64_t task, std::function<JobDone()> work) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "client/learn/trainer.hpp"
+#include "client/model_shelf.hpp"
 #include "client/partial_model.hpp"
 #include "client/state.hpp"
 #include "shared/base/mailbox.hpp"
@@ -48,10 +49,11 @@ class Agent {
     bool stay = false;              // Waits for the next run when one is over.
     std::string model;              // Refuses a run of another model; "": any.
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients.
+    ModelShelf* models = nullptr;   // Shared with other agents of this process; null: its own.
   };
   enum class Outcome { finished, stopped };
 
-  /// Everything given must outlive the agent. `worker` has one thread (or none, in a simulation).
+  /// Everything given must outlive the agent, which gives `worker` one piece of work at a time.
   Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* keeper, Files& files,
         std::filesystem::path folder, TrainerFactory factory, Offload& worker, Options options);
   ~Agent();
@@ -78,6 +80,7 @@ class Agent {
 
   struct Download {
     wire::Model model;
+    ModelShelf::Model known;        // Another agent has it: what comes is checked, not kept.
     std::vector<float> values;      // Of a whole model,
     std::vector<std::byte> deltas;  // or of its coded steps.
     std::uint64_t received = 0;
@@ -86,11 +89,11 @@ class Agent {
       return model.full() ? std::as_writable_bytes(std::span(values)) : MutableBytes(deltas);
     }
   };
+  /// What the agent has; its values are on the shelf.
   struct Replica {
     bool is_there = false;
     std::uint32_t version = 0;
     Digest digest;
-    std::vector<float> values;
   };
   struct Sending {
     wire::Begin begin;
@@ -118,24 +121,24 @@ class Agent {
   Awaitable<void> save_download();
   Awaitable<Result<void>> take_chunk(const Message& message);
   Result<void> finish_download();
-  Result<void> apply_deltas();
+  Result<std::vector<float>> apply_deltas();
   Awaitable<Result<void>> fetch(std::uint32_t version);
   Awaitable<Result<void>> prepare_pending();
   Awaitable<Result<void>> check_renewal();
   Awaitable<Result<void>> send(wire::Header header);
 
-  [[nodiscard]] bool has_replica(std::uint32_t version, const std::string& digest) const;
+  [[nodiscard]] ModelShelf::Model replica(std::uint32_t version, const std::string& digest) const;
   void forget_offer(std::int64_t task);
   void start_job(std::int64_t task, std::function<JobDone()> work);
   Awaitable<void> run_job(std::int64_t task, std::function<JobDone()> work);
-  JobDone train(const wire::Offer& offer, std::stop_token stop);
-  JobDone evaluate(std::uint32_t version, std::stop_token stop);
+  JobDone train(const wire::Offer& offer, std::span<const float> model, std::stop_token stop);
+  JobDone evaluate(std::uint32_t version, std::span<const float> model, std::stop_token stop);
   JobDone make_initial(std::uint64_t seed);
   void make_version_0();
   Result<void> check_initial(const wire::Offer& offer);
-  Result<void> train_by_rule(const wire::Offer& offer, wire::Begin& begin,
+  Result<void> train_by_rule(const wire::Offer& offer, std::span<const float> version,
+                             wire::Begin& begin, std::span<float> update,
                              std::vector<float>& rule_vector, std::stop_token stop);
-  [[nodiscard]] std::span<const float> model() const;
   [[nodiscard]] std::vector<float> initial_values(std::uint64_t seed) const;
 
   net::any_io_executor strand_;
@@ -169,9 +172,9 @@ class Agent {
   bool wants_initial_ = false;
   std::optional<Download> download_;  // Kept over reconnections, to go on where it broke.
   bool is_fetching_ = false;          // Asked on this connection, not yet complete.
-  Replica replica_;                   // Read by the worker while a job runs.
-  std::vector<float> spare_;   // The replica's other buffer: models are too big to allocate anew.
-  std::vector<float> update_;  // The worker's.
+  Replica replica_;
+  ModelShelf own_models_;
+  ModelShelf& models_;
   std::optional<Sending> sending_;
   TimePoint retry_at_{};  // After a full disk: no job begins before.
   std::int64_t job_task_ = 0;

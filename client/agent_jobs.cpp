@@ -26,11 +26,6 @@ Result<TrainSettings> settings_of(const wire::Offer& offer) {
 
 }  // namespace
 
-/// The replica without what travels with the model.
-std::span<const float> Agent::model() const {
-  return std::span(replica_.values).first(layout_.model_elements);
-}
-
 /// What travels with the model begins with zeros.
 std::vector<float> Agent::initial_values(std::uint64_t seed) const {
   auto values = trainer_->initial_weights(seed);
@@ -38,7 +33,9 @@ std::vector<float> Agent::initial_values(std::uint64_t seed) const {
   return values;
 }
 
-Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
+/// `version`: all values of a version, with what travels with the model.
+Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> version,
+                            std::stop_token stop) {
   JobDone done;
   const auto work = [&]() -> Result<void> {
     FL_CHECK(check_initial(offer));
@@ -52,17 +49,20 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
     begin.set_layout_digest(layout_.all.digest().raw());
     begin.set_codec(offer.codec());
     if (offer.evaluate_holdout()) {
-      FL_TRY(const EvalReport holdout, trainer_->evaluate(model(), stop));
+      FL_TRY(const EvalReport holdout,
+             trainer_->evaluate(version.first(layout_.model_elements), stop));
       begin.set_has_holdout(holdout.examples > 0);
       begin.set_holdout_examples(holdout.examples);
       begin.set_holdout_loss(holdout.loss);
       begin.set_holdout_accuracy(holdout.accuracy);
     }
     std::vector<float> rule_vector;
-    FL_CHECK(train_by_rule(offer, begin, rule_vector, stop));
+    auto update = models_.borrow(layout_.all.elements());
+    FL_CHECK(train_by_rule(offer, version, begin, update, rule_vector, stop));
     failpoint("update.trained");
     const TimePoint trained = Clock::now();
-    FL_CHECK(state_->save_update(layout_, update_, **codec, offer.seed(), begin, rule_vector));
+    FL_CHECK(state_->save_update(layout_, update, **codec, offer.seed(), begin, rule_vector));
+    models_.give_back(std::move(update));
     spdlog::info(
         "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
         "{:.4f} s",
@@ -76,35 +76,36 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::stop_token stop) {
   return done;
 }
 
-/// Trains into update_, with the strategy's local rule before and after, and says in `begin` what
-/// was done. `rule_vector`: what the rule keeps from now on, if it does.
-Result<void> Agent::train_by_rule(const wire::Offer& offer, wire::Begin& begin,
+/// Trains, with the strategy's local rule before and after, and says in `begin` what was done.
+/// `update`: all that is sent; `rule_vector`: what the rule keeps from now on, if it does.
+Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const float> version,
+                                  wire::Begin& begin, std::span<float> update,
                                   std::vector<float>& rule_vector, std::stop_token stop) {
   const auto settings = settings_of(offer);
   if (!settings) return settings.error().at("the server's optimizer");
   const LocalRule* const rule = strategy_->local();
-  const std::span<const float> shared =
-      std::span<const float>(replica_.values).subspan(model().size());
+  const auto elements = static_cast<std::size_t>(layout_.model_elements);
+  const auto model = version.first(elements);
+  const auto shared = version.subspan(elements);
   if (rule != nullptr && rule->keeps_vector()) {
-    FL_TRY(rule_vector, state_->rule_vector(model().size()));
+    FL_TRY(rule_vector, state_->rule_vector(elements));
   }
-  std::vector<float> correction(rule != nullptr ? model().size() : 0);
+  std::vector<float> correction(rule != nullptr ? elements : 0);
   if (rule == nullptr || !rule->correct(shared, rule_vector, correction)) correction.clear();
   std::vector<float> gradient;
   if (rule != nullptr && rule->wants_gradient()) {
-    gradient.resize(model().size());
-    FL_CHECK(trainer_->gradient(model(), *settings, gradient, stop));
+    gradient.resize(elements);
+    FL_CHECK(trainer_->gradient(model, *settings, gradient, stop));
   }
-  update_.resize(layout_.all.elements());
-  const auto update = std::span(update_).first(model().size());
-  FL_TRY(const TrainReport report, trainer_->train(model(), *settings, correction, update, stop));
+  FL_TRY(const TrainReport report,
+         trainer_->train(model, *settings, correction, update.first(elements), stop));
   begin.set_examples(report.examples);
   begin.set_steps(report.steps);
   begin.set_loss(report.loss);
   begin.set_train_seconds(report.seconds);
   if (rule != nullptr) {
-    rule->finish({*settings, report.steps, shared, gradient}, update,
-                 std::span(update_).subspan(update.size()), rule_vector);
+    rule->finish({*settings, report.steps, shared, gradient}, update.first(elements),
+                 update.subspan(elements), rule_vector);
   }
   return {};
 }
@@ -125,11 +126,12 @@ Result<void> Agent::check_initial(const wire::Offer& offer) {
                            model_, seed_, initial_digest_->hex()));
 }
 
-Agent::JobDone Agent::evaluate(std::uint32_t version, std::stop_token stop) {
+Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> model,
+                               std::stop_token stop) {
   JobDone done;
   wire::Evaluation evaluation;
   evaluation.set_version(version);
-  auto report = trainer_->evaluate(model(), stop);
+  auto report = trainer_->evaluate(model.first(layout_.model_elements), stop);
   if (report) {
     evaluation.set_examples(report->examples);
     evaluation.set_loss(report->loss);
@@ -144,11 +146,12 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::stop_token stop) {
 /// What the run's seed makes is version 0 of most runs: it need not be downloaded, and is a base
 /// for deltas. Where the run began with other weights, the digests tell.
 void Agent::make_version_0() {
-  replica_.values = initial_values(seed_);
-  replica_.digest = Digest::of(std::as_bytes(std::span(std::as_const(replica_.values))));
+  auto values = initial_values(seed_);
+  replica_.digest = Digest::of(std::as_bytes(std::span(std::as_const(values))));
   replica_.version = 0;
   replica_.is_there = true;
   initial_digest_ = replica_.digest;
+  models_.keep(replica_.digest, std::move(values));
 }
 
 Agent::JobDone Agent::make_initial(std::uint64_t seed) {

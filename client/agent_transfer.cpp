@@ -86,7 +86,7 @@ Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
   wire::Header header;
   auto& fetch = *header.mutable_fetch();
   fetch.set_version(version);
-  if (replica_.is_there) {
+  if (replica_.is_there && models_.find(replica_.digest)) {
     fetch.set_have_base(true);
     fetch.set_have_version(replica_.version);
     fetch.set_have_digest(replica_.digest.raw());
@@ -133,15 +133,15 @@ Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
                       fmt::format("a model transfer that begins at byte {}", model.offset()));
     Download download;
     download.model = model;
-    if (model.full()) {
-      download.values = std::move(spare_);
-      download.values.resize(layout_.all.elements());
-    } else {
+    download.known = models_.find(Digest::from_bytes(model.digest()).value());
+    if (!download.known && model.full()) {
+      download.values = models_.borrow(layout_.all.elements());
+    } else if (!download.known) {
       download.deltas.resize(static_cast<std::size_t>(model.bytes()));
     }
     auto take = [this, is_on_disk, &download]() -> Result<void> {
       Result<void> taken = success();
-      if (is_on_disk)
+      if (is_on_disk && !download.known)
         taken = partial_->read(
             download.target().first(static_cast<std::size_t>(download.model.offset())));
       if (!is_on_disk || !taken) partial_->drop();
@@ -150,7 +150,8 @@ Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
     if (const auto taken = co_await worker_.run(std::move(take)); !taken)
       co_return Error(Errc::unavailable, taken.error().message());
     download.received = model.offset();
-    if (model.full()) download.save_at = Clock::now() + limits::download_save_after;
+    if (model.full() && !download.known)
+      download.save_at = Clock::now() + limits::download_save_after;
     download_ = std::move(download);
   }
   download_->model = model;
@@ -166,7 +167,8 @@ Awaitable<Result<void>> Agent::take_chunk(const Message& message) {
   FL_CO_CHECK(
       check_chunk(message, download.model.transfer(), download.received, download.model.bytes()));
   const Bytes bytes = message.payload.bytes();
-  std::memcpy(download.target().data() + download.received, bytes.data(), bytes.size());
+  if (!download.known)
+    std::memcpy(download.target().data() + download.received, bytes.data(), bytes.size());
   download.received += bytes.size();
   if (download.received < download.model.bytes()) {
     if (Clock::now() >= download.save_at) co_await save_download();
@@ -205,26 +207,24 @@ Awaitable<void> Agent::save_download() {
 Result<void> Agent::finish_download() {
   const auto& model = download_->model;
   const Digest wanted = Digest::from_bytes(model.digest()).value();
-  if (model.full()) {
-    const Digest digest = Digest::of(download_->target());
+  if (!download_->known) {
+    if (!model.full()) {
+      auto applied = apply_deltas();
+      if (!applied) {
+        replica_.is_there = false;  // Perhaps it is to blame: the whole model is asked for next.
+        return Error(Errc::protocol, fmt::format("the deltas to version {}: {}", model.version(),
+                                                 applied.error().message()));
+      }
+      download_->values = std::move(*applied);
+    }
+    const Digest digest = Digest::of(std::as_bytes(std::span(std::as_const(download_->values))));
     if (digest != wanted) {
+      if (!model.full()) replica_.is_there = false;
       return Error(Errc::protocol,
                    fmt::format("model version {} arrived with digest {}, announced was {}",
                                model.version(), digest.hex(), wanted.hex()));
     }
-    spare_ = std::exchange(replica_.values, std::move(download_->values));
-  } else {
-    replica_.is_there = false;  // Half-way through the chain it is no version at all.
-    if (auto applied = apply_deltas(); !applied) {
-      return Error(Errc::protocol, fmt::format("the deltas to version {}: {}", model.version(),
-                                               applied.error().message()));
-    }
-    const Digest digest = Digest::of(std::as_bytes(std::span(std::as_const(replica_.values))));
-    if (digest != wanted) {
-      return Error(Errc::protocol,
-                   fmt::format("the deltas lead to digest {}, not to version {}'s {}", digest.hex(),
-                               model.version(), wanted.hex()));
-    }
+    models_.keep(wanted, std::move(download_->values));
   }
   replica_.is_there = true;
   replica_.version = model.version();
@@ -232,7 +232,12 @@ Result<void> Agent::finish_download() {
   return {};
 }
 
-Result<void> Agent::apply_deltas() {
+/// The new version's values.
+Result<std::vector<float>> Agent::apply_deltas() {
+  const auto base = models_.find(replica_.digest);
+  if (!base) return Error(Errc::not_found, "their base is not kept");
+  auto values = models_.borrow(base->size());
+  std::ranges::copy(*base, values.begin());
   std::uint64_t at = 0;
   std::vector<float> step;
   for (const auto& delta : download_->model.deltas()) {
@@ -244,11 +249,11 @@ Result<void> Agent::apply_deltas() {
       const Block block = reader.block(index);
       step.resize(block.elements);
       FL_TRY([[maybe_unused]] const Scan scan, reader.decode(index, step));
-      for (std::size_t i = 0; i < step.size(); ++i) replica_.values[block.flat + i] += step[i];
+      for (std::size_t i = 0; i < step.size(); ++i) values[block.flat + i] += step[i];
     }
     at += delta.bytes();
   }
-  return {};
+  return values;
 }
 
 }  // namespace fl

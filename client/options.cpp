@@ -34,6 +34,23 @@ std::string parse_shard(const std::string& text, LearnOptions& learn) {
 
 }  // namespace
 
+void declare_data_flags(CLI::App& app, LearnOptions& learn) {
+  app.add_option("--data", learn.data,
+                 "fashion-mnist, idx:DIR, either with :test for the test set");
+  app.add_option("--partition", learn.partition,
+                 "How the data is cut into shards: iid, dirichlet:ALPHA, labels:K")
+      ->capture_default_str();
+  app.add_option("--partition-seed", learn.partition_seed,
+                 "Seed of the partition, the same for all its clients")
+      ->capture_default_str();
+  app.add_option("--holdout", learn.holdout, "Part of the shard kept for evaluation")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+  app.add_option("--device", learn.device, "cpu, cuda, or auto")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
+}
+
 int parse_options(int argc, char** argv, ClientOptions& options) {
   CLI::App app{
       "Trains on this machine's data in a federation, and sends updates, never data.\n"
@@ -59,11 +76,7 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
   app.add_option(
       "--model", learn.model,
       fmt::format("Refuse to train any other: {}; by default the server's choice", models));
-  app.add_option("--data", learn.data,
-                 "fashion-mnist, idx:DIR, either with :test for the test set");
-  app.add_option("--partition", learn.partition,
-                 "How --shard cuts the data: iid, dirichlet:ALPHA, labels:K")
-      ->capture_default_str();
+  declare_data_flags(app, learn);
   app.add_option(
          "--shard",
          [&learn](const CLI::results_t& given) {
@@ -73,17 +86,8 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
          },
          "K/N: part K of N of the data; by default all")
       ->type_name("K/N");
-  app.add_option("--partition-seed", learn.partition_seed,
-                 "Seed of the partition, the same for all its clients")
-      ->capture_default_str();
-  app.add_option("--holdout", learn.holdout, "Part of the shard kept for evaluation")
-      ->check(CLI::Range(0.0, 0.9))
-      ->capture_default_str();
   app.add_flag("--evaluate-only", learn.evaluate_only,
                "Evaluate every model version on the data; train none");
-  app.add_option("--device", learn.device, "cpu, cuda, or auto")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
-      ->capture_default_str();
   app.add_option("--threads", learn.threads, "Threads for training; 0: one for each core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();

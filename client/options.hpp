@@ -5,6 +5,10 @@
 
 #include <string>
 
+namespace CLI {
+class App;
+}  // namespace CLI
+
 namespace fl {
 
 struct ClientOptions {
@@ -17,6 +21,10 @@ struct ClientOptions {
   bool verbose = false;
   LearnOptions learn;
 };
+
+/// The flags that say what data there is, how it is cut, and what trains: --data, --partition,
+/// --partition-seed, --holdout, --device. `learn` must outlive the parsing.
+void declare_data_flags(CLI::App& app, LearnOptions& learn);
 
 /// Returns the exit code when the program is to end now (--help, wrong flags), -1 to go on.
 int parse_options(int argc, char** argv, ClientOptions& options);

@@ -17,11 +17,11 @@ namespace {
 
 /// A flag of the run's settings; `given` notes that it came from the user (command line or file).
 template <class T>
-CLI::Option* setting(CLI::App& app, ServerOptions& options, const std::string& name, T& value,
+CLI::Option* setting(CLI::App& app, std::set<std::string>& given, const std::string& name, T& value,
                      const std::string& help) {
-  const auto take = [&options, &value, name](const T& given) {
-    value = given;
-    options.given.insert(name);
+  const auto take = [&given, &value, name](const T& wanted) {
+    value = wanted;
+    given.insert(name);
   };
   auto* option = app.add_option_function<T>("--" + name, take, help)
                      ->group("The run (kept with it; a restart needs none of them)")
@@ -45,6 +45,50 @@ std::string_view flag_of_serving(int argc, char** argv, ServerOptions::Command c
 }
 
 }  // namespace
+
+void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& given) {
+  setting(app, given, "rounds", s.rounds, "How many rounds");
+  setting(app, given, "model", s.model, "lenet, cnn, mlp, logistic, or synthetic:N");
+  setting(app, given, "strategy", s.strategy,
+          "The federated method, NAME:KEY=VALUE,… (see 'fl-server strategies')");
+  setting(app, given, "min-clients", s.min_clients,
+          "Clients before a round begins, and updates before it may close");
+  setting(app, given, "clients-per-round", s.clients_per_round,
+          "Clients sampled each round; 0: by --fraction");
+  setting(app, given, "fraction", s.fraction, "Part of the connected clients sampled each round");
+  setting(app, given, "sampling", s.sampling,
+          "Who: uniform, examples, round-robin, power-of-choice[:d=D] or oort[:alpha=2,…]");
+  setting(app, given, "over-select", s.over_select,
+          "Ask this many times the clients that the round needs");
+  setting(app, given, "deadline", s.deadline_s,
+          "Seconds after which a round closes with what it has; 0: never");
+  setting(app, given, "local-epochs", s.local_epochs, "Passes over the local data in a round");
+  setting(app, given, "local-steps", s.local_steps,
+          "Mini-batch steps in a round, instead of epochs");
+  setting(app, given, "batch-size", s.batch_size, "Examples in a mini-batch");
+  setting(app, given, "optimizer", s.optimizer,
+          "Of the clients: sgd, nesterov, adam or adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]");
+  setting(app, given, "lr", s.lr, "Learning rate of the clients");
+  setting(app, given, "lr-schedule", s.lr_schedule,
+          "By round: constant, cosine[:floor=0] or step[:every=10,factor=0.1]; and warmup=N");
+  setting(app, given, "momentum", s.momentum, "Momentum of sgd and nesterov, new every round");
+  setting(app, given, "weight-decay", s.weight_decay, "Weight decay of the clients");
+  setting(app, given, "proximal-mu", s.proximal_mu,
+          "Pull of every strategy's clients towards the global model; as fedprox:mu");
+  setting(app, given, "codec", s.codec, "How updates are coded (see 'fl-server codecs')");
+  setting(app, given, "downlink-codec", s.downlink_codec,
+          "How model steps are coded for clients that have the version before");
+  setting(app, given, "seed", s.seed, "Of initial weights, sampling and shuffles");
+  setting(app, given, "target-accuracy", s.target_accuracy,
+          "Stop when an evaluator measures it (0.86 for 86%)");
+  setting(app, given, "patience", s.patience,
+          "Stop after so many versions without a better accuracy; 0: never");
+  setting(app, given, "keep-checkpoints", s.keep_checkpoints, "Newest model versions kept; 0: all");
+
+  setting(app, given, "initial-weights", s.initial_weights,
+          "Begin from this safetensors file; otherwise from the seed")
+      ->check(CLI::ExistingFile);
+}
 
 int parse_options(int argc, char** argv, ServerOptions& options) {
   CLI::App app{
@@ -77,48 +121,7 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   app.add_flag("--log-json", options.log_json, "Log JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");
 
-  setting(app, options, "rounds", s.rounds, "How many rounds");
-  setting(app, options, "model", s.model, "lenet, cnn, mlp, logistic, or synthetic:N");
-  setting(app, options, "strategy", s.strategy,
-          "The federated method, NAME:KEY=VALUE,… (see 'fl-server strategies')");
-  setting(app, options, "min-clients", s.min_clients,
-          "Clients before a round begins, and updates before it may close");
-  setting(app, options, "clients-per-round", s.clients_per_round,
-          "Clients sampled each round; 0: by --fraction");
-  setting(app, options, "fraction", s.fraction, "Part of the connected clients sampled each round");
-  setting(app, options, "sampling", s.sampling,
-          "Who: uniform, examples, round-robin, power-of-choice[:d=D] or oort[:alpha=2,…]");
-  setting(app, options, "over-select", s.over_select,
-          "Ask this many times the clients that the round needs");
-  setting(app, options, "deadline", s.deadline_s,
-          "Seconds after which a round closes with what it has; 0: never");
-  setting(app, options, "local-epochs", s.local_epochs, "Passes over the local data in a round");
-  setting(app, options, "local-steps", s.local_steps,
-          "Mini-batch steps in a round, instead of epochs");
-  setting(app, options, "batch-size", s.batch_size, "Examples in a mini-batch");
-  setting(app, options, "optimizer", s.optimizer,
-          "Of the clients: sgd, nesterov, adam or adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]");
-  setting(app, options, "lr", s.lr, "Learning rate of the clients");
-  setting(app, options, "lr-schedule", s.lr_schedule,
-          "By round: constant, cosine[:floor=0] or step[:every=10,factor=0.1]; and warmup=N");
-  setting(app, options, "momentum", s.momentum, "Momentum of sgd and nesterov, new every round");
-  setting(app, options, "weight-decay", s.weight_decay, "Weight decay of the clients");
-  setting(app, options, "proximal-mu", s.proximal_mu,
-          "Pull of every strategy's clients towards the global model; as fedprox:mu");
-  setting(app, options, "codec", s.codec, "How updates are coded (see 'fl-server codecs')");
-  setting(app, options, "downlink-codec", s.downlink_codec,
-          "How model steps are coded for clients that have the version before");
-  setting(app, options, "seed", s.seed, "Of initial weights, sampling and shuffles");
-  setting(app, options, "target-accuracy", s.target_accuracy,
-          "Stop when an evaluator measures it (0.86 for 86%)");
-  setting(app, options, "patience", s.patience,
-          "Stop after so many versions without a better accuracy; 0: never");
-  setting(app, options, "keep-checkpoints", s.keep_checkpoints,
-          "Newest model versions kept; 0: all");
-
-  setting(app, options, "initial-weights", s.initial_weights,
-          "Begin from this safetensors file; otherwise from the seed")
-      ->check(CLI::ExistingFile);
+  declare_run_settings(app, s, options.given);
 
   auto* queue = app.add_subcommand(
       "queue", "Queues another run behind those that are not over; a server with --stay begins it");

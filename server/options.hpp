@@ -8,6 +8,10 @@
 #include <string>
 #include <vector>
 
+namespace CLI {
+class App;
+}  // namespace CLI
+
 namespace fl {
 
 struct ServerOptions {
@@ -37,6 +41,10 @@ struct ServerOptions {
   std::string name;
   double expires_s = 3600;
 };
+
+/// The flags of the run's settings; `given` gets the names of those that are used. Both must
+/// outlive the parsing.
+void declare_run_settings(CLI::App& app, RunSettings& settings, std::set<std::string>& given);
 
 /// Returns the exit code when the program is to end now (--help, wrong flags), -1 to go on.
 int parse_options(int argc, char** argv, ServerOptions& options);

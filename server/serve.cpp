@@ -7,6 +7,7 @@
 #include "server/house.hpp"
 #include "server/listener.hpp"
 #include "server/runs.hpp"
+#include "server/state_lock.hpp"
 #include "server/status_line.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/params/model_table.hpp"
@@ -17,11 +18,9 @@
 #include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,30 +31,6 @@
 namespace fl {
 
 namespace {
-
-/// Holds STATE/lock for the life of the process, so that two servers never share a state.
-class StateLock {
- public:
-  static Result<StateLock> take(const std::filesystem::path& folder) {
-    const auto path = folder / "lock";
-    StateLock lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
-    if (lock.fd_ < 0) return errno_error(path.string());
-    if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
-      return Error(Errc::conflict, fmt::format("another fl-server uses {}; choose another --state",
-                                               folder.string()));
-    }
-    return lock;
-  }
-  StateLock(StateLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  StateLock& operator=(StateLock&&) = delete;
-  ~StateLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
- private:
-  explicit StateLock(int fd) : fd_(fd) {}
-  int fd_;
-};
 
 /// The first address of this machine that others can reach, or its loopback address.
 std::string own_address() {

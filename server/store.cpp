@@ -44,9 +44,10 @@ Result<std::optional<std::string>> use_wal(Database& db) {
 /// Everything up to the schema. Nothing is written before the file is known to be ours.
 Result<void> prepare(Database& db, const Store::Options& options) {
   if (options.exclusive) FL_CHECK(db.script("PRAGMA locking_mode = EXCLUSIVE"));
+  FL_CHECK(db.script(options.durable ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = OFF"));
   FL_CHECK(
-      db.script("PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL;"
-                "PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON"));
+      db.script("PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;"
+                "PRAGMA cell_size_check = ON"));
   const int newest = static_cast<int>(history_migrations().size());
   FL_TRY(const int version, check_schema(db, newest));
   if (options.read_only) {

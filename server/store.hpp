@@ -203,6 +203,7 @@ class Store {
     std::string vfs;             // "" for SQLite's own; a test's VFS otherwise.
     bool exclusive = false;      // One process, no shared memory (needed by a VFS without it).
     bool read_only = false;      // history and clients, beside a running server.
+    bool durable = true;         // False: the system's end may take what was written last (fl-sim).
   };
 
   /// How long a call waits for another process (`fl-server invite` beside a running server).

@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <span>
+#include <utility>
 
 namespace fl {
 
@@ -67,38 +67,71 @@ Result<fs::path> find_file(const Source& source, std::string_view kind) {
                                             plain.filename().string(), advice));
 }
 
-LocalData split(const ImageSet& all, std::span<const std::uint32_t> part,
-                const LearnOptions& options) {
-  std::vector<std::uint32_t> order(part.begin(), part.end());
+DividedData::Part split(std::vector<std::uint32_t> order, std::uint32_t shard,
+                        const LearnOptions& options) {
   // A stream far away from those of the partition itself.
-  Random(mix_seeds(options.partition_seed, options.shard), 0).shuffle(order);
+  Random(mix_seeds(options.partition_seed, shard), 0).shuffle(order);
   const auto held = static_cast<std::size_t>(options.holdout * static_cast<double>(order.size()));
-  const std::span<const std::uint32_t> shuffled = order;
-  return {all.select(shuffled.first(order.size() - held)), all.select(shuffled.last(held))};
+  DividedData::Part part;
+  part.holdout.assign(order.end() - static_cast<std::ptrdiff_t>(held), order.end());
+  order.resize(order.size() - held);
+  part.train = std::move(order);
+  return part;
 }
 
-}  // namespace
+LocalData select(const ImageSet& all, const DividedData::Part& part) {
+  return {all.select(part.train), all.select(part.holdout)};
+}
 
-Result<LocalData> load_local_data(const LearnOptions& options) {
+Result<void> check(const LearnOptions& options) {
   // Also refuses NaN.
   if (!(options.holdout >= 0 && options.holdout < 1)) {
     return Error(Errc::invalid_input,
                  fmt::format("holdout {}: must be at least 0 and below 1", options.holdout));
   }
+  FL_TRY([[maybe_unused]] const PartitionSpec spec, parse_partition(options.partition));
+  return {};
+}
+
+Result<ImageSet> read_set(const LearnOptions& options) {
+  FL_TRY(const Source source, parse_source(options.data));
+  FL_TRY(const fs::path images, find_file(source, "images-idx3-ubyte"));
+  FL_TRY(const fs::path labels, find_file(source, "labels-idx1-ubyte"));
+  return read_idx(images, labels, image_classes);
+}
+
+Result<std::vector<std::vector<std::uint32_t>>> divide(const ImageSet& all,
+                                                       const LearnOptions& options) {
+  FL_TRY(const PartitionSpec spec, parse_partition(options.partition));
+  auto parts = partition(spec, all.labels, image_classes, options.shards, options.partition_seed);
+  if (!parts) return parts.error().at(fmt::format("partition of {}", options.data));
+  return parts;
+}
+
+}  // namespace
+
+Result<LocalData> load_local_data(const LearnOptions& options) {
+  FL_CHECK(check(options));
   if (options.shard >= options.shards) {
     return Error(Errc::invalid_input, fmt::format("shard {} of {}: there is no such shard",
                                                   options.shard + 1, options.shards));
   }
-  FL_TRY(const PartitionSpec spec, parse_partition(options.partition));
-  FL_TRY(const Source source, parse_source(options.data));
-  FL_TRY(const fs::path images, find_file(source, "images-idx3-ubyte"));
-  FL_TRY(const fs::path labels, find_file(source, "labels-idx1-ubyte"));
-  FL_TRY(ImageSet all, read_idx(images, labels, image_classes));
+  FL_TRY(ImageSet all, read_set(options));
   if (options.evaluate_only) return LocalData{.train = {}, .holdout = std::move(all)};
+  FL_TRY(auto parts, divide(all, options));
+  return select(all, split(std::move(parts[options.shard]), options.shard, options));
+}
 
-  auto parts = partition(spec, all.labels, image_classes, options.shards, options.partition_seed);
-  if (!parts) return parts.error().at(fmt::format("partition of {}", options.data));
-  return split(all, (*parts)[options.shard], options);
+LocalData DividedData::local(std::uint32_t shard) const { return select(all, parts[shard]); }
+
+Result<DividedData> load_divided_data(const LearnOptions& options) {
+  FL_CHECK(check(options));
+  DividedData data;
+  FL_TRY(data.all, read_set(options));
+  FL_TRY(auto parts, divide(data.all, options));
+  for (std::uint32_t shard = 0; shard < parts.size(); ++shard)
+    data.parts.push_back(split(std::move(parts[shard]), shard, options));
+  return data;
 }
 
 }  // namespace fl

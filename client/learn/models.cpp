@@ -14,29 +14,43 @@ namespace fl {
 
 namespace {
 
-Result<std::unique_ptr<Trainer>> make_image_trainer([[maybe_unused]] const LearnOptions& options) {
-#ifdef FL_HAS_TORCH
-  FL_TRY(LocalData data, load_local_data(options));
-  return make_torch_trainer(options, std::move(data));
-#else
-  return Error(Errc::invalid_input,
-               fmt::format("model \"{}\" needs libtorch, and this program was built without it "
-                           "(FL_TORCH=OFF); there is: synthetic:N",
-                           options.model));
+bool is_synthetic(const LearnOptions& options) { return options.model.starts_with("synthetic:"); }
+
+/// That this program has a trainer for the model: said before any data is read.
+Result<void> check_model(const LearnOptions& options) {
+  FL_TRY([[maybe_unused]] const Layout layout, builtin_layout(options.model));
+#ifndef FL_HAS_TORCH
+  if (!is_synthetic(options)) {
+    return Error(Errc::invalid_input,
+                 fmt::format("model \"{}\" needs libtorch, and this program was built without it "
+                             "(FL_TORCH=OFF); there is: synthetic:N",
+                             options.model));
+  }
 #endif
+  return {};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options) {
-  // Before any data is read: an unknown name fails at once, and says which there are.
-  FL_TRY([[maybe_unused]] const Layout layout, builtin_layout(options.model));
-  if (!options.model.starts_with("synthetic:")) return make_image_trainer(options);
-  if (!options.data.empty() || options.evaluate_only) {
+  FL_CHECK(check_model(options));
+  LocalData data;
+  if (!is_synthetic(options)) {
+    FL_TRY(data, load_local_data(options));
+  } else if (!options.data.empty() || options.evaluate_only) {
     return Error(
         Errc::invalid_input,
         fmt::format("model \"{}\" takes no data and has nothing to evaluate", options.model));
   }
+  return make_trainer(options, std::move(data));
+}
+
+Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options,
+                                              [[maybe_unused]] LocalData data) {
+  FL_CHECK(check_model(options));
+#ifdef FL_HAS_TORCH
+  if (!is_synthetic(options)) return make_torch_trainer(options, std::move(data));
+#endif
   return make_synthetic_trainer(options.model, options.client_seed);
 }
 

@@ -16,6 +16,8 @@
 
 namespace fl {
 
+struct LocalData;
+
 struct TrainReport {
   std::uint64_t examples = 0;  // Local training examples: the weight of the update in FedAvg.
   std::uint64_t steps = 0;     // Mini-batch steps done.
@@ -78,5 +80,8 @@ struct LearnOptions {
 /// A model the client does not know, a data set that can't be read, a device that isn't there: an
 /// error that names it and says what there is. client/learn/models.cpp holds the table.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options);
+/// The same with data that is read already; options.data, shard and so on do not matter.
+[[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options,
+                                                            LocalData data);
 
 }  // namespace fl

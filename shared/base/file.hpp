@@ -35,6 +35,9 @@ class File {
   [[nodiscard]] virtual Result<void> sync() = 0;
   /// Begin writing [offset, offset + bytes) to the disk, without waiting. A hint; never fails.
   virtual void start_writeback(std::uint64_t offset, std::uint64_t bytes) = 0;
+  /// These bytes where they lie, for a file that is in memory, until it is written to or closed;
+  /// empty for all others, and past the end.
+  [[nodiscard]] virtual Bytes view(std::uint64_t, std::uint64_t) { return {}; }
 
   /// read_at that must fill `out`: a short file is `corrupt`.
   [[nodiscard]] Result<void> read_exactly(std::uint64_t offset, MutableBytes out);

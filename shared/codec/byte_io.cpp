@@ -6,6 +6,13 @@
 
 namespace fl {
 
+Result<Bytes> ByteSource::look(std::uint64_t offset, std::size_t bytes,
+                               std::vector<std::byte>& scratch) {
+  scratch.resize(bytes);
+  FL_CHECK(read(offset, scratch));
+  return Bytes(scratch);
+}
+
 Result<void> SpanSource::read(std::uint64_t offset, MutableBytes out) {
   if (offset > bytes_.size() || out.size() > bytes_.size() - offset) {
     return Error(Errc::corrupt, fmt::format("{} bytes wanted at {}, there are {} in all",
@@ -17,6 +24,12 @@ Result<void> SpanSource::read(std::uint64_t offset, MutableBytes out) {
 
 Result<void> FileSource::read(std::uint64_t offset, MutableBytes out) {
   return file_.read_exactly(base_ + offset, out);
+}
+
+Result<Bytes> FileSource::look(std::uint64_t offset, std::size_t bytes,
+                               std::vector<std::byte>& scratch) {
+  const Bytes there = file_.view(base_ + offset, bytes);
+  return there.empty() ? ByteSource::look(offset, bytes, scratch) : Result<Bytes>(there);
 }
 
 Result<void> VectorSink::write(std::uint64_t offset, Bytes bytes) {

@@ -17,6 +17,9 @@ class ByteSource {
   virtual ~ByteSource() = default;
   /// Fills `out` with the bytes from `offset`; a source that ends before is `corrupt`.
   [[nodiscard]] virtual Result<void> read(std::uint64_t offset, MutableBytes out) = 0;
+  /// The same `bytes` bytes where they lie, if they lie in memory, else in `scratch`.
+  [[nodiscard]] virtual Result<Bytes> look(std::uint64_t offset, std::size_t bytes,
+                                           std::vector<std::byte>& scratch);
 };
 
 class SpanSource final : public ByteSource {
@@ -33,6 +36,8 @@ class FileSource final : public ByteSource {
  public:
   explicit FileSource(File& file, std::uint64_t base = 0) : file_(file), base_(base) {}
   [[nodiscard]] Result<void> read(std::uint64_t offset, MutableBytes out) override;
+  [[nodiscard]] Result<Bytes> look(std::uint64_t offset, std::size_t bytes,
+                                   std::vector<std::byte>& scratch) override;
 
  private:
   File& file_;

@@ -35,7 +35,7 @@ namespace fl {
 namespace {
 
 constexpr std::size_t sketched_min = 256;  // Elements of a block.
-constexpr std::size_t head_bytes = 1 + 2 + sizeof(std::uint64_t) + sizeof(float);
+constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t) + sizeof(float);
 /// Of all clients and rounds.
 constexpr std::uint64_t shared_seed = 0;
 
@@ -146,7 +146,8 @@ class Countsketch final : public Method {
 
   std::size_t block_bytes_max(std::size_t elements) const override {
     if (elements < sketched_min) return dense_->block_bytes_max(elements);
-    return 1 + head_bytes + rows() * share_of_block(settings_.columns, elements) * sizeof(float);
+    return 1 + sketch_head_bytes +
+           rows() * share_of_block(settings_.columns, elements) * sizeof(float);
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
@@ -181,13 +182,13 @@ class Countsketch final : public Method {
       out.assign({static_cast<std::byte>(MethodId::sparse), std::byte{0}, std::byte{0}});
       return {};
     }
-    out.resize(1 + head_bytes + cells.size() * sizeof(float));
+    out.resize(1 + sketch_head_bytes + cells.size() * sizeof(float));
     out[0] = static_cast<std::byte>(MethodId::countsketch);
     out[1] = static_cast<std::byte>(settings_.rows);
     store(out, 2, static_cast<std::uint16_t>(columns));
     store(out, 4, key);
     store(out, 12, least);
-    std::memcpy(out.data() + 1 + head_bytes, cells.data(), cells.size() * sizeof(float));
+    std::memcpy(out.data() + 1 + sketch_head_bytes, cells.data(), cells.size() * sizeof(float));
     return {};
   }
 
@@ -205,7 +206,7 @@ std::unique_ptr<const Method> make_countsketch(const CountsketchSettings& settin
 }
 
 Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  if (body.size() < head_bytes) return Error(Errc::corrupt, "the sketch's head is cut off");
+  if (body.size() < sketch_head_bytes) return Error(Errc::corrupt, "the sketch's head is cut off");
   const std::size_t rows = load<std::uint8_t>(body, 0);
   const std::size_t columns = load<std::uint16_t>(body, 1);
   const auto key = load<std::uint64_t>(body, 3);
@@ -217,10 +218,10 @@ Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch&
   if (!(least > 0 && std::isfinite(least))) {
     return Error(Errc::corrupt, fmt::format("estimates count from {} on", least));
   }
-  FL_CHECK(check_body_bytes(body, head_bytes + rows * columns * sizeof(float)));
+  FL_CHECK(check_body_bytes(body, sketch_head_bytes + rows * columns * sizeof(float)));
   scratch.values.resize(std::max(scratch.values.size(), rows * columns));
   const auto cells = std::span(scratch.values).first(rows * columns);
-  std::memcpy(cells.data(), body.data() + head_bytes, cells.size_bytes());
+  std::memcpy(cells.data(), body.data() + sketch_head_bytes, cells.size_bytes());
   if (kernels().scan(cells.data(), cells.size()).first_bad != cells.size()) {
     return Error(Errc::corrupt, "a cell of the sketch is not finite");
   }

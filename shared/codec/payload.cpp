@@ -120,10 +120,10 @@ Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
   const Block block = map_.at(index);
   FL_ASSERT(out.size() == block.elements);
   const auto decoded = [&]() -> Result<void> {
-    FL_CHECK(read_block(index, bytes_));
-    if (!is_low_rank(bytes_)) return decode_block(bytes_, out, scratch_);
-    FL_TRY(const RightFactor* const right, right_factor_of(index));
-    return decode_low_rank(bytes_, layout().tensors()[block.tensor], block, *right, out);
+    FL_TRY(const Bytes bytes, look_at_block(index, bytes_));
+    if (!is_low_rank(bytes)) return decode_block(bytes, out, scratch_);
+    FL_TRY(const RightFactor* const right, right_factor_of(index, bytes));
+    return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, out);
   }();
   if (!decoded) return decoded.error().at("payload: " + map_.describe(index));
   const Scan scan = kernels().scan(out.data(), out.size());
@@ -133,20 +133,20 @@ Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
   return scan;
 }
 
-Result<void> PayloadReader::read_block(std::uint64_t index, std::vector<std::byte>& bytes) {
-  bytes.resize(begin_[index + 1] - begin_[index]);
-  return source_->read(begin_[index], bytes);
+Result<Bytes> PayloadReader::look_at_block(std::uint64_t index, std::vector<std::byte>& scratch) {
+  return source_->look(begin_[index], begin_[index + 1] - begin_[index], scratch);
 }
 
-/// For the block that bytes_ has.
-Result<const RightFactor*> PayloadReader::right_factor_of(std::uint64_t index) {
+/// For the block that has these bytes.
+Result<const RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, Bytes bytes) {
   const Block block = map_.at(index);
   if (right_factor_ && right_factor_tensor_ == block.tensor) return &*right_factor_;
   right_factor_.reset();
-  std::vector<std::byte> first;
-  if (block.first > 0) FL_CHECK(read_block(index - block.first / map_.block_elements(), first));
-  FL_TRY(right_factor_,
-         read_right_factor(block.first > 0 ? first : bytes_, layout().tensors()[block.tensor]));
+  std::vector<std::byte> scratch;
+  if (block.first > 0) {
+    FL_TRY(bytes, look_at_block(index - block.first / map_.block_elements(), scratch));
+  }
+  FL_TRY(right_factor_, read_right_factor(bytes, layout().tensors()[block.tensor]));
   right_factor_tensor_ = block.tensor;
   return &*right_factor_;
 }

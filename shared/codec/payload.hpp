@@ -63,14 +63,14 @@ class PayloadReader {
   PayloadReader(ByteSource& source, BlockMap map, std::string spec)
       : source_(&source), map_(std::move(map)), spec_(std::move(spec)) {}
   Result<void> read_table(std::uint64_t table_at, std::uint64_t bytes);
-  Result<void> read_block(std::uint64_t index, std::vector<std::byte>& bytes);
-  Result<const RightFactor*> right_factor_of(std::uint64_t index);
+  Result<Bytes> look_at_block(std::uint64_t index, std::vector<std::byte>& scratch);
+  Result<const RightFactor*> right_factor_of(std::uint64_t index, Bytes bytes);
 
   ByteSource* source_;
   BlockMap map_;
   std::string spec_;
   std::vector<std::uint64_t> begin_;  // Of each block in the payload, and the payload's end.
-  std::vector<std::byte> bytes_;      // Of the block being decoded.
+  std::vector<std::byte> bytes_;      // Of the block being decoded, unless they lie in memory.
   DecodeScratch scratch_;
   std::optional<RightFactor> right_factor_;  // Of the tensor that a block was last decoded of.
   std::uint32_t right_factor_tensor_ = 0;

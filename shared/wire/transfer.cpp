@@ -19,6 +19,8 @@ Result<Payload> SegmentSource::read(std::uint64_t offset, std::size_t bytes_max)
   }
   const auto bytes =
       static_cast<std::size_t>(std::min<std::uint64_t>(bytes_max, segment->bytes - offset));
+  if (const Bytes there = segment->file->view(segment->offset + offset, bytes); !there.empty())
+    return Payload(segment->file, there);
   const std::shared_ptr<std::byte[]> block(new std::byte[bytes]);
   FL_CHECK(segment->file->read_exactly(segment->offset + offset, MutableBytes(block.get(), bytes)));
   return Payload(block, Bytes(block.get(), bytes));

@@ -66,6 +66,25 @@ TEST_CASE("shards and held-out parts cover the data once") {
   CHECK(std::ranges::adjacent_find(seen) == seen.end());
 }
 
+// Goal: the clients of one process, which share a set, have what they would have read themselves.
+TEST_CASE("divided data are the shards that clients read") {
+  Folder f;
+  f.options.shards = 3;
+  f.options.holdout = 0.3;
+  f.options.partition = "labels:4";
+  const auto divided = fl::load_divided_data(f.options).value();
+  REQUIRE(divided.parts.size() == 3);
+  for (std::uint32_t shard = 0; shard < 3; ++shard) {
+    f.options.shard = shard;
+    const auto alone = fl::load_local_data(f.options).value();
+    const auto shared = divided.local(shard);
+    CHECK(shared.train.pixels == alone.train.pixels);
+    CHECK(shared.train.labels == alone.train.labels);
+    CHECK(shared.holdout.pixels == alone.holdout.pixels);
+    CHECK(shared.holdout.labels == alone.holdout.labels);
+  }
+}
+
 TEST_CASE("an evaluate-only client holds out the whole set") {
   Folder f;
   f.options.evaluate_only = true;

@@ -288,9 +288,10 @@ TEST_CASE("local_steps counts batches, over several epochs") {
   std::vector<float> update(global.size());
   // Four batches an epoch: eight steps are two epochs.
   const fl::TrainSettings by_steps = {.local_steps = 8, .batch_size = 32, .seed = 2};
-  CHECK(trainer->train(global, by_steps, update, {})->steps == 8);
+  CHECK(trainer->train(global, by_steps, {}, update, {})->steps == 8);
   CHECK(update == train(*trainer, global, {.local_epochs = 2, .batch_size = 32, .seed = 2}));
-  CHECK(trainer->train(global, {.local_epochs = 3, .batch_size = 1000}, update, {})->steps == 3);
+  CHECK(trainer->train(global, {.local_epochs = 3, .batch_size = 1000}, {}, update, {})->steps ==
+        3);
 }
 
 // Goal: the proximal term holds the weights near the global ones. Method: with lr * mu = 1 each

@@ -16,20 +16,20 @@
 namespace fl::test {
 namespace {
 
-const std::filesystem::path folder = "/state";
-constexpr std::string_view spec = "topk:0.1,dense_below=0+kbit:4+dgc:0.9";
+const std::filesystem::path state_folder = "/state";
+constexpr std::string_view dgc_codec = "topk:0.1,dense_below=0+kbit:4+dgc:0.9";
 
 Layout two_tensors() { return Layout::make({{"w", {30, 40}}, {"b", {30}}}).value(); }
 
-std::vector<float> update_of(std::uint64_t round) {
+std::vector<float> gaussian_update(std::uint64_t round) {
   std::vector<float> x(two_tensors().elements());
   kernels().gaussian(5, round, 0, x.data(), x.size());
   return x;
 }
 
 void code(ClientState& state, std::uint64_t round) {
-  auto update = update_of(round);
-  const auto codec = parse_codec(spec).value();
+  auto update = gaussian_update(round);
+  const auto codec = parse_codec(dgc_codec).value();
   state.save_update(run_of(two_tensors()), update, *codec, round, {}).value();
 }
 
@@ -50,7 +50,7 @@ struct Expected {
   std::vector<float> velocity = residual;
 
   void go_on(std::uint64_t round, const std::vector<float>& sent, bool is_refused) {
-    std::vector<float> whole = update_of(round);
+    std::vector<float> whole = gaussian_update(round);
     add_velocity(whole, velocity, 0.9f);
     add_residual(whole, residual);
     for (std::size_t i = 0; i < sent.size(); ++i) {
@@ -62,7 +62,7 @@ struct Expected {
 };
 
 std::size_t velocity_files(MemFiles& files) {
-  const auto names = files.list(folder).value();
+  const auto names = files.list(state_folder).value();
   return static_cast<std::size_t>(
       std::ranges::count_if(names, [](const auto& name) { return name.starts_with("velocity-"); }));
 }
@@ -70,13 +70,13 @@ std::size_t velocity_files(MemFiles& files) {
 TEST_CASE("residual and velocity go on over restarts, power losses and refused updates") {
   for (const bool is_power_loss : {false, true}) {
     MemFiles files;
-    auto state = ClientState::open(files, folder).value();
+    auto state = ClientState::open(files, state_folder).value();
     state.enter_run("a run").value();
     Expected expected;
     for (std::uint64_t round = 1; round <= 9; ++round) {
       code(state, round);
       if (is_power_loss) files.crash(round);
-      state = ClientState::open(files, folder).value();
+      state = ClientState::open(files, state_folder).value();
       REQUIRE(state.pending().has_value());
       const bool is_refused = round % 3 == 0;
       expected.go_on(round, pending_values(state), is_refused);

@@ -1,0 +1,239 @@
+#include "examples/sim/federation.hpp"
+
+#include "client/agent.hpp"
+#include "examples/sim/pipe.hpp"
+#include "examples/sim/scratch_files.hpp"
+#include "examples/sim/virtual_trainer.hpp"
+#include "server/runs.hpp"
+#include "server/session.hpp"
+#include "server/state_lock.hpp"
+#include "server/status_line.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <boost/asio/signal_set.hpp>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace fl {
+
+namespace {
+
+constexpr auto join_poll = std::chrono::milliseconds(2);
+
+/// What all clients share, and outlives them.
+struct World {
+  /// One client more than can train: while its update is taken in, no thread is idle. More would
+  /// only take memory, and caches, from each other.
+  World(std::size_t threads, std::size_t models_max)
+      : workers(threads), turns(threads + 1), models(models_max) {}
+
+  Offload workers;  // For the clients' training, and for the engine's adding up.
+  Turns turns;
+  ModelShelf models;
+  ScratchFiles files;
+};
+
+Awaitable<void> serve(std::shared_ptr<Session> session) { co_await session->run(); }
+
+class VirtualClient final : public Connector {
+ public:
+  VirtualClient(net::any_io_executor strand, std::string name, std::filesystem::path folder,
+                World& world, std::shared_ptr<RoundEngine> engine, TrainerFactory factory,
+                bool is_evaluator)
+      : strand_(std::move(strand)),
+        name_(std::move(name)),
+        engine_(std::move(engine)),
+        turns_(is_evaluator ? nullptr : &world.turns),
+        agent_(strand_, *this, nullptr, world.files, std::move(folder), std::move(factory),
+               world.workers, agent_options(is_evaluator, world)) {}
+
+  Awaitable<Result<std::shared_ptr<Link>>> connect() override {
+    const auto [client_end, server_end] = Pipe::make(strand_, name_, turns_);
+    Renewer renewer = [](const std::string&, const std::string&) -> Result<wire::Renewed> {
+      return Error(Errc::invalid_input, "a virtual client has no certificate");
+    };
+    net::co_spawn(strand_,
+                  serve(std::make_shared<Session>(server_end, name_, engine_, std::move(renewer))),
+                  rethrow);
+    co_return std::shared_ptr<Link>(client_end);
+  }
+
+  [[nodiscard]] Agent& agent() { return agent_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] net::any_io_executor strand() const { return strand_; }
+
+ private:
+  static Agent::Options agent_options(bool is_evaluator, World& world) {
+    Agent::Options options;
+    options.evaluator = is_evaluator;
+    options.models = &world.models;
+    return options;
+  }
+
+  net::any_io_executor strand_;
+  std::string name_;
+  std::shared_ptr<RoundEngine> engine_;
+  Turns* turns_;
+  Agent agent_;
+};
+
+Result<void> check(const SimOptions& options) {
+  FL_CHECK(check_settings(options.settings));
+  if (options.settings.min_clients > options.clients) {
+    return Error(Errc::invalid_input, fmt::format("--min-clients {}: there are {} clients",
+                                                  options.settings.min_clients, options.clients));
+  }
+  if (!options.test.empty() && options.settings.model.starts_with("synthetic:")) {
+    return Error(Errc::invalid_input, fmt::format("--test: model \"{}\" has nothing to evaluate",
+                                                  options.settings.model));
+  }
+  return {};
+}
+
+/// The engine, its clients, and the loop that all their strands run on.
+class Federation {
+ public:
+  Federation(const SimOptions& options, ChosenRun run, const SharedLearning& learning, Store& store)
+      : options_(options),
+        run_(std::move(run)),
+        world_(static_cast<std::size_t>(options.threads), models_max(run_.settings)),
+        engine_(std::make_shared<RoundEngine>(
+            net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
+            RoundEngine::Workers{&store_thread_, &world_.workers},
+            RoundEngine::Paths{checkpoints_of(options.state, run_.record), spool_folder()})),
+        signals_(io_, SIGINT, SIGTERM) {
+    for (std::uint32_t shard = 0; shard < options.clients; ++shard) {
+      const std::string name = fmt::format("client-{}", shard + 1);
+      const std::uint64_t seed = Digest::of(bytes_of(std::string_view(name))).short_id();
+      add(name, false, [&learning, shard, seed](const std::string&) {
+        return Result<std::unique_ptr<Trainer>>(make_virtual_trainer(learning, shard, seed));
+      });
+    }
+    if (options.test.empty()) return;
+    LearnOptions test = options.learn;
+    test.data = options.test;
+    test.evaluate_only = true;
+    add("evaluator", true, [test](const std::string&) { return make_trainer(test); });
+  }
+
+  Result<void> run() {
+    signals_.async_wait([this](const boost::system::error_code& ec, int) {
+      if (ec) return;
+      spdlog::info("stopping; once more ends at once");
+      stop();
+      std::signal(SIGINT, SIG_DFL);
+      std::signal(SIGTERM, SIG_DFL);
+    });
+    for (const auto& client : clients_) {
+      net::co_spawn(client->strand(), client->agent().run(),
+                    [this, &client](const std::exception_ptr& failure, const auto& outcome) {
+                      rethrow(failure);
+                      if (!outcome) fail(outcome.error().at(client->name()));
+                    });
+    }
+    net::co_spawn(engine_->executor(), live(), rethrow);
+    if (::isatty(STDERR_FILENO) == 1 && !options_.log_json)
+      net::co_spawn(engine_->executor(), show_status(current_, is_over_), rethrow);
+    {
+      std::vector<std::jthread> crew;
+      for (int i = 0; i < options_.threads; ++i) crew.emplace_back([this] { io_.run(); });
+    }
+    if (failure_) return *failure_;
+    return {};
+  }
+
+ private:
+  /// As many as the server keeps: from an older one no step leads to the newest.
+  static std::size_t models_max(const RunSettings& settings) {
+    return settings.keep_checkpoints > 0 ? settings.keep_checkpoints : settings.rounds + 1;
+  }
+  [[nodiscard]] std::filesystem::path spool_folder() const {
+    return std::filesystem::path(options_.state) / "spool";
+  }
+
+  void add(const std::string& name, bool is_evaluator, TrainerFactory factory) {
+    const auto folder = std::filesystem::path(options_.state) / "clients" / name;
+    clients_.push_back(std::make_unique<VirtualClient>(net::make_strand(io_), name, folder, world_,
+                                                       engine_, std::move(factory), is_evaluator));
+  }
+
+  /// The run begins when all are here, so that the first cohort does not depend on who was faster.
+  Awaitable<void> live() {
+    while (!*is_over_) {
+      const auto status = engine_->status();
+      if (status.clients + status.evaluators == clients_.size()) break;
+      co_await sleep_for(join_poll);
+    }
+    if (!*is_over_) {
+      const auto outcome = co_await engine_->run();
+      if (!outcome) fail(outcome.error());
+    }
+    stop();
+  }
+
+  void fail(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = error;
+    stop();
+  }
+
+  /// Any thread; more than once does no harm.
+  void stop() {
+    *is_over_ = true;
+    net::post(engine_->executor(), [this] {
+      engine_->stop();
+      signals_.cancel();
+    });
+    for (const auto& client : clients_)
+      net::post(client->strand(), [&client] { client->agent().stop(); });
+  }
+
+  const SimOptions& options_;
+  ChosenRun run_;
+  net::io_context io_;
+  Offload store_thread_{1};
+  World world_;
+  std::shared_ptr<RoundEngine> engine_;
+  CurrentEngine current_{engine_};
+  std::vector<std::unique_ptr<VirtualClient>> clients_;
+  net::signal_set signals_;
+  std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
+  std::mutex mutex_;  // Guards failure_.
+  std::optional<Error> failure_;
+};
+
+}  // namespace
+
+Result<std::vector<RoundSummary>> run_federation(const SimOptions& options) {
+  FL_CHECK(check(options));
+  FL_TRY(const SharedLearning learning, load_shared_learning(options.learn));
+  FL_CHECK(posix_files().make_folder(options.state));
+  FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
+  Store::Options store_options;
+  store_options.path = std::filesystem::path(options.state) / "history.sqlite";
+  store_options.durable = false;
+  FL_TRY(const auto store, Store::open(store_options));
+  ServerOptions wanted;
+  wanted.settings = options.settings;
+  wanted.new_run = true;
+  FL_TRY(ChosenRun run, choose_run(*store, wanted));
+  const RunId id = run.record.id;
+  Federation federation(options, std::move(run), learning, *store);
+  const auto ended = federation.run();
+  // Nothing can go on with it: what its clients had is gone.
+  FL_TRY(const auto open, store->open_run());
+  if (open && open->id == id) FL_CHECK(store->set_run_state(id, RunState::stopped));
+  FL_CHECK(ended);
+  return store->summary(id);
+}
+
+}  // namespace fl

@@ -1,0 +1,55 @@
+// fl-sim: a whole federation in one process. federation.cpp puts it together from the server's and
+// the client's own parts; pipe.cpp is the line between them, scratch_files.cpp their disk.
+#include "examples/sim/federation.hpp"
+#include "examples/sim/options.hpp"
+#include "server/history.hpp"
+#include "shared/base/file.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace {
+
+fl::Result<void> write_json(const std::string& path, const std::vector<fl::RoundSummary>& rounds) {
+  if (path.empty()) return {};
+  const std::string text = fl::format_history_json(rounds);
+  auto written = fl::posix_files().write_atomically(path, fl::bytes_of(text));
+  if (!written) return written.error().at("--json");
+  return {};
+}
+
+fl::Result<void> run(const fl::SimOptions& options) {
+  FL_CHECK(write_json(options.json, {}));  // Before hours of work, not after.
+  FL_TRY(const auto rounds, fl::run_federation(options));
+  fmt::print("{}", fl::format_history_table(rounds));
+  if (!rounds.empty()) fmt::print("model digest {}\n", rounds.back().model_digest);
+  return write_json(options.json, rounds);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  fl::SimOptions options;
+  if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
+  const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
+  fl::start_log(options.log_json ? fl::LogStyle::json
+                : is_terminal    ? fl::LogStyle::terminal
+                                 : fl::LogStyle::lines,
+                options.verbose);
+  // Thousands of agents would say what each of them does.
+  if (!options.verbose) spdlog::set_level(spdlog::level::warn);
+  try {
+    const auto result = run(options);
+    if (result) return 0;
+    fmt::print(stderr, "fl-sim: {}\n", result.error().message());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "fl-sim: {}\n", error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,73 @@
+#include "examples/sim/options.hpp"
+
+#include "client/options.hpp"
+#include "server/options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+namespace fl {
+
+namespace {
+
+constexpr std::uint32_t clients_max = 100'000;
+
+}  // namespace
+
+int parse_options(int argc, char** argv, SimOptions& options) {
+  CLI::App app{
+      "Runs a whole federation in this process: the server's engine, its clients, and what they\n"
+      "would send each other, counted. Each call begins a new run in --state, which fl-server\n"
+      "history --state reads.\n"
+      "  fl-sim --clients 100 --model synthetic:1000000 --rounds 5\n"
+      "  fl-sim --clients 10 --data fashion-mnist --partition dirichlet:0.5 "
+      "--test fashion-mnist:test",
+      "fl-sim"};
+  app.set_version_flag("--version", "fl-sim 0.1.0, protocol 1");
+  app.set_config("--config", "", "A TOML file with any of these flags (rounds = 500)")
+      ->check(CLI::ExistingFile);
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  // Given twice, the last one counts: so a script's flags can be overridden behind them.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+
+  app.add_option("--state", options.state, "Folder for the history and the checkpoints")
+      ->capture_default_str();
+  app.add_option("--clients", options.clients, "How many virtual clients, each with its shard")
+      ->check(CLI::Range(1u, clients_max))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "Clients that train side by side; 0: one a core")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--test", options.test,
+                 "Evaluate every version on this data, as in fashion-mnist:test");
+  app.add_option("--json", options.json, "Write the run's rounds to this file");
+  app.add_flag("--log-json", options.log_json, "Log JSON objects");
+  app.add_flag("--verbose", options.verbose, "Log more");
+  // Virtual clients are never late by themselves, and all their data trains unless asked otherwise.
+  options.settings.deadline_s = 0;
+  options.learn.holdout = 0;
+  declare_run_settings(app, options.settings, options.given);
+  declare_data_flags(app, options.learn);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  auto& settings = options.settings;
+  if (!settings.initial_weights.empty())
+    settings.initial_weights = std::filesystem::absolute(settings.initial_weights);
+  if (!options.given.contains("min-clients"))
+    settings.min_clients = std::min(settings.min_clients, options.clients);
+  if (options.threads == 0)
+    options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  options.learn.model = settings.model;
+  options.learn.shards = options.clients;
+  options.learn.threads = 1;  // Clients side by side use the cores better than one on all of them.
+  return -1;
+}
+
+}  // namespace fl

@@ -1,0 +1,77 @@
+#include "examples/sim/virtual_trainer.hpp"
+
+#include "client/learn/synthetic_trainer.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+class VirtualTrainer final : public Trainer {
+ public:
+  VirtualTrainer(const SharedLearning& shared, std::uint32_t shard, std::uint64_t client_seed)
+      : shared_(shared), shard_(shard), client_seed_(client_seed) {}
+
+  const Layout& layout() const override { return shared_.layout; }
+  std::uint64_t train_examples() const override {
+    return shared_.data ? shared_.data->parts[shard_].train.size() : synthetic_examples;
+  }
+  std::uint64_t holdout_examples() const override {
+    return shared_.data ? shared_.data->parts[shard_].holdout.size() : 0;
+  }
+  std::vector<float> initial_weights(std::uint64_t seed) const override {
+    return builtin_initial_weights(shared_.options.model, seed).value();
+  }
+  Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
+                            std::span<const float> correction, std::span<float> update,
+                            std::stop_token stop) override {
+    FL_TRY(const auto trainer, make());
+    return trainer->train(global, settings, correction, update, std::move(stop));
+  }
+  Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
+                        std::span<float> gradient, std::stop_token stop) override {
+    FL_TRY(const auto trainer, make());
+    return trainer->gradient(weights, settings, gradient, std::move(stop));
+  }
+  Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override {
+    if (holdout_examples() == 0) return EvalReport{};
+    FL_TRY(const auto trainer, make());
+    return trainer->evaluate(weights, std::move(stop));
+  }
+
+ private:
+  [[nodiscard]] Result<std::unique_ptr<Trainer>> make() const {
+    LearnOptions options = shared_.options;
+    options.client_seed = client_seed_;
+    return make_trainer(options, shared_.data ? shared_.data->local(shard_) : LocalData());
+  }
+
+  const SharedLearning& shared_;
+  std::uint32_t shard_;
+  std::uint64_t client_seed_;
+};
+
+}  // namespace
+
+Result<SharedLearning> load_shared_learning(LearnOptions options) {
+  FL_TRY(Layout layout, builtin_layout(options.model));
+  SharedLearning shared{std::move(options), std::move(layout), std::nullopt};
+  if (shared.options.model.starts_with("synthetic:")) {
+    FL_TRY([[maybe_unused]] const auto trainer, make_trainer(shared.options));
+    return shared;
+  }
+  // What is wrong with the model shows before the data are read, and whether they fit it after.
+  FL_TRY([[maybe_unused]] const auto without, make_trainer(shared.options, LocalData()));
+  FL_TRY(shared.data, load_divided_data(shared.options));
+  FL_TRY([[maybe_unused]] const auto with, make_trainer(shared.options, shared.data->local(0)));
+  return shared;
+}
+
+std::unique_ptr<Trainer> make_virtual_trainer(const SharedLearning& shared, std::uint32_t shard,
+                                              std::uint64_t client_seed) {
+  return std::make_unique<VirtualTrainer>(shared, shard, client_seed);
+}
+
+}  // namespace fl

@@ -1,0 +1,146 @@
+"""fl-sim against itself with other threads, and against the real programs."""
+
+import json
+import os
+import signal
+import unittest
+
+from federation import BIN, WAIT_MAX_S, FederationTest
+
+# Codecs that keep something from round to round, and clients that miss rounds.
+HARD = (
+    *("--clients", 7, "--clients-per-round", 4, "--model", "synthetic:30000", "--rounds", 5),
+    *("--codec", "powersgd:2+ef", "--downlink-codec", "ecuq:2", "--keep-checkpoints", 3),
+)
+MISTAKES = [
+    ("--clients", "0"),
+    ("--clients", "many"),
+    ("--threads", "-1"),
+    ("--min-clients", "4"),
+    ("--codec", "zip"),
+    ("--model", "nonesuch"),
+    ("--rounds", "0"),
+    ("--data", "fashion-mnist"),
+    ("--test", "fashion-mnist:test"),
+    ("--holdout", "1"),
+    ("--json", "/nonesuch/rounds.json"),
+    ("--listen", "127.0.0.1:0"),
+]
+
+
+class Sim(FederationTest):
+    names = ("client-1", "client-2", "client-3")  # As fl-sim calls its own.
+
+    def sim(self, federation, *flags):
+        """A run in the federation's state, which no server uses."""
+        code, out, err = federation.command("fl-sim", "--state", federation.state, *flags)
+        self.assertEqual(code, 0, err)
+        return out
+
+    def test_threads_do_not_show(self):
+        federation = self.make()
+        digests = []
+        for threads in (1, 3):
+            self.sim(federation, *HARD, "--threads", threads)
+            digests.append(
+                federation.query(
+                    "SELECT round, model_digest FROM round_summary"
+                    " WHERE run_id = (SELECT max(id) FROM run) ORDER BY round"
+                )
+            )
+        self.assertEqual(len(set(digests[0])), 5)
+        self.assertEqual(digests[0], digests[1])
+
+    def test_who_is_late_does_not_hold_up_the_others(self):
+        federation = self.make()
+        run = ("--clients", 20, "--model", "synthetic:50000", "--rounds", 20)
+        self.sim(federation, *run, "--fraction", 0.5, "--over-select", 1.5)
+        accepted = federation.query("SELECT clients_accepted FROM round_summary")
+        self.assertEqual(len(accepted), 20)
+        self.assertTrue(all(10 <= count <= 15 for (count,) in accepted), accepted)
+
+    def test_it_is_what_the_real_programs_do(self):
+        """The same models, and the same bytes: up exactly; down but for verdicts, which may leave
+        before or after their round is recorded. One chunk holds an update: how many chunks a
+        longer one is cut into depends on the line's speed. And no --deadline: what is left of it
+        stands in each offer."""
+        federation = self.make()
+        for flags in (("--codec", "none"), ("--codec", "kbit:4+ef", "--downlink-codec", "kbit:8")):
+            run = ("--model", "synthetic:20000", "--rounds", 4, "--deadline", 0, *flags)
+            server = federation.server("--new-run", "--min-clients", 3, *run)
+            clients = [federation.client(name) for name in self.names]
+            for program in (server, *clients):
+                self.expect_exit(program)
+            self.sim(federation, "--clients", 3, "--min-clients", 3, *run)
+            real, simulated = (
+                federation.query(
+                    "SELECT model_digest, clients_accepted, bytes_up, bytes_down"
+                    " FROM round_summary WHERE run_id = ? ORDER BY round",
+                    number,
+                )
+                for (number,) in reversed(
+                    federation.query("SELECT id FROM run ORDER BY id DESC LIMIT 2")
+                )
+            )
+            self.assertEqual(len(real), 4)
+            verdict_bytes = 16
+            for ours, theirs in zip(simulated, real, strict=True):
+                self.assertEqual(ours[:3], theirs[:3], flags)
+                self.assertLessEqual(abs(ours[3] - theirs[3]), 3 * verdict_bytes, flags)
+
+    def test_history_and_json_have_the_rounds(self):
+        federation = self.make()
+        path = federation.folder / "rounds.json"
+        run = ("--clients", 3, "--model", "synthetic:9", "--rounds", 2)
+        out = self.sim(federation, *run, "--json", path)
+        _, text, _ = federation.server_command("history", "--json")
+        self.assertEqual(json.loads(path.read_text()), json.loads(text))
+        rounds = json.loads(text)
+        self.assertEqual([entry["round"] for entry in rounds], [1, 2])
+        self.assertIn(f"model digest {rounds[-1]['model_digest']}\n", out)
+        _, table, _ = federation.server_command("history")
+        self.assertIn("\n".join(table.splitlines()[2:]), out)
+
+    def test_memory_does_not_grow_with_clients(self):
+        if os.environ.get("FL_SANITIZE"):
+            self.skipTest("NO MEMORY WAS MEASURED: most of a sanitizer build's is the sanitizer's")
+        federation = self.make()
+        peak_kib = []
+        for clients in (10, 300):
+            flags = ("--clients", clients, "--model", "synthetic:100000", "--threads", 2)
+            arguments = [BIN / "fl-sim", "--state", federation.state, "--rounds", 2, *flags]
+            program = federation.start("sim", arguments)
+            _, status, usage = os.wait4(program.pid, 0)
+            program.process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(program.process.returncode, 0, str(program))
+            peak_kib.append(usage.ru_maxrss)
+        # 290 models would be 116 MB.
+        self.assertLess(peak_kib[1] - peak_kib[0], 290 * 40)
+
+    def test_it_stops_when_asked(self):
+        federation = self.make()
+        flags = ("--clients", 20, "--model", "synthetic:100000", "--rounds", 100000)
+        program = federation.start(
+            "sim", [BIN / "fl-sim", "--state", federation.state, "--verbose", *flags]
+        )
+        program.wait_for("round 2/100000: ")
+        program.signal(signal.SIGTERM)
+        self.expect_exit(program, 0, WAIT_MAX_S)
+        self.assertGreaterEqual(federation.rounds_done(), 1)
+        states = federation.query("SELECT state FROM run ORDER BY id DESC")
+        self.assertEqual(states[0], ("stopped",))
+
+    def test_every_wrong_flag_is_refused(self):
+        federation = self.make()
+        for flag, value in MISTAKES:
+            with self.subTest(flag=flag, value=value):
+                flags = ["--clients", "3", "--model", "synthetic:9", "--rounds", "1", flag, value]
+                code, _, err = federation.command(
+                    "fl-sim", "--state", federation.folder / "unused", *flags
+                )
+                self.assertGreater(code, 0, err)
+                self.assertIn(flag.removeprefix("--").split("-")[0], err)
+
+
+if __name__ == "__main__":
+    unittest.main()
