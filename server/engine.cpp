@@ -195,7 +195,8 @@ Awaitable<Result<bool>> RoundEngine::gather() {
   while (!stopping_) {
     const std::size_t here = trainers().size();
     if (round_) co_return true;  // Goes on after a restart; who was asked may come back.
-    if (!versions_.empty() && here >= settings_.min_clients) co_return true;
+    const bool are_here = here >= settings_.min_clients && peers_.size() >= expected_sessions_;
+    if (!versions_.empty() && are_here) co_return true;
     if (versions_.empty()) pick_initialiser();
     phase_ = here < settings_.min_clients
                  ? fmt::format("waiting for {} clients ({} {} here)", settings_.min_clients, here,

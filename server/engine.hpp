@@ -94,6 +94,8 @@ class RoundEngine {
   /// store or the disk failed in a way that must not be retried; a restart goes on from the last
   /// good state.
   Awaitable<Result<Outcome>> run();
+  /// Before run(): no round begins until so many sessions are here, evaluators included.
+  void expect(std::size_t sessions) { expected_sessions_ = sessions; }
   /// A clean end as soon as what is being made durable is durable. The next start goes on here.
   void stop();
 
@@ -259,6 +261,7 @@ class RoundEngine {
   double rounds_seconds_ = 0;
   Round rounds_run_ = 0;
   double started_at_ = 0;
+  std::size_t expected_sessions_ = 0;
   bool is_restored_ = false;  // Until then nobody joins.
   bool stopping_ = false;
   bool ended_ = false;

@@ -27,8 +27,6 @@ namespace fl {
 
 namespace {
 
-constexpr auto join_poll = std::chrono::milliseconds(2);
-
 /// What all clients share, and outlives them.
 struct World {
   /// One client more than can train: while its update is taken in, no thread is idle. More would
@@ -166,17 +164,11 @@ class Federation {
                                                        engine_, std::move(factory), is_evaluator));
   }
 
-  /// The run begins when all are here, so that the first cohort does not depend on who was faster.
   Awaitable<void> live() {
-    while (!*is_over_) {
-      const auto status = engine_->status();
-      if (status.clients + status.evaluators == clients_.size()) break;
-      co_await sleep_for(join_poll);
-    }
-    if (!*is_over_) {
-      const auto outcome = co_await engine_->run();
-      if (!outcome) fail(outcome.error());
-    }
+    // The first cohort does not depend on who was faster.
+    engine_->expect(clients_.size());
+    const auto outcome = co_await engine_->run();
+    if (!outcome) fail(outcome.error());
     stop();
   }
 
