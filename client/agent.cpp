@@ -204,9 +204,10 @@ Awaitable<Result<void>> Agent::shake_hands() {
 }
 
 Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
-  // A job of an earlier connection reads trainer and state: if the run is another one, let it end
-  // first.
-  if (welcome.run_key() != run_key_ || welcome.model() != model_) {
+  // A job of an earlier connection reads trainer, layout and state: if the run is another one, let
+  // it end first.
+  const bool is_other_method = !strategy_ || strategy_->spec() != welcome.strategy();
+  if (welcome.run_key() != run_key_ || welcome.model() != model_ || is_other_method) {
     job_stop_.request_stop();
     while (has_job_) {
       auto event = co_await events_.pop();
@@ -227,7 +228,9 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
     run_key_ = welcome.run_key();
   }
   wants_initial_ = false;
-  if (welcome.model() != model_) {
+  const bool is_other_model = welcome.model() != model_;
+  if (is_other_model) {
+    strategy_.reset();  // Its layout is of the old model.
     auto make = [this, model = welcome.model()] { return factory_(model); };
     FL_CO_TRY(trainer_, co_await worker_.run(std::move(make)));
     model_ = welcome.model();
@@ -236,10 +239,12 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
                  trainer_->holdout_examples());
   }
   seed_ = welcome.seed();
-  auto strategy = parse_strategy(welcome.strategy());
-  if (!strategy) co_return strategy.error().at("this client can't run what the server asks for");
-  strategy_ = std::move(*strategy);
-  FL_CO_TRY(layout_, run_layout(trainer_->layout(), *strategy_));
+  if (is_other_model || is_other_method) {
+    auto strategy = parse_strategy(welcome.strategy());
+    if (!strategy) co_return strategy.error().at("this client can't run what the server asks for");
+    FL_CO_TRY(layout_, run_layout(trainer_->layout(), **strategy));
+    strategy_ = std::move(*strategy);
+  }
   if (layout_.all.digest().raw() != welcome.layout_digest()) {
     co_return Error(Errc::invalid_input,
                     fmt::format("the server's model '{}' has other tensors than this client's: "

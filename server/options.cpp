@@ -31,15 +31,22 @@ CLI::Option* setting(CLI::App& app, std::set<std::string>& given, const std::str
   return option;
 }
 
-/// The first flag on the command line that only a server that serves would heed; empty if there is
-/// none. A file of flags may serve several commands, and is not asked.
-std::string_view flag_of_serving(int argc, char** argv, ServerOptions::Command command) {
-  constexpr std::array<std::string_view, 6> flags = {"--listen",     "--advertise", "--admin",
-                                                     "--ready-file", "--new-run",   "--stay"};
-  if (command == ServerOptions::Command::serve) return {};
+/// The first flag on the command line that the sub-command would not heed, and why; empty if there
+/// is none. A file of flags may serve several commands, and is not asked.
+std::string unheeded_flag(int argc, char** argv, const ServerOptions& options) {
+  constexpr std::array<std::string_view, 6> serving = {"--listen",     "--advertise", "--admin",
+                                                       "--ready-file", "--new-run",   "--stay"};
+  using Command = ServerOptions::Command;
+  if (options.command == Command::serve) return {};
   for (const std::string_view word : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
     const auto name = word.substr(0, word.find('='));
-    if (std::ranges::find(flags, name) != flags.end()) return name;
+    if (std::ranges::find(serving, name) != serving.end())
+      return fmt::format("{} is for the server itself, not for a sub-command", name);
+    const bool is_of_run =
+        name.starts_with("--") && options.given.contains(std::string(name.substr(2)));
+    if (is_of_run && options.command != Command::queue)
+      return fmt::format("{} is a setting of a run, which this sub-command neither has nor changes",
+                         name);
   }
   return {};
 }
@@ -164,8 +171,8 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
                     : *strategies ? Command::strategies
                     : *queue      ? Command::queue
                                   : Command::serve;
-  if (const auto flag = flag_of_serving(argc, argv, options.command); !flag.empty()) {
-    std::cerr << "fl-server: " << flag << " is for the server itself, not for a sub-command\n";
+  if (const auto why = unheeded_flag(argc, argv, options); !why.empty()) {
+    std::cerr << "fl-server: " << why << "\n";
     return 1;
   }
   return -1;
