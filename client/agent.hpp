@@ -132,13 +132,16 @@ class Agent {
   void start_job(std::int64_t task, std::function<JobDone()> work);
   Awaitable<void> run_job(std::int64_t task, std::function<JobDone()> work);
   JobDone train(const wire::Offer& offer, std::span<const float> model, std::stop_token stop);
-  JobDone evaluate(std::uint32_t version, std::span<const float> model, std::stop_token stop);
+  JobDone evaluate(std::uint32_t version, std::span<const float> values, std::stop_token stop);
   JobDone make_initial(std::uint64_t seed);
   void make_version_0();
   Result<void> check_initial(const wire::Offer& offer);
   Result<void> train_by_rule(const wire::Offer& offer, std::span<const float> version,
-                             wire::Begin& begin, std::span<float> update,
-                             std::vector<float>& rule_vector, std::stop_token stop);
+                             wire::Begin& begin, std::span<float> update, std::vector<float>& kept,
+                             std::stop_token stop);
+  [[nodiscard]] Result<std::vector<float>> local_values() const;
+  [[nodiscard]] Result<std::span<const float>> whole_model(std::span<const float> version,
+                                                           std::vector<float>& room) const;
   [[nodiscard]] std::vector<float> initial_values(std::uint64_t seed) const;
 
   net::any_io_executor strand_;

@@ -24,12 +24,21 @@ Result<TrainSettings> settings_of(const wire::Offer& offer) {
   return settings;
 }
 
+/// The whole model's, with zeros for the personal part.
+std::vector<float> joined(const RunLayout& layout, std::span<const float> part) {
+  std::vector<float> whole(layout.model_elements + layout.personal_elements);
+  layout.join(part, std::vector<float>(layout.personal_elements), whole);
+  return whole;
+}
+
 }  // namespace
 
 /// What travels with the model begins with zeros.
 std::vector<float> Agent::initial_values(std::uint64_t seed) const {
-  auto values = trainer_->initial_weights(seed);
-  values.resize(layout_.all.elements());
+  const auto whole = trainer_->initial_weights(seed);
+  std::vector<float> values(layout_.all.elements());
+  std::vector<float> personal(layout_.personal_elements);
+  layout_.split(whole, std::span(values).first(layout_.model_elements), personal);
   return values;
 }
 
@@ -49,19 +58,20 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     begin.set_layout_digest(layout_.all.digest().raw());
     begin.set_codec(offer.codec());
     if (offer.evaluate_holdout()) {
-      FL_TRY(const EvalReport holdout,
-             trainer_->evaluate(version.first(layout_.model_elements), stop));
+      std::vector<float> room;
+      FL_TRY(const auto model, whole_model(version, room));
+      FL_TRY(const EvalReport holdout, trainer_->evaluate(model, stop));
       begin.set_has_holdout(holdout.examples > 0);
       begin.set_holdout_examples(holdout.examples);
       begin.set_holdout_loss(holdout.loss);
       begin.set_holdout_accuracy(holdout.accuracy);
     }
-    std::vector<float> rule_vector;
+    std::vector<float> kept;
     auto update = models_.borrow(layout_.all.elements());
-    FL_CHECK(train_by_rule(offer, version, begin, update, rule_vector, stop));
+    FL_CHECK(train_by_rule(offer, version, begin, update, kept, stop));
     failpoint("update.trained");
     const TimePoint trained = Clock::now();
-    FL_CHECK(state_->save_update(layout_, update, **codec, offer.seed(), begin, rule_vector));
+    FL_CHECK(state_->save_update(layout_, update, **codec, offer.seed(), begin, kept));
     models_.give_back(std::move(update));
     spdlog::info(
         "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
@@ -76,36 +86,84 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
   return done;
 }
 
+/// What the method keeps here: the rule's vector, zeros at first, and the personal part, as in the
+/// initial model at first. Either may be empty.
+Result<std::vector<float>> Agent::local_values() const {
+  const LocalRule* const rule = strategy_->local();
+  const bool has_vector = rule != nullptr && rule->keeps_vector();
+  const std::size_t vector_size = has_vector ? layout_.model_elements : 0;
+  const std::size_t size = vector_size + layout_.personal_elements;
+  FL_TRY(auto values, state_->local_values(size));
+  if (!values.empty() || layout_.personal_elements == 0) {
+    values.resize(size);
+    return values;
+  }
+  const auto whole = trainer_->initial_weights(seed_);
+  std::vector<float> part(layout_.model_elements);
+  values.resize(size);
+  layout_.split(whole, part, std::span(values).subspan(vector_size));
+  return values;
+}
+
+/// The model of a version, joined with this client's personal part if it has one. `room` holds what
+/// is joined.
+Result<std::span<const float>> Agent::whole_model(std::span<const float> version,
+                                                  std::vector<float>& room) const {
+  const auto part = version.first(layout_.model_elements);
+  if (layout_.personal_elements == 0) return part;
+  FL_TRY(const auto kept, local_values());
+  room.resize(part.size() + layout_.personal_elements);
+  layout_.join(part, std::span(kept).last(layout_.personal_elements), room);
+  return std::span<const float>(room);
+}
+
 /// Trains, with the strategy's local rule before and after, and says in `begin` what was done.
-/// `update`: all that is sent; `rule_vector`: what the rule keeps from now on, if it does.
+/// `update`: all that is sent; `kept`: what the method keeps here from now on.
 Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const float> version,
                                   wire::Begin& begin, std::span<float> update,
-                                  std::vector<float>& rule_vector, std::stop_token stop) {
+                                  std::vector<float>& kept, std::stop_token stop) {
   const auto settings = settings_of(offer);
   if (!settings) return settings.error().at("the server's optimizer");
   const LocalRule* const rule = strategy_->local();
   const auto elements = static_cast<std::size_t>(layout_.model_elements);
-  const auto model = version.first(elements);
   const auto shared = version.subspan(elements);
-  if (rule != nullptr && rule->keeps_vector()) {
-    FL_TRY(rule_vector, state_->rule_vector(elements));
-  }
+  std::vector<float> room;
+  FL_TRY(const auto model, whole_model(version, room));
+  FL_TRY(kept, local_values());
+  const auto personal = std::span(kept).last(layout_.personal_elements);
+  const auto vector = std::span(kept).first(kept.size() - personal.size());
+
   std::vector<float> correction(rule != nullptr ? elements : 0);
-  if (rule == nullptr || !rule->correct(shared, rule_vector, correction)) correction.clear();
+  if (rule == nullptr || !rule->correct(shared, vector, correction)) correction.clear();
   std::vector<float> gradient;
   if (rule != nullptr && rule->wants_gradient()) {
-    gradient.resize(elements);
+    gradient.resize(model.size());
     FL_CHECK(trainer_->gradient(model, *settings, gradient, stop));
   }
-  FL_TRY(const TrainReport report,
-         trainer_->train(model, *settings, correction, update.first(elements), stop));
+  // Trained is the whole model; the rule and the server know the part that is not personal.
+  std::vector<float> moved(personal.size());
+  std::vector<float> whole_update(personal.empty() ? 0 : model.size());
+  const auto trained = personal.empty() ? update.first(elements) : std::span(whole_update);
+  if (!personal.empty()) {
+    if (!correction.empty()) correction = joined(layout_, correction);
+    if (!gradient.empty()) {
+      std::vector<float> part(elements);
+      layout_.split(gradient, part, moved);
+      gradient = std::move(part);
+    }
+  }
+  FL_TRY(const TrainReport report, trainer_->train(model, *settings, correction, trained, stop));
+  if (!personal.empty()) {
+    layout_.split(trained, update.first(elements), moved);
+    for (std::size_t i = 0; i < personal.size(); ++i) personal[i] += moved[i];
+  }
   begin.set_examples(report.examples);
   begin.set_steps(report.steps);
   begin.set_loss(report.loss);
   begin.set_train_seconds(report.seconds);
   if (rule != nullptr) {
     rule->finish({*settings, report.steps, shared, gradient}, update.first(elements),
-                 update.subspan(elements), rule_vector);
+                 update.subspan(elements), vector);
   }
   return {};
 }
@@ -126,12 +184,17 @@ Result<void> Agent::check_initial(const wire::Offer& offer) {
                            model_, seed_, initial_digest_->hex()));
 }
 
-Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> model,
+Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> values,
                                std::stop_token stop) {
   JobDone done;
   wire::Evaluation evaluation;
   evaluation.set_version(version);
-  auto report = trainer_->evaluate(model.first(layout_.model_elements), stop);
+  const auto measure = [&]() -> Result<EvalReport> {
+    std::vector<float> room;
+    FL_TRY(const auto model, whole_model(values, room));
+    return trainer_->evaluate(model, stop);
+  };
+  auto report = measure();
   if (report) {
     evaluation.set_examples(report->examples);
     evaluation.set_loss(report->loss);

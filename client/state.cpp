@@ -41,7 +41,7 @@ Result<Digest> digest_of(File& file, std::uint64_t bytes) {
 
 bool is_ours(std::string_view name) {
   return name.starts_with("update-") || name.starts_with("residual-") ||
-         name.starts_with("rule-vector-") || name.starts_with("velocity-") ||
+         name.starts_with("local-values-") || name.starts_with("velocity-") ||
          name.starts_with("codec-state-");
 }
 
@@ -94,14 +94,14 @@ Result<void> ClientState::load() {
   try {
     run_key_ = json.at("run").get<std::string>();
     kept_.residual = json.at("residual").get<std::string>();
-    kept_.rule_vector = json.value("rule_vector", "");
+    kept_.local_values = json.value("local_values", "");
     kept_.velocity = json.value("velocity", "");
     kept_.codec_state = json.value("codec_state", "");
     next_number_ = json.at("next").get<std::uint64_t>();
     if (json.contains("pending")) {
       Pending pending;
       pending.file = json.at("pending").at("file").get<std::string>();
-      pending.rule_vector = json.at("pending").value("rule_vector", "");
+      pending.local_values = json.at("pending").value("local_values", "");
       const auto raw = json.at("pending").at("begin").get<std::vector<std::uint8_t>>();
       if (!pending.begin.ParseFromArray(raw.data(), static_cast<int>(raw.size())))
         return bad("its pending update can't be read");
@@ -116,9 +116,9 @@ Result<void> ClientState::load() {
 Result<void> ClientState::remove_strays() {
   FL_TRY(const auto names, files_->list(folder_));
   for (const auto& name : names) {
-    const bool is_kept = name == kept_.residual || name == kept_.rule_vector ||
+    const bool is_kept = name == kept_.residual || name == kept_.local_values ||
                          name == kept_.velocity || name == kept_.codec_state;
-    const bool is_pending = pending_ && (name == pending_->file || name == pending_->rule_vector);
+    const bool is_pending = pending_ && (name == pending_->file || name == pending_->local_values);
     if (!is_ours(name) || is_kept || is_pending || name == spare_file_) continue;
     FL_CHECK(files_->remove(folder_ / name));
   }
@@ -127,14 +127,14 @@ Result<void> ClientState::remove_strays() {
 
 Result<void> ClientState::write_manifest() {
   nlohmann::json json{{"run", run_key_}, {"residual", kept_.residual}, {"next", next_number_}};
-  if (!kept_.rule_vector.empty()) json["rule_vector"] = kept_.rule_vector;
+  if (!kept_.local_values.empty()) json["local_values"] = kept_.local_values;
   if (!kept_.velocity.empty()) json["velocity"] = kept_.velocity;
   if (!kept_.codec_state.empty()) json["codec_state"] = kept_.codec_state;
   if (pending_) {
     std::vector<std::uint8_t> raw(pending_->begin.ByteSizeLong());
     pending_->begin.SerializeToArray(raw.data(), static_cast<int>(raw.size()));
     json["pending"] = {{"file", pending_->file}, {"begin", raw}};
-    if (!pending_->rule_vector.empty()) json["pending"]["rule_vector"] = pending_->rule_vector;
+    if (!pending_->local_values.empty()) json["pending"]["local_values"] = pending_->local_values;
   }
   const std::string text = json.dump();
   return files_->write_atomically(folder_ / manifest_name, bytes_of(text));
@@ -194,8 +194,9 @@ Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
   return read_vector(kept_.residual, layout.elements());
 }
 
-Result<std::vector<float>> ClientState::rule_vector(std::uint64_t elements) const {
-  return read_vector(kept_.rule_vector, elements);
+Result<std::vector<float>> ClientState::local_values(std::uint64_t elements) const {
+  if (kept_.local_values.empty()) return std::vector<float>();
+  return read_vector(kept_.local_values, elements);
 }
 
 /// An empty one, if there is none to read.
@@ -224,8 +225,8 @@ Result<std::string> ClientState::write_kept(std::string_view kind, Bytes bytes) 
 
 Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                      std::span<float> rule_vector) {
-  auto saved = code_update(layout, update, codec, seed, std::move(begin), rule_vector);
+                                      std::span<float> local_values) {
+  auto saved = code_update(layout, update, codec, seed, std::move(begin), local_values);
   // What a full disk has left half-written would be in the way of the next try.
   if (!saved) {
     drop_spare();
@@ -236,7 +237,7 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
 
 Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                      std::span<float> rule_vector) {
+                                      std::span<float> local_values) {
   const bool feedback = codec.error_feedback();
   std::vector<float> velocity;
   if (codec.momentum() > 0) {
@@ -276,23 +277,23 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
     FL_CHECK(stop_sent(velocity, reader));
     FL_TRY(kept.velocity, write_kept("velocity", std::as_bytes(std::span(velocity))));
   }
-  const bool has_rule = !rule_vector.empty();
-  FL_TRY(const double nmse, nmse_of(layout.all, update, codec, *file, bytes,
-                                    feedback || (has_rule && layout.has_shared())));
+  const bool has_local = !local_values.empty();
+  FL_TRY(const double nmse,
+         nmse_of(layout.all, update, codec, *file, bytes, feedback || layout.has_shared()));
   begin.set_nmse(nmse);
   Pending pending{std::move(begin), name, {}};
-  if (has_rule) {
-    const std::span lost = update.subspan(rule_vector.size());  // Of the shared vector's change.
-    for (std::size_t i = 0; i < lost.size(); ++i) rule_vector[i] -= lost[i];
+  if (has_local) {
+    const std::span lost = update.subspan(layout.model_elements);  // Of the shared vector's change.
+    for (std::size_t i = 0; i < lost.size(); ++i) local_values[i] -= lost[i];
     std::ranges::fill(lost, 0.0F);
-    FL_TRY(pending.rule_vector,
-           write_kept("rule-vector", std::as_bytes(std::span<const float>(rule_vector))));
+    FL_TRY(pending.local_values,
+           write_kept("local-values", std::as_bytes(std::span<const float>(local_values))));
   }
   if (feedback) {
     FL_TRY(kept.residual, write_kept("residual", std::as_bytes(update)));
   }
-  if (feedback || has_rule) FL_CHECK(file->sync());
-  if (feedback || has_rule || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
+  if (feedback || has_local) FL_CHECK(file->sync());
+  if (feedback || has_local || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
   FL_CHECK(replace(std::move(pending), std::move(kept)));
   pending_file_ = std::move(file);
   failpoint("update.saved");
@@ -325,7 +326,7 @@ void ClientState::drop_spare() {
 Result<void> ClientState::settle_accepted() {
   if (!pending_) return {};
   Kept kept = kept_;
-  if (!pending_->rule_vector.empty()) kept.rule_vector = pending_->rule_vector;
+  if (!pending_->local_values.empty()) kept.local_values = pending_->local_values;
   FL_CHECK(settle(std::move(kept)));
   failpoint("update.settled");
   return remove_strays();

@@ -1,17 +1,17 @@
 // What a client must not lose: the update it has trained and not yet brought home, and the residual
-// of its error feedback, with the velocity if that has momentum; the vector that the method's local
-// rule keeps (strategy.hpp); and what its codec learned, the state (codec_state.hpp). One manifest,
-// STATE/client.json, names the files that count and is replaced atomically after they are written;
-// whatever a crash leaves beside them is garbage, removed at the next start. So after a crash at
-// any point either the update was never made, or it is whole.
+// of its error feedback, with the velocity if that has momentum; what the method keeps here, its
+// local values (strategy.hpp); and what its codec learned, the state (codec_state.hpp). One
+// manifest, STATE/client.json, names the files that count and is replaced atomically after they are
+// written; whatever a crash leaves beside them is garbage, removed at the next start. So after a
+// crash at any point either the update was never made, or it is whole.
 //
-// With error feedback or a rule's vector the steps are synced, because these and the update belong
+// With error feedback or local values the steps are synced, because these and the update belong
 // together. Without them a lost update costs one retraining and nothing else: files are written,
 // not synced, and checked by digest when they are read again.
 //
-// The rule's vector goes forward when the update is accepted, and by what the server has decoded:
-// so both ends agree on it whatever the codec lost, and the next change makes up for it. The shared
-// vector's part of an update therefore has no residual.
+// Local values go forward when the update is accepted, and the rule's vector by what the server has
+// decoded: so both ends agree on it whatever the codec lost, and the next change makes up for it.
+// The shared vector's part of an update therefore has no residual.
 //
 // The state goes forward with each update that is made, also when the update is then refused: it is
 // a start for the codec and stands for no mass, and the newest one is the best. One that is damaged
@@ -47,7 +47,7 @@ class ClientState {
   struct Pending {
     wire::Begin begin;
     std::string file;
-    std::string rule_vector;  // The next one, once this update is accepted; empty: none.
+    std::string local_values;  // The next one, once this update is accepted; empty: none.
   };
   [[nodiscard]] const std::optional<Pending>& pending() const { return pending_; }
   /// Its bytes, whole and right; otherwise it is forgotten (the server's offer stands, so it is
@@ -55,11 +55,12 @@ class ClientState {
   [[nodiscard]] Result<std::shared_ptr<File>> open_pending();
 
   /// Codes `update` (plus the residual, when the codec asks for feedback) and makes it the pending
-  /// one. `begin` comes with everything but sections, bytes and digest. `rule_vector`: the local
-  /// rule's next one (model_elements), or empty. Both spans are used as scratch.
+  /// one. `begin` comes with everything but sections, bytes and digest. `local_values`: what
+  /// the method keeps here from now on (first the local rule's vector, model_elements, then the
+  /// personal part), or empty. Both spans are used as scratch.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                         std::span<float> rule_vector = {});
+                                         std::span<float> local_values = {});
   /// The pending update is safe on the server.
   [[nodiscard]] Result<void> settle_accepted();
   /// It does not count: with error feedback its mass goes back into the residual. A velocity stays
@@ -72,14 +73,15 @@ class ClientState {
 
   /// The residual, or zeros.
   [[nodiscard]] Result<std::vector<float>> residual(const Layout& layout) const;
-  /// What the local rule keeps, or zeros: this many values.
-  [[nodiscard]] Result<std::vector<float>> rule_vector(std::uint64_t elements) const;
+  /// What the method keeps at this client, this many values; empty before its first accepted
+  /// update.
+  [[nodiscard]] Result<std::vector<float>> local_values(std::uint64_t elements) const;
 
  private:
   /// Files that outlive the update they were made with; empty: none.
   struct Kept {
     std::string residual;
-    std::string rule_vector;
+    std::string local_values;
     std::string velocity;
     std::string codec_state;
   };
@@ -96,7 +98,7 @@ class ClientState {
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
   [[nodiscard]] Result<void> code_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                         std::span<float> rule_vector);
+                                         std::span<float> local_values);
   [[nodiscard]] Result<std::vector<float>> read_vector(const std::string& name,
                                                        std::uint64_t elements) const;
   [[nodiscard]] Result<void> replace(std::optional<Pending> pending, Kept kept);

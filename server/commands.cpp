@@ -136,6 +136,8 @@ Result<void> print_strategies() {
   for (const auto& row : strategy_rows()) fmt::print("{:<50} {}\n", row.usage, row.about);
   fmt::print("{:<50} {}\n", "…,weight=uniform",
              "any of them with clients that count the same, instead of by their examples");
+  fmt::print("{:<50} {}\n", "…,personal=PATTERN|PATTERN",
+             "any of them with tensors that stay on each client (FedPer, FedBN): fc3.*");
   return {};
 }
 

@@ -232,7 +232,8 @@ class RoundEngine {
   RunRecord run_;
   std::shared_ptr<const Strategy> strategy_;
   Layout model_;
-  Layout layout_;  // Of the model, and behind it of what the strategy lets travel with it.
+  RunLayout vector_;      // What versions, updates and sums are of,
+  const Layout& layout_;  // and its tensors.
   Files& files_;
   Store& store_;
   Workers workers_;

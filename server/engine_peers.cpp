@@ -19,6 +19,12 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
     return Error(Errc::invalid_input, fmt::format("the client trains '{}', this run '{}'",
                                                   hello.model().substr(0, 64), run_.model));
   }
+  if (hello.evaluator() && strategy_->has_personal()) {
+    return Error(
+        Errc::invalid_input,
+        "parts of this run's model are personal, and an evaluator has none: it is measured "
+        "on the clients' held-out data");
+  }
   const auto codec = parse_codec(settings_.codec).value();
   for (const std::string& wanted : codec->names()) {
     const auto& known = hello.codecs();

@@ -405,9 +405,12 @@ Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer,
 Awaitable<Result<void>> RoundEngine::take_initial_file() {
   auto work = [this]() -> Result<CheckpointRecord> {
     FL_TRY(const auto file, files_.open(settings_.initial_weights, OpenMode::read));
-    // The file has the model's tensors; what travels with them begins with zeros.
+    std::vector<float> whole(model_.elements());
+    FL_CHECK(read_safetensors(*file, model_, whole));
+    // What travels with the model begins with zeros; every client makes its personal part itself.
     std::vector<float> values(layout_.elements());
-    FL_CHECK(read_safetensors(*file, model_, std::span(values).first(model_.elements())));
+    std::vector<float> personal(vector_.personal_elements);
+    vector_.split(whole, std::span(values).first(vector_.model_elements), personal);
     FL_TRY(auto out,
            CheckpointWriter::create(
                files_, paths_.checkpoints, 0, layout_,

@@ -105,6 +105,13 @@ std::string_view SpecOptions::word(std::string_view key,
   return *words.begin();
 }
 
+std::string SpecOptions::text(std::string_view key) {
+  const std::string* const text = take(key);
+  if (text == nullptr) return {};
+  if (text->empty()) complain(fmt::format("{}= has no value", key));
+  return *text;
+}
+
 Result<void> SpecOptions::finish() const {
   std::string what = wrong_;
   if (what.empty() && !left_.empty()) {

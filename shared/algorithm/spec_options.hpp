@@ -28,6 +28,8 @@ class SpecOptions {
   std::uint32_t count(std::string_view key, std::uint32_t otherwise, std::uint32_t least);
   /// One of these words; the first when it is not given or not right.
   std::string_view word(std::string_view key, std::initializer_list<std::string_view> words);
+  /// What stands there, which must not be empty; "" when it is not given.
+  std::string text(std::string_view key);
   /// The first thing that was wrong (invalid_input, with the spec and what would fit).
   [[nodiscard]] Result<void> finish() const;
 

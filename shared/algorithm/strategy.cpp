@@ -3,6 +3,7 @@
 #include "shared/algorithm/strategies.hpp"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <array>
@@ -61,6 +62,18 @@ Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec) {
 
 void Strategy::take_common(SpecOptions& options) {
   is_uniform_ = options.word("weight", {"examples", "uniform"}) == "uniform";
+  const std::string patterns = options.text("personal");
+  for (std::string_view rest = patterns; !rest.empty();) {
+    const auto bar = std::min(rest.find('|'), rest.size());
+    personal_.emplace_back(rest.substr(0, bar));
+    rest.remove_prefix(std::min(bar + 1, rest.size()));
+  }
+}
+
+bool Strategy::is_personal(const std::string& tensor) const {
+  return std::ranges::any_of(personal_, [&](const std::string& pattern) {
+    return ::fnmatch(pattern.c_str(), tensor.c_str(), 0) == 0;
+  });
 }
 
 Result<void> Strategy::check(const TrainSettings&) const { return {}; }
@@ -74,15 +87,55 @@ Result<void> Strategy::needs_sgd(const TrainSettings& settings) const {
 }
 
 Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy) {
-  RunLayout layout{model, model.elements()};
-  if (strategy.shared_vector().empty()) return layout;
+  RunLayout layout;
   std::vector<TensorSpec> specs;
-  for (const auto& tensor : model.tensors()) specs.push_back({tensor.name, tensor.shape});
   for (const auto& tensor : model.tensors()) {
-    specs.push_back({fmt::format("{}.{}", strategy.shared_vector(), tensor.name), tensor.shape});
+    const bool is_personal = strategy.is_personal(tensor.name);
+    (is_personal ? layout.personal_elements : layout.model_elements) += tensor.elements;
+    if (layout.stretches.empty() || layout.stretches.back().is_personal != is_personal)
+      layout.stretches.push_back({is_personal, 0});
+    layout.stretches.back().elements += tensor.elements;
+    if (!is_personal) specs.push_back({tensor.name, tensor.shape});
+  }
+  const auto bad = [&](std::string_view why) {
+    return Error(Errc::invalid_input, fmt::format("'{}': {}", strategy.spec(), why));
+  };
+  if (strategy.has_personal() && layout.personal_elements == 0)
+    return bad("no tensor of the model has a name that is personal");
+  if (layout.model_elements == 0) return bad("every tensor is personal: nothing is left to send");
+  if (!strategy.shared_vector().empty()) {
+    const std::size_t tensors = specs.size();
+    for (std::size_t i = 0; i < tensors; ++i) {
+      specs.push_back(
+          {fmt::format("{}.{}", strategy.shared_vector(), specs[i].name), specs[i].shape});
+    }
   }
   FL_TRY(layout.all, Layout::make(specs));
   return layout;
+}
+
+void RunLayout::join(std::span<const float> part, std::span<const float> personal,
+                     std::span<float> whole) const {
+  FL_ASSERT(part.size() == model_elements && personal.size() == personal_elements);
+  FL_ASSERT(whole.size() == part.size() + personal.size());
+  for (const auto& [is_personal, elements] : stretches) {
+    auto& from = is_personal ? personal : part;
+    std::ranges::copy(from.first(elements), whole.begin());
+    from = from.subspan(elements);
+    whole = whole.subspan(elements);
+  }
+}
+
+void RunLayout::split(std::span<const float> whole, std::span<float> part,
+                      std::span<float> personal) const {
+  FL_ASSERT(part.size() == model_elements && personal.size() == personal_elements);
+  FL_ASSERT(whole.size() == part.size() + personal.size());
+  for (const auto& [is_personal, elements] : stretches) {
+    auto& to = is_personal ? personal : part;
+    std::ranges::copy(whole.first(elements), to.begin());
+    to = to.subspan(elements);
+    whole = whole.subspan(elements);
+  }
 }
 
 }  // namespace fl

@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fl {
 
@@ -71,6 +72,11 @@ class Strategy {
     return is_uniform_ ? 1 : examples;
   }
 
+  /// Whether a tensor stays on each client, as FedPer (Arivazhagan 2019) and FedBN (Li 2021) have
+  /// it: "personal=PATTERN|PATTERN", with * and ? as in file names.
+  [[nodiscard]] bool is_personal(const std::string& tensor) const;
+  [[nodiscard]] bool has_personal() const { return !personal_.empty(); }
+
   /// Whether these settings of the local work fit the method (invalid_input: what would).
   [[nodiscard]] virtual Result<void> check(const TrainSettings& settings) const;
   /// The proximal term that the method asks for; 0: none.
@@ -105,6 +111,7 @@ class Strategy {
   friend Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec);
   std::string spec_;
   bool is_uniform_ = false;
+  std::vector<std::string> personal_;  // Patterns.
 };
 
 struct StrategyRow {
@@ -120,14 +127,29 @@ struct StrategyRow {
 /// invalid_input: an unknown name, an unknown option, or a value that is out of range.
 [[nodiscard]] Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec);
 
-/// The tensors of a run's vector: the model's, and behind them those of the shared vector, named
-/// SHARED.TENSOR.
+/// The tensors of a run's vector: the model's but for personal ones, and behind them those of the
+/// shared vector, named SHARED.TENSOR. Versions, updates and sums are such vectors; only a client
+/// has the personal tensors, and joins them for training.
 struct RunLayout {
   Layout all;
-  std::uint64_t model_elements = 0;
+  std::uint64_t model_elements = 0;     // Of the model's tensors in it: P.
+  std::uint64_t personal_elements = 0;  // Of those that are not.
+  /// The whole model, in its layout's order: stretches of one kind, each going on where the last of
+  /// its kind ended.
+  struct Stretch {
+    bool is_personal = false;
+    std::uint64_t elements = 0;
+  };
+  std::vector<Stretch> stretches;
 
   [[nodiscard]] bool has_shared() const { return all.elements() > model_elements; }
+  /// The whole model from its two parts, and back. Sizes: model_elements + personal_elements,
+  /// model_elements, personal_elements.
+  void join(std::span<const float> part, std::span<const float> personal,
+            std::span<float> whole) const;
+  void split(std::span<const float> whole, std::span<float> part, std::span<float> personal) const;
 };
+/// invalid_input: a pattern that fits no tensor, or nothing that is not personal.
 [[nodiscard]] Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy);
 
 }  // namespace fl

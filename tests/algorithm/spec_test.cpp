@@ -89,6 +89,34 @@ TEST_CASE("the layout of a run has what travels with the model behind it") {
   CHECK(scaffold.all.tensors()[3].shape == std::vector<std::int64_t>{3});
 }
 
+TEST_CASE("personal tensors are not in a run's vector, and come back in their places") {
+  const Layout model =
+      Layout::make({{"a", {2}}, {"bn1", {1}}, {"b", {2}}, {"bn2", {1}}, {"fc", {1}}}).value();
+  const auto strategy = parse_strategy("scaffold:personal=bn?|fc").value();
+  const auto layout = run_layout(model, *strategy).value();
+  CHECK(layout.model_elements == 4);
+  CHECK(layout.personal_elements == 3);
+  REQUIRE(layout.all.tensors().size() == 4);
+  CHECK(layout.all.tensors()[1].name == "b");
+  CHECK(layout.all.tensors()[3].name == "control.b");
+  const std::vector<float> whole{1, 2, 30, 4, 5, 60, 70};
+  std::vector<float> part(4);
+  std::vector<float> personal(3);
+  layout.split(whole, part, personal);
+  CHECK(part == std::vector<float>{1, 2, 4, 5});
+  CHECK(personal == std::vector<float>{30, 60, 70});
+  std::vector<float> again(7);
+  layout.join(part, personal, again);
+  CHECK(again == whole);
+
+  for (const std::string wrong : {"nonesuch", "*"}) {
+    const auto bad = run_layout(model, *parse_strategy("fedavg:personal=" + wrong).value());
+    REQUIRE_FALSE(bad);
+    CHECK(bad.error().code() == Errc::invalid_input);
+  }
+  CHECK_FALSE(parse_strategy("fedavg:personal="));
+}
+
 TEST_CASE("learning rates by round") {
   CHECK(parse_schedule("constant").value().at(7, 10) == 1);
   const auto step = parse_schedule("step:every=3,factor=0.5").value();

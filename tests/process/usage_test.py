@@ -23,6 +23,7 @@ SERVER_MISTAKES = [
     ("--weight-decay", "-1"),
     ("--proximal-mu", "-1"),
     ("--strategy", "fedsgd"),
+    ("--strategy", "fedavg:personal=conv9.*"),
     ("--strategy", "fedprox:mu=-1"),
     ("--optimizer", "lamb"),
     ("--lr-schedule", "cosine:floor=2"),

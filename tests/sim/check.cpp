@@ -103,8 +103,9 @@ class Checker {
         history_(history),
         settings_(world.options().settings),
         strategy_(parse_strategy(settings_.strategy).value()),
-        model_elements_(world.options().problem.layout.elements()),
-        layout_(run_layout(world.options().problem.layout, *strategy_).value().all) {}
+        vector_(run_layout(world.options().problem.layout, *strategy_).value()),
+        model_elements_(static_cast<std::size_t>(vector_.model_elements)),
+        layout_(vector_.all) {}
 
   Result<void> run() {
     FL_CHECK(read_rows());
@@ -144,7 +145,7 @@ class Checker {
   /// Every version follows bit for bit from the one before and the accepted updates.
   Result<void> check_model() {
     const auto& problem = world_.options().problem;
-    std::vector<float> model = problem.initial_weights(settings_.seed);
+    std::vector<float> model = sent_part(problem.initial_weights(settings_.seed));
     model.resize(layout_.elements());
     for (unsigned vector = 0; vector < strategy_->state_vectors(); ++vector)
       state_.emplace_back(model_elements_, strategy_->initial_state(vector));
@@ -155,7 +156,7 @@ class Checker {
       if (!mean) return mean.error().at(fmt::format("round {}", round));
       std::vector<float> step = server_step(round, std::move(*mean));
       if (settings_.downlink_codec != "none") {
-        FL_TRY(const auto downlink, parse_codec(settings_.downlink_codec, round));
+        FL_TRY(const auto downlink, parse_downlink_codec(settings_.downlink_codec, round));
         for (std::size_t i = 0; i < step.size(); ++i) step[i] += carry[i];
         FL_TRY(const auto decoded,
                code_and_decode(*downlink, layout_, step, settings_.seed + round));
@@ -166,6 +167,14 @@ class Checker {
       FL_CHECK(check_version(round, model));
     }
     return {};
+  }
+
+  /// What is not personal of a whole model.
+  [[nodiscard]] std::vector<float> sent_part(std::span<const float> whole) const {
+    std::vector<float> part(model_elements_);
+    std::vector<float> personal(vector_.personal_elements);
+    vector_.split(whole, part, personal);
+    return part;
   }
 
   /// What the strategy makes of the mean update.
@@ -245,16 +254,16 @@ class Checker {
     if (task.examples != client.member.part.examples) return wrong("it has another weight");
     // With feedback an update holds more than was trained; check_client looks at the sums.
     const bool has_feedback = settings_.codec.ends_with("+ef");
+    const auto sent = sent_part(trained->second);
     double largest = 0;
-    for (const float x : trained->second)
-      largest = std::max(largest, std::fabs(static_cast<double>(x)));
+    for (const float x : sent) largest = std::max(largest, std::fabs(static_cast<double>(x)));
     const double bound = settings_.codec == "none"   ? 0
                          : settings_.codec == "fp16" ? largest / 1024
                                                      : largest / 7.5;
     for (std::size_t i = 0; i < model_elements_ && !has_feedback; ++i) {
-      if (std::fabs(static_cast<double>(values[i]) - trained->second[i]) > bound) {
+      if (std::fabs(static_cast<double>(values[i]) - sent[i]) > bound) {
         return wrong(fmt::format("{} arrived as {}, trained was {}", layout_.describe(i), values[i],
-                                 trained->second[i]));
+                                 sent[i]));
       }
     }
     return values;
@@ -283,9 +292,39 @@ class Checker {
         return wrong(fmt::format("task {} was acknowledged and is not accepted", task));
       }
     }
-    if (settings_.codec.ends_with("+ef") && !client.member.evaluator)
-      return check_mass(name, client);
+    if (client.member.evaluator) return {};
+    if (vector_.personal_elements > 0) FL_CHECK(check_personal(name, client));
+    if (settings_.codec.ends_with("+ef")) return check_mass(name, client);
     return {};
+  }
+
+  /// A client's personal part is what its accepted updates have made of the initial one; the last
+  /// verdict may not have come.
+  Result<void> check_personal(const std::string& name, World::Client& client) {
+    const auto personal_of = [this](std::span<const float> whole) {
+      std::vector<float> part(model_elements_);
+      std::vector<float> personal(vector_.personal_elements);
+      vector_.split(whole, part, personal);
+      return personal;
+    };
+    auto expected = personal_of(world_.options().problem.initial_weights(settings_.seed));
+    std::vector<float> before;
+    for (const auto& [id, task] : tasks_) {
+      if (task.client != name || task.state != TaskState::accepted) continue;
+      before = expected;
+      const auto moved = personal_of(client.updates.at(task.round));
+      for (std::size_t i = 0; i < moved.size(); ++i) expected[i] += moved[i];
+    }
+    if (before.empty()) return {};  // It was never accepted.
+    FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
+    const bool has_vector = strategy_->local() != nullptr && strategy_->local()->keeps_vector();
+    FL_TRY(const auto kept,
+           state.local_values((has_vector ? model_elements_ : 0) + vector_.personal_elements));
+    if (kept.empty() && state.pending()) return {};
+    if (kept.size() < expected.size()) return wrong("its personal part is not there");
+    const auto last = std::span(kept).last(expected.size());
+    if (std::ranges::equal(last, expected) || std::ranges::equal(last, before)) return {};
+    return wrong("its personal part is not what its updates made of it");
   }
 
   /// Error feedback loses nothing: what was trained is on the server, on its way, or in the
@@ -307,7 +346,7 @@ class Checker {
         add(values, 1);
       }
     }
-    for (const Round round : client.saved) add(client.updates.at(round), -1);
+    for (const Round round : client.saved) add(sent_part(client.updates.at(round)), -1);
     for (std::size_t i = 0; i < model_elements_; ++i) {
       if (std::fabs(mass[i]) > 1e-5 * static_cast<double>(1 + client.saved.size())) {
         return wrong(fmt::format("{} of {} is off by {}", layout_.describe(i), client.saved.size(),
@@ -345,8 +384,9 @@ class Checker {
   History& history_;
   const RunSettings& settings_;
   std::shared_ptr<const Strategy> strategy_;
+  RunLayout vector_;
   std::size_t model_elements_;
-  Layout layout_;
+  const Layout& layout_;
   std::vector<VersionRow> versions_;
   std::vector<RoundRow> rounds_;
   std::vector<std::vector<float>> state_;  // What the strategy keeps.

@@ -137,7 +137,9 @@ WorldOptions draw_options(std::uint64_t seed) {
                                   "fedyogi:lr=0.02",
                                   "scaffold",
                                   "scaffold:option=1,weight=uniform",
-                                  "feddyn:alpha=0.5"};
+                                  "feddyn:alpha=0.5",
+                                  "fedavg:personal=*.bias|scale",
+                                  "scaffold:personal=*.bias"};
   settings.model = options.problem.model;
   settings.seed = random();
   settings.rounds = static_cast<Round>(2 + below(4));
@@ -163,7 +165,8 @@ WorldOptions draw_options(std::uint64_t seed) {
         fmt::format("client-{}", i + 1), {i, 1 + below(500), has_holdout ? 10 : 0u}, false};
     options.members.push_back(std::move(member));
   }
-  if (below(3) == 0) options.members.push_back({"judge", {1000, 0, 100}, true});
+  const bool has_personal = settings.strategy.find("personal") != std::string::npos;
+  if (below(3) == 0 && !has_personal) options.members.push_back({"judge", {1000, 0, 100}, true});
 
   settings.deadline_s = 0;
   settings.min_clients = trainers;

@@ -9,7 +9,7 @@ namespace fl::test {
 
 inline RunLayout run_of(Layout model) {
   const std::uint64_t elements = model.elements();
-  return {std::move(model), elements};
+  return {std::move(model), elements, 0, {{false, elements}}};
 }
 
 }  // namespace fl::test
