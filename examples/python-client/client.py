@@ -25,6 +25,8 @@ from model import make_model
 PROTOCOL = 1
 MESSAGE_BYTES_MAX = 2 << 20
 LATER_PAUSE_S = 2
+# Those that ask nothing of a client but SGD, with a proximal term perhaps.
+STRATEGIES = "fedavg fedprox fedavgm slowmo diloco fedadagrad fedadam fedyogi".split()
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 15
 
 
@@ -92,6 +94,10 @@ class Client:
         self.request = None  # The server asks again for what it still wants.
         await self.send(hello=wire.Hello(protocol=PROTOCOL, software="python", codecs=["none"]))
         welcome = (await self.receive("welcome"))[0].welcome
+        if welcome.strategy.partition(":")[0] not in STRATEGIES:
+            reason = f"strategy '{welcome.strategy}' has a client's half that this one lacks"
+            await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING, reason=reason))
+            raise Refused(reason)
         if welcome.run_key != self.run_key:
             self.model = make_model(welcome.model, self.data)
             if layout_digest(self.model.layout) != welcome.layout_digest:
@@ -116,6 +122,9 @@ class Client:
         """Does one task, and leaves the update pending."""
         if offer.initial_digest not in (b"", digest(self.initial)):
             raise Refused("the run began with other initial weights than this client makes")
+        if offer.optimizer not in ("", "sgd"):
+            reason = f"optimizer '{offer.optimizer}' is unknown here"
+            return await self.send(failed=wire.Failed(task=offer.task, reason=reason))
         weights = await self.fetch(offer.version)
         if weights is None or self.request:
             return  # The server has moved on.

@@ -115,6 +115,17 @@ class PythonClient(FederationTest):
         self.assertGreater(revoked.wait(), 0)
         self.assertIn("was revoked", revoked.stderr())
 
+    def test_a_method_with_a_client_s_half_is_not_for_it_and_the_history_says_so(self):
+        federation = self.make()
+        federation.server(
+            "--new-run", "--model", "synthetic:70", "--min-clients", 2, "--strategy", "fednova"
+        )
+        unable = self.python(federation, "a")
+        self.assertGreater(unable.wait(), 0)
+        self.assertIn("strategy 'fednova' has a client's half", unable.stderr())
+        said = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: strategy ''fednova''%'"
+        wait_until("the history says so", lambda: federation.query(said) == [(1,)])
+
     def test_logistic_without_its_data_says_so(self):
         federation = self.make()
         federation.server("--new-run", "--model", "logistic", "--min-clients", 2)
