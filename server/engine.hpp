@@ -181,7 +181,7 @@ class RoundEngine {
     std::uint64_t down = 0;
   };
 
-  // The round, in this order (engine.cpp).
+  // The round, in this order (engine.cpp, engine_offer.cpp).
   Awaitable<Result<void>> restore();
   Awaitable<Result<void>> rebuild_sums();
   Awaitable<Result<bool>> gather();  // False: stopped.

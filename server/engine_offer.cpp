@@ -1,0 +1,217 @@
+// Who is asked to train in a round, and what for: the second step of the main loop, and
+// replacements for clients that will not answer.
+#include "server/engine.hpp"
+#include "shared/base/failpoint.hpp"
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+namespace fl {
+
+std::uint32_t RoundEngine::target_clients(std::size_t available) const {
+  const auto all = static_cast<double>(available);
+  const double wanted = settings_.clients_per_round != 0
+                            ? settings_.clients_per_round
+                            : std::ceil(settings_.fraction * all - 1e-9);
+  return static_cast<std::uint32_t>(
+      std::clamp(wanted, std::min<double>(settings_.min_clients, all), all));
+}
+
+std::uint32_t RoundEngine::quorum() const {
+  return std::min(settings_.min_clients, round_->record.target);
+}
+
+/// Not while it has a task, nor after a failure before a while has passed.
+bool RoundEngine::may_be_asked(const std::string& client) const {
+  const auto found = round_->tasks.find(client);
+  if (found == round_->tasks.end()) return true;
+  const TaskState state = found->second.record.state;
+  const bool has_failed = state == TaskState::refused || state == TaskState::lost;
+  return has_failed && Clock::now() >= found->second.ask_again_at;
+}
+
+/// When a client that failed in this round may be asked again; `never` if there is none.
+TimePoint RoundEngine::next_candidate_at() const {
+  TimePoint next = never;
+  for (const auto& [client, task] : round_->tasks) {
+    // One that was asked again and has not failed again is none.
+    const bool has_failed =
+        task.record.state == TaskState::refused || task.record.state == TaskState::lost;
+    if (has_failed && peers_.contains(client)) next = std::min(next, task.ask_again_at);
+  }
+  return next;
+}
+
+void RoundEngine::note_failure(Task& task) {
+  const Duration pause = limits::ask_again_min * (1 << std::min(task.failures, 10));
+  task.ask_again_at = Clock::now() + std::min<Duration>(pause, limits::ask_again_max);
+  ++task.failures;
+}
+
+Awaitable<Result<void>> RoundEngine::read_histories() {
+  if (!parse_sampler(settings_.sampling).value().needs_history()) co_return success();
+  auto read = [run = run_.id](Store& store) { return store.client_histories(run); };
+  FL_CO_TRY(histories_, co_await with_store(std::move(read)));
+  co_return success();
+}
+
+/// `count` of the trainers that may be asked in this round: a function of (seed, round, who is
+/// there, their history).
+std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
+  std::vector<Candidate> candidates;
+  for (const auto& peer : trainers()) {
+    const auto& facts = peer->facts();
+    if (!may_be_asked(facts.name)) continue;
+    const auto history = histories_.find(facts.name);
+    candidates.push_back({facts.name, facts.train_examples,
+                          history == histories_.end() ? ClientHistory() : history->second});
+  }
+  count = std::min(count, candidates.size());
+  const Sampler sampler = parse_sampler(settings_.sampling).value();
+  const auto codec = parse_codec(settings_.codec, round_->record.round).value();
+  std::vector<TaskRecord> tasks;
+  const std::size_t already = round_->tasks.size();
+  for (const std::size_t pick :
+       sampler.pick(candidates, count, settings_.seed, round_->record.round, already)) {
+    TaskRecord task;
+    task.round = round_->record.round;
+    task.client = candidates[pick].name;
+    task.examples = candidates[pick].examples;
+    task.codec = codec->canonical();
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
+Awaitable<Result<void>> RoundEngine::offer() {
+  const auto& base = *versions_.rbegin()->second;
+  const std::size_t available = trainers().size();
+  const std::uint32_t target = target_clients(available);
+  const auto cohort = static_cast<std::size_t>(std::ceil(target * settings_.over_select - 1e-9));
+
+  OpenRound round;
+  round.record.round = base.record.version + 1;
+  round.record.base_version = base.record.version;
+  round.record.started_at = Clock::unix_seconds();
+  round.record.target = target;
+  for (const auto& peer : trainers())
+    round.record.population += strategy_->weight_of(peer->facts().train_examples);
+  round.opened_at = Clock::now();
+  if (settings_.deadline_s > 0) {
+    round.deadline = round.opened_at + std::chrono::duration_cast<Duration>(
+                                           std::chrono::duration<double>(settings_.deadline_s));
+  }
+  const Traffic before = traffic();
+  round.up_before = before.up;
+  round.down_before = before.down;
+  round_ = std::move(round);
+  FL_CO_CHECK(co_await read_histories());
+  auto tasks = sample(cohort);
+  // Room for replacements: four times what this cohort can weigh.
+  const std::uint64_t weight =
+      std::transform_reduce(tasks.begin(), tasks.end(), std::uint64_t{1}, std::plus<>(),
+                            [this](const TaskRecord& task) { return weight_of(task); });
+  round_->weight_bound = std::bit_ceil(4 * weight);
+  const FixedPoint fixed = choose_fixed_point(base.record.value_max, round_->weight_bound);
+  round_->record.range_log2 = fixed.range_log2;
+  round_->record.fraction_bits = fixed.fraction_bits;
+  if (sums_) {
+    sums_->reset(fixed);
+  } else {
+    sums_ = std::make_unique<Accumulator>(layout_, fixed);
+  }
+  phase_ = "collecting";
+
+  auto open = [run = run_.id, record = round_->record, tasks](Store& store) {
+    return store.open_round(run, record, tasks);
+  };
+  FL_CO_TRY(auto opened, co_await with_store(std::move(open)));
+  failpoint("round.opened");
+  for (auto& record : opened) {
+    Task task;
+    task.record = std::move(record);
+    const auto [place, inserted] = round_->tasks.emplace(task.record.client, std::move(task));
+    send_offer(place->second);
+  }
+  spdlog::info("round {}/{}: asked {} of {} clients", round_->record.round, settings_.rounds,
+               round_->tasks.size(), available);
+  co_return success();
+}
+
+/// Replacements for clients that will not answer.
+Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
+  auto tasks = sample(count);
+  std::uint64_t weight = accepted_weight();
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state == TaskState::offered) weight += weight_of(task.record);
+  }
+  std::erase_if(tasks, [&](const TaskRecord& task) {
+    if (weight + weight_of(task) > round_->weight_bound) return true;
+    weight += weight_of(task);
+    return false;
+  });
+  if (tasks.empty()) co_return false;
+  auto add = [run = run_.id, round = round_->record.round, tasks](Store& store) {
+    return store.add_tasks(run, round, tasks);
+  };
+  FL_CO_TRY(auto added, co_await with_store(std::move(add)));
+  for (auto& record : added) {
+    spdlog::info("round {}: asked {} in place of another", record.round, record.client);
+    Task task;
+    task.record = std::move(record);
+    Task& place = round_->tasks[task.record.client];
+    task.failures = place.failures;  // When it failed before.
+    place = std::move(task);
+    send_offer(place);
+  }
+  co_return true;
+}
+
+void RoundEngine::send_offer(Task& task) {
+  const auto peer = peers_.find(task.record.client);
+  const Traffic before = traffic_of(task.record.client);
+  if (task.offered_at == TimePoint{}) {
+    task.offered_at = Clock::now();
+    task.up_before = before.up;
+    task.down_before = before.down;
+  }
+  if (peer == peers_.end()) return;
+  const auto& base = *versions_.at(round_->record.base_version);
+  wire::Header header;
+  auto& offer = *header.mutable_offer();
+  offer.set_task(task.record.id);
+  offer.set_round(round_->record.round);
+  offer.set_version(base.record.version);
+  offer.set_version_digest(base.record.digest.raw());
+  const TrainSettings work = local_work(settings_, *strategy_, round_->record.round);
+  offer.set_local_epochs(work.local_epochs);
+  offer.set_local_steps(work.local_steps);
+  offer.set_batch_size(work.batch_size);
+  offer.set_optimizer(settings_.optimizer);
+  offer.set_lr(work.lr);
+  offer.set_momentum(work.momentum);
+  offer.set_weight_decay(work.weight_decay);
+  offer.set_proximal_mu(work.proximal_mu);
+  // Of the run, the round and the client, not of the task's number: the same in every restart.
+  const std::string identity =
+      fmt::format("{}/{}/{}", settings_.seed, round_->record.round, task.record.client);
+  offer.set_seed(Digest::of(bytes_of(std::string_view(identity))).short_id());
+  offer.set_codec(task.record.codec);
+  if (round_->deadline != never) {
+    const auto left = std::max(Duration::zero(), round_->deadline - Clock::now());
+    offer.set_deadline_ms(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
+  }
+  offer.set_evaluate_holdout(peer->second->facts().holdout_examples > 0);
+  if (came_from_seed() && versions_.contains(0))
+    offer.set_initial_digest(versions_.at(0)->record.digest.raw());
+  peer->second->post(std::move(header));
+}
+
+}  // namespace fl
