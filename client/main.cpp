@@ -12,7 +12,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <random>
@@ -127,11 +126,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   fl::ClientOptions options;
   if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
-  const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
-  fl::start_log(options.log_json ? fl::LogStyle::json
-                : is_terminal    ? fl::LogStyle::terminal
-                                 : fl::LogStyle::lines,
-                options.verbose);
+  fl::start_log(options.log_json, options.verbose);
   try {
     const auto result = fl::run(options);
     if (result) return 0;

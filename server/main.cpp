@@ -7,7 +7,6 @@
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <exception>
 
@@ -36,11 +35,7 @@ fl::Result<int> run(const fl::ServerOptions& options) {
 int main(int argc, char** argv) {
   fl::ServerOptions options;
   if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
-  const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
-  fl::start_log(options.log_json ? fl::LogStyle::json
-                : is_terminal    ? fl::LogStyle::terminal
-                                 : fl::LogStyle::lines,
-                options.verbose);
+  fl::start_log(options.log_json, options.verbose);
   try {
     const auto result = run(options);
     if (result) return *result;

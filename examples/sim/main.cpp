@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <exception>
 #include <string>
@@ -37,11 +36,7 @@ fl::Result<void> run(const fl::SimOptions& options) {
 int main(int argc, char** argv) {
   fl::SimOptions options;
   if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
-  const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
-  fl::start_log(options.log_json ? fl::LogStyle::json
-                : is_terminal    ? fl::LogStyle::terminal
-                                 : fl::LogStyle::lines,
-                options.verbose);
+  fl::start_log(options.log_json, options.verbose);
   // Thousands of agents would say what each of them does.
   if (!options.verbose) spdlog::set_level(spdlog::level::warn);
   try {

@@ -5,6 +5,7 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <memory>
 
@@ -40,19 +41,16 @@ void log_protobuf(google::protobuf::LogLevel, const char*, int, const std::strin
 
 }  // namespace
 
-void start_log(LogStyle style, bool is_verbose) {
+void start_log(bool as_json, bool is_verbose) {
   auto logger =
       std::make_shared<spdlog::logger>("fl", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<JsonEscaped>('*');
-  switch (style) {
-    case LogStyle::terminal: formatter->set_pattern("\r\033[K%H:%M:%S %v"); break;
-    case LogStyle::lines: formatter->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v"); break;
-    case LogStyle::json:
-      formatter->set_pattern(
-          R"({"time": "%Y-%m-%dT%H:%M:%S.%e%z", "level": "%l", "message": "%*"})");
-      break;
-  }
+  const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
+  formatter->set_pattern(
+      as_json       ? R"({"time": "%Y-%m-%dT%H:%M:%S.%e%z", "level": "%l", "message": "%*"})"
+      : is_terminal ? "\r\033[K%H:%M:%S %v"
+                    : "%Y-%m-%dT%H:%M:%S.%e %l %v");
   logger->set_formatter(std::move(formatter));
   logger->set_level(is_verbose ? spdlog::level::debug : spdlog::level::info);
   logger->flush_on(spdlog::level::info);

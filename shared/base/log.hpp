@@ -4,12 +4,9 @@
 
 namespace fl {
 
-enum class LogStyle {
-  terminal,  // Short times; a line overwrites a status line (see StatusLine).
-  lines,     // "2026-11-21T12:00:00.123 warning …"
-  json,      // {"time": …, "level": …, "message": …}
-};
-
-void start_log(LogStyle style, bool is_verbose);
+/// To standard error: as JSON objects, {"time": …, "level": …, "message": …}; else on a terminal
+/// with short times, a line overwriting a status line (see StatusLine); else as
+/// "2026-11-21T12:00:00.123 warning …".
+void start_log(bool as_json, bool is_verbose);
 
 }  // namespace fl
