@@ -120,6 +120,27 @@ inline std::vector<float> decode(const std::vector<std::byte>& payload, const La
   return out;
 }
 
+/// That every row of the kernels makes the same payload of x, and the same values of it.
+inline void check_rows_agree(std::string_view spec, const Layout& layout, std::span<const float> x,
+                             std::uint32_t block_elements = block_elements_default) {
+  CAPTURE(spec);
+  const Kernels& best = kernels();
+  std::vector<std::byte> payload;
+  std::vector<float> values;
+  for (const Kernels* row : all_kernels()) {
+    force_kernels(*row);
+    const auto bytes = encode(*codec_of(spec), layout, x, 1, block_elements);
+    const auto back = decode(bytes, layout);
+    if (payload.empty()) {
+      payload = bytes;
+      values = back;
+    }
+    CHECK(bytes == payload);
+    CHECK(back == values);
+  }
+  force_kernels(best);
+}
+
 /// Standard normal values times `scale`.
 inline std::vector<float> normal(std::size_t n, std::uint64_t seed, float scale = 1.0f) {
   std::vector<float> x(n);

@@ -140,21 +140,7 @@ TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1
 TEST_CASE("every row of the kernels makes the same sketch, and the same values of it") {
   const Layout layout = layout_of({{"a", {300, 333}}, {"b", {999}}});
   const std::vector<float> x = cubes(layout.elements(), 8);
-  const Kernels& best = kernels();
-  std::vector<std::byte> payload;
-  std::vector<float> values;
-  for (const Kernels* row : all_kernels()) {
-    force_kernels(*row);
-    const auto bytes = encode(*codec_of("countsketch:7x3000"), layout, x);
-    const auto back = decode(bytes, layout);
-    if (payload.empty()) {
-      payload = bytes;
-      values = back;
-    }
-    CHECK(bytes == payload);
-    CHECK(back == values);
-  }
-  force_kernels(best);
+  check_rows_agree("countsketch:7x3000", layout, x);
 }
 
 TEST_CASE("values whose sums are not finite are refused by name") {
