@@ -137,11 +137,12 @@ class Agent {
   void make_version_0();
   Result<void> check_initial(const wire::Offer& offer);
   Result<void> train_by_rule(const wire::Offer& offer, std::span<const float> version,
-                             wire::Begin& begin, std::span<float> update, std::vector<float>& kept,
+                             wire::Begin& begin, std::span<float> update, std::span<float> kept,
                              std::stop_token stop);
   [[nodiscard]] Result<std::vector<float>> local_values() const;
-  [[nodiscard]] Result<std::span<const float>> whole_model(std::span<const float> version,
-                                                           std::vector<float>& room) const;
+  [[nodiscard]] std::span<const float> whole_model(std::span<const float> version,
+                                                   std::span<const float> kept,
+                                                   std::vector<float>& room) const;
   [[nodiscard]] std::vector<float> initial_values(std::uint64_t seed) const;
 
   net::any_io_executor strand_;

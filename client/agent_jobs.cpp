@@ -57,16 +57,16 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     begin.set_version(offer.version());
     begin.set_layout_digest(layout_.all.digest().raw());
     begin.set_codec(offer.codec());
+    FL_TRY(auto kept, local_values());
     if (offer.evaluate_holdout()) {
       std::vector<float> room;
-      FL_TRY(const auto model, whole_model(version, room));
+      const auto model = whole_model(version, kept, room);
       FL_TRY(const EvalReport holdout, trainer_->evaluate(model, stop));
       begin.set_has_holdout(holdout.examples > 0);
       begin.set_holdout_examples(holdout.examples);
       begin.set_holdout_loss(holdout.loss);
       begin.set_holdout_accuracy(holdout.accuracy);
     }
-    std::vector<float> kept;
     auto update = models_.borrow(layout_.all.elements());
     FL_CHECK(train_by_rule(offer, version, begin, update, kept, stop));
     failpoint("update.trained");
@@ -105,33 +105,32 @@ Result<std::vector<float>> Agent::local_values() const {
   return values;
 }
 
-/// The model of a version, joined with this client's personal part if it has one. `room` holds what
-/// is joined.
-Result<std::span<const float>> Agent::whole_model(std::span<const float> version,
-                                                  std::vector<float>& room) const {
+/// The model of a version, joined with this client's personal part, the last of the `kept` values,
+/// if it has one. `room` holds what is joined.
+std::span<const float> Agent::whole_model(std::span<const float> version,
+                                          std::span<const float> kept,
+                                          std::vector<float>& room) const {
   const auto part = version.first(layout_.model_elements);
   if (layout_.personal_elements == 0) return part;
-  FL_TRY(const auto kept, local_values());
   room.resize(part.size() + layout_.personal_elements);
-  layout_.join(part, std::span(kept).last(layout_.personal_elements), room);
-  return std::span<const float>(room);
+  layout_.join(part, kept.last(layout_.personal_elements), room);
+  return room;
 }
 
 /// Trains, with the strategy's local rule before and after, and says in `begin` what was done.
-/// `update`: all that is sent; `kept`: what the method keeps here from now on.
+/// `update`: all that is sent; `kept`: what the method keeps here, made what it keeps from now on.
 Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const float> version,
                                   wire::Begin& begin, std::span<float> update,
-                                  std::vector<float>& kept, std::stop_token stop) {
+                                  std::span<float> kept, std::stop_token stop) {
   const auto settings = settings_of(offer);
   if (!settings) return settings.error().at("the server's optimizer");
   const LocalRule* const rule = strategy_->local();
   const auto elements = static_cast<std::size_t>(layout_.model_elements);
   const auto shared = version.subspan(elements);
   std::vector<float> room;
-  FL_TRY(const auto model, whole_model(version, room));
-  FL_TRY(kept, local_values());
-  const auto personal = std::span(kept).last(layout_.personal_elements);
-  const auto vector = std::span(kept).first(kept.size() - personal.size());
+  const auto model = whole_model(version, kept, room);
+  const auto personal = kept.last(layout_.personal_elements);
+  const auto vector = kept.first(kept.size() - personal.size());
 
   std::vector<float> correction(rule != nullptr ? elements : 0);
   if (rule == nullptr || !rule->correct(shared, vector, correction)) correction.clear();
@@ -190,9 +189,12 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
   wire::Evaluation evaluation;
   evaluation.set_version(version);
   const auto measure = [&]() -> Result<EvalReport> {
+    std::vector<float> kept;
+    if (layout_.personal_elements > 0) {
+      FL_TRY(kept, local_values());
+    }
     std::vector<float> room;
-    FL_TRY(const auto model, whole_model(values, room));
-    return trainer_->evaluate(model, stop);
+    return trainer_->evaluate(whole_model(values, kept, room), stop);
   };
   auto report = measure();
   if (report) {
