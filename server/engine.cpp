@@ -150,7 +150,6 @@ Awaitable<Result<void>> RoundEngine::restore() {
     round_ = std::move(round);
   }
   FL_CO_CHECK(spool_.keep_only(wanted));
-  if (round_) FL_CO_CHECK(co_await read_histories());
   if (round_) FL_CO_CHECK(co_await rebuild_sums());
   if (versions_.empty() && !settings_.initial_weights.empty())
     FL_CO_CHECK(co_await take_initial_file());
@@ -191,6 +190,8 @@ Awaitable<Result<void>> RoundEngine::rebuild_sums() {
 
 /// Waits for enough clients, and for the initial model.
 Awaitable<Result<bool>> RoundEngine::gather() {
+  // Here, where clients may still go: nobody leaves between the last look and the sampling.
+  FL_CO_CHECK(co_await read_histories());
   std::string said;
   while (!stopping_) {
     const std::size_t here = trainers().size();

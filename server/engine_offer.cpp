@@ -111,7 +111,6 @@ Awaitable<Result<void>> RoundEngine::offer() {
   round.up_before = before.up;
   round.down_before = before.down;
   round_ = std::move(round);
-  FL_CO_CHECK(co_await read_histories());
   auto tasks = sample(cohort);
   // Room for replacements: four times what this cohort can weigh.
   const std::uint64_t weight =
