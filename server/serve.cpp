@@ -321,6 +321,9 @@ Result<int> serve(const ServerOptions& options) {
     io.stop();
   });
   crew.clear();  // Joins.
+  // What they still do ends in `io`, which goes before them.
+  compute.finish();
+  store_thread.finish();
   if (!outcome || !*outcome)
     return outcome ? outcome->error() : Error(Errc::internal, "the server's loop ended early");
   if (**outcome == RoundEngine::Outcome::stopped)

@@ -20,7 +20,11 @@ class Offload {
   /// The same after a pause, one work after the other: a simulated thread. Pauses are above 0.
   explicit Offload(std::function<Duration()> pause) : pause_(std::move(pause)) {}
   explicit Offload(std::size_t threads) : pool_(std::make_unique<net::thread_pool>(threads)) {}
-  ~Offload() {
+  ~Offload() { finish(); }
+
+  /// Waits for all work that was given; none may come after. To be called before what the work
+  /// uses, and the io_context that takes its results, are gone. Not on a pool's own thread.
+  void finish() {
     if (pool_) pool_->join();
   }
 
