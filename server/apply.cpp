@@ -41,7 +41,7 @@ class Steps {
   }
 
   Result<void> read(std::uint64_t first, std::span<float> step) {
-    job_->sums.mean(first, static_cast<double>(job_->sums.total_weight()), step);
+    job_->sums.mean(first, job_->divisor, step);
     if (first >= job_->model_elements) {
       const auto part = static_cast<float>(job_->strategy.shared_step(job_->round));
       for (float& value : step) value *= part;

@@ -1,5 +1,6 @@
 // The main loop and its five steps; who is asked, and for what, is in engine_offer.cpp. What
-// sessions call is in engine_uploads.cpp and engine_peers.cpp.
+// sessions call is in engine_uploads.cpp and engine_peers.cpp; what is different in an asynchronous
+// run, in engine_async.cpp.
 #include "server/engine.hpp"
 
 #include "server/apply.hpp"
@@ -20,6 +21,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
     : strand_(std::move(strand)),
       settings_(std::move(settings)),
       run_(std::move(run)),
+      mode_(parse_mode(settings_.mode).value()),
       strategy_(parse_strategy(settings_.strategy).value()),
       model_(model),
       vector_(run_layout(model, *strategy_).value()),
@@ -47,7 +49,11 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
       auto offered = co_await offer();
       if (!offered) step = offered.error();
     }
-    if (step && *step) step = co_await collect();
+    if (step && *step && mode_.is_async) {
+      step = co_await collect_async();
+    } else if (step && *step) {
+      step = co_await collect();
+    }
     if (!step) {
       going = step.error();
       break;
@@ -61,6 +67,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
       return store.set_run_state(run, RunState::finished);
     };
     going = co_await with_store(std::move(close));
+    if (going) going = spool_.keep_only({});  // What was still under way.
     if (going) outcome = Outcome::finished;
   }
   // Whoever is stopped while the disk is full has nothing left to save.
@@ -70,6 +77,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   ended_ = true;
   if (auto dropped = spool_.drop_spares(); !dropped) fail(dropped.error());
   decided_.notify();
+  changed_.notify();
   if (!outcome) fail(outcome.error());
   const auto cause = phase_ == "finished" ? wire::Bye::FINISHED : wire::Bye::RESTARTING;
   const auto peers = peers_;
@@ -132,22 +140,31 @@ Awaitable<Result<void>> RoundEngine::restore() {
   }
   auto find = [run = run_.id](Store& store) { return store.open_round_of(run); };
   FL_CO_TRY(auto open, co_await with_store(std::move(find)));
+  auto list = [run = run_.id](Store& store) { return store.offered_tasks(run); };
+  FL_CO_TRY(const auto under_way, co_await with_store(std::move(list)));
   std::set<std::int64_t> wanted;
+  for (const auto& record : under_way) wanted.insert(record.id);
   if (open) {
     OpenRound round;
     round.record = open->round;
     round.opened_at = Clock::now();
+    round.is_recorded = true;
     round.weight_bound =
         1ull << std::max(0, 62 - open->round.range_log2 - open->round.fraction_bits);
     for (auto& record : open->tasks) {
-      if (record.state == TaskState::offered || record.state == TaskState::accepted)
-        wanted.insert(record.id);
+      if (record.state == TaskState::accepted) wanted.insert(record.id);
       Task task;
       task.offered_at = round.opened_at;
       task.record = std::move(record);
       round.tasks[task.record.client] = std::move(task);
     }
     round_ = std::move(round);
+  } else {
+    for (const auto& record : under_way) {
+      Task& task = carried_[record.client];
+      task.offered_at = Clock::now();
+      task.record = record;
+    }
   }
   FL_CO_CHECK(spool_.keep_only(wanted));
   if (round_) FL_CO_CHECK(co_await rebuild_sums());
@@ -167,9 +184,8 @@ Awaitable<Result<void>> RoundEngine::rebuild_sums() {
     if (task.record.state != TaskState::accepted) continue;
     auto work = [this, &task]() -> Result<void> {
       FL_TRY(const auto file, spool_.open_accepted(task.record.spool_file));
-      FileSource source(*file);
-      FL_TRY(auto reader, PayloadReader::open(source, task.record.update_bytes, layout_));
-      FL_TRY([[maybe_unused]] auto norms, sums_->add(reader, weight_of(task.record)));
+      FL_TRY([[maybe_unused]] auto norms,
+             add_to_sums(*file, task.record.update_bytes, task.record));
       return {};
     };
     auto added = co_await workers_.compute->run(std::move(work));
@@ -179,7 +195,7 @@ Awaitable<Result<void>> RoundEngine::rebuild_sums() {
   if (const auto accepted = round_->count(TaskState::accepted); accepted > 0) {
     spdlog::info("round {} goes on with {} accepted updates", round_->record.round, accepted);
   }
-  if (settings_.deadline_s > 0) {
+  if (settings_.deadline_s > 0 && !mode_.is_async) {
     round_->deadline = Clock::now() + std::chrono::duration_cast<Duration>(
                                           std::chrono::duration<double>(settings_.deadline_s));
   }
@@ -218,6 +234,14 @@ std::vector<std::shared_ptr<Peer>> RoundEngine::trainers() const {
     if (!peer->facts().evaluator) found.push_back(peer);
   }
   return found;
+}
+
+/// Also from several workers at once: it reads what stays while a round is open.
+Result<UpdateNorms> RoundEngine::add_to_sums(File& file, std::uint64_t bytes,
+                                             const TaskRecord& task) {
+  FileSource source(file);
+  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout_));
+  return sums_->add(reader, discounted_weight_of(task), adjustment_of(task));
 }
 
 // Collect --------------------------------------------------------------------------------------
@@ -300,7 +324,6 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   phase_ = "making the new model";
   auto& round = *round_;
   const auto base = versions_.at(round.record.base_version);
-  FL_ASSERT(sums_->total_weight() == accepted_weight());
   const auto downlink = parse_downlink_codec(settings_.downlink_codec, round.record.round).value();
   StepJob job{files_,
               paths_.checkpoints,
@@ -308,6 +331,7 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
               vector_.model_elements,
               *base,
               *sums_,
+              static_cast<double>(accepted_weight() * mode_.unit()),
               *strategy_,
               facts_of_round(),
               *downlink,
@@ -345,11 +369,19 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   }
   commit.train_loss = loss / examples;
   const Traffic now = traffic();
+  recorded_ = now;
   commit.bytes_up = now.up - round.up_before;
   commit.bytes_down = now.down - round.down_before;
+  commit.oldest_base = made.version > mode_.late_max ? made.version - mode_.late_max : 0;
+  const auto is_base = [&](Round version) {
+    return version >= commit.oldest_base &&
+           std::ranges::any_of(round.tasks, [version](const auto& entry) {
+             return entry.second.is_open() && entry.second.record.base_version == version;
+           });
+  };
   if (settings_.keep_checkpoints > 0) {
     for (const auto& [version, files] : versions_) {
-      if (version + settings_.keep_checkpoints <= made.version)
+      if (version + settings_.keep_checkpoints <= made.version && !is_base(version))
         commit.dropped_versions.push_back(version);
     }
   }
@@ -371,9 +403,12 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
                static_cast<double>(commit.bytes_down) / 1e6);
   rounds_seconds_ += took;
   ++rounds_run_;
+  carry_tasks(commit.oldest_base);
   round_.reset();
+  std::set<std::int64_t> under_way;
+  for (const auto& [client, task] : carried_) under_way.insert(task.record.id);
   // What is removed here is garbage already: if we die before, the next start removes it.
-  FL_CO_CHECK(spool_.keep_only({}));
+  FL_CO_CHECK(spool_.keep_only(under_way));
   for (const Round version : commit.dropped_versions) {
     const auto dropped = versions_.extract(version);
     FL_CO_CHECK(files_.remove(paths_.checkpoints / dropped.mapped()->record.file));

@@ -1,7 +1,8 @@
-// The round engine: gather, offer, collect, apply, record, round after round. It decides; sessions
-// carry. Everything here runs on one strand (executor()), reaches the disk through Files and Store
-// on worker threads, time through Clock, and clients through Peer: so the simulator runs this same
-// code.
+// The round engine: gather, offer, collect, apply, record, round after round; in an asynchronous
+// run (mode.hpp) a round is a buffer of updates, and tasks go on from one to the next. It decides;
+// sessions carry. Everything here runs on one strand (executor()), reaches the disk through Files
+// and Store on worker threads, time through Clock, and clients through Peer: so the simulator runs
+// this same code.
 //
 // What is durable when: a round and its tasks before the first offer; an update, its verdict and
 // its place in the spool before it is acknowledged; the new model's file before the row that names
@@ -9,6 +10,7 @@
 // when, a restart finds each update accepted once or not at all, and ends in the same model.
 #pragma once
 
+#include "server/mode.hpp"
 #include "server/model_files.hpp"
 #include "server/sampler.hpp"
 #include "server/settings.hpp"
@@ -155,6 +157,10 @@ class RoundEngine {
     TimePoint offered_at{};
     std::uint64_t up_before = 0;  // The client's traffic when the task was offered.
     std::uint64_t down_before = 0;
+    /// Offered, and its update not yet being taken in.
+    [[nodiscard]] bool is_open() const {
+      return record.state == TaskState::offered && !is_verifying;
+    }
     int failures = 0;          // Of this client in this round, and
     TimePoint ask_again_at{};  // when it may be asked once more.
   };
@@ -165,7 +171,8 @@ class RoundEngine {
     TimePoint deadline = never;
     std::uint64_t up_before = 0;
     std::uint64_t down_before = 0;
-    std::uint64_t weight_bound = 0;  // The sum of accepted weights stays below it.
+    std::uint64_t weight_bound = 0;  // The sum of accepted weights, in units, stays below it.
+    bool is_recorded = false;        // It is durable, and with it that carried tasks are of it.
     bool is_closing = false;
 
     [[nodiscard]] std::uint32_t count(TaskState state) const;
@@ -181,15 +188,30 @@ class RoundEngine {
     std::uint64_t down = 0;
   };
 
-  // The round, in this order (engine.cpp, engine_offer.cpp).
+  // The round, in this order (engine.cpp, engine_offer.cpp; of the asynchronous mode, and what goes
+  // on from round to round, in engine_async.cpp).
   Awaitable<Result<void>> restore();
   Awaitable<Result<void>> rebuild_sums();
   Awaitable<Result<bool>> gather();  // False: stopped.
   Awaitable<Result<void>> offer();
   Awaitable<Result<bool>> collect();  // False: stopped.
+  Awaitable<Result<bool>> collect_async();
   Awaitable<Result<void>> apply_and_record();
   Awaitable<void> await_last_evaluations();
   [[nodiscard]] bool is_over() const;
+
+  Awaitable<Result<bool>> drop_overdue();  // Whether there were such tasks.
+  [[nodiscard]] TimePoint due(const Task& task) const;
+  [[nodiscard]] std::size_t free_places() const;
+  void carry_tasks(Round oldest_base);
+  [[nodiscard]] bool takes_updates() const;
+  Awaitable<Task*> admit(const std::string& client, std::int64_t task);
+  void enter_clock(const std::string& client);
+  [[nodiscard]] bool is_ahead(const std::string& client) const;
+  [[nodiscard]] Round staleness_of(const TaskRecord& task) const {
+    return round_->record.base_version - task.base_version;
+  }
+  [[nodiscard]] AdjustUpdate adjustment_of(const TaskRecord& task) const;
 
   Awaitable<Result<bool>> add_tasks(std::size_t count);  // Whether anyone could be asked.
   [[nodiscard]] bool may_be_asked(const std::string& client) const;
@@ -209,6 +231,8 @@ class RoundEngine {
   Awaitable<Grant> open_upload(wire::Begin begin);
   Awaitable<wire::Verdict> verdict_of_earlier(const std::string& client, const wire::Begin& begin);
   [[nodiscard]] Result<void> check_begin(const wire::Begin& begin, const Task& task) const;
+  /// The client's task of the open round, or one that goes on from the last; or nullptr.
+  [[nodiscard]] Task* task_of(const std::string& client);
   [[nodiscard]] Task* find_task(const std::string& client, std::int64_t task);
   Awaitable<Result<void>> decide(TaskRecord record);
   Awaitable<void> commit_decisions();
@@ -219,6 +243,11 @@ class RoundEngine {
   [[nodiscard]] std::uint64_t weight_of(const TaskRecord& task) const {
     return strategy_->weight_of(task.examples);
   }
+  /// What it adds to the sums: with its discount, in units.
+  [[nodiscard]] std::uint64_t discounted_weight_of(const TaskRecord& task) const {
+    return mode_.discounted(weight_of(task), staleness_of(task));
+  }
+  Result<UpdateNorms> add_to_sums(File& file, std::uint64_t bytes, const TaskRecord& task);
   [[nodiscard]] std::uint64_t accepted_weight() const;  // In the open round.
   [[nodiscard]] RoundFacts facts_of_round() const;
   void note_accuracy(Round version, double accuracy);
@@ -230,6 +259,7 @@ class RoundEngine {
   net::any_io_executor strand_;
   RunSettings settings_;
   RunRecord run_;
+  Mode mode_;
   std::shared_ptr<const Strategy> strategy_;
   Layout model_;
   RunLayout vector_;      // What versions, updates and sums are of,
@@ -244,11 +274,14 @@ class RoundEngine {
       versions_;  // Kept ones; the last is the newest.
   std::unique_ptr<Accumulator> sums_;
   std::optional<OpenRound> round_;
+  std::map<std::string, Task> carried_;             // Between two rounds: what is under way still.
   std::map<std::string, ClientHistory> histories_;  // Of the clients, before the open round.
   std::map<std::string, std::shared_ptr<Peer>> peers_;
-  std::map<std::string, Traffic> departed_;  // Traffic of ended sessions, by client.
-  std::set<std::string> initialisers_;       // Who was asked for the initial weights, and
-  TimePoint next_initialiser_at_{};          // when another is asked.
+  std::map<std::string, Traffic> departed_;      // Traffic of ended sessions, by client.
+  std::optional<Traffic> recorded_;              // All that the last round's record has counted.
+  std::map<std::string, std::uint64_t> clocks_;  // Updates of each client: for Mode::ahead.
+  std::set<std::string> initialisers_;           // Who was asked for the initial weights, and
+  TimePoint next_initialiser_at_{};              // when another is asked.
   bool initial_under_way_ = false;
   std::deque<std::shared_ptr<Decision>> decisions_;
   std::optional<double> accuracy_;

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 
 namespace fl {
 
@@ -27,8 +26,10 @@ std::uint32_t RoundEngine::quorum() const {
   return std::min(settings_.min_clients, round_->record.target);
 }
 
-/// Not while it has a task, nor after a failure before a while has passed.
+/// Not while it has a task, nor when it is too far ahead, nor after a failure before a while has
+/// passed.
 bool RoundEngine::may_be_asked(const std::string& client) const {
+  if (is_ahead(client)) return false;
   const auto found = round_->tasks.find(client);
   if (found == round_->tasks.end()) return true;
   const TaskState state = found->second.record.state;
@@ -81,6 +82,7 @@ std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
        sampler.pick(candidates, count, settings_.seed, round_->record.round, already)) {
     TaskRecord task;
     task.round = round_->record.round;
+    task.base_version = round_->record.base_version;
     task.client = candidates[pick].name;
     task.examples = candidates[pick].examples;
     task.codec = codec->canonical();
@@ -92,31 +94,41 @@ std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
 Awaitable<Result<void>> RoundEngine::offer() {
   const auto& base = *versions_.rbegin()->second;
   const std::size_t available = trainers().size();
-  const std::uint32_t target = target_clients(available);
-  const auto cohort = static_cast<std::size_t>(std::ceil(target * settings_.over_select - 1e-9));
-
   OpenRound round;
   round.record.round = base.record.version + 1;
   round.record.base_version = base.record.version;
   round.record.started_at = Clock::unix_seconds();
-  round.record.target = target;
   for (const auto& peer : trainers())
     round.record.population += strategy_->weight_of(peer->facts().train_examples);
   round.opened_at = Clock::now();
-  if (settings_.deadline_s > 0) {
+  if (settings_.deadline_s > 0 && !mode_.is_async) {
     round.deadline = round.opened_at + std::chrono::duration_cast<Duration>(
                                            std::chrono::duration<double>(settings_.deadline_s));
   }
-  const Traffic before = traffic();
+  // What came between two rounds is of the later one.
+  const Traffic before = recorded_.value_or(traffic());
   round.up_before = before.up;
   round.down_before = before.down;
+  round.tasks = std::exchange(carried_, {});
+  for (auto& [client, task] : round.tasks) task.record.round = round.record.round;
   round_ = std::move(round);
+  const auto all = target_clients(available);
+  const auto cohort = mode_.is_async
+                          ? free_places()
+                          : static_cast<std::size_t>(std::ceil(all * settings_.over_select - 1e-9));
   auto tasks = sample(cohort);
-  // Room for replacements: four times what this cohort can weigh.
-  const std::uint64_t weight =
-      std::transform_reduce(tasks.begin(), tasks.end(), std::uint64_t{1}, std::plus<>(),
-                            [this](const TaskRecord& task) { return weight_of(task); });
-  round_->weight_bound = std::bit_ceil(4 * weight);
+  const auto under_way = static_cast<std::uint32_t>(round_->tasks.size() + tasks.size());
+  round_->record.target = !mode_.is_async                          ? all
+                          : mode_.is_barrier(round_->record.round) ? under_way
+                                                                   : mode_.buffer;
+  // Room for replacements: four times what these can weigh, and any one of those who are here.
+  std::uint64_t weight = 1;
+  std::uint64_t heaviest = 0;
+  for (const TaskRecord& task : tasks) weight += weight_of(task);
+  for (const auto& [client, task] : round_->tasks) weight += weight_of(task.record);
+  for (const auto& peer : trainers())
+    heaviest = std::max(heaviest, strategy_->weight_of(peer->facts().train_examples));
+  round_->weight_bound = std::bit_ceil((4 * weight + heaviest) * mode_.unit());
   const FixedPoint fixed = choose_fixed_point(base.record.value_max, round_->weight_bound);
   round_->record.range_log2 = fixed.range_log2;
   round_->record.fraction_bits = fixed.fraction_bits;
@@ -132,6 +144,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
   };
   FL_CO_TRY(auto opened, co_await with_store(std::move(open)));
   failpoint("round.opened");
+  round_->is_recorded = true;
   for (auto& record : opened) {
     Task task;
     task.record = std::move(record);
@@ -139,20 +152,24 @@ Awaitable<Result<void>> RoundEngine::offer() {
     send_offer(place->second);
   }
   spdlog::info("round {}/{}: asked {} of {} clients", round_->record.round, settings_.rounds,
-               round_->tasks.size(), available);
+               opened.size(), available);
+  changed_.notify();  // For updates that came between two rounds.
   co_return success();
 }
 
 /// Replacements for clients that will not answer.
 Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
   auto tasks = sample(count);
-  std::uint64_t weight = accepted_weight();
+  std::uint64_t weight = 0;
   for (const auto& [client, task] : round_->tasks) {
-    if (task.record.state == TaskState::offered) weight += weight_of(task.record);
+    const TaskState state = task.record.state;
+    if (state == TaskState::offered || state == TaskState::accepted)
+      weight += discounted_weight_of(task.record);
   }
   std::erase_if(tasks, [&](const TaskRecord& task) {
-    if (weight + weight_of(task) > round_->weight_bound) return true;
-    weight += weight_of(task);
+    const std::uint64_t more = discounted_weight_of(task);
+    if (weight + more > round_->weight_bound) return true;
+    weight += more;
     return false;
   });
   if (tasks.empty()) co_return false;
@@ -161,7 +178,8 @@ Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
   };
   FL_CO_TRY(auto added, co_await with_store(std::move(add)));
   for (auto& record : added) {
-    spdlog::info("round {}: asked {} in place of another", record.round, record.client);
+    if (!mode_.is_async)
+      spdlog::info("round {}: asked {} in place of another", record.round, record.client);
     Task task;
     task.record = std::move(record);
     Task& place = round_->tasks[task.record.client];
@@ -181,14 +199,15 @@ void RoundEngine::send_offer(Task& task) {
     task.down_before = before.down;
   }
   if (peer == peers_.end()) return;
-  const auto& base = *versions_.at(round_->record.base_version);
+  const auto& base = *versions_.at(task.record.base_version);
+  const Round round = task.record.base_version + 1;  // The one that it was first offered in.
   wire::Header header;
   auto& offer = *header.mutable_offer();
   offer.set_task(task.record.id);
-  offer.set_round(round_->record.round);
+  offer.set_round(round);
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
-  const TrainSettings work = local_work(settings_, *strategy_, round_->record.round);
+  const TrainSettings work = local_work(settings_, *strategy_, round);
   offer.set_local_epochs(work.local_epochs);
   offer.set_local_steps(work.local_steps);
   offer.set_batch_size(work.batch_size);
@@ -198,12 +217,11 @@ void RoundEngine::send_offer(Task& task) {
   offer.set_weight_decay(work.weight_decay);
   offer.set_proximal_mu(work.proximal_mu);
   // Of the run, the round and the client, not of the task's number: the same in every restart.
-  const std::string identity =
-      fmt::format("{}/{}/{}", settings_.seed, round_->record.round, task.record.client);
+  const std::string identity = fmt::format("{}/{}/{}", settings_.seed, round, task.record.client);
   offer.set_seed(Digest::of(bytes_of(std::string_view(identity))).short_id());
   offer.set_codec(task.record.codec);
-  if (round_->deadline != never) {
-    const auto left = std::max(Duration::zero(), round_->deadline - Clock::now());
+  if (const TimePoint deadline = due(task); deadline != never) {
+    const auto left = std::max(Duration::zero(), deadline - Clock::now());
     offer.set_deadline_ms(static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
   }

@@ -58,10 +58,11 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   if (!facts.evaluator && facts.train_examples == 0) {
     co_return Error(Errc::invalid_input, "the client has no training examples");
   }
-  if (facts.train_examples > update_weight_max) {
+  const std::uint64_t examples_max = update_weight_max / mode_.unit();
+  if (facts.train_examples > examples_max) {
     co_return Error(Errc::invalid_input,
                     fmt::format("{} training examples; at most {} are believed",
-                                facts.train_examples, update_weight_max));
+                                facts.train_examples, examples_max));
   }
   // It may have been revoked since it was admitted.
   auto touch = [name = facts.name, evaluator = facts.evaluator](Store& store) -> Result<void> {
@@ -76,6 +77,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     leave(before);
     before->dismiss(wire::Bye::BROKEN, "the same client has connected again");
   }
+  if (!facts.evaluator) enter_clock(facts.name);
   peers_[facts.name] = peer;
   if (facts.evaluator && !versions_.empty()) {
     const auto& newest = versions_.rbegin()->second->record;
@@ -84,10 +86,9 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     header.mutable_evaluate()->set_version_digest(newest.digest.raw());
     peer->post(std::move(header));
   }
-  if (round_) {
-    const auto task = round_->tasks.find(facts.name);
-    if (task != round_->tasks.end() && task->second.record.state == TaskState::offered)
-      send_offer(task->second);
+  if (Task* const task = task_of(facts.name);
+      task != nullptr && task->record.state == TaskState::offered) {
+    send_offer(*task);
   }
   spdlog::info("{} is here: {}, {} examples", facts.name, facts.evaluator ? "evaluator" : "trainer",
                facts.evaluator ? facts.holdout_examples : facts.train_examples);
@@ -115,8 +116,7 @@ void RoundEngine::expel(const std::string& name, const std::string& reason) {
   report("warning", fmt::format("{}: {}", name, reason));
   leave(peer);
   peer->dismiss(wire::Bye::REFUSED, reason);
-  if (Task* task = round_ && round_->tasks.contains(name) ? &round_->tasks.at(name) : nullptr;
-      task != nullptr && task->record.state == TaskState::offered && !task->is_verifying) {
+  if (const Task* const task = task_of(name); task != nullptr && task->is_open()) {
     wire::Failed gone;
     gone.set_task(task->record.id);
     gone.set_reason(reason);
@@ -224,7 +224,7 @@ Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed fai
     co_return;
   }
   Task* const task = find_task(name, failed.task());
-  if (task == nullptr || task->record.state != TaskState::offered || task->is_verifying) co_return;
+  if (task == nullptr || !task->is_open()) co_return;
   TaskRecord record = task->record;
   record.state = TaskState::lost;
   record.reason = failed.reason().substr(0, 1000);

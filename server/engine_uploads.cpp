@@ -33,10 +33,15 @@ RoundEngine::Grant refuse(const wire::Begin& begin, wire::Verdict::Outcome outco
 
 }  // namespace
 
+RoundEngine::Task* RoundEngine::task_of(const std::string& client) {
+  auto& tasks = round_ ? round_->tasks : carried_;
+  const auto found = tasks.find(client);
+  return found != tasks.end() ? &found->second : nullptr;
+}
+
 RoundEngine::Task* RoundEngine::find_task(const std::string& client, std::int64_t id) {
-  if (!round_) return nullptr;
-  const auto found = round_->tasks.find(client);
-  return found != round_->tasks.end() && found->second.record.id == id ? &found->second : nullptr;
+  Task* const task = task_of(client);
+  return task != nullptr && task->record.id == id ? task : nullptr;
 }
 
 std::size_t RoundEngine::chunk_bytes_max() const {
@@ -51,9 +56,9 @@ Awaitable<RoundEngine::Grant> RoundEngine::begin_upload(std::shared_ptr<Peer> pe
   const std::string& client = peer->facts().name;
   if (begin.purpose() == wire::INITIAL)
     co_return co_await begin_initial(std::move(peer), std::move(begin));
+  Task* const task = co_await admit(client, begin.task());
   if (stopping_ || ended_) co_return refuse(begin, wire::Verdict::LATER, "the server goes down");
-  Task* const task = find_task(client, begin.task());
-  if (task == nullptr || task->record.state != TaskState::offered || task->is_verifying) {
+  if (task == nullptr || !task->is_open()) {
     Grant grant;
     grant.verdict = co_await verdict_of_earlier(client, begin);
     co_return grant;
@@ -113,36 +118,34 @@ Awaitable<RoundEngine::Grant> RoundEngine::open_upload(wire::Begin begin) {
 /// late.
 Awaitable<wire::Verdict> RoundEngine::verdict_of_earlier(const std::string& client,
                                                          const wire::Begin& begin) {
-  auto read = [run = run_.id, round = begin.round()](Store& store) {
-    return store.tasks(run, round);
-  };
-  auto tasks = co_await with_store(std::move(read));
-  if (!tasks) co_return verdict_for(begin, wire::Verdict::LATER, tasks.error().message());
-  for (const auto& task : *tasks) {
-    if (task.id != begin.task() || task.client != client) continue;
-    if (task.state == TaskState::accepted)
-      co_return verdict_for(begin, wire::Verdict::ACCEPTED, "");
-    if (task.state == TaskState::refused)
-      co_return verdict_for(begin, wire::Verdict::REFUSED, task.reason);
-    if (task.state == TaskState::offered)
-      co_return verdict_for(begin, wire::Verdict::LATER, "it is being checked");
-    co_return verdict_for(begin, wire::Verdict::STALE,
-                          task.reason.empty() ? "the round went on without it" : task.reason);
+  auto read = [run = run_.id, id = begin.task()](Store& store) { return store.find_task(run, id); };
+  const auto found = co_await with_store(std::move(read));
+  if (!found) co_return verdict_for(begin, wire::Verdict::LATER, found.error().message());
+  if (!*found || (*found)->client != client) {
+    co_return verdict_for(
+        begin, wire::Verdict::STALE,
+        fmt::format("task {} of round {} is not one of {}", begin.task(), begin.round(), client));
   }
-  co_return verdict_for(
-      begin, wire::Verdict::STALE,
-      fmt::format("task {} of round {} is not one of {}", begin.task(), begin.round(), client));
+  const TaskRecord& task = **found;
+  if (task.state == TaskState::accepted) co_return verdict_for(begin, wire::Verdict::ACCEPTED, "");
+  if (task.state == TaskState::refused)
+    co_return verdict_for(begin, wire::Verdict::REFUSED, task.reason);
+  if (task.state == TaskState::offered)
+    co_return verdict_for(begin, wire::Verdict::LATER, "it is being checked");
+  co_return verdict_for(begin, wire::Verdict::STALE,
+                        task.reason.empty() ? "the round went on without it" : task.reason);
 }
 
 Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task) const {
   const auto bad = [](Errc code, std::string what) { return Error(code, std::move(what)); };
-  if (begin.round() != round_->record.round) {
-    return bad(Errc::conflict, fmt::format("it is of round {}, now is round {}", begin.round(),
-                                           round_->record.round));
+  const Round base = task.record.base_version;
+  if (begin.round() != base + 1) {
+    return bad(Errc::conflict, fmt::format("it is of round {}, its task was offered in round {}",
+                                           begin.round(), base + 1));
   }
-  if (begin.version() != round_->record.base_version) {
-    return bad(Errc::conflict, fmt::format("it was trained from model version {}, not {}",
-                                           begin.version(), round_->record.base_version));
+  if (begin.version() != base) {
+    return bad(Errc::conflict,
+               fmt::format("it was trained from model version {}, not {}", begin.version(), base));
   }
   if (begin.layout_digest() != layout_.digest().raw()) {
     return bad(Errc::invalid_input, "its layout (tensor names and shapes) is not the model's");
@@ -199,32 +202,28 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     co_return co_await finish_initial(std::move(peer), std::move(grant));
   const std::string client = peer->facts().name;
   const auto& begin = grant.begin;
-  Task* const task = find_task(client, begin.task());
-  if (task == nullptr || task->record.state != TaskState::offered || task->is_verifying ||
-      stopping_) {
+  Task* const task = co_await admit(client, begin.task());
+  if (task == nullptr || !task->is_open() || stopping_ || ended_) {
     co_return co_await verdict_of_earlier(client, begin);
   }
   if (round_->is_closing)
     co_return verdict_for(begin, wire::Verdict::STALE, "the round has what it needs");
 
   task->is_verifying = true;  // From here to its end the round can't close, so `task` stays.
+  TaskRecord record = task->record;
+  record.examples = begin.examples();
+  record.steps = begin.steps();
   double decode_seconds = 0;
-  auto work = [this, upload = grant.upload, weight = strategy_->weight_of(begin.examples()),
-               &decode_seconds]() -> Result<UpdateNorms> {
+  auto work = [this, upload = grant.upload, record, &decode_seconds]() -> Result<UpdateNorms> {
     FL_CHECK(upload->finish());
     failpoint("upload.synced");
     const TimePoint began = Clock::now();
-    FileSource source(*upload->file());
-    FL_TRY(auto reader, PayloadReader::open(source, upload->bytes(), layout_));
-    auto added = sums_->add(reader, weight);
+    auto added = add_to_sums(*upload->file(), upload->bytes(), record);
     decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
     return added;
   };
   auto checked = co_await workers_.compute->run(std::move(work));
 
-  TaskRecord record = task->record;
-  record.examples = begin.examples();
-  record.steps = begin.steps();
   record.loss = begin.loss();
   record.train_seconds = begin.train_seconds();
   record.update_bytes = begin.bytes();
@@ -235,6 +234,7 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
   record.update_digest = grant.upload->digest();
   wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;
   if (checked) {
+    ++clocks_[client];
     record.state = TaskState::accepted;
     record.norm = checked->l2;
     record.spool_file = grant.upload->file_name();

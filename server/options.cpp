@@ -65,10 +65,13 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
   setting(app, given, "fraction", s.fraction, "Part of the connected clients sampled each round");
   setting(app, given, "sampling", s.sampling,
           "Who: uniform, examples, round-robin, power-of-choice[:d=D] or oort[:alpha=2,…]");
+  setting(app, given, "mode", s.mode,
+          "sync[:late=N] or async[:buffer=K,late=N,weight=sqrt,ahead=N,sync=T,compensate=L]");
   setting(app, given, "over-select", s.over_select,
           "Ask this many times the clients that the round needs");
   setting(app, given, "deadline", s.deadline_s,
-          "Seconds after which a round closes with what it has; 0: never");
+          "Seconds after which a round closes with what it has, or, asynchronous, a task is given "
+          "to another; 0: never");
   setting(app, given, "local-epochs", s.local_epochs, "Passes over the local data in a round");
   setting(app, given, "local-steps", s.local_steps,
           "Mini-batch steps in a round, instead of epochs");

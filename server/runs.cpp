@@ -39,6 +39,9 @@ Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& op
       options.given.contains("strategy") && options.settings.strategy != stored.strategy;
   if (is_other_method && run.state != RunState::waiting)
     return other_run(options, fmt::format("is trained by '{}'", stored.strategy));
+  const bool is_other_mode = options.given.contains("mode") && options.settings.mode != stored.mode;
+  if (is_other_mode && run.state != RunState::waiting)
+    return other_run(options, fmt::format("is of mode '{}'", stored.mode));
   const bool is_other_begin = options.given.contains("initial-weights") &&
                               options.settings.initial_weights != stored.initial_weights;
   if (is_other_begin && run.state != RunState::waiting)

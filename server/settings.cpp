@@ -1,5 +1,6 @@
 #include "server/settings.hpp"
 
+#include "server/mode.hpp"
 #include "server/sampler.hpp"
 #include "shared/algorithm/schedule.hpp"
 #include "shared/params/model_table.hpp"
@@ -14,11 +15,11 @@ namespace fl {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunSettings, model, strategy, seed, rounds,
                                                 min_clients, clients_per_round, fraction, sampling,
-                                                over_select, deadline_s, local_epochs, local_steps,
-                                                batch_size, optimizer, lr, lr_schedule, momentum,
-                                                weight_decay, proximal_mu, codec, downlink_codec,
-                                                target_accuracy, patience, keep_checkpoints,
-                                                initial_weights)
+                                                mode, over_select, deadline_s, local_epochs,
+                                                local_steps, batch_size, optimizer, lr, lr_schedule,
+                                                momentum, weight_decay, proximal_mu, codec,
+                                                downlink_codec, target_accuracy, patience,
+                                                keep_checkpoints, initial_weights)
 
 std::string to_json(const RunSettings& settings) { return nlohmann::json(settings).dump(); }
 
@@ -84,6 +85,28 @@ Result<void> check_method(const RunSettings& s) {
   return strategy->check(local_work(s, *strategy, 1));
 }
 
+/// Whether updates may come together in this way.
+Result<void> check_mode(const RunSettings& s) {
+  const auto parsed = parse_mode(s.mode);
+  if (!parsed) return parsed.error().at("--mode");
+  const auto bad = [&](std::string_view why) {
+    return Error(Errc::invalid_input, fmt::format("--mode {}: {}", s.mode, why));
+  };
+  const auto strategy = parse_strategy(s.strategy).value();
+  const bool remembers = strategy->local() != nullptr && strategy->local()->keeps_vector();
+  if (parsed->carries() && (remembers || !strategy->shared_vector().empty())) {
+    return bad(
+        fmt::format("--strategy {} needs every update to be of its own round; those that keep "
+                    "nothing at the clients fit (fedavg, fedprox, fednova, fedavgm, fedadam …)",
+                    s.strategy));
+  }
+  if (parsed->is_async && s.over_select != 1)
+    return bad("--over-select is for synchronous rounds; here nobody waits for the slowest");
+  if (parsed->compensation > 0 && !parse_optimizer(s.optimizer).value().is_sgd())
+    return bad(fmt::format("compensate= needs --optimizer sgd, not {}", s.optimizer));
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_settings(const RunSettings& s) {
@@ -114,6 +137,7 @@ Result<void> check_settings(const RunSettings& s) {
                fmt::format("is {}, below --min-clients {}", s.clients_per_round, s.min_clients));
   }
   FL_CHECK(check_method(s));
+  FL_CHECK(check_mode(s));
   if (auto sampler = parse_sampler(s.sampling); !sampler) return sampler.error().at("--sampling");
   if (auto codec = parse_codec(s.codec); !codec) return codec.error().at("--codec");
   if (auto codec = parse_downlink_codec(s.downlink_codec); !codec)

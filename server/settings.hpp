@@ -22,8 +22,9 @@ struct RunSettings {
   std::uint32_t clients_per_round = 0;  // 0: by fraction.
   double fraction = 1.0;                // Of the connected clients.
   std::string sampling = "uniform";
+  std::string mode = "sync";
   double over_select = 1.0;  // Asks this many times the clients it needs.
-  double deadline_s = 600;   // Of one round; 0: none.
+  double deadline_s = 600;   // Of one round; of one task when asynchronous; 0: none.
   std::uint32_t local_epochs = 1;
   std::uint32_t local_steps = 0;
   std::uint32_t batch_size = 64;

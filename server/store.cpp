@@ -228,6 +228,12 @@ Result<void> Store::set_run_state(RunId run, RunState state) {
     FL_TRY(const int changed,
            db_->run("UPDATE run SET state = ?2 WHERE id = ?1", run, to_text(state)));
     if (changed == 0) return no_such_run(run);
+    if (state != RunState::finished) return {};
+    FL_TRY(const double now, db_->now());
+    FL_CHECK(
+        db_->run("UPDATE task SET state = 'late', decided_at = ?2"
+                 " WHERE run_id = ?1 AND state = 'offered'",
+                 run, now));
     return {};
   });
 }

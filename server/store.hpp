@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -75,9 +76,10 @@ struct CheckpointRecord {
 };
 
 struct TaskRecord {
-  std::int64_t id = 0;  // Unique in the database; names the task on the wire.
-  Round round = 0;
-  std::string client;  // Name, as its certificate says.
+  std::int64_t id = 0;     // Unique in the database; names the task on the wire.
+  Round round = 0;         // In which it counts, or would. One that outlives a round moves on.
+  Round base_version = 0;  // The model version that it trains from.
+  std::string client;      // Name, as its certificate says.
   TaskState state = TaskState::offered;
   std::uint64_t examples = 0;  // Weight: as known when offered, then as reported with the update.
   std::uint64_t steps = 0;
@@ -121,8 +123,10 @@ struct RoundCommit {
   double train_loss = 0;       // Examples-weighted mean over the accepted updates.
   std::uint64_t bytes_up = 0;  // Of the whole round, all clients, control included.
   std::uint64_t bytes_down = 0;
-  std::vector<TaskTraffic> traffic;     // As for add_traffic, but in this transaction.
-  CheckpointRecord checkpoint;          // Version `round`.
+  std::vector<TaskTraffic> traffic;  // As for add_traffic, but in this transaction.
+  CheckpointRecord checkpoint;       // Version `round`.
+  /// Tasks still `offered` from an older version come too late; by default all.
+  Round oldest_base = std::numeric_limits<Round>::max();
   std::vector<Round> dropped_versions;  // Checkpoints that retention removes after this commit.
   RunState run_state =
       RunState::running;  // finished with the last round or at the target accuracy.
@@ -225,6 +229,7 @@ class Store {
   [[nodiscard]] Result<std::size_t> open_runs();              // How many are waiting or running.
   /// What a reader wants to see first: the one that is running, else the newest that ever was.
   [[nodiscard]] Result<std::optional<RunRecord>> shown_run();
+  /// The tasks of a run that is finished are `late` if nothing else.
   [[nodiscard]] Result<void> set_run_state(RunId run, RunState state);
   /// Stops a queued run that others are still before, so that no server can have begun it. False:
   /// there is no such run.
@@ -239,7 +244,8 @@ class Store {
       RunId run);  // Kept ones, by version.
 
   // Rounds.
-  /// The round and its tasks; returns the tasks with their ids, in the given order.
+  /// The round and its tasks; returns the tasks with their ids, in the given order. Tasks of
+  /// earlier rounds that are still `offered` move into this one.
   [[nodiscard]] Result<std::vector<TaskRecord>> open_round(RunId run, const RoundRecord& round,
                                                            std::vector<TaskRecord> tasks);
   /// More tasks in an open round: replacements.
@@ -251,10 +257,13 @@ class Store {
     std::vector<TaskRecord> tasks;
   };
   [[nodiscard]] Result<std::optional<OpenRound>> open_round_of(RunId run);
+  /// Those that are `offered`, in whatever round, by id.
+  [[nodiscard]] Result<std::vector<TaskRecord>> offered_tasks(RunId run);
+  [[nodiscard]] Result<std::optional<TaskRecord>> find_task(RunId run, std::int64_t task);
   /// Final states of several tasks at once (the engine commits in groups). A task that already has
   /// a final state is `conflict`, and nothing is changed.
   [[nodiscard]] Result<void> decide_tasks(const std::vector<TaskRecord>& tasks);
-  /// Closes the round; tasks still `offered` become `late`.
+  /// Closes the round; tasks still `offered` from before its commit's oldest_base become `late`.
   [[nodiscard]] Result<void> commit_round(const RoundCommit& commit);
 
   // Measurements.

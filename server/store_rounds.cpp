@@ -9,11 +9,13 @@ namespace fl {
 
 namespace {
 
-constexpr std::string_view select_tasks =
-    "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
-    " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse"
-    " FROM task WHERE run_id = ?1 AND round = ?2"
-    " ORDER BY id";
+std::string select_tasks(std::string_view where) {
+  return fmt::format(
+      "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
+      " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse,"
+      " base_version FROM task WHERE run_id = ?1 AND {} ORDER BY id",
+      where);
+}
 
 Result<TaskRecord> read_task(const Row& row) {
   TaskRecord task;
@@ -35,7 +37,12 @@ Result<TaskRecord> read_task(const Row& row) {
   task.encode_seconds = row.real(15);
   task.decode_seconds = row.real(16);
   task.nmse = row.real(17);
+  task.base_version = static_cast<Round>(row.integer(18));
   return task;
+}
+
+Result<std::vector<TaskRecord>> tasks_of(Database& db, RunId run, Round round) {
+  return db.query(select_tasks("round = ?2"), read_task, run, round);
 }
 
 Result<CheckpointRecord> read_checkpoint(const Row& row) {
@@ -82,11 +89,11 @@ Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round roun
     FL_CHECK(
         db.run("INSERT INTO task (run_id, round, client, state, offered_at, examples, steps,"
                " loss, norm, train_seconds, codec, update_bytes, update_digest, spool_file,"
-               " reason) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
-               " ?13, ?14)",
+               " reason, base_version) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
+               " ?11, ?12, ?13, ?14, ?15)",
                run, round, task.client, now, task.examples, task.steps, task.loss, task.norm,
                task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
-               task.spool_file, task.reason));
+               task.spool_file, task.reason, task.base_version));
     task.id = db.last_id();
     task.round = round;
   }
@@ -144,8 +151,8 @@ Result<void> close_round(Database& db, const RoundCommit& commit) {
   if (closed == 0) return not_open(db, commit.run, commit.round);
   FL_CHECK(
       db.run("UPDATE task SET state = 'late', decided_at = ?3"
-             " WHERE run_id = ?1 AND round = ?2 AND state = 'offered'",
-             commit.run, commit.round, commit.ended_at));
+             " WHERE run_id = ?1 AND round = ?2 AND state = 'offered' AND base_version < ?4",
+             commit.run, commit.round, commit.ended_at, commit.oldest_base));
   return insert_traffic(db, commit.traffic);
 }
 
@@ -185,6 +192,8 @@ Result<std::vector<TaskRecord>> Store::open_round(RunId run, const RoundRecord& 
                  " fraction_bits, target, population) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                  run, round.round, round.base_version, round.started_at, round.range_log2,
                  round.fraction_bits, round.target, round.population));
+    FL_CHECK(db_->run("UPDATE task SET round = ?2 WHERE run_id = ?1 AND state = 'offered'", run,
+                      round.round));
     return insert_tasks(*db_, run, round.round, std::move(tasks));
   });
 }
@@ -208,7 +217,7 @@ Result<std::optional<Store::OpenRound>> Store::open_round_of(RunId run) {
                      " population FROM round WHERE run_id = ?1 AND ended_at IS NULL",
                      read_round, run));
     if (!round) return std::optional<OpenRound>();
-    FL_TRY(auto tasks, db_->query(select_tasks, read_task, run, round->round));
+    FL_TRY(auto tasks, tasks_of(*db_, run, round->round));
     OpenRound open{*round, std::move(tasks)};
     return std::optional(std::move(open));
   });
@@ -292,7 +301,15 @@ Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) 
 }
 
 Result<std::vector<TaskRecord>> Store::tasks(RunId run, Round round) {
-  return db_->query(select_tasks, read_task, run, round);
+  return tasks_of(*db_, run, round);
+}
+
+Result<std::vector<TaskRecord>> Store::offered_tasks(RunId run) {
+  return db_->query(select_tasks("state = 'offered'"), read_task, run);
+}
+
+Result<std::optional<TaskRecord>> Store::find_task(RunId run, std::int64_t task) {
+  return db_->find(select_tasks("id = ?2"), read_task, run, task);
 }
 
 }  // namespace fl

@@ -182,6 +182,11 @@ constexpr std::array migrations_in_order{
     Migration{"the weight of all clients in a round",
               "ALTER TABLE round ADD COLUMN population INTEGER NOT NULL DEFAULT 0"
               "  CHECK (population >= 0)"},
+    Migration{"tasks that outlive their round",
+              "ALTER TABLE task ADD COLUMN base_version INTEGER NOT NULL DEFAULT 0"
+              "  CHECK (base_version >= 0);"
+              "UPDATE task SET base_version = round - 1;"
+              "CREATE INDEX task_under_way ON task (run_id) WHERE state = 'offered'"},
 };
 
 struct Marks {

@@ -50,7 +50,8 @@ void Accumulator::reset(const FixedPoint& fixed) {
   broken_ = false;
 }
 
-Result<UpdateNorms> Accumulator::add(PayloadReader& update, std::uint64_t weight) {
+Result<UpdateNorms> Accumulator::add(PayloadReader& update, std::uint64_t weight,
+                                     const AdjustUpdate& adjust) {
   FL_ASSERT(update.layout().digest() == layout_.digest());
   if (broken_) return Error(Errc::internal, "the sums were lost when an update was taken back");
   FL_CHECK(reserve(weight));
@@ -60,9 +61,9 @@ Result<UpdateNorms> Accumulator::add(PayloadReader& update, std::uint64_t weight
   UpdateNorms norms;
   double sum_squares = 0;
   for (std::uint64_t i = 0; i < update.blocks(); ++i) {
-    const auto added = add_block(update, i, signed_weight, values);
+    const auto added = add_block(update, i, signed_weight, adjust, values);
     if (!added) {
-      FL_CHECK(take_back(update, i, signed_weight, values));
+      FL_CHECK(take_back(update, i, signed_weight, adjust, values));
       total_weight_ -= weight;
       return added.error();
     }
@@ -91,11 +92,17 @@ Result<void> Accumulator::reserve(std::uint64_t weight) {
 }
 
 Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, std::int64_t weight,
-                                    std::span<float> values) {
+                                    const AdjustUpdate& adjust, std::span<float> values) {
   const Block block = update.block(index);
   values = values.first(block.elements);
-  FL_TRY(const Scan scan, update.decode(index, values));
-  if (scan.max_abs >= std::ldexp(1.0, fixed_.range_log2)) return out_of_range(block.flat, values);
+  FL_TRY(Scan scan, update.decode(index, values));
+  if (adjust) {
+    FL_CHECK(adjust(block.flat, values));
+    scan = kernels().scan(values.data(), values.size());
+  }
+  const bool is_finite = scan.first_bad >= values.size();
+  if (!is_finite || scan.max_abs >= std::ldexp(1.0, fixed_.range_log2))
+    return out_of_range(block.flat, values);
 
   std::uint64_t at = block.flat;
   while (!values.empty()) {
@@ -113,9 +120,10 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
 // Adding with the negative weight is exact, because the sums wrap around and nothing is rounded
 // twice.
 Result<void> Accumulator::take_back(PayloadReader& update, std::uint64_t blocks,
-                                    std::int64_t weight, std::span<float> values) {
+                                    std::int64_t weight, const AdjustUpdate& adjust,
+                                    std::span<float> values) {
   for (std::uint64_t i = 0; i < blocks; ++i) {
-    if (const auto taken = add_block(update, i, -weight, values); !taken) {
+    if (const auto taken = add_block(update, i, -weight, adjust, values); !taken) {
       broken_ = true;
       return taken.error().at("while taking an update back");
     }
@@ -125,7 +133,7 @@ Result<void> Accumulator::take_back(PayloadReader& update, std::uint64_t blocks,
 
 Error Accumulator::out_of_range(std::uint64_t flat, std::span<const float> values) const {
   const double limit = std::ldexp(1.0, fixed_.range_log2);
-  const auto big = std::ranges::find_if(values, [&](float v) { return std::fabs(v) >= limit; });
+  const auto big = std::ranges::find_if(values, [&](float v) { return !(std::fabs(v) < limit); });
   const auto index = static_cast<std::uint64_t>(big - values.begin());
   return {Errc::invalid_input, fmt::format("{} is {}, values must stay below {}",
                                            layout_.describe(flat + index), *big, limit)};

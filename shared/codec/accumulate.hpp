@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -42,6 +43,10 @@ struct UpdateNorms {
   float max_abs = 0;
 };
 
+/// Changes the decoded values of an update, from element `first` on, before they are added: always
+/// in the same way, or an update could not be taken back.
+using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
+
 /// Memory: 8 bytes per parameter, and a block for each add() under way. Refers to the layout, which
 /// must outlive it. add() may run on several threads at once, with a reader each; everything else
 /// only while no add() runs.
@@ -49,12 +54,14 @@ class Accumulator {
  public:
   Accumulator(const Layout& layout, const FixedPoint& fixed);
 
-  /// sums += weight * decode(update), all of it or nothing: on error what was added is taken back
-  /// exactly. Errors: what the reader finds; invalid_input for a weight that is not 1 to
+  /// sums += weight * adjust(decode(update)), all of it or nothing: on error what was added is
+  /// taken back exactly. Without `adjust` it is what was decoded. The norms are of what is added.
+  /// Errors: what the reader and `adjust` find; invalid_input for a weight that is not 1 to
   /// update_weight_max or a value out of range (naming tensor[index]); too_large when the weights
   /// would pass weight_max. Should the update become unreadable while it is taken back, the sums
   /// are lost: broken() is true and every add() fails until reset().
-  [[nodiscard]] Result<UpdateNorms> add(PayloadReader& update, std::uint64_t weight);
+  [[nodiscard]] Result<UpdateNorms> add(PayloadReader& update, std::uint64_t weight,
+                                        const AdjustUpdate& adjust = nullptr);
 
   [[nodiscard]] std::uint64_t total_weight() const { return total_weight_; }
   [[nodiscard]] bool broken() const { return broken_; }
@@ -69,9 +76,9 @@ class Accumulator {
 
  private:
   Result<Scan> add_block(PayloadReader& update, std::uint64_t index, std::int64_t weight,
-                         std::span<float> values);
+                         const AdjustUpdate& adjust, std::span<float> values);
   Result<void> take_back(PayloadReader& update, std::uint64_t blocks, std::int64_t weight,
-                         std::span<float> values);
+                         const AdjustUpdate& adjust, std::span<float> values);
   Result<void> reserve(std::uint64_t weight);
   Error out_of_range(std::uint64_t flat, std::span<const float> values) const;
 

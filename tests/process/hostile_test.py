@@ -167,7 +167,7 @@ class Hostile(AsyncFederationTest):
         nan[77777] = np.nan
         huge = np.full(SIZE, 3e38, np.float32)
         wrong = [
-            ("another round", "it is of round 4711, now is round", dict(round=4711)),
+            ("another round", "it is of round 4711, its task was offered in round", dict(round=4711)),
             ("another version", "trained from model version 4711", dict(version=4711)),
             ("another layout", "its layout", dict(layout_digest=bytes(16))),
             ("a short digest", "its digest has not 16 bytes", dict(digest=b"short")),

@@ -85,6 +85,40 @@ class Strategies(FederationTest):
         self.assertIn("--optimizer sgd and nesterov only", err)
 
 
+class Asynchronous(FederationTest):
+    names = ("a", "b", "c")
+    flags = ("--model", "synthetic:20000", "--mode", "async:buffer=2,ahead=5", "--rounds", 40)
+
+    def test_a_run_ends_whatever_is_killed(self):
+        federation = self.make()
+        server = federation.server("--new-run", *self.flags)
+        clients = {name: federation.client(name) for name in self.names}
+        wait_until("a few versions", lambda: federation.rounds_done() >= 5)
+        clients["b"].kill()
+        server.kill()
+        server = federation.server(*self.flags, "--codec", "kbit:8+ef")
+        clients["b"] = federation.client("b")
+        for program in [server, *clients.values()]:
+            self.expect_exit(program)
+        self.assertEqual(len(set(federation.digests())), 41, "each round moves the model")
+        rows = federation.query("SELECT clients_accepted FROM round_summary")
+        self.assertEqual({row[0] for row in rows}, {2})
+        undecided = federation.query("SELECT count(*) FROM task WHERE state = 'offered'")
+        self.assertEqual(undecided[0][0], 0)
+
+    def test_what_does_not_fit_is_refused(self):
+        federation = self.make()
+        for misfit, why in [
+            (("--strategy", "scaffold"), "keep nothing at the clients"),
+            (("--over-select", "1.5"), "synchronous rounds"),
+        ]:
+            code, _, err = federation.command(
+                "fl-server", "--state", federation.folder / "other", *self.flags, *misfit
+            )
+            self.assertGreater(code, 0)
+            self.assertIn(why, err)
+
+
 class WholeRun(FederationTest):
     def run_to_end(self, federation, *flags):
         server = federation.server(*flags)

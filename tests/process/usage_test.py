@@ -29,6 +29,7 @@ SERVER_MISTAKES = [
     ("--lr-schedule", "cosine:floor=2"),
     ("--patience", "-1"),
     ("--sampling", "random"),
+    ("--mode", "async:buffer=0"),
     ("--target-accuracy", "86"),
     ("--clients-per-round", "1"),
     ("--codec", "zip"),

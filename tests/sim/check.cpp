@@ -1,6 +1,7 @@
 #include "tests/sim/check.hpp"
 
 #include "client/state.hpp"
+#include "server/mode.hpp"
 #include "shared/codec/accumulate.hpp"
 
 #include <fmt/format.h>
@@ -55,13 +56,14 @@ class Sum {
  public:
   Sum(std::size_t elements, int fraction_bits) : sums_(elements), fraction_bits_(fraction_bits) {}
 
-  void add(std::span<const float> values, std::uint64_t weight) {
+  /// `weight`: with its discount; `whole`: without, in the same units.
+  void add(std::span<const float> values, std::uint64_t weight, std::uint64_t whole) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       sums_[i] += static_cast<Wide>(
                       std::nearbyint(std::ldexp(static_cast<double>(values[i]), fraction_bits_))) *
                   weight;
     }
-    weight_ += weight;
+    weight_ += whole;
   }
 
   [[nodiscard]] std::vector<float> mean() const {
@@ -102,6 +104,7 @@ class Checker {
       : world_(world),
         history_(history),
         settings_(world.options().settings),
+        mode_(parse_mode(settings_.mode).value()),
         strategy_(parse_strategy(settings_.strategy).value()),
         vector_(run_layout(world.options().problem.layout, *strategy_).value()),
         model_elements_(static_cast<std::size_t>(vector_.model_elements)),
@@ -151,6 +154,7 @@ class Checker {
       state_.emplace_back(model_elements_, strategy_->initial_state(vector));
     std::vector<float> carry(model.size());
     FL_CHECK(check_version(0, model));
+    models_.push_back(model);
     for (Round round = 1; round <= rounds_.size(); ++round) {
       auto mean = accepted_mean(round);
       if (!mean) return mean.error().at(fmt::format("round {}", round));
@@ -165,6 +169,7 @@ class Checker {
       }
       for (std::size_t i = 0; i < model.size(); ++i) model[i] += step[i];
       FL_CHECK(check_version(round, model));
+      models_.push_back(model);
     }
     return {};
   }
@@ -222,8 +227,8 @@ class Checker {
       if (!counted.insert(task.client).second) return wrong(task.client + " was counted twice");
       auto values = accepted_update(task);
       if (!values) return values.error().at(fmt::format("task {} of {}", task.id, task.client));
-      sum.add(*values, strategy_->weight_of(task.examples));
-      accepted_[task.client].push_back(std::move(*values));
+      accepted_[task.client].push_back(*values);
+      FL_CHECK(add_stale(sum, task, *values));
       update_bytes += task.update_bytes;
       ++accepted;
     }
@@ -231,6 +236,25 @@ class Checker {
       return wrong(fmt::format("{} updates are no quorum", accepted));
     FL_CHECK(check_bytes(round, update_bytes));
     return sum.mean();
+  }
+
+  /// As the mode has it for an update of an older version.
+  Result<void> add_stale(Sum& sum, const TaskRecord& task, std::vector<float> values) const {
+    if (task.base_version >= task.round) return wrong("an update of a version to come was counted");
+    const Round age = task.round - 1 - task.base_version;
+    if (age > mode_.late_max) return wrong(fmt::format("an update {} versions old counted", age));
+    if (mode_.compensation > 0 && age > 0) {
+      const double factor = mode_.compensation / (settings_.lr * static_cast<double>(task.steps));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const double moved = static_cast<double>(models_.at(task.round - 1)[i]) -
+                             static_cast<double>(models_.at(task.base_version)[i]);
+        const double u = values[i];
+        values[i] = static_cast<float>(u - factor * u * u * moved);
+      }
+    }
+    const std::uint64_t weight = strategy_->weight_of(task.examples);
+    sum.add(values, mode_.discounted(weight, age), weight * mode_.unit());
+    return {};
   }
 
   Result<std::string> spooled_update(const TaskRecord& task) {
@@ -249,7 +273,7 @@ class Checker {
     FL_TRY(auto values, decode(update, layout_));
     if (!world_.clients().contains(task.client)) return values;  // A test's own client.
     const auto& client = world_.clients().at(task.client);
-    const auto trained = client.updates.find(task.round);
+    const auto trained = client.updates.find(task.base_version + 1);
     if (trained == client.updates.end()) return wrong("its client has never trained it");
     if (task.examples != client.member.part.examples) return wrong("it has another weight");
     // With feedback an update holds more than was trained; check_client looks at the sums.
@@ -276,10 +300,11 @@ class Checker {
     if (row == rows.end()) return wrong("round_summary does not have it");
     bytes_up_ += row->bytes_up;
     bytes_down_ += row->bytes_down;
-    // A restarted server begins to count anew.
-    if (world_.server_starts() == 1 && row->bytes_up < update_bytes) {
+    update_bytes_ += update_bytes;
+    // A restarted server begins to count anew; and a late update may have come in rounds before.
+    if (world_.server_starts() == 1 && bytes_up_ < update_bytes_) {
       return wrong(
-          fmt::format("{} bytes came up, its updates alone have {}", row->bytes_up, update_bytes));
+          fmt::format("{} bytes came up, the updates alone have {}", bytes_up_, update_bytes_));
     }
     return {};
   }
@@ -312,7 +337,7 @@ class Checker {
     for (const auto& [id, task] : tasks_) {
       if (task.client != name || task.state != TaskState::accepted) continue;
       before = expected;
-      const auto moved = personal_of(client.updates.at(task.round));
+      const auto moved = personal_of(client.updates.at(task.base_version + 1));
       for (std::size_t i = 0; i < moved.size(); ++i) expected[i] += moved[i];
     }
     if (before.empty()) return {};  // It was never accepted.
@@ -383,17 +408,20 @@ class Checker {
   World& world_;
   History& history_;
   const RunSettings& settings_;
+  Mode mode_;
   std::shared_ptr<const Strategy> strategy_;
   RunLayout vector_;
   std::size_t model_elements_;
   const Layout& layout_;
   std::vector<VersionRow> versions_;
   std::vector<RoundRow> rounds_;
-  std::vector<std::vector<float>> state_;  // What the strategy keeps.
+  std::vector<std::vector<float>> models_;  // By version.
+  std::vector<std::vector<float>> state_;   // What the strategy keeps.
   std::map<std::int64_t, TaskRecord> tasks_;
   std::map<std::string, std::vector<std::vector<float>>> accepted_;  // Decoded, by client.
   std::uint64_t bytes_up_ = 0;
   std::uint64_t bytes_down_ = 0;
+  std::uint64_t update_bytes_ = 0;
 };
 
 }  // namespace

@@ -117,8 +117,8 @@ Awaitable<void> World::fill_disk(MemFiles& disk) {
 bool WorldOptions::is_steady() const {
   const auto trainers =
       std::count_if(members.begin(), members.end(), [](const Member& m) { return !m.evaluator; });
-  return settings.deadline_s == 0 && settings.clients_per_round == 0 && settings.fraction == 1 &&
-         settings.over_select == 1 && settings.min_clients == trainers &&
+  return settings.mode == "sync" && settings.deadline_s == 0 && settings.clients_per_round == 0 &&
+         settings.fraction == 1 && settings.over_select == 1 && settings.min_clients == trainers &&
          settings.target_accuracy == 0;
 }
 
@@ -179,6 +179,21 @@ WorldOptions draw_options(std::uint64_t seed) {
         std::array{"uniform", "examples", "round-robin", "power-of-choice", "oort"}[below(5)];
     settings.over_select = below(2) == 0 ? 1.0 : 1.5;
     settings.deadline_s = below(2) == 0 ? 0 : static_cast<double>(2 + below(20));
+  }
+  const bool remembers =
+      settings.strategy.starts_with("scaffold") || settings.strategy.starts_with("feddyn");
+  if (below(3) == 0 && !remembers) {
+    settings.mode = std::array{"sync:late=1",
+                               "sync:late=3,weight=exponential",
+                               "async:buffer=1,weight=constant",
+                               "async:buffer=2",
+                               "async:buffer=3,weight=inverse,late=2",
+                               "async:buffer=2,ahead=2,sync=3",
+                               "async:buffer=2,compensate=0.04"}[below(7)];
+    if (settings.mode.starts_with("async")) {
+      settings.over_select = 1;
+      settings.rounds = static_cast<Round>(3 + below(8));
+    }
   }
   const std::uint64_t troubles = below(8);
   for (std::uint64_t i = 0; i < troubles; ++i)

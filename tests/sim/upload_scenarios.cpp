@@ -74,7 +74,7 @@ TEST_CASE("an update that can't be right is refused with its reason, and costs i
   const std::vector<Case> cases{
       {[](wire::Begin& b) { b.set_layout_digest(std::string(16, 'x')); },
        "its layout (tensor names and shapes) is not the model's"},
-      {[](wire::Begin& b) { b.set_round(9); }, "it is of round 9, now is round 1"},
+      {[](wire::Begin& b) { b.set_round(9); }, "it is of round 9, its task was offered in round 1"},
       {[](wire::Begin& b) { b.set_version(3); }, "it was trained from model version 3, not 0"},
       {[](wire::Begin& b) { b.set_codec("fp16"); }, "it is coded as 'fp16', asked for was 'none'"},
       {[](wire::Begin& b) { b.set_examples(0); }, "its weight is 0 examples"},

@@ -60,6 +60,7 @@ Errc code_of(const Result<T>& result) {
 void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.id == b.id);
   CHECK(a.round == b.round);
+  CHECK(a.base_version == b.base_version);
   CHECK(a.client == b.client);
   CHECK(a.state == b.state);
   CHECK(a.examples == b.examples);
@@ -300,6 +301,42 @@ TEST_CASE("a task is decided once, and a group of decisions all or not at all") 
   CHECK(states() == "123");  // c was late,
   CHECK(code_of(world.store->decide_tasks({accepted(tasks[2])})) ==
         Errc::conflict);  // and stays so.
+}
+
+TEST_CASE("tasks that are not too old move into the next round, and end with the run") {
+  World world;
+  auto tasks = world.start_round({"a", "b", "c"});
+  REQUIRE(world.store->decide_tasks({accepted(tasks[0])}));
+  RoundCommit commit = some_commit(world.run, 1);
+  commit.oldest_base = 0;
+  REQUIRE(world.store->commit_round(commit));
+  // Under way between two rounds.
+  const auto under_way = world.store->offered_tasks(world.run).value();
+  REQUIRE(under_way.size() == 2);
+  check_same(under_way[0], tasks[1]);
+  TaskRecord fresh = some_task("a");
+  fresh.base_version = 1;
+  const auto opened = world.store->open_round(world.run, some_round(2), {fresh}).value();
+  REQUIRE(opened.size() == 1);
+  world.reopen();
+  const auto open = world.store->open_round_of(world.run).value();
+  REQUIRE(open->tasks.size() == 3);
+  CHECK(open->tasks[0].client == "b");
+  CHECK(open->tasks[0].round == 2);
+  CHECK(open->tasks[0].base_version == 0);
+  CHECK(open->tasks[2].base_version == 1);
+  CHECK(world.store->find_task(world.run, tasks[1].id).value()->round == 2);
+  CHECK(!world.store->find_task(world.run + 1, tasks[1].id).value());
+
+  REQUIRE(world.store->decide_tasks({accepted(open->tasks[0])}));
+  commit = some_commit(world.run, 2);
+  commit.oldest_base = 1;
+  REQUIRE(world.store->commit_round(commit));
+  CHECK(world.summary_of(2).clients_accepted == 1);
+  CHECK(world.store->find_task(world.run, tasks[2].id).value()->state == TaskState::late);
+  CHECK(world.store->find_task(world.run, opened[0].id).value()->state == TaskState::offered);
+  REQUIRE(world.store->set_run_state(world.run, RunState::finished));
+  CHECK(world.store->find_task(world.run, opened[0].id).value()->state == TaskState::late);
 }
 
 TEST_CASE("a round is closed once, with its checkpoint, its retention and the run's state") {

@@ -1,0 +1,20 @@
+#include "server/compensation.hpp"
+
+#include <vector>
+
+namespace fl {
+
+Result<void> Compensation::operator()(std::uint64_t first, std::span<float> update) const {
+  std::vector<float> then(update.size());
+  std::vector<float> now(update.size());
+  FL_CHECK(read_values(*then_, first, then));
+  FL_CHECK(read_values(*now_, first, now));
+  for (std::size_t i = 0; i < update.size(); ++i) {
+    const double u = update[i];
+    const double moved = static_cast<double>(now[i]) - static_cast<double>(then[i]);
+    update[i] = static_cast<float>(u - factor_ * u * u * moved);
+  }
+  return {};
+}
+
+}  // namespace fl

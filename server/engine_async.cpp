@@ -1,0 +1,143 @@
+// An asynchronous run's way to collect a round, and what all modes need for tasks that outlive the
+// round that they were offered in.
+#include "server/compensation.hpp"
+#include "server/engine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+/// Returns when the round has its K updates; or when all that can come have, each client counting
+/// once. Meanwhile whoever is idle is given the newest version to train from.
+Awaitable<Result<bool>> RoundEngine::collect_async() {
+  auto& round = *round_;
+  while (!stopping_) {
+    FL_CO_TRY(const bool dropped, co_await drop_overdue());
+    if (dropped) continue;
+    const std::uint32_t accepted = round.count(TaskState::accepted);
+    const bool is_full = accepted >= round.record.target;
+    if (const std::size_t places = free_places(); !is_full && places > 0) {
+      FL_CO_TRY(const bool asked, co_await add_tasks(places));
+      if (asked) continue;
+    }
+    const std::uint32_t open = round.count(TaskState::offered);
+    if (is_full || (accepted >= quorum() && open == 0)) {
+      round.is_closing = true;
+      if (!round.is_verifying()) co_return true;
+    }
+    TimePoint wake_at = never;
+    if (!round.is_closing) {
+      wake_at = next_candidate_at();
+      for (const auto& [client, task] : round.tasks) {
+        if (task.is_open()) wake_at = std::min(wake_at, due(task));
+      }
+    }
+    phase_ = pause_.empty() ? "collecting" : pause_;
+    co_await changed_.wait(wake_at);
+  }
+  if (fatal_) co_return *fatal_;
+  co_return false;
+}
+
+/// When the time for a task is over; `never` without a deadline.
+TimePoint RoundEngine::due(const Task& task) const {
+  if (!mode_.is_async) return round_ ? round_->deadline : never;
+  if (settings_.deadline_s == 0) return never;
+  return task.offered_at +
+         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings_.deadline_s));
+}
+
+/// A client that has not answered in time gives its place to another.
+Awaitable<Result<bool>> RoundEngine::drop_overdue() {
+  std::vector<Task*> overdue;
+  for (auto& [client, task] : round_->tasks) {
+    if (task.is_open() && Clock::now() >= due(task)) overdue.push_back(&task);
+  }
+  for (Task* const task : overdue) task->is_verifying = true;  // Nothing else decides on it.
+  for (Task* const task : overdue) {
+    TaskRecord record = task->record;
+    record.state = TaskState::lost;
+    record.reason = fmt::format("no update within {} s", settings_.deadline_s);
+    auto decided = co_await decide(record);
+    task->is_verifying = false;
+    if (!decided) co_return decided.error();
+    task->record = std::move(record);
+    note_failure(*task);
+  }
+  co_return !overdue.empty();
+}
+
+/// How many more may train at the same time. Whoever is not here takes no place.
+std::size_t RoundEngine::free_places() const {
+  const std::uint32_t accepted = round_->count(TaskState::accepted);
+  const std::uint32_t open = round_->count(TaskState::offered);
+  // Once a round that waits for all has its tasks, only to reach the quorum.
+  if (mode_.is_barrier(round_->record.round) && round_->record.target > 0)
+    return accepted + open < quorum() ? quorum() - accepted - open : 0;
+  const auto busy = std::ranges::count_if(round_->tasks, [this](const auto& entry) {
+    return entry.second.record.state == TaskState::offered && peers_.contains(entry.first);
+  });
+  const std::size_t wanted = target_clients(trainers().size());
+  return wanted - std::min(wanted, static_cast<std::size_t>(busy));
+}
+
+/// The round is recorded: what is under way still, and not too old, goes on in the next one.
+void RoundEngine::carry_tasks(Round oldest_base) {
+  for (auto& [client, task] : round_->tasks) {
+    if (task.record.state != TaskState::offered || task.record.base_version < oldest_base) continue;
+    const Traffic total = traffic_of(client);
+    task.up_before = total.up;
+    task.down_before = total.down;
+    carried_[client] = std::move(task);
+  }
+}
+
+/// Whether an update may be added to the open round. A buffer takes no more than its K.
+bool RoundEngine::takes_updates() const {
+  if (!round_ || !round_->is_recorded || round_->is_closing) return false;
+  if (!mode_.is_async) return true;
+  const auto taken = std::ranges::count_if(round_->tasks, [](const auto& entry) {
+    return entry.second.is_verifying || entry.second.record.state == TaskState::accepted;
+  });
+  return static_cast<std::size_t>(taken) < round_->record.target;
+}
+
+/// The task of an upload, or nullptr. Where tasks outlive their round it waits for a round that
+/// takes it in.
+Awaitable<RoundEngine::Task*> RoundEngine::admit(const std::string& client, std::int64_t task) {
+  while (mode_.carries() && !stopping_ && !ended_ && !takes_updates())
+    co_await changed_.wait(never);
+  co_return find_task(client, task);
+}
+
+/// A newcomer begins where the slowest of the others is: what it missed while it was away is
+/// nobody's to wait for.
+void RoundEngine::enter_clock(const std::string& client) {
+  std::optional<std::uint64_t> slowest;
+  for (const auto& [name, peer] : peers_) {
+    if (!peer->facts().evaluator && name != client)
+      slowest = std::min(slowest.value_or(clocks_[name]), clocks_[name]);
+  }
+  clocks_[client] = std::max(clocks_[client], slowest.value_or(0));
+}
+
+bool RoundEngine::is_ahead(const std::string& client) const {
+  if (mode_.ahead == 0) return false;
+  std::uint64_t slowest = clocks_.at(client);
+  for (const auto& [name, peer] : peers_) {
+    if (!peer->facts().evaluator) slowest = std::min(slowest, clocks_.at(name));
+  }
+  return clocks_.at(client) - slowest > mode_.ahead;
+}
+
+AdjustUpdate RoundEngine::adjustment_of(const TaskRecord& task) const {
+  if (mode_.compensation == 0 || staleness_of(task) == 0) return nullptr;
+  const TrainSettings work = local_work(settings_, *strategy_, task.base_version + 1);
+  const double factor = mode_.compensation / (work.lr * effective_steps(work, task.steps));
+  return Compensation(versions_.at(task.base_version), versions_.at(round_->record.base_version),
+                      factor);
+}
+
+}  // namespace fl
