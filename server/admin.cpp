@@ -2,10 +2,7 @@
 
 #include "server/history.hpp"
 #include "shared/base/limits.hpp"
-
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
+#include "shared/wire/http.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -14,9 +11,6 @@
 namespace fl {
 
 namespace {
-
-namespace beast = boost::beast;
-namespace http = beast::http;
 
 Awaitable<EngineStatus> status_of(std::shared_ptr<RoundEngine> engine) {
   co_return engine->status();
@@ -88,29 +82,22 @@ Awaitable<void> Admin::accept() {
 Awaitable<void> Admin::serve(net::ip::tcp::socket socket) {
   beast::tcp_stream stream(std::move(socket));
   stream.expires_after(limits::handshake_max);
-  beast::flat_buffer buffer;
-  http::request_parser<http::empty_body> parser;
-  parser.header_limit(16 << 10);
-  const auto [read_ec, bytes] = co_await http::async_read(stream, buffer, parser, as_result);
-  if (read_ec) co_return;
-  const bool is_get =
-      parser.get().method() == http::verb::get || parser.get().method() == http::verb::head;
+  HttpRequest request;
+  if (co_await read_http(stream, request, 0)) co_return;
   HttpAnswer made;
-  if (is_get) {
-    made = co_await page(std::string(parser.get().target()));
+  const bool is_head = request.method() == http::verb::head;
+  if (is_head || request.method() == http::verb::get) {
+    std::string target(request.target());
+    made = co_await page(std::move(target));
   } else {
     made.status = 405;
     made.body = "{\"error\": \"these pages are read-only\"}\n";
   }
   const bool is_text = !made.body.starts_with('{') && !made.body.starts_with('[');
-  http::response<http::string_body> response(static_cast<http::status>(made.status),
-                                             parser.get().version());
-  response.set(http::field::content_type,
-               is_text ? "text/plain; version=0.0.4; charset=utf-8" : "application/json");
-  response.keep_alive(false);
-  response.body() = std::move(made.body);
-  response.prepare_payload();
-  co_await http::async_write(stream, response, as_result);
+  std::string text = http_answer(
+      made.status, is_text ? "text/plain; version=0.0.4; charset=utf-8" : "application/json",
+      is_head ? "" : made.body);
+  co_await write_all(stream, std::move(text));
   beast::error_code ignored;
   stream.socket().shutdown(net::ip::tcp::socket::shutdown_send, ignored);
 }

@@ -3,12 +3,11 @@
 #include "shared/base/clock.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/identity/enrolment.hpp"
+#include "shared/wire/http.hpp"
 #include "shared/wire/tls.hpp"
 #include "shared/wire/ws_link.hpp"
 
 #include <boost/asio/ssl/error.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 
 #include <fmt/format.h>
@@ -18,33 +17,14 @@ namespace fl {
 
 namespace {
 
-namespace http = beast::http;
 using tcp = net::ip::tcp;
-using Request = http::request<http::string_body>;
-constexpr std::uint32_t http_header_bytes_max = 16 << 10;
 
 /// Sends an answer and closes; who does not take it is left.
-Awaitable<void> answer(TlsStream& stream, const Request& request, unsigned status, std::string body,
+Awaitable<void> answer(TlsStream& stream, unsigned status, const std::string& body,
                        const char* type) {
-  http::response<http::string_body> response(static_cast<http::status>(status), request.version());
-  response.set(http::field::content_type, type);
-  response.keep_alive(false);
-  response.body() = std::move(body);
-  response.prepare_payload();
-  co_await http::async_write(stream, response, as_result);
+  std::string text = http_answer(status, type, body);
+  co_await write_all(stream, std::move(text));
   co_await stream.async_shutdown(as_result);
-}
-
-/// Reads one request of bounded size.
-Awaitable<Result<Request>> read_request(TlsStream& stream, beast::flat_buffer& buffer) {
-  http::request_parser<http::string_body> parser;
-  parser.header_limit(http_header_bytes_max);
-  parser.body_limit(enrolment_bytes_max);
-  const auto [ec, bytes] = co_await http::async_read(stream, buffer, parser, as_result);
-  if (ec)
-    co_return Error(ec == beast::error::timeout ? Errc::deadline : Errc::protocol,
-                    "HTTP: " + ec.message());
-  co_return parser.release();
 }
 
 }  // namespace
@@ -125,30 +105,27 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
     spdlog::info("{}: TLS handshake: {}", remote, tls_ec.message());
     co_return;
   }
-  beast::flat_buffer buffer;
-  auto request = co_await read_request(tls, buffer);
-  if (!request) {
-    spdlog::info("{}: {}", remote, request.error().message());
+  HttpRequest request;
+  if (const auto ec = co_await read_http(tls, request, enrolment_bytes_max); ec) {
+    spdlog::info("{}: HTTP: {}", remote, ec.message());
     co_return;
   }
-  const std::string target(request->target());
-  if (target == enrolment_target && request->method() == http::verb::post) {
-    const HttpAnswer enrolled = co_await reception_.enrol(std::move(request->body()));
-    co_await answer(tls, *request, enrolled.status, enrolled.body, "application/json");
+  const std::string target(request.target());
+  if (target == enrolment_target && request.method() == http::verb::post) {
+    const HttpAnswer enrolled = co_await reception_.enrol(std::move(request.body()));
+    co_await answer(tls, enrolled.status, enrolled.body, "application/json");
     co_return;
   }
-  if (target != session_path || !beast::websocket::is_upgrade(*request)) {
+  if (target != session_path || !beast::websocket::is_upgrade(request)) {
     co_await answer(
-        tls, *request, 404,
-        "this is a Tributary server: sessions at /v1/session, enrolment at /v1/enroll\n",
+        tls, 404, "this is a Tributary server: sessions at /v1/session, enrolment at /v1/enroll\n",
         "text/plain");
     co_return;
   }
   const auto name = peer_name(tls.ssl());
   const auto serial = peer_serial(tls.ssl());
   if (!name || !serial) {
-    co_await answer(tls, *request, 401,
-                    "a client certificate is needed: join first (fl-client join TOKEN)",
+    co_await answer(tls, 401, "a client certificate is needed: join first (fl-client join TOKEN)",
                     "text/plain");
     co_return;
   }
@@ -156,10 +133,10 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
   if (!admitted) {
     const unsigned status = admitted.error().code() == Errc::unauthenticated ? 401 : 503;
     spdlog::warn("{} ({}): {}", *name, remote, admitted.error().message());
-    co_await answer(tls, *request, status, admitted.error().message(), "text/plain");
+    co_await answer(tls, status, admitted.error().message(), "text/plain");
     co_return;
   }
-  auto link = co_await accept_ws(std::move(tls), std::move(*request));
+  auto link = co_await accept_ws(std::move(tls), std::move(request));
   if (!link) {
     spdlog::info("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message());
     co_return;

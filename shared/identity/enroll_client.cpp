@@ -2,19 +2,18 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/identity/enrolment.hpp"
+#include "shared/wire/http.hpp"
 #include "shared/wire/tls.hpp"
-#include "shared/wire/tls_stream.hpp"
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http.hpp>
+
+#include <fmt/format.h>
 
 namespace fl {
 namespace {
 
-namespace http = boost::beast::http;
 using net::ip::tcp;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
@@ -74,24 +73,16 @@ Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server,
 /// One request and its answer. No close_notify is waited for: the answer's length says it is whole.
 Awaitable<Result<HttpAnswer>> post(TlsStream& stream, const ServerAddress& server,
                                    std::string body) {
-  http::request<http::string_body> request(http::verb::post, enrolment_target, 11);
-  request.set(http::field::host, to_string(server));
-  request.set(http::field::content_type, "application/json");
-  request.set(http::field::connection, "close");
-  request.body() = std::move(body);
-  request.prepare_payload();
-  const auto [write_ec, written] = co_await http::async_write(stream, request, as_result);
-  if (write_ec) co_return network_error(write_ec, to_string(server), "writing to");
-
-  beast::flat_buffer buffer;
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(enrolment_bytes_max);
-  const auto [ec, read] = co_await http::async_read(stream, buffer, parser, as_result);
-  if (ec) co_return network_error(ec, to_string(server), "reading the answer of");
-  HttpAnswer answer;
-  answer.status = parser.get().result_int();
-  answer.body = std::move(parser.get().body());
-  co_return answer;
+  std::string request = fmt::format(
+      "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
+      "Connection: close\r\n\r\n{}",
+      enrolment_target, to_string(server), body.size(), body);
+  if (const auto ec = co_await write_all(stream, std::move(request)); ec)
+    co_return network_error(ec, to_string(server), "writing to");
+  HttpResponse response;
+  if (const auto ec = co_await read_http(stream, response, enrolment_bytes_max); ec)
+    co_return network_error(ec, to_string(server), "reading the answer of");
+  co_return HttpAnswer{response.result_int(), std::move(response.body())};
 }
 
 /// That the authority in the answer is the one that the token names.

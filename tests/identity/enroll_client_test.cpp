@@ -1,22 +1,17 @@
 // Joining from end to end over loopback: enroll_over_https against a small HTTPS server that calls
 // the real enroll(), and against servers that are somebody else, broken, or not there.
 #include "shared/identity/enroll_client.hpp"
+#include "shared/wire/http.hpp"
 #include "shared/wire/tls.hpp"
 #include "tests/identity/fixture.hpp"
 
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
-#include <boost/beast/ssl/ssl_stream.hpp>
 
 namespace fl {
 namespace {
 
 using namespace fl::test;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
 using net::ip::tcp;
 
 /// A server for one connection. It answers with `canned`, or with what enroll() says when that is
@@ -41,19 +36,16 @@ class OneShotServer {
   Awaitable<void> serve() {
     auto [accept_ec, socket] = co_await acceptor_.async_accept(as_result);
     if (accept_ec) co_return;
-    beast::ssl_stream<beast::tcp_stream> stream(std::move(socket), context_);
+    TlsStream stream(std::move(socket), context_);
     const auto [handshake_ec] =
         co_await stream.async_handshake(net::ssl::stream_base::server, as_result);
     if (handshake_ec) co_return;
-    beast::flat_buffer buffer;
-    http::request<http::string_body> request;
-    const auto [ec, bytes] = co_await http::async_read(stream, buffer, request, as_result);
-    if (ec) co_return;
+    HttpRequest request;
+    if (co_await read_http(stream, request, enrolment_bytes_max)) co_return;
     received = request.body();
     target = request.target();
-    http::response<http::string_body> response = answer(request.body());
-    response.prepare_payload();
-    co_await http::async_write(stream, response, as_result);
+    std::string text = answer(request.body());
+    co_await write_all(stream, std::move(text));
   }
 
   std::string canned;
@@ -61,16 +53,13 @@ class OneShotServer {
   std::string target;
 
  private:
-  http::response<http::string_body> answer(const std::string& body) {
-    http::response<http::string_body> response(http::status::ok, 11);
-    response.body() = canned;
-    if (!canned.empty()) return response;
+  std::string answer(const std::string& body) {
+    if (!canned.empty()) return http_answer(200, "application/json", canned);
     const auto request = parse_enrolment_request(body);
     const auto outcome = request ? enroll(authority_, book_, *request, Clock::unix_seconds())
                                  : Result<EnrolmentResponse>(request.error());
-    response.body() = outcome ? to_json(*outcome) : to_json(outcome.error());
-    if (!outcome) response.result(http_status(outcome.error()));
-    return response;
+    if (outcome) return http_answer(200, "application/json", to_json(*outcome));
+    return http_answer(http_status(outcome.error()), "application/json", to_json(outcome.error()));
   }
 
   Authority& authority_;
