@@ -75,12 +75,17 @@ function(fl_library name)
   target_link_libraries(${name} PUBLIC fl_options ${arg_LIBS})
 endfunction()
 
-# What the sanitizers' builds make: everything, and for ThreadSanitizer in ./dev test what has more
-# threads than one.
+# What ./dev builds: the programs; and for its tests what the sanitizers look at (for
+# ThreadSanitizer, what has more threads than one), and what the release build runs beside that.
+add_custom_target(programs)
 add_custom_target(fast_tests)
 add_custom_target(threaded_tests)
+add_custom_target(release_tests)
 
 # fl_test(NAME [OPTIMIZED] SOURCES … LIBS … LABELS …): a doctest program, run by CTest as one test.
+# Labels: fast, the default, is run under the sanitizers; threads, by ThreadSanitizer in ./dev test
+# too; release, by the release build: what is other code when optimized, or takes too long
+# otherwise. Without sanitizers ctest runs them all.
 function(fl_test name)
   cmake_parse_arguments(arg "OPTIMIZED" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -100,6 +105,9 @@ function(fl_test name)
   endif()
   if(threads IN_LIST arg_LABELS)
     add_dependencies(threaded_tests ${name})
+  endif()
+  if(release IN_LIST arg_LABELS)
+    add_dependencies(release_tests ${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")

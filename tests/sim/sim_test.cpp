@@ -18,7 +18,7 @@ namespace {
 #if defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t default_seeds = 25;  // It all runs in one thread.
 #elif defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t default_seeds = 150;
+constexpr std::uint64_t default_seeds = 100;
 #else
 constexpr std::uint64_t default_seeds = 2000;
 #endif
