@@ -14,12 +14,11 @@ __global__ void feedback_kernel(FusedRun run) {
 
 }  // namespace
 
-int quantize_with_feedback(const float* x, float* residual, std::size_t n, const QuantizeArgs& args,
-                           float step, std::int16_t* levels, std::uint32_t* counts,
+int quantize_with_feedback(const float* x, float* residual, std::size_t n, float step,
+                           std::int32_t top, std::int16_t* levels, std::uint32_t* counts,
                            CUstream_st* stream) {
-  const auto factors = element::quantize_factors(args.scale, args.levels);
-  const FusedRun run = {x, residual, n, args, factors, step, levels, counts};
-  return start(feedback_kernel, blocks_for((n + 7) / 8), threads_per_block, 0, stream, run);
+  const FusedRun run = {x, residual, n, step, top, levels, counts};
+  return start(feedback_kernel, blocks_for(n), threads_per_block, 0, stream, run);
 }
 
 }  // namespace fl::cuda

@@ -1,7 +1,7 @@
 // The body of the fused quantizer's kernel (cuda_quantize.hpp).
 #pragma once
 
-#include "kernels/cuda/halves.hpp"
+#include "kernels/cuda/block.hpp"
 #include "kernels/element.hpp"
 
 namespace fl::cuda {
@@ -11,9 +11,8 @@ struct FusedRun {
   const float* x;
   float* residual;
   std::size_t n;
-  QuantizeArgs args;
-  element::QuantizeFactors factors;
   float step;
+  std::int32_t top;
   std::int16_t* levels;
   std::uint32_t* counts;  // Or nullptr.
 };
@@ -25,22 +24,21 @@ inline constexpr unsigned counts_max = 2 * counted_levels_max + 1;
 template <class Block>
 FL_DEVICE inline void quantize_with_feedback(const Block& block, const FusedRun& run,
                                              std::uint32_t* counts) {
-  const unsigned counted = run.counts == nullptr ? 0 : 2 * run.args.levels + 1;
+  const unsigned counted = run.counts == nullptr ? 0 : static_cast<unsigned>(2 * run.top + 1);
+  const float per_step = 1.0f / run.step;
   block.each([&](unsigned thread) {
     for (unsigned c = thread; c < counted; c += Block::threads) counts[c] = 0;
   });
   block.each([&](unsigned thread) {
-    for_each_half(block, thread, run.args.seed, run.args.stream, run.args.first, run.n,
-                  [&](std::size_t i, std::uint32_t half) {
-                    const float whole = run.x[i] + run.residual[i];
-                    const std::int32_t level = element::quantize<element::Scalar>(
-                        whole, static_cast<std::int32_t>(half), run.factors);
-                    run.levels[i] = static_cast<std::int16_t>(level);
-                    run.residual[i] = whole - static_cast<float>(level) * run.step;
-                    if (counted > 0) {
-                      Block::add(counts + (level + run.args.levels), 1);
-                    }
-                  });
+    for_each_index(block, thread, run.n, [&](std::size_t i) {
+      const float whole = run.x[i] + run.residual[i];
+      const std::int32_t nearest = element::round_level<element::Scalar>(whole * per_step);
+      const std::int32_t level =
+          nearest > run.top ? run.top : (nearest < -run.top ? -run.top : nearest);
+      run.levels[i] = static_cast<std::int16_t>(level);
+      run.residual[i] = whole - static_cast<float>(level) * run.step;
+      if (counted > 0) Block::add(counts + (level + run.top), 1);
+    });
   });
   block.each([&](unsigned thread) {
     for (unsigned c = thread; c < counted; c += Block::threads) {

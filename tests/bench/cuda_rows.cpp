@@ -146,7 +146,7 @@ void measure_cuda_rows(std::size_t n) {
   report("quantize", 6, [&](Stream s) { return cuda::quantize(x, n, args, levels, s); });
   report("dequantize", 6, [&](Stream s) { return cuda::dequantize(levels, n, 0.1f, out, s); });
   report("with feedback", 14, [&](Stream s) {
-    return cuda::quantize_with_feedback(x, out, n, args, 8.0f / 127, levels, numbers, s);
+    return cuda::quantize_with_feedback(x, out, n, 8.0f / 127, 127, levels, numbers, s);
   });
   report("dither", 7,
          [&](Stream s) { return cuda::dither(x, n, dither_args, levels, bytes, word, s); });

@@ -116,7 +116,7 @@ TEST_CASE("the device gives the scalar row's bits") {
   }
 }
 
-TEST_CASE("the device's fused quantizing is the rows' add, quantize, dequantize and subtract") {
+TEST_CASE("the device's fused quantizing is the rows' add, round, dequantize and subtract") {
   if (!has_device()) return;
   const Kernels& row = kernels();
   Stream stream;
@@ -129,15 +129,15 @@ TEST_CASE("the device's fused quantizing is the rows' add, quantize, dequantize 
     DeviceArray<float> device_x(x);
     DeviceArray<float> device_residual(residual);
     DeviceArray<std::int16_t> device_levels(n);
-    const QuantizeArgs args = {.scale = 3, .levels = 127, .seed = 3, .stream = 4, .first = 9};
     std::vector<std::uint32_t> counts(255);
     DeviceArray<std::uint32_t> device_counts(counts);
-    check(cuda::quantize_with_feedback(device_x.data(), device_residual.data(), n, args, 3.0f / 127,
+    check(cuda::quantize_with_feedback(device_x.data(), device_residual.data(), n, 3.0f / 127, 127,
                                        device_levels.data(), device_counts.data(), stream.raw));
     stream.wait();
     for (std::size_t i = 0; i < n; ++i) x[i] += residual[i];
     std::vector<std::int16_t> levels(n);
-    row.quantize(x.data(), n, args, levels.data());
+    row.round(x.data(), n, 3.0f / 127, levels.data());
+    for (std::int16_t& level : levels) level = std::clamp<std::int16_t>(level, -127, 127);
     row.dequantize(levels.data(), n, 3.0f / 127, residual.data());
     for (std::size_t i = 0; i < n; ++i) {
       residual[i] = x[i] - residual[i];
