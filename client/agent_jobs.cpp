@@ -14,6 +14,7 @@ Result<TrainSettings> settings_of(const wire::Offer& offer) {
   settings.round = offer.round();
   settings.local_epochs = offer.local_epochs();
   settings.local_steps = offer.local_steps();
+  settings.local_seconds = offer.local_seconds();
   settings.batch_size = offer.batch_size();
   FL_TRY(settings.optimizer, parse_optimizer(offer.optimizer()));
   settings.lr = offer.lr();

@@ -210,6 +210,7 @@ void RoundEngine::send_offer(Task& task) {
   const TrainSettings work = local_work(settings_, *strategy_, round);
   offer.set_local_epochs(work.local_epochs);
   offer.set_local_steps(work.local_steps);
+  offer.set_local_seconds(work.local_seconds);
   offer.set_batch_size(work.batch_size);
   offer.set_optimizer(settings_.optimizer);
   offer.set_lr(work.lr);

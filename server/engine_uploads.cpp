@@ -175,13 +175,11 @@ Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task
                                                 begin.examples(), task.record.examples));
   }
   // With mini-batches of one example each.
-  const std::uint64_t steps_max =
-      settings_.local_steps != 0
-          ? settings_.local_steps
-          : settings_.local_epochs * std::max<std::uint64_t>(1, begin.examples());
-  if (begin.steps() == 0 || begin.steps() > steps_max) {
+  const std::uint64_t most =
+      steps_max(local_work(settings_, *strategy_, base + 1), begin.examples());
+  if (begin.steps() == 0 || begin.steps() > most) {
     return bad(Errc::invalid_input,
-               fmt::format("it took {} steps; 1 to {} were asked for", begin.steps(), steps_max));
+               fmt::format("it took {} steps; 1 to {} were asked for", begin.steps(), most));
   }
   if (!std::isfinite(begin.loss()))
     return bad(Errc::invalid_input, "its training loss is not finite");

@@ -16,10 +16,10 @@ namespace fl {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunSettings, model, strategy, seed, rounds,
                                                 min_clients, clients_per_round, fraction, sampling,
                                                 mode, over_select, deadline_s, local_epochs,
-                                                local_steps, batch_size, optimizer, lr, lr_schedule,
-                                                momentum, weight_decay, proximal_mu, codec,
-                                                downlink_codec, target_accuracy, patience,
-                                                keep_checkpoints, initial_weights)
+                                                local_steps, local_seconds, batch_size, optimizer,
+                                                lr, lr_schedule, momentum, weight_decay,
+                                                proximal_mu, codec, downlink_codec, target_accuracy,
+                                                patience, keep_checkpoints, initial_weights)
 
 std::string to_json(const RunSettings& settings) { return nlohmann::json(settings).dump(); }
 
@@ -52,6 +52,9 @@ TrainSettings local_work(const RunSettings& settings, const Strategy& strategy, 
   work.round = round;
   work.local_epochs = settings.local_epochs;
   work.local_steps = settings.local_steps;
+  work.local_seconds = settings.local_seconds;
+  if (work.local_epochs == 0 && work.local_steps == 0 && work.local_seconds == 0)
+    work.local_epochs = 1;
   work.batch_size = settings.batch_size;
   work.optimizer = parse_optimizer(settings.optimizer).value();
   work.lr = settings.lr * parse_schedule(settings.lr_schedule).value().at(round, settings.rounds);
@@ -120,7 +123,12 @@ Result<void> check_settings(const RunSettings& s) {
     return bad("over-select", "must be from 1 to 100");
   if (!(s.deadline_s >= 0 && s.deadline_s <= 1e7))
     return bad("deadline", "must be from 0 to 1e7 seconds");
-  if (s.local_epochs == 0 && s.local_steps == 0) return bad("local-epochs", "must be 1 or more");
+  if (!(s.local_seconds >= 0 && s.local_seconds <= local_seconds_max))
+    return bad("local-seconds", fmt::format("must be from 0 to {:g}", local_seconds_max));
+  if (s.deadline_s > 0 && s.local_seconds >= s.deadline_s) {
+    return bad("local-seconds", fmt::format("is {}, which --deadline {} does not allow",
+                                            s.local_seconds, s.deadline_s));
+  }
   if (s.batch_size == 0) return bad("batch-size", "must be 1 or more");
   if (!(std::isfinite(s.lr) && s.lr > 0)) return bad("lr", "must be above 0");
   if (!(s.momentum >= 0 && s.momentum < 1))

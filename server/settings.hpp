@@ -23,10 +23,11 @@ struct RunSettings {
   double fraction = 1.0;                // Of the connected clients.
   std::string sampling = "uniform";
   std::string mode = "sync";
-  double over_select = 1.0;  // Asks this many times the clients it needs.
-  double deadline_s = 600;   // Of one round; of one task when asynchronous; 0: none.
-  std::uint32_t local_epochs = 1;
+  double over_select = 1.0;        // Asks this many times the clients it needs.
+  double deadline_s = 600;         // Of one round; of one task when asynchronous; 0: none.
+  std::uint32_t local_epochs = 0;  // 0: not given. One, where nothing else ends the work.
   std::uint32_t local_steps = 0;
+  double local_seconds = 0;  // 0: no bound.
   std::uint32_t batch_size = 64;
   std::string optimizer = "sgd";
   double lr = 0.01;

@@ -3,12 +3,12 @@
 #include "client/learn/random.hpp"
 #include "client/learn/torch_models.hpp"
 #include "kernels/kernels.hpp"
+#include "shared/base/clock.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -55,8 +55,11 @@ Result<void> check(const TrainSettings& s) {
   // libtorch throws at a factor that a float can't hold. NaN is refused too.
   const auto is_factor = [](double x) { return x >= 0 && x <= std::numeric_limits<float>::max(); };
   if (s.batch_size == 0) return refuse("batch_size", s.batch_size, "at least 1");
-  if (s.local_epochs == 0 && s.local_steps == 0) {
-    return refuse("local_epochs", s.local_epochs, "at least 1 where local_steps is 0");
+  if (!(s.local_seconds >= 0 && s.local_seconds <= local_seconds_max)) {
+    return refuse("local_seconds", s.local_seconds, "a time that can be waited for");
+  }
+  if (s.local_epochs == 0 && s.local_steps == 0 && s.local_seconds == 0) {
+    return refuse("local_epochs", s.local_epochs, "at least 1 where nothing else is asked");
   }
   if (!is_factor(s.lr)) return refuse("lr", s.lr, "from 0 to what a float can hold");
   if (!is_factor(s.momentum) || s.momentum >= 1) {
@@ -238,16 +241,19 @@ class TorchTrainer final : public Trainer {
       return Error(Errc::invalid_input, "this client holds no examples to train on");
     }
     return guarded([&]() -> Result<TrainReport> {
-      const auto begin = std::chrono::steady_clock::now();
+      const TimePoint begin = Clock::now();
       const torch::Tensor start = flat(global).to(device_);
       load(start);
       torch::Tensor added;
       if (!correction.empty()) added = flat(correction).to(device_);
-      FL_TRY(TrainReport report, run_steps(start, settings, std::move(added), stop));
+      const TimePoint end = settings.local_seconds > 0
+                                ? begin + std::chrono::duration_cast<Duration>(
+                                              std::chrono::duration<double>(settings.local_seconds))
+                                : never;
+      FL_TRY(TrainReport report, run_steps(start, settings, end, std::move(added), stop));
       flat(update).copy_(parameters_.weights.sub_(start));
       FL_CHECK(check_finite(update, settings, report.steps));
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-      report.seconds = taken.count();
+      report.seconds = seconds(Clock::now() - begin);
       return report;
     });
   }
@@ -309,17 +315,18 @@ class TorchTrainer final : public Trainer {
     parameters_.gradient.zero_();  // A round that was stopped may have left one.
   }
 
+  /// No step begins after `end` but the first.
   Result<TrainReport> run_steps(const torch::Tensor& start, const TrainSettings& settings,
-                                torch::Tensor correction, const std::stop_token& stop) {
+                                TimePoint end, torch::Tensor correction,
+                                const std::stop_token& stop) {
     Batches batches(train_.size(), settings.batch_size, mix_seeds(settings.seed, client_seed_),
                     device_);
     Optimizer optimizer(settings, parameters_, start, std::move(correction));
-    const std::uint64_t steps = settings.local_steps > 0
-                                    ? settings.local_steps
-                                    : settings.local_epochs * batches.per_epoch();
+    const std::uint64_t steps = steps_max(settings, batches.per_epoch());
     double loss_sum = 0;
     std::int64_t seen = 0;
-    for (std::uint64_t step = 0; step < steps; ++step) {
+    std::uint64_t step = 0;
+    for (; step < steps && (step == 0 || Clock::now() < end); ++step) {
       const auto place = [&] {
         return fmt::format("round {}, step {} of {}", settings.round, step + 1, steps);
       };
@@ -338,7 +345,7 @@ class TorchTrainer final : public Trainer {
       seen += batch.size(0);
     }
     return TrainReport{.examples = train_examples(),
-                       .steps = steps,
+                       .steps = step,
                        .loss = loss_sum / static_cast<double>(seen),
                        .seconds = 0};
   }

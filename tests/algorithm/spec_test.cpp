@@ -76,6 +76,18 @@ TEST_CASE("optimizers parse") {
   CHECK_FALSE(parse_optimizer("adam:beta1=1"));
 }
 
+TEST_CASE("steps, epochs or a time bound the local work") {
+  TrainSettings work;
+  work.local_epochs = 3;
+  CHECK(steps_max(work, 7) == 21);
+  work.local_seconds = 0.00002;
+  CHECK(steps_max(work, 7) == 21);
+  work.local_steps = 5;
+  CHECK(steps_max(work, 7) == 5);
+  work.local_steps = work.local_epochs = 0;
+  CHECK(steps_max(work, 7) == 2);  // Of limits::steps_per_s_max.
+}
+
 TEST_CASE("the layout of a run has what travels with the model behind it") {
   const Layout model = Layout::make({{"fc.weight", {3, 4}}, {"fc.bias", {3}}}).value();
   const auto plain = run_layout(model, *parse_strategy("fedavg").value()).value();

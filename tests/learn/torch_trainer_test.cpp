@@ -329,6 +329,27 @@ TEST_CASE("a stop ends training and evaluation") {
         train(*trainer_of("lenet", 100), global, {.seed = 4}));
 }
 
+// Goal: a time in place of epochs. Method: the steps that were reported, asked for by number, give
+// the same update; a time too short for one gives one.
+TEST_CASE("for a time it trains as many steps as fit") {
+  const auto trainer = trainer_of("mlp", 100);
+  const auto global = trainer->initial_weights(3);
+  fl::TrainSettings settings = {.local_epochs = 0, .local_seconds = 0.2, .batch_size = 8};
+  std::vector<float> update(global.size());
+  const auto report = trainer->train(global, settings, {}, update, {});
+  REQUIRE(report.has_value());
+  CHECK(report->steps > 1);
+  CHECK(report->seconds >= 0.2);
+  settings.local_steps = static_cast<std::uint32_t>(report->steps);
+  settings.local_seconds = 0;
+  CHECK(train(*trainer, global, settings) == update);
+
+  settings = {.local_seconds = 1e-9};
+  CHECK(trainer->train(global, settings, {}, update, {})->steps == 1);
+  settings = {.local_steps = 3, .local_seconds = 1000};
+  CHECK(trainer->train(global, settings, {}, update, {})->steps == 3);
+}
+
 TEST_CASE("numbers that are not finite name round and step") {
   const auto trainer = trainer_of("mlp", 100);
   auto global = trainer->initial_weights(3);
@@ -356,6 +377,7 @@ TEST_CASE("settings that can't be right are refused by name") {
   };
   expect({.batch_size = 0}, "batch_size");
   expect({.local_epochs = 0}, "local_epochs");
+  expect({.local_seconds = nan}, "local_seconds");
   expect({.lr = -1}, "lr");
   expect({.lr = nan}, "lr");
   expect({.lr = 1e39}, "lr");

@@ -276,6 +276,9 @@ class Checker {
     const auto trained = client.updates.find(task.base_version + 1);
     if (trained == client.updates.end()) return wrong("its client has never trained it");
     if (task.examples != client.member.part.examples) return wrong("it has another weight");
+    const TrainSettings work = local_work(settings_, *strategy_, task.base_version + 1);
+    if (const auto steps = ToyTrainer::steps_of(work, client.member.part); task.steps != steps)
+      return wrong(fmt::format("it took {} steps, not {}", task.steps, steps));
     // With feedback an update holds more than was trained; check_client looks at the sums.
     const bool has_feedback = settings_.codec.ends_with("+ef");
     const auto sent = sent_part(trained->second);

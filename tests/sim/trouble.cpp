@@ -195,6 +195,11 @@ WorldOptions draw_options(std::uint64_t seed) {
       settings.rounds = static_cast<Round>(3 + below(8));
     }
   }
+  if (below(4) == 0) {
+    settings.local_seconds = 0.3;
+    for (auto& member : options.members)
+      member.part.step_seconds = std::array{0.1, 0.15, 1.0}[below(3)];
+  }
   const std::uint64_t troubles = below(8);
   for (std::uint64_t i = 0; i < troubles; ++i)
     options.troubles.push_back(all_troubles[below(all_troubles.size())]);

@@ -1,0 +1,108 @@
+// How much a client trains between two exchanges: by time, and by round.
+#include "tests/sim/scenario.hpp"
+
+#include <cmath>
+
+namespace fl::test {
+namespace {
+
+/// Of the accepted tasks of a round, by client.
+std::map<std::string, std::uint64_t> steps_in(World& world, Round round) {
+  std::map<std::string, std::uint64_t> steps;
+  for (const auto& task : tasks_of(world, round)) {
+    if (task.state == TaskState::accepted) steps[task.client] = task.steps;
+  }
+  return steps;
+}
+
+using Steps = std::map<std::string, std::uint64_t>;
+
+/// Three clients, the second at a fifth of the first's speed, the third too slow for a step.
+WorldOptions unequal(double local_seconds) {
+  WorldOptions options = calm(3);
+  options.settings.momentum = 0;
+  options.settings.local_steps = 0;
+  options.settings.local_seconds = local_seconds;
+  options.members[0].part.step_seconds = 0.25;
+  options.members[1].part.step_seconds = 1.25;
+  options.members[2].part.step_seconds = 100;
+  return options;
+}
+
+/// In the last of two rounds, which are checked.
+Steps steps_with(const WorldOptions& options) {
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  return steps_in(world, 2);
+}
+
+TEST_CASE("for a time each client takes the steps that fit, one at least") {
+  CHECK(steps_with(unequal(2.5)) == Steps{{"client-1", 10}, {"client-2", 2}, {"client-3", 1}});
+}
+
+TEST_CASE("for a time, no client takes more steps or epochs than are given") {
+  WorldOptions options = unequal(2.5);
+  options.settings.local_steps = 4;
+  CHECK(steps_with(options) == Steps{{"client-1", 4}, {"client-2", 2}, {"client-3", 1}});
+  options.settings.local_steps = 0;
+  options.settings.local_epochs = 1;  // A toy's epoch is one step.
+  CHECK(steps_with(options) == Steps{{"client-1", 1}, {"client-2", 1}, {"client-3", 1}});
+}
+
+/// How far the last model is from the mean of the clients' points, at the worst.
+double distance_from_mean(const WorldOptions& options) {
+  World world(options);
+  REQUIRE(world.run());
+  auto history = History::open(world);
+  REQUIRE(history);
+  const ToyProblem& problem = options.problem;
+  const auto kept = history->store->checkpoints(history->run.id).value();
+  const auto last =
+      open_version(world.server_disk(), "/state/checkpoints", kept.back(), problem.layout).value();
+  std::vector<float> weights(problem.layout.elements());
+  REQUIRE(read_values(*last, 0, weights));
+  double largest = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    double mean = 0;
+    for (std::uint32_t k = 0; k < 3; ++k) mean += double{problem.point(k)[i]} / 3;
+    largest = std::max(largest, std::fabs(weights[i] - mean));
+  }
+  return largest;
+}
+
+// FedNova divides by the steps that were reported, so a fast client pulls no harder than a slow
+// one.
+TEST_CASE("FedNova goes to the middle of clients of unequal speed, and FedAvg does not") {
+  WorldOptions options = unequal(2.5);
+  options.settings.rounds = 60;
+  options.settings.lr = 0.02;
+  options.settings.strategy = "fednova";
+  CHECK(distance_from_mean(options) < 0.1);
+  options.settings.strategy = "fedavg";
+  CHECK(distance_from_mean(options) > 0.5);
+}
+
+TEST_CASE("more steps than any client could take in the time are refused") {
+  WorldOptions options = unequal(2.5);
+  options.settings.min_clients = 2;
+  options.settings.rounds = 1;
+  World world(options);
+  world.on_connect = [](const std::string& client, Line& up, Line&) {
+    if (client == "client-1") {
+      up.edit = [](wire::Header& header) {
+        if (header.has_begin() && header.begin().purpose() == wire::UPDATE)
+          header.mutable_begin()->set_steps(250'001);
+      };
+    }
+    return true;
+  };
+  REQUIRE(world.run());
+  const auto tasks = tasks_of(world, 1);
+  const auto refused = std::ranges::find(tasks, TaskState::refused, &TaskRecord::state);
+  REQUIRE(refused != tasks.end());
+  CHECK(refused->reason == "it took 250001 steps; 1 to 250000 were asked for");
+}
+
+}  // namespace
+}  // namespace fl::test
