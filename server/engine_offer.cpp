@@ -207,7 +207,7 @@ void RoundEngine::send_offer(Task& task) {
   offer.set_round(round);
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
-  const TrainSettings work = local_work(settings_, *strategy_, round);
+  const TrainSettings work = work_of(round);
   offer.set_local_epochs(work.local_epochs);
   offer.set_local_steps(work.local_steps);
   offer.set_local_seconds(work.local_seconds);

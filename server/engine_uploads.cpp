@@ -175,8 +175,7 @@ Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task
                                                 begin.examples(), task.record.examples));
   }
   // With mini-batches of one example each.
-  const std::uint64_t most =
-      steps_max(local_work(settings_, *strategy_, base + 1), begin.examples());
+  const std::uint64_t most = steps_max(work_of(base + 1), begin.examples());
   if (begin.steps() == 0 || begin.steps() > most) {
     return bad(Errc::invalid_input,
                fmt::format("it took {} steps; 1 to {} were asked for", begin.steps(), most));

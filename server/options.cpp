@@ -77,6 +77,9 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
       ->default_str("1");
   setting(app, given, "local-steps", s.local_steps,
           "Mini-batch steps in a round, instead of epochs");
+  setting(app, given, "local-steps-schedule", s.local_steps_schedule,
+          "How many of --local-steps a round takes: constant, warmup:rounds=10 (from 1 to all), "
+          "post-local:from=10 (1 before that round) or adaptive (fewer as the loss falls)");
   setting(app, given, "local-seconds", s.local_seconds,
           "Seconds to train in a round, by the client's clock: as many steps as fit, one at least, "
           "and no more than --local-steps or --local-epochs where these are given; 0: no bound");

@@ -17,6 +17,8 @@ SERVER_MISTAKES = [
     ("--over-select", "0.5"),
     ("--deadline", "-1"),
     ("--local-epochs", "0"),
+    ("--local-steps-schedule", "warmup:rounds=0"),
+    ("--local-steps-schedule", "adaptive"),
     ("--local-seconds", "-1"),
     ("--local-seconds", "1e7"),
     ("--local-seconds", "600"),

@@ -104,5 +104,49 @@ TEST_CASE("more steps than any client could take in the time are refused") {
   CHECK(refused->reason == "it took 250001 steps; 1 to 250000 were asked for");
 }
 
+/// One client whose loss falls by 0.95^2 with each step.
+WorldOptions adaptive() {
+  WorldOptions options = calm(1);
+  options.settings.rounds = 6;
+  options.settings.lr = 0.05;
+  options.settings.local_steps = 8;
+  options.settings.local_steps_schedule = "adaptive";
+  return options;
+}
+
+/// By round, of its only client.
+std::vector<std::uint64_t> steps_by_round(World& world) {
+  std::vector<std::uint64_t> steps;
+  for (Round round = 1; round <= world.options().settings.rounds; ++round)
+    steps.push_back(steps_in(world, round).at("client-1"));
+  return steps;
+}
+
+// A round's loss is that of the model before it: its root is 0.95^n of the first, n steps later.
+const std::vector<std::uint64_t> adaptive_steps{8, 8, 6, 4, 3, 3};
+
+TEST_CASE("adaptive steps become fewer as the loss falls") {
+  World world(adaptive());
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(steps_by_round(world) == adaptive_steps);
+}
+
+TEST_CASE("a restart asks for the adaptive steps that were asked for before") {
+  for (const Round last : {2u, 4u, 5u}) {
+    CAPTURE(last);
+    World world(adaptive());
+    world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
+      const bool is_first = world.server_starts() == 1;
+      if (!is_up && is_first && header.has_offer() && header.offer().round() == last)
+        world.kill_server(true);
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(world.server_starts() == 2);
+    CHECK(steps_by_round(world) == adaptive_steps);
+  }
+}
+
 }  // namespace
 }  // namespace fl::test

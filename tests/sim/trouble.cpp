@@ -195,6 +195,8 @@ WorldOptions draw_options(std::uint64_t seed) {
       settings.rounds = static_cast<Round>(3 + below(8));
     }
   }
+  settings.local_steps_schedule = std::array{"constant", "constant", "warmup:rounds=3",
+                                             "post-local:from=3", "adaptive"}[below(5)];
   if (below(4) == 0) {
     settings.local_seconds = 0.3;
     for (auto& member : options.members)
