@@ -16,6 +16,7 @@ Result<TrainSettings> settings_of(const wire::Offer& offer) {
   settings.local_steps = offer.local_steps();
   settings.local_seconds = offer.local_seconds();
   settings.batch_size = offer.batch_size();
+  settings.accumulate = offer.accumulate();
   FL_TRY(settings.optimizer, parse_optimizer(offer.optimizer()));
   settings.lr = offer.lr();
   settings.momentum = offer.momentum();

@@ -212,6 +212,7 @@ void RoundEngine::send_offer(Task& task) {
   offer.set_local_steps(work.local_steps);
   offer.set_local_seconds(work.local_seconds);
   offer.set_batch_size(work.batch_size);
+  offer.set_accumulate(work.accumulate);
   offer.set_optimizer(settings_.optimizer);
   offer.set_lr(work.lr);
   offer.set_momentum(work.momentum);

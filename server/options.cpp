@@ -84,6 +84,9 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
           "Seconds to train in a round, by the client's clock: as many steps as fit, one at least, "
           "and no more than --local-steps or --local-epochs where these are given; 0: no bound");
   setting(app, given, "batch-size", s.batch_size, "Examples in a mini-batch");
+  setting(app, given, "accumulate", s.accumulate,
+          "Mini-batches whose gradients make one step: as one batch of so many times --batch-size, "
+          "in the memory of one");
   setting(app, given, "optimizer", s.optimizer,
           "Of the clients: sgd, nesterov, adam or adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]");
   setting(app, given, "lr", s.lr, "Learning rate of the clients");

@@ -16,7 +16,7 @@ namespace fl {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     RunSettings, model, strategy, seed, rounds, min_clients, clients_per_round, fraction, sampling,
     mode, over_select, deadline_s, local_epochs, local_steps, local_steps_schedule, local_seconds,
-    batch_size, optimizer, lr, lr_schedule, momentum, weight_decay, proximal_mu, codec,
+    batch_size, accumulate, optimizer, lr, lr_schedule, momentum, weight_decay, proximal_mu, codec,
     downlink_codec, target_accuracy, patience, keep_checkpoints, initial_weights)
 
 std::string to_json(const RunSettings& settings) { return nlohmann::json(settings).dump(); }
@@ -59,6 +59,7 @@ TrainSettings local_work(const RunSettings& settings, const Strategy& strategy, 
   if (work.local_epochs == 0 && work.local_steps == 0 && work.local_seconds == 0)
     work.local_epochs = 1;
   work.batch_size = settings.batch_size;
+  work.accumulate = settings.accumulate;
   work.optimizer = parse_optimizer(settings.optimizer).value();
   work.lr = settings.lr * parse_schedule(settings.lr_schedule).value().at(round, settings.rounds);
   work.momentum = settings.momentum;
@@ -141,6 +142,7 @@ Result<void> check_settings(const RunSettings& s) {
                                             s.local_seconds, s.deadline_s));
   }
   if (s.batch_size == 0) return bad("batch-size", "must be 1 or more");
+  if (s.accumulate == 0) return bad("accumulate", "must be 1 or more");
   if (!(std::isfinite(s.lr) && s.lr > 0)) return bad("lr", "must be above 0");
   if (!(s.momentum >= 0 && s.momentum < 1))
     return bad("momentum", "must be at least 0 and below 1");

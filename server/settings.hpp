@@ -31,6 +31,7 @@ struct RunSettings {
   std::string local_steps_schedule = "constant";
   double local_seconds = 0;  // 0: no bound.
   std::uint32_t batch_size = 64;
+  std::uint32_t accumulate = 1;
   std::string optimizer = "sgd";
   double lr = 0.01;
   std::string lr_schedule = "constant";

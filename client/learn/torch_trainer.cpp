@@ -55,6 +55,7 @@ Result<void> check(const TrainSettings& s) {
   // libtorch throws at a factor that a float can't hold. NaN is refused too.
   const auto is_factor = [](double x) { return x >= 0 && x <= std::numeric_limits<float>::max(); };
   if (s.batch_size == 0) return refuse("batch_size", s.batch_size, "at least 1");
+  if (s.accumulate == 0) return refuse("accumulate", s.accumulate, "at least 1");
   if (!(s.local_seconds >= 0 && s.local_seconds <= local_seconds_max)) {
     return refuse("local_seconds", s.local_seconds, "a time that can be waited for");
   }
@@ -101,11 +102,17 @@ struct Examples {
   [[nodiscard]] std::int64_t size() const { return labels.size(0); }
 };
 
-// Mini-batches of example indices, in a fresh order every epoch.
+// The example indices of one step after the other, in a fresh order every epoch.
 class Batches {
  public:
-  Batches(std::int64_t examples, std::int64_t batch_size, std::uint64_t seed, torch::Device device)
-      : examples_(examples), batch_size_(batch_size), seed_(seed), device_(device) {}
+  Batches(std::int64_t examples, const TrainSettings& settings, std::uint64_t seed,
+          torch::Device device)
+      : examples_(examples),
+        batch_size_(static_cast<std::int64_t>(
+            std::min(std::uint64_t{settings.batch_size} * settings.accumulate,
+                     static_cast<std::uint64_t>(examples)))),
+        seed_(seed),
+        device_(device) {}
 
   [[nodiscard]] std::uint64_t per_epoch() const {
     return static_cast<std::uint64_t>((examples_ + batch_size_ - 1) / batch_size_);
@@ -319,8 +326,7 @@ class TorchTrainer final : public Trainer {
   Result<TrainReport> run_steps(const torch::Tensor& start, const TrainSettings& settings,
                                 TimePoint end, torch::Tensor correction,
                                 const std::stop_token& stop) {
-    Batches batches(train_.size(), settings.batch_size, mix_seeds(settings.seed, client_seed_),
-                    device_);
+    Batches batches(train_.size(), settings, mix_seeds(settings.seed, client_seed_), device_);
     Optimizer optimizer(settings, parameters_, start, std::move(correction));
     const std::uint64_t steps = steps_max(settings, batches.per_epoch());
     double loss_sum = 0;
@@ -332,22 +338,35 @@ class TorchTrainer final : public Trainer {
       };
       if (stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
       const torch::Tensor batch = batches.next();
-      const torch::Tensor logits = module_->forward(train_.images.index_select(0, batch));
-      const torch::Tensor loss =
-          torch::cross_entropy_loss(logits, train_.labels.index_select(0, batch));
-      const double value = loss.item<double>();
-      if (!std::isfinite(value)) {
-        return Error(Errc::invalid_input, fmt::format("the loss is {}", value)).at(place());
+      const double loss = add_gradient(batch, settings.batch_size);
+      if (!std::isfinite(loss)) {
+        return Error(Errc::invalid_input, fmt::format("the loss is {}", loss)).at(place());
       }
-      loss.backward();
       optimizer.step();
-      loss_sum += value * static_cast<double>(batch.size(0));
+      loss_sum += loss * static_cast<double>(batch.size(0));
       seen += batch.size(0);
     }
     return TrainReport{.examples = train_examples(),
                        .steps = step,
                        .loss = loss_sum / static_cast<double>(seen),
                        .seconds = 0};
+  }
+
+  /// Adds the gradient of the mean loss of these examples, `at_once` of them at a time, and returns
+  /// that loss.
+  double add_gradient(const torch::Tensor& batch, std::int64_t at_once) {
+    const std::int64_t all = batch.size(0);
+    double mean = 0;
+    for (std::int64_t at = 0; at < all; at += at_once) {
+      const torch::Tensor part = batch.narrow(0, at, std::min(at_once, all - at));
+      const double share = static_cast<double>(part.size(0)) / static_cast<double>(all);
+      const torch::Tensor logits = module_->forward(train_.images.index_select(0, part));
+      const torch::Tensor loss =
+          torch::cross_entropy_loss(logits, train_.labels.index_select(0, part)) * share;
+      mean += loss.item<double>();
+      loss.backward();
+    }
+    return mean;
   }
 
   // The last step may have overflowed, which no loss was computed to show.

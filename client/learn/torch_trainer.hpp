@@ -18,8 +18,9 @@ namespace fl {
 /// the batch + weight_decay * w + proximal_mu * (w - w_global). The reported loss is the
 /// cross-entropy alone. Epoch e visits the examples in the order
 /// shuffled_indices(n, mix_seeds(settings.seed, client_seed), e); the last batch of an epoch may be
-/// shorter. Weight decay and momentum are as in PyTorch's SGD, the proximal term is FedProx: Li,
-/// Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks",
+/// shorter. With settings.accumulate a batch is so many times as long, and is gone through in parts
+/// of batch_size. Weight decay and momentum are as in PyTorch's SGD, the proximal term is FedProx:
+/// Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks",
 /// 2020, section 3.2.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
                                                                   LocalData data);

@@ -53,7 +53,7 @@ class Logistic:
 
     def train(self, weights, offer):
         """(update, steps, mean loss) of mini-batch SGD, as the offer sets it."""
-        draw, size = np.random.default_rng(offer.seed), offer.batch_size
+        draw, size = np.random.default_rng(offer.seed), offer.batch_size * offer.accumulate
         most = offer.local_steps or offer.local_epochs * math.ceil(self.examples / size) or math.inf
         end = time.monotonic() + (offer.local_seconds or math.inf)
         local, velocity = weights.copy(), np.zeros_like(weights)

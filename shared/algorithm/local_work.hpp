@@ -34,6 +34,7 @@ struct TrainSettings {
   std::uint32_t local_steps = 0;   // When not 0: this many mini-batch steps instead of epochs.
   double local_seconds = 0;        // When not 0: one step, and then no other after so many seconds.
   std::uint32_t batch_size = 64;
+  std::uint32_t accumulate = 1;   // A step is of the mean gradient of so many mini-batches.
   LocalOptimizer optimizer = {};  // Its state is new every round.
   double lr = 0.01;
   double momentum = 0.0;

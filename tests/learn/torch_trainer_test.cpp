@@ -329,6 +329,28 @@ TEST_CASE("a stop ends training and evaluation") {
         train(*trainer_of("lenet", 100), global, {.seed = 4}));
 }
 
+// Goal: N mini-batches of B make the step of one of N * B, also where an epoch's last batch is
+// shorter than that, and its last part shorter still. Method: both, on 100 examples.
+TEST_CASE("accumulated mini-batches make the step of one large batch") {
+  const auto trainer = trainer_of("lenet", 100);
+  const auto global = trainer->initial_weights(3);
+  fl::TrainSettings settings = {.local_epochs = 3, .batch_size = 32, .lr = 0.05, .momentum = 0.9};
+  std::vector<float> update(global.size());
+  const auto whole = trainer->train(global, settings, {}, update, {});
+  settings.batch_size = 8;
+  settings.accumulate = 4;
+  std::vector<float> in_parts(global.size());
+  const auto parts = trainer->train(global, settings, {}, in_parts, {});
+  REQUIRE(parts.has_value());
+  CHECK(parts->steps == 12);
+  CHECK(parts->loss == doctest::Approx(whole->loss));
+  CHECK(norm(update) > 0.01);
+  CHECK(largest_difference(update, in_parts) < 1e-6);
+  settings.batch_size = 100;
+  settings.accumulate = 4'000'000'000;  // A step is of one epoch at most.
+  CHECK(trainer->train(global, settings, {}, update, {})->steps == 3);
+}
+
 // Goal: a time in place of epochs. Method: the steps that were reported, asked for by number, give
 // the same update; a time too short for one gives one.
 TEST_CASE("for a time it trains as many steps as fit") {
@@ -376,6 +398,7 @@ TEST_CASE("settings that can't be right are refused by name") {
     expect_error(*trainer, global, settings, fl::Errc::invalid_input, words);
   };
   expect({.batch_size = 0}, "batch_size");
+  expect({.accumulate = 0}, "accumulate");
   expect({.local_epochs = 0}, "local_epochs");
   expect({.local_seconds = nan}, "local_seconds");
   expect({.lr = -1}, "lr");

@@ -23,6 +23,7 @@ SERVER_MISTAKES = [
     ("--local-seconds", "1e7"),
     ("--local-seconds", "600"),
     ("--batch-size", "0"),
+    ("--accumulate", "0"),
     ("--lr", "0"),
     ("--momentum", "1"),
     ("--weight-decay", "-1"),
