@@ -49,6 +49,12 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
   app.add_option("--device", learn.device, "cpu, cuda, or auto")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
+  app.add_option(
+         "--precision", learn.precision,
+         "Of the training's passes: fp32, bf16, or fp16 with a loss scale, for hardware that "
+         "has it (others are slower); weights, steps and updates are fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
 }
 
 int parse_options(int argc, char** argv, ClientOptions& options) {

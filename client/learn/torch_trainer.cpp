@@ -1,11 +1,13 @@
 #include "client/learn/torch_trainer.hpp"
 
+#include "client/learn/loss_scale.hpp"
 #include "client/learn/random.hpp"
 #include "client/learn/torch_models.hpp"
 #include "kernels/kernels.hpp"
 #include "shared/base/clock.hpp"
 #include "shared/params/model_table.hpp"
 
+#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,6 +47,33 @@ Result<torch::Device> find_device(const std::string& name) {
                "device \"cuda\": libtorch finds none (no GPU, no driver, or a libtorch without "
                "CUDA); there is: cpu");
 }
+
+Result<torch::ScalarType> find_precision(const std::string& name) {
+  if (name == "fp32") return torch::kFloat32;
+  if (name == "bf16") return torch::kBFloat16;
+  if (name == "fp16") return torch::kFloat16;
+  return Error(Errc::invalid_input,
+               fmt::format("there is no precision \"{}\"; there are: fp32 bf16 fp16", name));
+}
+
+// While it lives, this thread's operations that gain by it are of `type`, as under torch.autocast
+// in Python.
+class Autocast {
+ public:
+  Autocast(torch::Device device, torch::ScalarType type) : device_(device.type()) {
+    at::autocast::set_autocast_dtype(device_, type);
+    at::autocast::set_autocast_enabled(device_, type != torch::kFloat32);
+  }
+  ~Autocast() {
+    at::autocast::set_autocast_enabled(device_, false);
+    at::autocast::clear_cache();  // Of the weights, which the next step changes.
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  at::DeviceType device_;
+};
 
 // Settings come from the server, and are checked like everything that does.
 Result<void> check(const TrainSettings& s) {
@@ -220,10 +249,11 @@ class Optimizer {
 class TorchTrainer final : public Trainer {
  public:
   TorchTrainer(std::string model, Layout layout, Module module, const LocalData& data,
-               torch::Device device, std::uint64_t client_seed)
+               torch::Device device, torch::ScalarType precision, std::uint64_t client_seed)
       : model_(std::move(model)),
         layout_(std::move(layout)),
         device_(device),
+        precision_(precision),
         client_seed_(client_seed),
         module_(std::move(module)),
         parameters_(module_, layout_, device),
@@ -331,18 +361,24 @@ class TorchTrainer final : public Trainer {
     const std::uint64_t steps = steps_max(settings, batches.per_epoch());
     double loss_sum = 0;
     std::int64_t seen = 0;
+    LossScale scale;
     std::uint64_t step = 0;
-    for (; step < steps && (step == 0 || Clock::now() < end); ++step) {
+    while (step < steps && (step == 0 || Clock::now() < end)) {
       const auto place = [&] {
         return fmt::format("round {}, step {} of {}", settings.round, step + 1, steps);
       };
       if (stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
       const torch::Tensor batch = batches.next();
-      const double loss = add_gradient(batch, settings.batch_size);
+      const double loss = add_gradient(batch, settings.batch_size, scale);
       if (!std::isfinite(loss)) {
         return Error(Errc::invalid_input, fmt::format("the loss is {}", loss)).at(place());
       }
+      if (scale.is_spent()) {
+        return Error(Errc::invalid_input, "the gradient overflows fp16").at(place());
+      }
+      if (!take_scale_out(scale)) continue;
       optimizer.step();
+      ++step;
       loss_sum += loss * static_cast<double>(batch.size(0));
       seen += batch.size(0);
     }
@@ -352,21 +388,38 @@ class TorchTrainer final : public Trainer {
                        .seconds = 0};
   }
 
-  /// Adds the gradient of the mean loss of these examples, `at_once` of them at a time, and returns
-  /// that loss.
-  double add_gradient(const torch::Tensor& batch, std::int64_t at_once) {
+  /// Adds the scaled gradient of the mean loss of these examples, `at_once` of them at a time, and
+  /// returns that loss.
+  double add_gradient(const torch::Tensor& batch, std::int64_t at_once, const LossScale& scale) {
     const std::int64_t all = batch.size(0);
     double mean = 0;
     for (std::int64_t at = 0; at < all; at += at_once) {
       const torch::Tensor part = batch.narrow(0, at, std::min(at_once, all - at));
       const double share = static_cast<double>(part.size(0)) / static_cast<double>(all);
-      const torch::Tensor logits = module_->forward(train_.images.index_select(0, part));
-      const torch::Tensor loss =
+      const torch::Tensor images = train_.images.index_select(0, part);
+      const torch::Tensor logits = [&] {
+        const Autocast autocast(device_, precision_);
+        return module_->forward(images).to(torch::kFloat32);
+      }();
+      torch::Tensor loss =
           torch::cross_entropy_loss(logits, train_.labels.index_select(0, part)) * share;
       mean += loss.item<double>();
+      if (precision_ == torch::kFloat16) loss = loss * scale.factor();
       loss.backward();
     }
     return mean;
+  }
+
+  /// False: the gradient has overflowed, and is no longer there. Only fp16 has a scale.
+  bool take_scale_out(LossScale& scale) {
+    if (precision_ != torch::kFloat16) return true;
+    const torch::NoGradGuard no_grad;
+    torch::Tensor& gradient = parameters_.gradient;
+    gradient.mul_(1 / scale.factor());
+    const bool is_finite = gradient.isfinite().all().item<bool>();
+    scale.note(!is_finite);
+    if (!is_finite) gradient.zero_();
+    return is_finite;
   }
 
   // The last step may have overflowed, which no loss was computed to show.
@@ -382,6 +435,7 @@ class TorchTrainer final : public Trainer {
   std::string model_;
   Layout layout_;
   torch::Device device_;
+  torch::ScalarType precision_;
   std::uint64_t client_seed_;
   Module module_;
   FlatParameters parameters_;
@@ -410,12 +464,14 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
   }
   return guarded([&]() -> Result<std::unique_ptr<Trainer>> {
     FL_TRY(const torch::Device device, find_device(options.device));
+    FL_TRY(const torch::ScalarType precision, find_precision(options.precision));
     FL_TRY(Layout layout, builtin_layout(options.model));
     FL_TRY(Module module, make_module(options.model));
     const auto hardware = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     torch::set_num_threads(options.threads > 0 ? options.threads : hardware);
-    return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
-        options.model, std::move(layout), std::move(module), data, device, options.client_seed));
+    return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(options.model, std::move(layout),
+                                                                   std::move(module), data, device,
+                                                                   precision, options.client_seed));
   });
 }
 

@@ -59,6 +59,7 @@ CLIENT_MISTAKES = [
     ("--shard", "half"),
     ("--holdout", "2"),
     ("--device", "abacus"),
+    ("--precision", "fp8"),
     ("--threads", "-1"),
     ("--config", "/nonesuch"),
     ("--no-such-flag", "1"),
