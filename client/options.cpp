@@ -97,6 +97,12 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
   app.add_option("--threads", learn.threads, "Threads for training; 0: one for each core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  app.add_option(
+         "--hogwild", learn.hogwild,
+         "Threads that take steps on the same weights without locks, on a CPU, which divide "
+         "--threads among them; with more than 1 no two trainings have the same result")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   app.add_flag("--stay", options.stay, "When a run is over, wait for the next");
   app.add_flag("--log-json", options.log_json, "Log JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");

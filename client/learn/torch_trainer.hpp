@@ -12,7 +12,8 @@ namespace fl {
 
 /// A trainer of options.model on `data`, on options.device. Sets the number of libtorch's threads
 /// for the whole process to options.threads. Errors, invalid_input: a model without a module,
-/// images that aren't 28 x 28, "cuda" where there is none, an unknown precision; internal: libtorch
+/// images that aren't 28 x 28, "cuda" where there is none, an unknown precision, several
+/// threads of hogwild on a GPU; internal: libtorch
 /// itself failed.
 ///
 /// train(): w -= lr * v, v = momentum * v + g, where g is the gradient of the mean cross-entropy of
@@ -25,6 +26,11 @@ namespace fl {
 /// taken: the next batch is in its place. Weight decay and momentum are as in PyTorch's SGD, the
 /// proximal term is FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization
 /// in Heterogeneous Networks", 2020, section 3.2.
+///
+/// With options.hogwild N > 1 the round's steps are taken by N threads on the same weights without
+/// locks, each with its own order of the examples, gradient and momentum: Niu, Recht, Re, Wright,
+/// "Hogwild!: A Lock-Free Approach to Parallelizing Stochastic Gradient Descent", 2011,
+/// algorithm 1. A write may be lost, and no two trainings give the same update.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
                                                                   LocalData data);
 

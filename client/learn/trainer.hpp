@@ -74,6 +74,7 @@ struct LearnOptions {
   std::string device = "auto";     // "cpu", "cuda", "auto".
   std::string precision = "fp32";  // "bf16", "fp16": of the training's passes; weights stay fp32.
   int threads = 0;                 // 0: as many as the machine has.
+  int hogwild = 1;                 // So many threads train the same weights without locks.
   std::uint64_t client_seed =
       0;  // Distinguishes clients: mixed into synthetic updates and shuffles.
 };

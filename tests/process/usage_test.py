@@ -61,6 +61,7 @@ CLIENT_MISTAKES = [
     ("--device", "abacus"),
     ("--precision", "fp8"),
     ("--threads", "-1"),
+    ("--hogwild", "0"),
     ("--config", "/nonesuch"),
     ("--no-such-flag", "1"),
 ]
