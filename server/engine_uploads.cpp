@@ -270,6 +270,8 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     holdout.set_examples(begin.holdout_examples());
     holdout.set_loss(begin.holdout_loss());
     holdout.set_accuracy(begin.holdout_accuracy());
+    holdout.set_own_loss(begin.own_loss());
+    holdout.set_own_accuracy(begin.own_accuracy());
     co_await evaluation(peer, std::move(holdout));
   }
   co_return verdict_for(begin, outcome, record.reason);

@@ -31,6 +31,7 @@ SERVER_MISTAKES = [
     ("--strategy", "fedsgd"),
     ("--strategy", "fedavg:personal=conv9.*"),
     ("--strategy", "fedprox:mu=-1"),
+    ("--strategy", "ditto:personal=fc3.*"),
     ("--optimizer", "lamb"),
     ("--lr-schedule", "cosine:floor=2"),
     ("--patience", "-1"),

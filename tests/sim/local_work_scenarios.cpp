@@ -1,6 +1,8 @@
 // How much a client trains between two exchanges: by time, and by round.
 #include "tests/sim/scenario.hpp"
 
+#include <sqlite3.h>
+
 #include <cmath>
 
 namespace fl::test {
@@ -145,6 +147,47 @@ TEST_CASE("a restart asks for the adaptive steps that were asked for before") {
     CHECK(check(world));
     CHECK(world.server_starts() == 2);
     CHECK(steps_by_round(world) == adaptive_steps);
+  }
+}
+
+/// Of the last version, by metric.
+std::map<std::string, double> last_evaluation(const History& history, Round version) {
+  const std::string sql =
+      fmt::format("SELECT name, value FROM evaluation WHERE version = {}", version);
+  std::map<std::string, double> values;
+  sqlite3_stmt* raw = nullptr;
+  REQUIRE(sqlite3_prepare_v2(history.store->raw(), sql.c_str(), -1, &raw, nullptr) == SQLITE_OK);
+  const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(raw, sqlite3_finalize);
+  while (sqlite3_step(raw) == SQLITE_ROW) {
+    const auto* const name = reinterpret_cast<const char*>(sqlite3_column_text(raw, 0));
+    values[name] = sqlite3_column_double(raw, 1);
+  }
+  return values;
+}
+
+// v settles where (v - c) + lambda (v - w) = 0: at lambda/(1 + lambda) of w's distance from c, and
+// the loss is half the square of that. Killed clients go on with the models that they had.
+TEST_CASE("Ditto's own models settle between the client's optimum and the global model") {
+  for (const bool kills : {false, true}) {
+    CAPTURE(kills);
+    WorldOptions options = calm(3);
+    options.settings.strategy = "ditto:lambda=0.5,epochs=3";
+    options.settings.rounds = 12;
+    for (auto& member : options.members) member.part.holdout = 10;
+    World world(options);
+    world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+      if (kills && !is_up && header.has_verdict() && world.clients().at(client).starts == 1)
+        world.kill_client(client, true);
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    const auto history = History::open(world);
+    REQUIRE(history);
+    for (const auto& [name, client] : world.clients()) CHECK(client.starts == (kills ? 2 : 1));
+    const auto measured = last_evaluation(*history, options.settings.rounds);
+    CHECK(measured.at("loss") > 0.1);
+    CHECK(measured.at("own_loss") == doctest::Approx(measured.at("loss") / 9).epsilon(0.01));
+    CHECK(measured.at("own_accuracy") > measured.at("accuracy"));
   }
 }
 

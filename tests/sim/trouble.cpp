@@ -138,6 +138,7 @@ WorldOptions draw_options(std::uint64_t seed) {
                                   "scaffold",
                                   "scaffold:option=1,weight=uniform",
                                   "feddyn:alpha=0.5",
+                                  "ditto:lambda=0.5",
                                   "fedavg:personal=*.bias|scale",
                                   "scaffold:personal=*.bias"};
   settings.model = options.problem.model;
@@ -180,8 +181,9 @@ WorldOptions draw_options(std::uint64_t seed) {
     settings.over_select = below(2) == 0 ? 1.0 : 1.5;
     settings.deadline_s = below(2) == 0 ? 0 : static_cast<double>(2 + below(20));
   }
-  const bool remembers =
-      settings.strategy.starts_with("scaffold") || settings.strategy.starts_with("feddyn");
+  const bool remembers = settings.strategy.starts_with("scaffold") ||
+                         settings.strategy.starts_with("feddyn") ||
+                         settings.strategy.starts_with("ditto");
   if (below(3) == 0 && !remembers) {
     settings.mode = std::array{"sync:late=1",
                                "sync:late=3,weight=exponential",

@@ -66,11 +66,13 @@ Result<TrainReport> ToyTrainer::train(std::span<const float> global, const Train
   if (stop.stop_requested()) return Error(Errc::cancelled, "training was stopped");
   const std::uint64_t steps = steps_of(settings, part_);
   const auto lr = static_cast<float>(settings.lr);
+  const auto mu = static_cast<float>(settings.proximal_mu);
   const auto noise = static_cast<float>(problem_.noise);
   for (std::size_t i = 0; i < update.size(); ++i) {
     float w = global[i];
     const float added = correction.empty() ? 0.0F : correction[i];
-    for (std::uint64_t step = 0; step < steps; ++step) w -= lr * (w - point_[i] + added);
+    for (std::uint64_t step = 0; step < steps; ++step)
+      w -= lr * (w - point_[i] + added + mu * (w - global[i]));
     update[i] = w - global[i];
     if (noise > 0) update[i] += noise * draw(settings.seed, noise_stream, i);
   }
