@@ -139,7 +139,10 @@ class Agent {
   Result<void> train_by_rule(const wire::Offer& offer, std::span<const float> version,
                              wire::Begin& begin, std::span<float> update, std::span<float> kept,
                              std::stop_token stop);
-  [[nodiscard]] Result<std::vector<float>> local_values() const;
+  [[nodiscard]] Result<std::vector<float>> local_values(std::span<const float> version) const;
+  [[nodiscard]] const OwnModel* own_model() const;
+  Result<void> train_own(TrainSettings settings, std::span<const float> global,
+                         std::span<float> own, std::stop_token stop);
   [[nodiscard]] std::span<const float> whole_model(std::span<const float> version,
                                                    std::span<const float> kept,
                                                    std::vector<float>& room) const;

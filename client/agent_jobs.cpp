@@ -14,7 +14,9 @@ Result<TrainSettings> settings_of(const wire::Offer& offer) {
   settings.round = offer.round();
   settings.local_epochs = offer.local_epochs();
   settings.local_steps = offer.local_steps();
+  settings.local_seconds = offer.local_seconds();
   settings.batch_size = offer.batch_size();
+  settings.accumulate = offer.accumulate();
   FL_TRY(settings.optimizer, parse_optimizer(offer.optimizer()));
   settings.lr = offer.lr();
   settings.momentum = offer.momentum();
@@ -57,7 +59,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     begin.set_version(offer.version());
     begin.set_layout_digest(layout_.all.digest().raw());
     begin.set_codec(offer.codec());
-    FL_TRY(auto kept, local_values());
+    FL_TRY(auto kept, local_values(version));
     if (offer.evaluate_holdout()) {
       std::vector<float> room;
       const auto model = whole_model(version, kept, room);
@@ -66,6 +68,11 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
       begin.set_holdout_examples(holdout.examples);
       begin.set_holdout_loss(holdout.loss);
       begin.set_holdout_accuracy(holdout.accuracy);
+      if (own_model() != nullptr) {
+        FL_TRY(const EvalReport own, trainer_->evaluate(kept, stop));
+        begin.set_own_loss(own.loss);
+        begin.set_own_accuracy(own.accuracy);
+      }
     }
     auto update = models_.borrow(layout_.all.elements());
     FL_CHECK(train_by_rule(offer, version, begin, update, kept, stop));
@@ -86,14 +93,21 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
   return done;
 }
 
-/// What the method keeps here: the rule's vector, zeros at first, and the personal part, as in the
-/// initial model at first. Either may be empty.
-Result<std::vector<float>> Agent::local_values() const {
+/// What the method trains here and keeps, or nullptr.
+const OwnModel* Agent::own_model() const {
+  return strategy_->local() != nullptr ? strategy_->local()->own_model() : nullptr;
+}
+
+/// What the method keeps here: the rule's vector, zeros at first, or `version` where it is a model;
+/// and the personal part, as in the initial model at first. Either may be empty.
+Result<std::vector<float>> Agent::local_values(std::span<const float> version) const {
   const LocalRule* const rule = strategy_->local();
   const bool has_vector = rule != nullptr && rule->keeps_vector();
   const std::size_t vector_size = has_vector ? layout_.model_elements : 0;
   const std::size_t size = vector_size + layout_.personal_elements;
   FL_TRY(auto values, state_->local_values(size));
+  if (values.empty() && own_model() != nullptr)
+    values.assign(version.begin(), version.begin() + static_cast<std::ptrdiff_t>(size));
   if (!values.empty() || layout_.personal_elements == 0) {
     values.resize(size);
     return values;
@@ -132,6 +146,7 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   const auto personal = kept.last(layout_.personal_elements);
   const auto vector = kept.first(kept.size() - personal.size());
 
+  if (own_model() != nullptr) FL_CHECK(train_own(*settings, model, vector, stop));
   std::vector<float> correction(rule != nullptr ? elements : 0);
   if (rule == nullptr || !rule->correct(shared, vector, correction)) correction.clear();
   std::vector<float> gradient;
@@ -167,6 +182,24 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   return {};
 }
 
+/// `own` takes its steps of the round. The trainer's proximal term is about where it starts from,
+/// and the correction moves it: lambda (v - v_start) + lambda (v_start - w) = lambda (v - w).
+Result<void> Agent::train_own(TrainSettings settings, std::span<const float> global,
+                              std::span<float> own, std::stop_token stop) {
+  settings.local_epochs = own_model()->epochs;
+  settings.local_steps = 0;
+  settings.local_seconds = 0;
+  settings.proximal_mu = own_model()->lambda;
+  const auto lambda = static_cast<float>(own_model()->lambda);
+  std::vector<float> correction(own.size());
+  for (std::size_t i = 0; i < own.size(); ++i) correction[i] = lambda * (own[i] - global[i]);
+  std::vector<float> update(own.size());
+  FL_TRY([[maybe_unused]] const TrainReport report,
+         trainer_->train(own, settings, correction, update, stop));
+  for (std::size_t i = 0; i < own.size(); ++i) own[i] += update[i];
+  return {};
+}
+
 /// Whether the run's initial model is what this machine makes of (model, seed): if not, its
 /// arithmetic or release differs, and its updates would be of another model.
 Result<void> Agent::check_initial(const wire::Offer& offer) {
@@ -190,8 +223,13 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
   evaluation.set_version(version);
   const auto measure = [&]() -> Result<EvalReport> {
     std::vector<float> kept;
-    if (layout_.personal_elements > 0) {
-      FL_TRY(kept, local_values());
+    if (layout_.personal_elements > 0 || own_model() != nullptr) {
+      FL_TRY(kept, local_values(values));
+    }
+    if (own_model() != nullptr) {
+      FL_TRY(const EvalReport own, trainer_->evaluate(kept, stop));
+      evaluation.set_own_loss(own.loss);
+      evaluation.set_own_accuracy(own.accuracy);
     }
     std::vector<float> room;
     return trainer_->evaluate(whole_model(values, kept, room), stop);

@@ -49,6 +49,12 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
   app.add_option("--device", learn.device, "cpu, cuda, or auto")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
+  app.add_option(
+         "--precision", learn.precision,
+         "Of the training's passes: fp32, bf16, or fp16 with a loss scale, for hardware that "
+         "has it (others are slower); weights, steps and updates are fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
 }
 
 int parse_options(int argc, char** argv, ClientOptions& options) {
@@ -90,6 +96,12 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
                "Evaluate every model version on the data; train none");
   app.add_option("--threads", learn.threads, "Threads for training; 0: one for each core")
       ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option(
+         "--hogwild", learn.hogwild,
+         "Threads that take steps on the same weights without locks, on a CPU, which divide "
+         "--threads among them; with more than 1 no two trainings have the same result")
+      ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_flag("--stay", options.stay, "When a run is over, wait for the next");
   app.add_flag("--log-json", options.log_json, "Log JSON objects");

@@ -23,7 +23,7 @@ struct ClientOptions {
 };
 
 /// The flags that say what data there is, how it is cut, and what trains: --data, --partition,
-/// --partition-seed, --holdout, --device. `learn` must outlive the parsing.
+/// --partition-seed, --holdout, --device, --precision. `learn` must outlive the parsing.
 void declare_data_flags(CLI::App& app, LearnOptions& learn);
 
 /// Returns the exit code when the program is to end now (--help, wrong flags), -1 to go on.

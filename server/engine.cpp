@@ -137,6 +137,7 @@ Awaitable<Result<void>> RoundEngine::restore() {
   FL_CO_TRY(const auto rounds, co_await with_store(std::move(measured)));
   for (const auto& round : rounds) {
     if (round.eval_accuracy) note_accuracy(round.round, *round.eval_accuracy);
+    losses_.push_back(round.train_loss.value_or(std::nan("")));
   }
   auto find = [run = run_.id](Store& store) { return store.open_round_of(run); };
   FL_CO_TRY(auto open, co_await with_store(std::move(find)));
@@ -302,7 +303,7 @@ bool RoundEngine::OpenRound::is_verifying() const {
 
 /// A function of what is durable, summed up in the order of the clients' names.
 RoundFacts RoundEngine::facts_of_round() const {
-  const TrainSettings work = local_work(settings_, *strategy_, round_->record.round);
+  const TrainSettings work = work_of(round_->record.round);
   const auto accepted = static_cast<double>(accepted_weight());
   RoundFacts facts;
   facts.round = round_->record.round;
@@ -401,6 +402,7 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
                commit.round, settings_.rounds, round.count(TaskState::accepted), commit.train_loss,
                took, static_cast<double>(commit.bytes_up) / 1e6,
                static_cast<double>(commit.bytes_down) / 1e6);
+  losses_.push_back(commit.train_loss);
   rounds_seconds_ += took;
   ++rounds_run_;
   carry_tasks(commit.oldest_base);

@@ -250,6 +250,10 @@ class RoundEngine {
   Result<UpdateNorms> add_to_sums(File& file, std::uint64_t bytes, const TaskRecord& task);
   [[nodiscard]] std::uint64_t accepted_weight() const;  // In the open round.
   [[nodiscard]] RoundFacts facts_of_round() const;
+  /// What is asked in the offers of a round, the open one or one before: always the same.
+  [[nodiscard]] TrainSettings work_of(Round round) const {
+    return local_work(settings_, *strategy_, round, losses_);
+  }
   void note_accuracy(Round version, double accuracy);
   [[nodiscard]] Traffic traffic_of(const std::string& client) const;
   [[nodiscard]] Traffic traffic() const;
@@ -275,6 +279,7 @@ class RoundEngine {
   std::unique_ptr<Accumulator> sums_;
   std::optional<OpenRound> round_;
   std::map<std::string, Task> carried_;             // Between two rounds: what is under way still.
+  std::vector<double> losses_;                      // Training losses of the recorded rounds.
   std::map<std::string, ClientHistory> histories_;  // Of the clients, before the open round.
   std::map<std::string, std::shared_ptr<Peer>> peers_;
   std::map<std::string, Traffic> departed_;      // Traffic of ended sessions, by client.

@@ -134,7 +134,7 @@ bool RoundEngine::is_ahead(const std::string& client) const {
 
 AdjustUpdate RoundEngine::adjustment_of(const TaskRecord& task) const {
   if (mode_.compensation == 0 || staleness_of(task) == 0) return nullptr;
-  const TrainSettings work = local_work(settings_, *strategy_, task.base_version + 1);
+  const TrainSettings work = work_of(task.base_version + 1);
   const double factor = mode_.compensation / (work.lr * effective_steps(work, task.steps));
   return Compensation(versions_.at(task.base_version), versions_.at(round_->record.base_version),
                       factor);

@@ -207,10 +207,12 @@ void RoundEngine::send_offer(Task& task) {
   offer.set_round(round);
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
-  const TrainSettings work = local_work(settings_, *strategy_, round);
+  const TrainSettings work = work_of(round);
   offer.set_local_epochs(work.local_epochs);
   offer.set_local_steps(work.local_steps);
+  offer.set_local_seconds(work.local_seconds);
   offer.set_batch_size(work.batch_size);
+  offer.set_accumulate(work.accumulate);
   offer.set_optimizer(settings_.optimizer);
   offer.set_lr(work.lr);
   offer.set_momentum(work.momentum);

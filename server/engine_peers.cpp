@@ -180,12 +180,15 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
   const auto& facts = peer->facts();
   if (versions_.empty() || evaluation.version() > versions_.rbegin()->first ||
       evaluation.examples() > limits::examples_max || !std::isfinite(evaluation.loss()) ||
-      !(evaluation.accuracy() >= 0 && evaluation.accuracy() <= 1)) {
+      !(evaluation.accuracy() >= 0 && evaluation.accuracy() <= 1) ||
+      !std::isfinite(evaluation.own_loss()) ||
+      !(evaluation.own_accuracy() >= 0 && evaluation.own_accuracy() <= 1)) {
     report("warning",
            fmt::format(
-               "{}: an evaluation that can't be: version {}, {} examples, loss {}, accuracy {}",
+               "{}: an evaluation that can't be: version {}, {} examples, loss {}, accuracy {}, "
+               "of its own model {} and {}",
                facts.name, evaluation.version(), evaluation.examples(), evaluation.loss(),
-               evaluation.accuracy()));
+               evaluation.accuracy(), evaluation.own_loss(), evaluation.own_accuracy()));
     co_return;
   }
   auto& newest = evaluated_[facts.name];
@@ -200,6 +203,9 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
   record.examples = evaluation.examples();
   record.loss = evaluation.loss();
   record.accuracy = evaluation.accuracy();
+  const LocalRule* const rule = strategy_->local();
+  if (rule != nullptr && rule->own_model() != nullptr && !facts.evaluator)
+    record.own = EvaluationRecord::Own{evaluation.own_loss(), evaluation.own_accuracy()};
   if (facts.evaluator && (!accuracy_ || record.version >= accuracy_version_)) {
     note_accuracy(record.version, record.accuracy);
     spdlog::info("version {}: accuracy {:.2f}%, loss {:.4f} ({})", record.version,

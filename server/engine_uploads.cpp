@@ -175,13 +175,10 @@ Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task
                                                 begin.examples(), task.record.examples));
   }
   // With mini-batches of one example each.
-  const std::uint64_t steps_max =
-      settings_.local_steps != 0
-          ? settings_.local_steps
-          : settings_.local_epochs * std::max<std::uint64_t>(1, begin.examples());
-  if (begin.steps() == 0 || begin.steps() > steps_max) {
+  const std::uint64_t most = steps_max(work_of(base + 1), begin.examples());
+  if (begin.steps() == 0 || begin.steps() > most) {
     return bad(Errc::invalid_input,
-               fmt::format("it took {} steps; 1 to {} were asked for", begin.steps(), steps_max));
+               fmt::format("it took {} steps; 1 to {} were asked for", begin.steps(), most));
   }
   if (!std::isfinite(begin.loss()))
     return bad(Errc::invalid_input, "its training loss is not finite");
@@ -273,6 +270,8 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     holdout.set_examples(begin.holdout_examples());
     holdout.set_loss(begin.holdout_loss());
     holdout.set_accuracy(begin.holdout_accuracy());
+    holdout.set_own_loss(begin.own_loss());
+    holdout.set_own_accuracy(begin.own_accuracy());
     co_await evaluation(peer, std::move(holdout));
   }
   co_return verdict_for(begin, outcome, record.reason);

@@ -72,10 +72,21 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
   setting(app, given, "deadline", s.deadline_s,
           "Seconds after which a round closes with what it has, or, asynchronous, a task is given "
           "to another; 0: never");
-  setting(app, given, "local-epochs", s.local_epochs, "Passes over the local data in a round");
+  setting(app, given, "local-epochs", s.local_epochs, "Passes over the local data in a round")
+      ->check(CLI::PositiveNumber)
+      ->default_str("1");
   setting(app, given, "local-steps", s.local_steps,
           "Mini-batch steps in a round, instead of epochs");
+  setting(app, given, "local-steps-schedule", s.local_steps_schedule,
+          "How many of --local-steps a round takes: constant, warmup:rounds=10 (from 1 to all), "
+          "post-local:from=10 (1 before that round) or adaptive (fewer as the loss falls)");
+  setting(app, given, "local-seconds", s.local_seconds,
+          "Seconds to train in a round, by the client's clock: as many steps as fit, one at least, "
+          "and no more than --local-steps or --local-epochs where these are given; 0: no bound");
   setting(app, given, "batch-size", s.batch_size, "Examples in a mini-batch");
+  setting(app, given, "accumulate", s.accumulate,
+          "Mini-batches whose gradients make one step: as one batch of so many times --batch-size, "
+          "in the memory of one");
   setting(app, given, "optimizer", s.optimizer,
           "Of the clients: sgd, nesterov, adam or adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]");
   setting(app, given, "lr", s.lr, "Learning rate of the clients");

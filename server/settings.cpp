@@ -13,13 +13,11 @@
 
 namespace fl {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunSettings, model, strategy, seed, rounds,
-                                                min_clients, clients_per_round, fraction, sampling,
-                                                mode, over_select, deadline_s, local_epochs,
-                                                local_steps, batch_size, optimizer, lr, lr_schedule,
-                                                momentum, weight_decay, proximal_mu, codec,
-                                                downlink_codec, target_accuracy, patience,
-                                                keep_checkpoints, initial_weights)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
+    RunSettings, model, strategy, seed, rounds, min_clients, clients_per_round, fraction, sampling,
+    mode, over_select, deadline_s, local_epochs, local_steps, local_steps_schedule, local_seconds,
+    batch_size, accumulate, optimizer, lr, lr_schedule, momentum, weight_decay, proximal_mu, codec,
+    downlink_codec, target_accuracy, patience, keep_checkpoints, initial_weights)
 
 std::string to_json(const RunSettings& settings) { return nlohmann::json(settings).dump(); }
 
@@ -47,12 +45,21 @@ Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spe
   return parse_codec(spec + "+ef", round);
 }
 
-TrainSettings local_work(const RunSettings& settings, const Strategy& strategy, Round round) {
+TrainSettings local_work(const RunSettings& settings, const Strategy& strategy, Round round,
+                         std::span<const double> losses) {
   TrainSettings work;
   work.round = round;
   work.local_epochs = settings.local_epochs;
-  work.local_steps = settings.local_steps;
+  if (settings.local_steps > 0) {
+    work.local_steps = parse_steps_schedule(settings.local_steps_schedule)
+                           .value()
+                           .at(round, settings.local_steps, losses);
+  }
+  work.local_seconds = settings.local_seconds;
+  if (work.local_epochs == 0 && work.local_steps == 0 && work.local_seconds == 0)
+    work.local_epochs = 1;
   work.batch_size = settings.batch_size;
+  work.accumulate = settings.accumulate;
   work.optimizer = parse_optimizer(settings.optimizer).value();
   work.lr = settings.lr * parse_schedule(settings.lr_schedule).value().at(round, settings.rounds);
   work.momentum = settings.momentum;
@@ -76,13 +83,21 @@ Result<void> check_method(const RunSettings& s) {
     return optimizer.error().at("--optimizer");
   if (auto schedule = parse_schedule(s.lr_schedule); !schedule)
     return schedule.error().at("--lr-schedule");
+  const auto steps = parse_steps_schedule(s.local_steps_schedule);
+  if (!steps) return steps.error().at("--local-steps-schedule");
+  if (steps->shape != LocalSteps::Shape::constant && s.local_steps == 0) {
+    return Error(Errc::invalid_input,
+                 fmt::format("--local-steps-schedule {} needs --local-steps, the most that a round "
+                             "takes",
+                             s.local_steps_schedule));
+  }
   if (s.proximal_mu > 0 && strategy->proximal_mu() > 0) {
     return Error(Errc::invalid_input,
                  fmt::format("--proximal-mu and --strategy {} both ask for a proximal term: give "
                              "one of them",
                              s.strategy));
   }
-  return strategy->check(local_work(s, *strategy, 1));
+  return strategy->check(local_work(s, *strategy, 1, {}));
 }
 
 /// Whether updates may come together in this way.
@@ -120,8 +135,14 @@ Result<void> check_settings(const RunSettings& s) {
     return bad("over-select", "must be from 1 to 100");
   if (!(s.deadline_s >= 0 && s.deadline_s <= 1e7))
     return bad("deadline", "must be from 0 to 1e7 seconds");
-  if (s.local_epochs == 0 && s.local_steps == 0) return bad("local-epochs", "must be 1 or more");
+  if (!(s.local_seconds >= 0 && s.local_seconds <= local_seconds_max))
+    return bad("local-seconds", fmt::format("must be from 0 to {:g}", local_seconds_max));
+  if (s.deadline_s > 0 && s.local_seconds >= s.deadline_s) {
+    return bad("local-seconds", fmt::format("is {}, which --deadline {} does not allow",
+                                            s.local_seconds, s.deadline_s));
+  }
   if (s.batch_size == 0) return bad("batch-size", "must be 1 or more");
+  if (s.accumulate == 0) return bad("accumulate", "must be 1 or more");
   if (!(std::isfinite(s.lr) && s.lr > 0)) return bad("lr", "must be above 0");
   if (!(s.momentum >= 0 && s.momentum < 1))
     return bad("momentum", "must be at least 0 and below 1");

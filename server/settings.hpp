@@ -9,6 +9,7 @@
 #include "shared/codec/codec.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace fl {
@@ -23,11 +24,14 @@ struct RunSettings {
   double fraction = 1.0;                // Of the connected clients.
   std::string sampling = "uniform";
   std::string mode = "sync";
-  double over_select = 1.0;  // Asks this many times the clients it needs.
-  double deadline_s = 600;   // Of one round; of one task when asynchronous; 0: none.
-  std::uint32_t local_epochs = 1;
+  double over_select = 1.0;        // Asks this many times the clients it needs.
+  double deadline_s = 600;         // Of one round; of one task when asynchronous; 0: none.
+  std::uint32_t local_epochs = 0;  // 0: not given. One, where nothing else ends the work.
   std::uint32_t local_steps = 0;
+  std::string local_steps_schedule = "constant";
+  double local_seconds = 0;  // 0: no bound.
   std::uint32_t batch_size = 64;
+  std::uint32_t accumulate = 1;
   std::string optimizer = "sgd";
   double lr = 0.01;
   std::string lr_schedule = "constant";
@@ -51,9 +55,10 @@ struct RunSettings {
     const std::string& spec, std::uint32_t round = warmed_up);
 
 /// The local work that clients are asked for in a round, but for the task's seed. The settings have
-/// passed check_settings().
+/// passed check_settings(). `losses`: the training losses of the rounds before it at least, the
+/// first round's first.
 [[nodiscard]] TrainSettings local_work(const RunSettings& settings, const Strategy& strategy,
-                                       Round round);
+                                       Round round, std::span<const double> losses);
 
 /// Everything that can be wrong with the settings themselves, named by flag.
 [[nodiscard]] Result<void> check_settings(const RunSettings& settings);

@@ -141,6 +141,12 @@ struct EvaluationRecord {
   std::uint64_t examples = 0;
   double loss = 0;
   double accuracy = 0;
+  /// Of the client's own model, where the method has one: the metrics own_loss and own_accuracy.
+  struct Own {
+    double loss = 0;
+    double accuracy = 0;
+  };
+  std::optional<Own> own;
 };
 
 struct ClientRecord {

@@ -263,6 +263,10 @@ Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
     };
     FL_CHECK(put("loss", evaluation.loss));
     FL_CHECK(put("accuracy", evaluation.accuracy));
+    if (evaluation.own) {
+      FL_CHECK(put("own_loss", evaluation.own->loss));
+      FL_CHECK(put("own_accuracy", evaluation.own->accuracy));
+    }
     return {};
   });
 }

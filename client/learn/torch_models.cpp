@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace fl {
 
@@ -110,10 +111,12 @@ Result<Module> make_module(std::string_view model) {
   return module;
 }
 
-FlatParameters::FlatParameters(const Module& module, const Layout& layout, torch::Device device) {
+FlatParameters::FlatParameters(const Module& module, const Layout& layout, torch::Device device,
+                               torch::Tensor shared)
+    : weights(std::move(shared)) {
   const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(device);
   const auto elements = static_cast<std::int64_t>(layout.elements());
-  weights = torch::zeros({elements}, options);
+  if (!weights.defined()) weights = torch::zeros({elements}, options);
   gradient = torch::zeros({elements}, options);
   module->to(device);
   const auto parameters = module->parameters();

@@ -26,8 +26,10 @@ inline constexpr std::uint32_t model_image_side = 28;  // Every built-in model s
 /// All parameters of a module, and their gradients, as two flat vectors in the order of the layout:
 /// loading a model is one copy, and an optimizer step a few operations on whole vectors.
 struct FlatParameters {
-  /// Moves the module to `device` and makes its parameters views into `weights`.
-  FlatParameters(const Module& module, const Layout& layout, torch::Device device);
+  /// Moves the module to `device` and makes its parameters views into `shared`, the weights of
+  /// another, or where that is undefined into its own.
+  FlatParameters(const Module& module, const Layout& layout, torch::Device device,
+                 torch::Tensor shared = {});
 
   torch::Tensor weights;   // fp32 [layout.elements()]
   torch::Tensor gradient;  // The same; backward() adds to it.

@@ -1,15 +1,13 @@
 #include "client/learn/torch_trainer.hpp"
 
 #include "client/learn/random.hpp"
-#include "client/learn/torch_models.hpp"
+#include "client/learn/torch_learner.hpp"
 #include "kernels/kernels.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <exception>
 #include <limits>
 #include <thread>
@@ -46,6 +44,14 @@ Result<torch::Device> find_device(const std::string& name) {
                "CUDA); there is: cpu");
 }
 
+Result<torch::ScalarType> find_precision(const std::string& name) {
+  if (name == "fp32") return torch::kFloat32;
+  if (name == "bf16") return torch::kBFloat16;
+  if (name == "fp16") return torch::kFloat16;
+  return Error(Errc::invalid_input,
+               fmt::format("there is no precision \"{}\"; there are: fp32 bf16 fp16", name));
+}
+
 // Settings come from the server, and are checked like everything that does.
 Result<void> check(const TrainSettings& s) {
   const auto refuse = [&](std::string_view what, auto value, std::string_view wanted) {
@@ -55,8 +61,12 @@ Result<void> check(const TrainSettings& s) {
   // libtorch throws at a factor that a float can't hold. NaN is refused too.
   const auto is_factor = [](double x) { return x >= 0 && x <= std::numeric_limits<float>::max(); };
   if (s.batch_size == 0) return refuse("batch_size", s.batch_size, "at least 1");
-  if (s.local_epochs == 0 && s.local_steps == 0) {
-    return refuse("local_epochs", s.local_epochs, "at least 1 where local_steps is 0");
+  if (s.accumulate == 0) return refuse("accumulate", s.accumulate, "at least 1");
+  if (!(s.local_seconds >= 0 && s.local_seconds <= local_seconds_max)) {
+    return refuse("local_seconds", s.local_seconds, "a time that can be waited for");
+  }
+  if (s.local_epochs == 0 && s.local_steps == 0 && s.local_seconds == 0) {
+    return refuse("local_epochs", s.local_epochs, "at least 1 where nothing else is asked");
   }
   if (!is_factor(s.lr)) return refuse("lr", s.lr, "from 0 to what a float can hold");
   if (!is_factor(s.momentum) || s.momentum >= 1) {
@@ -77,146 +87,16 @@ Result<void> check(const TrainSettings& s) {
   return {};
 }
 
-// Images and labels on the device that trains, loaded once.
-struct Examples {
-  torch::Tensor images;  // fp32 [n, 1, rows, columns] in [0, 1]
-  torch::Tensor labels;  // int64 [n]
-
-  Examples(const ImageSet& set, torch::Device device) {
-    const std::int64_t n = set.size();
-    const auto bytes_of = [](const std::vector<std::uint8_t>& values, at::IntArrayRef shape) {
-      // from_blob wants a mutable pointer; the tensor is only read, before this function returns.
-      return torch::from_blob(const_cast<std::uint8_t*>(values.data()), shape, torch::kUInt8);
-    };
-    images = bytes_of(set.pixels, {n, 1, set.rows, set.columns})
-                 .to(torch::kFloat32)
-                 .div_(255)
-                 .to(device);
-    labels = bytes_of(set.labels, {n}).to(torch::kInt64).to(device);
-  }
-
-  [[nodiscard]] std::int64_t size() const { return labels.size(0); }
-};
-
-// Mini-batches of example indices, in a fresh order every epoch.
-class Batches {
- public:
-  Batches(std::int64_t examples, std::int64_t batch_size, std::uint64_t seed, torch::Device device)
-      : examples_(examples), batch_size_(batch_size), seed_(seed), device_(device) {}
-
-  [[nodiscard]] std::uint64_t per_epoch() const {
-    return static_cast<std::uint64_t>((examples_ + batch_size_ - 1) / batch_size_);
-  }
-
-  /// int64 [batch_size], or shorter at the end of an epoch.
-  torch::Tensor next() {
-    if (at_ == 0) shuffle();
-    const std::int64_t n = std::min(batch_size_, examples_ - at_);
-    const torch::Tensor batch = order_.narrow(0, at_, n);
-    at_ = at_ + n == examples_ ? 0 : at_ + n;
-    return batch;
-  }
-
- private:
-  void shuffle() {
-    const auto indices = shuffled_indices(static_cast<std::uint32_t>(examples_), seed_, epoch_++);
-    const torch::Tensor order = torch::empty({examples_}, torch::kInt64);
-    std::ranges::copy(indices, order.data_ptr<std::int64_t>());
-    order_ = order.to(device_);
-  }
-
-  std::int64_t examples_;
-  std::int64_t batch_size_;
-  std::uint64_t seed_;
-  torch::Device device_;
-  std::uint64_t epoch_ = 0;
-  std::int64_t at_ = 0;
-  torch::Tensor order_;
-};
-
-// The local optimizers, on flat vectors. One object for one round, so their state starts from zero.
-class Optimizer {
- public:
-  /// `correction`: undefined for none.
-  Optimizer(const TrainSettings& settings, FlatParameters& parameters, const torch::Tensor& global,
-            torch::Tensor correction)
-      : settings_(settings),
-        parameters_(parameters),
-        global_(global),
-        correction_(std::move(correction)) {
-    const bool has_moments = !settings.optimizer.is_sgd();
-    if (settings.momentum > 0 || has_moments) first_ = torch::zeros_like(parameters.weights);
-    if (has_moments) second_ = torch::zeros_like(parameters.weights);
-  }
-
-  /// Takes one step along the gradient, and sets the gradient to zero for the next.
-  void step() {
-    const torch::NoGradGuard no_grad;
-    torch::Tensor& w = parameters_.weights;
-    torch::Tensor& g = parameters_.gradient;
-    const bool is_decoupled = settings_.optimizer.kind == LocalOptimizer::Kind::adamw;
-    if (settings_.weight_decay > 0) {
-      if (is_decoupled) {
-        w.mul_(1 - settings_.lr * settings_.weight_decay);
-      } else {
-        g.add_(w, settings_.weight_decay);
-      }
-    }
-    if (settings_.proximal_mu > 0) g.add_(w - global_, settings_.proximal_mu);
-    if (correction_.defined()) g.add_(correction_);
-    if (settings_.optimizer.is_sgd()) {
-      step_by_momentum(w, g);
-    } else {
-      step_by_moments(w, g);
-    }
-    g.zero_();
-  }
-
- private:
-  void step_by_momentum(torch::Tensor& w, const torch::Tensor& g) {
-    if (settings_.momentum == 0) {
-      w.add_(g, -settings_.lr);
-      return;
-    }
-    first_.mul_(settings_.momentum).add_(g);
-    if (settings_.optimizer.kind == LocalOptimizer::Kind::nesterov) {
-      w.add_(g, -settings_.lr).add_(first_, -settings_.lr * settings_.momentum);
-    } else {
-      w.add_(first_, -settings_.lr);
-    }
-  }
-
-  /// With bias correction, as in the papers and in PyTorch.
-  void step_by_moments(torch::Tensor& w, const torch::Tensor& g) {
-    const LocalOptimizer& o = settings_.optimizer;
-    ++steps_;
-    first_.mul_(o.beta1).add_(g, 1 - o.beta1);
-    second_.mul_(o.beta2).addcmul_(g, g, 1 - o.beta2);
-    const double bias1 = 1 - std::pow(o.beta1, steps_);
-    const double bias2 = 1 - std::pow(o.beta2, steps_);
-    const torch::Tensor scale = second_.sqrt().div_(std::sqrt(bias2)).add_(o.epsilon);
-    w.addcdiv_(first_, scale, -settings_.lr / bias1);
-  }
-
-  const TrainSettings& settings_;
-  FlatParameters& parameters_;
-  const torch::Tensor& global_;
-  torch::Tensor correction_;
-  torch::Tensor first_;   // Momentum, or Adam's first moment,
-  torch::Tensor second_;  // and its second.
-  double steps_ = 0;
-};
-
 class TorchTrainer final : public Trainer {
  public:
-  TorchTrainer(std::string model, Layout layout, Module module, const LocalData& data,
-               torch::Device device, std::uint64_t client_seed)
+  /// `learners`: one at least, all with the same weights.
+  TorchTrainer(std::string model, Layout layout, std::vector<Learner> learners,
+               const LocalData& data, torch::Device device, std::uint64_t client_seed)
       : model_(std::move(model)),
         layout_(std::move(layout)),
         device_(device),
         client_seed_(client_seed),
-        module_(std::move(module)),
-        parameters_(module_, layout_, device),
+        learners_(std::move(learners)),
         train_(data.train, device),
         holdout_(data.holdout, device) {}
 
@@ -238,16 +118,22 @@ class TorchTrainer final : public Trainer {
       return Error(Errc::invalid_input, "this client holds no examples to train on");
     }
     return guarded([&]() -> Result<TrainReport> {
-      const auto begin = std::chrono::steady_clock::now();
+      const TimePoint begin = Clock::now();
       const torch::Tensor start = flat(global).to(device_);
       load(start);
-      torch::Tensor added;
-      if (!correction.empty()) added = flat(correction).to(device_);
-      FL_TRY(TrainReport report, run_steps(start, settings, std::move(added), stop));
-      flat(update).copy_(parameters_.weights.sub_(start));
+      LocalRun run{.settings = settings, .start = start, .stop = std::move(stop)};
+      if (!correction.empty()) run.correction = flat(correction).to(device_);
+      run.seed = mix_seeds(settings.seed, client_seed_);
+      const std::int64_t step_size = step_examples(settings, train_.size());
+      run.steps = steps_max(settings, (train_.size() + step_size - 1) / step_size);
+      if (settings.local_seconds > 0) {
+        run.end = begin + std::chrono::duration_cast<Duration>(
+                              std::chrono::duration<double>(settings.local_seconds));
+      }
+      FL_TRY(TrainReport report, run_threads(run));
+      flat(update).copy_(first().parameters().weights.sub_(start));
       FL_CHECK(check_finite(update, settings, report.steps));
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-      report.seconds = taken.count();
+      report.seconds = seconds(Clock::now() - begin);
       return report;
     });
   }
@@ -261,15 +147,15 @@ class TorchTrainer final : public Trainer {
       for (std::int64_t at = 0; at < all; at += evaluation_batch) {
         if (stop.stop_requested()) return Error(Errc::cancelled, "the gradient was stopped");
         const std::int64_t n = std::min(evaluation_batch, all - at);
-        const torch::Tensor logits = module_->forward(train_.images.narrow(0, at, n));
+        const torch::Tensor logits = first().forward(train_.images.narrow(0, at, n));
         torch::cross_entropy_loss(logits, train_.labels.narrow(0, at, n), {}, at::Reduction::Sum)
             .div(static_cast<double>(all))
             .backward();
       }
       const torch::NoGradGuard no_grad;
-      parameters_.gradient.add_(parameters_.weights, settings.weight_decay);
-      flat(gradient).copy_(parameters_.gradient);
-      parameters_.gradient.zero_();
+      first().parameters().gradient.add_(first().parameters().weights, settings.weight_decay);
+      flat(gradient).copy_(first().parameters().gradient);
+      first().parameters().gradient.zero_();
       return success();
     });
   }
@@ -285,7 +171,7 @@ class TorchTrainer final : public Trainer {
         if (stop.stop_requested()) return Error(Errc::cancelled, "evaluation stopped");
         const std::int64_t n = std::min(evaluation_batch, holdout_.size() - at);
         const torch::Tensor labels = holdout_.labels.narrow(0, at, n);
-        const torch::Tensor logits = module_->forward(holdout_.images.narrow(0, at, n));
+        const torch::Tensor logits = first().forward(holdout_.images.narrow(0, at, n));
         loss += torch::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum).item<double>();
         right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
       }
@@ -303,43 +189,38 @@ class TorchTrainer final : public Trainer {
                             {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
   }
 
+  Learner& first() { return learners_.front(); }
+
   void load(const torch::Tensor& weights) {
     const torch::NoGradGuard no_grad;
-    parameters_.weights.copy_(weights);
-    parameters_.gradient.zero_();  // A round that was stopped may have left one.
+    first().parameters().weights.copy_(weights);
+    // A round that was stopped may have left gradients.
+    for (Learner& learner : learners_) learner.parameters().gradient.zero_();
   }
 
-  Result<TrainReport> run_steps(const torch::Tensor& start, const TrainSettings& settings,
-                                torch::Tensor correction, const std::stop_token& stop) {
-    Batches batches(train_.size(), settings.batch_size, mix_seeds(settings.seed, client_seed_),
-                    device_);
-    Optimizer optimizer(settings, parameters_, start, std::move(correction));
-    const std::uint64_t steps = settings.local_steps > 0
-                                    ? settings.local_steps
-                                    : settings.local_epochs * batches.per_epoch();
-    double loss_sum = 0;
-    std::int64_t seen = 0;
-    for (std::uint64_t step = 0; step < steps; ++step) {
-      const auto place = [&] {
-        return fmt::format("round {}, step {} of {}", settings.round, step + 1, steps);
-      };
-      if (stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
-      const torch::Tensor batch = batches.next();
-      const torch::Tensor logits = module_->forward(train_.images.index_select(0, batch));
-      const torch::Tensor loss =
-          torch::cross_entropy_loss(logits, train_.labels.index_select(0, batch));
-      const double value = loss.item<double>();
-      if (!std::isfinite(value)) {
-        return Error(Errc::invalid_input, fmt::format("the loss is {}", value)).at(place());
-      }
-      loss.backward();
-      optimizer.step();
-      loss_sum += value * static_cast<double>(batch.size(0));
-      seen += batch.size(0);
+  /// Each learner but the first in a thread of its own.
+  Result<TrainReport> run_threads(LocalRun& run) {
+    std::vector<Result<LocalShare>> shares(learners_.size(), LocalShare());
+    const auto work = [&](std::size_t number) {
+      shares[number] = guarded([&] { return learners_[number].train(run, train_, number); });
+      if (!shares[number]) run.begun = run.steps;  // Then the others end, too.
+    };
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t number = 1; number < learners_.size(); ++number)
+        threads.emplace_back(work, number);
+      work(0);
+    }
+    LocalShare all;
+    for (const auto& share : shares) {
+      if (!share) return share.error();
+      all.steps += share->steps;
+      all.examples += share->examples;
+      all.loss_sum += share->loss_sum;
     }
     return TrainReport{.examples = train_examples(),
-                       .steps = steps,
-                       .loss = loss_sum / static_cast<double>(seen),
+                       .steps = all.steps,
+                       .loss = all.loss_sum / static_cast<double>(all.examples),
                        .seconds = 0};
   }
 
@@ -357,8 +238,7 @@ class TorchTrainer final : public Trainer {
   Layout layout_;
   torch::Device device_;
   std::uint64_t client_seed_;
-  Module module_;
-  FlatParameters parameters_;
+  std::vector<Learner> learners_;
   Examples train_;
   Examples holdout_;
 };
@@ -384,12 +264,23 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
   }
   return guarded([&]() -> Result<std::unique_ptr<Trainer>> {
     FL_TRY(const torch::Device device, find_device(options.device));
+    FL_TRY(const torch::ScalarType precision, find_precision(options.precision));
     FL_TRY(Layout layout, builtin_layout(options.model));
-    FL_TRY(Module module, make_module(options.model));
+    if (options.hogwild < 1 || (options.hogwild > 1 && device.is_cuda())) {
+      return Error(Errc::invalid_input,
+                   fmt::format("hogwild {}: must be 1 or more, and 1 on a GPU", options.hogwild));
+    }
+    std::vector<Learner> learners;
+    for (int number = 0; number < options.hogwild; ++number) {
+      const auto weights = learners.empty() ? torch::Tensor() : learners[0].parameters().weights;
+      FL_TRY(Learner learner, Learner::make(options.model, device, precision, weights));
+      learners.push_back(std::move(learner));
+    }
     const auto hardware = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    torch::set_num_threads(options.threads > 0 ? options.threads : hardware);
+    const int threads = options.threads > 0 ? options.threads : hardware;
+    torch::set_num_threads(std::max(1, threads / options.hogwild));
     return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
-        options.model, std::move(layout), std::move(module), data, device, options.client_seed));
+        options.model, std::move(layout), std::move(learners), data, device, options.client_seed));
   });
 }
 

@@ -69,10 +69,12 @@ struct LearnOptions {
   std::uint32_t shard = 0;        // 0-based here; the command line's 3/10 is shard 2 of 10.
   std::uint32_t shards = 1;
   std::uint64_t partition_seed = 0;
-  double holdout = 0.1;         // Part of the shard kept for federated evaluation, 0 for none.
-  bool evaluate_only = false;   // All data is held out, none trains.
-  std::string device = "auto";  // "cpu", "cuda", "auto".
-  int threads = 0;              // 0: as many as the machine has.
+  double holdout = 0.1;            // Part of the shard kept for federated evaluation, 0 for none.
+  bool evaluate_only = false;      // All data is held out, none trains.
+  std::string device = "auto";     // "cpu", "cuda", "auto".
+  std::string precision = "fp32";  // "bf16", "fp16": of the training's passes; weights stay fp32.
+  int threads = 0;                 // 0: as many as the machine has.
+  int hogwild = 1;                 // So many threads train the same weights without locks.
   std::uint64_t client_seed =
       0;  // Distinguishes clients: mixed into synthetic updates and shuffles.
 };

@@ -3,6 +3,7 @@ tensors, and a number of `examples`; weights are one flat fp32 vector in the lay
 
 import math
 import pathlib
+import time
 
 import numpy as np
 
@@ -52,25 +53,27 @@ class Logistic:
 
     def train(self, weights, offer):
         """(update, steps, mean loss) of mini-batch SGD, as the offer sets it."""
-        draw, size = np.random.default_rng(offer.seed), offer.batch_size
-        passes = math.ceil(offer.local_steps * size / self.examples) or offer.local_epochs
-        order = np.concatenate([draw.permutation(self.examples) for _ in range(passes)])
-        steps = offer.local_steps or math.ceil(len(order) / size)
-        local, velocity, loss = weights.copy(), np.zeros_like(weights), 0.0
+        draw, size = np.random.default_rng(offer.seed), offer.batch_size * offer.accumulate
+        most = offer.local_steps or offer.local_epochs * math.ceil(self.examples / size) or math.inf
+        end = time.monotonic() + (offer.local_seconds or math.inf)
+        local, velocity = weights.copy(), np.zeros_like(weights)
         w, b = local[:7840].reshape(10, 784), local[7840:]  # Views: they move with `local`.
-        for step in range(steps):
-            batch = order[step * size : (step + 1) * size]
+        steps, loss, order = 0, 0.0, []
+        while steps == 0 or (steps < most and time.monotonic() < end):
+            order = order if len(order) else draw.permutation(self.examples)
+            batch, order = order[:size], order[size:]
             x, y, row = self.x[batch], self.y[batch], np.arange(len(batch))
             logits = x @ w.T + b
             p = np.exp(logits - logits.max(axis=1, keepdims=True))
             p /= p.sum(axis=1, keepdims=True)
-            loss -= np.log(np.maximum(p[row, y], 1e-12)).mean() / steps
+            loss -= np.log(np.maximum(p[row, y], 1e-12)).mean()
             p[row, y] -= 1
             gradient = np.concatenate([(p.T @ x).ravel(), p.sum(axis=0)]) / len(batch)
             gradient += offer.weight_decay * local + offer.proximal_mu * (local - weights)
             velocity = offer.momentum * velocity + gradient
             local -= offer.lr * velocity
-        return local - weights, steps, float(loss)
+            steps += 1
+        return local - weights, steps, float(loss / steps)
 
 
 def philox_words(seed, stream, elements):

@@ -1,6 +1,7 @@
 #include "shared/algorithm/local_work.hpp"
 
 #include "shared/algorithm/spec_options.hpp"
+#include "shared/base/limits.hpp"
 
 #include <fmt/format.h>
 
@@ -27,6 +28,13 @@ Result<LocalOptimizer> parse_optimizer(std::string_view spec) {
   }
   FL_CHECK(options.finish());
   return optimizer;
+}
+
+std::uint64_t steps_max(const TrainSettings& settings, std::uint64_t epoch_steps) {
+  if (settings.local_steps > 0) return settings.local_steps;
+  if (settings.local_epochs > 0) return settings.local_epochs * epoch_steps;
+  FL_ASSERT(settings.local_seconds > 0 && settings.local_seconds <= local_seconds_max);
+  return static_cast<std::uint64_t>(std::ceil(settings.local_seconds * limits::steps_per_s_max));
 }
 
 double effective_steps(const TrainSettings& settings, std::uint64_t steps) {

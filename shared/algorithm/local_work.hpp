@@ -30,9 +30,11 @@ struct LocalOptimizer {
 
 struct TrainSettings {
   std::uint32_t round = 0;
-  std::uint32_t local_epochs = 1;
-  std::uint32_t local_steps = 0;  // When not 0: this many mini-batch steps instead of epochs.
+  std::uint32_t local_epochs = 1;  // 0: as many as fit into local_seconds.
+  std::uint32_t local_steps = 0;   // When not 0: this many mini-batch steps instead of epochs.
+  double local_seconds = 0;        // When not 0: one step, and then no other after so many seconds.
   std::uint32_t batch_size = 64;
+  std::uint32_t accumulate = 1;   // A step is of the mean gradient of so many mini-batches.
   LocalOptimizer optimizer = {};  // Its state is new every round.
   double lr = 0.01;
   double momentum = 0.0;
@@ -40,6 +42,12 @@ struct TrainSettings {
   double proximal_mu = 0.0;  // FedProx: mu/2 ||w - w_global||^2 added to the loss.
   std::uint64_t seed = 0;    // Of this client in this round; shuffles and dropout derive from it.
 };
+
+inline constexpr double local_seconds_max = 1e6;
+
+/// The most mini-batch steps that the settings allow whoever takes `epoch_steps` of them to go once
+/// through its data. Where time alone ends the work: limits::steps_per_s_max in each second.
+[[nodiscard]] std::uint64_t steps_max(const TrainSettings& settings, std::uint64_t epoch_steps);
 
 /// ||a||_1 of FedNova (Wang 2020, section 4.1): how far `steps` steps of SGD go along a gradient
 /// that stays the same, in units of lr times that gradient. Without momentum and proximal term it

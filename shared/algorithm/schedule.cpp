@@ -47,4 +47,48 @@ double LearningRate::at(std::uint32_t round, std::uint32_t rounds) const {
   return 1;
 }
 
+Result<LocalSteps> parse_steps_schedule(std::string_view spec) {
+  FL_TRY(SpecOptions options, SpecOptions::parse(spec));
+  LocalSteps steps;
+  using Shape = LocalSteps::Shape;
+  if (options.name() == "warmup") {
+    steps.shape = Shape::warm_up;
+    steps.rounds = options.count("rounds", 10, 1);
+  } else if (options.name() == "post-local") {
+    steps.shape = Shape::post_local;
+    steps.from = options.count("from", 10, 1);
+  } else if (options.name() == "adaptive") {
+    steps.shape = Shape::adaptive;
+  } else if (options.name() != "constant") {
+    return Error(Errc::invalid_input, fmt::format("there is no schedule '{}'; there are: constant "
+                                                  "warmup post-local adaptive",
+                                                  options.name()));
+  }
+  FL_CHECK(options.finish());
+  return steps;
+}
+
+std::uint32_t LocalSteps::at(std::uint32_t round, std::uint32_t steps,
+                             std::span<const double> losses) const {
+  FL_ASSERT(round >= 1 && steps >= 1);
+  switch (shape) {
+    case Shape::warm_up: {
+      if (round >= rounds) return steps;
+      const std::uint64_t grown = std::uint64_t{steps - 1} * (round - 1) / (rounds - 1);
+      return 1 + static_cast<std::uint32_t>(grown);
+    }
+    case Shape::post_local: return round < from ? 1 : steps;
+    case Shape::adaptive: {
+      if (round == 1) return steps;
+      FL_ASSERT(losses.size() >= round - 1);
+      const double part = losses[round - 2] / losses[0];
+      if (!(part < 1)) return steps;  // No progress; or no number.
+      const double wanted = std::ceil(std::sqrt(std::max(part, 0.0)) * steps);
+      return std::max(1u, static_cast<std::uint32_t>(wanted));
+    }
+    case Shape::constant: break;
+  }
+  return steps;
+}
+
 }  // namespace fl

@@ -1,9 +1,11 @@
-// The learning rate of a round, by a schedule that both a person and the history can read.
+// The learning rate and the local steps of a round, by schedules that both a person and the history
+// can read.
 #pragma once
 
 #include "shared/base/error.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace fl {
@@ -23,5 +25,26 @@ struct LearningRate {
 
 /// "constant[:warmup=N]", "cosine[:floor=F,warmup=N]", "step[:every=N,factor=F,warmup=N]".
 [[nodiscard]] Result<LearningRate> parse_schedule(std::string_view spec);
+
+/// How many of the steps that were asked for a round takes: H of local SGD.
+struct LocalSteps {
+  enum class Shape {
+    constant,
+    warm_up,     // Local SGD warm-up: Lin 2020, appendix B.4.2.
+    post_local,  // Post-local SGD: Lin 2020, section 3.
+    adaptive,    // AdaComm: Wang and Joshi 2019, equation 17, with rounds for intervals.
+  };
+  Shape shape = Shape::constant;
+  std::uint32_t rounds = 1;  // warm_up: in which H grows evenly from 1 to all steps.
+  std::uint32_t from = 1;    // post_local: the round before which H is 1.
+
+  /// H in `round` (from 1), 1 to `steps`. `losses`: the training losses of the rounds before it at
+  /// least, the first round's first.
+  [[nodiscard]] std::uint32_t at(std::uint32_t round, std::uint32_t steps,
+                                 std::span<const double> losses) const;
+};
+
+/// "constant", "warmup[:rounds=N]", "post-local[:from=N]", "adaptive".
+[[nodiscard]] Result<LocalSteps> parse_steps_schedule(std::string_view spec);
 
 }  // namespace fl

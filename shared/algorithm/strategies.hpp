@@ -16,6 +16,7 @@ std::shared_ptr<Strategy> make_fedyogi(SpecOptions& options);
 std::shared_ptr<Strategy> make_scaffold(SpecOptions& options);
 std::shared_ptr<Strategy> make_fednova(SpecOptions& options);
 std::shared_ptr<Strategy> make_feddyn(SpecOptions& options);
+std::shared_ptr<Strategy> make_ditto(SpecOptions& options);
 std::shared_ptr<Strategy> make_signvote(SpecOptions& options);
 
 }  // namespace fl

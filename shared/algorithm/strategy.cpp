@@ -23,6 +23,8 @@ constexpr std::array rows{
                 "updates normalized by the local steps behind them (Wang 2020)", make_fednova},
     StrategyRow{"feddyn", "feddyn[:alpha=0.01]",
                 "a dynamic regularizer on every client (Acar 2021)", make_feddyn},
+    StrategyRow{"ditto", "ditto[:lambda=0.1,epochs=1]",
+                "every client keeps a model of its own near the global one (Li 2021)", make_ditto},
     StrategyRow{"fedavgm", "fedavgm[:lr=1,momentum=0.9,nesterov=no]",
                 "momentum on the server (Hsu 2019)", make_fedavgm},
     StrategyRow{"slowmo", "slowmo[:lr=1,momentum=0.5]",

@@ -29,6 +29,12 @@ struct LocalRound {
       gradient;  // Of the local loss at the global model, where it was asked for.
 };
 
+/// A model that a client trains for itself, beside the global one.
+struct OwnModel {
+  double lambda = 0;         // lambda/2 ||v - w_global||^2 is added to its loss.
+  std::uint32_t epochs = 1;  // Over the local data, in each round.
+};
+
 /// The client's half of a method that has one. A client may keep one vector of P values from round
 /// to round (zeros before its first update); it goes forward only when the update is accepted.
 class LocalRule {
@@ -36,6 +42,9 @@ class LocalRule {
   virtual ~LocalRule() = default;
 
   [[nodiscard]] virtual bool keeps_vector() const { return false; }
+  /// How the kept vector is trained, where it is a model: the client does it before its other work,
+  /// and begins, in place of zeros, with the first version that it trains from. Or nullptr.
+  [[nodiscard]] virtual const OwnModel* own_model() const { return nullptr; }
   /// Whether finish() needs the gradient at the global model: a pass over the data more.
   [[nodiscard]] virtual bool wants_gradient() const { return false; }
   /// Writes what is added to every local gradient of this round. False: nothing is.

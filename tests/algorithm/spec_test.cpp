@@ -76,6 +76,18 @@ TEST_CASE("optimizers parse") {
   CHECK_FALSE(parse_optimizer("adam:beta1=1"));
 }
 
+TEST_CASE("steps, epochs or a time bound the local work") {
+  TrainSettings work;
+  work.local_epochs = 3;
+  CHECK(steps_max(work, 7) == 21);
+  work.local_seconds = 0.00002;
+  CHECK(steps_max(work, 7) == 21);
+  work.local_steps = 5;
+  CHECK(steps_max(work, 7) == 5);
+  work.local_steps = work.local_epochs = 0;
+  CHECK(steps_max(work, 7) == 2);  // Of limits::steps_per_s_max.
+}
+
 TEST_CASE("the layout of a run has what travels with the model behind it") {
   const Layout model = Layout::make({{"fc.weight", {3, 4}}, {"fc.bias", {3}}}).value();
   const auto plain = run_layout(model, *parse_strategy("fedavg").value()).value();
@@ -135,6 +147,35 @@ TEST_CASE("learning rates by round") {
        {"", "linear", "step:every=0", "step:every=1.5", "cosine:floor=2", "constant:floor=1"}) {
     CAPTURE(wrong);
     CHECK_FALSE(parse_schedule(wrong));
+  }
+}
+
+TEST_CASE("local steps by round") {
+  const auto at = [](const std::string& spec, std::uint32_t round,
+                     std::vector<double> losses = {}) {
+    return parse_steps_schedule(spec).value().at(round, 20, losses);
+  };
+  CHECK(at("constant", 7) == 20);
+  CHECK(at("warmup:rounds=3", 1) == 1);
+  CHECK(at("warmup:rounds=3", 2) == 10);
+  CHECK(at("warmup:rounds=3", 3) == 20);
+  CHECK(at("warmup:rounds=1", 1) == 20);
+  CHECK(at("warmup", 4'000'000'000) == 20);
+  CHECK(at("post-local:from=3", 2) == 1);
+  CHECK(at("post-local:from=3", 3) == 20);
+  CHECK(at("adaptive", 1) == 20);
+  CHECK(at("adaptive", 2, {2.0}) == 20);
+  CHECK(at("adaptive", 3, {2.0, 0.5}) == 10);
+  CHECK(at("adaptive", 3, {2.0, 0.51}) == 11);       // Rounded up.
+  CHECK(at("adaptive", 3, {2.0, 0.5, 1e-9}) == 10);  // Of the round that was asked for.
+  CHECK(at("adaptive", 4, {2.0, 0.5, 0.0}) == 1);    // Not none.
+  CHECK(at("adaptive", 4, {2.0, 0.5, 8.0}) == 20);   // Not more than were asked for.
+  CHECK(at("adaptive", 3, {0.0, 0.0}) == 20);        // Nothing to compare with.
+  CHECK(at("adaptive", 3, {2.0, std::nan("")}) == 20);
+  for (const std::string wrong :
+       {"", "linear", "warmup:rounds=0", "post-local:rounds=3", "adaptive:from=2"}) {
+    CAPTURE(wrong);
+    CHECK_FALSE(parse_steps_schedule(wrong));
   }
 }
 

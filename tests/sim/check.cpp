@@ -137,6 +137,8 @@ class Checker {
                          std::stoi(row[2]), static_cast<std::uint32_t>(std::stoul(row[3])),
                          std::stoull(row[4]), !row[5].empty()});
     }
+    FL_TRY(const auto summary, history_.store->summary(history_.run.id));
+    for (const auto& row : summary) losses_.push_back(row.train_loss.value_or(std::nan("")));
     if (history_.run.state != RunState::finished) return wrong("the run is not finished");
     if (versions_.size() != rounds_.size() + 1)
       return wrong(fmt::format("{} rounds made {} versions", rounds_.size(), versions_.size()));
@@ -276,6 +278,9 @@ class Checker {
     const auto trained = client.updates.find(task.base_version + 1);
     if (trained == client.updates.end()) return wrong("its client has never trained it");
     if (task.examples != client.member.part.examples) return wrong("it has another weight");
+    const TrainSettings work = local_work(settings_, *strategy_, task.base_version + 1, losses_);
+    if (const auto steps = ToyTrainer::steps_of(work, client.member.part); task.steps != steps)
+      return wrong(fmt::format("it took {} steps, not {}", task.steps, steps));
     // With feedback an update holds more than was trained; check_client looks at the sums.
     const bool has_feedback = settings_.codec.ends_with("+ef");
     const auto sent = sent_part(trained->second);
@@ -371,7 +376,8 @@ class Checker {
         add(values, 1);
       }
     }
-    for (const Round round : client.saved) add(sent_part(client.updates.at(round)), -1);
+    // A task that was given up is another's in the same round, trained again.
+    for (const auto& [task, round] : client.saved) add(sent_part(client.updates.at(round)), -1);
     for (std::size_t i = 0; i < model_elements_; ++i) {
       if (std::fabs(mass[i]) > 1e-5 * static_cast<double>(1 + client.saved.size())) {
         return wrong(fmt::format("{} of {} is off by {}", layout_.describe(i), client.saved.size(),
@@ -415,6 +421,7 @@ class Checker {
   const Layout& layout_;
   std::vector<VersionRow> versions_;
   std::vector<RoundRow> rounds_;
+  std::vector<double> losses_;              // By round, from 1.
   std::vector<std::vector<float>> models_;  // By version.
   std::vector<std::vector<float>> state_;   // What the strategy keeps.
   std::map<std::int64_t, TaskRecord> tasks_;

@@ -7,8 +7,8 @@ namespace fl::test {
 
 namespace {
 
-/// The round of the update that a manifest says is waiting to be delivered.
-std::optional<Round> pending_round(MemFiles& disk) {
+/// What a manifest says of the update that is waiting to be delivered.
+std::optional<wire::Begin> pending_update(MemFiles& disk) {
   const auto json = nlohmann::json::parse(peek(disk, "/state/client.json"), nullptr, false);
   if (!json.is_object() || !json.contains("pending")) return std::nullopt;
   const auto raw = json.at("pending").at("begin").get<std::vector<std::uint8_t>>();
@@ -16,21 +16,23 @@ std::optional<Round> pending_round(MemFiles& disk) {
   if (!begin.ParseFromArray(raw.data(), static_cast<int>(raw.size())) ||
       begin.purpose() != wire::UPDATE)
     return std::nullopt;
-  return begin.round();
+  return begin;
 }
 
 }  // namespace
 
 void World::watch_manifest(Client& client, const std::filesystem::path& path) {
   if (path.filename() != "client.json") return;
-  const auto round = pending_round(client.disk);
+  const auto begin = pending_update(client.disk);
   client.unsure.reset();
-  if (round && client.saved.insert(*round).second) client.unsure = round;
+  if (begin && client.saved.emplace(begin->task(), begin->round()).second)
+    client.unsure = begin->task();
 }
 
 /// After a death: the manifest that was put in place last may have been taken back.
 void World::settle_manifest(Client& client) {
-  if (client.unsure && pending_round(client.disk) != client.unsure)
+  const auto begin = pending_update(client.disk);
+  if (client.unsure && !(begin && begin->task() == *client.unsure))
     client.saved.erase(*client.unsure);
   client.unsure.reset();
 }

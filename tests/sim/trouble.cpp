@@ -138,6 +138,7 @@ WorldOptions draw_options(std::uint64_t seed) {
                                   "scaffold",
                                   "scaffold:option=1,weight=uniform",
                                   "feddyn:alpha=0.5",
+                                  "ditto:lambda=0.5",
                                   "fedavg:personal=*.bias|scale",
                                   "scaffold:personal=*.bias"};
   settings.model = options.problem.model;
@@ -180,8 +181,9 @@ WorldOptions draw_options(std::uint64_t seed) {
     settings.over_select = below(2) == 0 ? 1.0 : 1.5;
     settings.deadline_s = below(2) == 0 ? 0 : static_cast<double>(2 + below(20));
   }
-  const bool remembers =
-      settings.strategy.starts_with("scaffold") || settings.strategy.starts_with("feddyn");
+  const bool remembers = settings.strategy.starts_with("scaffold") ||
+                         settings.strategy.starts_with("feddyn") ||
+                         settings.strategy.starts_with("ditto");
   if (below(3) == 0 && !remembers) {
     settings.mode = std::array{"sync:late=1",
                                "sync:late=3,weight=exponential",
@@ -194,6 +196,13 @@ WorldOptions draw_options(std::uint64_t seed) {
       settings.over_select = 1;
       settings.rounds = static_cast<Round>(3 + below(8));
     }
+  }
+  settings.local_steps_schedule = std::array{"constant", "constant", "warmup:rounds=3",
+                                             "post-local:from=3", "adaptive"}[below(5)];
+  if (below(4) == 0) {
+    settings.local_seconds = 0.3;
+    for (auto& member : options.members)
+      member.part.step_seconds = std::array{0.1, 0.15, 1.0}[below(3)];
   }
   const std::uint64_t troubles = below(8);
   for (std::uint64_t i = 0; i < troubles; ++i)

@@ -74,8 +74,8 @@ class World {
     WorldOptions::Member member;
     MemFiles disk;
     std::map<Round, std::vector<float>> updates;  // As trained, by round: the newest.
-    std::set<Round> saved;                   // Rounds whose update a manifest on disk has named.
-    std::optional<Round> unsure;             // Named, but a power loss may take it back.
+    std::map<std::int64_t, Round> saved;     // Tasks whose update a manifest on disk has named.
+    std::optional<std::int64_t> unsure;      // Named, but a power loss may take it back.
     std::vector<std::int64_t> acknowledged;  // Tasks that the client was told are accepted.
     bool may_fail = false;                   // Its process may end with an error.
     int starts = 0;

@@ -53,18 +53,26 @@ std::vector<float> ToyTrainer::initial_weights(std::uint64_t seed) const {
   return problem_.initial_weights(seed);
 }
 
+std::uint64_t ToyTrainer::steps_of(const TrainSettings& settings, const Part& part) {
+  const std::uint64_t most = steps_max(settings, 1);
+  if (settings.local_seconds == 0) return most;
+  const auto fit = static_cast<std::uint64_t>(settings.local_seconds / part.step_seconds);
+  return std::clamp<std::uint64_t>(fit, 1, most);
+}
+
 Result<TrainReport> ToyTrainer::train(std::span<const float> global, const TrainSettings& settings,
                                       std::span<const float> correction, std::span<float> update,
                                       std::stop_token stop) {
   if (stop.stop_requested()) return Error(Errc::cancelled, "training was stopped");
-  const std::uint32_t steps =
-      settings.local_steps != 0 ? settings.local_steps : settings.local_epochs;
+  const std::uint64_t steps = steps_of(settings, part_);
   const auto lr = static_cast<float>(settings.lr);
+  const auto mu = static_cast<float>(settings.proximal_mu);
   const auto noise = static_cast<float>(problem_.noise);
   for (std::size_t i = 0; i < update.size(); ++i) {
     float w = global[i];
     const float added = correction.empty() ? 0.0F : correction[i];
-    for (std::uint32_t step = 0; step < steps; ++step) w -= lr * (w - point_[i] + added);
+    for (std::uint64_t step = 0; step < steps; ++step)
+      w -= lr * (w - point_[i] + added + mu * (w - global[i]));
     update[i] = w - global[i];
     if (noise > 0) update[i] += noise * draw(settings.seed, noise_stream, i);
   }

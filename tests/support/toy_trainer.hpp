@@ -33,11 +33,15 @@ class ToyTrainer final : public Trainer {
     std::uint32_t client = 0;
     std::uint64_t examples = 0;
     std::uint64_t holdout = 0;
+    double step_seconds = 0.1;  // What a step takes there, where the settings give a time.
   };
   /// Told of every update made; may change it.
   using Record = std::function<void(const TrainSettings& settings, std::span<float> update)>;
 
   ToyTrainer(ToyProblem problem, Part part, Record record);
+
+  /// How many steps it takes; an epoch is one.
+  [[nodiscard]] static std::uint64_t steps_of(const TrainSettings& settings, const Part& part);
 
   const Layout& layout() const override { return problem_.layout; }
   std::uint64_t train_examples() const override { return part_.examples; }
