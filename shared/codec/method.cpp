@@ -37,6 +37,7 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
     case MethodId::kbit_rans: return decode_kbit(body, true, out, scratch);
     case MethodId::terngrad: return decode_terngrad(body, false, out, scratch);
     case MethodId::terngrad_rans: return decode_terngrad(body, true, out, scratch);
+    case MethodId::terngrad_runs: return decode_terngrad_runs(body, out, scratch);
     case MethodId::sign: return decode_sign(body, out);
     case MethodId::eden: return decode_eden(body, false, out, scratch);
     case MethodId::eden_rans: return decode_eden(body, true, out, scratch);

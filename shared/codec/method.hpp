@@ -15,6 +15,7 @@
 //   7 sign   the scale as binary32, then a bit for each element, 1 for negative, lowest bits first,
 //            zeros to a whole byte
 //   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
+//   10 terngrad  as 6, but with few levels that are not 0 (run_codes.hpp)
 //   16, 17   some of the elements only, around a block of another method (sparse.hpp)
 //   24, 25 ecuq  method_ecuq.cpp says it
 //   26 eden  u8 B; unless all is zeros u64 key, a binary32 for each piece of the block, then the
@@ -51,6 +52,7 @@ enum class MethodId : std::uint8_t {
   sign = 7,
   kbit_rans = 8,
   terngrad_rans = 9,
+  terngrad_runs = 10,
   sparse = 16,
   randk = 17,
   ecuq_dither = 24,
@@ -207,6 +209,8 @@ struct DecodeScratch {
                                        DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,
                                            DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_terngrad_runs(Bytes body, std::span<float> out,
+                                                DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_sign(Bytes body, std::span<float> out);
 [[nodiscard]] Result<void> decode_eden(Bytes body, bool is_rans, std::span<float> out,
                                        DecodeScratch& scratch);
