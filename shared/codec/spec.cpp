@@ -212,9 +212,11 @@ MethodResult parse_ecuq(const Parts& parts) {
   EcuqSettings settings{};
   FL_TRY(settings.rate, parse_argument(parts, [&](std::string_view rate) {
            if (rate.ends_with("bit")) rate.remove_suffix(3);
-           return parse_real<double>(parts.whole, rate,
-                                     "the bits of ecuq are a number from 0.5 to 8",
-                                     [](double r) { return r >= 0.5 && r <= 8; });
+           return parse_real<double>(
+               parts.whole, rate,
+               fmt::format("the bits of ecuq are a number from {} to {}", ecuq_rate_min,
+                           ecuq_rate_max),
+               [](double r) { return r >= ecuq_rate_min && r <= ecuq_rate_max; });
          }));
   settings.mode_otherwise = parts.error_feedback ? EcuqMode::centroid : EcuqMode::dither;
   settings.mode = settings.mode_otherwise;
@@ -377,7 +379,7 @@ constexpr std::array rows = {
         nullptr,
         true},
     Row{{"ecuq", "ecuq:BITS[,mode=dither|centroid]",
-         "one step for all tensors, chosen for so many bits a value; unbiased without +ef",
+         "one step for all tensors, chosen for BITS a value, 0.05 to 8; unbiased without +ef",
          "ecuq:2"},
         parse_ecuq,
         nullptr,

@@ -211,7 +211,7 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("terngrad,clip=2.5x+ef") == "2.5x+ef");
   CHECK(pointed_at("terngrad,mode=affine") == "mode=affine");
   CHECK(pointed_at("ecuq") == "");
-  CHECK(pointed_at("ecuq:0.4") == "0.4");
+  CHECK(pointed_at("ecuq:0.04") == "0.04");
   CHECK(pointed_at("ecuq:8.1bit") == "8.1bit");
   CHECK(pointed_at("ecuq:bit") == "bit");
   CHECK(pointed_at("ecuq:2,mode=odd") == "odd");
