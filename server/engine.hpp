@@ -9,6 +9,7 @@
 // when, a restart finds each update accepted once or not at all, and ends in the same model.
 #pragma once
 
+#include "server/codec_choice.hpp"
 #include "server/model_files.hpp"
 #include "server/sampler.hpp"
 #include "server/settings.hpp"
@@ -123,6 +124,8 @@ class RoundEngine {
     std::size_t chunk_bytes_max = 0;
     wire::Verdict verdict;
     wire::Begin begin;
+    TimePoint began_at{};
+    std::uint64_t offset = 0;  // Bytes that were there then.
   };
   Awaitable<Grant> begin_upload(std::shared_ptr<Peer> peer, wire::Begin begin);
   /// After the last byte: checks, makes durable, adds up, decides.
@@ -153,6 +156,7 @@ class RoundEngine {
     TaskRecord record;
     bool is_verifying = false;
     TimePoint offered_at{};
+    TimePoint begun_at{};         // Its upload, the first time.
     std::uint64_t up_before = 0;  // The client's traffic when the task was offered.
     std::uint64_t down_before = 0;
     int failures = 0;          // Of this client in this round, and
@@ -230,6 +234,7 @@ class RoundEngine {
   net::any_io_executor strand_;
   RunSettings settings_;
   RunRecord run_;
+  std::vector<std::string> ladder_;  // Of codecs; mostly it has one.
   std::shared_ptr<const Strategy> strategy_;
   Layout model_;
   RunLayout vector_;      // What versions, updates and sums are of,

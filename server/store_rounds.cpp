@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view select_tasks =
     "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
-    " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse"
+    " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse,"
+    " codec_reason, ready_seconds, upload_seconds"
     " FROM task WHERE run_id = ?1 AND round = ?2"
     " ORDER BY id";
 
@@ -35,6 +36,9 @@ Result<TaskRecord> read_task(const Row& row) {
   task.encode_seconds = row.real(15);
   task.decode_seconds = row.real(16);
   task.nmse = row.real(17);
+  task.codec_reason = row.text(18);
+  task.ready_seconds = row.real(19);
+  task.upload_seconds = row.real(20);
   return task;
 }
 
@@ -82,11 +86,11 @@ Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round roun
     FL_CHECK(
         db.run("INSERT INTO task (run_id, round, client, state, offered_at, examples, steps,"
                " loss, norm, train_seconds, codec, update_bytes, update_digest, spool_file,"
-               " reason) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
-               " ?13, ?14)",
+               " reason, codec_reason) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
+               " ?11, ?12, ?13, ?14, ?15)",
                run, round, task.client, now, task.examples, task.steps, task.loss, task.norm,
                task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
-               task.spool_file, task.reason));
+               task.spool_file, task.reason, task.codec_reason));
     task.id = db.last_id();
     task.round = round;
   }
@@ -99,12 +103,13 @@ Result<void> decide(Database& db, const TaskRecord& task, double now) {
          db.run("UPDATE task SET state = ?2, decided_at = ?3, examples = ?4, steps = ?5, loss = ?6,"
                 " norm = ?7, train_seconds = ?8, codec = ?9, update_bytes = ?10,"
                 " update_digest = ?11, spool_file = ?12, reason = ?13, raw_bytes = ?14,"
-                " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17"
+                " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17, ready_seconds = ?18,"
+                " upload_seconds = ?19"
                 " WHERE id = ?1 AND state = 'offered'",
                 task.id, to_text(task.state), now, task.examples, task.steps, task.loss, task.norm,
                 task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
                 task.spool_file, task.reason, task.raw_bytes, task.encode_seconds,
-                task.decode_seconds, task.nmse));
+                task.decode_seconds, task.nmse, task.ready_seconds, task.upload_seconds));
   if (changed == 1) return {};
   FL_TRY(const auto state, db.find(
                                "SELECT state FROM task WHERE id = ?1",
@@ -265,16 +270,19 @@ Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {
 Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) {
   return db_->read([&]() -> Result<std::map<std::string, ClientHistory>> {
     std::map<std::string, ClientHistory> histories;
+    // With max() SQLite takes the other columns from the row that has the maximum.
     const auto note_asked = [&](const Row& row) {
-      histories[row.text(0)].last_round = static_cast<Round>(row.integer(1));
+      ClientHistory& history = histories[row.text(0)];
+      history.last_round = static_cast<Round>(row.integer(1));
+      history.late_codec = row.text(2);
       return true;
     };
     FL_CHECK(
-        db_->query("SELECT t.client, max(t.round) FROM task AS t"
+        db_->query("SELECT t.client, t.round, iif(t.state = 'late', t.codec, ''), max(t.id)"
+                   " FROM task AS t"
                    " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
                    " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL GROUP BY t.client",
                    note_asked, run));
-    // With max() SQLite takes the other columns from the row that has the maximum.
     const auto note_accepted = [&](const Row& row) {
       ClientHistory& history = histories[row.text(0)];
       history.loss = row.optional_real(1);
@@ -287,6 +295,20 @@ Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) 
                    " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL"
                    " AND t.state = 'accepted' GROUP BY t.client",
                    note_accepted, run));
+    const auto note_pace = [&](const Row& row) {
+      ClientHistory& history = histories[row.text(0)];
+      history.update_bytes = unsigned_of(row, 1);
+      history.ready_seconds = row.real(2);
+      history.upload_seconds = row.real(3);
+      return true;
+    };
+    FL_CHECK(
+        db_->query("SELECT t.client, t.update_bytes, t.ready_seconds, t.upload_seconds,"
+                   " max(t.round) FROM task AS t"
+                   " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
+                   " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL"
+                   " AND t.state = 'accepted' AND t.upload_seconds > 0 GROUP BY t.client",
+                   note_pace, run));
     return histories;
   });
 }

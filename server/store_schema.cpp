@@ -182,6 +182,12 @@ constexpr std::array migrations_in_order{
     Migration{"the weight of all clients in a round",
               "ALTER TABLE round ADD COLUMN population INTEGER NOT NULL DEFAULT 0"
               "  CHECK (population >= 0)"},
+    Migration{"why a client was asked for its codec, and how fast it was",
+              "ALTER TABLE task ADD COLUMN codec_reason TEXT NOT NULL DEFAULT '';"
+              "ALTER TABLE task ADD COLUMN ready_seconds REAL NOT NULL DEFAULT 0"
+              "  CHECK (ready_seconds >= 0);"
+              "ALTER TABLE task ADD COLUMN upload_seconds REAL NOT NULL DEFAULT 0"
+              "  CHECK (upload_seconds >= 0)"},
 };
 
 struct Marks {
