@@ -13,6 +13,9 @@
 // decoded: so both ends agree on it whatever the codec lost, and the next change makes up for it.
 // The shared vector's part of an update therefore has no residual.
 //
+// A round's codec may have no error feedback where another's had: then the residual stays as it is
+// until there is feedback again, and what is refused in between goes back into it all the same.
+//
 // The state goes forward with each update that is made, also when the update is then refused: it is
 // a start for the codec and stands for no mass, and the newest one is the best. One that is damaged
 // is forgotten.

@@ -21,6 +21,24 @@ Awaitable<Result<std::vector<RoundSummary>>> rounds_of(std::shared_ptr<RoundEngi
   co_return co_await engine->with_store(std::move(read));
 }
 
+Awaitable<Result<std::vector<CodecAsked>>> choices_of(std::shared_ptr<RoundEngine> engine) {
+  auto read = [](Store& store) { return store.codecs_asked(std::nullopt); };
+  co_return co_await engine->with_store(std::move(read));
+}
+
+/// What was read as the page's JSON, or why it could not be.
+template <class Records>
+HttpAnswer page_of(const Result<Records>& records, std::string (*format)(const Records&)) {
+  HttpAnswer answer;
+  if (records) {
+    answer.body = format(*records);
+  } else {
+    answer.status = 503;
+    answer.body = nlohmann::json{{"error", records.error().message()}}.dump() + "\n";
+  }
+  return answer;
+}
+
 }  // namespace
 
 std::string format_metrics(const EngineStatus& status) {
@@ -117,16 +135,14 @@ Awaitable<HttpAnswer> Admin::page(std::string target) {
       answer.body = json.dump() + "\n";
     }
   } else if (target == "/api/rounds") {
-    auto rounds = co_await on(engine->executor(), rounds_of(engine));
-    if (rounds) {
-      answer.body = format_history_json(*rounds);
-    } else {
-      answer.status = 503;
-      answer.body = nlohmann::json{{"error", rounds.error().message()}}.dump() + "\n";
-    }
+    const auto rounds = co_await on(engine->executor(), rounds_of(engine));
+    answer = page_of(rounds, format_history_json);
+  } else if (target == "/api/choices") {
+    const auto choices = co_await on(engine->executor(), choices_of(engine));
+    answer = page_of(choices, format_choices_json);
   } else {
     answer.status = 404;
-    answer.body = "{\"error\": \"there are /healthz, /metrics and /api/rounds\"}\n";
+    answer.body = "{\"error\": \"there are /healthz, /metrics, /api/rounds and /api/choices\"}\n";
   }
   co_return answer;
 }

@@ -1,6 +1,6 @@
 // The admin pages, plain HTTP for this machine (or a proxy that authenticates): /healthz, /metrics
-// (Prometheus text), /api/rounds (JSON). Read-only. On the io threads; it asks the engine on its
-// strand and the store on its thread.
+// (Prometheus text), /api/rounds and /api/choices (JSON). Read-only. On the io threads; it asks the
+// engine on its strand and the store on its thread.
 #pragma once
 
 #include "server/current_engine.hpp"

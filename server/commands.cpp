@@ -97,6 +97,13 @@ Result<void> print_history(const ServerOptions& options) {
                                       : format_codecs_table(codecs));
     return {};
   }
+  if (options.choices) {
+    FL_TRY(const auto asked, store->codecs_asked(run));
+    fmt::print("{}", options.as_json  ? format_choices_json(asked)
+                     : options.as_csv ? format_choices_csv(asked)
+                                      : format_choices_table(asked));
+    return {};
+  }
   FL_TRY(const auto rounds, store->summary(run));
   const auto text = options.as_json  ? format_history_json(rounds)
                     : options.as_csv ? format_history_csv(rounds)
@@ -129,6 +136,9 @@ Result<void> print_codecs() {
   fmt::print(
       "{:<54} {}\n", "…,from=X,over=R",
       "F, S, B, R or BITS goes from X to what it is over R rounds: topk:0.001,from=0.25,over=4");
+  fmt::print("{:<54} {}\n", "auto[:CODEC|CODEC|…]",
+             "of --codec: for each client the finest, which come first, that its line brings in "
+             "time");
   return {};
 }
 

@@ -21,6 +21,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
     : strand_(std::move(strand)),
       settings_(std::move(settings)),
       run_(std::move(run)),
+      ladder_(parse_ladder(settings_.codec).value()),
       mode_(parse_mode(settings_.mode).value()),
       strategy_(parse_strategy(settings_.strategy).value()),
       model_(model),

@@ -10,6 +10,7 @@
 // when, a restart finds each update accepted once or not at all, and ends in the same model.
 #pragma once
 
+#include "server/codec_choice.hpp"
 #include "server/mode.hpp"
 #include "server/model_files.hpp"
 #include "server/sampler.hpp"
@@ -125,6 +126,8 @@ class RoundEngine {
     std::size_t chunk_bytes_max = 0;
     wire::Verdict verdict;
     wire::Begin begin;
+    TimePoint began_at{};
+    std::uint64_t offset = 0;  // Bytes that were there then.
   };
   Awaitable<Grant> begin_upload(std::shared_ptr<Peer> peer, wire::Begin begin);
   /// After the last byte: checks, makes durable, adds up, decides.
@@ -155,6 +158,7 @@ class RoundEngine {
     TaskRecord record;
     bool is_verifying = false;
     TimePoint offered_at{};
+    TimePoint begun_at{};         // Its upload, the first time.
     std::uint64_t up_before = 0;  // The client's traffic when the task was offered.
     std::uint64_t down_before = 0;
     /// Offered, and its update not yet being taken in.
@@ -263,6 +267,7 @@ class RoundEngine {
   net::any_io_executor strand_;
   RunSettings settings_;
   RunRecord run_;
+  std::vector<std::string> ladder_;  // Of codecs; mostly it has one.
   Mode mode_;
   std::shared_ptr<const Strategy> strategy_;
   Layout model_;

@@ -56,7 +56,8 @@ void RoundEngine::note_failure(Task& task) {
 }
 
 Awaitable<Result<void>> RoundEngine::read_histories() {
-  if (!parse_sampler(settings_.sampling).value().needs_history()) co_return success();
+  const bool sampler_needs_it = parse_sampler(settings_.sampling).value().needs_history();
+  if (!sampler_needs_it && ladder_.size() == 1) co_return success();
   auto read = [run = run_.id](Store& store) { return store.client_histories(run); };
   FL_CO_TRY(histories_, co_await with_store(std::move(read)));
   co_return success();
@@ -75,7 +76,8 @@ std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
   }
   count = std::min(count, candidates.size());
   const Sampler sampler = parse_sampler(settings_.sampling).value();
-  const auto codec = parse_codec(settings_.codec, round_->record.round).value();
+  const auto rungs = rungs_of(ladder_, round_->record.round, layout_);
+  const TimeLimit limit = time_limit(rungs, settings_.deadline_s, histories_);
   std::vector<TaskRecord> tasks;
   const std::size_t already = round_->tasks.size();
   for (const std::size_t pick :
@@ -85,7 +87,9 @@ std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
     task.base_version = round_->record.base_version;
     task.client = candidates[pick].name;
     task.examples = candidates[pick].examples;
-    task.codec = codec->canonical();
+    const CodecChoice choice = choose_codec(rungs, limit, candidates[pick].history);
+    task.codec = choice.codec;
+    task.codec_reason = choice.reason;
     tasks.push_back(std::move(task));
   }
   return tasks;

@@ -25,14 +25,15 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
         "parts of this run's model are personal, and an evaluator has none: it is measured "
         "on the clients' held-out data");
   }
-  const auto codec = parse_codec(settings_.codec).value();
-  for (const std::string& wanted : codec->names()) {
-    const auto& known = hello.codecs();
-    if (hello.evaluator() || std::ranges::find(known, wanted) != known.end()) continue;
-    return Error(
-        Errc::invalid_input,
-        fmt::format("the client does not know the run's codec '{}'; a newer fl-client does",
-                    wanted));
+  for (const std::string& spec : ladder_) {
+    for (const std::string& wanted : parse_codec(spec).value()->names()) {
+      const auto& known = hello.codecs();
+      if (hello.evaluator() || std::ranges::find(known, wanted) != known.end()) continue;
+      return Error(
+          Errc::invalid_input,
+          fmt::format("the client does not know the run's codec '{}'; a newer fl-client does",
+                      wanted));
+    }
   }
   wire::Welcome welcome;
   welcome.set_protocol(protocol_version);

@@ -89,6 +89,12 @@ Awaitable<RoundEngine::Grant> RoundEngine::begin_upload(std::shared_ptr<Peer> pe
     if (auto removed = spool_.remove(grant.upload->file_name()); !removed) fail(removed.error());
     co_return refuse(grant.begin, wire::Verdict::STALE, "the round went on without it");
   }
+  if (grant.upload) {
+    grant.began_at = Clock::now();
+    grant.offset = grant.upload->next_offset();
+    Task& begun = *find_task(client, grant.upload->task());
+    if (begun.begun_at == TimePoint{}) begun.begun_at = grant.began_at;
+  }
   co_return grant;
 }
 
@@ -207,6 +213,7 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     co_return verdict_for(begin, wire::Verdict::STALE, "the round has what it needs");
 
   task->is_verifying = true;  // From here to its end the round can't close, so `task` stays.
+  const TimePoint arrived_at = Clock::now();
   TaskRecord record = task->record;
   record.examples = begin.examples();
   record.steps = begin.steps();
@@ -228,6 +235,13 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
   record.encode_seconds = begin.encode_seconds();
   record.decode_seconds = decode_seconds;
   record.nmse = begin.nmse();
+  // After a restart of ours it may begin at once with what it made before.
+  record.ready_seconds = std::max(seconds(task->begun_at - task->offered_at),
+                                  begin.train_seconds() + begin.encode_seconds());
+  if (const std::uint64_t sent = begin.bytes() - grant.offset; sent > 0) {
+    record.upload_seconds = seconds(arrived_at - grant.began_at) *
+                            static_cast<double>(begin.bytes()) / static_cast<double>(sent);
+  }
   record.update_digest = grant.upload->digest();
   wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;
   if (checked) {

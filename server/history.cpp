@@ -134,6 +134,8 @@ const Line codec_columns{"run_id",         "codec",          "updates",        "
                          "update_bytes",   "encode_seconds", "decode_seconds", "train_seconds",
                          "nmse",           "bytes",          "accuracy_first", "accuracy_last",
                          "bytes_per_point"};
+const Line choice_columns{"run_id",       "round",         "client",         "codec", "state",
+                          "update_bytes", "ready_seconds", "upload_seconds", "reason"};
 const Line client_columns{"name",       "enrolled_at", "last_seen_at", "certificate_serial",
                           "revoked_at", "evaluator"};
 
@@ -194,6 +196,34 @@ Json objects_of(const std::vector<CodecSummary>& codecs) {
                        {"bytes_per_point", number_or_null(bytes_per_point(of))}});
   }
   return objects;
+}
+
+Json objects_of(const std::vector<CodecAsked>& asked) {
+  Json objects = Json::array();
+  for (const CodecAsked& of : asked) {
+    objects.push_back({{"run_id", of.run},
+                       {"round", of.round},
+                       {"client", of.client},
+                       {"codec", of.codec},
+                       {"state", to_text(of.state)},
+                       {"update_bytes", of.update_bytes},
+                       {"ready_seconds", of.ready_seconds},
+                       {"upload_seconds", of.upload_seconds},
+                       {"reason", of.reason}});
+  }
+  return objects;
+}
+
+Line line_of(const CodecAsked& of) {
+  const bool has_come = of.upload_seconds > 0;
+  return {fmt::format("{}:{}", of.run, of.round),
+          printable(of.client),
+          of.codec,
+          std::string(to_text(of.state)),
+          has_come ? human_bytes(of.update_bytes) : unknown,
+          has_come ? human_seconds(of.ready_seconds) : unknown,
+          has_come ? human_seconds(of.upload_seconds) : unknown,
+          of.reason};
 }
 
 Line line_of(const CodecSummary& of) {
@@ -284,6 +314,22 @@ std::string format_codecs_json(const std::vector<CodecSummary>& codecs) {
 
 std::string format_codecs_csv(const std::vector<CodecSummary>& codecs) {
   return csv_of(objects_of(codecs), codec_columns);
+}
+
+std::string format_choices_table(const std::vector<CodecAsked>& asked) {
+  if (asked.empty()) return "no codec is chosen: --codec is not auto, or no round has begun\n";
+  std::vector<Line> lines{
+      {"round", "client", "codec", "state", "sent", "ready after", "upload", "why"}};
+  for (const CodecAsked& of : asked) lines.push_back(line_of(of));
+  return align(lines, lines.front().size());
+}
+
+std::string format_choices_json(const std::vector<CodecAsked>& asked) {
+  return text_of(objects_of(asked));
+}
+
+std::string format_choices_csv(const std::vector<CodecAsked>& asked) {
+  return csv_of(objects_of(asked), choice_columns);
 }
 
 std::string format_clients_table(const std::vector<ClientRecord>& clients) {

@@ -26,6 +26,12 @@ namespace fl {
 [[nodiscard]] std::string format_codecs_json(const std::vector<CodecSummary>& codecs);
 [[nodiscard]] std::string format_codecs_csv(const std::vector<CodecSummary>& codecs);
 
+/// One line for each task of a run whose clients need not have the same codec: which one, why, and
+/// what became of it.
+[[nodiscard]] std::string format_choices_table(const std::vector<CodecAsked>& asked);
+[[nodiscard]] std::string format_choices_json(const std::vector<CodecAsked>& asked);
+[[nodiscard]] std::string format_choices_csv(const std::vector<CodecAsked>& asked);
+
 /// Name, enrolled, last seen, certificate serial, revoked, and whether it only evaluates.
 [[nodiscard]] std::string format_clients_table(const std::vector<ClientRecord>& clients);
 [[nodiscard]] std::string format_clients_json(const std::vector<ClientRecord>& clients);

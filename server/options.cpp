@@ -96,7 +96,9 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
   setting(app, given, "weight-decay", s.weight_decay, "Weight decay of the clients");
   setting(app, given, "proximal-mu", s.proximal_mu,
           "Pull of every strategy's clients towards the global model; as fedprox:mu");
-  setting(app, given, "codec", s.codec, "How updates are coded (see 'fl-server codecs')");
+  setting(app, given, "codec", s.codec,
+          "How updates are coded (see 'fl-server codecs'), or auto[:FINEST|…|COARSEST]: for each "
+          "client the finest that its line brings in time");
   setting(app, given, "downlink-codec", s.downlink_codec,
           "How model steps are coded for clients that have the version before");
   setting(app, given, "seed", s.seed, "Of initial weights, sampling and shuffles");
@@ -132,7 +134,7 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   app.add_option("--advertise", options.advertise,
                  "HOST or HOST:PORT that clients reach this server by, for join tokens");
   app.add_option("--admin", options.admin,
-                 "HOST:PORT of /healthz, /metrics, /api/rounds; 'off' for none")
+                 "HOST:PORT of /healthz, /metrics, /api/rounds, /api/choices; 'off' for none")
       ->capture_default_str();
   app.add_option("--ready-file", options.ready_file,
                  "Receives the real addresses as JSON once listening");
@@ -153,6 +155,10 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   history->add_flag("--all", options.all_runs, "All runs");
   history->add_flag("--codecs", options.codecs,
                     "What each codec sent, cost and lost, and the bytes for a point of accuracy");
+  history
+      ->add_flag("--choices", options.choices,
+                 "Which codec --codec auto chose for each client in each round, and why")
+      ->excludes("--codecs");
   auto* clients = app.add_subcommand("clients", "Prints the enrolled clients");
   for (auto* command : {history, clients}) {
     auto* json = command->add_flag("--json", options.as_json, "As JSON");

@@ -1,5 +1,6 @@
 #include "server/settings.hpp"
 
+#include "server/codec_choice.hpp"
 #include "server/mode.hpp"
 #include "server/sampler.hpp"
 #include "shared/algorithm/schedule.hpp"
@@ -160,7 +161,7 @@ Result<void> check_settings(const RunSettings& s) {
   FL_CHECK(check_method(s));
   FL_CHECK(check_mode(s));
   if (auto sampler = parse_sampler(s.sampling); !sampler) return sampler.error().at("--sampling");
-  if (auto codec = parse_codec(s.codec); !codec) return codec.error().at("--codec");
+  if (auto ladder = parse_ladder(s.codec); !ladder) return ladder.error().at("--codec");
   if (auto codec = parse_downlink_codec(s.downlink_codec); !codec)
     return codec.error().at("--downlink-codec");
   return {};

@@ -127,6 +127,20 @@ CodecSummary read_codec_summary(const Row& row) {
   return summary;
 }
 
+Result<CodecAsked> read_codec_asked(const Row& row) {
+  CodecAsked asked;
+  asked.run = row.integer(0);
+  asked.round = static_cast<Round>(row.integer(1));
+  asked.client = row.text(2);
+  asked.codec = row.text(3);
+  asked.reason = row.text(4);
+  FL_TRY(asked.state, task_state_of(row.text(5)));
+  asked.update_bytes = unsigned_of(row, 6);
+  asked.ready_seconds = row.real(7);
+  asked.upload_seconds = row.real(8);
+  return asked;
+}
+
 Error no_such_run(RunId run) { return {Errc::not_found, fmt::format("there is no run {}", run)}; }
 
 }  // namespace
@@ -281,6 +295,14 @@ Result<std::vector<CodecSummary>> Store::codecs(std::optional<RunId> run) {
       " train_seconds, nmse, bytes, accuracy_first, accuracy_last"
       " FROM codec_summary WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, codec",
       read_codec_summary, run);
+}
+
+Result<std::vector<CodecAsked>> Store::codecs_asked(std::optional<RunId> run) {
+  return db_->query(
+      "SELECT run_id, round, client, codec, codec_reason, state, update_bytes, ready_seconds,"
+      " upload_seconds FROM task WHERE codec_reason <> '' AND (?1 IS NULL OR run_id = ?1)"
+      " ORDER BY id",
+      read_codec_asked, run);
 }
 
 }  // namespace fl

@@ -91,9 +91,12 @@ struct TaskRecord {
   double encode_seconds = 0;       // On the client.
   double decode_seconds = 0;       // Here, checked and added up.
   double nmse = 0;                 // What coding lost, of the squared norm of what was coded.
+  double ready_seconds = 0;        // From the offer to the begin of the upload,
+  double upload_seconds = 0;       // and from there to its end, at the pace of its last stretch.
   Digest update_digest;
   std::string spool_file;  // Name inside STATE/spool.
   std::string codec;
+  std::string codec_reason;  // Why this one; "" where all clients have the same (codec_choice.hpp).
   std::string reason;
 };
 
@@ -169,9 +172,26 @@ struct TokenRecord {
 
 /// What a run knows of a client from the rounds before.
 struct ClientHistory {
-  Round last_round = 0;        // In which it was last asked; 0: never.
-  std::optional<double> loss;  // Of its last accepted update, before training on it,
-  double seconds = 0;          // and how long that took, from the offer to the verdict.
+  Round last_round = 0;            // In which it was last asked; 0: never.
+  std::optional<double> loss;      // Of its last accepted update, before training on it,
+  double seconds = 0;              // and how long that took, from the offer to the verdict.
+  std::string late_codec = {};     // Of the last task, if its update came too late; else "".
+  std::uint64_t update_bytes = 0;  // Of its last upload whose pace is known; 0: there is none.
+  double ready_seconds = 0;        // As of a TaskRecord.
+  double upload_seconds = 0;
+};
+
+/// Which codec a client was asked for in a round whose clients need not have the same, and why.
+struct CodecAsked {
+  RunId run = 0;
+  Round round = 0;
+  std::string client;
+  std::string codec;
+  std::string reason;
+  TaskState state = TaskState::offered;  // What became of it,
+  std::uint64_t update_bytes = 0;        // and if that was an update, as of a TaskRecord.
+  double ready_seconds = 0;
+  double upload_seconds = 0;
 };
 
 /// What a codec has cost and brought in a run: of the accepted updates that it has coded.
@@ -303,6 +323,7 @@ class Store {
   // Reading.
   [[nodiscard]] Result<std::vector<RoundSummary>> summary(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecSummary>> codecs(std::optional<RunId> run);
+  [[nodiscard]] Result<std::vector<CodecAsked>> codecs_asked(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<TaskRecord>> tasks(RunId run, Round round);
   /// Of the rounds that are closed, by client.
   [[nodiscard]] Result<std::map<std::string, ClientHistory>> client_histories(RunId run);

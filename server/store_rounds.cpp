@@ -13,7 +13,8 @@ std::string select_tasks(std::string_view where) {
   return fmt::format(
       "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
       " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse,"
-      " base_version FROM task WHERE run_id = ?1 AND {} ORDER BY id",
+      " base_version, codec_reason, ready_seconds, upload_seconds FROM task WHERE run_id = ?1 AND "
+      "{} ORDER BY id",
       where);
 }
 
@@ -38,6 +39,9 @@ Result<TaskRecord> read_task(const Row& row) {
   task.decode_seconds = row.real(16);
   task.nmse = row.real(17);
   task.base_version = static_cast<Round>(row.integer(18));
+  task.codec_reason = row.text(19);
+  task.ready_seconds = row.real(20);
+  task.upload_seconds = row.real(21);
   return task;
 }
 
@@ -86,14 +90,14 @@ Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round roun
   FL_TRY(const double now, db.now());
   for (TaskRecord& task : tasks) {
     FL_ASSERT(task.state == TaskState::offered);
-    FL_CHECK(
-        db.run("INSERT INTO task (run_id, round, client, state, offered_at, examples, steps,"
-               " loss, norm, train_seconds, codec, update_bytes, update_digest, spool_file,"
-               " reason, base_version) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
-               " ?11, ?12, ?13, ?14, ?15)",
-               run, round, task.client, now, task.examples, task.steps, task.loss, task.norm,
-               task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
-               task.spool_file, task.reason, task.base_version));
+    FL_CHECK(db.run(
+        "INSERT INTO task (run_id, round, client, state, offered_at, examples, steps,"
+        " loss, norm, train_seconds, codec, update_bytes, update_digest, spool_file,"
+        " reason, base_version, codec_reason) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6, ?7, ?8,"
+        " ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+        run, round, task.client, now, task.examples, task.steps, task.loss, task.norm,
+        task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
+        task.spool_file, task.reason, task.base_version, task.codec_reason));
     task.id = db.last_id();
     task.round = round;
   }
@@ -106,12 +110,13 @@ Result<void> decide(Database& db, const TaskRecord& task, double now) {
          db.run("UPDATE task SET state = ?2, decided_at = ?3, examples = ?4, steps = ?5, loss = ?6,"
                 " norm = ?7, train_seconds = ?8, codec = ?9, update_bytes = ?10,"
                 " update_digest = ?11, spool_file = ?12, reason = ?13, raw_bytes = ?14,"
-                " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17"
+                " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17, ready_seconds = ?18,"
+                " upload_seconds = ?19"
                 " WHERE id = ?1 AND state = 'offered'",
                 task.id, to_text(task.state), now, task.examples, task.steps, task.loss, task.norm,
                 task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
                 task.spool_file, task.reason, task.raw_bytes, task.encode_seconds,
-                task.decode_seconds, task.nmse));
+                task.decode_seconds, task.nmse, task.ready_seconds, task.upload_seconds));
   if (changed == 1) return {};
   FL_TRY(const auto state, db.find(
                                "SELECT state FROM task WHERE id = ?1",
@@ -278,16 +283,19 @@ Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {
 Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) {
   return db_->read([&]() -> Result<std::map<std::string, ClientHistory>> {
     std::map<std::string, ClientHistory> histories;
+    // With max() SQLite takes the other columns from the row that has the maximum.
     const auto note_asked = [&](const Row& row) {
-      histories[row.text(0)].last_round = static_cast<Round>(row.integer(1));
+      ClientHistory& history = histories[row.text(0)];
+      history.last_round = static_cast<Round>(row.integer(1));
+      history.late_codec = row.text(2);
       return true;
     };
     FL_CHECK(
-        db_->query("SELECT t.client, max(t.round) FROM task AS t"
+        db_->query("SELECT t.client, t.round, iif(t.state = 'late', t.codec, ''), max(t.id)"
+                   " FROM task AS t"
                    " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
                    " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL GROUP BY t.client",
                    note_asked, run));
-    // With max() SQLite takes the other columns from the row that has the maximum.
     const auto note_accepted = [&](const Row& row) {
       ClientHistory& history = histories[row.text(0)];
       history.loss = row.optional_real(1);
@@ -300,6 +308,20 @@ Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) 
                    " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL"
                    " AND t.state = 'accepted' GROUP BY t.client",
                    note_accepted, run));
+    const auto note_pace = [&](const Row& row) {
+      ClientHistory& history = histories[row.text(0)];
+      history.update_bytes = unsigned_of(row, 1);
+      history.ready_seconds = row.real(2);
+      history.upload_seconds = row.real(3);
+      return true;
+    };
+    FL_CHECK(
+        db_->query("SELECT t.client, t.update_bytes, t.ready_seconds, t.upload_seconds,"
+                   " max(t.round) FROM task AS t"
+                   " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
+                   " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL"
+                   " AND t.state = 'accepted' AND t.upload_seconds > 0 GROUP BY t.client",
+                   note_pace, run));
     return histories;
   });
 }

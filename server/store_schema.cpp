@@ -187,6 +187,12 @@ constexpr std::array migrations_in_order{
               "  CHECK (base_version >= 0);"
               "UPDATE task SET base_version = round - 1;"
               "CREATE INDEX task_under_way ON task (run_id) WHERE state = 'offered'"},
+    Migration{"why a client was asked for its codec, and how fast it was",
+              "ALTER TABLE task ADD COLUMN codec_reason TEXT NOT NULL DEFAULT '';"
+              "ALTER TABLE task ADD COLUMN ready_seconds REAL NOT NULL DEFAULT 0"
+              "  CHECK (ready_seconds >= 0);"
+              "ALTER TABLE task ADD COLUMN upload_seconds REAL NOT NULL DEFAULT 0"
+              "  CHECK (upload_seconds >= 0)"},
 };
 
 struct Marks {

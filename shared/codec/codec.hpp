@@ -10,7 +10,8 @@
 // such as "topk:0.01+qsgd:4+ef", or "*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4". The last rule's
 // pattern is "*". A codec's first part takes the setting dense_below too (rule.hpp). Where ARG is a
 // fraction to send, a number of bits or levels, the settings from and over let it change with the
-// rounds (warm_up.hpp): "topk:0.001,from=0.25,over=4".
+// rounds (warm_up.hpp): "topk:0.001,from=0.25,over=4". A rank can begin late: "powersgd:4@20" is
+// "none" in the first 19 rounds.
 //
 // "+ef" asks for error feedback (feedback.hpp), which the owner of the residual does: the codec
 // itself keeps nothing. "+dgc:0.9" asks for it with a momentum of 0.9, where there is a selector.
@@ -48,7 +49,9 @@ class Codec {
   /// Of the error feedback; 0: it has none.
   [[nodiscard]] float momentum() const { return momentum_; }
   /// Whether what is decoded is always what was encoded.
-  [[nodiscard]] bool is_exact() const { return canonical() == "none"; }
+  [[nodiscard]] bool is_exact() const {
+    return canonical() == (error_feedback_ ? "none+ef" : "none");
+  }
   /// The rows of codec_rows() that it is made of, by name; who encodes must know them all.
   [[nodiscard]] std::vector<std::string> names() const;
 

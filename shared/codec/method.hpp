@@ -15,8 +15,9 @@
 //   7 sign   the scale as binary32, then a bit for each element, 1 for negative, lowest bits first,
 //            zeros to a whole byte
 //   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
+//   10 terngrad  as 6, but with few levels that are not 0 (run_codes.hpp)
 //   16, 17   some of the elements only, around a block of another method (sparse.hpp)
-//   24, 25 ecuq  method_ecuq.cpp says it
+//   24, 25, 31, 32 ecuq  method_ecuq.cpp says it
 //   26 eden  u8 B; unless all is zeros u64 key, a binary32 for each piece of the block, then the
 //            levels of all pieces, each + 2^(B-1), in B bits (method_eden.cpp)
 //   27 eden  as 26, but with levels as in 3
@@ -51,6 +52,7 @@ enum class MethodId : std::uint8_t {
   sign = 7,
   kbit_rans = 8,
   terngrad_rans = 9,
+  terngrad_runs = 10,
   sparse = 16,
   randk = 17,
   ecuq_dither = 24,
@@ -60,6 +62,8 @@ enum class MethodId : std::uint8_t {
   powersgd = 28,
   gradzip = 29,
   countsketch = 30,
+  ecuq_dither_runs = 31,
+  ecuq_centroid_runs = 32,
 };
 
 /// Of countsketch, at both ends.
@@ -133,10 +137,13 @@ struct KbitSettings {
   bool has_feedback = false;  // As of qsgd.
 };
 
+inline constexpr double ecuq_rate_min = 0.05;
+inline constexpr double ecuq_rate_max = 8;
+
 enum class EcuqMode { dither, centroid };
 
 struct EcuqSettings {
-  double rate;  // Bits a value that the payload is to have, 0.5 to 8.
+  double rate;  // Bits a value that the payload is to have, ecuq_rate_min to ecuq_rate_max.
   EcuqMode mode = EcuqMode::dither;
   EcuqMode mode_otherwise = EcuqMode::dither;  // Of a spec that does not say it.
 };
@@ -207,6 +214,8 @@ struct DecodeScratch {
                                        DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,
                                            DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_terngrad_runs(Bytes body, std::span<float> out,
+                                                DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_sign(Bytes body, std::span<float> out);
 [[nodiscard]] Result<void> decode_eden(Bytes body, bool is_rans, std::span<float> out,
                                        DecodeScratch& scratch);
@@ -214,6 +223,8 @@ struct DecodeScratch {
                                               DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out,
                                        DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_ecuq_runs(Bytes body, EcuqMode mode, std::span<float> out,
+                                            DecodeScratch& scratch);
 
 /// Errors corrupt, unless `body` has exactly the bytes that the method makes of these elements.
 [[nodiscard]] Result<void> check_body_bytes(Bytes body, std::size_t expected);

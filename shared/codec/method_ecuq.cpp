@@ -12,7 +12,11 @@
 // classes at higher rates, none from 3 bits on, and fewer where a block is small for the tables of
 // all.
 //
-// The bytes of a block:
+// Below half a bit few levels are not 0. Then a large block's states and tables would be a fifth of
+// it at 0.1 bits; the runs of zeros between the others (run_codes.hpp) are within 3% of the entropy
+// with all that a block has besides.
+//
+// The bytes of a block, with ids 24 (dither) and 25 (centroid):
 //   binary32 step; 0: all elements are 0, and nothing follows
 //   dither: u64 key of the dither; centroid: for each of the levels 1 to 4 and their negatives how
 //       far their value lies towards 0, in a u8: (c - 128) / 256 steps
@@ -21,6 +25,12 @@
 //       are entropy-coded in 2^k classes; then the index of each as u16, then the values as
 //       binary32
 //   levels as in 2 or 3, 0 for the listed ones, in the classes of |u| (kernels.hpp, dither_classes)
+// and with 31 (dither) and 32 (centroid), where no value is listed:
+//   binary32 step, not 0
+//   u8 S, 1 to 127
+//   dither: u64 key of the dither, and u8 k; centroid: a u8 as above for each of the levels 1 to 4
+//       that is no larger than S
+//   levels as in 10, in 2^k classes
 #include "shared/codec/method.hpp"
 
 #include "kernels/element.hpp"
@@ -29,6 +39,7 @@
 #include "kernels/rans.hpp"
 #include "shared/codec/block_key.hpp"
 #include "shared/codec/coded_levels.hpp"
+#include "shared/codec/run_codes.hpp"
 
 #include <fmt/format.h>
 
@@ -38,6 +49,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 
 namespace fl {
 
@@ -62,15 +74,21 @@ static_assert(block_elements_max / values_per_frequency <= rans_symbols_max);
 /// More are not listed: the step becomes larger.
 constexpr std::size_t listed_max(std::size_t elements) { return elements / 32; }
 
+/// Below rates of half a bit there are more, up to 8 times as many: few of them tell anything.
 constexpr std::size_t samples_max = 65536;
+constexpr double low_rate = 0.5;
 constexpr std::size_t part_samples_min = 128;
 constexpr int tries_max = 16;
 
-/// Bits of a value with a probability of frequency / 2^12.
-double bits_of(std::uint16_t frequency) {
-  const float share = static_cast<float>(frequency) * 0x1p-12f;
+/// Bits of a value with this probability, 2^-32 to 1.
+double bits_of(float share) {
   constexpr double bits_per_nat = 0x1.71547652b82fep0;
   return -bits_per_nat * static_cast<double>(element::log_unit<element::Scalar>(share));
+}
+
+/// Which of the levels up to S have one.
+std::size_t centroids_below(std::int32_t top) {
+  return std::min(static_cast<std::size_t>(top), centroids);
 }
 
 std::span<std::uint8_t> classes_in(LevelScratch& scratch, std::size_t elements) {
@@ -99,10 +117,10 @@ struct Tried {
   std::vector<std::uint8_t> classes;
 };
 
-Sample sample_of(std::span<const std::span<const float>> tensors) {
+Sample sample_of(std::span<const std::span<const float>> tensors, std::size_t most) {
   std::size_t elements = 0;
   for (const auto& tensor : tensors) elements += tensor.size();
-  const std::size_t stride = std::max<std::size_t>(1, (elements + samples_max - 1) / samples_max);
+  const std::size_t stride = std::max<std::size_t>(1, (elements + most - 1) / most);
   // One of each `stride` elements, not always the same one: rows may have a pattern.
   const auto place_in = [stride](std::uint64_t cell) {
     const std::uint64_t random = cell * 0x9e3779b97f4a7c15 >> 32;
@@ -135,7 +153,7 @@ Sample sample_of(std::span<const std::span<const float>> tensors) {
 class Ecuq final : public Method {
  public:
   explicit Ecuq(const EcuqSettings& settings) : settings_(settings) {
-    FL_ASSERT(settings.rate >= 0.5 && settings.rate <= 8);
+    FL_ASSERT(settings.rate >= ecuq_rate_min && settings.rate <= ecuq_rate_max);
   }
 
   std::string spec() const override {
@@ -159,7 +177,7 @@ class Ecuq final : public Method {
       const Layout::Tensor& tensor = layout.tensors()[t];
       parts.push_back(x.subspan(tensor.offset, tensor.elements));
     }
-    return {.step = step_for(sample_of(parts)), .low_rank = {}};
+    return {.step = step_for(sample_of(parts, samples_most())), .low_rank = {}};
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
@@ -175,7 +193,7 @@ class Ecuq final : public Method {
       return {};
     }
     float step = plan.step;
-    if (step == 0) step = step_for(sample_of({&x, 1}));
+    if (step == 0) step = step_for(sample_of({&x, 1}, samples_most()));
     if (step == 0) step = std::max(max_abs, step_min);  // What is not 0 was not in the sample.
     const std::uint64_t key = block_key(seed, KeyFamily::quantizer, block);
     const auto levels = levels_in(scratch.levels, x.size());
@@ -187,9 +205,18 @@ class Ecuq final : public Method {
       step = std::min(step * 2, step_max);
     }
     const auto classes = classes_in(scratch.coded, class_bits_most() > 0 ? x.size() : 0);
-    const std::int32_t largest = quantize(x, step, key, levels, classes);
+    const std::int32_t top = std::clamp(quantize(x, step, key, levels, classes), 1, levels_max);
+    const int class_bits = class_bits_of(x.size(), top);
+    if (class_bits < class_bits_most()) {
+      for (std::uint8_t& of : classes) of >>= class_bits_most() - class_bits;
+    }
+    const LevelClasses coded_classes = {.of = classes, .count = std::size_t{1} << class_bits};
 
     store(MutableBytes(out), 1, step);
+    const auto zeros = static_cast<std::size_t>(std::ranges::count(levels, 0));
+    if (listed == 0 && is_for_runs(x.size(), zeros) &&
+        encode_runs(x, step, key, levels, top, coded_classes, out))
+      return {};
     if (is_dithered()) {
       append(out, key);
     } else {
@@ -199,13 +226,7 @@ class Ecuq final : public Method {
     append(out, std::uint8_t{0});
     append(out, std::uint16_t{0});
     if (listed > 0) append_listed(x, step, levels, out);
-    const std::int32_t top = std::clamp(largest, 1, levels_max);
-    const int class_bits = class_bits_of(x.size(), top);
-    if (class_bits < class_bits_most()) {
-      for (std::uint8_t& of : classes) of >>= class_bits_most() - class_bits;
-    }
-    const bool is_rans = append_levels(levels, top, scratch.coded, out,
-                                       {.of = classes, .count = std::size_t{1} << class_bits});
+    const bool is_rans = append_levels(levels, top, scratch.coded, out, coded_classes);
     out[head_at] = static_cast<std::byte>(static_cast<unsigned>(top) | (is_rans ? rans_flag : 0));
     store(MutableBytes(out), head_at + 1,
           static_cast<std::uint16_t>(listed | (is_rans ? class_bits : 0) << listed_bits));
@@ -227,6 +248,32 @@ class Ecuq final : public Method {
     int bits = class_bits_most();
     while (bits > 0 && elements < values << bits) --bits;
     return bits;
+  }
+
+  [[nodiscard]] std::size_t samples_most() const {
+    return static_cast<std::size_t>(samples_max * std::clamp(low_rate / settings_.rate, 1.0, 8.0));
+  }
+
+  /// Behind the step; false: bit fields are shorter, and `out` is as it was.
+  bool encode_runs(std::span<const float> x, float step, std::uint64_t key,
+                   std::span<const std::int16_t> levels, std::int32_t top,
+                   const LevelClasses& classes, std::vector<std::byte>& out) const {
+    const std::size_t before = out.size();
+    append(out, static_cast<std::uint8_t>(top));
+    if (is_dithered()) {
+      append(out, key);
+      append(out, static_cast<std::uint8_t>(std::countr_zero(classes.count)));
+    } else {
+      const auto all = centroids_of(x, step, levels);
+      for (std::size_t c = 0; c < centroids_below(top); ++c) append(out, all[c]);
+    }
+    if (!append_runs(levels, top, out, classes)) {
+      out.resize(before);
+      return false;
+    }
+    out[0] = static_cast<std::byte>(is_dithered() ? MethodId::ecuq_dither_runs
+                                                  : MethodId::ecuq_centroid_runs);
+    return true;
   }
 
   /// Larger values are listed, whatever their dither: the others' levels are at most 127.
@@ -314,6 +361,18 @@ class Ecuq final : public Method {
     return std::size_t{1} << bits;
   }
 
+  /// Whether so few levels are not 0, and none is listed.
+  static bool is_coded_as_runs(std::span<const std::array<std::uint32_t, rans_symbols_max>> of) {
+    std::uint64_t zeros = 0;
+    std::uint64_t all = 0;
+    for (const auto& counts : of) {
+      if (counts[listed_symbol] > 0) return false;
+      zeros += counts[levels_max];
+      all = std::accumulate(counts.begin(), counts.end(), all);
+    }
+    return is_for_runs(all, zeros);
+  }
+
   /// The bits of a value with this step, of the sample's and of all that they stand for.
   [[nodiscard]] double rate_of(const Sample& sample, float step, Tried& tried) const {
     const std::size_t n = sample.values.size();
@@ -337,6 +396,7 @@ class Ecuq final : public Method {
       const auto block_elements = static_cast<std::size_t>(elements / blocks);
       ClassCounts classes;
       const std::size_t class_count = count_classes(tried, begin, end, block_elements, classes);
+      const bool is_sparse = is_coded_as_runs(std::span(classes).first(class_count));
       double table_bits = 0;
       for (auto& counts : std::span(classes).first(class_count)) {
         bits += counts[listed_symbol] * static_cast<double>(8 * listed_bytes) * scale;
@@ -345,19 +405,24 @@ class Ecuq final : public Method {
         // Of few samples there may be none of a class.
         if (std::ranges::count(counts, 0u) == rans_symbols_max) continue;
         const RansFrequencies frequencies = rans_frequencies(counts);
+        const auto values_seen =
+            static_cast<float>(std::accumulate(counts.begin(), counts.end(), 0u));
         double levels_seen = 0;
         for (std::size_t s = 0; s < counts.size(); ++s) {
           if (counts[s] == 0) continue;
-          bits += counts[s] * scale * bits_of(frequencies[s]);
+          const float share = is_sparse ? static_cast<float>(counts[s]) / values_seen
+                                        : static_cast<float>(frequencies[s]) * 0x1p-12f;
+          bits += counts[s] * scale * bits_of(share);
           ++levels_seen;
-          table_bits += 3 + std::bit_width(frequencies[s]);
+          if (!is_sparse) table_bits += 3 + std::bit_width(frequencies[s]);
         }
         // What few samples make an entropy too small by (Miller 1955, "Note on the bias of
         // information estimates"); the blocks' own is too small in the same way.
         bits += (levels_seen - 1) * 0.72134752 * std::max(0.0, scale - blocks);
       }
       const std::size_t lanes = rans_lanes(block_elements);
-      const double head_bytes = 24 + static_cast<double>(lanes * sizeof(std::uint32_t));
+      const double head_bytes = is_sparse ? 12 + 4 * static_cast<double>(class_count)
+                                          : 24 + static_cast<double>(lanes * sizeof(std::uint32_t));
       fixed_bits += blocks * (8 * head_bytes + table_bits);
       begin = end;
     }
@@ -384,13 +449,15 @@ class Ecuq final : public Method {
     // A Gaussian's levels have log2(sigma / step) + 2.05 bits.
     double place = place_of(start) + (2.05 - settings_.rate) * octave;
     double too_small = place_of(start) - 16 * octave;
-    // Half a bit of Gaussian values has a step of 5 sigma, and of 7 in one class; few values must
-    // not have a much larger one only because their tables are dear.
-    double too_large = place_of(start) + 3.5 * octave;
+    // Half a bit of Gaussian values has a step of 5 sigma, and of 7 in one class, and half the bits
+    // at most twice the step; few values must not have a much larger one only because their tables
+    // are dear.
+    const double low = std::min(1.0, settings_.rate / low_rate);
+    double too_large = place_of(start) + (3.5 + bits_of(static_cast<float>(low))) * octave;
     too_small = std::max(too_small, place_of(step_min));
     too_large = std::min(too_large, place_of(step_max));
     // The entropy of a sample is off by about as much; rather less than what was asked for.
-    const double target = settings_.rate - 0.005;
+    const double target = settings_.rate - 0.005 * low;
     double slope = -1;  // Bits an octave; less steep at low rates.
     double place_before = place;
     double excess_before = 0;
@@ -401,7 +468,7 @@ class Ecuq final : public Method {
       (excess > 0 ? too_small : too_large) = place;
       if (tries > 0) {
         slope = (excess - excess_before) / (place - place_before) * octave;
-        slope = std::clamp(slope, -2.0, -0.2);
+        slope = std::clamp(slope, -2.0, -0.2 * low);
       }
       place_before = place;
       excess_before = excess;
@@ -429,7 +496,7 @@ void place_levels(std::span<const std::int16_t> levels, float step, Bytes toward
   std::array<float, 2 * levels_max + 1> values;
   for (std::int32_t level = 0; level <= levels_max; ++level) {
     auto value = static_cast<float>(level);
-    if (level >= 1 && level <= static_cast<std::int32_t>(centroids)) {
+    if (level >= 1 && level <= std::ssize(towards_zero)) {
       const int c = std::to_integer<int>(towards_zero[static_cast<std::size_t>(level - 1)]);
       value -= static_cast<float>(c - 128) * 0x1p-8f;
     }
@@ -486,6 +553,35 @@ Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out, Decode
     const auto value = load<float>(values, i * sizeof(float));
     if (index >= out.size() || !std::isfinite(value)) return damaged("a listed value is damaged");
     out[index] = value;
+  }
+  return {};
+}
+
+Result<void> decode_ecuq_runs(Bytes body, EcuqMode mode, std::span<float> out,
+                              DecodeScratch& scratch) {
+  const bool is_dithered = mode == EcuqMode::dither;
+  if (body.size() < sizeof(float) + 1) return damaged("the step is cut off");
+  const auto step = load<float>(body);
+  if (!(step >= step_min && step <= step_max)) return damaged(fmt::format("the step is {}", step));
+  const auto top = std::to_integer<std::int32_t>(body[sizeof step]);
+  if (top < 1 || top > levels_max) return damaged(fmt::format("there are {} levels", top));
+  const Bytes rest = body.subspan(sizeof step + 1);
+  const std::size_t extra = is_dithered ? sizeof(std::uint64_t) + 1 : centroids_below(top);
+  if (rest.size() < extra) return damaged("the block's head is cut off");
+  const std::uint64_t key = is_dithered ? load<std::uint64_t>(rest) : 0;
+  const int class_bits = is_dithered ? std::to_integer<int>(rest[sizeof key]) : 0;
+  if (class_bits > class_bits_max) return damaged("there are no such classes");
+  const auto classes = classes_in(scratch.coded, class_bits > 0 ? out.size() : 0);
+  kernels().dither_classes(classes.size(), {.step = step, .key = key, .class_bits = class_bits},
+                           classes.data());
+  const auto levels = levels_in(scratch.levels, out.size());
+  if (!read_runs(rest.subspan(extra), top, levels,
+                 {.of = classes, .count = std::size_t{1} << class_bits}))
+    return damaged("the runs of levels are damaged");
+  if (is_dithered) {
+    kernels().undither(levels.data(), levels.size(), {.step = step, .key = key}, out.data());
+  } else {
+    place_levels(levels, step, rest.first(extra), out);
   }
   return {};
 }

@@ -13,6 +13,7 @@
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
 #include "shared/codec/coded_levels.hpp"
+#include "shared/codec/run_codes.hpp"
 
 #include <fmt/format.h>
 
@@ -49,6 +50,10 @@ class Terngrad final : public Method {
     }
     out.resize(1 + sizeof scale);
     store(MutableBytes(out), 1, scale);
+    if (append_runs(levels, 1, out)) {
+      out[0] = static_cast<std::byte>(MethodId::terngrad_runs);
+      return {};
+    }
     const bool is_rans = append_levels(levels, 1, scratch.coded, out);
     out[0] = static_cast<std::byte>(is_rans ? MethodId::terngrad_rans : MethodId::terngrad);
     return {};
@@ -76,6 +81,16 @@ Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,
   FL_TRY(const float scale, read_scale(body, 0));
   FL_TRY(const auto levels,
          read_levels(body.subspan(sizeof scale), is_rans, 1, out.size(), scratch));
+  kernels().dequantize(levels.data(), levels.size(), scale, out.data());
+  return {};
+}
+
+Result<void> decode_terngrad_runs(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  if (body.size() < sizeof(float)) return Error(Errc::corrupt, "the scale is cut off");
+  FL_TRY(const float scale, read_scale(body, 0));
+  const auto levels = levels_in(scratch.levels, out.size());
+  if (!read_runs(body.subspan(sizeof scale), 1, levels))
+    return Error(Errc::corrupt, "the runs of levels are damaged");
   kernels().dequantize(levels.data(), levels.size(), scale, out.data());
   return {};
 }

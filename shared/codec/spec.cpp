@@ -47,6 +47,13 @@ Error wrong(std::string_view whole, std::string_view part, std::string_view what
           fmt::format("codec: {}\n  {}\n  {}^", what, shown, std::string(column, ' '))};
 }
 
+// Cuts `text` at the first `mark`: what stands before, and what stands after if there is a mark.
+std::pair<std::string_view, std::optional<std::string_view>> cut(std::string_view text, char mark) {
+  const std::size_t at = text.find(mark);
+  if (at == std::string_view::npos) return {text, std::nullopt};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
 Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,
                                   std::string_view what, std::int32_t least, std::int32_t most) {
   std::int32_t number = 0;
@@ -58,7 +65,8 @@ Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,
   return number;
 }
 
-constexpr float clip_max = 256;  // Of a block of 65,536 values none is farther out.
+constexpr std::int32_t rounds_max = 1'000'000;  // Of a warm-up, and before a late start.
+constexpr float clip_max = 256;                 // Of a block of 65,536 values none is farther out.
 // `what` says which numbers are allowed; is_allowed is asked about those that can be read.
 template <class Number, class IsAllowed>
 Result<Number> parse_real(std::string_view whole, std::string_view text, std::string_view what,
@@ -204,9 +212,11 @@ MethodResult parse_ecuq(const Parts& parts) {
   EcuqSettings settings{};
   FL_TRY(settings.rate, parse_argument(parts, [&](std::string_view rate) {
            if (rate.ends_with("bit")) rate.remove_suffix(3);
-           return parse_real<double>(parts.whole, rate,
-                                     "the bits of ecuq are a number from 0.5 to 8",
-                                     [](double r) { return r >= 0.5 && r <= 8; });
+           return parse_real<double>(
+               parts.whole, rate,
+               fmt::format("the bits of ecuq are a number from {} to {}", ecuq_rate_min,
+                           ecuq_rate_max),
+               [](double r) { return r >= ecuq_rate_min && r <= ecuq_rate_max; });
          }));
   settings.mode_otherwise = parts.error_feedback ? EcuqMode::centroid : EcuqMode::dither;
   settings.mode = settings.mode_otherwise;
@@ -220,10 +230,21 @@ MethodResult parse_ecuq(const Parts& parts) {
   return make_ecuq(settings);
 }
 
-Result<LowRankSettings> parse_low_rank(const Parts& parts) {
+// RANK or RANK@ROUND: before that round matrices go dense, and a warm-up is counted from there.
+MethodResult parse_low_rank(Parts parts,
+                            std::unique_ptr<const Method> (*make)(const LowRankSettings&)) {
   if (!parts.argument) {
     return wrong(parts.whole, parts.name.substr(parts.name.size()),
                  fmt::format("{0} wants its rank here, such as {0}:2", parts.name));
+  }
+  const auto [rank, start] = cut(*parts.argument, '@');
+  parts.argument = rank;
+  bool is_dense = false;
+  if (start) {
+    FL_TRY(const std::int32_t first,
+           parse_number(parts.whole, *start, "the round to start at", 1, rounds_max));
+    is_dense = parts.round < static_cast<std::uint32_t>(first);
+    parts.round = is_dense ? 1 : parts.round - static_cast<std::uint32_t>(first) + 1;
   }
   LowRankSettings settings{};
   FL_TRY(settings.rank,
@@ -237,18 +258,13 @@ Result<LowRankSettings> parse_low_rank(const Parts& parts) {
                               [](double r) { return r >= 1 && r <= 1e6; }));
   }
   settings.has_feedback = parts.error_feedback;
-  return settings;
+  if (is_dense) return make_fp32();
+  return make(settings);
 }
 
-MethodResult parse_powersgd(const Parts& parts) {
-  FL_TRY(const LowRankSettings settings, parse_low_rank(parts));
-  return make_powersgd(settings);
-}
+MethodResult parse_powersgd(const Parts& parts) { return parse_low_rank(parts, make_powersgd); }
 
-MethodResult parse_gradzip(const Parts& parts) {
-  FL_TRY(const LowRankSettings settings, parse_low_rank(parts));
-  return make_gradzip(settings);
-}
+MethodResult parse_gradzip(const Parts& parts) { return parse_low_rank(parts, make_gradzip); }
 
 MethodResult parse_countsketch(const Parts& parts) {
   const std::string_view size = parts.argument.value_or(parts.name.substr(parts.name.size()));
@@ -363,19 +379,22 @@ constexpr std::array rows = {
         nullptr,
         true},
     Row{{"ecuq", "ecuq:BITS[,mode=dither|centroid]",
-         "one step for all tensors, chosen for so many bits a value; unbiased without +ef",
+         "one step for all tensors, chosen for BITS a value, 0.05 to 8; unbiased without +ef",
          "ecuq:2"},
         parse_ecuq,
         nullptr,
         true},
-    Row{{"powersgd", "powersgd:R[,min_ratio=2]",
-         "each matrix as two thin ones of rank R, unless small; biased, use powersgd:R+ef",
+    Row{{"powersgd", "powersgd:R[@ROUND][,min_ratio=2]",
+         "each matrix as two thin ones of rank R, unless small, and fp32 before ROUND; biased, "
+         "use +ef",
          "powersgd:2"},
         parse_powersgd,
         nullptr,
         true},
-    Row{{"gradzip", "gradzip:R[,min_ratio=2]",
-         "each matrix as its product with R random directions; unbiased without +ef", "gradzip:2"},
+    Row{{"gradzip", "gradzip:R[@ROUND][,min_ratio=2]",
+         "each matrix as its product with R random directions, fp32 before ROUND; unbiased without "
+         "+ef",
+         "gradzip:2"},
         parse_gradzip,
         nullptr,
         true},
@@ -403,13 +422,6 @@ constexpr std::array rows = {
         parse_ema_threshold,
         true},
 };
-
-// Cuts `text` at the first `mark`: what stands before, and what stands after if there is a mark.
-std::pair<std::string_view, std::optional<std::string_view>> cut(std::string_view text, char mark) {
-  const std::size_t at = text.find(mark);
-  if (at == std::string_view::npos) return {text, std::nullopt};
-  return {text.substr(0, at), text.substr(at + 1)};
-}
 
 // One part of a codec, between its plus signs.
 Result<Parts> split(std::string_view whole, std::string_view body) {
@@ -468,7 +480,7 @@ Result<void> take_warm_up(Parts& parts) {
     return wrong(parts.whole, from ? *from : *over,
                  "from=X and over=ROUNDS come together: from which number, in how many rounds");
   }
-  FL_TRY(const std::int32_t rounds, parse_number(parts.whole, *over, "over", 1, 1'000'000));
+  FL_TRY(const std::int32_t rounds, parse_number(parts.whole, *over, "over", 1, rounds_max));
   parts.warm_up = WarmUp{.from = *from, .over = static_cast<std::uint32_t>(rounds)};
   return {};
 }

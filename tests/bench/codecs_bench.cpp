@@ -184,6 +184,8 @@ std::vector<std::string> default_specs() {
       "ecuq:4",
       "ecuq:2",
       "ecuq:1",
+      "ecuq:0.25+ef",
+      "ecuq:0.1+ef",
       "eden:2",
       "terngrad",
       "sign",

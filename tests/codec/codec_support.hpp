@@ -78,6 +78,8 @@ inline std::vector<std::string> specs_to_test() {
         "gradzip:1",
         "gradzip:2,min_ratio=1.5",
         "countsketch:3x10000,k=900",
+        "ecuq:0.1",
+        "ecuq:0.1,mode=centroid",
         "ecuq:0.5",
         "ecuq:1",
         "ecuq:8",

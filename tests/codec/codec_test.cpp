@@ -51,12 +51,13 @@ double sparse_error_bound(const std::string& spec, std::span<const float> x, std
   return scale * (std::fabs(x[i]) + largest / levels * (1 + 1e-6)) + 0x1p-25;
 }
 
-// Nothing is farther off than half a step, which is 12 sigma at most. What the step is exactly,
-// ecuq_test.cpp says.
+// Nothing is farther off than half a step, which is 12 sigma at most, and below half a bit more in
+// proportion. What the step is exactly, ecuq_test.cpp says.
 double ecuq_error_bound(const std::string& spec, std::span<const float> x) {
   double largest = 0;
   for (const float v : x) largest = std::max(largest, std::fabs(static_cast<double>(v)));
-  return largest * (spec.starts_with("ecuq:8") ? 0.1 : 6) + 0x1p-127;
+  const double rate = number(spec, "ecuq:", 1);
+  return largest * (rate == 8 ? 0.1 : 6 * std::max(1.0, 0.5 / rate)) + 0x1p-127;
 }
 
 // How far decode(encode(x)) may be from x at element i of a layout of one dimension: all of a block

@@ -38,7 +38,7 @@ double entropy_given_dither(double step) {
 /// The error with dither of a standard Gaussian at this rate, which is what the step alone decides.
 double dithered_nmse(double rate) {
   double low = 0.1;
-  double high = 10;
+  double high = 1000;
   while (high / low > 1.00001) {
     const double step = std::sqrt(low * high);
     (entropy_given_dither(step) > rate ? low : high) = step;
@@ -56,7 +56,7 @@ TEST_CASE(
     "like") {
   constexpr std::size_t n = 1 << 20;
   for (const char* mode : {"", ",mode=centroid"}) {
-    for (const double rate : {0.5, 1.0, 2.0, 3.3, 4.0, 6.0, 8.0}) {
+    for (const double rate : {0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.3, 4.0, 6.0, 8.0}) {
       const std::string spec = fmt::format("ecuq:{}{}", rate, mode);
       CAPTURE(spec);
       for (const auto& x : {normal(n, 31), laplace(n, 32)}) {
@@ -128,6 +128,44 @@ TEST_CASE(
     const double wanted = dithered_nmse(coded.rate - head_bits);
     CHECK(coded.nmse < 1.02 * wanted);
     CHECK(coded.nmse > 0.98 * wanted);
+  }
+}
+
+TEST_CASE("a rate far below a bit is within 3% of the entropy, and its error is the theory's") {
+  constexpr std::size_t n = 1 << 20;
+  const std::vector<float> x = normal(n, 35);
+  for (const double rate : {0.05, 0.1, 0.25}) {
+    CAPTURE(rate);
+    const auto payload = encode(*codec_of(fmt::format("ecuq:{}+ef", rate)), flat_layout(n), x, 5);
+    const auto back = decode(payload, flat_layout(n));
+    // -1, 0 and 1 are all levels that there are.
+    const auto zeros = static_cast<double>(std::ranges::count(back, 0.0f));
+    const double share = 1 - zeros / n;
+    const double entropy = share - share * std::log2(share) - (1 - share) * std::log2(1 - share);
+    const double bits = static_cast<double>(payload.size()) * 8 / n;
+    // A block's 15 bytes beside its levels are 4% of it at a twentieth of a bit.
+    CHECK(bits < (rate < 0.1 ? 1.06 : 1.03) * entropy);
+    double low = 0;
+    double high = 5;
+    while (high - low > 1e-9) {
+      const double middle = (low + high) / 2;
+      (std::erfc(middle / std::sqrt(2)) > share ? low : high) = middle;
+    }
+    // Of what is beyond +-low the mean is 2 phi(low) / share.
+    const double density = std::exp(-low * low / 2) / std::sqrt(2 * std::acos(-1.0));
+    CHECK(nmse(x, back) == doctest::Approx(1 - 4 * density * density / share).epsilon(0.005));
+  }
+}
+
+TEST_CASE("dither at low rates is not much worse than with all that is known of it") {
+  constexpr std::size_t n = 1 << 20;
+  for (const double rate : {0.1, 0.25}) {
+    CAPTURE(rate);
+    const Coded coded = code(fmt::format("ecuq:{}", rate), flat_layout(n), normal(n, 35));
+    const double wanted = dithered_nmse(coded.rate);
+    // Eight classes of the dither's size are too few to tell all of it.
+    CHECK(coded.nmse < (rate < 0.25 ? 1.6 : 1.25) * wanted);
+    CHECK(coded.nmse > wanted);
   }
 }
 

@@ -211,7 +211,7 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("terngrad,clip=2.5x+ef") == "2.5x+ef");
   CHECK(pointed_at("terngrad,mode=affine") == "mode=affine");
   CHECK(pointed_at("ecuq") == "");
-  CHECK(pointed_at("ecuq:0.4") == "0.4");
+  CHECK(pointed_at("ecuq:0.04") == "0.04");
   CHECK(pointed_at("ecuq:8.1bit") == "8.1bit");
   CHECK(pointed_at("ecuq:bit") == "bit");
   CHECK(pointed_at("ecuq:2,mode=odd") == "odd");
@@ -277,6 +277,39 @@ TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says"
   CHECK(pointed_at("threshold:0.1,from=0.2,over=3") == "from=0.2,over=3");
   CHECK(pointed_at("fp16,from=2,over=3") == "from=2,over=3");
   CHECK(pointed_at("topk,from=0.25,over=4") == ",from=0.25,over=4");
+}
+
+TEST_CASE("a rank that starts late is dense before, and warms up from there") {
+  const auto canonical = [](std::string_view spec, std::uint32_t round) {
+    return parse_codec(spec, round).value()->canonical();
+  };
+  for (const std::uint32_t round : {1u, 19u}) {
+    CHECK(canonical("powersgd:4@20+ef", round) == "none+ef");
+    CHECK(canonical("gradzip:4@20,min_ratio=3", round) == "none");
+    CHECK(canonical("*.bias=fp16;*=powersgd:4@20+ef", round) == "*.bias=fp16;*=none+ef");
+  }
+  CHECK(parse_codec("powersgd:4@20+ef", 1).value()->is_exact());
+  for (const std::uint32_t round : {20u, 21u, warmed_up}) {
+    CHECK(canonical("powersgd:4@20+ef", round) == "powersgd:4+ef");
+    CHECK(canonical("gradzip:4@20,min_ratio=3", round) == "gradzip:4,min_ratio=3");
+  }
+  CHECK(canonical("powersgd:4@1", 1) == "powersgd:4");
+  const char* warming = "powersgd:1@5,from=16,over=4";
+  CHECK(canonical(warming, 4) == "none");
+  CHECK(canonical(warming, 5) == "powersgd:16");
+  CHECK(canonical(warming, 7) == "powersgd:4");
+  CHECK(canonical(warming, 9) == "powersgd:1");
+  CHECK(canonical(warming, warmed_up) == "powersgd:1");
+
+  CHECK(pointed_at("powersgd:4@") == "");
+  CHECK(pointed_at("powersgd:4@0+ef") == "0+ef");
+  CHECK(pointed_at("powersgd:4@2.5") == "2.5");
+  CHECK(pointed_at("powersgd:0@20") == "0@20");
+  CHECK(pointed_at("powersgd:@20") == "@20");
+  CHECK(pointed_at("kbit:4@20") == "4@20");
+  // What is wrong later is wrong from the first round on.
+  CHECK_FALSE(parse_codec("powersgd:65@20", 1).has_value());
+  CHECK_FALSE(parse_codec("powersgd:4@20,ratio=3", 1).has_value());
 }
 
 TEST_CASE("a payload's limit is that of its round's codec") {

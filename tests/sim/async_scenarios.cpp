@@ -18,7 +18,7 @@ WorldOptions with_a_slow_one(std::string mode, Round rounds) {
   return options;
 }
 
-void slow_down(World& world, double bytes_per_s = 100) {
+void slow_line(World& world, double bytes_per_s = 100) {
   world.on_frame = [&world, bytes_per_s](const std::string& client, bool is_up,
                                          const wire::Header& header) {
     if (!is_up && header.has_offer() && client == slow_one)
@@ -69,7 +69,7 @@ TEST_CASE("one client, K = 1, constant weight: sequential SGD") {
 
 TEST_CASE("a slow client holds up nobody, and its stale update counts") {
   World world(with_a_slow_one("async:buffer=2", 40));
-  slow_down(world, 300);
+  slow_line(world, 300);
   REQUIRE(world.run());
   CHECK(check(world));
   const auto tasks = all_tasks(world);
@@ -104,7 +104,7 @@ TEST_CASE("a buffer larger than the federation takes one update of each client")
 
 TEST_CASE("bounded staleness: whoever is too far ahead waits for the slowest") {
   World world(with_a_slow_one("async:buffer=1,ahead=2", 20));
-  slow_down(world);
+  slow_line(world);
   REQUIRE(world.run());
   CHECK(check(world));
   const auto tasks = all_tasks(world);
@@ -117,7 +117,7 @@ TEST_CASE("bounded staleness: whoever is too far ahead waits for the slowest") {
 
 TEST_CASE("every T-th round waits for all that is under way") {
   World world(with_a_slow_one("async:buffer=1,sync=4", 12));
-  slow_down(world);
+  slow_line(world);
   REQUIRE(world.run());
   CHECK(check(world));
   for (const Round round : {4, 8, 12}) {
@@ -132,7 +132,7 @@ TEST_CASE("every T-th round waits for all that is under way") {
 
 TEST_CASE("an update older than late=N does not count, and its client is asked anew") {
   World world(with_a_slow_one("async:buffer=2,late=1", 40));
-  slow_down(world);
+  slow_line(world);
   REQUIRE(world.run());
   CHECK(check(world));
   const auto tasks = all_tasks(world);
@@ -148,7 +148,7 @@ TEST_CASE("asynchronous: a task that is overdue is lost, and its client is asked
   WorldOptions options = with_a_slow_one("async:buffer=2", 60);
   options.settings.deadline_s = 5;
   World world(options);
-  slow_down(world);
+  slow_line(world);
   REQUIRE(world.run());
   CHECK(check(world));
   const auto tasks = all_tasks(world);
@@ -162,7 +162,7 @@ TEST_CASE("late=1: an update that came too late for its round counts in the next
   WorldOptions options = with_a_slow_one("sync:late=1,weight=inverse", 2);
   options.settings.deadline_s = 8;
   World world(options);
-  slow_down(world);
+  slow_line(world);
   REQUIRE(world.run());
   CHECK(check(world));
   CHECK(count(tasks_of(world, 1), TaskState::accepted) == 2);

@@ -286,9 +286,9 @@ class Checker {
     const auto sent = sent_part(trained->second);
     double largest = 0;
     for (const float x : sent) largest = std::max(largest, std::fabs(static_cast<double>(x)));
-    const double bound = settings_.codec == "none"   ? 0
-                         : settings_.codec == "fp16" ? largest / 1024
-                                                     : largest / 7.5;
+    const double bound = task.codec == "none"   ? 0
+                         : task.codec == "fp16" ? largest / 1024
+                                                : largest / 7.5;
     for (std::size_t i = 0; i < model_elements_ && !has_feedback; ++i) {
       if (std::fabs(static_cast<double>(values[i]) - sent[i]) > bound) {
         return wrong(fmt::format("{} arrived as {}, trained was {}", layout_.describe(i), values[i],

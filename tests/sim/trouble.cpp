@@ -119,7 +119,7 @@ bool WorldOptions::is_steady() const {
       std::count_if(members.begin(), members.end(), [](const Member& m) { return !m.evaluator; });
   return settings.mode == "sync" && settings.deadline_s == 0 && settings.clients_per_round == 0 &&
          settings.fraction == 1 && settings.over_select == 1 && settings.min_clients == trainers &&
-         settings.target_accuracy == 0;
+         settings.target_accuracy == 0 && !settings.codec.starts_with("auto");
 }
 
 WorldOptions draw_options(std::uint64_t seed) {
@@ -207,6 +207,8 @@ WorldOptions draw_options(std::uint64_t seed) {
   const std::uint64_t troubles = below(8);
   for (std::uint64_t i = 0; i < troubles; ++i)
     options.troubles.push_back(all_troubles[below(all_troubles.size())]);
+  // Drawn last, so that what a seed draws besides is what it drew when there were no ladders.
+  if (below(5) == 0) settings.codec = "auto:none+ef|fp16+ef|qsgd:8+ef|terngrad+ef";
   return options;
 }
 

@@ -145,6 +145,34 @@ TEST_CASE("the codecs as a table, as JSON and as CSV") {
         "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.02,0.0,0.4321,150000,0.125,0.875,2000.0\n");
 }
 
+TEST_CASE("who was asked for which codec, as a table, as JSON and as CSV") {
+  CodecAsked early{.run = 2,
+                   .round = 1,
+                   .client = "site-a",
+                   .codec = "ecuq:2+ef",
+                   .reason = "it begins, in the middle"};
+  CodecAsked here = early;
+  here.round = 10;
+  here.client = "b\n";
+  here.state = TaskState::accepted;
+  here.update_bytes = 12'345;
+  here.ready_seconds = 4.5;
+  here.upload_seconds = 75;
+  CHECK(format_choices_table({early, here}) ==
+        "round  client  codec      state     sent     ready after  upload      why\n"
+        "2:1    site-a  ecuq:2+ef  offered   -        -            -           it begins, in the "
+        "middle\n"
+        "2:10   b?      ecuq:2+ef  accepted  12.3 kB  4.5 s        1 min 15 s  it begins, in the "
+        "middle\n");
+  CHECK(format_choices_table({}).starts_with("no codec is chosen"));
+  const auto json = nlohmann::json::parse(format_choices_json({early, here}));
+  CHECK(json[0]["state"] == "offered");
+  CHECK(json[1]["upload_seconds"] == 75);
+  CHECK(format_choices_csv({here}) ==
+        "run_id,round,client,codec,state,update_bytes,ready_seconds,upload_seconds,reason\n"
+        "2,10,\"b\n\",ecuq:2+ef,accepted,12345,4.5,75.0,\"it begins, in the middle\"\n");
+}
+
 TEST_CASE("the clients as a table, where no name breaks a line") {
   CHECK(format_clients_table(two_clients()) ==
         "name    enrolled (UTC)       last seen            certificate serial  revoked        "

@@ -45,6 +45,7 @@ inline TaskRecord some_task(std::string client, std::uint64_t examples = 100) {
   task.client = std::move(client);
   task.examples = examples;
   task.codec = "qsgd:8";
+  task.codec_reason = "it fits";
   return task;
 }
 
@@ -59,6 +60,8 @@ inline TaskRecord accepted(TaskRecord task) {
   task.encode_seconds = 0.125;
   task.decode_seconds = 0.0625;
   task.nmse = 0.01;
+  task.ready_seconds = 4.5;
+  task.upload_seconds = 0.75;
   task.spool_file = "t" + std::to_string(task.id);
   task.update_digest = Digest::of(bytes_of(std::string_view(task.spool_file)));
   return task;

@@ -76,6 +76,9 @@ void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.update_digest == b.update_digest);
   CHECK(a.spool_file == b.spool_file);
   CHECK(a.codec == b.codec);
+  CHECK(a.codec_reason == b.codec_reason);
+  CHECK(a.ready_seconds == b.ready_seconds);
+  CHECK(a.upload_seconds == b.upload_seconds);
   CHECK(a.reason == b.reason);
 }
 
@@ -509,6 +512,51 @@ TEST_CASE("evaluations must be of a known version and of something") {
         Errc::not_found);
   CHECK(code_of(world.store->add_evaluation(some_evaluation(world.run, 0, "a", 0, 1, 1))) ==
         Errc::invalid_input);
+}
+
+TEST_CASE(
+    "of a client's closed rounds the last one tells whether it was late, and how fast it is") {
+  World world;
+  auto tasks = world.start_round({"a", "b", "c", "d"});
+  TaskRecord unmeasured = accepted(tasks[1]);
+  unmeasured.upload_seconds = 0;
+  TaskRecord lost = tasks[3];
+  lost.state = TaskState::lost;
+  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), unmeasured, lost}));
+  CHECK(world.store->client_histories(world.run).value().empty());
+  // Asked once more in the same round: the later task is the one that counts.
+  REQUIRE(world.store->add_tasks(world.run, 1, {some_task("d")}));
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  auto histories = world.store->client_histories(world.run).value();
+  REQUIRE(histories.size() == 4);
+  CHECK(histories.at("a").update_bytes == 12'345);
+  CHECK(histories.at("a").ready_seconds == 4.5);
+  CHECK(histories.at("a").upload_seconds == 0.75);
+  CHECK(histories.at("a").late_codec == "");
+  CHECK(histories.at("b").update_bytes == 0);
+  CHECK(histories.at("c").late_codec == "qsgd:8");
+  CHECK(histories.at("d").late_codec == "qsgd:8");
+
+  tasks = world.open(2, {"a", "c"});
+  REQUIRE(world.store->decide_tasks({accepted(tasks[1])}));
+  REQUIRE(world.store->commit_round(some_commit(world.run, 2)));
+  histories = world.store->client_histories(world.run).value();
+  CHECK(histories.at("a").late_codec == "qsgd:8");
+  CHECK(histories.at("a").update_bytes == 12'345);  // Of the round before.
+  CHECK(histories.at("c").late_codec == "");
+  CHECK(histories.at("c").update_bytes == 12'345);
+
+  const auto asked = world.store->codecs_asked(world.run).value();
+  REQUIRE(asked.size() == 7);
+  CHECK(asked[0].client == "a");
+  CHECK(asked[0].state == TaskState::accepted);
+  CHECK(asked[0].codec == "qsgd:8");
+  CHECK(asked[0].reason == "it fits");
+  CHECK(asked[0].update_bytes == 12'345);
+  CHECK(asked[0].ready_seconds == 4.5);
+  CHECK(asked[0].upload_seconds == 0.75);
+  CHECK(asked[6].round == 2);
+  CHECK(world.store->codecs_asked(world.run + 1).value().empty());
 }
 
 TEST_CASE("traffic is added up, alone or with the commit") {

@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto simulated_time_max = 6h;
-constexpr int steps_max = 2'000'000;
+constexpr int world_steps_max = 2'000'000;
 const std::filesystem::path state_folder = "/state";
 
 }  // namespace
@@ -104,7 +104,7 @@ World::~World() {
     client.is_over = true;
     for (const auto& process : client.processes) process->files.die();
   }
-  for (int i = 0; i < steps_max && time_.step(io_); ++i) continue;
+  for (int i = 0; i < world_steps_max && time_.step(io_); ++i) continue;
 }
 
 Result<void> World::run() {
@@ -114,7 +114,7 @@ Result<void> World::run() {
   for (int i = 0; lives_ > 0 && !complaint_; ++i) {
     if (!time_.step(io_) && lives_ > 0)
       complain("a deadlock: nobody waits for anything that will come");
-    if (time_.elapsed() > simulated_time_max || i == steps_max) complain("the run does not end");
+    if (time_.elapsed() > simulated_time_max || i == world_steps_max) complain("the run does not end");
   }
   // The rest runs out: timers that watch over nothing, links that close.
   while (!complaint_ && time_.step(io_)) {

@@ -60,7 +60,8 @@ struct WorldOptions {
   double bytes_per_s_min = 200e3;
   bool is_verbose = false;  // Prints the trace.
 
-  /// All clients in every round, no deadline: what happens on the way does not change the result.
+  /// All clients in every round, no deadline, one codec: what happens on the way does not change
+  /// the result.
   [[nodiscard]] bool is_steady() const;
 };
 
