@@ -66,6 +66,7 @@ Awaitable<Result<bool>> RoundEngine::drop_overdue() {
     task->record = std::move(record);
     note_failure(*task);
   }
+  if (!overdue.empty()) changed_.notify();  // Uploads may have waited for these places.
   co_return !overdue.empty();
 }
 
