@@ -276,22 +276,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
     case wire::Header::kInitialise: wants_initial_ = true; co_return success();
     case wire::Header::kModel: co_return co_await begin_download(header.model());
     case wire::Header::kChunk: co_return co_await take_chunk(message);
-    case wire::Header::kResume: {
-      const auto& resume = header.resume();
-      const bool fits = sending_ && sending_->begin.purpose() == resume.purpose() &&
-                        sending_->begin.task() == resume.task() &&
-                        resume.offset() <= sending_->source.bytes();
-      if (!fits)
-        co_return Error(
-            Errc::protocol,
-            fmt::format("the server resumes task {} at byte {}, which is not being sent",
-                        resume.task(), resume.offset()));
-      sending_->offset = resume.offset();
-      sending_->size.emplace(resume.chunk_bytes());
-      if (resume.offset() > 0)
-        spdlog::info("upload goes on at byte {} of {}", resume.offset(), sending_->source.bytes());
-      co_return success();
-    }
+    case wire::Header::kResume: co_return co_await resume(header.resume());
     case wire::Header::kVerdict: co_return co_await take_verdict(header.verdict());
     case wire::Header::kFailed:
       // The version that we asked for is gone: a newer offer or evaluation will come.

@@ -102,6 +102,7 @@ class Agent {
     std::optional<ChunkSize> size;  // Once the server said where to go on.
     TimePoint begin_at{};           // When to (re)announce it.
     bool is_announced = false;
+    bool is_damaged = false;        // There is nothing to send.
   };
   /// How one connection ended: by the run's end, by stop(), or by an error (unavailable:
   /// reconnect).
@@ -115,6 +116,7 @@ class Agent {
   Awaitable<Result<void>> finish_job(JobDone done);
   Awaitable<Result<void>> advance();  // Begins what can begin now.
   Awaitable<Result<void>> announce();
+  Awaitable<Result<void>> resume(const wire::Resume& resume);
   Awaitable<Result<void>> send_some();
   Awaitable<Result<void>> take_verdict(const wire::Verdict& verdict);
   Awaitable<Result<void>> begin_download(const wire::Model& model);

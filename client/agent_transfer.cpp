@@ -18,15 +18,40 @@ Awaitable<Result<void>> Agent::prepare_pending() {
   if (!state_->pending()) co_return success();
   auto open = [this] { return state_->open_pending(); };
   auto file = co_await worker_.run(std::move(open));
-  if (!file) {
-    if (state_->pending()) co_return file.error();
-    co_return success();  // It was not whole: the server will offer the task again.
-  }
   Sending sending;
   sending.begin = state_->pending()->begin;
   sending.begin_at = Clock::now();
-  sending.source = SegmentSource({Segment{*file, 0, sending.begin.bytes()}});
+  if (file) {
+    sending.source = SegmentSource({Segment{*file, 0, sending.begin.bytes()}});
+  } else {
+    spdlog::warn("the update of round {} on disk can't be read: {}", sending.begin.round(),
+                 file.error().message());
+    sending.is_damaged = true;  // Perhaps the server has it already, and only its word was lost.
+  }
   sending_ = std::move(sending);
+  co_return success();
+}
+
+/// The server says from where it needs the pending update.
+Awaitable<Result<void>> Agent::resume(const wire::Resume& resume) {
+  const bool fits = sending_ && sending_->begin.purpose() == resume.purpose() &&
+                    sending_->begin.task() == resume.task() &&
+                    resume.offset() <= sending_->begin.bytes();
+  if (!fits)
+    co_return Error(Errc::protocol,
+                    fmt::format("the server resumes task {} at byte {}, which is not being sent",
+                                resume.task(), resume.offset()));
+  if (sending_->is_damaged && resume.offset() < sending_->begin.bytes()) {
+    auto forget = [this] { return state_->forget_pending(); };
+    FL_CO_CHECK(co_await worker_.run(std::move(forget)));
+    co_return Error(Errc::unavailable,
+                    fmt::format("the update of round {} must be trained again, as it can't be read",
+                                sending_->begin.round()));
+  }
+  sending_->offset = resume.offset();
+  sending_->size.emplace(resume.chunk_bytes());
+  if (resume.offset() > 0)
+    spdlog::info("upload goes on at byte {} of {}", resume.offset(), sending_->begin.bytes());
   co_return success();
 }
 
@@ -39,7 +64,7 @@ Awaitable<Result<void>> Agent::announce() {
 
 Awaitable<Result<void>> Agent::send_some() {
   auto& sending = *sending_;
-  if (sending.offset == sending.source.bytes()) {
+  if (sending.offset == sending.begin.bytes()) {
     sending.size.reset();  // All is sent: the verdict is next.
     co_return success();
   }
@@ -64,10 +89,12 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
     co_return success();
   }
   failpoint("verdict.received");
+  const bool is_damaged = sending_->is_damaged;
   sending_.reset();
   forget_offer(verdict.task());  // It may have been offered again meanwhile.
-  auto settle = [this, is_accepted = verdict.outcome() == wire::Verdict::ACCEPTED] {
-    return is_accepted ? state_->settle_accepted() : state_->settle_unused(layout_);
+  auto settle = [this, is_damaged, outcome = verdict.outcome()] {
+    if (outcome == wire::Verdict::ACCEPTED) return state_->settle_accepted();
+    return is_damaged ? state_->forget_pending() : state_->settle_unused(layout_);
   };
   FL_CO_CHECK(co_await worker_.run(std::move(settle)));
   const std::string what =

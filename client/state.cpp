@@ -70,6 +70,22 @@ Result<double> nmse_of(const Layout& layout, std::span<float> x, const Codec& co
 
 }  // namespace
 
+bool ClientState::Kept::has(std::string_view name) const {
+  return name == residual || name == local_values || name == velocity || name == codec_state;
+}
+
+ClientState::Kept ClientState::kept_in(const nlohmann::json& json) {
+  return {json.value("residual", ""), json.value("local_values", ""), json.value("velocity", ""),
+          json.value("codec_state", "")};
+}
+
+void ClientState::put_kept(const Kept& kept, nlohmann::json& json) {
+  if (!kept.residual.empty()) json["residual"] = kept.residual;
+  if (!kept.local_values.empty()) json["local_values"] = kept.local_values;
+  if (!kept.velocity.empty()) json["velocity"] = kept.velocity;
+  if (!kept.codec_state.empty()) json["codec_state"] = kept.codec_state;
+}
+
 Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder) {
   ClientState state(files, std::move(folder));
   FL_CHECK(files.make_folder(state.folder_));
@@ -93,15 +109,12 @@ Result<void> ClientState::load() {
   if (!json.is_object()) return bad("it is no JSON object");
   try {
     run_key_ = json.at("run").get<std::string>();
-    kept_.residual = json.at("residual").get<std::string>();
-    kept_.local_values = json.value("local_values", "");
-    kept_.velocity = json.value("velocity", "");
-    kept_.codec_state = json.value("codec_state", "");
+    kept_ = kept_in(json);
     next_number_ = json.at("next").get<std::uint64_t>();
     if (json.contains("pending")) {
       Pending pending;
       pending.file = json.at("pending").at("file").get<std::string>();
-      pending.local_values = json.at("pending").value("local_values", "");
+      pending.kept = kept_in(json.at("pending"));
       const auto raw = json.at("pending").at("begin").get<std::vector<std::uint8_t>>();
       if (!pending.begin.ParseFromArray(raw.data(), static_cast<int>(raw.size())))
         return bad("its pending update can't be read");
@@ -116,25 +129,21 @@ Result<void> ClientState::load() {
 Result<void> ClientState::remove_strays() {
   FL_TRY(const auto names, files_->list(folder_));
   for (const auto& name : names) {
-    const bool is_kept = name == kept_.residual || name == kept_.local_values ||
-                         name == kept_.velocity || name == kept_.codec_state;
-    const bool is_pending = pending_ && (name == pending_->file || name == pending_->local_values);
-    if (!is_ours(name) || is_kept || is_pending || name == spare_file_) continue;
+    const bool is_pending = pending_ && (name == pending_->file || pending_->kept.has(name));
+    if (!is_ours(name) || kept_.has(name) || is_pending || name == spare_file_) continue;
     FL_CHECK(files_->remove(folder_ / name));
   }
   return {};
 }
 
 Result<void> ClientState::write_manifest() {
-  nlohmann::json json{{"run", run_key_}, {"residual", kept_.residual}, {"next", next_number_}};
-  if (!kept_.local_values.empty()) json["local_values"] = kept_.local_values;
-  if (!kept_.velocity.empty()) json["velocity"] = kept_.velocity;
-  if (!kept_.codec_state.empty()) json["codec_state"] = kept_.codec_state;
+  nlohmann::json json{{"run", run_key_}, {"next", next_number_}};
+  put_kept(kept_, json);
   if (pending_) {
     std::vector<std::uint8_t> raw(pending_->begin.ByteSizeLong());
     pending_->begin.SerializeToArray(raw.data(), static_cast<int>(raw.size()));
     json["pending"] = {{"file", pending_->file}, {"begin", raw}};
-    if (!pending_->local_values.empty()) json["pending"]["local_values"] = pending_->local_values;
+    put_kept(pending_->kept, json["pending"]);
   }
   const std::string text = json.dump();
   return files_->write_atomically(folder_ / manifest_name, bytes_of(text));
@@ -159,26 +168,20 @@ Result<bool> ClientState::enter_run(const std::string& run_key) {
 Result<std::shared_ptr<File>> ClientState::open_pending() {
   FL_ASSERT(pending_.has_value());
   if (pending_file_) return pending_file_;
-  const auto check = [this]() -> Result<std::shared_ptr<File>> {
-    FL_TRY(auto file, files_->open(folder_ / pending_->file, OpenMode::read));
-    FL_TRY(const std::uint64_t size, file->size());
-    if (size != pending_->begin.bytes())
-      return Error(Errc::corrupt,
-                   fmt::format("{} of {} bytes are there", size, pending_->begin.bytes()));
-    FL_TRY(const Digest digest, digest_of(*file, size));
-    if (digest.raw() != pending_->begin.digest())
-      return Error(Errc::corrupt, "its digest is another");
-    return std::shared_ptr<File>(std::move(file));
-  };
-  auto file = check();
-  if (file) pending_file_ = *file;
-  if (!file && file.error().code() != Errc::no_space) {
-    spdlog::warn("the update of round {} on disk is not whole ({}): it will be trained again",
-                 pending_->begin.round(), file.error().message());
-    FL_CHECK(replace(std::nullopt, kept_));
-    FL_CHECK(remove_strays());
-  }
-  return file;
+  FL_TRY(auto file, files_->open(folder_ / pending_->file, OpenMode::read));
+  FL_TRY(const std::uint64_t size, file->size());
+  if (size != pending_->begin.bytes())
+    return Error(Errc::corrupt,
+                 fmt::format("{} of {} bytes are there", size, pending_->begin.bytes()));
+  FL_TRY(const Digest digest, digest_of(*file, size));
+  if (digest.raw() != pending_->begin.digest()) return Error(Errc::corrupt, "its digest is another");
+  pending_file_ = std::move(file);
+  return pending_file_;
+}
+
+Result<void> ClientState::forget_pending() {
+  FL_CHECK(replace(std::nullopt, kept_));
+  return remove_strays();
 }
 
 Result<std::vector<float>> ClientState::read_vector(const std::string& name,
@@ -191,7 +194,7 @@ Result<std::vector<float>> ClientState::read_vector(const std::string& name,
 }
 
 Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
-  return read_vector(kept_.residual, layout.elements());
+  return read_vector((pending_ ? pending_->kept : kept_).residual, layout.elements());
 }
 
 Result<std::vector<float>> ClientState::local_values(std::uint64_t elements) const {
@@ -247,7 +250,7 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
                  std::span(velocity).first(layout.model_elements), codec.momentum());
   }
   if (feedback) {
-    FL_TRY(const auto carried, residual(layout.all));
+    FL_TRY(const auto carried, read_vector(kept_.residual, layout.all.elements()));
     add_residual(update, carried);
   }
   const std::string name = next_name("update");
@@ -267,7 +270,8 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   begin.mutable_sections(0)->set_bytes(bytes);
   failpoint("update.written");
 
-  Kept kept = kept_;
+  Pending pending{std::move(begin), name, kept_};
+  Kept& kept = pending.kept;
   if (state.is_changed()) {
     FL_TRY(kept.codec_state, write_kept("codec-state", state.bytes()));
   }
@@ -280,13 +284,12 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   const bool has_local = !local_values.empty();
   FL_TRY(const double nmse,
          nmse_of(layout.all, update, codec, *file, bytes, feedback || layout.has_shared()));
-  begin.set_nmse(nmse);
-  Pending pending{std::move(begin), name, {}};
+  pending.begin.set_nmse(nmse);
   if (has_local) {
     const std::span lost = update.subspan(layout.model_elements);  // Of the shared vector's change.
     for (std::size_t i = 0; i < lost.size(); ++i) local_values[i] -= lost[i];
     std::ranges::fill(lost, 0.0F);
-    FL_TRY(pending.local_values,
+    FL_TRY(kept.local_values,
            write_kept("local-values", std::as_bytes(std::span<const float>(local_values))));
   }
   if (feedback) {
@@ -294,7 +297,7 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   }
   if (feedback || has_local) FL_CHECK(file->sync());
   if (feedback || has_local || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
-  FL_CHECK(replace(std::move(pending), std::move(kept)));
+  FL_CHECK(replace(std::move(pending), kept_));
   pending_file_ = std::move(file);
   failpoint("update.saved");
   return remove_strays();
@@ -325,16 +328,15 @@ void ClientState::drop_spare() {
 
 Result<void> ClientState::settle_accepted() {
   if (!pending_) return {};
-  Kept kept = kept_;
-  if (!pending_->local_values.empty()) kept.local_values = pending_->local_values;
-  FL_CHECK(settle(std::move(kept)));
+  FL_CHECK(settle(pending_->kept));
   failpoint("update.settled");
   return remove_strays();
 }
 
 Result<void> ClientState::settle_unused(const RunLayout& layout) {
   if (!pending_) return {};
-  Kept kept = kept_;
+  Kept kept = pending_->kept;
+  kept.local_values = kept_.local_values;
   if (!kept.residual.empty()) {
     FL_TRY(auto values, residual(layout.all));
     FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));

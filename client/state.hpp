@@ -3,7 +3,9 @@
 // local values (strategy.hpp); and what its codec learned, the state (codec_state.hpp). One
 // manifest, STATE/client.json, names the files that count and is replaced atomically after they are
 // written; whatever a crash leaves beside them is garbage, removed at the next start. So after a
-// crash at any point either the update was never made, or it is whole.
+// crash at any point either the update was never made, or it is whole. Until it is decided, what was
+// before it is kept beside what comes after it: one that can't be read any more and that the server
+// does not have is made again, the same.
 //
 // With error feedback or local values the steps are synced, because these and the update belong
 // together. Without them a lost update costs one retraining and nothing else: files are written,
@@ -29,6 +31,8 @@
 #include "shared/codec/codec.hpp"
 #include "shared/params/layout.hpp"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -46,16 +50,25 @@ class ClientState {
   /// Forgets everything of another run. False: it is the one that the manifest is of.
   [[nodiscard]] Result<bool> enter_run(const std::string& run_key);
 
+  /// Files that outlive the update they were made with; empty: none.
+  struct Kept {
+    std::string residual;
+    std::string local_values;
+    std::string velocity;
+    std::string codec_state;
+    [[nodiscard]] bool has(std::string_view name) const;
+  };
   /// The update that is trained, coded and not yet decided.
   struct Pending {
     wire::Begin begin;
     std::string file;
-    std::string local_values;  // The next one, once this update is accepted; empty: none.
+    Kept kept;  // What takes the place of today's once this update is accepted.
   };
   [[nodiscard]] const std::optional<Pending>& pending() const { return pending_; }
-  /// Its bytes, whole and right; otherwise it is forgotten (the server's offer stands, so it is
-  /// trained again).
+  /// Its bytes, whole and right.
   [[nodiscard]] Result<std::shared_ptr<File>> open_pending();
+  /// All is again as it was before the update was made: trained again, it will be the same.
+  [[nodiscard]] Result<void> forget_pending();
 
   /// Codes `update` (plus the residual, when the codec asks for feedback) and makes it the pending
   /// one. `begin` comes with everything but sections, bytes and digest. `local_values`: what
@@ -74,23 +87,17 @@ class ClientState {
   /// start removes it.
   void drop_spare();
 
-  /// The residual, or zeros.
+  /// The residual, of a pending update if there is one, or zeros.
   [[nodiscard]] Result<std::vector<float>> residual(const Layout& layout) const;
   /// What the method keeps at this client, this many values; empty before its first accepted
   /// update.
   [[nodiscard]] Result<std::vector<float>> local_values(std::uint64_t elements) const;
 
  private:
-  /// Files that outlive the update they were made with; empty: none.
-  struct Kept {
-    std::string residual;
-    std::string local_values;
-    std::string velocity;
-    std::string codec_state;
-  };
-
   ClientState(Files& files, std::filesystem::path folder)
       : files_(&files), folder_(std::move(folder)) {}
+  [[nodiscard]] static Kept kept_in(const nlohmann::json& json);
+  static void put_kept(const Kept& kept, nlohmann::json& json);
   [[nodiscard]] Result<void> load();
   [[nodiscard]] Result<void> write_manifest();
   [[nodiscard]] Result<void> remove_strays();

@@ -110,6 +110,26 @@ TEST_CASE("a damaged or missing state file means a fresh start") {
   }
 }
 
+TEST_CASE("an update that can't be read is forgotten, and made again it is the same") {
+  for (const char* spec : {"powersgd:2+ef", "topk:0.1,dense_below=0+dgc:0.9", "qsgd:2+ef"}) {
+    CAPTURE(spec);
+    MemFiles files;
+    auto state = ClientState::open(files, folder).value();
+    state.enter_run("a run").value();
+    coded(state, 1, spec);
+    state.settle_accepted().value();
+    const std::string second = coded(state, 2, spec);
+    const auto path = folder / state.pending()->file;
+    files.open(path, OpenMode::update).value()->write_at(20, std::as_bytes(std::span("x", 1))).value();
+    state = ClientState::open(files, folder).value();
+    REQUIRE(state.pending());
+    CHECK(state.open_pending().error().code() == Errc::corrupt);
+    state.forget_pending().value();
+    CHECK(!files.exists(path));
+    CHECK(coded(state, 2, spec) == second);
+  }
+}
+
 TEST_CASE("a refused update leaves the state, and gives its mass back") {
   MemFiles refused_files;
   auto refused = ClientState::open(refused_files, folder).value();
@@ -129,6 +149,7 @@ TEST_CASE("a refused update leaves the state, and gives its mass back") {
   CHECK(state_files(refused_files) == names);
   // A round later there is a newer one, and only that.
   coded(refused, 3, "powersgd:2+ef");
+  refused.settle_accepted().value();
   CHECK(state_files(refused_files).size() == 1);
   CHECK(state_files(refused_files) != names);
   refused.enter_run("another").value();

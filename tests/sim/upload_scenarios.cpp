@@ -66,6 +66,38 @@ TEST_CASE("an acknowledgement that is lost is given again, and the update counts
   CHECK(final_digest(world).value() == expected);
 }
 
+TEST_CASE("an update that can't be read any more is acknowledged, or trained again, the same") {
+  WorldOptions options = calm(2);
+  options.settings.codec = "qsgd:1+ef";
+  const Digest expected = calm_digest(options);
+  for (const bool is_acknowledged : {true, false}) {
+    CAPTURE(is_acknowledged);
+    World world(options);
+    int trained = 0;
+    bool is_done = false;
+    world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+      if (client != "client-1") return;
+      const bool is_begin = is_up && header.has_begin() && header.begin().round() == 1;
+      const bool is_verdict = header.has_verdict() && header.verdict().purpose() == wire::UPDATE;
+      trained += is_begin ? 1 : 0;
+      if (is_done || !(is_acknowledged ? is_verdict : is_begin)) return;
+      is_done = true;
+      world.kill_client(client, false);
+      MemFiles& disk = world.clients().at(client).disk;
+      for (const auto& name : disk.list("/state").value()) {
+        if (!name.starts_with("update-")) continue;
+        const auto file = disk.open("/state/" + name, OpenMode::update).value();
+        file->write_at(10, std::as_bytes(std::span("x", 1))).value();
+      }
+    };
+    REQUIRE(world.run());
+    CHECK(is_done);
+    CHECK(check(world));
+    CHECK(trained == (is_acknowledged ? 2 : 3));  // Announced; of the last, a new one.
+    CHECK(final_digest(world).value() == expected);
+  }
+}
+
 TEST_CASE("an update that can't be right is refused with its reason, and costs its client only") {
   struct Case {
     std::function<void(wire::Begin&)> lie;
