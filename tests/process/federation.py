@@ -23,6 +23,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import weakref
 import zlib
 
 BIN = pathlib.Path(os.environ["FL_BIN"])
@@ -30,17 +31,20 @@ SOURCE = pathlib.Path(os.environ.get("FL_SOURCE", pathlib.Path(__file__).resolve
 WAIT_MAX_S = (
     120  # A program that takes longer for anything hangs. Sanitizers and busy machines take theirs.
 )
+programs = weakref.WeakSet()  # That the test has started.
 
 
 def wait_until(what, condition, limit_s=WAIT_MAX_S):
-    """What `condition` returns once that is true. AssertionError, naming `what`, when late."""
+    """What `condition` returns once that is true. When late, AssertionError with `what` and what the
+    running programs have said last."""
     end = time.monotonic() + limit_s
     while True:
         found = condition()
         if found:
             return found
         if time.monotonic() > end:
-            raise AssertionError(f"after {limit_s} s still not: {what}")
+            said = "\n".join(str(program) for program in programs if program.running())
+            raise AssertionError(f"after {limit_s} s still not: {what}\n{said}")
         time.sleep(0.01)
 
 
@@ -92,6 +96,7 @@ class Program:
             environment["FL_FAILPOINT"] = failpoint
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(self.arguments, stdout=out, stderr=err, env=environment)
+        programs.add(self)
 
     @property
     def pid(self):
