@@ -28,10 +28,10 @@ Awaitable<Result<std::vector<CodecAsked>>> choices_of(std::shared_ptr<RoundEngin
 
 /// What was read as the page's JSON, or why it could not be.
 template <class Records>
-HttpAnswer page_of(const Result<Records>& records, std::string (*format)(const Records&)) {
+HttpAnswer page_of(const Result<Records>& records) {
   HttpAnswer answer;
   if (records) {
-    answer.body = format(*records);
+    answer.body = format_rows(*records, Format::json);
   } else {
     answer.status = 503;
     answer.body = nlohmann::json{{"error", records.error().message()}}.dump() + "\n";
@@ -136,10 +136,10 @@ Awaitable<HttpAnswer> Admin::page(std::string target) {
     }
   } else if (target == "/api/rounds") {
     const auto rounds = co_await on(engine->executor(), rounds_of(engine));
-    answer = page_of(rounds, format_history_json);
+    answer = page_of(rounds);
   } else if (target == "/api/choices") {
     const auto choices = co_await on(engine->executor(), choices_of(engine));
-    answer = page_of(choices, format_choices_json);
+    answer = page_of(choices);
   } else {
     answer.status = 404;
     answer.body = "{\"error\": \"there are /healthz, /metrics, /api/rounds and /api/choices\"}\n";

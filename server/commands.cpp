@@ -92,34 +92,25 @@ Result<void> print_history(const ServerOptions& options) {
   if (options.run == 0 && !options.all_runs && shown) run = shown->id;
   if (options.codecs) {
     FL_TRY(const auto codecs, store->codecs(run));
-    fmt::print("{}", options.as_json  ? format_codecs_json(codecs)
-                     : options.as_csv ? format_codecs_csv(codecs)
-                                      : format_codecs_table(codecs));
+    fmt::print("{}", format_rows(codecs, options.format));
     return {};
   }
   if (options.choices) {
     FL_TRY(const auto asked, store->codecs_asked(run));
-    fmt::print("{}", options.as_json  ? format_choices_json(asked)
-                     : options.as_csv ? format_choices_csv(asked)
-                                      : format_choices_table(asked));
+    fmt::print("{}", format_rows(asked, options.format));
     return {};
   }
   FL_TRY(const auto rounds, store->summary(run));
-  const auto text = options.as_json  ? format_history_json(rounds)
-                    : options.as_csv ? format_history_csv(rounds)
-                                     : format_history_table(rounds);
-  if (!options.as_json && !options.as_csv && shown && run == shown->id)
+  if (options.format == Format::table && shown && run == shown->id)
     fmt::print("{}", format_run_header(*shown));
-  fmt::print("{}", text);
+  fmt::print("{}", format_rows(rounds, options.format));
   return {};
 }
 
 Result<void> print_clients(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));
   FL_TRY(const auto clients, store->clients());
-  fmt::print("{}", options.as_json  ? format_clients_json(clients)
-                   : options.as_csv ? format_clients_csv(clients)
-                                    : format_clients_table(clients));
+  fmt::print("{}", format_rows(clients, options.format));
   return {};
 }
 

@@ -100,75 +100,34 @@ std::string csv_field(const std::string& text) {
   return quoted + "\"";
 }
 
-/// An array of flat objects as CSV: the same names and the same numbers in both.
-std::string csv_of(const Json& objects, const Line& columns) {
-  std::string text = fmt::format("{}\n", fmt::join(columns, ","));
-  for (const Json& object : objects) {
-    Line fields;
-    for (const std::string& column : columns) {
-      const Json& value = object.at(column);
-      fields.push_back(value.is_null()     ? ""
-                       : value.is_string() ? csv_field(value.get<std::string>())
-                                           : value.dump());
-    }
-    text += fmt::format("{}\n", fmt::join(fields, ","));
-  }
-  return text;
-}
-
-std::string text_of(const Json& json) {
-  // Names come from people: what is no UTF-8 is replaced, not thrown about.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 /// JSON has no infinity.
 Json number_or_null(std::optional<double> number) {
   return number && std::isfinite(*number) ? Json(*number) : Json();
 }
 Json time_or_null(double time) { return time == 0 ? Json() : Json(time); }
 
-const Line history_columns{
-    "run_id",   "round",      "started_at", "seconds",   "clients_offered", "clients_accepted",
-    "bytes_up", "bytes_down", "train_loss", "eval_loss", "eval_accuracy",   "model_digest"};
-const Line codec_columns{"run_id",         "codec",          "updates",        "raw_bytes",
-                         "update_bytes",   "encode_seconds", "decode_seconds", "train_seconds",
-                         "nmse",           "bytes",          "accuracy_first", "accuracy_last",
-                         "bytes_per_point"};
-const Line choice_columns{"run_id",       "round",         "client",         "codec", "state",
-                          "update_bytes", "ready_seconds", "upload_seconds", "reason"};
-const Line client_columns{"name",       "enrolled_at", "last_seen_at", "certificate_serial",
-                          "revoked_at", "evaluator"};
-
-Json objects_of(const std::vector<RoundSummary>& rounds) {
-  Json objects = Json::array();
-  for (const RoundSummary& round : rounds) {
-    objects.push_back({{"run_id", round.run},
-                       {"round", round.round},
-                       {"started_at", round.started_at},
-                       {"seconds", round.seconds},
-                       {"clients_offered", round.clients_offered},
-                       {"clients_accepted", round.clients_accepted},
-                       {"bytes_up", round.bytes_up},
-                       {"bytes_down", round.bytes_down},
-                       {"train_loss", number_or_null(round.train_loss)},
-                       {"eval_loss", number_or_null(round.eval_loss)},
-                       {"eval_accuracy", number_or_null(round.eval_accuracy)},
-                       {"model_digest", round.model_digest}});
-  }
-  return objects;
+Json object_of(const RoundSummary& round) {
+  return {{"run_id", round.run},
+          {"round", round.round},
+          {"started_at", round.started_at},
+          {"seconds", round.seconds},
+          {"clients_offered", round.clients_offered},
+          {"clients_accepted", round.clients_accepted},
+          {"bytes_up", round.bytes_up},
+          {"bytes_down", round.bytes_down},
+          {"train_loss", number_or_null(round.train_loss)},
+          {"eval_loss", number_or_null(round.eval_loss)},
+          {"eval_accuracy", number_or_null(round.eval_accuracy)},
+          {"model_digest", round.model_digest}};
 }
 
-Json objects_of(const std::vector<ClientRecord>& clients) {
-  Json objects = Json::array();
-  for (const ClientRecord& client : clients) {
-    objects.push_back({{"name", client.name},
-                       {"enrolled_at", time_or_null(client.enrolled_at)},
-                       {"last_seen_at", time_or_null(client.last_seen_at)},
-                       {"certificate_serial", client.certificate_serial},
-                       {"revoked_at", time_or_null(client.revoked_at)},
-                       {"evaluator", client.evaluator}});
-  }
-  return objects;
+Json object_of(const ClientRecord& client) {
+  return {{"name", client.name},
+          {"enrolled_at", time_or_null(client.enrolled_at)},
+          {"last_seen_at", time_or_null(client.last_seen_at)},
+          {"certificate_serial", client.certificate_serial},
+          {"revoked_at", time_or_null(client.revoked_at)},
+          {"evaluator", client.evaluator}};
 }
 
 std::optional<double> bytes_per_point(const CodecSummary& of) {
@@ -178,40 +137,32 @@ std::optional<double> bytes_per_point(const CodecSummary& of) {
   return static_cast<double>(of.bytes) / points;
 }
 
-Json objects_of(const std::vector<CodecSummary>& codecs) {
-  Json objects = Json::array();
-  for (const CodecSummary& of : codecs) {
-    objects.push_back({{"run_id", of.run},
-                       {"codec", of.codec},
-                       {"updates", of.updates},
-                       {"raw_bytes", of.raw_bytes},
-                       {"update_bytes", of.update_bytes},
-                       {"encode_seconds", of.encode_seconds},
-                       {"decode_seconds", of.decode_seconds},
-                       {"train_seconds", of.train_seconds},
-                       {"nmse", of.nmse},
-                       {"bytes", of.bytes},
-                       {"accuracy_first", number_or_null(of.accuracy_first)},
-                       {"accuracy_last", number_or_null(of.accuracy_last)},
-                       {"bytes_per_point", number_or_null(bytes_per_point(of))}});
-  }
-  return objects;
+Json object_of(const CodecSummary& of) {
+  return {{"run_id", of.run},
+          {"codec", of.codec},
+          {"updates", of.updates},
+          {"raw_bytes", of.raw_bytes},
+          {"update_bytes", of.update_bytes},
+          {"encode_seconds", of.encode_seconds},
+          {"decode_seconds", of.decode_seconds},
+          {"train_seconds", of.train_seconds},
+          {"nmse", of.nmse},
+          {"bytes", of.bytes},
+          {"accuracy_first", number_or_null(of.accuracy_first)},
+          {"accuracy_last", number_or_null(of.accuracy_last)},
+          {"bytes_per_point", number_or_null(bytes_per_point(of))}};
 }
 
-Json objects_of(const std::vector<CodecAsked>& asked) {
-  Json objects = Json::array();
-  for (const CodecAsked& of : asked) {
-    objects.push_back({{"run_id", of.run},
-                       {"round", of.round},
-                       {"client", of.client},
-                       {"codec", of.codec},
-                       {"state", to_text(of.state)},
-                       {"update_bytes", of.update_bytes},
-                       {"ready_seconds", of.ready_seconds},
-                       {"upload_seconds", of.upload_seconds},
-                       {"reason", of.reason}});
-  }
-  return objects;
+Json object_of(const CodecAsked& of) {
+  return {{"run_id", of.run},
+          {"round", of.round},
+          {"client", of.client},
+          {"codec", of.codec},
+          {"state", to_text(of.state)},
+          {"update_bytes", of.update_bytes},
+          {"ready_seconds", of.ready_seconds},
+          {"upload_seconds", of.upload_seconds},
+          {"reason", of.reason}};
 }
 
 Line line_of(const CodecAsked& of) {
@@ -259,6 +210,16 @@ Line line_of(const RoundSummary& round, const std::string& name, const std::stri
           accuracy_text(round.eval_accuracy)};
 }
 
+Line line_of(const ClientRecord& client) {
+  const std::string& serial = client.certificate_serial;
+  return {printable(client.name),
+          utc(client.enrolled_at),
+          utc(client.last_seen_at, "never"),
+          serial.empty() ? unknown : printable(serial),
+          utc(client.revoked_at, "no"),
+          client.evaluator ? "yes" : "no"};
+}
+
 RoundSummary total_of(const std::vector<RoundSummary>& rounds) {
   RoundSummary total;
   for (const RoundSummary& round : rounds) {
@@ -274,10 +235,7 @@ RoundSummary total_of(const std::vector<RoundSummary>& rounds) {
   return total;
 }
 
-}  // namespace
-
-std::string format_history_table(const std::vector<RoundSummary>& rounds) {
-  if (rounds.empty()) return "no round is closed yet\n";
+std::string table_of(const std::vector<RoundSummary>& rounds) {
   const bool one_run = std::all_of(rounds.begin(), rounds.end(), [&](const RoundSummary& round) {
     return round.run == rounds.front().run;
   });
@@ -292,66 +250,67 @@ std::string format_history_table(const std::vector<RoundSummary>& rounds) {
   return align(lines, 2);
 }
 
-std::string format_history_json(const std::vector<RoundSummary>& rounds) {
-  return text_of(objects_of(rounds));
+/// The first `left` columns are text.
+template <class Row>
+std::string table_of(Line titles, const std::vector<Row>& rows, std::size_t left) {
+  std::vector<Line> lines{std::move(titles)};
+  for (const Row& row : rows) lines.push_back(line_of(row));
+  return align(lines, left);
 }
 
-std::string format_history_csv(const std::vector<RoundSummary>& rounds) {
-  return csv_of(objects_of(rounds), history_columns);
-}
-
-std::string format_codecs_table(const std::vector<CodecSummary>& codecs) {
-  if (codecs.empty()) return "no update is accepted yet\n";
-  std::vector<Line> lines{{"codec", "run", "updates", "fp32", "sent", "ratio", "encode", "decode",
-                           "NMSE", "accuracy", "traffic a point"}};
-  for (const CodecSummary& of : codecs) lines.push_back(line_of(of));
-  return align(lines, 1);
-}
-
-std::string format_codecs_json(const std::vector<CodecSummary>& codecs) {
-  return text_of(objects_of(codecs));
-}
-
-std::string format_codecs_csv(const std::vector<CodecSummary>& codecs) {
-  return csv_of(objects_of(codecs), codec_columns);
-}
-
-std::string format_choices_table(const std::vector<CodecAsked>& asked) {
-  if (asked.empty()) return "no codec is chosen: --codec is not auto, or no round has begun\n";
-  std::vector<Line> lines{
-      {"round", "client", "codec", "state", "sent", "ready after", "upload", "why"}};
-  for (const CodecAsked& of : asked) lines.push_back(line_of(of));
-  return align(lines, lines.front().size());
-}
-
-std::string format_choices_json(const std::vector<CodecAsked>& asked) {
-  return text_of(objects_of(asked));
-}
-
-std::string format_choices_csv(const std::vector<CodecAsked>& asked) {
-  return csv_of(objects_of(asked), choice_columns);
-}
-
-std::string format_clients_table(const std::vector<ClientRecord>& clients) {
-  if (clients.empty()) return "no client is enrolled yet\n";
-  std::vector<Line> lines{
-      {"name", "enrolled (UTC)", "last seen", "certificate serial", "revoked", "evaluates only"}};
-  for (const ClientRecord& client : clients) {
-    const std::string& serial = client.certificate_serial;
-    lines.push_back({printable(client.name), utc(client.enrolled_at),
-                     utc(client.last_seen_at, "never"),
-                     serial.empty() ? unknown : printable(serial), utc(client.revoked_at, "no"),
-                     client.evaluator ? "yes" : "no"});
+/// JSON, or CSV with the same names and the same numbers.
+template <class Row>
+std::string machine_text(const std::vector<Row>& rows, Format format) {
+  Json objects = Json::array();
+  for (const Row& row : rows) objects.push_back(object_of(row));
+  // Names come from people: what is no UTF-8 is replaced, not thrown about.
+  if (format == Format::json)
+    return objects.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  Line columns;
+  const Json any = object_of(Row());
+  for (const auto& [name, value] : any.items()) columns.push_back(name);
+  std::string text = fmt::format("{}\n", fmt::join(columns, ","));
+  for (const Json& object : objects) {
+    Line fields;
+    for (const Json& value : object) {
+      fields.push_back(value.is_null()     ? ""
+                       : value.is_string() ? csv_field(value.get<std::string>())
+                                           : value.dump());
+    }
+    text += fmt::format("{}\n", fmt::join(fields, ","));
   }
-  return align(lines, lines.front().size());
+  return text;
 }
 
-std::string format_clients_json(const std::vector<ClientRecord>& clients) {
-  return text_of(objects_of(clients));
+}  // namespace
+
+std::string format_rows(const std::vector<RoundSummary>& rounds, Format format) {
+  if (format != Format::table) return machine_text(rounds, format);
+  if (rounds.empty()) return "no round is closed yet\n";
+  return table_of(rounds);
 }
 
-std::string format_clients_csv(const std::vector<ClientRecord>& clients) {
-  return csv_of(objects_of(clients), client_columns);
+std::string format_rows(const std::vector<CodecSummary>& codecs, Format format) {
+  if (format != Format::table) return machine_text(codecs, format);
+  if (codecs.empty()) return "no update is accepted yet\n";
+  return table_of({"codec", "run", "updates", "fp32", "sent", "ratio", "encode", "decode", "NMSE",
+                   "accuracy", "traffic a point"},
+                  codecs, 1);
+}
+
+std::string format_rows(const std::vector<CodecAsked>& asked, Format format) {
+  if (format != Format::table) return machine_text(asked, format);
+  if (asked.empty()) return "no codec is chosen: --codec is not auto, or no round has begun\n";
+  return table_of({"round", "client", "codec", "state", "sent", "ready after", "upload", "why"},
+                  asked, 8);
+}
+
+std::string format_rows(const std::vector<ClientRecord>& clients, Format format) {
+  if (format != Format::table) return machine_text(clients, format);
+  if (clients.empty()) return "no client is enrolled yet\n";
+  return table_of(
+      {"name", "enrolled (UTC)", "last seen", "certificate serial", "revoked", "evaluates only"},
+      clients, 6);
 }
 
 std::string format_run_header(const RunRecord& run) {

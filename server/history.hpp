@@ -14,28 +14,22 @@
 
 namespace fl {
 
-/// One line a round and a line of totals: seconds, clients and bytes summed, of the losses and the
-/// accuracy the last known.
-[[nodiscard]] std::string format_history_table(const std::vector<RoundSummary>& rounds);
-[[nodiscard]] std::string format_history_json(const std::vector<RoundSummary>& rounds);
-[[nodiscard]] std::string format_history_csv(const std::vector<RoundSummary>& rounds);
+enum class Format { table, json, csv };
+
+/// One line a round; the table with a line of totals: seconds, clients and bytes summed, of the
+/// losses and the accuracy the last known.
+[[nodiscard]] std::string format_rows(const std::vector<RoundSummary>& rounds, Format format);
 
 /// One line for each run and codec: what it sent and what fp32 would have, what coding took and
 /// lost, and the bytes of all traffic for each point (hundredth) that the accuracy has gained.
-[[nodiscard]] std::string format_codecs_table(const std::vector<CodecSummary>& codecs);
-[[nodiscard]] std::string format_codecs_json(const std::vector<CodecSummary>& codecs);
-[[nodiscard]] std::string format_codecs_csv(const std::vector<CodecSummary>& codecs);
+[[nodiscard]] std::string format_rows(const std::vector<CodecSummary>& codecs, Format format);
 
 /// One line for each task of a run whose clients need not have the same codec: which one, why, and
 /// what became of it.
-[[nodiscard]] std::string format_choices_table(const std::vector<CodecAsked>& asked);
-[[nodiscard]] std::string format_choices_json(const std::vector<CodecAsked>& asked);
-[[nodiscard]] std::string format_choices_csv(const std::vector<CodecAsked>& asked);
+[[nodiscard]] std::string format_rows(const std::vector<CodecAsked>& asked, Format format);
 
 /// Name, enrolled, last seen, certificate serial, revoked, and whether it only evaluates.
-[[nodiscard]] std::string format_clients_table(const std::vector<ClientRecord>& clients);
-[[nodiscard]] std::string format_clients_json(const std::vector<ClientRecord>& clients);
-[[nodiscard]] std::string format_clients_csv(const std::vector<ClientRecord>& clients);
+[[nodiscard]] std::string format_rows(const std::vector<ClientRecord>& clients, Format format);
 
 /// What stands above a run's table, in two lines.
 [[nodiscard]] std::string format_run_header(const RunRecord& run);

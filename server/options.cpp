@@ -68,7 +68,7 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
   setting(app, given, "mode", s.mode,
           "sync[:late=N] or async[:buffer=K,late=N,weight=sqrt,ahead=N,sync=T,compensate=L]");
   setting(app, given, "over-select", s.over_select,
-          "Ask this many times the clients that the round needs");
+          "Ask this many times the clients that the round needs; 0: as their pace asks for");
   setting(app, given, "deadline", s.deadline_s,
           "Seconds after which a round closes with what it has, or, asynchronous, a task is given "
           "to another; 0: never");
@@ -161,8 +161,11 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
       ->excludes("--codecs");
   auto* clients = app.add_subcommand("clients", "Prints the enrolled clients");
   for (auto* command : {history, clients}) {
-    auto* json = command->add_flag("--json", options.as_json, "As JSON");
-    command->add_flag("--csv", options.as_csv, "As CSV")->excludes(json);
+    const auto choose = [&options](Format format) {
+      return [&options, format] { options.format = format; };
+    };
+    auto* json = command->add_flag_callback("--json", choose(Format::json), "As JSON");
+    command->add_flag_callback("--csv", choose(Format::csv), "As CSV")->excludes(json);
   }
   auto* enroll = app.add_subcommand(
       "enroll", "Makes a join token for a client and prints it, alone, on standard output");

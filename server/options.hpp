@@ -1,6 +1,7 @@
 // The command line of fl-server.
 #pragma once
 
+#include "server/history.hpp"
 #include "server/settings.hpp"
 #include "shared/identity/server_address.hpp"
 
@@ -36,8 +37,7 @@ struct ServerOptions {
   bool choices = false;   // Who was asked for which codec, and why, instead of rounds.
   std::int64_t drop = 0;  // 0: a run is queued, none dropped.
   bool all_runs = false;
-  bool as_json = false;
-  bool as_csv = false;
+  Format format = Format::table;
   // enroll, revoke
   std::string name;
   double expires_s = 3600;

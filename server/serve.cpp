@@ -106,7 +106,7 @@ Result<void> write_addresses(const ServerOptions& options, const ServerAddress& 
 
 void print_summary(const std::vector<RoundSummary>& rounds, const RunRecord& run,
                    const std::filesystem::path& state) {
-  fmt::print("\n{}\nhistory      {}\ncheckpoints  {}\n", format_history_table(rounds),
+  fmt::print("\n{}\nhistory      {}\ncheckpoints  {}\n", format_rows(rounds, Format::table),
              (state / "history.sqlite").string(), checkpoints_of(state, run).string());
   std::fflush(stdout);
 }

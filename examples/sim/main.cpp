@@ -17,7 +17,7 @@ namespace {
 
 fl::Result<void> write_json(const std::string& path, const std::vector<fl::RoundSummary>& rounds) {
   if (path.empty()) return {};
-  const std::string text = fl::format_history_json(rounds);
+  const std::string text = fl::format_rows(rounds, fl::Format::json);
   auto written = fl::posix_files().write_atomically(path, fl::bytes_of(text));
   if (!written) return written.error().at("--json");
   return {};
@@ -26,7 +26,7 @@ fl::Result<void> write_json(const std::string& path, const std::vector<fl::Round
 fl::Result<void> run(const fl::SimOptions& options) {
   FL_CHECK(write_json(options.json, {}));  // Before hours of work, not after.
   FL_TRY(const auto rounds, fl::run_federation(options));
-  fmt::print("{}", fl::format_history_table(rounds));
+  fmt::print("{}", fl::format_rows(rounds, fl::Format::table));
   if (!rounds.empty()) fmt::print("model digest {}\n", rounds.back().model_digest);
   return write_json(options.json, rounds);
 }

@@ -48,7 +48,7 @@ std::vector<ClientRecord> two_clients() {
 }  // namespace
 
 TEST_CASE("the history as a table") {
-  CHECK(format_history_table(two_rounds()) ==
+  CHECK(format_rows(two_rounds(), Format::table) ==
         "round  started (UTC)              time  clients      up    down  train loss  eval loss  "
         "accuracy\n"
         "9      2025-06-15 15:06:40      12.3 s     8/10   999 B  1.5 MB      2.3026          -  "
@@ -57,13 +57,13 @@ TEST_CASE("the history as a table") {
         " 98.77 %\n"
         "total                       1 h 02 min    16/20  1.0 MB  2.0 GB      1.5000     1.2500  "
         " 98.77 %\n");
-  CHECK(format_history_table({}) == "no round is closed yet\n");
+  CHECK(format_rows(std::vector<RoundSummary>{}, Format::table) == "no round is closed yet\n");
 }
 
 TEST_CASE("a table of several runs names the run of each round") {
   auto rounds = two_rounds();
   rounds[1].run = 2;
-  const std::string table = format_history_table(rounds);
+  const std::string table = format_rows(rounds, Format::table);
   CHECK(table.find("\n1:9 ") != std::string::npos);
   CHECK(table.find("\n2:10 ") != std::string::npos);
 }
@@ -73,7 +73,7 @@ TEST_CASE("units change where the digits would run out") {
     RoundSummary round;
     round.bytes_up = bytes;
     round.seconds = seconds;
-    const std::string table = format_history_table({round});
+    const std::string table = format_rows(std::vector<RoundSummary>{round}, Format::table);
     return table.substr(table.find('\n') + 1, table.find('\n', table.find('\n') + 1));
   };
   CHECK(cell(0, 0).find(" 0 B ") != std::string::npos);
@@ -88,7 +88,7 @@ TEST_CASE("units change where the digits would run out") {
 }
 
 TEST_CASE("the history as JSON has the view's columns, in order, and null for the unknown") {
-  const auto json = nlohmann::ordered_json::parse(format_history_json(two_rounds()));
+  const auto json = nlohmann::ordered_json::parse(format_rows(two_rounds(), Format::json));
   REQUIRE(json.size() == 2);
   std::string names;
   for (const auto& [name, value] : json[0].items()) names += name + " ";
@@ -99,13 +99,13 @@ TEST_CASE("the history as JSON has the view's columns, in order, and null for th
   CHECK(json[1]["eval_accuracy"] == 0.98765);
   CHECK(json[1]["bytes_down"] == 2'000'000'000);
   CHECK(json[1]["model_digest"] == "00ff");
-  CHECK(format_history_json({}) == "[]\n");
+  CHECK(format_rows(std::vector<RoundSummary>{}, Format::json) == "[]\n");
 }
 
 TEST_CASE("the history as CSV") {
   auto rounds = two_rounds();
   rounds[1].train_loss = std::numeric_limits<double>::infinity();
-  CHECK(format_history_csv(rounds) ==
+  CHECK(format_rows(rounds, Format::csv) ==
         "run_id,round,started_at,seconds,clients_offered,clients_accepted,bytes_up,bytes_down,"
         "train_loss,eval_loss,eval_accuracy,model_digest\n"
         "1,9,1750000000.0,12.34,10,8,999,1500000,2.30259,,,00ff\n"
@@ -128,18 +128,19 @@ TEST_CASE("the codecs as a table, as JSON and as CSV") {
   CodecSummary early;
   early.codec = "none";
   early.updates = 1;
-  CHECK(format_codecs_table({of, early}) ==
+  CHECK(format_rows(std::vector<CodecSummary>{of, early}, Format::table) ==
         "codec             run  updates    fp32     sent  ratio   encode   decode    NMSE  accuracy"
         "  traffic a point\n"
         "topk:0.01+qsgd:4    3       20  4.0 MB  50.0 kB   80.0  2.50 ms  1.00 ms  0.4321   87.50 %"
         "           2.0 kB\n"
         "none                0        1     0 B      0 B      -  0.00 ms  0.00 ms  0.0000         -"
         "                -\n");
-  CHECK(format_codecs_table({}) == "no update is accepted yet\n");
-  const auto json = nlohmann::json::parse(format_codecs_json({of, early}));
+  CHECK(format_rows(std::vector<CodecSummary>{}, Format::table) == "no update is accepted yet\n");
+  const auto json =
+      nlohmann::json::parse(format_rows(std::vector<CodecSummary>{of, early}, Format::json));
   CHECK(json[0]["bytes_per_point"] == 2000);
   CHECK(json[1]["bytes_per_point"].is_null());
-  CHECK(format_codecs_csv({of}) ==
+  CHECK(format_rows(std::vector<CodecSummary>{of}, Format::csv) ==
         "run_id,codec,updates,raw_bytes,update_bytes,encode_seconds,decode_seconds,train_seconds,"
         "nmse,bytes,accuracy_first,accuracy_last,bytes_per_point\n"
         "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.02,0.0,0.4321,150000,0.125,0.875,2000.0\n");
@@ -158,23 +159,24 @@ TEST_CASE("who was asked for which codec, as a table, as JSON and as CSV") {
   here.update_bytes = 12'345;
   here.ready_seconds = 4.5;
   here.upload_seconds = 75;
-  CHECK(format_choices_table({early, here}) ==
+  CHECK(format_rows(std::vector<CodecAsked>{early, here}, Format::table) ==
         "round  client  codec      state     sent     ready after  upload      why\n"
         "2:1    site-a  ecuq:2+ef  offered   -        -            -           it begins, in the "
         "middle\n"
         "2:10   b?      ecuq:2+ef  accepted  12.3 kB  4.5 s        1 min 15 s  it begins, in the "
         "middle\n");
-  CHECK(format_choices_table({}).starts_with("no codec is chosen"));
-  const auto json = nlohmann::json::parse(format_choices_json({early, here}));
+  CHECK(format_rows(std::vector<CodecAsked>{}, Format::table).starts_with("no codec is chosen"));
+  const auto json =
+      nlohmann::json::parse(format_rows(std::vector<CodecAsked>{early, here}, Format::json));
   CHECK(json[0]["state"] == "offered");
   CHECK(json[1]["upload_seconds"] == 75);
-  CHECK(format_choices_csv({here}) ==
+  CHECK(format_rows(std::vector<CodecAsked>{here}, Format::csv) ==
         "run_id,round,client,codec,state,update_bytes,ready_seconds,upload_seconds,reason\n"
         "2,10,\"b\n\",ecuq:2+ef,accepted,12345,4.5,75.0,\"it begins, in the middle\"\n");
 }
 
 TEST_CASE("the clients as a table, where no name breaks a line") {
-  CHECK(format_clients_table(two_clients()) ==
+  CHECK(format_rows(two_clients(), Format::table) ==
         "name    enrolled (UTC)       last seen            certificate serial  revoked        "
         "      evaluates only\n"
         "site-a  2025-06-15 15:06:40  never                0a1b                no             "
@@ -182,25 +184,26 @@ TEST_CASE("the clients as a table, where no name breaks a line") {
         "b\"\xc3\xbc,?   2025-06-15 15:07:40  2025-06-15 15:07:41  -                   2025-06-15 "
         "15:07"
         ":42  yes\n");
-  CHECK(format_clients_table({}) == "no client is enrolled yet\n");
+  CHECK(format_rows(std::vector<ClientRecord>{}, Format::table) == "no client is enrolled yet\n");
 }
 
 TEST_CASE("the clients as JSON and as CSV") {
-  const auto json = nlohmann::json::parse(format_clients_json(two_clients()));
+  const auto json = nlohmann::json::parse(format_rows(two_clients(), Format::json));
   REQUIRE(json.size() == 2);
   CHECK(json[0]["name"] == "site-a");
   CHECK(json[0]["last_seen_at"].is_null());
   CHECK(json[0]["evaluator"] == false);
   CHECK(json[1]["name"] == "b\"\xc3\xbc,\n");
   CHECK(json[1]["revoked_at"] == 1'750'000'062);
-  CHECK(format_clients_csv(two_clients()) ==
+  CHECK(format_rows(two_clients(), Format::csv) ==
         "name,enrolled_at,last_seen_at,certificate_serial,revoked_at,evaluator\n"
         "site-a,1750000000.0,,0a1b,,false\n"
         "\"b\"\"\xc3\xbc,\n\",1750000060.0,1750000061.5,,1750000062.0,true\n");
 }
 
 TEST_CASE("a name that is no UTF-8 still makes JSON") {
-  const auto json = nlohmann::json::parse(format_clients_json({some_client("\xff\xfe", "01")}));
+  const auto json = nlohmann::json::parse(
+      format_rows(std::vector<ClientRecord>{some_client("\xff\xfe", "01")}, Format::json));
   CHECK(json[0]["name"] == "\xef\xbf\xbd\xef\xbf\xbd");
 }
 
