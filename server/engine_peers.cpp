@@ -73,6 +73,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     return store.touch_client(name, evaluator);
   };
   if (auto touched = co_await with_store(std::move(touch)); !touched) co_return touched.error();
+  if (ended_) co_return Error(Errc::unavailable, "the run is over");  // All others are dismissed.
   if (const auto old = peers_.find(facts.name); old != peers_.end()) {
     const auto before = old->second;
     leave(before);
