@@ -140,6 +140,8 @@ Awaitable<Result<void>> RoundEngine::restore() {
     if (round.eval_accuracy) note_accuracy(round.round, *round.eval_accuracy);
     losses_.push_back(round.train_loss.value_or(std::nan("")));
   }
+  auto count = [run = run_.id](Store& store) { return store.accepted_counts(run); };
+  FL_CO_TRY(clocks_, co_await with_store(std::move(count)));
   auto find = [run = run_.id](Store& store) { return store.open_round_of(run); };
   FL_CO_TRY(auto open, co_await with_store(std::move(find)));
   auto list = [run = run_.id](Store& store) { return store.offered_tasks(run); };
@@ -197,10 +199,7 @@ Awaitable<Result<void>> RoundEngine::rebuild_sums() {
   if (const auto accepted = round_->count(TaskState::accepted); accepted > 0) {
     spdlog::info("round {} goes on with {} accepted updates", round_->record.round, accepted);
   }
-  if (settings_.deadline_s > 0 && !mode_.is_async) {
-    round_->deadline = Clock::now() + std::chrono::duration_cast<Duration>(
-                                          std::chrono::duration<double>(settings_.deadline_s));
-  }
+  if (!mode_.is_async) round_->deadline = deadline_after(Clock::now());
   co_return success();
 }
 
@@ -248,6 +247,12 @@ Result<UpdateNorms> RoundEngine::add_to_sums(File& file, std::uint64_t bytes,
 
 // Collect --------------------------------------------------------------------------------------
 
+TimePoint RoundEngine::deadline_after(TimePoint start) const {
+  if (settings_.deadline_s == 0) return never;
+  return start +
+         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings_.deadline_s));
+}
+
 /// Returns when the round has what it needs: its target of accepted updates; or every task's end,
 /// or the deadline, with at least the quorum. Short of the quorum others are asked, and the
 /// deadline moves.
@@ -265,8 +270,7 @@ Awaitable<Result<bool>> RoundEngine::collect() {
       report("warning",
              fmt::format("round {}: {} of {} updates at the deadline; waiting for another {} s",
                          round.record.round, accepted, quorum(), settings_.deadline_s));
-      round.deadline = Clock::now() + std::chrono::duration_cast<Duration>(
-                                          std::chrono::duration<double>(settings_.deadline_s));
+      round.deadline = deadline_after(Clock::now());
       FL_CO_TRY([[maybe_unused]] const bool asked, co_await add_tasks(quorum() - accepted));
       continue;
     } else if (accepted + open < quorum()) {
@@ -389,9 +393,10 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   }
   for (const auto& [client, task] : round.tasks) {
     const Traffic total = traffic_of(client);
-    commit.traffic.push_back({task.record.id, total.up - task.up_before,
-                              total.down - task.down_before,
-                              seconds(Clock::now() - task.offered_at)});
+    const bool is_decided = task.record.state != TaskState::offered;
+    commit.traffic.push_back(
+        {task.record.id, total.up - task.up_before, total.down - task.down_before,
+         is_decided ? task.record.seconds : seconds(Clock::now() - task.offered_at)});
   }
   auto write = [commit](Store& store) { return store.commit_round(commit); };
   failpoint("round.before_commit");

@@ -206,6 +206,7 @@ class RoundEngine {
 
   Awaitable<Result<bool>> drop_overdue();  // Whether there were such tasks.
   [[nodiscard]] TimePoint due(const Task& task) const;
+  [[nodiscard]] TimePoint deadline_after(TimePoint start) const;  // `never` without --deadline.
   [[nodiscard]] std::size_t free_places() const;
   void carry_tasks(Round oldest_base);
   [[nodiscard]] bool takes_updates() const;
@@ -224,6 +225,8 @@ class RoundEngine {
   Awaitable<Result<void>> read_histories();
   [[nodiscard]] std::vector<TaskRecord> sample(std::size_t count) const;
   [[nodiscard]] std::uint32_t target_clients(std::size_t available) const;
+  [[nodiscard]] std::size_t cohort_for(std::uint32_t target) const;
+  [[nodiscard]] std::vector<Candidate> candidates() const;
   [[nodiscard]] std::uint32_t quorum() const;
   void send_offer(Task& task);
   void publish(std::shared_ptr<const ModelVersion> version);
@@ -238,6 +241,7 @@ class RoundEngine {
   /// The client's task of the open round, or one that goes on from the last; or nullptr.
   [[nodiscard]] Task* task_of(const std::string& client);
   [[nodiscard]] Task* find_task(const std::string& client, std::int64_t task);
+  Awaitable<Result<void>> settle(Task& task, TaskRecord record);
   Awaitable<Result<void>> decide(TaskRecord record);
   Awaitable<void> commit_decisions();
   void pick_initialiser();

@@ -43,10 +43,8 @@ Awaitable<Result<bool>> RoundEngine::collect_async() {
 
 /// When the time for a task is over; `never` without a deadline.
 TimePoint RoundEngine::due(const Task& task) const {
-  if (!mode_.is_async) return round_ ? round_->deadline : never;
-  if (settings_.deadline_s == 0) return never;
-  return task.offered_at +
-         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings_.deadline_s));
+  if (mode_.is_async) return deadline_after(task.offered_at);
+  return round_ ? round_->deadline : never;
 }
 
 /// A client that has not answered in time gives its place to another.
@@ -60,13 +58,8 @@ Awaitable<Result<bool>> RoundEngine::drop_overdue() {
     TaskRecord record = task->record;
     record.state = TaskState::lost;
     record.reason = fmt::format("no update within {} s", settings_.deadline_s);
-    auto decided = co_await decide(record);
-    task->is_verifying = false;
-    if (!decided) co_return decided.error();
-    task->record = std::move(record);
-    note_failure(*task);
+    FL_CO_CHECK(co_await settle(*task, std::move(record)));
   }
-  if (!overdue.empty()) changed_.notify();  // Uploads may have waited for these places.
   co_return !overdue.empty();
 }
 
@@ -113,15 +106,20 @@ Awaitable<RoundEngine::Task*> RoundEngine::admit(const std::string& client, std:
   co_return find_task(client, task);
 }
 
-/// A newcomer begins where the slowest of the others is: what it missed while it was away is
-/// nobody's to wait for.
+/// What a client missed while it was away is nobody's to wait for: it begins where the slowest of
+/// the others is. Unless that is the first of those who come back after a restart: so no further up
+/// than from where the fastest may go on.
 void RoundEngine::enter_clock(const std::string& client) {
-  std::optional<std::uint64_t> slowest;
+  if (mode_.ahead == 0) return;
+  std::vector<std::uint64_t> others;
   for (const auto& [name, peer] : peers_) {
-    if (!peer->facts().evaluator && name != client)
-      slowest = std::min(slowest.value_or(clocks_[name]), clocks_[name]);
+    if (!peer->facts().evaluator && name != client) others.push_back(clocks_.at(name));
   }
-  clocks_[client] = std::max(clocks_[client], slowest.value_or(0));
+  std::uint64_t& clock = clocks_[client];
+  if (others.empty()) return;
+  const auto [slowest, fastest] = std::ranges::minmax(others);
+  clock =
+      std::max(clock, std::min(slowest, fastest - std::min<std::uint64_t>(fastest, mode_.ahead)));
 }
 
 bool RoundEngine::is_ahead(const std::string& client) const {

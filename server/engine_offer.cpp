@@ -1,6 +1,7 @@
 // Who is asked to train in a round, and what for: the second step of the main loop, and
 // replacements for clients that will not answer.
 #include "server/engine.hpp"
+#include "server/over_selection.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
 
@@ -57,23 +58,35 @@ void RoundEngine::note_failure(Task& task) {
 
 Awaitable<Result<void>> RoundEngine::read_histories() {
   const bool sampler_needs_it = parse_sampler(settings_.sampling).value().needs_history();
-  if (!sampler_needs_it && ladder_.size() == 1) co_return success();
+  if (!sampler_needs_it && settings_.over_select != 0 && ladder_.size() == 1) co_return success();
   auto read = [run = run_.id](Store& store) { return store.client_histories(run); };
   FL_CO_TRY(histories_, co_await with_store(std::move(read)));
   co_return success();
 }
 
-/// `count` of the trainers that may be asked in this round: a function of (seed, round, who is
-/// there, their history).
-std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
+std::vector<Candidate> RoundEngine::candidates() const {
   std::vector<Candidate> candidates;
   for (const auto& peer : trainers()) {
     const auto& facts = peer->facts();
-    if (!may_be_asked(facts.name)) continue;
     const auto history = histories_.find(facts.name);
     candidates.push_back({facts.name, facts.train_examples,
                           history == histories_.end() ? ClientHistory() : history->second});
   }
+  return candidates;
+}
+
+/// How many a round asks that needs `target` updates.
+std::size_t RoundEngine::cohort_for(std::uint32_t target) const {
+  if (mode_.is_async) return free_places();
+  if (settings_.over_select == 0) return adapted_cohort(target, candidates());
+  return static_cast<std::size_t>(std::ceil(target * settings_.over_select - 1e-9));
+}
+
+/// `count` of the trainers that may be asked in this round: a function of (seed, round, who is
+/// there, their history).
+std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
+  std::vector<Candidate> candidates = this->candidates();
+  std::erase_if(candidates, [this](const Candidate& c) { return !may_be_asked(c.name); });
   count = std::min(count, candidates.size());
   const Sampler sampler = parse_sampler(settings_.sampling).value();
   const auto rungs = rungs_of(ladder_, round_->record.round, layout_);
@@ -105,10 +118,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
   for (const auto& peer : trainers())
     round.record.population += strategy_->weight_of(peer->facts().train_examples);
   round.opened_at = Clock::now();
-  if (settings_.deadline_s > 0 && !mode_.is_async) {
-    round.deadline = round.opened_at + std::chrono::duration_cast<Duration>(
-                                           std::chrono::duration<double>(settings_.deadline_s));
-  }
+  if (!mode_.is_async) round.deadline = deadline_after(round.opened_at);
   // What came between two rounds is of the later one.
   const Traffic before = recorded_.value_or(traffic());
   round.up_before = before.up;
@@ -117,10 +127,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
   for (auto& [client, task] : round.tasks) task.record.round = round.record.round;
   round_ = std::move(round);
   const auto all = target_clients(available);
-  const auto cohort = mode_.is_async
-                          ? free_places()
-                          : static_cast<std::size_t>(std::ceil(all * settings_.over_select - 1e-9));
-  auto tasks = sample(cohort);
+  auto tasks = sample(cohort_for(all));
   const auto under_way = static_cast<std::uint32_t>(round_->tasks.size() + tasks.size());
   round_->record.target = !mode_.is_async                          ? all
                           : mode_.is_barrier(round_->record.round) ? under_way

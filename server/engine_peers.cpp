@@ -236,12 +236,7 @@ Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed fai
   TaskRecord record = task->record;
   record.state = TaskState::lost;
   record.reason = failed.reason().substr(0, 1000);
-  task->is_verifying = true;
-  auto decided = co_await decide(record);
-  task->is_verifying = false;
-  if (decided) task->record = record;
-  note_failure(*task);
-  changed_.notify();
+  [[maybe_unused]] const auto settled = co_await settle(*task, std::move(record));
 }
 
 void RoundEngine::disk_is_full(const std::string& text) {

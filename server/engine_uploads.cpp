@@ -74,13 +74,8 @@ Awaitable<RoundEngine::Grant> RoundEngine::begin_upload(std::shared_ptr<Peer> pe
     record.state = TaskState::refused;
     record.reason = right.error().message();
     report("warning", fmt::format("{}: update refused: {}", client, record.reason));
-    task->is_verifying = true;
-    auto decided = co_await decide(record);
-    task->is_verifying = false;
-    if (!decided) co_return refuse(begin, wire::Verdict::LATER, decided.error().message());
-    task->record = record;
-    note_failure(*task);
-    changed_.notify();
+    if (auto settled = co_await settle(*task, record); !settled)
+      co_return refuse(begin, wire::Verdict::LATER, settled.error().message());
     co_return refuse(begin, wire::Verdict::REFUSED, record.reason);
   }
   Grant grant = co_await open_upload(std::move(begin));
@@ -272,12 +267,8 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     record.state = TaskState::refused;
     record.reason = checked.error().message();
   }
-  auto decided = co_await decide(record);
-  task->is_verifying = false;
-  if (decided) task->record = record;
-  if (outcome == wire::Verdict::REFUSED) note_failure(*task);
-  changed_.notify();
-  if (!decided) co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");
+  if (auto settled = co_await settle(*task, record); !settled)
+    co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");
   if (begin.has_holdout() && outcome == wire::Verdict::ACCEPTED) {
     wire::Evaluation holdout;
     holdout.set_version(begin.version());
@@ -293,6 +284,18 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
 
 // Decisions, made durable in groups: one transaction for all that came while the last one was
 // written. --
+
+/// Ends a task. Until that is durable nothing else decides on it, and its round can't close.
+Awaitable<Result<void>> RoundEngine::settle(Task& task, TaskRecord record) {
+  task.is_verifying = true;
+  record.seconds = seconds(Clock::now() - task.offered_at);
+  auto decided = co_await decide(record);
+  task.is_verifying = false;
+  if (decided) task.record = record;
+  if (record.state != TaskState::accepted) note_failure(task);
+  changed_.notify();  // The round may wait for it to close, and other uploads for its place.
+  co_return decided;
+}
 
 Awaitable<Result<void>> RoundEngine::decide(TaskRecord record) {
   if (ended_) co_return Error(Errc::unavailable, "the server goes down");

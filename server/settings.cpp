@@ -132,8 +132,8 @@ Result<void> check_settings(const RunSettings& s) {
   if (s.rounds == 0) return bad("rounds", "must be 1 or more");
   if (s.min_clients == 0) return bad("min-clients", "must be 1 or more");
   if (!(s.fraction > 0 && s.fraction <= 1)) return bad("fraction", "must be above 0 and at most 1");
-  if (!(s.over_select >= 1 && s.over_select <= 100))
-    return bad("over-select", "must be from 1 to 100");
+  if (s.over_select != 0 && !(s.over_select >= 1 && s.over_select <= 100))
+    return bad("over-select", "must be from 1 to 100, or 0 to adapt");
   if (!(s.deadline_s >= 0 && s.deadline_s <= 1e7))
     return bad("deadline", "must be from 0 to 1e7 seconds");
   if (!(s.local_seconds >= 0 && s.local_seconds <= local_seconds_max))

@@ -24,7 +24,7 @@ struct RunSettings {
   double fraction = 1.0;                // Of the connected clients.
   std::string sampling = "uniform";
   std::string mode = "sync";
-  double over_select = 1.0;        // Asks this many times the clients it needs.
+  double over_select = 1.0;        // Asks this many times the clients it needs; 0: adapts.
   double deadline_s = 600;         // Of one round; of one task when asynchronous; 0: none.
   std::uint32_t local_epochs = 0;  // 0: not given. One, where nothing else ends the work.
   std::uint32_t local_steps = 0;

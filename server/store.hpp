@@ -93,6 +93,7 @@ struct TaskRecord {
   double nmse = 0;                 // What coding lost, of the squared norm of what was coded.
   double ready_seconds = 0;        // From the offer to the begin of the upload,
   double upload_seconds = 0;       // and from there to its end, at the pace of its last stretch.
+  double seconds = 0;              // From the offer to the verdict.
   Digest update_digest;
   std::string spool_file;  // Name inside STATE/spool.
   std::string codec;
@@ -115,7 +116,7 @@ struct TaskTraffic {
   std::int64_t task = 0;
   std::uint64_t bytes_up = 0;
   std::uint64_t bytes_down = 0;
-  double seconds = 0;  // From the offer to the verdict.
+  double seconds = 0;  // From the offer to the verdict, or to the end of a round that had none.
 };
 
 /// What one round leaves behind; everything in it becomes durable together.
@@ -179,6 +180,8 @@ struct ClientHistory {
   std::uint64_t update_bytes = 0;  // Of its last upload whose pace is known; 0: there is none.
   double ready_seconds = 0;        // As of a TaskRecord.
   double upload_seconds = 0;
+  TaskState last_state = TaskState::offered;  // What became of the task of last_round,
+  double last_seconds = 0;                    // and after how long, as of a TaskRecord.
 };
 
 /// Which codec a client was asked for in a round whose clients need not have the same, and why.
@@ -285,6 +288,8 @@ class Store {
   [[nodiscard]] Result<std::optional<OpenRound>> open_round_of(RunId run);
   /// Those that are `offered`, in whatever round, by id.
   [[nodiscard]] Result<std::vector<TaskRecord>> offered_tasks(RunId run);
+  /// How many updates of each client were accepted, of those that had any; the open round's too.
+  [[nodiscard]] Result<std::map<std::string, std::uint64_t>> accepted_counts(RunId run);
   [[nodiscard]] Result<std::optional<TaskRecord>> find_task(RunId run, std::int64_t task);
   /// Final states of several tasks at once (the engine commits in groups). A task that already has
   /// a final state is `conflict`, and nothing is changed.

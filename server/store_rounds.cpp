@@ -13,8 +13,8 @@ std::string select_tasks(std::string_view where) {
   return fmt::format(
       "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
       " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse,"
-      " base_version, codec_reason, ready_seconds, upload_seconds FROM task WHERE run_id = ?1 AND "
-      "{} ORDER BY id",
+      " base_version, codec_reason, ready_seconds, upload_seconds, seconds FROM task"
+      " WHERE run_id = ?1 AND {} ORDER BY id",
       where);
 }
 
@@ -42,6 +42,7 @@ Result<TaskRecord> read_task(const Row& row) {
   task.codec_reason = row.text(19);
   task.ready_seconds = row.real(20);
   task.upload_seconds = row.real(21);
+  task.seconds = row.real(22);
   return task;
 }
 
@@ -106,17 +107,18 @@ Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round roun
 
 Result<void> decide(Database& db, const TaskRecord& task, double now) {
   FL_ASSERT(task.state != TaskState::offered);
-  FL_TRY(const int changed,
-         db.run("UPDATE task SET state = ?2, decided_at = ?3, examples = ?4, steps = ?5, loss = ?6,"
-                " norm = ?7, train_seconds = ?8, codec = ?9, update_bytes = ?10,"
-                " update_digest = ?11, spool_file = ?12, reason = ?13, raw_bytes = ?14,"
-                " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17, ready_seconds = ?18,"
-                " upload_seconds = ?19"
-                " WHERE id = ?1 AND state = 'offered'",
-                task.id, to_text(task.state), now, task.examples, task.steps, task.loss, task.norm,
-                task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
-                task.spool_file, task.reason, task.raw_bytes, task.encode_seconds,
-                task.decode_seconds, task.nmse, task.ready_seconds, task.upload_seconds));
+  FL_TRY(
+      const int changed,
+      db.run("UPDATE task SET state = ?2, decided_at = ?3, examples = ?4, steps = ?5, loss = ?6,"
+             " norm = ?7, train_seconds = ?8, codec = ?9, update_bytes = ?10,"
+             " update_digest = ?11, spool_file = ?12, reason = ?13, raw_bytes = ?14,"
+             " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17, ready_seconds = ?18,"
+             " upload_seconds = ?19, seconds = ?20"
+             " WHERE id = ?1 AND state = 'offered'",
+             task.id, to_text(task.state), now, task.examples, task.steps, task.loss, task.norm,
+             task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
+             task.spool_file, task.reason, task.raw_bytes, task.encode_seconds, task.decode_seconds,
+             task.nmse, task.ready_seconds, task.upload_seconds, task.seconds));
   if (changed == 1) return {};
   FL_TRY(const auto state, db.find(
                                "SELECT state FROM task WHERE id = ?1",
@@ -284,30 +286,29 @@ Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) 
   return db_->read([&]() -> Result<std::map<std::string, ClientHistory>> {
     std::map<std::string, ClientHistory> histories;
     // With max() SQLite takes the other columns from the row that has the maximum.
-    const auto note_asked = [&](const Row& row) {
+    const auto newest = [](std::string_view columns, std::string_view condition) {
+      return fmt::format(
+          "SELECT t.client, {}, max(t.id) FROM task AS t"
+          " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
+          " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL AND {} GROUP BY t.client",
+          columns, condition);
+    };
+    const auto note_asked = [&](const Row& row) -> Result<bool> {
       ClientHistory& history = histories[row.text(0)];
       history.last_round = static_cast<Round>(row.integer(1));
-      history.late_codec = row.text(2);
+      FL_TRY(history.last_state, task_state_of(row.text(2)));
+      history.last_seconds = row.real(3);
+      if (history.last_state == TaskState::late) history.late_codec = row.text(4);
       return true;
     };
-    FL_CHECK(
-        db_->query("SELECT t.client, t.round, iif(t.state = 'late', t.codec, ''), max(t.id)"
-                   " FROM task AS t"
-                   " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
-                   " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL GROUP BY t.client",
-                   note_asked, run));
+    FL_CHECK(db_->query(newest("t.round, t.state, t.seconds, t.codec", "true"), note_asked, run));
     const auto note_accepted = [&](const Row& row) {
       ClientHistory& history = histories[row.text(0)];
       history.loss = row.optional_real(1);
       history.seconds = row.real(2);
       return true;
     };
-    FL_CHECK(
-        db_->query("SELECT t.client, t.loss, t.seconds, max(t.round) FROM task AS t"
-                   " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
-                   " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL"
-                   " AND t.state = 'accepted' GROUP BY t.client",
-                   note_accepted, run));
+    FL_CHECK(db_->query(newest("t.loss, t.seconds", "t.state = 'accepted'"), note_accepted, run));
     const auto note_pace = [&](const Row& row) {
       ClientHistory& history = histories[row.text(0)];
       history.update_bytes = unsigned_of(row, 1);
@@ -315,13 +316,9 @@ Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) 
       history.upload_seconds = row.real(3);
       return true;
     };
-    FL_CHECK(
-        db_->query("SELECT t.client, t.update_bytes, t.ready_seconds, t.upload_seconds,"
-                   " max(t.round) FROM task AS t"
-                   " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
-                   " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL"
-                   " AND t.state = 'accepted' AND t.upload_seconds > 0 GROUP BY t.client",
-                   note_pace, run));
+    FL_CHECK(db_->query(newest("t.update_bytes, t.ready_seconds, t.upload_seconds",
+                               "t.state = 'accepted' AND t.upload_seconds > 0"),
+                        note_pace, run));
     return histories;
   });
 }
@@ -332,6 +329,19 @@ Result<std::vector<TaskRecord>> Store::tasks(RunId run, Round round) {
 
 Result<std::vector<TaskRecord>> Store::offered_tasks(RunId run) {
   return db_->query(select_tasks("state = 'offered'"), read_task, run);
+}
+
+Result<std::map<std::string, std::uint64_t>> Store::accepted_counts(RunId run) {
+  std::map<std::string, std::uint64_t> counts;
+  const auto note = [&counts](const Row& row) {
+    counts[row.text(0)] = unsigned_of(row, 1);
+    return true;
+  };
+  FL_CHECK(
+      db_->query("SELECT client, count(*) FROM task WHERE run_id = ?1 AND state = 'accepted'"
+                 " GROUP BY client",
+                 note, run));
+  return counts;
 }
 
 Result<std::optional<TaskRecord>> Store::find_task(RunId run, std::int64_t task) {

@@ -81,25 +81,23 @@ TEST_CASE("a slow client holds up nobody, and its stale update counts") {
   CHECK(accepted_of(tasks, "client-1") > 5 * accepted_of(tasks, slow_one));
 }
 
-TEST_CASE("a buffer takes exactly its K updates, while there are clients for them") {
-  WorldOptions options = calm(4);
-  options.settings.mode = "async:buffer=3";
-  options.settings.rounds = 8;
-  World world(options);
-  REQUIRE(world.run());
-  CHECK(check(world));
-  for (Round round = 1; round <= 8; ++round)
-    CHECK(count(tasks_of(world, round), TaskState::accepted) == 3);
-}
-
-TEST_CASE("a buffer larger than the federation takes one update of each client") {
-  WorldOptions options = calm(2);
-  options.settings.mode = "async:buffer=50";
-  World world(options);
-  REQUIRE(world.run());
-  CHECK(check(world));
-  for (Round round = 1; round <= 2; ++round)
-    CHECK(count(tasks_of(world, round), TaskState::accepted) == 2);
+TEST_CASE("a buffer takes exactly its K updates, or one of each client where there are fewer") {
+  struct Case {
+    std::uint32_t clients;
+    const char* mode;
+    std::size_t taken;
+  };
+  for (const Case& of : {Case{4, "async:buffer=3", 3}, Case{2, "async:buffer=50", 2}}) {
+    CAPTURE(of.mode);
+    WorldOptions options = calm(of.clients);
+    options.settings.mode = of.mode;
+    options.settings.rounds = 8;
+    World world(options);
+    REQUIRE(world.run());
+    CHECK(check(world));
+    for (Round round = 1; round <= 8; ++round)
+      CHECK(count(tasks_of(world, round), TaskState::accepted) == of.taken);
+  }
 }
 
 TEST_CASE("bounded staleness: whoever is too far ahead waits for the slowest") {
@@ -113,6 +111,28 @@ TEST_CASE("bounded staleness: whoever is too far ahead waits for the slowest") {
   // Asked while it is 2 ahead, it may come to 3.
   CHECK(accepted_of(tasks, "client-1") <= slow + 3);
   CHECK(accepted_of(tasks, "client-2") <= slow + 3);
+}
+
+TEST_CASE("bounded staleness outlives a restart of the server") {
+  World world(with_a_slow_one("async:buffer=1,ahead=2", 24));
+  slow_line(world);
+  const auto listen = world.on_frame;
+  int accepted = 0;
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    listen(client, is_up, header);
+    const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE &&
+                             header.verdict().outcome() == wire::Verdict::ACCEPTED;
+    accepted += is_accepted ? 1 : 0;
+    if (is_accepted && accepted % 5 == 0 && accepted <= 15) world.kill_server(false);
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(world.server_starts() == 4);
+  std::map<std::string, std::size_t> counts;
+  for (const TaskRecord& task : all_tasks(world)) {  // In the order of the rounds, one in each.
+    if (task.state != TaskState::accepted) continue;
+    CHECK(++counts[task.client] <= counts[std::string(slow_one)] + 3);
+  }
 }
 
 TEST_CASE("every T-th round waits for all that is under way") {

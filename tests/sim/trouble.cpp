@@ -178,7 +178,7 @@ WorldOptions draw_options(std::uint64_t seed) {
     settings.fraction = below(2) == 0 ? 1.0 : 0.5;
     settings.sampling =
         std::array{"uniform", "examples", "round-robin", "power-of-choice", "oort"}[below(5)];
-    settings.over_select = below(2) == 0 ? 1.0 : 1.5;
+    settings.over_select = std::array{1.0, 1.5, 0.0}[below(3)];
     settings.deadline_s = below(2) == 0 ? 0 : static_cast<double>(2 + below(20));
   }
   const bool remembers = settings.strategy.starts_with("scaffold") ||

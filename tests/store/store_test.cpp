@@ -533,6 +533,8 @@ TEST_CASE(
   CHECK(histories.at("a").ready_seconds == 4.5);
   CHECK(histories.at("a").upload_seconds == 0.75);
   CHECK(histories.at("a").late_codec == "");
+  CHECK(histories.at("a").last_state == TaskState::accepted);
+  CHECK(histories.at("d").last_state == TaskState::late);
   CHECK(histories.at("b").update_bytes == 0);
   CHECK(histories.at("c").late_codec == "qsgd:8");
   CHECK(histories.at("d").late_codec == "qsgd:8");
