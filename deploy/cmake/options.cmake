@@ -85,7 +85,8 @@ add_custom_target(release_tests)
 # fl_test(NAME [OPTIMIZED] SOURCES … LIBS … LABELS …): a doctest program, run by CTest as one test.
 # Labels: fast, the default, is run under the sanitizers; threads, by ThreadSanitizer in ./dev test
 # too; release, by the release build: what is other code when optimized, or takes too long
-# otherwise. Without sanitizers ctest runs them all.
+# otherwise. Without sanitizers ctest runs them all. A suite named "statistics" is not run under
+# them: many repetitions of what other cases do.
 function(fl_test name)
   cmake_parse_arguments(arg "OPTIMIZED" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -109,6 +110,10 @@ function(fl_test name)
   if(release IN_LIST arg_LABELS)
     add_dependencies(release_tests ${name})
   endif()
-  add_test(NAME ${name} COMMAND ${name})
+  set(arguments)
+  if(FL_SANITIZE)
+    set(arguments --test-suite-exclude=statistics)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${arguments})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()

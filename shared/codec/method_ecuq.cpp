@@ -208,7 +208,8 @@ class Ecuq final : public Method {
     const std::int32_t top = std::clamp(quantize(x, step, key, levels, classes), 1, levels_max);
     const int class_bits = class_bits_of(x.size(), top);
     if (class_bits < class_bits_most()) {
-      for (std::uint8_t& of : classes) of >>= class_bits_most() - class_bits;
+      for (std::uint8_t& of : classes)
+        of = static_cast<std::uint8_t>(of >> (class_bits_most() - class_bits));
     }
     const LevelClasses coded_classes = {.of = classes, .count = std::size_t{1} << class_bits};
 

@@ -17,6 +17,10 @@
 
 namespace fl::testing {
 
+/// The suite of the cases that say what the codes are in the mean of many: their lines are those of
+/// other cases, so no sanitizer runs it (fl_test).
+inline const doctest::test_suite statistics{"statistics"};
+
 /// A file in memory.
 class MemoryFile final : public File {
  public:

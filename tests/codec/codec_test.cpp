@@ -1,5 +1,6 @@
 // Properties of every codec, over sizes and kinds of input.
 #include "codec_support.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <fmt/format.h>
 
@@ -129,7 +130,10 @@ TEST_CASE(
         const auto back = decode(payload, layout);
         // The bucket of the second block's single value begins there: leave it out of the bound.
         const std::size_t checked = std::min<std::size_t>(n, 65000);
-        for (std::size_t i = 0; i<checked; i += n> 2000 ? 997 : 1) {
+        const std::size_t step = n > 2000  ? test::or_sanitized(997, 20011)
+                                 : n > 100 ? test::or_sanitized(1, 97)
+                                           : 1;
+        for (std::size_t i = 0; i < checked; i += step) {
           const double error = std::fabs(static_cast<double>(back[i]) - input.x[i]);
           CHECK(error <= error_bound(spec, input.x, i));
         }
@@ -191,7 +195,8 @@ TEST_CASE("values past a codec's range are refused, and those at its end are not
 
 TEST_CASE(
     "qsgd, kbit, terngrad without a clip and dithered ecuq are unbiased: the mean over 4,096 seeds "
-    "is x within 5 sigma") {
+    "is x within 5 sigma" *
+    statistics) {
   constexpr std::size_t n = 40;
   constexpr int seeds = 4096;
   const Layout layout = layout_of({{"w", {4, n / 4}}});

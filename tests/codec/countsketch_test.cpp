@@ -12,14 +12,14 @@ using namespace fl::testing;
 
 namespace {
 
-constexpr std::size_t n = 65536;
+constexpr std::size_t sketched = 65536;
 constexpr std::size_t head_bytes = 16;  // Of a block, with its id.
 
 /// Zeros, and at each `stride`-th place one value.
 std::vector<float> spikes(std::size_t first, std::size_t stride, std::uint64_t seed) {
-  const std::vector<float> values = normal(n, seed);
-  std::vector<float> x(n);
-  for (std::size_t i = first; i < n; i += stride) x[i] = values[i];
+  const std::vector<float> values = normal(sketched, seed);
+  std::vector<float> x(sketched);
+  for (std::size_t i = first; i < sketched; i += stride) x[i] = values[i];
   return x;
 }
 
@@ -44,14 +44,14 @@ TEST_CASE("a few values among zeros come back as they are") {
   // 66 values in 5 rows of 4,000 cells: no three of a value's cells are shared.
   const std::vector<float> x = spikes(7, 1000, 1);
   DecodeScratch scratch;
-  std::vector<float> back(n);
+  std::vector<float> back(sketched);
   decode_block(block_of("countsketch:5x4000", x, 1), back, scratch).value();
   CHECK(back == x);
   // Of one that is twice as strong as the others, the one comes back.
-  std::vector<float> noisy = normal(n, 2, 0.01f);
+  std::vector<float> noisy = normal(sketched, 2, 0.01f);
   noisy[40'000] = -5;
   decode_block(block_of("countsketch:5x4000,k=1", noisy, 1), back, scratch).value();
-  std::vector<float> alone(n);
+  std::vector<float> alone(sketched);
   alone[40'000] = -5;
   CHECK(back == alone);
 }
@@ -59,8 +59,8 @@ TEST_CASE("a few values among zeros come back as they are") {
 TEST_CASE("the sketches of two clients add up to that of both, whatever their seeds") {
   const std::vector<float> a = spikes(7, 1000, 1);
   const std::vector<float> b = spikes(400, 1200, 2);
-  std::vector<float> both(n);
-  for (std::size_t i = 0; i < n; ++i) both[i] = a[i] + b[i];
+  std::vector<float> both(sketched);
+  for (std::size_t i = 0; i < sketched; ++i) both[i] = a[i] + b[i];
   const auto of_a = block_of("countsketch:5x4000", a, 1);
   const auto of_b = block_of("countsketch:5x4000", b, 2);
   const auto of_both = block_of("countsketch:5x4000", both, 3);
@@ -81,7 +81,7 @@ TEST_CASE("what is decoded is never farther from x than zeros are, and of heavy 
   for (const char* spec : {"countsketch:3x100", "countsketch:3x10000,k=10000",
                            "countsketch:5x4000+ef", "countsketch:15x2000"}) {
     CAPTURE(spec);
-    for (const std::size_t count : {256ul, 1000ul, n}) {
+    for (const std::size_t count : {256ul, 1000ul, sketched}) {
       const Layout layout = flat_layout(static_cast<std::int64_t>(count));
       std::vector<std::vector<float>> all = {normal(count, 1), laplace(count, 2), cubes(count, 3),
                                              std::vector<float>(count, 1.0f)};
@@ -90,30 +90,32 @@ TEST_CASE("what is decoded is never farther from x than zeros are, and of heavy 
       }
     }
   }
-  const Layout layout = flat_layout(n);
+  const Layout layout = flat_layout(sketched);
   const auto loss = [&](const char* spec) {
-    return nmse(cubes(n, 3), decode(encode(*codec_of(spec), layout, cubes(n, 3)), layout));
+    return nmse(cubes(sketched, 3),
+                decode(encode(*codec_of(spec), layout, cubes(sketched, 3)), layout));
   };
   // Of the 500 largest of a normal value's cubes little is lost.
   CHECK(loss("countsketch:5x4000") < 0.75);
   CHECK(loss("countsketch:5x4000") > loss("topk:0.0076"));  // 500 of 65,536, rounded down.
   CHECK(loss("countsketch:15x2000,k=500") < loss("countsketch:5x2000,k=500"));
   // Nothing to send takes three bytes.
-  CHECK(block_of("countsketch:5x4000", std::vector<float>(n), 1).size() == 3);
+  CHECK(block_of("countsketch:5x4000", std::vector<float>(sketched), 1).size() == 3);
 }
 
 TEST_CASE("cells and k are a share of those of 65,536 elements; short blocks go dense") {
   const auto bytes = [](std::size_t count) {
     return block_of("countsketch:5x4000", cubes(count, 4), 1).size();
   };
-  CHECK(bytes(n) == head_bytes + 5 * 4000 * 4);
-  CHECK(bytes(n / 2) == head_bytes + 5 * 2000 * 4);
+  CHECK(bytes(sketched) == head_bytes + 5 * 4000 * 4);
+  CHECK(bytes(sketched / 2) == head_bytes + 5 * 2000 * 4);
   CHECK(bytes(1000) == head_bytes + 5 * 62 * 4);  // 61.04.
   CHECK(bytes(256) == head_bytes + 5 * 16 * 4);
   CHECK(bytes(255) == 1 + 255 * 4);
 }
 
-TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1 / rounds") {
+TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1 / rounds" *
+          statistics) {
   const Layout layout = flat_layout(4096);
   const std::vector<float> x = cubes(4096, 5);
   const auto loss_after = [&](std::uint64_t rounds) {

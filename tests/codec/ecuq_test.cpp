@@ -53,7 +53,8 @@ constexpr double head_bits = (4 + 1 + 4 + 8 + 1 + 2 + 128) * 8.0 / block_element
 
 TEST_CASE(
     "the payload has the asked rate within 2%, whatever the values are distributed "
-    "like") {
+    "like" *
+    statistics) {
   constexpr std::size_t n = 1 << 20;
   for (const char* mode : {"", ",mode=centroid"}) {
     for (const double rate : {0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.3, 4.0, 6.0, 8.0}) {

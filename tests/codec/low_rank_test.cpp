@@ -112,7 +112,8 @@ TEST_CASE("the payload has the bytes of the factors; small matrices and vectors 
   CHECK(bytes_of("powersgd:2,min_ratio=19") == dense + 1 + 4 * 60 * 90);
 }
 
-TEST_CASE("gradzip is unbiased over 4,096 seeds, and a projection under error feedback") {
+TEST_CASE("gradzip is unbiased over 4,096 seeds, and a projection under error feedback" *
+          statistics) {
   const Layout layout = layout_of({{"w", {6, 20}}});
   const std::vector<float> x = normal(layout.elements(), 9);
   constexpr int seeds = 4096;
@@ -138,7 +139,8 @@ TEST_CASE("gradzip is unbiased over 4,096 seeds, and a projection under error fe
   }
 }
 
-TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1 / rounds") {
+TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1 / rounds" *
+          statistics) {
   const auto x = with_bias(matrix_of_rank(20, 7, 0.9f));
   for (const char* spec : {"powersgd:1+ef", "gradzip:4+ef"}) {
     CAPTURE(spec);

@@ -113,7 +113,8 @@ TEST_CASE("every row of the kernels rounds to the same payload") {
   for (const char* spec : nearest_specs) check_rows_agree(spec, layout, x, 256);
 }
 
-TEST_CASE("under error feedback the residual of every quantizer stays as small as an update") {
+TEST_CASE("under error feedback the residual of every quantizer stays as small as an update" *
+          statistics) {
   const Layout layout = layout_of({{"a", {700}}, {"b", {33}}});
   for (const std::string& spec : specs_to_test()) {
     const auto has = [&](const char* name) { return spec.find(name) != std::string::npos; };

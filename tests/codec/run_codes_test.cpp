@@ -2,6 +2,7 @@
 // of damaged bytes an error or levels in range.
 #include "shared/codec/run_codes.hpp"
 #include "codec_support.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <cstdlib>
 
@@ -10,6 +11,9 @@ using namespace fl::testing;
 
 TEST_CASE("few levels come back as runs, in classes or not, and damaged ones do not") {
   constexpr std::size_t n = 30'000;
+  constexpr std::size_t each = test::or_sanitized(1000, 150);
+  constexpr std::size_t cut = test::or_sanitized(1, 11);
+  constexpr std::size_t step = test::or_sanitized(13, 131);
   for (const std::size_t count : {1u, 2u, 8u}) {
     for (const std::int32_t top : {1, 2, 40}) {
       CAPTURE(count);
@@ -31,12 +35,12 @@ TEST_CASE("few levels come back as runs, in classes or not, and damaged ones do 
       std::vector<std::int16_t> back(n);
       CHECK(read_runs(coded, top, back, classes));
       CHECK(back == levels);
-      for (std::size_t size = 0; size < coded.size(); ++size)
+      for (std::size_t size = 0; size < coded.size(); size += size < 300 ? 1 : cut)
         REQUIRE_FALSE(read_runs(coded.first(size), top, back, classes));
       bytes.push_back(std::byte{0});
       CHECK_FALSE(read_runs(Bytes(bytes).subspan(3), top, back, classes));
       bytes.pop_back();
-      for (std::size_t bit = 0; bit < coded.size() * 8; bit += bit < 1000 ? 1 : 13) {
+      for (std::size_t bit = 0; bit < coded.size() * 8; bit += bit < each ? 1 : step) {
         bytes[3 + bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
         if (read_runs(Bytes(bytes).subspan(3), top, back, classes)) {
           REQUIRE(std::ranges::all_of(back, [&](int level) { return std::abs(level) <= top; }));

@@ -114,7 +114,8 @@ TEST_CASE("threshold sends what is larger than it, and no more") {
   CHECK(payload.size() < 100);
 }
 
-TEST_CASE("ema-threshold sends what topk does at first, and about as much from then on") {
+TEST_CASE("ema-threshold sends what topk does at first, and about as much from then on" *
+          statistics) {
   const std::vector<float> x = tied(layout().elements(), 3);
   CHECK(sent("ema-threshold:0.07", layout(), x) == sent("topk:0.07", layout(), x));
   CHECK(sent("ema-threshold:1", layout(), x) == x);
@@ -190,7 +191,7 @@ TEST_CASE("randk sends exactly k of each block, scaled, and others with another 
   CHECK(payload.size() == payload_header_bytes + 10 + 4 + 1 + 2 + 8 + 1 + 655 * 4);
 }
 
-TEST_CASE("randk is unbiased over 4,096 seeds, alone and with a quantizer") {
+TEST_CASE("randk is unbiased over 4,096 seeds, alone and with a quantizer" * statistics) {
   constexpr std::size_t n = 400;  // Two blocks.
   constexpr int seeds = 4096;
   const Layout one = flat_layout(n);

@@ -10,7 +10,7 @@ using namespace fl::testing;
 
 namespace {
 
-constexpr std::size_t n = 1 << 20;
+constexpr std::size_t million = 1 << 20;
 
 struct RateAndLoss {
   double bits;  // A value.
@@ -18,21 +18,21 @@ struct RateAndLoss {
 };
 
 RateAndLoss measured(std::string_view spec) {
-  static const std::vector<float> x = normal(n, 21, 0.01f);
-  const Layout layout = flat_layout(n);
+  static const std::vector<float> x = normal(million, 21, 0.01f);
+  const Layout layout = flat_layout(million);
   const auto payload = encode(*codec_of(spec), layout, x);
-  return {8.0 * static_cast<double>(payload.size()) / n, nmse(x, decode(payload, layout))};
+  return {8.0 * static_cast<double>(payload.size()) / million, nmse(x, decode(payload, layout))};
 }
 
 }  // namespace
 
 TEST_CASE("none costs 32 bits a value, the prefix and a byte for each block, and loses nothing") {
   const auto [bits, loss] = measured("none");
-  const Layout layout = flat_layout(n);
+  const Layout layout = flat_layout(million);
   const BlockMap map(layout, block_elements_default);
   const std::vector<std::uint32_t> sizes(map.blocks());
   const std::size_t prefix = payload_prefix(map, "none", sizes).size();
-  CHECK(bits == 32 + 8.0 * static_cast<double>(prefix + map.blocks()) / n);
+  CHECK(bits == 32 + 8.0 * static_cast<double>(prefix + map.blocks()) / million);
   CHECK(loss == 0);
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("qsgd stays within its variance bound, min(d / S^2, sqrt(d) / S) for b
   }
 }
 
-TEST_CASE("no codec gets below the rate-distortion bound") {
+TEST_CASE("no codec gets below the rate-distortion bound" * statistics) {
   CHECK(bits_above_bound(3, std::exp2(-2.0 * 3)) == doctest::Approx(0));
   CHECK(bits_above_bound(3, 2) == 3);
   for (const std::string& spec : specs_to_test()) {

@@ -5,6 +5,7 @@
 //   FL_SIM_SEEDS=N   runs N seeds (default: 2,000; with sanitizers fewer)
 #include "tests/sim/check.hpp"
 #include "tests/support/print_result.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -15,13 +16,7 @@
 namespace fl::test {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t default_seeds = 25;  // It all runs in one thread.
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t default_seeds = 100;
-#else
-constexpr std::uint64_t default_seeds = 2000;
-#endif
+constexpr std::uint64_t default_seeds = or_sanitized(2000, 100);
 
 std::optional<std::uint64_t> number_from(const char* variable) {
   const char* const text = std::getenv(variable);
