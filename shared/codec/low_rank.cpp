@@ -298,4 +298,33 @@ Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Bl
   return {};
 }
 
+MethodResult parse_low_rank(SpecParts parts,
+                            std::unique_ptr<const Method> (*make)(const LowRankSettings&)) {
+  FL_CHECK(
+      check_has_argument(parts, fmt::format("{0} wants its rank here, such as {0}:2", parts.name)));
+  const auto [rank, start] = cut(*parts.argument, '@');
+  parts.argument = rank;
+  bool is_dense = false;
+  if (start) {
+    FL_TRY(const std::int32_t first,
+           parse_number(parts.whole, *start, "the round to start at", 1, rounds_max));
+    is_dense = parts.round < static_cast<std::uint32_t>(first);
+    parts.round = is_dense ? 1 : parts.round - static_cast<std::uint32_t>(first) + 1;
+  }
+  LowRankSettings settings{};
+  FL_TRY(settings.rank,
+         parse_whole_argument(parts, fmt::format("the rank of {}", parts.name), 1, rank_max));
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "min_ratio") {
+      return wrong(parts.whole, key, fmt::format("{} has the setting min_ratio", parts.name));
+    }
+    FL_TRY(settings.min_ratio,
+           parse_real<double>(parts.whole, value, "min_ratio must be a number from 1 to 1000000",
+                              [](double r) { return r >= 1 && r <= 1e6; }));
+  }
+  settings.has_feedback = parts.error_feedback;
+  if (is_dense) return make_fp32();
+  return make(settings);
+}
+
 }  // namespace fl

@@ -13,7 +13,7 @@
 #include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
-#include "shared/codec/method.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include <cstdint>
 #include <map>
@@ -83,6 +83,12 @@ void orthonormalize(std::span<float> vectors, std::size_t n);
 [[nodiscard]] std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank,
                                              std::uint64_t cols, std::span<const float> start = {});
 
+struct LowRankSettings {
+  std::int32_t rank;          // 1 to rank_max.
+  double min_ratio = 2;       // From 1 on: a tensor's elements to those of its factors.
+  bool has_feedback = false;  // Of gradzip: whether to lose the rest, or to be unbiased.
+};
+
 /// What the methods have in common: they differ in how they make the factors.
 class LowRankMethod : public Method {
  public:
@@ -125,5 +131,9 @@ class LowRankMethod : public Method {
 [[nodiscard]] Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor,
                                            const Block& block, const RightFactor& right,
                                            std::span<float> out);
+
+/// RANK or RANK@ROUND: before that round matrices go dense, and a warm-up is counted from there.
+[[nodiscard]] MethodResult parse_low_rank(
+    SpecParts parts, std::unique_ptr<const Method> (*make)(const LowRankSettings&));
 
 }  // namespace fl

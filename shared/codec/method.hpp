@@ -118,71 +118,10 @@ class Method {
                                             std::vector<std::byte>& out) const = 0;
 };
 
-enum class QsgdNorm { max, l2 };
-
-struct QsgdSettings {
-  std::int32_t levels;         // S, 1 to 32767.
-  std::uint32_t bucket = 512;  // Elements that share a scale, 1 to 65536, from a block's begin.
-  QsgdNorm norm = QsgdNorm::max;
-  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
-};
-
-enum class KbitScale { tensor, channel };
-enum class KbitMode { symmetric, affine };
-
-struct KbitSettings {
-  int bits;  // B, 2 to 8.
-  KbitScale scale = KbitScale::tensor;
-  KbitMode mode = KbitMode::symmetric;
-  bool has_feedback = false;  // As of qsgd.
-};
-
-inline constexpr double ecuq_rate_min = 0.05;
-inline constexpr double ecuq_rate_max = 8;
-
 enum class EcuqMode { dither, centroid };
 
-struct EcuqSettings {
-  double rate;  // Bits a value that the payload is to have, ecuq_rate_min to ecuq_rate_max.
-  EcuqMode mode = EcuqMode::dither;
-  EcuqMode mode_otherwise = EcuqMode::dither;  // Of a spec that does not say it.
-};
-
-struct LowRankSettings {
-  std::int32_t rank;          // 1 to rank_max (low_rank.hpp).
-  double min_ratio = 2;       // From 1 on: a tensor's elements to those of its factors.
-  bool has_feedback = false;  // Of gradzip: whether to lose the rest, or to be unbiased.
-};
-
-inline constexpr std::int32_t sketch_rows_max = 15;
-inline constexpr std::int32_t sketch_cells_max = block_elements_max / 2;
-
-struct CountsketchSettings {
-  /// An eighth of the columns.
-  [[nodiscard]] static std::int32_t k_otherwise(std::int32_t columns) { return columns / 8; }
-
-  std::int32_t rows;     // Odd, 3 to sketch_rows_max.
-  std::int32_t columns;  // From 8 on, rows * columns at most sketch_cells_max.
-  std::int32_t k;        // How many values are sketched, 1 to the columns.
-};
-
-struct TerngradSettings {
-  float clip = 2.5f;          // In standard deviations; 0: nothing is clipped.
-  bool has_feedback = false;  // As of qsgd.
-};
-
+/// The one that others go back to.
 [[nodiscard]] std::unique_ptr<const Method> make_fp32();
-[[nodiscard]] std::unique_ptr<const Method> make_fp16();
-[[nodiscard]] std::unique_ptr<const Method> make_qsgd(const QsgdSettings& settings);
-[[nodiscard]] std::unique_ptr<const Method> make_bf16();
-[[nodiscard]] std::unique_ptr<const Method> make_kbit(const KbitSettings& settings);
-[[nodiscard]] std::unique_ptr<const Method> make_terngrad(const TerngradSettings& settings);
-[[nodiscard]] std::unique_ptr<const Method> make_sign();
-[[nodiscard]] std::unique_ptr<const Method> make_eden(int bits);  // B, 1 to 4.
-[[nodiscard]] std::unique_ptr<const Method> make_ecuq(const EcuqSettings& settings);
-[[nodiscard]] std::unique_ptr<const Method> make_powersgd(const LowRankSettings& settings);
-[[nodiscard]] std::unique_ptr<const Method> make_gradzip(const LowRankSettings& settings);
-[[nodiscard]] std::unique_ptr<const Method> make_countsketch(const CountsketchSettings& settings);
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {

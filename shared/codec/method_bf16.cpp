@@ -1,4 +1,5 @@
 // bfloat16, the upper half of a float: 8 bits of precision, the range of fp32.
+#include "shared/codec/codec_table.hpp"
 #include "shared/codec/sixteen_bits.hpp"
 
 namespace fl {
@@ -13,7 +14,10 @@ constexpr SixteenBits bf16_format = {.name = "bf16",
 
 }  // namespace
 
-std::unique_ptr<const Method> make_bf16() { return make_sixteen_bits(bf16_format); }
+MethodResult parse_bf16(const SpecParts& parts) {
+  FL_CHECK(check_plain(parts));
+  return make_sixteen_bits(bf16_format);
+}
 
 Result<void> decode_bf16(Bytes body, std::span<float> out, DecodeScratch& scratch) {
   return decode_sixteen_bits(bf16_format, body, out, scratch);

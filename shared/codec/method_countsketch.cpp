@@ -16,7 +16,7 @@
 //
 // The bytes: u8 rows, u16 columns, u64 key, binary32 the least magnitude of an estimate that
 // counts, then the rows' cells as binary32. Where no estimate is worth it, an empty sparse block.
-#include "shared/codec/method.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include "kernels/kernels.hpp"
 #include "kernels/select.hpp"
@@ -33,6 +33,18 @@
 namespace fl {
 
 namespace {
+
+constexpr std::int32_t sketch_rows_max = 15;
+constexpr std::int32_t sketch_cells_max = block_elements_max / 2;
+
+struct CountsketchSettings {
+  /// An eighth of the columns.
+  [[nodiscard]] static std::int32_t k_otherwise(std::int32_t columns) { return columns / 8; }
+
+  std::int32_t rows;     // Odd, 3 to sketch_rows_max.
+  std::int32_t columns;  // From 8 on, rows * columns at most sketch_cells_max.
+  std::int32_t k;        // How many values are sketched, 1 to the columns.
+};
 
 constexpr std::size_t sketched_min = 256;  // Elements of a block.
 constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t) + sizeof(float);
@@ -201,7 +213,25 @@ class Countsketch final : public Method {
 
 }  // namespace
 
-std::unique_ptr<const Method> make_countsketch(const CountsketchSettings& settings) {
+MethodResult parse_countsketch(const SpecParts& parts) {
+  const std::string_view size = parts.argument.value_or(parts.name.substr(parts.name.size()));
+  const std::size_t times = size.find('x');
+  if (times == std::string_view::npos) {
+    return wrong(parts.whole, size,
+                 "countsketch wants ROWSxCOLUMNS here, such as countsketch:5x4000");
+  }
+  CountsketchSettings settings{};
+  FL_TRY(settings.rows, parse_number(parts.whole, size.substr(0, times), "the rows of countsketch",
+                                     3, sketch_rows_max));
+  if (settings.rows % 2 == 0) return wrong(parts.whole, size, "the rows of countsketch are odd");
+  FL_TRY(settings.columns,
+         parse_number(parts.whole, size.substr(times + 1), "the columns of so many rows", 8,
+                      sketch_cells_max / settings.rows));
+  settings.k = CountsketchSettings::k_otherwise(settings.columns);
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "k") return wrong(parts.whole, key, "countsketch has the setting k");
+    FL_TRY(settings.k, parse_number(parts.whole, value, "k", 1, settings.columns));
+  }
   return std::make_unique<Countsketch>(settings);
 }
 

@@ -31,7 +31,7 @@
 //   dither: u64 key of the dither, and u8 k; centroid: a u8 as above for each of the levels 1 to 4
 //       that is no larger than S
 //   levels as in 10, in 2^k classes
-#include "shared/codec/method.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include "kernels/element.hpp"
 #include "kernels/kernels.hpp"
@@ -54,6 +54,15 @@
 namespace fl {
 
 namespace {
+
+constexpr double ecuq_rate_min = 0.05;
+constexpr double ecuq_rate_max = 8;
+
+struct EcuqSettings {
+  double rate;  // Bits a value that the payload is to have, ecuq_rate_min to ecuq_rate_max.
+  EcuqMode mode = EcuqMode::dither;
+  EcuqMode mode_otherwise = EcuqMode::dither;  // Of a spec that does not say it.
+};
 
 constexpr float step_min = 0x1p-126f;
 constexpr float step_max = 0x1p121f;
@@ -483,7 +492,26 @@ class Ecuq final : public Method {
 
 }  // namespace
 
-std::unique_ptr<const Method> make_ecuq(const EcuqSettings& settings) {
+MethodResult parse_ecuq(const SpecParts& parts) {
+  FL_CHECK(check_has_argument(parts, "ecuq wants its bits a value here, such as ecuq:2"));
+  EcuqSettings settings{};
+  FL_TRY(settings.rate, parse_argument(parts, [&](std::string_view rate) {
+           if (rate.ends_with("bit")) rate.remove_suffix(3);
+           return parse_real<double>(
+               parts.whole, rate,
+               fmt::format("the bits of ecuq are a number from {} to {}", ecuq_rate_min,
+                           ecuq_rate_max),
+               [](double r) { return r >= ecuq_rate_min && r <= ecuq_rate_max; });
+         }));
+  settings.mode_otherwise = parts.error_feedback ? EcuqMode::centroid : EcuqMode::dither;
+  settings.mode = settings.mode_otherwise;
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "mode") return wrong(parts.whole, key, "ecuq has the setting mode");
+    if (value != "dither" && value != "centroid") {
+      return wrong(parts.whole, value, "mode is dither or centroid");
+    }
+    settings.mode = value == "dither" ? EcuqMode::dither : EcuqMode::centroid;
+  }
   return std::make_unique<Ecuq>(settings);
 }
 

@@ -18,7 +18,7 @@
 // Philox streams 2p and 2p + 1 of the key.
 //
 // Fewer bits than one: randk:0.5+eden:1, which is unbiased too.
-#include "shared/codec/method.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
@@ -223,7 +223,12 @@ Result<void> read_codes(Bytes coded, bool is_rans, int bits, std::size_t size,
 
 }  // namespace
 
-std::unique_ptr<const Method> make_eden(int bits) { return std::make_unique<Eden>(bits); }
+MethodResult parse_eden(const SpecParts& parts) {
+  FL_CHECK(check_has_argument(parts, "eden wants its number of bits here, such as eden:2"));
+  FL_TRY(const std::int32_t bits, parse_whole_argument(parts, "the bits of eden", 1, 4));
+  FL_CHECK(check_no_settings(parts));
+  return std::make_unique<Eden>(bits);
+}
 
 Result<void> decode_eden(Bytes body, bool is_rans, std::span<float> out, DecodeScratch& scratch) {
   if (body.empty()) return Error(Errc::corrupt, "the bits of eden are cut off");

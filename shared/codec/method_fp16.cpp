@@ -1,4 +1,5 @@
 // IEEE binary16: 11 bits of precision, up to 65504.
+#include "shared/codec/codec_table.hpp"
 #include "shared/codec/sixteen_bits.hpp"
 
 namespace fl {
@@ -13,7 +14,10 @@ constexpr SixteenBits fp16_format = {.name = "fp16",
 
 }  // namespace
 
-std::unique_ptr<const Method> make_fp16() { return make_sixteen_bits(fp16_format); }
+MethodResult parse_fp16(const SpecParts& parts) {
+  FL_CHECK(check_plain(parts));
+  return make_sixteen_bits(fp16_format);
+}
 
 Result<void> decode_fp16(Bytes body, std::span<float> out, DecodeScratch& scratch) {
   return decode_sixteen_bits(fp16_format, body, out, scratch);

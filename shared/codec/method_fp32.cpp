@@ -1,4 +1,4 @@
-#include "shared/codec/method.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include <cstring>
 
@@ -25,6 +25,11 @@ class Fp32 final : public Method {
 }  // namespace
 
 std::unique_ptr<const Method> make_fp32() { return std::make_unique<Fp32>(); }
+
+MethodResult parse_none(const SpecParts& parts) {
+  FL_CHECK(check_plain(parts));
+  return make_fp32();
+}
 
 Result<void> decode_fp32(Bytes body, std::span<float> out) {
   FL_CHECK(check_body_bytes(body, out.size_bytes()));

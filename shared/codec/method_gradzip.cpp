@@ -30,10 +30,12 @@ class Gradzip final : public LowRankMethod {
   bool has_feedback_;
 };
 
-}  // namespace
-
 std::unique_ptr<const Method> make_gradzip(const LowRankSettings& settings) {
   return std::make_unique<Gradzip>(settings);
 }
+
+}  // namespace
+
+MethodResult parse_gradzip(const SpecParts& parts) { return parse_low_rank(parts, make_gradzip); }
 
 }  // namespace fl

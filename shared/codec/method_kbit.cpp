@@ -13,7 +13,7 @@
 // The bytes: u8 B, u8 1 if affine, u16 elements until the first channel ends - 1, u16 elements of
 // the others - 1; for each channel the middle (only if affine) and the scale, binary32 each; then
 // the levels.
-#include "shared/codec/method.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
@@ -27,6 +27,16 @@
 namespace fl {
 
 namespace {
+
+enum class KbitScale { tensor, channel };
+enum class KbitMode { symmetric, affine };
+
+struct KbitSettings {
+  int bits;  // B, 2 to 8.
+  KbitScale scale = KbitScale::tensor;
+  KbitMode mode = KbitMode::symmetric;
+  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
+};
 
 constexpr std::size_t kbit_settings_bytes = 6;
 constexpr std::uint64_t channel_elements_min = 8;
@@ -136,7 +146,26 @@ class Kbit final : public Method {
 
 }  // namespace
 
-std::unique_ptr<const Method> make_kbit(const KbitSettings& settings) {
+MethodResult parse_kbit(const SpecParts& parts) {
+  FL_CHECK(check_has_argument(parts, "kbit wants its number of bits here, such as kbit:8"));
+  KbitSettings settings{};
+  FL_TRY(settings.bits, parse_whole_argument(parts, "the bits of kbit", 2, 8));
+  for (const auto& [key, value] : parts.settings) {
+    if (key == "scale") {
+      if (value != "tensor" && value != "channel") {
+        return wrong(parts.whole, value, "scale is tensor or channel");
+      }
+      settings.scale = value == "channel" ? KbitScale::channel : KbitScale::tensor;
+    } else if (key == "mode") {
+      if (value != "symmetric" && value != "affine") {
+        return wrong(parts.whole, value, "mode is symmetric or affine");
+      }
+      settings.mode = value == "affine" ? KbitMode::affine : KbitMode::symmetric;
+    } else {
+      return wrong(parts.whole, key, "kbit has the settings scale and mode");
+    }
+  }
+  settings.has_feedback = parts.error_feedback;
   return std::make_unique<Kbit>(settings);
 }
 

@@ -29,10 +29,12 @@ class Powersgd final : public LowRankMethod {
   }
 };
 
-}  // namespace
-
 std::unique_ptr<const Method> make_powersgd(const LowRankSettings& settings) {
   return std::make_unique<Powersgd>(settings);
 }
+
+}  // namespace
+
+MethodResult parse_powersgd(const SpecParts& parts) { return parse_low_rank(parts, make_powersgd); }
 
 }  // namespace fl

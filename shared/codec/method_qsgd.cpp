@@ -5,7 +5,7 @@
 // Under error feedback it rounds to the nearest, with a scale for that instead of a norm
 // (coded_levels.hpp): at random, one level loses 1.6 times the squares of a Gaussian, and 17 times
 // with the Euclidean norm, and the residual would grow for ever.
-#include "shared/codec/method.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
@@ -19,6 +19,15 @@
 namespace fl {
 
 namespace {
+
+enum class QsgdNorm { max, l2 };
+
+struct QsgdSettings {
+  std::int32_t levels;         // S, 1 to 32767.
+  std::uint32_t bucket = 512;  // Elements that share a scale, 1 to 65536, from a block's begin.
+  QsgdNorm norm = QsgdNorm::max;
+  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
+};
 
 constexpr std::size_t qsgd_settings_bytes = 4;
 
@@ -92,7 +101,23 @@ class Qsgd final : public Method {
 
 }  // namespace
 
-std::unique_ptr<const Method> make_qsgd(const QsgdSettings& settings) {
+MethodResult parse_qsgd(const SpecParts& parts) {
+  FL_CHECK(check_has_argument(parts, "qsgd wants its number of levels here, such as qsgd:127"));
+  QsgdSettings settings{};
+  FL_TRY(settings.levels, parse_whole_argument(parts, "the levels of qsgd", 1, 32767));
+  for (const auto& [key, value] : parts.settings) {
+    if (key == "bucket") {
+      FL_TRY(const std::int32_t bucket,
+             parse_number(parts.whole, value, "bucket", 1, block_elements_max));
+      settings.bucket = static_cast<std::uint32_t>(bucket);
+    } else if (key == "norm") {
+      if (value != "max" && value != "l2") return wrong(parts.whole, value, "norm is max or l2");
+      settings.norm = value == "l2" ? QsgdNorm::l2 : QsgdNorm::max;
+    } else {
+      return wrong(parts.whole, key, "qsgd has the settings bucket and norm");
+    }
+  }
+  settings.has_feedback = parts.error_feedback;
   return std::make_unique<Qsgd>(settings);
 }
 

@@ -1,7 +1,7 @@
 // One bit a value: its sign (zeros count as positive), times the mean magnitude of the block. Seide
 // 2014, "1-bit SGD"; Bernstein 2018, "signSGD"; the scale as in Karimireddy 2019, EF-signSGD,
 // section 4, per block. Far from unbiased: meant with +ef, whose convergence the last paper proves.
-#include "shared/codec/method.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include "kernels/kernels.hpp"
 #include "shared/codec/coded_levels.hpp"
@@ -35,7 +35,10 @@ class Sign final : public Method {
 
 }  // namespace
 
-std::unique_ptr<const Method> make_sign() { return std::make_unique<Sign>(); }
+MethodResult parse_sign(const SpecParts& parts) {
+  FL_CHECK(check_plain(parts));
+  return std::make_unique<Sign>();
+}
 
 Result<void> decode_sign(Bytes body, std::span<float> out) {
   FL_CHECK(check_body_bytes(body, body_bytes(out.size())));

@@ -8,7 +8,7 @@
 // with clip=0, and the residual would grow for ever.
 //
 // The bytes: the scale, then the levels -1, 0 and 1.
-#include "shared/codec/method.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
@@ -23,6 +23,13 @@
 namespace fl {
 
 namespace {
+
+constexpr float clip_max = 256;  // Of a block of 65,536 values none is farther out.
+
+struct TerngradSettings {
+  float clip = 2.5f;          // In standard deviations; 0: nothing is clipped.
+  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
+};
 
 class Terngrad final : public Method {
  public:
@@ -71,7 +78,17 @@ class Terngrad final : public Method {
 
 }  // namespace
 
-std::unique_ptr<const Method> make_terngrad(const TerngradSettings& settings) {
+MethodResult parse_terngrad(const SpecParts& parts) {
+  if (parts.argument) return wrong(parts.whole, *parts.argument, "terngrad takes no argument");
+  TerngradSettings settings;
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "clip") return wrong(parts.whole, key, "terngrad has the setting clip");
+    FL_TRY(settings.clip,
+           parse_real<float>(parts.whole, value,
+                             fmt::format("clip must be a number from 0 to {}", clip_max),
+                             [](float c) { return !std::signbit(c) && c <= clip_max; }));
+  }
+  settings.has_feedback = parts.error_feedback;
   return std::make_unique<Terngrad>(settings);
 }
 

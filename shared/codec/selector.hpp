@@ -52,30 +52,6 @@ class Selector {
                       SelectionPlan& plan, Selected& out) const = 0;
 };
 
-enum class TopkScope { layer, global };
-
-/// The largest magnitudes, exactly: of each tensor, or of all tensors together. `fraction` of the
-/// elements, rounded up; of equal magnitudes the first; never a zero. Aji and Heafield 2017,
-/// "Sparse communication for distributed gradient descent". 0 < fraction <= 1.
-[[nodiscard]] std::unique_ptr<const Selector> make_topk(double fraction, TopkScope scope);
-
-enum class RandkScale { unbiased, contracting };
-
-/// Of each block a fraction, rounded, but at least one element, drawn without replacement.
-/// `unbiased`: values are multiplied by elements / selected, so that the mean is right (Konecny
-/// 2016, "Federated learning: strategies for improving communication efficiency", section 3).
-/// `contracting`: as they are, which error feedback needs (Stich 2018, "Sparsified SGD with
-/// memory", definition 2.1): it would send again, with the opposite sign, what scaling added.
-[[nodiscard]] std::unique_ptr<const Selector> make_randk(double fraction, RandkScale scale);
-
-/// |x| > threshold. Strom 2015, "Scalable distributed DNN training using commodity GPU cloud
-/// computing"; with the values as Dryden 2016. 0 <= threshold, finite.
-[[nodiscard]] std::unique_ptr<const Selector> make_threshold(float threshold);
-
-/// A threshold for each tensor that follows the density `fraction`; of the first vector what topk
-/// selects. 0 < fraction <= 1.
-[[nodiscard]] std::unique_ptr<const Selector> make_ema_threshold(double fraction);
-
 /// `fraction` of the elements, rounded up.
 [[nodiscard]] std::uint64_t share_of(std::uint64_t elements, double fraction);
 /// The cutoff that selects this share of all runs together, but never a zero.

@@ -12,8 +12,8 @@
 // A round that would get more than four times the wanted density, or less than a quarter of it,
 // takes topk's cutoff again.
 #include "shared/base/error.hpp"
+#include "shared/codec/codec_table.hpp"
 #include "shared/codec/power.hpp"
-#include "shared/codec/selector.hpp"
 
 #include <fmt/format.h>
 
@@ -93,7 +93,9 @@ class EmaThreshold final : public Selector {
 
 }  // namespace
 
-std::unique_ptr<const Selector> make_ema_threshold(double fraction) {
+SelectorResult parse_ema_threshold(const SpecParts& parts) {
+  FL_TRY(const double fraction, parse_fraction(parts));
+  FL_CHECK(check_no_settings(parts));
   return std::make_unique<EmaThreshold>(fraction);
 }
 

@@ -1,7 +1,12 @@
+// Of each block a fraction, rounded, but at least one element, drawn without replacement.
+// `unbiased`: values are multiplied by elements / selected, so that the mean is right (Konecny
+// 2016, "Federated learning: strategies for improving communication efficiency", section 3).
+// `contracting`: as they are, which error feedback needs (Stich 2018, "Sparsified SGD with
+// memory", definition 2.1): it would send again, with the opposite sign, what scaling added.
 #include "kernels/kernels.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_key.hpp"
-#include "shared/codec/selector.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include <fmt/format.h>
 
@@ -11,6 +16,8 @@
 namespace fl {
 
 namespace {
+
+enum class RandkScale { unbiased, contracting };
 
 class Randk final : public Selector {
  public:
@@ -43,8 +50,11 @@ class Randk final : public Selector {
 
 }  // namespace
 
-std::unique_ptr<const Selector> make_randk(double fraction, RandkScale scale) {
-  return std::make_unique<Randk>(fraction, scale);
+SelectorResult parse_randk(const SpecParts& parts) {
+  FL_TRY(const double fraction, parse_fraction(parts));
+  FL_CHECK(check_no_settings(parts));
+  return std::make_unique<Randk>(
+      fraction, parts.error_feedback ? RandkScale::contracting : RandkScale::unbiased);
 }
 
 std::span<const std::uint32_t> random_indices(std::uint64_t key, std::size_t n, std::size_t k,

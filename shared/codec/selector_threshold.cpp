@@ -1,5 +1,7 @@
+// |x| > threshold. Strom 2015, "Scalable distributed DNN training using commodity GPU cloud
+// computing"; with the values as Dryden 2016. 0 <= threshold, finite.
 #include "shared/base/error.hpp"
-#include "shared/codec/selector.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include <fmt/format.h>
 
@@ -34,7 +36,14 @@ class Threshold final : public Selector {
 
 }  // namespace
 
-std::unique_ptr<const Selector> make_threshold(float threshold) {
+SelectorResult parse_threshold(const SpecParts& parts) {
+  FL_CHECK(check_has_argument(
+      parts, "threshold wants the magnitude to pass here, such as threshold:0.001"));
+  // The most is small enough to be written without an exponent's plus, which would end the codec.
+  FL_TRY(const float threshold,
+         parse_real<float>(parts.whole, *parts.argument, "a threshold is from 0 to 1000000",
+                           [](float t) { return t >= 0 && t <= 1e6f; }));
+  FL_CHECK(check_no_settings(parts));
   return std::make_unique<Threshold>(threshold);
 }
 

@@ -1,5 +1,8 @@
+// The largest magnitudes, exactly: of each tensor, or of all tensors together. `fraction` of the
+// elements, rounded up; of equal magnitudes the first; never a zero. Aji and Heafield 2017,
+// "Sparse communication for distributed gradient descent". 0 < fraction <= 1.
 #include "shared/base/error.hpp"
-#include "shared/codec/selector.hpp"
+#include "shared/codec/codec_table.hpp"
 
 #include <fmt/format.h>
 
@@ -8,6 +11,8 @@
 namespace fl {
 
 namespace {
+
+enum class TopkScope { layer, global };
 
 class Topk final : public Selector {
  public:
@@ -50,7 +55,18 @@ class Topk final : public Selector {
 
 }  // namespace
 
-std::unique_ptr<const Selector> make_topk(double fraction, TopkScope scope) {
+SelectorResult parse_topk(const SpecParts& parts) {
+  FL_TRY(const double fraction, parse_fraction(parts));
+  auto scope = TopkScope::layer;
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "scope") {
+      return wrong(parts.whole, key, "topk has the settings scope and dense_below");
+    }
+    if (value != "layer" && value != "global") {
+      return wrong(parts.whole, value, "scope is layer or global");
+    }
+    if (value == "global") scope = TopkScope::global;
+  }
   return std::make_unique<Topk>(fraction, scope);
 }
 
