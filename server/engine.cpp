@@ -82,8 +82,10 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   if (!outcome) fail(outcome.error());
   const auto cause = phase_ == "finished" ? wire::Bye::FINISHED : wire::Bye::RESTARTING;
   const auto peers = peers_;
-  for (const auto& [name, peer] : peers)
+  for (const auto& [name, peer] : peers) {
     peer->dismiss(cause, phase_ == "finished" ? "the run is over" : "the server goes down");
+    leave(peer);  // They hold this engine: with one that is slow to go it would never be freed.
+  }
   co_await group_.join();
   if (!round_) sums_.reset();  // A server may stay long after a run, and wait for another.
   if (fatal_) co_return *fatal_;

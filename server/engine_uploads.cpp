@@ -288,7 +288,8 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
 /// Ends a task. Until that is durable nothing else decides on it, and its round can't close.
 Awaitable<Result<void>> RoundEngine::settle(Task& task, TaskRecord record) {
   task.is_verifying = true;
-  record.seconds = seconds(Clock::now() - task.offered_at);
+  // After a restart of ours the offer is younger than the work.
+  record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
   auto decided = co_await decide(record);
   task.is_verifying = false;
   if (decided) task.record = record;
