@@ -142,8 +142,10 @@ Awaitable<Result<void>> RoundEngine::restore() {
     if (round.eval_accuracy) note_accuracy(round.round, *round.eval_accuracy);
     losses_.push_back(round.train_loss.value_or(std::nan("")));
   }
-  auto count = [run = run_.id](Store& store) { return store.accepted_counts(run); };
-  FL_CO_TRY(clocks_, co_await with_store(std::move(count)));
+  if (mode_.ahead > 0) {
+    auto count = [run = run_.id](Store& store) { return store.accepted_counts(run); };
+    FL_CO_TRY(clocks_, co_await with_store(std::move(count)));
+  }
   auto find = [run = run_.id](Store& store) { return store.open_round_of(run); };
   FL_CO_TRY(auto open, co_await with_store(std::move(find)));
   auto list = [run = run_.id](Store& store) { return store.offered_tasks(run); };
