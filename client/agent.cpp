@@ -3,9 +3,9 @@
 #include "client/agent.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -83,7 +83,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
     if (!outcome && is_final(outcome.error())) break;
     if (!outcome) {
       const bool worth_a_line = failures == 0 || failures % 10 == 0;
-      if (worth_a_line) spdlog::warn("{}; trying again", outcome.error().message());
+      if (worth_a_line) log_warn("{}; trying again", outcome.error().message());
     }
     co_await back_off(failures++);
   }
@@ -234,9 +234,9 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
     auto make = [this, model = welcome.model()] { return factory_(model); };
     FL_CO_TRY(trainer_, co_await worker_.run(std::move(make)));
     model_ = welcome.model();
-    spdlog::info("{}: {} parameters, {} training examples, {} held out", model_,
-                 trainer_->layout().elements(), trainer_->train_examples(),
-                 trainer_->holdout_examples());
+    log_info("{}: {} parameters, {} training examples, {} held out", model_,
+             trainer_->layout().elements(), trainer_->train_examples(),
+             trainer_->holdout_examples());
   }
   seed_ = welcome.seed();
   if (is_other_model || is_other_method) {
@@ -269,7 +269,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       if (is_made || is_being_made) co_return success();
       if (has_job_ && job_task_ != 0) job_stop_.request_stop();  // The server has moved on.
       offer_ = offer;
-      spdlog::info("round {}: asked to train from version {}", offer.round(), offer.version());
+      log_info("round {}: asked to train from version {}", offer.round(), offer.version());
       co_return success();
     }
     case wire::Header::kEvaluate: evaluate_ = header.evaluate(); co_return success();
@@ -287,7 +287,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       co_return success();
     case wire::Header::kRenewed:
       if (keeper_ != nullptr) FL_CO_CHECK(keeper_->take_renewal(header.renewed()));
-      spdlog::info("the certificate was renewed");
+      log_info("the certificate was renewed");
       co_return success();
     default:
       co_return Error(Errc::protocol, fmt::format("a server may not send {}", kind_name(header)));
@@ -371,14 +371,14 @@ Awaitable<Result<void>> Agent::finish_job(JobDone done) {
   if (!done.result) {
     const auto& error = done.result.error();
     if (error.code() == Errc::no_space) {
-      spdlog::warn("{}; trying again", error.message());
+      log_warn("{}; trying again", error.message());
       wants_initial_ = wants_initial_ || done.is_initial;
       retry_at_ = Clock::now() + limits::full_disk_pause;
       co_return success();
     }
     if (error.code() == Errc::invalid_input) {
       // This task can't be done; the next may be.
-      spdlog::warn("{}", error.message());
+      log_warn("{}", error.message());
       forget_offer(done.task);
       wire::Header header;
       header.mutable_failed()->set_task(done.task);
@@ -390,9 +390,9 @@ Awaitable<Result<void>> Agent::finish_job(JobDone done) {
   }
   forget_offer(done.task);
   if (done.evaluation) {
-    spdlog::info("version {}: accuracy {:.2f}%, loss {:.4f}, {} examples",
-                 done.evaluation->version(), 100 * done.evaluation->accuracy(),
-                 done.evaluation->loss(), done.evaluation->examples());
+    log_info("version {}: accuracy {:.2f}%, loss {:.4f}, {} examples", done.evaluation->version(),
+             100 * done.evaluation->accuracy(), done.evaluation->loss(),
+             done.evaluation->examples());
     wire::Header header;
     *header.mutable_evaluation() = *done.evaluation;
     co_return co_await send(std::move(header));

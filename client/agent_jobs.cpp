@@ -1,9 +1,9 @@
 // What the agent's worker thread does: train and code, evaluate, make initial weights.
 #include "client/agent.hpp"
 #include "shared/base/failpoint.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 namespace fl {
 
@@ -80,7 +80,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     const TimePoint trained = Clock::now();
     FL_CHECK(state_->save_update(layout_, update, **codec, offer.seed(), begin, kept));
     models_.give_back(std::move(update));
-    spdlog::info(
+    log_info(
         "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
         "{:.4f} s",
         offer.round(), begin.steps(), begin.examples(), begin.train_seconds(), begin.loss(),

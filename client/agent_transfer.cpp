@@ -2,10 +2,10 @@
 #include "client/agent.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/codec/payload.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -24,8 +24,8 @@ Awaitable<Result<void>> Agent::prepare_pending() {
   if (file) {
     sending.source = SegmentSource({Segment{*file, 0, sending.begin.bytes()}});
   } else {
-    spdlog::warn("the update of round {} on disk can't be read: {}", sending.begin.round(),
-                 file.error().message());
+    log_warn("the update of round {} on disk can't be read: {}", sending.begin.round(),
+             file.error().message());
     sending.is_damaged = true;  // Perhaps the server has it already, and only its word was lost.
   }
   sending_ = std::move(sending);
@@ -51,7 +51,7 @@ Awaitable<Result<void>> Agent::resume(const wire::Resume& resume) {
   sending_->offset = resume.offset();
   sending_->size.emplace(resume.chunk_bytes());
   if (resume.offset() > 0)
-    spdlog::info("upload goes on at byte {} of {}", resume.offset(), sending_->begin.bytes());
+    log_info("upload goes on at byte {} of {}", resume.offset(), sending_->begin.bytes());
   co_return success();
 }
 
@@ -82,7 +82,7 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
     co_return success();
   const std::uint32_t round = sending_->begin.round();
   if (verdict.outcome() == wire::Verdict::LATER) {
-    spdlog::info("round {}: the upload is put off: {}", round, verdict.reason());
+    log_info("round {}: the upload is put off: {}", round, verdict.reason());
     sending_->is_announced = false;
     sending_->size.reset();
     sending_->begin_at = Clock::now() + limits::later_pause;
@@ -100,9 +100,9 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   const std::string what =
       verdict.purpose() == wire::INITIAL ? "initial weights" : fmt::format("round {}", round);
   switch (verdict.outcome()) {
-    case wire::Verdict::ACCEPTED: spdlog::info("{}: accepted", what); break;
-    case wire::Verdict::REFUSED: spdlog::warn("{}: refused: {}", what, verdict.reason()); break;
-    default: spdlog::info("{}: not used: {}", what, verdict.reason()); break;
+    case wire::Verdict::ACCEPTED: log_info("{}: accepted", what); break;
+    case wire::Verdict::REFUSED: log_warn("{}: refused: {}", what, verdict.reason()); break;
+    default: log_info("{}: not used: {}", what, verdict.reason()); break;
   }
   co_return success();
 }
@@ -183,7 +183,7 @@ Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
   }
   download_->model = model;
   if (model.offset() > 0)
-    spdlog::info("download goes on at byte {} of {}", model.offset(), model.bytes());
+    log_info("download goes on at byte {} of {}", model.offset(), model.bytes());
   co_return success();
 }
 
@@ -226,7 +226,7 @@ Awaitable<void> Agent::save_download() {
   };
   auto written = co_await worker_.run(std::move(save));
   if (written) co_return;
-  spdlog::warn("{}; a restart would begin this download anew", written.error().message());
+  log_warn("{}; a restart would begin this download anew", written.error().message());
   download_->save_at = never;
 }
 

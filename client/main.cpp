@@ -8,7 +8,6 @@
 #include <boost/asio/signal_set.hpp>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -34,7 +33,7 @@ Result<void> join(const ClientOptions& options) {
                 rethrow);
   io.run();
   if (!*joined) return joined->error();
-  spdlog::info("joined {} as '{}'", to_string((*joined)->server()), (*joined)->name());
+  log_info("joined {} as '{}'", to_string((*joined)->server()), (*joined)->name());
   return {};
 }
 
@@ -86,14 +85,14 @@ Result<void> train(const ClientOptions& options) {
   net::signal_set signals(io, SIGINT, SIGTERM);
   signals.async_wait([&](const boost::system::error_code& ec, int) {
     if (ec) return;
-    spdlog::info("stopping; once more ends at once");
+    log_info("stopping; once more ends at once");
     net::post(strand, [&agent] { agent.stop(); });
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
   });
   Result<Agent::Outcome> outcome = Agent::Outcome::stopped;
-  spdlog::info("client '{}' of {}", connector.identity().name(),
-               to_string(connector.identity().server()));
+  log_info("client '{}' of {}", connector.identity().name(),
+           to_string(connector.identity().server()));
   net::co_spawn(strand, agent.run(),
                 [&](const std::exception_ptr& failure, Result<Agent::Outcome> result) {
                   if (failure) std::rethrow_exception(failure);
@@ -102,9 +101,9 @@ Result<void> train(const ClientOptions& options) {
                 });
   io.run();
   if (!outcome) return outcome.error();
-  spdlog::info("{}", *outcome == Agent::Outcome::finished
-                         ? "the run is over"
-                         : "stopped; what is not delivered is kept for the next start");
+  log_info("{}", *outcome == Agent::Outcome::finished
+                     ? "the run is over"
+                     : "stopped; what is not delivered is kept for the next start");
   return {};
 }
 

@@ -5,11 +5,11 @@
 #include "shared/base/digest.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/codec/feedback.hpp"
 #include "shared/codec/payload.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -174,7 +174,8 @@ Result<std::shared_ptr<File>> ClientState::open_pending() {
     return Error(Errc::corrupt,
                  fmt::format("{} of {} bytes are there", size, pending_->begin.bytes()));
   FL_TRY(const Digest digest, digest_of(*file, size));
-  if (digest.raw() != pending_->begin.digest()) return Error(Errc::corrupt, "its digest is another");
+  if (digest.raw() != pending_->begin.digest())
+    return Error(Errc::corrupt, "its digest is another");
   pending_file_ = std::move(file);
   return pending_file_;
 }
@@ -212,8 +213,8 @@ CodecState ClientState::codec_state() const {
   };
   auto state = read();
   if (state) return std::move(*state);
-  spdlog::warn("{} can't be read ({}): the codec begins afresh", path.string(),
-               state.error().message());
+  log_warn("{} can't be read ({}): the codec begins afresh", path.string(),
+           state.error().message());
   return {};
 }
 

@@ -3,9 +3,9 @@
 // local values (strategy.hpp); and what its codec learned, the state (codec_state.hpp). One
 // manifest, STATE/client.json, names the files that count and is replaced atomically after they are
 // written; whatever a crash leaves beside them is garbage, removed at the next start. So after a
-// crash at any point either the update was never made, or it is whole. Until it is decided, what was
-// before it is kept beside what comes after it: one that can't be read any more and that the server
-// does not have is made again, the same.
+// crash at any point either the update was never made, or it is whole. Until it is decided, what
+// was before it is kept beside what comes after it: one that can't be read any more and that the
+// server does not have is made again, the same.
 //
 // With error feedback or local values the steps are synced, because these and the update belong
 // together. Without them a lost update costs one retraining and nothing else: files are written,

@@ -2,10 +2,10 @@
 
 #include "server/history.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/wire/http.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
 namespace fl {
@@ -91,7 +91,7 @@ Awaitable<void> Admin::accept() {
       try {
         if (failure) std::rethrow_exception(failure);
       } catch (const std::exception& error) {
-        spdlog::error("an admin request ended by {}", error.what());
+        log_error("an admin request ended by {}", error.what());
       }
     });
   }

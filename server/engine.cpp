@@ -6,9 +6,9 @@
 #include "server/apply.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -100,7 +100,7 @@ void RoundEngine::stop() {
 void RoundEngine::fail(const Error& error) {
   if (!fatal_) {
     fatal_ = error;
-    spdlog::error("stopping: {}", error.message());
+    log_error("stopping: {}", error.message());
   }
   stop();
   decided_.notify();
@@ -201,7 +201,7 @@ Awaitable<Result<void>> RoundEngine::rebuild_sums() {
       co_return added.error().at(fmt::format("the accepted update {}", task.record.spool_file));
   }
   if (const auto accepted = round_->count(TaskState::accepted); accepted > 0) {
-    spdlog::info("round {} goes on with {} accepted updates", round_->record.round, accepted);
+    log_info("round {} goes on with {} accepted updates", round_->record.round, accepted);
   }
   if (!mode_.is_async) round_->deadline = deadline_after(Clock::now());
   co_return success();
@@ -224,7 +224,7 @@ Awaitable<Result<bool>> RoundEngine::gather() {
                  ? fmt::format("waiting for {} clients ({} {} here)", settings_.min_clients, here,
                                here == 1 ? "is" : "are")
                  : "waiting for the initial model";
-    if (phase_ != said) spdlog::info("{}", phase_);
+    if (phase_ != said) log_info("{}", phase_);
     said = phase_;
     const bool asks_others = versions_.empty() && !initialisers_.empty();
     co_await changed_.wait(asks_others ? next_initialiser_at_ : never);
@@ -408,10 +408,10 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   failpoint("round.committed");
 
   const double took = seconds(Clock::now() - round.opened_at);
-  spdlog::info("round {}/{}: {} updates, loss {:.4f}, {:.2f} s, up {:.2f} MB, down {:.2f} MB",
-               commit.round, settings_.rounds, round.count(TaskState::accepted), commit.train_loss,
-               took, static_cast<double>(commit.bytes_up) / 1e6,
-               static_cast<double>(commit.bytes_down) / 1e6);
+  log_info("round {}/{}: {} updates, loss {:.4f}, {:.2f} s, up {:.2f} MB, down {:.2f} MB",
+           commit.round, settings_.rounds, round.count(TaskState::accepted), commit.train_loss,
+           took, static_cast<double>(commit.bytes_up) / 1e6,
+           static_cast<double>(commit.bytes_down) / 1e6);
   losses_.push_back(commit.train_loss);
   rounds_seconds_ += took;
   ++rounds_run_;

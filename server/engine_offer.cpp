@@ -4,9 +4,9 @@
 #include "server/over_selection.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <bit>
@@ -162,8 +162,8 @@ Awaitable<Result<void>> RoundEngine::offer() {
     const auto [place, inserted] = round_->tasks.emplace(task.record.client, std::move(task));
     send_offer(place->second);
   }
-  spdlog::info("round {}/{}: asked {} of {} clients", round_->record.round, settings_.rounds,
-               opened.size(), available);
+  log_info("round {}/{}: asked {} of {} clients", round_->record.round, settings_.rounds,
+           opened.size(), available);
   changed_.notify();  // For updates that came between two rounds.
   co_return success();
 }
@@ -190,7 +190,7 @@ Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
   FL_CO_TRY(auto added, co_await with_store(std::move(add)));
   for (auto& record : added) {
     if (!mode_.is_async)
-      spdlog::info("round {}: asked {} in place of another", record.round, record.client);
+      log_info("round {}: asked {} in place of another", record.round, record.client);
     Task task;
     task.record = std::move(record);
     Task& place = round_->tasks[task.record.client];

@@ -1,9 +1,9 @@
 // The engine's half of a session: who comes and goes, what they fetch, what they measured.
 #include "server/engine.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -92,8 +92,8 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
       task != nullptr && task->record.state == TaskState::offered) {
     send_offer(*task);
   }
-  spdlog::info("{} is here: {}, {} examples", facts.name, facts.evaluator ? "evaluator" : "trainer",
-               facts.evaluator ? facts.holdout_examples : facts.train_examples);
+  log_info("{} is here: {}, {} examples", facts.name, facts.evaluator ? "evaluator" : "trainer",
+           facts.evaluator ? facts.holdout_examples : facts.train_examples);
   changed_.notify();
   co_return success();
 }
@@ -107,7 +107,7 @@ void RoundEngine::leave(const std::shared_ptr<Peer>& peer) {
   total.down += peer->bytes_down();
   peers_.erase(found);
   initialisers_.erase(name);
-  spdlog::info("{} left", name);
+  log_info("{} left", name);
   changed_.notify();
 }
 
@@ -210,8 +210,8 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
     record.own = EvaluationRecord::Own{evaluation.own_loss(), evaluation.own_accuracy()};
   if (facts.evaluator && (!accuracy_ || record.version >= accuracy_version_)) {
     note_accuracy(record.version, record.accuracy);
-    spdlog::info("version {}: accuracy {:.2f}%, loss {:.4f} ({})", record.version,
-                 100 * record.accuracy, record.loss, facts.name);
+    log_info("version {}: accuracy {:.2f}%, loss {:.4f} ({})", record.version,
+             100 * record.accuracy, record.loss, facts.name);
   }
   auto write = [record](Store& store) { return store.add_evaluation(record); };
   auto written = co_await with_store(std::move(write));
@@ -245,12 +245,12 @@ void RoundEngine::disk_is_full(const std::string& text) {
 }
 
 void RoundEngine::report(std::string level, std::string text) {
-  if (level == "warning") spdlog::warn("{}", text);
+  if (level == "warning") log_warn("{}", text);
   if (ended_) return;  // Nobody would join it.
   // A line in the history is no reason to stop or to wait: on a full disk it is left out.
   auto write = [this, level = std::move(level), text = std::move(text)]() -> Result<void> {
     auto written = store_.add_event(run_.id, level, text);
-    if (!written) spdlog::warn("not in the history: {}", written.error().message());
+    if (!written) log_warn("not in the history: {}", written.error().message());
     return {};
   };
   class Note {

@@ -2,10 +2,10 @@
 #include "server/engine.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -414,7 +414,7 @@ Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer,
     fail(version.error());
     co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");
   }
-  spdlog::info("initial model of {} parameters, digest {}", layout_.elements(), made->digest.hex());
+  log_info("initial model of {} parameters, digest {}", layout_.elements(), made->digest.hex());
   publish(std::move(*version));
   co_return verdict_for(begin, wire::Verdict::ACCEPTED, "");
 }

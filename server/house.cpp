@@ -2,10 +2,10 @@
 
 #include "server/session.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/wire/tls.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 namespace fl {
 
@@ -70,10 +70,10 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
   };
   auto response = co_await ask_store(current_.get(), work);
   if (response) {
-    spdlog::info("{} has joined", response->name);
+    log_info("{} has joined", response->name);
     answer.body = to_json(*response);
   } else {
-    spdlog::warn("an enrolment was refused: {}", response.error().message());
+    log_warn("an enrolment was refused: {}", response.error().message());
     answer.status = http_status(response.error());
     answer.body = to_json(response.error());
   }
@@ -113,13 +113,13 @@ Result<wire::Renewed> House::renew(const std::string& name, const std::string& c
   net::co_spawn(engine->executor(), engine->with_store(std::move(record)),
                 [name](const std::exception_ptr&, const Result<void>& written) {
                   if (!written)
-                    spdlog::warn("{}: the renewed certificate is not in the history: {}", name,
-                                 written.error().message());
+                    log_warn("{}: the renewed certificate is not in the history: {}", name,
+                             written.error().message());
                 });
   wire::Renewed renewed;
   renewed.set_certificate_pem(issued.pem);
   renewed.set_ca_pem(authority_.certificate_pem());
-  spdlog::info("{}: certificate renewed", name);
+  log_info("{}: certificate renewed", name);
   return renewed;
 }
 
@@ -142,7 +142,7 @@ Awaitable<void> House::watch_revocations(std::shared_ptr<std::atomic<bool>> stop
     }
     if (is_certificate_due()) {
       if (auto renewed = renew_certificate(); !renewed)
-        spdlog::error("the server's certificate: {}", renewed.error().message());
+        log_error("the server's certificate: {}", renewed.error().message());
     }
     co_await sleep_for(limits::revocation_poll);
   }

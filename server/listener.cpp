@@ -2,6 +2,7 @@
 
 #include "shared/base/clock.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/identity/enrolment.hpp"
 #include "shared/wire/http.hpp"
 #include "shared/wire/tls.hpp"
@@ -11,7 +12,6 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 namespace fl {
 
@@ -70,12 +70,12 @@ Awaitable<void> Listener::accept() {
     if (ec) {
       // Out of descriptors, most likely: those who wait in the backlog are served when some are
       // free.
-      spdlog::warn("accept: {}", ec.message());
+      log_warn("accept: {}", ec.message());
       co_await sleep_for(std::chrono::milliseconds(100));
       continue;
     }
     if (connections_ >= static_cast<int>(limits::sessions_max)) {
-      spdlog::warn("a connection was turned away: {} are open", limits::sessions_max);
+      log_warn("a connection was turned away: {} are open", limits::sessions_max);
       continue;
     }
     ++connections_;
@@ -84,7 +84,7 @@ Awaitable<void> Listener::accept() {
       try {
         if (failure) std::rethrow_exception(failure);
       } catch (const std::exception& error) {
-        spdlog::error("a connection ended by {}", error.what());
+        log_error("a connection ended by {}", error.what());
       }
     });
   }
@@ -102,12 +102,12 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
 
   const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::server, as_result);
   if (tls_ec) {
-    spdlog::info("{}: TLS handshake: {}", remote, tls_ec.message());
+    log_info("{}: TLS handshake: {}", remote, tls_ec.message());
     co_return;
   }
   HttpRequest request;
   if (const auto ec = co_await read_http(tls, request, enrolment_bytes_max); ec) {
-    spdlog::info("{}: HTTP: {}", remote, ec.message());
+    log_info("{}: HTTP: {}", remote, ec.message());
     co_return;
   }
   const std::string target(request.target());
@@ -132,13 +132,13 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
   const auto admitted = co_await reception_.admit(*name, *serial);
   if (!admitted) {
     const unsigned status = admitted.error().code() == Errc::unauthenticated ? 401 : 503;
-    spdlog::warn("{} ({}): {}", *name, remote, admitted.error().message());
+    log_warn("{} ({}): {}", *name, remote, admitted.error().message());
     co_await answer(tls, status, admitted.error().message(), "text/plain");
     co_return;
   }
   auto link = co_await accept_ws(std::move(tls), std::move(request));
   if (!link) {
-    spdlog::info("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message());
+    log_info("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message());
     co_return;
   }
   co_await reception_.serve(std::move(*link), *name);

@@ -3,10 +3,10 @@
 #include "shared/base/bytes.hpp"
 #include "shared/base/clock.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -59,9 +59,8 @@ Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& op
 Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& options) {
   if (run.queued) {
     if (!options.given.empty())
-      spdlog::warn(
-          "run {} was queued with settings of its own: the flags given now don't change it",
-          run.id);
+      log_warn("run {} was queued with settings of its own: the flags given now don't change it",
+               run.id);
     FL_TRY(RunSettings settings, settings_of(run));
     return ChosenRun{std::move(run), std::move(settings)};
   }

@@ -10,12 +10,12 @@
 #include "server/state_lock.hpp"
 #include "server/status_line.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <boost/asio/signal_set.hpp>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
 #include <ifaddrs.h>
@@ -153,7 +153,7 @@ class RunLoop {
     if (rounds) {
       print_summary(*rounds, run_, options_.state);
     } else {
-      spdlog::warn("no summary: {}", rounds.error().message());
+      log_warn("no summary: {}", rounds.error().message());
     }
   }
 
@@ -167,7 +167,7 @@ class RunLoop {
       return store.set_run_state(run, RunState::stopped);
     };
     FL_CO_CHECK(co_await engine.with_store(std::move(mark)));
-    spdlog::error("run {} is given up: {}", run_.id, error.message());
+    log_error("run {} is given up: {}", run_.id, error.message());
     co_return success();
   }
 
@@ -184,7 +184,7 @@ class RunLoop {
       }
       current_.set(std::move(*made));
       if (auto announced = announce_(run_); !announced)
-        spdlog::warn("the addresses still name the run before: {}", announced.error().message());
+        log_warn("the addresses still name the run before: {}", announced.error().message());
       co_return !stop_;
     }
   }
@@ -197,8 +197,8 @@ class RunLoop {
       FL_CO_TRY(auto found, co_await engine.with_store(std::move(look)));
       if (found || !options_.stay) co_return found;
       if (!std::exchange(has_said, true))
-        spdlog::info("waiting for another run: fl-server queue --state {} [--rounds N …]",
-                     options_.state);
+        log_info("waiting for another run: fl-server queue --state {} [--rounds N …]",
+                 options_.state);
       co_await sleep_for(limits::next_run_poll);
     }
     co_return std::optional<ChosenRun>();
@@ -268,7 +268,7 @@ Result<int> serve(const ServerOptions& options) {
   net::signal_set signals(io, SIGINT, SIGTERM);
   std::function<void(const boost::system::error_code&, int)> on_signal = [&](const auto& ec, int) {
     if (ec) return;
-    spdlog::info("stopping; once more ends at once");
+    log_info("stopping; once more ends at once");
     *stop = true;
     net::post(strand, [&current] { current.get()->stop(); });
     std::signal(SIGINT, SIG_DFL);
@@ -278,12 +278,12 @@ Result<int> serve(const ServerOptions& options) {
 
   const auto announce = [&](const RunRecord& run) -> Result<void> {
     FL_CHECK(write_addresses(options, bound, advertise, admin_bound, run));
-    spdlog::info("run {} of '{}', {} rounds", run.key, run.model, run.rounds_total);
+    log_info("run {} of '{}', {} rounds", run.key, run.model, run.rounds_total);
     return {};
   };
   // Whoever waits for the ready file may send a signal at once.
-  spdlog::info("listening on {}{}", to_string(bound),
-               admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
+  log_info("listening on {}{}", to_string(bound),
+           admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
   FL_CHECK(announce(first.record));
   print_invitation(*store, authority, advertise, first.record);
 
@@ -327,7 +327,7 @@ Result<int> serve(const ServerOptions& options) {
   if (!outcome || !*outcome)
     return outcome ? outcome->error() : Error(Errc::internal, "the server's loop ended early");
   if (**outcome == RoundEngine::Outcome::stopped)
-    spdlog::info("stopped; the next start with --state {} goes on with the run", options.state);
+    log_info("stopped; the next start with --state {} goes on with the run", options.state);
   return 0;
 }
 

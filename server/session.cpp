@@ -1,9 +1,9 @@
 #include "server/session.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 namespace fl {
 
@@ -71,8 +71,8 @@ Awaitable<void> Session::run() {
   if (ready) ready = co_await on(engine_->executor(), engine_->join(self));
   if (!ready) {
     const bool is_fault = ready.error().code() != Errc::unavailable;
-    spdlog::log(is_fault ? spdlog::level::warn : spdlog::level::info, "{} ({}): {}", facts_.name,
-                link_->remote(), ready.error().message());
+    log_at(is_fault ? LogLevel::warn : LogLevel::info, "{} ({}): {}", facts_.name, link_->remote(),
+           ready.error().message());
     co_await say_bye(cause_of(ready.error()), ready.error().message());
     co_return;
   }
@@ -142,7 +142,7 @@ Awaitable<Result<void>> Session::serve() {
     if (!message) co_return message.error();
     if (message->header.has_bye()) {
       if (!message->header.bye().reason().empty()) {
-        spdlog::info("{} says bye: {}", facts_.name, message->header.bye().reason().substr(0, 500));
+        log_info("{} says bye: {}", facts_.name, message->header.bye().reason().substr(0, 500));
       }
       co_return success();
     }

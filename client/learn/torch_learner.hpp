@@ -1,5 +1,5 @@
 // Mini-batch SGD of one thread, on weights that other threads may train at the same time. Only the
-// files of fl_learn_torch include this header, because it brings torch/torch.h.
+// files of fl_learn_torch include this header, because it brings libtorch's headers.
 #pragma once
 
 #include "client/learn/data.hpp"

@@ -1,12 +1,15 @@
 // The built-in models as libtorch modules. Only the files of fl_learn_torch and its tests include
-// this header, because it brings torch/torch.h.
+// this header, because it brings libtorch's headers.
 #pragma once
 
 #include "client/learn/data.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
 
-#include <torch/torch.h>
+// All of torch/torch.h takes half as long again to compile.
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <string_view>

@@ -6,6 +6,12 @@
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/utils.h>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <exception>

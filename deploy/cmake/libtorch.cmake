@@ -2,7 +2,6 @@
 #
 #   fl::torch            libtorch_cpu and libc10: all that a CPU trainer needs
 #   fl::torch_cuda       the same with libtorch_cuda and libc10_cuda, when FL_TORCH_HAS_CUDA is ON
-#   fl_torch_pch(target [OWNER]) precompiles torch/torch.h for that target, or takes OWNER's
 #
 # Looked for in FL_LIBTORCH, then in build/libtorch, where deploy/fetch-libtorch.sh puts one. Either
 # may be a folder of unpacked wheels (with torch/ in it), the torch folder of one, or an unpacked
@@ -72,19 +71,3 @@ if(EXISTS ${root}/lib/libtorch_cuda.so)
   endif()
 endif()
 message(STATUS "libtorch: ${root} (CUDA: ${FL_TORCH_HAS_CUDA})")
-
-# fl_torch_pch(target [OWNER]): with g++ 12 a small file that includes torch/torch.h takes 28 s
-# without, and 10 s with the precompiled header, which takes 45 s once.
-function(fl_torch_pch target)
-  if(ARGC GREATER 1)
-    target_precompile_headers(${target} REUSE_FROM ${ARGV1})
-    # As the owner, a library, is compiled.
-    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(${target} PRIVATE -fPIC)
-  else()
-    target_precompile_headers(${target} PRIVATE <torch/torch.h>)
-  endif()
-  # What ccache needs to cache such a file (./dev sets CCACHE_SLOPPINESS to go with it).
-  target_compile_options(${target} PRIVATE
-    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)
-endfunction()

@@ -8,12 +8,12 @@
 #include "server/session.hpp"
 #include "server/state_lock.hpp"
 #include "server/status_line.hpp"
+#include "shared/base/log.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <boost/asio/signal_set.hpp>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -126,7 +126,7 @@ class Federation {
   Result<void> run() {
     signals_.async_wait([this](const boost::system::error_code& ec, int) {
       if (ec) return;
-      spdlog::info("stopping; once more ends at once");
+      log_info("stopping; once more ends at once");
       stop();
       std::signal(SIGINT, SIG_DFL);
       std::signal(SIGTERM, SIG_DFL);

@@ -7,7 +7,6 @@
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <exception>
 #include <string>
@@ -38,7 +37,7 @@ int main(int argc, char** argv) {
   if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
   fl::start_log(options.log_json, options.verbose);
   // Thousands of agents would say what each of them does.
-  if (!options.verbose) spdlog::set_level(spdlog::level::warn);
+  if (!options.verbose) fl::set_log_level(fl::LogLevel::warn);
   try {
     const auto result = run(options);
     if (result) return 0;

@@ -7,7 +7,9 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <exception>
 #include <memory>
+#include <string>
 
 namespace fl {
 
@@ -34,12 +36,36 @@ class JsonEscaped final : public spdlog::custom_flag_formatter {
   }
 };
 
+spdlog::level::level_enum spdlog_level_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug: return spdlog::level::debug;
+    case LogLevel::info: return spdlog::level::info;
+    case LogLevel::warn: return spdlog::level::warn;
+    case LogLevel::error: return spdlog::level::err;
+    case LogLevel::off: break;
+  }
+  return spdlog::level::off;
+}
+
 /// What a peer's bytes make protobuf say (a string that is not UTF-8) would go to stderr as it is.
 void log_protobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
-  spdlog::debug("protobuf: {}", message);
+  log_at(LogLevel::debug, "protobuf: {}", message);
 }
 
 }  // namespace
+
+void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args values) {
+  const auto spdlog_level = spdlog_level_of(level);
+  if (level == LogLevel::off || !spdlog::should_log(spdlog_level)) return;
+  try {
+    const std::string text = fmt::vformat(format, values);
+    spdlog::default_logger_raw()->log(spdlog_level, spdlog::string_view_t(text));
+  } catch (const std::exception&) {
+    // A line that can't be made costs nothing but itself, as with spdlog.
+  }
+}
+
+void set_log_level(LogLevel level) { spdlog::set_level(spdlog_level_of(level)); }
 
 void start_log(bool as_json, bool is_verbose) {
   auto logger =

@@ -9,7 +9,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::array rows = {
+constexpr std::array codec_table = {
     CodecParser{{"none", "none", "fp32 as it is", "none"}, parse_none},
     CodecParser{{"fp16", "fp16", "half precision, |x| up to 65504", "fp16"}, parse_fp16},
     CodecParser{
@@ -97,21 +97,21 @@ constexpr std::array rows = {
 
 Result<const CodecParser*> find_parser(const SpecParts& parts) {
   const auto row =
-      std::ranges::find(rows, parts.name, [](const CodecParser& r) { return r.shown.name; });
-  if (row != rows.end()) return &*row;
+      std::ranges::find(codec_table, parts.name, [](const CodecParser& r) { return r.shown.name; });
+  if (row != codec_table.end()) return &*row;
   if (parts.name == "ef" || parts.name == "dgc") {
     return wrong(parts.whole, parts.name,
                  fmt::format("{} comes once, at the end, and is for all rules", parts.name));
   }
   std::string names;
-  for (const CodecParser& r : rows) names += fmt::format(" {}", r.shown.name);
+  for (const CodecParser& r : codec_table) names += fmt::format(" {}", r.shown.name);
   return wrong(parts.whole, parts.name, fmt::format("there is no such codec; there are:{}", names));
 }
 
 std::span<const CodecRow> codec_rows() {
   static const auto shown = [] {
-    std::array<CodecRow, rows.size()> out;
-    std::ranges::transform(rows, out.begin(), &CodecParser::shown);
+    std::array<CodecRow, codec_table.size()> out;
+    std::ranges::transform(codec_table, out.begin(), &CodecParser::shown);
     return out;
   }();
   return shown;

@@ -1,6 +1,7 @@
 #include "shared/wire/ws_link.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/base/mailbox.hpp"
 #include "shared/wire/tls.hpp"
 #include "shared/wire/ws_stream.hpp"
@@ -12,7 +13,6 @@
 
 #include <fmt/format.h>
 #include <netinet/tcp.h>
-#include <spdlog/spdlog.h>
 
 #include <array>
 #include <atomic>
@@ -123,7 +123,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       try {
         std::rethrow_exception(failure);
       } catch (const std::exception& error) {
-        spdlog::error("a link ended by {}", error.what());
+        log_error("a link ended by {}", error.what());
       }
     }
   };

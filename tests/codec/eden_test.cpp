@@ -11,9 +11,9 @@ namespace {
 
 double squares(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
 
-double nmse(const std::string& spec, const std::vector<float>& x, std::uint64_t seed = 1) {
+double loss_by(const std::string& spec, const std::vector<float>& x, std::uint64_t seed = 1) {
   const Layout layout = flat_layout(static_cast<std::int64_t>(x.size()));
-  return fl::testing::nmse(x, decode(encode(*codec_of(spec), layout, x, seed), layout));
+  return nmse(x, decode(encode(*codec_of(spec), layout, x, seed), layout));
 }
 
 // Zeros but for a few values of very different sizes in each block.
@@ -59,7 +59,7 @@ TEST_CASE("eden's error is the published one, whatever the values look like") {
                         Case{"eden:4", 0.0096}}) {
     CAPTURE(c.spec);
     for (const auto& x : {normal(n, 31), laplace(n, 32), spiky(n, 33)}) {
-      const double error = nmse(c.spec, x);
+      const double error = loss_by(c.spec, x);
       CHECK(error == doctest::Approx(c.published).epsilon(0.02));
     }
   }

@@ -39,7 +39,7 @@ double least_gaussian_nmse(int levels) {
   return least;
 }
 
-std::vector<std::vector<float>> inputs(std::size_t n) {
+std::vector<std::vector<float>> hard_inputs(std::size_t n) {
   std::vector<std::vector<float>> all = {std::vector<float>(n),         std::vector<float>(n),
                                          std::vector<float>(n, 1e-42f), normal(n, 1, 1e-30f),
                                          normal(n, 2, 1e36f),           normal(n, 3)};
@@ -79,7 +79,7 @@ TEST_CASE("no error is larger than its value, whatever the seed, which changes n
     for (const std::size_t n : {1, 2, 9, 31, 1025, 65537}) {
       CAPTURE(n);
       const Layout layout = flat_layout(static_cast<std::int64_t>(n));
-      for (const std::vector<float>& x : inputs(n)) {
+      for (const std::vector<float>& x : hard_inputs(n)) {
         const auto payload = encode(*codec, layout, x, 1);
         CHECK(payload.size() <= codec->payload_bytes_max(layout));
         CHECK(encode(*codec, layout, x, 2) == payload);

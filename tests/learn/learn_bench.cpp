@@ -7,6 +7,11 @@
 #include "client/learn/torch_trainer.hpp"
 
 #include <fmt/format.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <chrono>

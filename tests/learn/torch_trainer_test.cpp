@@ -6,6 +6,13 @@
 #include "shared/params/model_table.hpp"
 
 #include <doctest/doctest.h>
+#include <torch/cuda.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <chrono>

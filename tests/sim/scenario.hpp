@@ -1,12 +1,12 @@
 // What the scripted worlds have in common.
 #pragma once
 
+#include "shared/base/log.hpp"
 #include "tests/sim/check.hpp"
 #include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <iterator>
@@ -15,7 +15,7 @@ namespace fl::test {
 
 /// `trainers` clients of 100 examples each, in two rounds, on good lines.
 inline WorldOptions calm(std::uint32_t trainers, std::uint64_t parameters = 200) {
-  spdlog::set_level(spdlog::level::off);
+  set_log_level(LogLevel::off);
   WorldOptions options;
   options.problem = ToyProblem::make(parameters, 7);
   options.settings.model = options.problem.model;

@@ -3,13 +3,13 @@
 //
 //   FL_SIM_SEED=S    runs the seed S only, and prints its trace and logs
 //   FL_SIM_SEEDS=N   runs N seeds (default: 2,000; with sanitizers fewer)
+#include "shared/base/log.hpp"
 #include "tests/sim/check.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/sanitized.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 
@@ -59,7 +59,7 @@ Result<void> run_seed(std::uint64_t seed, bool is_verbose) {
 
 TEST_CASE("whatever a seed does to a federation, its run ends in the right model") {
   const auto one = number_from("FL_SIM_SEED");
-  spdlog::set_level(one ? spdlog::level::info : spdlog::level::off);
+  set_log_level(one ? LogLevel::info : LogLevel::off);
   const std::uint64_t first = one.value_or(1);
   const std::uint64_t count = one ? 1 : number_from("FL_SIM_SEEDS").value_or(default_seeds);
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
