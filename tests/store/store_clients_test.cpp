@@ -1,0 +1,66 @@
+// Tokens and clients: nothing is used twice, and who is revoked stays out.
+#include "tests/store/store_world.hpp"
+
+namespace fl::test {
+
+TEST_CASE("a token is stored without its secret and used once") {
+  StoreWorld world;
+  REQUIRE(world.store->add_token(some_token("t1", "site-a")));
+  CHECK(code_of(world.store->add_token(some_token("t1", "site-b"))) == Errc::conflict);
+  CHECK(!world.store->find_token("t2").value());
+  TokenRecord token = world.store->find_token("t1").value().value();
+  CHECK(token.id == "t1");
+  CHECK(token.name == "site-a");
+  CHECK(token.secret_hash == std::string(64, 'a'));
+  CHECK(token.expires_at == 9000);
+  CHECK(token.used_at == 0);
+  CHECK(code_of(world.store->use_token("t2", some_client("site-a", "01"))) == Errc::not_found);
+  CHECK(code_of(world.store->use_token("t1", some_client("site-b", "01"))) == Errc::invalid_input);
+  CHECK(!world.store->find_client("site-b").value());
+  REQUIRE(world.store->use_token("t1", some_client("site-a", "01")));
+  CHECK(world.store->find_token("t1").value()->used_at > 0);
+  CHECK(code_of(world.store->use_token("t1", some_client("site-a", "02"))) == Errc::conflict);
+  const ClientRecord client = world.store->find_client("site-a").value().value();
+  CHECK(client.certificate_serial == "01");
+  CHECK(client.enrolled_at == 5000);
+  CHECK(client.last_seen_at == 0);
+  CHECK(client.revoked_at == 0);
+}
+
+TEST_CASE("a client revoked between invitation and joining stays out") {
+  StoreWorld world;
+  REQUIRE(world.store->touch_client("site-a", false));
+  REQUIRE(world.store->add_token(some_token("t1", "site-a")));
+  REQUIRE(world.store->revoke("site-a"));
+  CHECK(code_of(world.store->use_token("t1", some_client("site-a", "01"))) == Errc::conflict);
+  CHECK(world.store->find_token("t1").value()->used_at == 0);
+  CHECK(world.store->find_client("site-a").value()->certificate_serial.empty());
+}
+
+TEST_CASE("clients: seen, renewed, revoked, listed by name") {
+  StoreWorld world;
+  REQUIRE(world.store->touch_client("b", false));
+  REQUIRE(world.store->touch_client("a", true));
+  const double first_seen = world.store->find_client("b").value()->last_seen_at;
+  REQUIRE(world.store->touch_client("b", false));
+  CHECK(world.store->find_client("b").value()->last_seen_at > first_seen);
+  CHECK(world.store->find_client("b").value()->enrolled_at == first_seen);
+  REQUIRE(world.store->set_certificate("b", "ff"));
+  CHECK(world.store->find_client("b").value()->certificate_serial == "ff");
+  CHECK(code_of(world.store->set_certificate("c", "ff")) == Errc::not_found);
+  CHECK(code_of(world.store->revoke("c")) == Errc::not_found);
+  REQUIRE(world.store->revoke("b"));
+  const double revoked_at = world.store->find_client("b").value()->revoked_at;
+  CHECK(revoked_at > 0);
+  REQUIRE(world.store->revoke("b"));
+  CHECK(world.store->find_client("b").value()->revoked_at == revoked_at);
+  CHECK(code_of(world.store->set_certificate("b", "00")) == Errc::conflict);
+  const auto clients = world.store->clients().value();
+  REQUIRE(clients.size() == 2);
+  CHECK(clients[0].name == "a");
+  CHECK(clients[0].evaluator);
+  CHECK(clients[1].name == "b");
+  CHECK(!clients[1].evaluator);
+}
+
+}  // namespace fl::test
