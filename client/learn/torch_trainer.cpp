@@ -25,6 +25,16 @@ namespace {
 
 constexpr std::int64_t evaluation_batch = 500;
 
+/// Every step allocates and frees the same tensors. glibc would give their pages back to the kernel
+/// each time and ask for them again, which takes a third of a small model's time.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kept = 32 << 20;  // The most that glibc takes, and half of a thread's heap.
+  ::mallopt(M_MMAP_THRESHOLD, kept);
+  ::mallopt(M_TRIM_THRESHOLD, kept);
+#endif
+}
+
 // What libtorch throws (out of memory, a lost device) as an error.
 template <class Function>
 auto guarded(Function function) -> decltype(function()) {
@@ -285,6 +295,7 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
     const auto hardware = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     const int threads = options.threads > 0 ? options.threads : hardware;
     torch::set_num_threads(std::max(1, threads / options.hogwild));
+    if (device.is_cpu()) keep_freed_memory();
     return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
         options.model, std::move(layout), std::move(learners), data, device, options.client_seed));
   });
