@@ -219,6 +219,7 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
     download_.reset();
     replica_ = Replica();
     initial_digest_.reset();
+    run_initial_.clear();
     auto enter = [this, key = welcome.run_key()]() -> Result<void> {
       FL_TRY(const bool is_another, state_->enter_run(key));
       if (is_another) partial_->drop();
@@ -262,7 +263,10 @@ Awaitable<Result<void>> Agent::handle(Message message) {
   auto& header = message.header;
   switch (header.kind_case()) {
     case wire::Header::kOffer: {
-      const auto& offer = header.offer();
+      auto& offer = *header.mutable_offer();
+      // Said once a session, and perhaps in an offer that another has overtaken.
+      if (!offer.initial_digest().empty()) run_initial_ = offer.initial_digest();
+      offer.set_initial_digest(run_initial_);
       const bool is_made = state_ && !has_job_ && state_->pending() &&
                            state_->pending()->begin.task() == offer.task();
       const bool is_being_made = has_job_ && job_task_ == offer.task();

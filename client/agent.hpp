@@ -102,7 +102,7 @@ class Agent {
     std::optional<ChunkSize> size;  // Once the server said where to go on.
     TimePoint begin_at{};           // When to (re)announce it.
     bool is_announced = false;
-    bool is_damaged = false;        // There is nothing to send.
+    bool is_damaged = false;  // There is nothing to send.
   };
   /// How one connection ended: by the run's end, by stop(), or by an error (unavailable:
   /// reconnect).
@@ -168,6 +168,7 @@ class Agent {
   std::string model_;
   std::uint64_t seed_ = 0;
   std::optional<Digest> initial_digest_;  // Of (model, seed), once made.
+  std::string run_initial_;               // wire::Offer::initial_digest, once said.
   std::string run_key_;
 
   std::shared_ptr<Link> link_;

@@ -57,7 +57,6 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     begin.set_task(offer.task());
     begin.set_round(offer.round());
     begin.set_version(offer.version());
-    begin.set_layout_digest(layout_.all.digest().raw());
     begin.set_codec(offer.codec());
     FL_TRY(auto kept, local_values(version));
     if (offer.evaluate_holdout()) {
@@ -265,7 +264,6 @@ Agent::JobDone Agent::make_initial(std::uint64_t seed) {
     initial_digest_ = Digest::of(std::as_bytes(std::span(values)));
     wire::Begin begin;
     begin.set_purpose(wire::INITIAL);
-    begin.set_layout_digest(layout_.all.digest().raw());
     begin.set_codec("none");
     FL_TRY(const auto codec, parse_codec("none"));
     return state_->save_update(layout_, values, *codec, seed, begin);

@@ -215,7 +215,7 @@ Awaitable<Result<void>> Agent::take_chunk(const Message& message) {
 /// What has come since the last time. A copy that can't be kept is done without.
 Awaitable<void> Agent::save_download() {
   auto save = [this]() -> Result<void> {
-    const std::uint64_t transfer = download_->model.transfer();
+    const std::uint32_t transfer = download_->model.transfer();
     const std::uint64_t saved = partial_->transfer() == transfer ? partial_->bytes() : 0;
     const Bytes all = download_->target();
     auto appended =

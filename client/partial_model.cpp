@@ -12,8 +12,8 @@ namespace {
 constexpr std::string_view prefix = "download-";
 
 /// The transfer that a file's name says it is of.
-std::optional<std::uint64_t> transfer_of(std::string_view name) {
-  std::uint64_t transfer = 0;
+std::optional<std::uint32_t> transfer_of(std::string_view name) {
+  std::uint32_t transfer = 0;
   if (!name.starts_with(prefix)) return std::nullopt;
   const char* const end = name.data() + name.size();
   const auto [at, failed] = std::from_chars(name.data() + prefix.size(), end, transfer, 16);
@@ -29,7 +29,10 @@ Result<PartialModel> PartialModel::open(Files& files, std::filesystem::path fold
   std::size_t found = 0;
   for (const auto& name : names) {
     const auto transfer = transfer_of(name);
-    if (!transfer) continue;
+    if (!transfer) {
+      if (name.starts_with(prefix)) FL_CHECK(files.remove(partial.folder_ / name));
+      continue;
+    }
     if (++found > 1) partial.drop();
     partial.transfer_ = *transfer;
   }
@@ -49,10 +52,10 @@ Result<PartialModel> PartialModel::open(Files& files, std::filesystem::path fold
 }
 
 std::filesystem::path PartialModel::path() const {
-  return folder_ / fmt::format("{}{:016x}", prefix, transfer_);
+  return folder_ / fmt::format("{}{:08x}", prefix, transfer_);
 }
 
-Result<void> PartialModel::append(std::uint64_t transfer, Bytes bytes) {
+Result<void> PartialModel::append(std::uint32_t transfer, Bytes bytes) {
   if (transfer != transfer_ || !file_) {
     drop();
     transfer_ = transfer;

@@ -21,11 +21,11 @@ class PartialModel {
   static Result<PartialModel> open(Files& files, std::filesystem::path folder);
 
   /// What the bytes are (wire::Model::transfer), and how many; 0 when there is nothing.
-  [[nodiscard]] std::uint64_t transfer() const { return transfer_; }
+  [[nodiscard]] std::uint32_t transfer() const { return transfer_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
   /// Appends; a new transfer begins at offset 0, in place of what was there.
-  [[nodiscard]] Result<void> append(std::uint64_t transfer, Bytes bytes);
+  [[nodiscard]] Result<void> append(std::uint32_t transfer, Bytes bytes);
   /// The first out.size() bytes.
   [[nodiscard]] Result<void> read(MutableBytes out);
   /// Nothing is lost if the file can't be removed: the next one takes its place.
@@ -39,7 +39,7 @@ class PartialModel {
   Files* files_;
   std::filesystem::path folder_;
   std::unique_ptr<File> file_;
-  std::uint64_t transfer_ = 0;
+  std::uint32_t transfer_ = 0;
   std::uint64_t bytes_ = 0;
 };
 

@@ -266,9 +266,6 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   FL_TRY(const Digest digest, digest_of(*file, bytes));
   begin.set_bytes(bytes);
   begin.set_digest(digest.raw());
-  begin.clear_sections();
-  begin.add_sections()->set_name("update");
-  begin.mutable_sections(0)->set_bytes(bytes);
   failpoint("update.written");
 
   Pending pending{std::move(begin), name, kept_};

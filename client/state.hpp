@@ -71,7 +71,7 @@ class ClientState {
   [[nodiscard]] Result<void> forget_pending();
 
   /// Codes `update` (plus the residual, when the codec asks for feedback) and makes it the pending
-  /// one. `begin` comes with everything but sections, bytes and digest. `local_values`: what
+  /// one. `begin` comes with everything but bytes and digest. `local_values`: what
   /// the method keeps here from now on (first the local rule's vector, model_elements, then the
   /// personal part), or empty. Both spans are used as scratch.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,

@@ -291,6 +291,7 @@ class RoundEngine {
   std::vector<double> losses_;                      // Training losses of the recorded rounds.
   std::map<std::string, ClientHistory> histories_;  // Of the clients, before the open round.
   std::map<std::string, std::shared_ptr<Peer>> peers_;
+  std::set<std::string> know_initial_;           // Whose session was told the digest of version 0.
   std::map<std::string, Traffic> departed_;      // Traffic of ended sessions, by client.
   std::optional<Traffic> recorded_;              // All that the last round's record has counted.
   std::map<std::string, std::uint64_t> clocks_;  // Updates of each client: for Mode::ahead.

@@ -239,7 +239,7 @@ void RoundEngine::send_offer(Task& task) {
         std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
   }
   offer.set_evaluate_holdout(peer->second->facts().holdout_examples > 0);
-  if (came_from_seed() && versions_.contains(0))
+  if (came_from_seed() && versions_.contains(0) && know_initial_.insert(task.record.client).second)
     offer.set_initial_digest(versions_.at(0)->record.digest.raw());
   peer->second->post(std::move(header));
 }

@@ -107,6 +107,7 @@ void RoundEngine::leave(const std::shared_ptr<Peer>& peer) {
   total.down += peer->bytes_down();
   peers_.erase(found);
   initialisers_.erase(name);
+  know_initial_.erase(name);
   log_info("{} left", name);
   changed_.notify();
 }
@@ -158,7 +159,6 @@ Result<RoundEngine::Download> RoundEngine::download(const wire::Fetch& fetch) {
     auto& delta = *model.add_deltas();
     delta.set_version(step);
     delta.set_bytes(record.delta_bytes);
-    delta.set_digest(record.digest.raw());
   }
   if (has_chain && chain_bytes < layout_.bytes()) {
     answer.source = SegmentSource(std::move(chain));
@@ -172,7 +172,9 @@ Result<RoundEngine::Download> RoundEngine::download(const wire::Fetch& fetch) {
   const std::string identity =
       fmt::format("{}/{}/{}", version.record.digest.hex(), model.full() ? "full" : "delta",
                   model.full() ? 0 : fetch.have_version());
-  model.set_transfer(Digest::of(bytes_of(std::string_view(identity))).short_id());
+  // Two that share a name are told apart by the digest in the end.
+  model.set_transfer(
+      static_cast<std::uint32_t>(Digest::of(bytes_of(std::string_view(identity))).short_id()));
   const bool resumes = fetch.transfer() == model.transfer() && fetch.offset() < model.bytes();
   model.set_offset(resumes ? fetch.offset() : 0);
   return answer;

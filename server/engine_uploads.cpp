@@ -148,21 +148,11 @@ Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task
     return bad(Errc::conflict,
                fmt::format("it was trained from model version {}, not {}", begin.version(), base));
   }
-  if (begin.layout_digest() != layout_.digest().raw()) {
-    return bad(Errc::invalid_input, "its layout (tensor names and shapes) is not the model's");
-  }
   if (!Digest::from_bytes(begin.digest()))
     return bad(Errc::invalid_input, "its digest has not 16 bytes");
   if (begin.codec() != task.record.codec) {
     return bad(Errc::invalid_input, fmt::format("it is coded as '{}', asked for was '{}'",
                                                 begin.codec().substr(0, 64), task.record.codec));
-  }
-  if (begin.sections_size() != 1 || begin.sections(0).name() != "update") {
-    return bad(Errc::invalid_input, "it must have one section, named 'update'");
-  }
-  if (begin.sections(0).bytes() != begin.bytes()) {
-    return bad(Errc::invalid_input, fmt::format("its sections have {} bytes, the whole {}",
-                                                begin.sections(0).bytes(), begin.bytes()));
   }
   const auto codec = parse_codec(task.record.codec).value();  // What its round has, warm-up or not.
   const std::uint64_t bytes_max = codec->payload_bytes_max(layout_);
@@ -355,8 +345,7 @@ Awaitable<RoundEngine::Grant> RoundEngine::begin_initial(std::shared_ptr<Peer> p
   if (!versions_.empty()) co_return refuse(begin, wire::Verdict::ACCEPTED, "");
   if (!initialisers_.contains(peer->facts().name))
     co_return refuse(begin, wire::Verdict::STALE, "another client was asked");
-  const bool fits = begin.layout_digest() == layout_.digest().raw() && begin.sections_size() == 1 &&
-                    begin.codec() == "none" && begin.bytes() > 0 &&
+  const bool fits = begin.codec() == "none" && begin.bytes() > 0 &&
                     begin.bytes() <= parse_codec("none").value()->payload_bytes_max(layout_) &&
                     Digest::from_bytes(begin.digest()).has_value();
   if (!fits)

@@ -86,6 +86,8 @@ class Client:
                 raise endings.get(header.bye.cause, ConnectionError)(header.bye.reason)
             if kind in ("offer", "initialise"):
                 self.request = header
+            if kind == "offer" and header.offer.initial_digest not in (b"", digest(self.initial)):
+                raise Refused("the run began with other initial weights than this client makes")
             if kind in kinds:
                 return header, payload
 
@@ -120,8 +122,6 @@ class Client:
 
     async def train(self, offer):
         """Does one task, and leaves the update pending."""
-        if offer.initial_digest not in (b"", digest(self.initial)):
-            raise Refused("the run began with other initial weights than this client makes")
         if offer.optimizer not in ("", "sgd"):
             reason = f"optimizer '{offer.optimizer}' is unknown here"
             return await self.send(failed=wire.Failed(task=offer.task, reason=reason))

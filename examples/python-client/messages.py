@@ -70,7 +70,6 @@ def encode(values, layout):
 def make_upload(values, layout, **fields):
     """(begin, payload): the message that announces an upload, and the bytes to follow it."""
     payload = encode(values, layout)
-    begin = wire.Begin(layout_digest=layout_digest(layout), codec="none", **fields)
-    begin.sections.add(name="update", bytes=len(payload))
+    begin = wire.Begin(codec="none", **fields)
     begin.bytes, begin.digest = len(payload), digest(payload)
     return begin, payload

@@ -16,7 +16,7 @@ namespace fl::test {
 /// Sends `payload` in one chunk as the update, of weight 1, with the digest that it has. `offer`
 /// must outlive the call.
 [[nodiscard]] Awaitable<Result<wire::Verdict>> upload(std::shared_ptr<MemoryLink> link,
-                                                      const wire::Offer& offer, Digest layout,
+                                                      const wire::Offer& offer,
                                                       std::string payload);
 
 }  // namespace fl::test

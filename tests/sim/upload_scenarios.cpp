@@ -104,8 +104,6 @@ TEST_CASE("an update that can't be right is refused with its reason, and costs i
     std::string reason;
   };
   const std::vector<Case> cases{
-      {[](wire::Begin& b) { b.set_layout_digest(std::string(16, 'x')); },
-       "its layout (tensor names and shapes) is not the model's"},
       {[](wire::Begin& b) { b.set_round(9); }, "it is of round 9, its task was offered in round 1"},
       {[](wire::Begin& b) { b.set_version(3); }, "it was trained from model version 3, not 0"},
       {[](wire::Begin& b) { b.set_codec("fp16"); }, "it is coded as 'fp16', asked for was 'none'"},
@@ -113,17 +111,11 @@ TEST_CASE("an update that can't be right is refused with its reason, and costs i
       {[](wire::Begin& b) { b.set_examples(101); },
        "its weight is 101 examples, the client has 100"},
       {[](wire::Begin& b) { b.set_digest("short"); }, "its digest has not 16 bytes"},
-      {[](wire::Begin& b) { b.clear_sections(); }, "it must have one section, named 'update'"},
-      {[](wire::Begin& b) { b.mutable_sections(0)->set_bytes(1); }, "its sections have 1 bytes"},
       {[](wire::Begin& b) { b.set_loss(std::numeric_limits<double>::quiet_NaN()); },
        "its training loss is not finite"},
       {[](wire::Begin& b) { b.set_train_seconds(-1); }, "its training took -1 s"},
       {[](wire::Begin& b) { b.set_steps(~0ull); }, "it took 18446744073709551615 steps"},
-      {[](wire::Begin& b) {
-         b.set_bytes(1ull << 40);
-         b.mutable_sections(0)->set_bytes(1ull << 40);
-       },
-       "it has 1099511627776 bytes"},
+      {[](wire::Begin& b) { b.set_bytes(1ull << 40); }, "it has 1099511627776 bytes"},
   };
   for (const Case& one : cases) {
     INFO(one.reason);
@@ -171,7 +163,6 @@ TEST_CASE("an upload's limit is that of its round's codec, while the codec warms
       sent[begin.round()] = begin.bytes();
       if (begin.round() == 1) return;
       begin.set_bytes(second_max + 1);
-      begin.mutable_sections(0)->set_bytes(second_max + 1);
     };
     return true;
   };
@@ -209,18 +200,56 @@ TEST_CASE("a training that ends in NaN is reported with tensor and index, and ot
   CHECK(lost->reason.find("body.weight[15]") != std::string::npos);
 }
 
-/// A payload of zeros, but for its last value ("scale"), which is no number.
-std::string payload_with_a_nan(const Layout& layout) {
+TEST_CASE("a client that makes other initial weights trains nothing; all are told once a session") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.rounds = 3;
+  options.settings.deadline_s = 10;
+  World world(options);
+  world.clients().at("client-2").may_fail = true;
+  std::map<std::string, int> told;
+  std::map<std::string, int> sessions;
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (is_up) return;
+    sessions[client] += header.has_welcome() ? 1 : 0;
+    told[client] += header.has_offer() && !header.offer().initial_digest().empty() ? 1 : 0;
+    const bool is_first = client == "client-1" && header.has_verdict() && sessions[client] == 1;
+    if (is_first) world.kill_client(client, false);
+  };
+  world.on_connect = [&](const std::string& client, Line&, Line& down) {
+    if (client != "client-2") return true;
+    down.edit = [](wire::Header& header) {
+      if (!header.has_offer() || header.offer().initial_digest().empty()) return;
+      header.mutable_offer()->set_initial_digest(std::string(16, 'x'));
+    };
+    return true;
+  };
+  REQUIRE(world.run());
+  CHECK(told.at("client-1") == 2);
+  CHECK(sessions.at("client-1") == 2);
+  CHECK(told.at("client-3") == 1);
+  CHECK(sessions.at("client-3") == 1);
+  CHECK(told.at("client-2") >= 1);
+  CHECK(told.at("client-2") <= sessions.at("client-2"));
+  for (Round round = 1; round <= options.settings.rounds; ++round) {
+    const auto tasks = tasks_of(world, round);
+    CHECK(count(tasks, TaskState::accepted) == 2);
+    for (const TaskRecord& task : tasks)
+      CHECK((task.client != "client-2" || task.state != TaskState::accepted));
+  }
+}
+
+/// A payload of zeros, but for its last value.
+std::string payload_ending_in(float last, const Layout& layout) {
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
   const std::vector<float> zeros(layout.elements());
   REQUIRE(parse_codec("none").value()->encode(layout, zeros, 1, sink));
-  const float bad = std::numeric_limits<float>::quiet_NaN();
-  store(MutableBytes(bytes), bytes.size() - sizeof bad, bad);
+  store(MutableBytes(bytes), bytes.size() - sizeof last, last);
   return std::string(text_of(bytes));
 }
 
-Awaitable<void> upload_a_nan(World& world, Result<wire::Verdict>& verdict) {
+Awaitable<void> upload_wrong(World& world, std::string payload, Result<wire::Verdict>& verdict) {
   std::shared_ptr<MemoryLink> link;
   while (!link) {
     co_await sleep_for(1ms);
@@ -230,23 +259,29 @@ Awaitable<void> upload_a_nan(World& world, Result<wire::Verdict>& verdict) {
   REQUIRE(joined);
   const auto offer = co_await await_offer(link);
   REQUIRE(offer);
-  const Layout& layout = world.options().problem.layout;
-  auto payload = payload_with_a_nan(layout);
-  verdict = co_await upload(link, *offer, layout.digest(), std::move(payload));
+  verdict = co_await upload(link, *offer, std::move(payload));
   link->close();
 }
 
-TEST_CASE("a NaN inside a payload is refused by the server, which names the tensor and the index") {
+TEST_CASE("a NaN inside a payload, or another layout, is refused by the server, which names it") {
   WorldOptions options = calm(2);
   options.settings.rounds = 1;
-  World world(options);
-  Result<wire::Verdict> verdict = Error(Errc::internal, "none");
-  world.spawn(upload_a_nan(world, verdict));
-  REQUIRE(world.run());
-  CHECK(check(world));
-  REQUIRE(verdict);
-  CHECK(verdict->outcome() == wire::Verdict::REFUSED);
-  CHECK(verdict->reason().find("scale") != std::string::npos);
+  const Layout& layout = options.problem.layout;
+  const Layout other = Layout::make({{"body.weight", {std::int64_t(layout.elements())}}}).value();
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {payload_ending_in(std::numeric_limits<float>::quiet_NaN(), layout), "scale"},
+      {payload_ending_in(0, other), "of layout " + other.digest().hex()}};
+  for (const auto& [payload, reason] : cases) {
+    CAPTURE(reason);
+    World world(options);
+    Result<wire::Verdict> verdict = Error(Errc::internal, "none");
+    world.spawn(upload_wrong(world, payload, verdict));
+    REQUIRE(world.run());
+    CHECK(check(world));
+    REQUIRE(verdict);
+    CHECK(verdict->outcome() == wire::Verdict::REFUSED);
+    CHECK(verdict->reason().find(reason) != std::string::npos);
+  }
 }
 
 TEST_CASE("a chunk twice, out of order, missing or too long ends its session, and nothing else") {
