@@ -21,7 +21,7 @@ echo "Starting fl-server, $clients clients and an evaluator. Logs: $work/*.log"
 begin=$(date +%s)
 "$bin/fl-server" --state "$state" --listen 127.0.0.1:0 --admin 127.0.0.1:0 --ready-file "$work/ready.json" \
   --model lenet --rounds 16 --min-clients $clients --local-epochs 2 --batch-size 64 --lr 0.04 --momentum 0.9 \
-  --codec qsgd:127 --seed 1 "$@" > "$work/server.out" 2> "$work/server.log" &
+  --seed 1 "$@" > "$work/server.out" 2> "$work/server.log" &
 server=$!
 pids=$server
 
@@ -71,6 +71,6 @@ Try next:
   $bin/fl-server history --state $state               the rounds (--json, --csv)
   sqlite3 $state/history.sqlite 'SELECT * FROM round_summary'
   $bin/fl-server clients --state $state               who took part
-  ./dev demo --codec qsgd:8+ef                        the same with 17 levels a value
+  ./dev demo --codec none                             the same, updates as they are
   $bin/fl-server --help                               your own federation
 EOF

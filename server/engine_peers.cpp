@@ -31,7 +31,8 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
       if (hello.evaluator() || std::ranges::find(known, wanted) != known.end()) continue;
       return Error(
           Errc::invalid_input,
-          fmt::format("the client does not know the run's codec '{}'; a newer fl-client does",
+          fmt::format("the client does not know the run's codec '{}'; a newer fl-client does, and "
+                      "--codec none is for all",
                       wanted));
     }
   }

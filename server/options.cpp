@@ -97,7 +97,8 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
   setting(app, given, "proximal-mu", s.proximal_mu,
           "Pull of every strategy's clients towards the global model; as fedprox:mu");
   setting(app, given, "codec", s.codec,
-          "How updates are coded (see 'fl-server codecs'), or auto[:FINEST|…|COARSEST]: for each "
+          "How updates are coded (see 'fl-server codecs'; none: as they are), or "
+          "auto[:FINEST|…|COARSEST]: for each "
           "client the finest that its line brings in time");
   setting(app, given, "downlink-codec", s.downlink_codec,
           "How model steps are coded for clients that have the version before");

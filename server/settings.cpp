@@ -161,7 +161,14 @@ Result<void> check_settings(const RunSettings& s) {
   FL_CHECK(check_method(s));
   FL_CHECK(check_mode(s));
   if (auto sampler = parse_sampler(s.sampling); !sampler) return sampler.error().at("--sampling");
-  if (auto ladder = parse_ladder(s.codec); !ladder) return ladder.error().at("--codec");
+  const auto ladder = parse_ladder(s.codec);
+  if (!ladder) return ladder.error().at("--codec");
+  const bool counts_signs = parse_strategy(s.strategy).value()->counts_signs();
+  for (const std::string& spec : *ladder) {
+    const auto names = parse_codec(spec).value()->names();
+    if (counts_signs && std::ranges::find(names, "ecuq") != names.end())
+      return bad("codec", "ecuq gives a 0 a sign by chance; this strategy counts signs: sign");
+  }
   if (auto codec = parse_downlink_codec(s.downlink_codec); !codec)
     return codec.error().at("--downlink-codec");
   return {};

@@ -38,7 +38,7 @@ struct RunSettings {
   double momentum = 0.9;
   double weight_decay = 0;
   double proximal_mu = 0;
-  std::string codec = "none";
+  std::string codec = "ecuq:4";  // Unbiased; an eighth of the bytes.
   std::string downlink_codec = "none";
   double target_accuracy = 0;           // 0: none.
   std::uint32_t patience = 0;           // Versions without a better accuracy; 0: no limit.

@@ -22,6 +22,7 @@ class SignVote final : public Strategy {
  public:
   explicit SignVote(double lr) : lr_(static_cast<float>(lr)) {}
 
+  bool counts_signs() const override { return true; }
   const LocalRule* local() const override { return &local_; }
   void step(const RoundFacts&, std::span<const std::span<float>>,
             std::span<float> step) const override {

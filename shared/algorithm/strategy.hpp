@@ -90,6 +90,8 @@ class Strategy {
   [[nodiscard]] virtual Result<void> check(const TrainSettings& settings) const;
   /// The proximal term that the method asks for; 0: none.
   [[nodiscard]] virtual double proximal_mu() const { return 0; }
+  /// Whether a 0 must arrive as a 0: a codec's dither would give it a sign.
+  [[nodiscard]] virtual bool counts_signs() const { return false; }
   /// The client's half, or nullptr.
   [[nodiscard]] virtual const LocalRule* local() const { return nullptr; }
 

@@ -123,11 +123,12 @@ Measured run_case(const Case& one, const Programs& programs, const fs::path& sta
   fs::create_directories(state);
   const std::string server_state = (state / "server").string();
   const std::string log = (state / "log").string();
-  Process server({programs.server, "--state", server_state, "--listen", "127.0.0.1:0", "--admin",
-                  "off", "--ready-file", (state / "ready").string(), "--model",
-                  fmt::format("synthetic:{}", one.parameters), "--rounds", std::to_string(rounds),
-                  "--min-clients", std::to_string(one.clients), "--keep-checkpoints", "2"},
-                 log);
+  Process server(
+      {programs.server, "--state", server_state, "--listen", "127.0.0.1:0", "--admin", "off",
+       "--ready-file", (state / "ready").string(), "--model",
+       fmt::format("synthetic:{}", one.parameters), "--rounds", std::to_string(rounds),
+       "--min-clients", std::to_string(one.clients), "--keep-checkpoints", "2", "--codec", "none"},
+      log);
   await_file(state / "ready");
   std::vector<Process> clients;
   for (int i = 0; i < one.clients; ++i) {

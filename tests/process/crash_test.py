@@ -17,7 +17,7 @@ from federation import FederationTest, failpoints, wait_until
 # The second loses values on the way and so lives on its residuals and carries.
 CODECS = {
     "plain": ("--codec", "none"),
-    "lossy": ("--codec", "qsgd:8+ef", "--downlink-codec", "qsgd:127"),
+    "lossy": ("--codec", "ecuq:4+ef", "--downlink-codec", "qsgd:127"),
 }
 # 400 kB: an update is more than one chunk.
 RUN = ("--new-run", "--model", "synthetic:100000", "--min-clients", 3, "--deadline", 0)

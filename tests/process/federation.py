@@ -156,10 +156,13 @@ class Federation:
         return program
 
     def server(self, *flags, failpoint="", ready=True):
-        """A serving fl-server; with `ready` it listens already."""
+        """A serving fl-server; with `ready` it listens already. A new run's codec is `none` unless
+        said; one that goes on has the codec that it had."""
         ready_file = self.folder / "ready.json"
         ready_file.unlink(missing_ok=True)
         places = ["--state", self.state, "--listen", f"127.0.0.1:{self.port}", "--admin", "off"]
+        if "--new-run" in flags or not (self.state / "history.sqlite").exists():
+            flags = ("--codec", "none", *flags)
         flags = last_of_each([*places, "--ready-file", ready_file, *flags])
         program = self.start("server", [BIN / "fl-server", *flags], failpoint)
         if ready:

@@ -83,6 +83,13 @@ class Strategies(FederationTest):
         )
         self.assertGreater(code, 0)
         self.assertIn("--optimizer sgd and nesterov only", err)
+        for flags in ((), ("--codec", "*=ecuq:2+ef"), ("--codec", "auto:sign|ecuq:1")):
+            code, _, err = federation.command(
+                "fl-server", "--state", federation.folder / "other", "--listen", "127.0.0.1:0",
+                "--admin", "off", "--strategy", "signvote:lr=0.1", *flags
+            )
+            self.assertGreater(code, 0)
+            self.assertIn("this strategy counts signs", err)
 
 
 class Asynchronous(FederationTest):

@@ -129,7 +129,7 @@ WorldOptions draw_options(std::uint64_t seed) {
   options.seed = random();
 
   RunSettings& settings = options.settings;
-  constexpr std::array codecs{"none", "fp16", "qsgd:8", "qsgd:8+ef"};
+  constexpr std::array codecs{"none", "fp16", "qsgd:8", "qsgd:8+ef", "ecuq:8"};
   constexpr std::array downlinks{"none", "fp16", "qsgd:64"};
   constexpr std::array strategies{"fedavg",
                                   "fedavg:lr=0.5,weight=uniform",

@@ -44,9 +44,16 @@ enum class Trouble {
   client_full,
 };
 
+/// The default settings but for the codec: what a client's update does is then exact.
+inline RunSettings fp32_settings() {
+  RunSettings settings;
+  settings.codec = "none";
+  return settings;
+}
+
 struct WorldOptions {
   std::uint64_t seed = 1;  // Of lines, pauses and troubles; the training's is settings.seed.
-  RunSettings settings;
+  RunSettings settings = fp32_settings();
   ToyProblem problem = ToyProblem::make(200, 1);
   struct Member {
     std::string name;
