@@ -13,8 +13,9 @@
 //
 // weight=constant s = 1; inverse 1 / (1 + t); sqrt 1 / sqrt(1 + t) (FedBuff's choice); exponential
 // base^t. late=N: older updates do not count. ahead=N: bounded staleness (SSP, Ho 2013, section 3):
-// a client that has sent N updates more than the slowest one here waits for it. sync=T: every T-th
-// round waits for all that is under way. compensate=L: delay compensation (DC-ASGD, Zheng 2017,
+// a client that has sent N updates more than the slowest one here waits for it; one that comes back
+// counts from N below the fastest, if it was further behind. sync=T: every T-th round waits for all
+// that is under way. compensate=L: delay compensation (DC-ASGD, Zheng 2017,
 // equation 10), see server/compensation.hpp.
 #pragma once
 

@@ -123,15 +123,16 @@ TEST_CASE("bounded staleness outlives a restart of the server") {
     const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE &&
                              header.verdict().outcome() == wire::Verdict::ACCEPTED;
     accepted += is_accepted ? 1 : 0;
-    if (is_accepted && accepted % 5 == 0 && accepted <= 15) world.kill_server(false);
+    if (is_accepted && accepted == 10) world.kill_server(false);
   };
   REQUIRE(world.run());
   CHECK(check(world));
-  CHECK(world.server_starts() == 4);
+  CHECK(world.server_starts() == 2);
   std::map<std::string, std::size_t> counts;
   for (const TaskRecord& task : all_tasks(world)) {  // In the order of the rounds, one in each.
     if (task.state != TaskState::accepted) continue;
-    CHECK(++counts[task.client] <= counts[std::string(slow_one)] + 3);
+    // Who comes back is waited for only as far as lets the fastest go on: one step less.
+    CHECK(++counts[task.client] <= counts[std::string(slow_one)] + 4);
   }
 }
 
