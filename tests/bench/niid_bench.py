@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """NIID-Bench (Li 2022) on Fashion-MNIST through fl-sim: LeNet, 10 parties, 50 rounds of 10 local
 epochs, batch 64, SGD 0.01 with momentum 0.9 and weight decay 1e-5. Each result is kept with its
-seed, and is not run again. A run takes about twenty minutes on two cores. Run by ./dev bench niid.
+seed, and is not run again. A run takes about forty minutes on two cores. Run by ./dev bench niid.
 
     niid_bench.py [--seeds 0,1] [PARTITION/METHOD ...]      as in dirichlet:0.5/scaffold
     niid_bench.py --table                                   only the table of what is there
@@ -20,7 +20,7 @@ RESULTS = ROOT / "docs/niid.json"
 ROUNDS = 50
 FLAGS = (
     "--clients 10 --min-clients 10 --data fashion-mnist --test fashion-mnist:test --model lenet "
-    "--local-epochs 10 --batch-size 64 --lr 0.01 --momentum 0.9 --weight-decay 1e-5"
+    "--local-epochs 10 --batch-size 64 --lr 0.01 --momentum 0.9 --weight-decay 1e-5 --codec none"
 ).split()
 METHODS = {
     "fedavg": "fedavg",
