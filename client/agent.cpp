@@ -85,7 +85,8 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
       const bool worth_a_line = failures == 0 || failures % 10 == 0;
       if (worth_a_line) log_warn("{}; trying again", outcome.error().message());
     }
-    co_await back_off(failures++);
+    co_await back_off(failures);
+    ++failures;
   }
   if (stopping_) outcome = Outcome::stopped;
   job_stop_.request_stop();
@@ -174,7 +175,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   wire::Header header;
   auto& hello = *header.mutable_hello();
   hello.set_protocol(protocol_version);
-  hello.set_software("tributary 0.1.0");
+  hello.set_software("tributary " FL_VERSION);
   hello.set_evaluator(options_.evaluator);
   hello.set_model(options_.model);
   for (const auto& row : codec_rows()) hello.add_codecs(std::string(row.name));

@@ -22,10 +22,13 @@ void TlsStream::shut_down(Handler handler) { ssl_.async_shutdown(std::move(handl
 /// Always a success: Beast would take an error (mostly that the peer is gone already) for the cause
 /// of the end, and forget the real one, such as a message that was too big.
 void TlsStream::tear_down(beast::role_type role, Handler handler) {
-  using beast::websocket::async_teardown;
   const auto executor = handler.get_executor();
   auto done = [handler = std::move(handler)](const beast::error_code&) mutable { handler({}); };
-  async_teardown(role, ssl_, net::bind_executor(executor, std::move(done)));
+  // As Beast's own for an ssl_stream, which Clang finds twice.
+  auto tcp = [this, role, executor, done = std::move(done)](const beast::error_code&) mutable {
+    async_teardown(role, ssl_.next_layer(), net::bind_executor(executor, std::move(done)));
+  };
+  ssl_.async_shutdown(net::bind_executor(executor, std::move(tcp)));
 }
 
 }  // namespace fl
