@@ -63,7 +63,7 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
       "  fl-client --join TOKEN --data fashion-mnist        joins and trains\n"
       "  fl-client --data fashion-mnist --shard 3/10        trains, once joined",
       "fl-client"};
-  app.set_version_flag("--version", "fl-client 0.1.0, protocol 1");
+  app.set_version_flag("--version", "fl-client " FL_VERSION ", protocol 1");
   app.set_config("--config", "", "A TOML file with any of these flags")->check(CLI::ExistingFile);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.fallthrough();

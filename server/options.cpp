@@ -119,7 +119,7 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
       "Coordinates a federation: samples clients, sends them the model, adds up their updates.\n"
       "Without a sub-command it serves: fl-server --rounds 500",
       "fl-server"};
-  app.set_version_flag("--version", "fl-server 0.1.0, protocol 1");
+  app.set_version_flag("--version", "fl-server " FL_VERSION ", protocol 1");
   app.set_config("--config", "", "A TOML file with any of these flags (rounds = 500)")
       ->check(CLI::ExistingFile);
   app.allow_config_extras(CLI::config_extras_mode::error);

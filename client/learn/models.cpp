@@ -5,7 +5,7 @@
 #include "shared/params/model_table.hpp"
 
 #ifdef FL_HAS_TORCH
-#include "client/learn/torch_trainer.hpp"
+#include "client/learn/torch_library.hpp"
 #endif
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options,
                                               [[maybe_unused]] LocalData data) {
   FL_CHECK(check_model(options));
 #ifdef FL_HAS_TORCH
-  if (!is_synthetic(options)) return make_torch_trainer(options, std::move(data));
+  if (!is_synthetic(options)) return load_torch_trainer(options, std::move(data));
 #endif
   return make_synthetic_trainer(options.model, options.client_seed);
 }

@@ -20,6 +20,7 @@ endif()
 
 add_library(fl_options INTERFACE)
 target_include_directories(fl_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(fl_options INTERFACE FL_VERSION="${PROJECT_VERSION}")
 target_compile_options(fl_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wshadow>
   # The same bits on every machine: no fused multiply-add behind our back.

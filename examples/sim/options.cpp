@@ -26,7 +26,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
       "  fl-sim --clients 10 --data fashion-mnist --partition dirichlet:0.5 "
       "--test fashion-mnist:test",
       "fl-sim"};
-  app.set_version_flag("--version", "fl-sim 0.1.0, protocol 1");
+  app.set_version_flag("--version", "fl-sim " FL_VERSION ", protocol 1");
   app.set_config("--config", "", "A TOML file with any of these flags (rounds = 500)")
       ->check(CLI::ExistingFile);
   app.allow_config_extras(CLI::config_extras_mode::error);

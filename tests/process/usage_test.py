@@ -1,12 +1,13 @@
 """What goes wrong at the command line and at the door: every refusal names its cause."""
 
 import json
+import shutil
 import signal
 import socket
 import time
 import unittest
 
-from federation import Federation, FederationTest, forge, last_of_each, wait_until
+from federation import BIN, Federation, FederationTest, forge, last_of_each, wait_until
 
 SERVER_MISTAKES = [
     ("--rounds", "0"),
@@ -149,6 +150,16 @@ class Places(FederationTest):
         client = federation.client("a", "--model", "synthetic:10")
         self.expect_exit(client, 1)
         self.assertIn("the client trains 'synthetic:10', this run 'synthetic:9'", client.stderr())
+
+    @unittest.skipUnless((BIN / "libfl-torch.so").exists(), "built without libtorch")
+    def test_a_client_without_its_library_says_which_and_where(self):
+        federation = self.make()
+        federation.server("--new-run", "--model", "logistic")
+        alone = shutil.copy(BIN / "fl-client", federation.folder)
+        state = federation.folder / "a"
+        client = federation.start("alone", [alone, "--state", state, "--data", "fashion-mnist"])
+        self.expect_exit(client, 1)
+        self.assertIn(f"{federation.folder}/libfl-torch.so", client.stderr())
 
 
 class Tokens(FederationTest):
