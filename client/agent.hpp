@@ -84,7 +84,7 @@ class Agent {
     std::vector<float> values;      // Of a whole model,
     std::vector<std::byte> deltas;  // or of its coded steps.
     std::uint64_t received = 0;
-    TimePoint save_at = never;  // From then on it is slow enough to be kept on disk.
+    TimePoint save_at = never;  // When what has come is kept on disk, next.
     [[nodiscard]] MutableBytes target() {
       return model.full() ? std::as_writable_bytes(std::span(values)) : MutableBytes(deltas);
     }

@@ -178,7 +178,7 @@ Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
       co_return Error(Errc::unavailable, taken.error().message());
     download.received = model.offset();
     if (model.full() && !download.known)
-      download.save_at = Clock::now() + limits::download_save_after;
+      download.save_at = Clock::now() + limits::download_save_every;
     download_ = std::move(download);
   }
   download_->model = model;
@@ -225,6 +225,7 @@ Awaitable<void> Agent::save_download() {
     return appended;
   };
   auto written = co_await worker_.run(std::move(save));
+  download_->save_at = Clock::now() + limits::download_save_every;
   if (written) co_return;
   log_warn("{}; a restart would begin this download anew", written.error().message());
   download_->save_at = never;

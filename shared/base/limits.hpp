@@ -50,8 +50,8 @@ inline constexpr auto ask_again_min = 2s;  // Before a client that failed is ask
 inline constexpr auto ask_again_max = 5min;  // doubles up to this.
 inline constexpr auto last_evaluations_max =
     60s;  // For the last version's evaluations, at the run's end.
-inline constexpr auto download_save_after =
-    2s;                                  // A client keeps a slower download on its disk, too.
+inline constexpr auto download_save_every =
+    10s;  // How much of a download's time a restart of the client may cost.
 inline constexpr auto later_pause = 2s;  // Before a client repeats an upload put off by the server.
 
 // Reconnecting: exponential with full jitter.

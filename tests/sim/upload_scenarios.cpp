@@ -427,7 +427,7 @@ TEST_CASE("a slow download goes on where it broke after a restart of the client,
     };
     world.on_connect = [](const std::string&, Line& up, Line& down) {
       up.latency = down.latency = 1ms;
-      up.bytes_per_s = down.bytes_per_s = 100e3;
+      up.bytes_per_s = down.bytes_per_s = 20e3;
       return true;
     };
     REQUIRE(world.run());
