@@ -59,7 +59,7 @@ void Agent::stop() {
 Awaitable<Result<Agent::Outcome>> Agent::run() {
   Result<Outcome> outcome = Outcome::stopped;
   int failures = 0;
-  auto opened = ClientState::open(files_, folder_);
+  auto opened = ClientState::open(files_, folder_, options_.threads);
   if (!opened) co_return opened.error();
   state_ = std::move(*opened);
   auto partial = PartialModel::open(files_, folder_);

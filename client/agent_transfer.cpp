@@ -267,18 +267,15 @@ Result<std::vector<float>> Agent::apply_deltas() {
   auto values = models_.borrow(base->size());
   std::ranges::copy(*base, values.begin());
   std::uint64_t at = 0;
-  std::vector<float> step;
   for (const auto& delta : download_->model.deltas()) {
     SpanSource source(
         Bytes(download_->deltas)
             .subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(delta.bytes())));
     FL_TRY(auto reader, PayloadReader::open(source, delta.bytes(), layout_.all));
-    for (std::uint64_t index = 0; index < reader.blocks(); ++index) {
-      const Block block = reader.block(index);
-      step.resize(block.elements);
-      FL_TRY([[maybe_unused]] const Scan scan, reader.decode(index, step));
+    const auto add = [&](std::uint64_t, const Block& block, std::span<const float> step) {
       for (std::size_t i = 0; i < step.size(); ++i) values[block.flat + i] += step[i];
-    }
+    };
+    FL_CHECK(reader.for_each_block(options_.threads, add));
     at += delta.bytes();
   }
   return values;

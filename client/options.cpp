@@ -94,7 +94,7 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
       ->type_name("K/N");
   app.add_flag("--evaluate-only", learn.evaluate_only,
                "Evaluate every model version on the data; train none");
-  app.add_option("--threads", learn.threads, "Threads for training; 0: one for each core")
+  app.add_option("--threads", learn.threads, "Threads that train and code; 0: one for each core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option(

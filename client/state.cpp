@@ -50,7 +50,7 @@ double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.si
 /// What was lost of x when it was coded to the file, |x - decoded|^2 / |x|^2. If `is_kept` x
 /// becomes what was lost.
 Result<double> nmse_of(const Layout& layout, std::span<float> x, const Codec& codec, File& file,
-                       std::uint64_t bytes, bool is_kept) {
+                       std::uint64_t bytes, bool is_kept, int threads) {
   if (codec.is_exact()) {
     if (is_kept) std::ranges::fill(x, 0.0F);
     return 0.0;
@@ -60,10 +60,10 @@ Result<double> nmse_of(const Layout& layout, std::span<float> x, const Codec& co
   FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
   double lost = 0;
   if (is_kept) {
-    FL_CHECK(keep_residual(x, reader, x));
+    FL_CHECK(keep_residual(x, reader, x, threads));
     lost = power_of(x);
   } else {
-    FL_TRY(lost, squared_error(x, reader));
+    FL_TRY(lost, squared_error(x, reader, threads));
   }
   return power > 0 ? lost / power : 0.0;
 }
@@ -86,8 +86,8 @@ void ClientState::put_kept(const Kept& kept, nlohmann::json& json) {
   if (!kept.codec_state.empty()) json["codec_state"] = kept.codec_state;
 }
 
-Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder) {
-  ClientState state(files, std::move(folder));
+Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder, int threads) {
+  ClientState state(files, std::move(folder), threads);
   FL_CHECK(files.make_folder(state.folder_));
   FL_CHECK(state.load());
   FL_CHECK(state.remove_strays());
@@ -260,7 +260,7 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   CodecState state = codec_state();
   const TimePoint began = Clock::now();
   FL_TRY(const std::uint64_t bytes,
-         codec.encode(layout.all, update, seed, sink, block_elements_default, &state));
+         codec.encode(layout.all, update, seed, sink, block_elements_default, &state, threads_));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(file->truncate(bytes));
   FL_TRY(const Digest digest, digest_of(*file, bytes));
@@ -276,12 +276,12 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   if (codec.momentum() > 0) {
     FileSource source(*file);
     FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
-    FL_CHECK(stop_sent(velocity, reader));
+    FL_CHECK(stop_sent(velocity, reader, threads_));
     FL_TRY(kept.velocity, write_kept("velocity", std::as_bytes(std::span(velocity))));
   }
   const bool has_local = !local_values.empty();
-  FL_TRY(const double nmse,
-         nmse_of(layout.all, update, codec, *file, bytes, feedback || layout.has_shared()));
+  FL_TRY(const double nmse, nmse_of(layout.all, update, codec, *file, bytes,
+                                    feedback || layout.has_shared(), threads_));
   pending.begin.set_nmse(nmse);
   if (has_local) {
     const std::span lost = update.subspan(layout.model_elements);  // Of the shared vector's change.
@@ -340,7 +340,7 @@ Result<void> ClientState::settle_unused(const RunLayout& layout) {
     FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));
     FileSource source(*file);
     FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout.all));
-    FL_CHECK(put_back(values, reader));
+    FL_CHECK(put_back(values, reader, threads_));
     std::ranges::fill(std::span(values).subspan(layout.model_elements), 0.0F);
     FL_TRY(kept.residual, write_kept("residual", std::as_bytes(std::span(values))));
     FL_CHECK(files_->sync_folder(folder_));

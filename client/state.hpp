@@ -43,9 +43,10 @@ namespace fl {
 
 class ClientState {
  public:
+  /// `threads`: that code and decode an update; more than one where `files` is for any thread.
   /// Loads the manifest, or begins with an empty one, and removes stray files. A manifest that
   /// can't be read is `corrupt`, naming the file.
-  static Result<ClientState> open(Files& files, std::filesystem::path folder);
+  static Result<ClientState> open(Files& files, std::filesystem::path folder, int threads = 1);
 
   /// Forgets everything of another run. False: it is the one that the manifest is of.
   [[nodiscard]] Result<bool> enter_run(const std::string& run_key);
@@ -94,8 +95,8 @@ class ClientState {
   [[nodiscard]] Result<std::vector<float>> local_values(std::uint64_t elements) const;
 
  private:
-  ClientState(Files& files, std::filesystem::path folder)
-      : files_(&files), folder_(std::move(folder)) {}
+  ClientState(Files& files, std::filesystem::path folder, int threads)
+      : files_(&files), folder_(std::move(folder)), threads_(threads) {}
   [[nodiscard]] static Kept kept_in(const nlohmann::json& json);
   static void put_kept(const Kept& kept, nlohmann::json& json);
   [[nodiscard]] Result<void> load();
@@ -117,6 +118,7 @@ class ClientState {
 
   Files* files_;
   std::filesystem::path folder_;
+  int threads_;
   std::string run_key_;
   std::optional<Pending> pending_;
   std::shared_ptr<File> pending_file_;  // Open, and known to be whole: we wrote or checked it.

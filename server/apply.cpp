@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/base/failpoint.hpp"
+#include "shared/base/parallel.hpp"
 #include "shared/codec/payload.hpp"
 
 #include <fmt/format.h>
@@ -137,7 +138,8 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
   FL_TRY(const auto delta, job.files.open(job.folder / delta_name(version), OpenMode::truncate));
   FileSink sink(*delta);
   FL_TRY(const std::uint64_t delta_bytes,
-         job.downlink.encode(job.layout, step, job.seed + version, sink));
+         job.downlink.encode(job.layout, step, job.seed + version, sink, block_elements_default,
+                             nullptr, threads_for(0)));
   FileSource source(*delta);
   FL_TRY(auto reader, PayloadReader::open(source, delta_bytes, job.layout));
   std::vector<float> decoded;

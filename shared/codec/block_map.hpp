@@ -24,6 +24,9 @@ struct Block {
   std::uint64_t flat;      // and in the flat vector.
 };
 
+/// What a thread takes at once, where several encode or decode.
+inline constexpr std::size_t run_blocks = 8;
+
 class BlockMap {
  public:
   /// `block_elements` from block_elements_min to block_elements_max.

@@ -1,6 +1,7 @@
 #include "shared/codec/codec.hpp"
 
 #include "kernels/kernels.hpp"
+#include "shared/base/parallel.hpp"
 #include "shared/codec/payload.hpp"
 #include "shared/codec/sparse.hpp"
 
@@ -83,44 +84,89 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
   return bytes;
 }
 
+namespace {
+
+// What several threads encode between two writes, for each of them.
+constexpr std::size_t batch_blocks = 4 * run_blocks;
+
+/// A block on its way.
+struct Coded {
+  Block block;
+  const Rule* rule = nullptr;  // None: it is sent dense.
+  std::span<const float> values;
+  Scan scan;
+  Selected selected;  // Where the rule selects.
+  std::vector<std::byte> bytes;
+  Result<void> result;
+};
+
+Result<void> check_finite(Coded& coded, const Layout& layout) {
+  coded.scan = kernels().scan(coded.values.data(), coded.values.size());
+  const std::size_t bad = coded.scan.first_bad;
+  if (bad == coded.values.size()) return {};
+  return Error(Errc::invalid_input,
+               fmt::format("{} is {}", layout.describe(coded.block.flat + bad), coded.values[bad]));
+}
+
+}  // namespace
+
 Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x,
                                     std::uint64_t seed, PayloadSink& out,
-                                    std::uint32_t block_elements, CodecState* state) const {
-  FL_ASSERT(x.size() == layout.elements());
+                                    std::uint32_t block_elements, CodecState* state,
+                                    int threads) const {
+  FL_ASSERT(x.size() == layout.elements() && threads >= 1);
   const BlockMap map(layout, block_elements);
   const auto rule_of = rules_of(layout);
   auto plans = plan(layout, x, rule_of, seed, state);
-  Selected selected;
+  const auto plan_of = [&](const Rule& rule) -> Plan& {
+    return plans[static_cast<std::size_t>(&rule - rules_.data())];
+  };
+  const auto encode_one = [&](Coded& coded, EncodeScratch& scratch) -> Result<void> {
+    const auto& [block, rule, values, scan, selected, bytes, result] = coded;
+    if (!rule)
+      return dense_method().encode(values, scan, layout, block, seed, {}, scratch, coded.bytes);
+    if (rule->selector)
+      return encode_selected(selected, *rule->quantizer, layout, block, seed, scratch, coded.bytes);
+    return rule->quantizer->encode(values, scan, layout, block, seed, plan_of(*rule).method,
+                                   scratch, coded.bytes);
+  };
+
   std::vector<std::uint32_t> sizes(map.blocks());
   // The sizes are known only at the end; the prefix has its length already.
   std::uint64_t at = payload_prefix(map, canonical(), sizes).size();
-  std::vector<std::byte> bytes;
-  EncodeScratch scratch;
-  for (std::uint64_t i = 0; i < map.blocks(); ++i) {
-    const Block block = map.at(i);
-    const auto values = x.subspan(block.flat, block.elements);
-    const Scan scan = kernels().scan(values.data(), values.size());
-    if (scan.first_bad != values.size()) {
-      return Error(Errc::invalid_input,
-                   fmt::format("encode: {} is {}", layout.describe(block.flat + scan.first_bad),
-                               values[scan.first_bad]));
+  const auto lanes = static_cast<std::size_t>(threads);
+  std::vector<Coded> batch(std::min(map.blocks(), lanes == 1 ? 1 : lanes * batch_blocks));
+  std::vector<EncodeScratch> scratches(lanes);
+  for (std::uint64_t first = 0; first < map.blocks(); first += batch.size()) {
+    const std::size_t count = std::min(batch.size(), map.blocks() - first);
+    for (std::size_t i = 0; i < count; ++i) {
+      Coded& coded = batch[i];
+      coded.block = map.at(first + i);
+      coded.rule = rule_of[coded.block.tensor];
+      coded.values = x.subspan(coded.block.flat, coded.block.elements);
+      if (!coded.rule || !coded.rule->selector) continue;
+      // Selectors want the blocks in order.
+      coded.result = check_finite(coded, layout);
+      if (coded.result)
+        coded.rule->selector->select(coded.values, coded.block, seed,
+                                     plan_of(*coded.rule).selection, coded.selected);
     }
-    const Rule* const rule = rule_of[block.tensor];
-    const auto encoded = [&]() -> Result<void> {
-      if (!rule)
-        return dense_method().encode(values, scan, layout, block, seed, {}, scratch, bytes);
-      Plan& of_rule = plans[static_cast<std::size_t>(rule - rules_.data())];
-      if (!rule->selector) {
-        return rule->quantizer->encode(values, scan, layout, block, seed, of_rule.method, scratch,
-                                       bytes);
-      }
-      rule->selector->select(values, block, seed, of_rule.selection, selected);
-      return encode_selected(selected, *rule->quantizer, layout, block, seed, scratch, bytes);
-    }();
-    if (!encoded) return encoded.error().at("encode");
-    FL_CHECK(out.write(at, bytes));
-    sizes[i] = static_cast<std::uint32_t>(bytes.size());
-    at += bytes.size();
+    for_each_run(count, run_blocks, threads,
+                 [&](std::size_t lane, std::size_t begin, std::size_t end) {
+                   for (std::size_t i = begin; i < end; ++i) {
+                     Coded& coded = batch[i];
+                     if (!coded.rule || !coded.rule->selector)
+                       coded.result = check_finite(coded, layout);
+                     if (coded.result) coded.result = encode_one(coded, scratches[lane]);
+                   }
+                 });
+    for (std::size_t i = 0; i < count; ++i) {
+      const Coded& coded = batch[i];
+      if (!coded.result) return coded.result.error().at("encode");
+      FL_CHECK(out.write(at, coded.bytes));
+      sizes[first + i] = static_cast<std::uint32_t>(coded.bytes.size());
+      at += coded.bytes.size();
+    }
   }
   FL_CHECK(out.write(0, payload_prefix(map, canonical(), sizes)));
   return at;

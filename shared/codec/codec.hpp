@@ -60,14 +60,15 @@ class Codec {
       const Layout& layout, std::uint32_t block_elements = block_elements_default) const;
 
   /// Writes the payload of x (layout.elements() values) to offset 0 of `out` and returns its bytes.
-  /// Works block by block: beside the sink it takes the memory of a few blocks. The same (x, seed,
-  /// state) gives the same bytes on every machine; no state is an empty one. Errors: invalid_input,
-  /// naming tensor[index], for a value that is not finite or past the codec's range; the sink's.
+  /// Works block by block: beside the sink it takes the memory of a few blocks, with several
+  /// threads of 32 a thread. The same (x, seed, state) gives the same bytes on every machine and
+  /// with any number of threads; no state is an empty one. Errors: invalid_input, naming
+  /// tensor[index], for the first value that is not finite or past the codec's range; the sink's.
   /// What the sink then holds is no payload, and what the state holds is of no use.
   [[nodiscard]] Result<std::uint64_t> encode(const Layout& layout, std::span<const float> x,
                                              std::uint64_t seed, PayloadSink& out,
                                              std::uint32_t block_elements = block_elements_default,
-                                             CodecState* state = nullptr) const;
+                                             CodecState* state = nullptr, int threads = 1) const;
 
  private:
   /// Which rule each tensor takes; none for those that are sent dense.

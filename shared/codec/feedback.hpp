@@ -20,6 +20,7 @@
 // the velocity stays stopped where it was sent, so that a client that was late begins there anew.
 //
 // Plain functions on flat vectors of one layout; the owner keeps residual and velocity, durably.
+// The results are the same with any number of threads.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -36,17 +37,20 @@ void add_residual(std::span<float> update, std::span<const float> residual);
 void add_velocity(std::span<float> update, std::span<float> velocity, float momentum);
 
 /// velocity = 0 wherever decode(payload) is not 0. Errors as of keep_residual().
-[[nodiscard]] Result<void> stop_sent(std::span<float> velocity, PayloadReader& payload);
+[[nodiscard]] Result<void> stop_sent(std::span<float> velocity, PayloadReader& payload,
+                                     int threads = 1);
 
 /// residual = update - decode(payload), block by block; both may be the same memory. After an error
 /// (the source's, or corrupt) the residual is partly written.
 [[nodiscard]] Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
-                                         std::span<float> residual);
+                                         std::span<float> residual, int threads = 1);
 
 /// |update - decode(payload)|^2, when no residual is kept. Errors as above.
-[[nodiscard]] Result<double> squared_error(std::span<const float> update, PayloadReader& payload);
+[[nodiscard]] Result<double> squared_error(std::span<const float> update, PayloadReader& payload,
+                                           int threads = 1);
 
 /// residual += decode(payload): as if it had never been sent. Errors as above.
-[[nodiscard]] Result<void> put_back(std::span<float> residual, PayloadReader& payload);
+[[nodiscard]] Result<void> put_back(std::span<float> residual, PayloadReader& payload,
+                                    int threads = 1);
 
 }  // namespace fl

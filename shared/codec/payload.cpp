@@ -1,5 +1,7 @@
 #include "shared/codec/payload.hpp"
 
+#include "shared/base/parallel.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -151,15 +153,49 @@ Result<const RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, B
   return &*right_factor_;
 }
 
-Result<void> PayloadReader::decode_all(std::span<float> out) {
-  FL_ASSERT(out.size() == layout().elements());
-  for (std::uint64_t i = 0; i < blocks(); ++i) {
-    const Block b = block(i);
-    if (const auto decoded = decode(i, out.subspan(b.flat, b.elements)); !decoded) {
-      return decoded.error();
-    }
+Result<void> PayloadReader::decode_by(int threads, const DecodeOne& decode_one) {
+  const std::size_t runs = (blocks() + run_blocks - 1) / run_blocks;
+  const std::size_t lanes = std::clamp<std::size_t>(static_cast<std::size_t>(threads), 1, runs + 1);
+  // Each with buffers of its own.
+  std::vector<PayloadReader> others(lanes - 1, *this);
+  struct Failure {
+    std::uint64_t index;
+    Error error;
+  };
+  std::vector<std::optional<Failure>> failures(lanes);
+  for_each_run(blocks(), run_blocks, threads,
+               [&](std::size_t lane, std::size_t begin, std::size_t end) {
+                 PayloadReader& reader = lane == 0 ? *this : others[lane - 1];
+                 for (std::size_t i = begin; i < end && !failures[lane]; ++i) {
+                   const auto decoded = decode_one(reader, lane, i);
+                   if (!decoded) failures[lane] = {i, decoded.error()};
+                 }
+               });
+  const Failure* first = nullptr;
+  for (const auto& failure : failures) {
+    if (failure && (first == nullptr || failure->index < first->index)) first = &*failure;
   }
+  if (first != nullptr) return first->error;
   return {};
+}
+
+Result<void> PayloadReader::decode_all(std::span<float> out, int threads) {
+  FL_ASSERT(out.size() == layout().elements());
+  return decode_by(threads, [out](PayloadReader& reader, std::size_t, std::uint64_t index) {
+    const Block b = reader.block(index);
+    return reader.decode(index, out.subspan(b.flat, b.elements));
+  });
+}
+
+Result<void> PayloadReader::for_each_block(int threads, const UseBlock& use) {
+  std::vector<std::vector<float>> values(static_cast<std::size_t>(std::max(1, threads)));
+  return decode_by(threads, [&](PayloadReader& reader, std::size_t lane, std::uint64_t index) {
+    const Block b = reader.block(index);
+    values[lane].resize(b.elements);
+    auto decoded = reader.decode(index, values[lane]);
+    if (decoded) use(index, b, values[lane]);
+    return decoded;
+  });
 }
 
 }  // namespace fl

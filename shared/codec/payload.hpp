@@ -22,6 +22,7 @@
 #include "shared/params/layout.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,7 +58,12 @@ class PayloadReader {
   /// it is an error that names the block and the element; `out` is then without meaning.
   [[nodiscard]] Result<Scan> decode(std::uint64_t index, std::span<float> out);
   /// All blocks, into layout().elements() values.
-  [[nodiscard]] Result<void> decode_all(std::span<float> out);
+  [[nodiscard]] Result<void> decode_all(std::span<float> out, int threads = 1);
+  /// Calls use(its index, block, its values) for every block: with several threads in no order, and
+  /// for different blocks at the same time. The error is that of the first block that has one; some
+  /// of those behind it may have been used.
+  using UseBlock = std::function<void(std::uint64_t, const Block&, std::span<const float>)>;
+  [[nodiscard]] Result<void> for_each_block(int threads, const UseBlock& use);
 
  private:
   PayloadReader(ByteSource& source, BlockMap map, std::string spec)
@@ -65,6 +71,9 @@ class PayloadReader {
   Result<void> read_table(std::uint64_t table_at, std::uint64_t bytes);
   Result<Bytes> look_at_block(std::uint64_t index, std::vector<std::byte>& scratch);
   Result<const RightFactor*> right_factor_of(std::uint64_t index, Bytes bytes);
+  /// decode(index) by use(reader, lane, index), for all blocks.
+  using DecodeOne = std::function<Result<Scan>(PayloadReader&, std::size_t, std::uint64_t)>;
+  Result<void> decode_by(int threads, const DecodeOne& decode_one);
 
   ByteSource* source_;
   BlockMap map_;

@@ -1,0 +1,98 @@
+// With several threads a codec gives what it gives with one: bytes, values, sums and errors.
+#include "shared/codec/feedback.hpp"
+
+#include "codec_support.hpp"
+
+#include <limits>
+
+using namespace fl;
+using namespace fl::testing;
+
+namespace {
+
+constexpr int threads = 3;
+constexpr std::uint32_t block = 256;
+
+/// Some 230 blocks: more than two batches of three threads, the last one not full.
+Layout many_blocks() { return layout_of({{"w", {150, 200}}, {"w.bias", {200}}, {"v", {28'123}}}); }
+
+Result<std::vector<std::byte>> encode_by(const Codec& codec, const Layout& layout,
+                                         std::span<const float> x, int by) {
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  CodecState state;
+  FL_TRY([[maybe_unused]] const std::uint64_t size,
+         codec.encode(layout, x, 7, sink, block, &state, by));
+  const auto kept = state.bytes();  // What the codec has learned is compared, too.
+  bytes.insert(bytes.end(), kept.begin(), kept.end());
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("the same payload, residual, loss and values, whatever the codec") {
+  const Layout layout = many_blocks();
+  const std::vector<float> x = normal(layout.elements(), 3);
+  for (const std::string& spec : specs_to_test()) {
+    CAPTURE(spec);
+    const auto codec = codec_of(spec);
+    const auto alone = encode_by(*codec, layout, x, 1).value();
+    CHECK(encode_by(*codec, layout, x, threads).value() == alone);
+
+    const auto payload = encode(*codec, layout, x, 7, block);
+    SpanSource source(payload);
+    auto reader = PayloadReader::open(source, payload.size(), layout).value();
+    std::vector<float> values[2];
+    std::vector<float> residuals[2];
+    std::vector<float> velocities[2];
+    double losses[2];
+    for (const int way : {0, 1}) {
+      const int by = way == 0 ? 1 : threads;
+      values[way].resize(x.size());
+      reader.decode_all(values[way], by).value();
+      residuals[way].resize(x.size());
+      keep_residual(x, reader, residuals[way], by).value();
+      put_back(residuals[way], reader, by).value();
+      velocities[way] = x;
+      stop_sent(velocities[way], reader, by).value();
+      losses[way] = squared_error(x, reader, by).value();
+    }
+    CHECK(values[1] == values[0]);
+    CHECK(residuals[1] == residuals[0]);
+    CHECK(velocities[1] == velocities[0]);
+    CHECK(losses[1] == losses[0]);
+  }
+}
+
+TEST_CASE("of several values that can't be sent, the first is named") {
+  const Layout layout = many_blocks();
+  for (const char* spec : {"none", "ecuq:4", "topk:0.1+qsgd:7"}) {
+    CAPTURE(spec);
+    std::vector<float> x = normal(layout.elements(), 3);
+    for (std::size_t i = 5'003; i < x.size(); i += 2'000)
+      x[i] = std::numeric_limits<float>::infinity();
+    const auto refused = encode_by(*codec_of(spec), layout, x, threads);
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().message() == encode_by(*codec_of(spec), layout, x, 1).error().message());
+    CHECK(refused.error().message().find("5003") != std::string::npos);
+  }
+}
+
+TEST_CASE("of several damaged blocks, the first is named") {
+  const Layout layout = many_blocks();
+  auto payload = encode(*codec_of("ecuq:4"), layout, normal(layout.elements(), 3), 7, block);
+  // Blocks say first what made them.
+  for (std::size_t at = payload.size() / 3; at < payload.size(); at += 1'000)
+    std::fill_n(payload.begin() + static_cast<std::ptrdiff_t>(at),
+                std::min<std::size_t>(400, payload.size() - at), std::byte{0xff});
+  SpanSource source(payload);
+  auto reader = PayloadReader::open(source, payload.size(), layout).value();
+  std::vector<float> out(layout.elements());
+  const auto alone = reader.decode_all(out);
+  REQUIRE(alone.has_error());
+  for (int turn = 0; turn < 20; ++turn) {
+    const auto refused = reader.decode_all(out, threads);
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().message() == alone.error().message());
+  }
+}
