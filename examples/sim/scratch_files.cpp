@@ -124,14 +124,14 @@ class ScratchFiles::Passing final : public File {
     const std::uint64_t size = contents_->size;
     if (offset >= size) return std::size_t{0};
     const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), size - offset));
-    std::memcpy(out.data(), contents_->buffer.bytes.get() + offset, bytes);
+    copy_bytes(out.data(), contents_->buffer.bytes.get() + offset, bytes);
     return bytes;
   }
   Result<void> write_at(std::uint64_t offset, Bytes bytes) override {
     if (bytes.empty()) return {};
     const auto end = static_cast<std::size_t>(offset + bytes.size());
     contents_->reserve(end);
-    std::memcpy(contents_->buffer.bytes.get() + offset, bytes.data(), bytes.size());
+    copy_bytes(contents_->buffer.bytes.get() + offset, bytes.data(), bytes.size());
     contents_->size = std::max(contents_->size, end);
     return {};
   }

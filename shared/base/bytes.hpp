@@ -44,4 +44,13 @@ void store(MutableBytes bytes, std::size_t offset, const T& value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
+/// memcpy at full speed wherever both lie. From 2 KiB on glibc's takes `rep movsb`, with which
+/// AMD's newer processors are ten times slower where (to - from) % 4096 is 1 to 31, as it is behind
+/// an id of one byte: https://sourceware.org/bugzilla/show_bug.cgi?id=30994.
+inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  constexpr std::size_t piece = 2048;
+  for (; bytes > piece; to += piece, from += piece, bytes -= piece) std::memcpy(to, from, piece);
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
 }  // namespace fl

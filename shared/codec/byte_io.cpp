@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 
 namespace fl {
 
@@ -18,7 +17,7 @@ Result<void> SpanSource::read(std::uint64_t offset, MutableBytes out) {
     return Error(Errc::corrupt, fmt::format("{} bytes wanted at {}, there are {} in all",
                                             out.size(), offset, bytes_.size()));
   }
-  std::ranges::copy(bytes_.subspan(offset, out.size()), out.begin());
+  copy_bytes(out.data(), bytes_.data() + offset, out.size());
   return {};
 }
 
@@ -34,7 +33,7 @@ Result<Bytes> FileSource::look(std::uint64_t offset, std::size_t bytes,
 
 Result<void> VectorSink::write(std::uint64_t offset, Bytes bytes) {
   if (bytes_.size() < offset + bytes.size()) bytes_.resize(offset + bytes.size());
-  std::ranges::copy(bytes, bytes_.begin() + static_cast<std::ptrdiff_t>(offset));
+  copy_bytes(bytes_.data() + offset, bytes.data(), bytes.size());
   return {};
 }
 

@@ -1,6 +1,5 @@
+#include "shared/base/bytes.hpp"
 #include "shared/codec/codec_table.hpp"
-
-#include <cstring>
 
 namespace fl {
 
@@ -17,7 +16,7 @@ class Fp32 final : public Method {
                       std::vector<std::byte>& out) const override {
     out.resize(block_bytes_max(x.size()));
     out[0] = static_cast<std::byte>(MethodId::fp32);
-    std::memcpy(out.data() + 1, x.data(), x.size_bytes());
+    copy_bytes(out.data() + 1, std::as_bytes(x).data(), x.size_bytes());
     return {};
   }
 };
@@ -33,7 +32,7 @@ MethodResult parse_none(const SpecParts& parts) {
 
 Result<void> decode_fp32(Bytes body, std::span<float> out) {
   FL_CHECK(check_body_bytes(body, out.size_bytes()));
-  std::memcpy(out.data(), body.data(), body.size());
+  copy_bytes(std::as_writable_bytes(out).data(), body.data(), body.size());
   return {};
 }
 
