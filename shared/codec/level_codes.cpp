@@ -62,7 +62,8 @@ std::size_t write_rans_levels(std::span<const std::int16_t> x, std::int32_t leve
   const std::size_t stream_bytes = rans_encode(symbols, x.size(), frequencies, end);
   if (table_bytes + stream_bytes >= out.size()) return 0;
   std::memcpy(out.data(), scratch.table.data(), table_bytes);
-  std::memcpy(out.data() + table_bytes, end - stream_bytes, stream_bytes);
+  copy_bytes(out.data() + table_bytes, reinterpret_cast<const std::byte*>(end - stream_bytes),
+             stream_bytes);
   return table_bytes + stream_bytes;
 }
 

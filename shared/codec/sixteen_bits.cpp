@@ -33,7 +33,7 @@ class SixteenBitMethod final : public Method {
     out[0] = static_cast<std::byte>(format_.id);
     std::vector<std::uint16_t> halves(x.size());  // The block's own bytes begin at an odd address.
     (kernels().*format_.to)(x.data(), x.size(), halves.data());
-    std::memcpy(out.data() + 1, halves.data(), out.size() - 1);
+    copy_bytes(out.data() + 1, std::as_bytes(std::span(halves)).data(), out.size() - 1);
     return {};
   }
 
@@ -51,7 +51,7 @@ Result<void> decode_sixteen_bits(const SixteenBits& format, Bytes body, std::spa
                                  DecodeScratch& scratch) {
   FL_CHECK(check_body_bytes(body, out.size() * sizeof(std::uint16_t)));
   scratch.halves.resize(std::max(scratch.halves.size(), out.size()));
-  std::memcpy(scratch.halves.data(), body.data(), body.size());
+  copy_bytes(std::as_writable_bytes(std::span(scratch.halves)).data(), body.data(), body.size());
   (kernels().*format.from)(scratch.halves.data(), out.size(), out.data());
   return {};
 }
