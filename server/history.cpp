@@ -231,6 +231,7 @@ RoundSummary total_of(const std::vector<RoundSummary>& rounds) {
     if (round.train_loss) total.train_loss = round.train_loss;
     if (round.eval_loss) total.eval_loss = round.eval_loss;
     if (round.eval_accuracy) total.eval_accuracy = round.eval_accuracy;
+    if (round.own_accuracy) total.own_accuracy = round.own_accuracy;
   }
   return total;
 }
@@ -246,7 +247,14 @@ std::string table_of(const std::vector<RoundSummary>& rounds) {
         one_run ? fmt::format("{}", round.round) : fmt::format("{}:{}", round.run, round.round);
     lines.push_back(line_of(round, name, utc(round.started_at)));
   }
-  lines.push_back(line_of(total_of(rounds), "total", ""));
+  const RoundSummary total = total_of(rounds);
+  lines.push_back(line_of(total, "total", ""));
+  if (total.own_accuracy) {
+    lines.front().emplace_back("own model");
+    for (std::size_t i = 0; i < rounds.size(); ++i)
+      lines[i + 1].push_back(accuracy_text(rounds[i].own_accuracy));
+    lines.back().push_back(accuracy_text(total.own_accuracy));
+  }
   return align(lines, 2);
 }
 

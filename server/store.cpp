@@ -107,6 +107,7 @@ RoundSummary read_summary(const Row& row) {
   summary.eval_loss = row.optional_real(9);
   summary.eval_accuracy = row.optional_real(10);
   summary.model_digest = row.text(11);
+  summary.own_accuracy = row.optional_real(12);
   return summary;
 }
 
@@ -284,8 +285,10 @@ Result<std::int64_t> Store::data_version() {
 Result<std::vector<RoundSummary>> Store::summary(std::optional<RunId> run) {
   return db_->query(
       "SELECT run_id, round, started_at, seconds, clients_offered, clients_accepted,"
-      " bytes_up, bytes_down, train_loss, eval_loss, eval_accuracy, model_digest"
-      " FROM round_summary WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, round",
+      " bytes_up, bytes_down, train_loss, eval_loss, eval_accuracy, model_digest,"
+      " (SELECT value FROM evaluation AS e WHERE e.run_id = s.run_id AND e.version = s.round"
+      "   AND e.name = 'own_accuracy')"
+      " FROM round_summary AS s WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, round",
       read_summary, run);
 }
 

@@ -213,7 +213,7 @@ struct CodecSummary {
   std::optional<double> accuracy_last;
 };
 
-/// One row of the view round_summary.
+/// One row of the view round_summary, and how good the clients found models of their own.
 struct RoundSummary {
   RunId run = 0;
   Round round = 0;
@@ -227,6 +227,7 @@ struct RoundSummary {
   std::optional<double> eval_loss;
   std::optional<double> eval_accuracy;
   std::string model_digest;
+  std::optional<double> own_accuracy;  // Where the method has such models.
 };
 
 class Store {

@@ -60,6 +60,15 @@ TEST_CASE("the history as a table") {
   CHECK(format_rows(std::vector<RoundSummary>{}, Format::table) == "no round is closed yet\n");
 }
 
+TEST_CASE("where clients have models of their own, their accuracy is a column, too") {
+  auto rounds = two_rounds();
+  rounds[1].own_accuracy = 0.995;
+  const std::string table = format_rows(rounds, Format::table);
+  CHECK(table.find("accuracy  own model\n") != std::string::npos);
+  CHECK(table.find("       -          -\n") != std::string::npos);
+  CHECK(table.find(" 98.77 %    99.50 %\n") != std::string::npos);
+}
+
 TEST_CASE("a table of several runs names the run of each round") {
   auto rounds = two_rounds();
   rounds[1].run = 2;

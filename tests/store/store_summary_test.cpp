@@ -106,6 +106,23 @@ TEST_CASE("what is not known is unknown in the summary, and a NaN doesn't spoil 
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
 }
 
+TEST_CASE("a round's summary has the mean of the clients' own models, where they have some") {
+  StoreWorld world;
+  world.start_round({"a"});
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  EvaluationRecord evaluation = some_evaluation(world.run, 1, "a", 100, 2.0, 0.5);
+  REQUIRE(world.store->add_evaluation(evaluation));
+  CHECK(!world.summary_of(1).own_accuracy);
+  evaluation.own = EvaluationRecord::Own{1.0, 0.75};
+  REQUIRE(world.store->add_evaluation(evaluation));
+  evaluation.client = "b";
+  evaluation.examples = 300;
+  evaluation.own->accuracy = 0.875;
+  REQUIRE(world.store->add_evaluation(evaluation));
+  CHECK(world.summary_of(1).own_accuracy == doctest::Approx(0.84375));
+  CHECK(world.summary_of(1).eval_accuracy == 0.5);
+}
+
 TEST_CASE("a diverged training's loss is NaN again when read") {
   StoreWorld world;
   TaskRecord task = accepted(world.start_round({"a"})[0]);
