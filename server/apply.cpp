@@ -15,6 +15,8 @@ namespace fl {
 namespace {
 
 constexpr std::uint64_t block_elements = 1 << 18;
+/// Each has up to 6 MB of blocks under way, on a machine that may have a hundred cores.
+constexpr int codec_threads_max = 8;
 
 std::string carry_name(Round version) { return fmt::format("round-{:06}.carry", version); }
 std::string state_name(Round version) { return fmt::format("round-{:06}.state", version); }
@@ -139,7 +141,7 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
   FileSink sink(*delta);
   FL_TRY(const std::uint64_t delta_bytes,
          job.downlink.encode(job.layout, step, job.seed + version, sink, block_elements_default,
-                             nullptr, threads_for(0)));
+                             nullptr, std::min(threads_for(0), codec_threads_max)));
   FileSource source(*delta);
   FL_TRY(auto reader, PayloadReader::open(source, delta_bytes, job.layout));
   std::vector<float> decoded;

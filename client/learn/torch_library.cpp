@@ -17,18 +17,18 @@ Result<const TorchEntry*> load_entry() {
   const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
   const auto beside = program.parent_path() / library_name;
   // Never closed: libtorch does not survive that.
-  void* const library = ::dlopen(
-      std::filesystem::exists(beside, none) ? beside.c_str() : library_name, RTLD_NOW | RTLD_LOCAL);
+  void* const library = ::dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Error(Errc::not_found, fmt::format("libtorch's trainer can't be loaded: {} (it is {}, "
-                                              "made with the program)",
-                                              ::dlerror(), beside.string()));
+    return Error(Errc::not_found, fmt::format("libtorch's trainer can't be loaded: {}; it is made "
+                                              "with the program and belongs beside it",
+                                              ::dlerror()));
   }
   const auto* const entry = static_cast<const TorchEntry*>(::dlsym(library, torch_entry_name));
   if (entry == nullptr || std::string_view(entry->version) != torch_library_version) {
-    return Error(Errc::not_found,
-                 fmt::format("{} is of another build: {}, not {}", library_name,
-                             entry == nullptr ? "unknown" : entry->version, torch_library_version));
+    return Error(
+        Errc::not_found,
+        fmt::format("{} is of another build than this program: {}, not {}", beside.string(),
+                    entry == nullptr ? "unknown" : entry->version, torch_library_version));
   }
   return entry;
 }

@@ -24,7 +24,10 @@ struct TorchEntry {
 };
 inline constexpr const char* torch_entry_name = "fl_torch_entry";
 
-/// Program and library exchange C++ objects, so both must be of one build.
-inline constexpr const char* torch_library_version = FL_VERSION " " __VERSION__;
+/// Program and library exchange C++ objects, so both must be of one compiler and of the same
+/// headers, whose digest FL_TORCH_INTERFACE is. Each has a clock and a choice of kernels of its
+/// own.
+inline constexpr const char* torch_library_version =
+    FL_VERSION " " __VERSION__ " " FL_TORCH_INTERFACE;
 
 }  // namespace fl

@@ -3,6 +3,7 @@
 #include "client/learn/random.hpp"
 #include "client/learn/torch_learner.hpp"
 #include "kernels/kernels.hpp"
+#include "shared/base/parallel.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
@@ -292,9 +293,7 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
       FL_TRY(Learner learner, Learner::make(options.model, device, precision, weights));
       learners.push_back(std::move(learner));
     }
-    const auto hardware = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    const int threads = options.threads > 0 ? options.threads : hardware;
-    torch::set_num_threads(std::max(1, threads / options.hogwild));
+    torch::set_num_threads(std::max(1, threads_for(options.threads) / options.hogwild));
     if (device.is_cpu()) keep_freed_memory();
     return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
         options.model, std::move(layout), std::move(learners), data, device, options.client_seed));

@@ -2,12 +2,12 @@
 
 #include "client/options.hpp"
 #include "server/options.hpp"
+#include "shared/base/parallel.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <filesystem>
-#include <thread>
 
 namespace fl {
 
@@ -62,8 +62,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
     settings.initial_weights = std::filesystem::absolute(settings.initial_weights);
   if (!options.given.contains("min-clients"))
     settings.min_clients = std::min(settings.min_clients, options.clients);
-  if (options.threads == 0)
-    options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  options.threads = threads_for(options.threads);
   options.learn.model = settings.model;
   options.learn.shards = options.clients;
   options.learn.threads = 1;  // Clients side by side use the cores better than one on all of them.

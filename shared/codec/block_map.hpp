@@ -24,7 +24,7 @@ struct Block {
   std::uint64_t flat;      // and in the flat vector.
 };
 
-/// What a thread takes at once, where several encode or decode.
+/// What there must be for each thread where several encode or decode.
 inline constexpr std::size_t run_blocks = 8;
 
 class BlockMap {

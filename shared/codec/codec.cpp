@@ -86,9 +86,6 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
 
 namespace {
 
-// What several threads encode between two writes, for each of them.
-constexpr std::size_t batch_blocks = 4 * run_blocks;
-
 /// A block on its way.
 struct Coded {
   Block block;
@@ -114,7 +111,7 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
                                     std::uint64_t seed, PayloadSink& out,
                                     std::uint32_t block_elements, CodecState* state,
                                     int threads) const {
-  FL_ASSERT(x.size() == layout.elements() && threads >= 1);
+  FL_ASSERT(x.size() == layout.elements() && threads >= 0);
   const BlockMap map(layout, block_elements);
   const auto rule_of = rules_of(layout);
   auto plans = plan(layout, x, rule_of, seed, state);
@@ -134,9 +131,14 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
   std::vector<std::uint32_t> sizes(map.blocks());
   // The sizes are known only at the end; the prefix has its length already.
   std::uint64_t at = payload_prefix(map, canonical(), sizes).size();
-  const auto lanes = static_cast<std::size_t>(threads);
-  std::vector<Coded> batch(std::min(map.blocks(), lanes == 1 ? 1 : lanes * batch_blocks));
-  std::vector<EncodeScratch> scratches(lanes);
+  // What is only copied is not worth their buffers.
+  const std::uint64_t runs = (map.blocks() + run_blocks - 1) / run_blocks;
+  Lanes lanes(is_exact() ? 1
+                         : static_cast<int>(std::min<std::uint64_t>(runs, threads_for(threads))));
+  // What all encode between two writes.
+  std::vector<Coded> batch(
+      std::min<std::uint64_t>(map.blocks(), lanes.count() == 1 ? 1 : lanes.count() * run_blocks));
+  std::vector<EncodeScratch> scratches(lanes.count());
   for (std::uint64_t first = 0; first < map.blocks(); first += batch.size()) {
     const std::size_t count = std::min(batch.size(), map.blocks() - first);
     for (std::size_t i = 0; i < count; ++i) {
@@ -151,15 +153,14 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
         coded.rule->selector->select(coded.values, coded.block, seed,
                                      plan_of(*coded.rule).selection, coded.selected);
     }
-    for_each_run(count, run_blocks, threads,
-                 [&](std::size_t lane, std::size_t begin, std::size_t end) {
-                   for (std::size_t i = begin; i < end; ++i) {
-                     Coded& coded = batch[i];
-                     if (!coded.rule || !coded.rule->selector)
-                       coded.result = check_finite(coded, layout);
-                     if (coded.result) coded.result = encode_one(coded, scratches[lane]);
-                   }
-                 });
+    const auto encode_run = [&](std::size_t lane, std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        Coded& coded = batch[i];
+        if (!coded.rule || !coded.rule->selector) coded.result = check_finite(coded, layout);
+        if (coded.result) coded.result = encode_one(coded, scratches[lane]);
+      }
+    };
+    lanes.for_each_run(count, 2, encode_run);
     for (std::size_t i = 0; i < count; ++i) {
       const Coded& coded = batch[i];
       if (!coded.result) return coded.result.error().at("encode");

@@ -154,23 +154,23 @@ Result<const RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, B
 }
 
 Result<void> PayloadReader::decode_by(int threads, const DecodeOne& decode_one) {
-  const std::size_t runs = (blocks() + run_blocks - 1) / run_blocks;
-  const std::size_t lanes = std::clamp<std::size_t>(static_cast<std::size_t>(threads), 1, runs + 1);
+  const std::uint64_t runs = (blocks() + run_blocks - 1) / run_blocks;
+  Lanes lanes(static_cast<int>(std::min<std::uint64_t>(runs, threads_for(threads))));
   // Each with buffers of its own.
-  std::vector<PayloadReader> others(lanes - 1, *this);
+  std::vector<PayloadReader> others(lanes.count() - 1, *this);
   struct Failure {
     std::uint64_t index;
     Error error;
   };
-  std::vector<std::optional<Failure>> failures(lanes);
-  for_each_run(blocks(), run_blocks, threads,
-               [&](std::size_t lane, std::size_t begin, std::size_t end) {
-                 PayloadReader& reader = lane == 0 ? *this : others[lane - 1];
-                 for (std::size_t i = begin; i < end && !failures[lane]; ++i) {
-                   const auto decoded = decode_one(reader, lane, i);
-                   if (!decoded) failures[lane] = {i, decoded.error()};
-                 }
-               });
+  std::vector<std::optional<Failure>> failures(lanes.count());
+  const auto decode_run = [&](std::size_t lane, std::size_t begin, std::size_t end) {
+    PayloadReader& reader = lane == 0 ? *this : others[lane - 1];
+    for (std::size_t i = begin; i < end && !failures[lane]; ++i) {
+      const auto decoded = decode_one(reader, lane, i);
+      if (!decoded) failures[lane] = {i, decoded.error()};
+    }
+  };
+  lanes.for_each_run(blocks(), run_blocks, decode_run);
   const Failure* first = nullptr;
   for (const auto& failure : failures) {
     if (failure && (first == nullptr || failure->index < first->index)) first = &*failure;
@@ -188,7 +188,7 @@ Result<void> PayloadReader::decode_all(std::span<float> out, int threads) {
 }
 
 Result<void> PayloadReader::for_each_block(int threads, const UseBlock& use) {
-  std::vector<std::vector<float>> values(static_cast<std::size_t>(std::max(1, threads)));
+  std::vector<std::vector<float>> values(static_cast<std::size_t>(threads_for(threads)));
   return decode_by(threads, [&](PayloadReader& reader, std::size_t lane, std::uint64_t index) {
     const Block b = reader.block(index);
     values[lane].resize(b.elements);

@@ -40,7 +40,8 @@ inline constexpr std::size_t spec_bytes_max = 256;
 
 /// Decodes a payload that need not be trusted. One thread per reader; several readers may share a
 /// source. Refers to the source and the layout, which must outlive it. Memory: 8 bytes per block,
-/// buffers of one block, and of a tensor of low rank one factor: blocks are cheapest in order.
+/// buffers of one block, and of a tensor of low rank one factor: blocks are cheapest in order. With
+/// several threads (0: one for each core) as much for each of them.
 class PayloadReader {
  public:
   /// Checks all that stands before the blocks, and that the sizes add up to `bytes`. Errors:

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import socket
+import subprocess
 import time
 import unittest
 
@@ -157,9 +158,19 @@ class Places(FederationTest):
         federation.server("--new-run", "--model", "logistic")
         alone = shutil.copy(BIN / "fl-client", federation.folder)
         state = federation.folder / "a"
-        client = federation.start("alone", [alone, "--state", state, "--data", "fashion-mnist"])
-        self.expect_exit(client, 1)
-        self.assertIn(f"{federation.folder}/libfl-torch.so", client.stderr())
+        library = federation.folder / "libfl-torch.so"
+
+        def refusal():
+            client = federation.start("alone", [alone, "--state", state, "--data", "fashion-mnist"])
+            self.expect_exit(client, 1)
+            self.assertIn(str(library), client.stderr())
+            return client.stderr()
+
+        self.assertIn("belongs beside it", refusal())
+        source = 'struct { const char* version; void* make; } fl_torch_entry = {"0.0.9", 0};'
+        compiler = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+        subprocess.run(compiler, input=source, text=True, check=True)
+        self.assertIn("is of another build than this program: 0.0.9, not ", refusal())
 
 
 class Tokens(FederationTest):
