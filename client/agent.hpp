@@ -48,7 +48,7 @@ class Agent {
     bool evaluator = false;
     bool stay = false;              // Waits for the next run when one is over.
     std::string model;              // Refuses a run of another model; "": any.
-    int threads = 1;                // That code an update, on files of any thread.
+    int threads = 1;                // That code an update (0: one a core), on files of any thread.
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients.
     ModelShelf* models = nullptr;   // Shared with other agents of this process; null: its own.
   };

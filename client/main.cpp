@@ -3,7 +3,6 @@
 #include "client/connection.hpp"
 #include "client/options.hpp"
 #include "shared/base/log.hpp"
-#include "shared/base/parallel.hpp"
 #include "shared/identity/enroll_client.hpp"
 
 #include <boost/asio/signal_set.hpp>
@@ -79,7 +78,7 @@ Result<void> train(const ClientOptions& options) {
   agent_options.evaluator = learn.evaluate_only;
   agent_options.stay = options.stay;
   agent_options.model = learn.model;
-  agent_options.threads = threads_for(learn.threads);
+  agent_options.threads = learn.threads;
   agent_options.jitter_seed = std::random_device{}();
   Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
               std::move(factory), worker, agent_options);

@@ -10,10 +10,11 @@ int threads_for(int wanted) {
   return wanted > 0 ? wanted : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-Lanes::Lanes(int threads) {
+Lanes::Lanes(int threads, std::uint64_t most) {
+  const std::size_t count = std::min<std::uint64_t>(most, threads_for(threads));
   try {
-    for (int lane = 1; lane < threads; ++lane)
-      others_.emplace_back(&Lanes::serve, this, static_cast<std::size_t>(lane));
+    for (std::size_t lane = 1; lane < count; ++lane)
+      others_.emplace_back(&Lanes::serve, this, lane);
   } catch (const std::system_error&) {
     // There are as many threads as this machine gives.
   }

@@ -20,8 +20,9 @@ namespace fl {
 /// thread at a time may own it.
 class Lanes {
  public:
-  /// Of those that can't be started the others do the work. 1 or less: the owner works alone.
-  explicit Lanes(int threads);
+  /// As many lanes as `threads` (0: one for each core), but no more than `most`, of which the
+  /// owner's is one. Of threads that can't be started the others do the work.
+  Lanes(int threads, std::uint64_t most);
   ~Lanes();
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;

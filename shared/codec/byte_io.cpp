@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 namespace fl {
 
 Result<Bytes> ByteSource::look(std::uint64_t offset, std::size_t bytes,

@@ -119,22 +119,20 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
     return plans[static_cast<std::size_t>(&rule - rules_.data())];
   };
   const auto encode_one = [&](Coded& coded, EncodeScratch& scratch) -> Result<void> {
-    const auto& [block, rule, values, scan, selected, bytes, result] = coded;
-    if (!rule)
-      return dense_method().encode(values, scan, layout, block, seed, {}, scratch, coded.bytes);
-    if (rule->selector)
-      return encode_selected(selected, *rule->quantizer, layout, block, seed, scratch, coded.bytes);
-    return rule->quantizer->encode(values, scan, layout, block, seed, plan_of(*rule).method,
-                                   scratch, coded.bytes);
+    const Rule* const rule = coded.rule;
+    if (rule && rule->selector)
+      return encode_selected(coded.selected, *rule->quantizer, layout, coded.block, seed, scratch,
+                             coded.bytes);
+    const Method& method = rule ? *rule->quantizer : dense_method();
+    return method.encode(coded.values, coded.scan, layout, coded.block, seed,
+                         rule ? plan_of(*rule).method : MethodPlan{}, scratch, coded.bytes);
   };
 
   std::vector<std::uint32_t> sizes(map.blocks());
   // The sizes are known only at the end; the prefix has its length already.
   std::uint64_t at = payload_prefix(map, canonical(), sizes).size();
   // What is only copied is not worth their buffers.
-  const std::uint64_t runs = (map.blocks() + run_blocks - 1) / run_blocks;
-  Lanes lanes(is_exact() ? 1
-                         : static_cast<int>(std::min<std::uint64_t>(runs, threads_for(threads))));
+  Lanes lanes(threads, is_exact() ? 1 : map.blocks() / run_blocks);
   // What all encode between two writes.
   std::vector<Coded> batch(
       std::min<std::uint64_t>(map.blocks(), lanes.count() == 1 ? 1 : lanes.count() * run_blocks));

@@ -61,10 +61,10 @@ class Codec {
 
   /// Writes the payload of x (layout.elements() values) to offset 0 of `out` and returns its bytes.
   /// Works block by block: beside the sink it takes the memory of a few blocks, of eight for each
-  /// of several `threads` (0: one for each core). The same (x, seed, state) gives the same bytes on every machine and
-  /// with any number of threads; no state is an empty one. Errors: invalid_input, naming
-  /// tensor[index], for the first value that is not finite or past the codec's range; the sink's.
-  /// What the sink then holds is no payload, and what the state holds is of no use.
+  /// of several `threads` (0: one for each core). The same (x, seed, state) gives the same bytes on
+  /// every machine and with any number of threads; no state is an empty one. Errors: invalid_input,
+  /// naming tensor[index], for the first value that is not finite or past the codec's range; the
+  /// sink's. What the sink then holds is no payload, and what the state holds is of no use.
   [[nodiscard]] Result<std::uint64_t> encode(const Layout& layout, std::span<const float> x,
                                              std::uint64_t seed, PayloadSink& out,
                                              std::uint32_t block_elements = block_elements_default,

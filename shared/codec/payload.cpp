@@ -154,8 +154,7 @@ Result<const RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, B
 }
 
 Result<void> PayloadReader::decode_by(int threads, const DecodeOne& decode_one) {
-  const std::uint64_t runs = (blocks() + run_blocks - 1) / run_blocks;
-  Lanes lanes(static_cast<int>(std::min<std::uint64_t>(runs, threads_for(threads))));
+  Lanes lanes(threads, blocks() / run_blocks);
   // Each with buffers of its own.
   std::vector<PayloadReader> others(lanes.count() - 1, *this);
   struct Failure {
