@@ -93,12 +93,11 @@ Awaitable<void> Listener::accept() {
 Awaitable<void> Listener::serve(tcp::socket socket) {
   const auto context = reception_.tls();
   TlsStream tls(std::move(socket), *context);
-  auto& stream = tls.next_layer();
   beast::error_code ignored;
-  const auto endpoint = stream.socket().remote_endpoint(ignored);
+  const auto endpoint = tls.socket().remote_endpoint(ignored);
   const std::string remote = fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
-  stream.expires_after(limits::handshake_max);
-  tune_socket(stream);
+  tls.expires_after(limits::handshake_max);
+  tune_socket(tls.socket());
 
   const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::server, as_result);
   if (tls_ec) {

@@ -58,10 +58,9 @@ Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server,
   const auto endpoints = co_await resolve(server, deadline);
   if (!endpoints) co_return endpoints.error();
 
-  stream.next_layer().expires_at(deadline);
-  const auto [connect_ec, endpoint] =
-      co_await stream.next_layer().async_connect(*endpoints, as_result);
-  if (connect_ec) co_return network_error(connect_ec, to_string(server), "connecting to");
+  stream.expires_at(deadline);
+  if (const auto ec = co_await stream.connect(*endpoints); ec)
+    co_return network_error(ec, to_string(server), "connecting to");
 
   if (!is_ip_address(server.host)) set_server_name(stream.ssl(), server.host);
   const auto [ec] = co_await stream.async_handshake(net::ssl::stream_base::client, as_result);

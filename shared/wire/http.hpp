@@ -1,11 +1,12 @@
 // One HTTP/1.1 message read or written, over TLS or plain TCP. Beast's parsers do the parsing; its
 // composed reads and writes are left out, as each costs the compiler ten seconds wherever it is
-// used. The stream's deadline (beast::tcp_stream::expires_after) is the caller's.
+// used. The stream's deadline (expires_after) is the caller's.
 #pragma once
 
 #include "shared/base/clock.hpp"
 #include "shared/wire/tls_stream.hpp"
 
+#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 

@@ -1,4 +1,4 @@
-// The TLS settings of both ends, as contexts for boost::asio::ssl::stream. TLS 1.3 only, the
+// The TLS settings of both ends, as contexts for TlsStream. TLS 1.3 only, the
 // server's own authority only (never the system's), no resumption, so that every connection shows a
 // certificate that is checked now. A context may be shared by connections on any thread once it is
 // made.

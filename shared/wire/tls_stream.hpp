@@ -1,18 +1,22 @@
-// A TLS connection over TCP as one plain type. What Asio and Beast do below a read or a write is
-// compiled once, in tls_stream.cpp; a file that used Beast's own ssl_stream would instantiate it
-// all anew for each of its operations, which takes the compiler a minute and more.
+// A TLS connection over TCP as one plain type: OpenSSL reads its records from the socket and writes
+// them to it by itself. (Asio's ssl::stream takes each byte through two buffers more on its way,
+// and comes back after each record of 16 KiB; a round costs a sixth more with it.)
 //
-// An AsyncStream as Beast wants it: http:: and websocket:: work over it. One strand at a time.
+// An AsyncStream as Beast wants it: websocket:: works over it. One strand at a time; at most one
+// read and one write (or handshake, or shutdown) under way. What is under way ends with close(),
+// and keeps the connection alive until then.
 #pragma once
 
 #include "shared/base/asio.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream_base.hpp>
+#include <boost/beast/core/error.hpp>
 #include <boost/beast/core/role.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/ssl/ssl_stream.hpp>
 #include <boost/container/static_vector.hpp>
+
+#include <chrono>
 
 #include <memory>
 #include <type_traits>
@@ -56,18 +60,23 @@ class AnyHandler {
 class TlsStream {
  public:
   using executor_type = net::any_io_executor;
-  using next_layer_type = beast::tcp_stream;
 
-  TlsStream(net::any_io_executor executor, net::ssl::context& context)
-      : ssl_(std::move(executor), context) {}
-  TlsStream(net::ip::tcp::socket socket, net::ssl::context& context)
-      : ssl_(std::move(socket), context) {}
+  TlsStream(const net::any_io_executor& executor, net::ssl::context& context);
+  TlsStream(net::ip::tcp::socket socket, net::ssl::context& context);
 
-  [[nodiscard]] executor_type get_executor() noexcept { return ssl_.get_executor(); }
-  /// Deadlines, socket options, closing.
-  [[nodiscard]] beast::tcp_stream& next_layer() noexcept { return ssl_.next_layer(); }
-  [[nodiscard]] const beast::tcp_stream& next_layer() const noexcept { return ssl_.next_layer(); }
-  [[nodiscard]] SSL& ssl() { return *ssl_.native_handle(); }
+  [[nodiscard]] executor_type get_executor() noexcept { return socket().get_executor(); }
+  [[nodiscard]] net::ip::tcp::socket& socket() noexcept;
+  [[nodiscard]] SSL& ssl() noexcept;
+
+  /// When the deadline passes, the socket is closed and what is under way ends with
+  /// beast::error::timeout.
+  void expires_at(std::chrono::steady_clock::time_point deadline);
+  void expires_after(std::chrono::steady_clock::duration duration);
+  void expires_never();
+  void close();
+
+  /// TCP only; the first of the endpoints that answers.
+  Awaitable<beast::error_code> connect(net::ip::tcp::resolver::results_type endpoints);
 
   /// error_code, bytes.
   template <class Buffers, class Token>
@@ -103,6 +112,7 @@ class TlsStream {
   }
 
  private:
+  struct Connection;
   using BytesHandler = AnyHandler<beast::error_code, std::size_t>;
   using Handler = AnyHandler<beast::error_code>;
   /// More need not be taken: "some" may always be less than was given.
@@ -127,13 +137,14 @@ class TlsStream {
   void shut_down(Handler handler);
   void tear_down(beast::role_type role, Handler handler);
 
-  /// How Beast's WebSocket ends the connection below it.
+  /// How Beast's WebSocket ends the connection below it, and cuts it when its time is over.
   template <class TeardownHandler>
   friend void async_teardown(beast::role_type role, TlsStream& stream, TeardownHandler handler) {
     stream.tear_down(role, Handler(std::move(handler), stream.get_executor()));
   }
+  friend void beast_close_socket(TlsStream& stream) { stream.close(); }
 
-  beast::ssl_stream<beast::tcp_stream> ssl_;
+  std::shared_ptr<Connection> connection_;
 };
 
 }  // namespace fl

@@ -28,9 +28,9 @@ constexpr int unsent_bytes_max = 256 << 10;
 constexpr std::size_t copied_bytes_max = 16 << 10;
 constexpr std::size_t first_buffer_bytes = 64 << 10;
 
-std::string endpoint_text(const beast::tcp_stream& stream) {
+std::string endpoint_text(const net::ip::tcp::socket& socket) {
   beast::error_code ec;
-  const auto endpoint = stream.socket().remote_endpoint(ec);
+  const auto endpoint = socket.remote_endpoint(ec);
   if (ec) return "unknown";
   if (endpoint.address().is_v6()) {
     return fmt::format("[{}]:{}", endpoint.address().to_string(), endpoint.port());
@@ -60,7 +60,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
  public:
   explicit WsLink(WsStream stream)
       : ws_(std::move(stream)),
-        remote_(endpoint_text(beast::get_lowest_layer(ws_))),
+        remote_(endpoint_text(ws_.next_layer().socket())),
         inbox_(ws_.get_executor(), 1),
         queued_(ws_.get_executor()),
         written_(ws_.get_executor()) {}
@@ -202,12 +202,12 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     auto alive = weak_from_this();
     limit.async_wait([alive](const beast::error_code& ec) {
       if (ec) return;
-      if (const auto link = alive.lock()) beast::get_lowest_layer(link->ws_).close();
+      if (const auto link = alive.lock()) link->ws_.next_layer().close();
     });
     while (!down_ && !(control_.empty() && bulk_.empty())) co_await written_.wait();
     co_await ws_.async_close(websocket::close_code::normal, as_result);
     fail(Error(Errc::unavailable, "the link is closed"));
-    beast::get_lowest_layer(ws_).close();
+    ws_.next_layer().close();
     limit.cancel();
   }
 
@@ -243,12 +243,11 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
 }  // namespace
 
-void tune_socket(beast::tcp_stream& stream) {
+void tune_socket(net::ip::tcp::socket& socket) {
   beast::error_code ignored;
-  stream.socket().set_option(net::ip::tcp::no_delay(true), ignored);
+  socket.set_option(net::ip::tcp::no_delay(true), ignored);
   const int unsent = unsent_bytes_max;
-  ::setsockopt(stream.socket().native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent,
-               sizeof unsent);
+  ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 }
 
 namespace {
@@ -263,7 +262,7 @@ std::shared_ptr<Link> make_ws_link(WsStream stream) {
 
 Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
     TlsStream stream, beast::http::request<beast::http::string_body> request) {
-  stream.next_layer().expires_never();  // From here on the WebSocket has timeouts of its own.
+  stream.expires_never();  // From here on the WebSocket has timeouts of its own.
   WsStream ws(std::move(stream));
   tune_websocket(ws);
   const auto [ec] = co_await ws.async_accept(request, as_result);
@@ -283,20 +282,18 @@ Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executo
     co_return Error(Errc::unavailable, fmt::format("{}: {}", place, resolve_ec.message()));
 
   WsStream ws(executor, context);
-  auto& tcp = beast::get_lowest_layer(ws);
-  tcp.expires_after(limits::handshake_max);
-  const auto [connect_ec, endpoint] = co_await tcp.async_connect(endpoints, as_result);
-  if (connect_ec)
-    co_return Error(Errc::unavailable, fmt::format("{}: {}", place, connect_ec.message()));
-  tune_socket(tcp);
+  TlsStream& tls = ws.next_layer();
+  tls.expires_after(limits::handshake_max);
+  if (const auto ec = co_await tls.connect(endpoints); ec)
+    co_return Error(Errc::unavailable, fmt::format("{}: {}", place, ec.message()));
+  tune_socket(tls.socket());
 
-  SSL& ssl = ws.next_layer().ssl();
+  SSL& ssl = tls.ssl();
   set_server_name(ssl, host);
-  const auto [tls_ec] =
-      co_await ws.next_layer().async_handshake(net::ssl::stream_base::client, as_result);
+  const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::client, as_result);
   if (tls_ec) co_return handshake_error(ssl, tls_ec, place);
 
-  tcp.expires_never();
+  tls.expires_never();
   tune_websocket(ws);
   websocket::response_type response;
   const auto [ws_ec] = co_await ws.async_handshake(response, place, session_path, as_result);

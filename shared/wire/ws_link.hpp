@@ -1,6 +1,6 @@
-// The Link over a TLS 1.3 WebSocket. A reader coroutine always has a read pending (Beast's idle timer
-// only runs then), a writer coroutine sends what send() queued, control before bulk. Both live on
-// the stream's strand.
+// The Link over a TLS 1.3 WebSocket. A reader coroutine always has a read pending (Beast's idle
+// timer only runs then), a writer coroutine sends what send() queued, control before bulk. Both
+// live on the stream's strand.
 #pragma once
 
 #include "shared/wire/link.hpp"
@@ -18,7 +18,7 @@ inline constexpr std::string_view session_path = "/v1/session";
 
 /// TCP_NODELAY, and no more unsent bytes in the kernel than keeps the line busy, so that a control
 /// message never queues behind megabytes of bulk.
-void tune_socket(beast::tcp_stream& stream);
+void tune_socket(net::ip::tcp::socket& socket);
 
 /// Answers a client's request for an upgrade to WebSocket, which was read from `stream`, within
 /// limits::handshake_max. Errors: `unavailable`, `protocol`.

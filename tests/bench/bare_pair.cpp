@@ -8,6 +8,8 @@
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
 #include <boost/beast/websocket/ssl.hpp>
 
 #include <sys/wait.h>
@@ -63,7 +65,7 @@ double bare_pair_seconds(std::uint64_t bytes_down, std::uint64_t bytes_up) {
     BareStream ws(mine, context);
     auto& stream = beast::get_lowest_layer(ws);
     stream.connect(tcp::endpoint(net::ip::make_address("127.0.0.1"), port));
-    tune_socket(stream);
+    tune_socket(stream.socket());
     ws.next_layer().handshake(net::ssl::stream_base::client);
     tune_websocket(ws);
     ws.handshake("localhost", "/");
@@ -73,7 +75,7 @@ double bare_pair_seconds(std::uint64_t bytes_down, std::uint64_t bytes_up) {
   }
   auto context = server_context(certificate, authority).value();
   BareStream ws(acceptor.accept(), context);
-  tune_socket(beast::get_lowest_layer(ws));
+  tune_socket(beast::get_lowest_layer(ws).socket());
   ws.next_layer().handshake(net::ssl::stream_base::server);
   tune_websocket(ws);
   ws.accept();

@@ -1,22 +1,15 @@
 // TLS between the two ends in one process, over a pair of connected sockets: who is let in, who is
 // taken for the server, and what the connection is made of.
-#include "shared/wire/tls.hpp"
-#include "tests/identity/fixture.hpp"
+#include "tests/identity/tls_world.hpp"
 
 #include <openssl/ssl.h>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/local/connect_pair.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/ssl/stream.hpp>
-#include <boost/asio/write.hpp>
 
 namespace fl {
 namespace {
 
 using namespace fl::test;
 
-using Stream = net::ssl::stream<net::local::stream_protocol::socket>;
 using Role = net::ssl::stream_base::handshake_type;
 
 /// One handshake, and one byte each way behind it, the server's first: in TLS 1.3 a client learns
@@ -24,49 +17,36 @@ using Role = net::ssl::stream_base::handshake_type;
 class Meeting {
  public:
   Meeting(net::ssl::context& server_side, net::ssl::context& client_side)
-      : server(io, server_side), client(io, client_side) {
-    net::local::connect_pair(server.lowest_layer(), client.lowest_layer());
+      : sockets(socket_pair(io)),
+        server(std::move(sockets.first), server_side),
+        client(std::move(sockets.second), client_side) {
     net::co_spawn(io, meet(server, Role::server, server_ec), net::detached);
     net::co_spawn(io, meet(client, Role::client, client_ec), net::detached);
     io.run();
   }
 
   [[nodiscard]] bool succeeded() const { return !server_ec && !client_ec; }
-  [[nodiscard]] Error client_error() {
-    return handshake_error(*client.native_handle(), client_ec, "here:1");
-  }
+  [[nodiscard]] Error client_error() { return handshake_error(client.ssl(), client_ec, "here:1"); }
 
   net::io_context io;
-  Stream server;
-  Stream client;
+  std::pair<net::ip::tcp::socket, net::ip::tcp::socket> sockets;
+  TlsStream server;
+  TlsStream client;
   boost::system::error_code server_ec;
   boost::system::error_code client_ec;
 
  private:
   /// On failure the socket closes, so that the other end does not wait.
-  static Awaitable<void> meet(Stream& stream, Role role, boost::system::error_code& ec) {
+  static Awaitable<void> meet(TlsStream& stream, Role role, boost::system::error_code& ec) {
     char byte = 'x';
     const auto buffer = net::buffer(&byte, 1);
     std::tie(ec) = co_await stream.async_handshake(role, as_result);
     for (const bool write : {role == Role::server, role == Role::client}) {
       if (ec) break;
-      if (write) std::tie(ec, std::ignore) = co_await net::async_write(stream, buffer, as_result);
-      if (!write) std::tie(ec, std::ignore) = co_await net::async_read(stream, buffer, as_result);
+      if (write) std::tie(ec, std::ignore) = co_await stream.async_write_some(buffer, as_result);
+      if (!write) std::tie(ec, std::ignore) = co_await stream.async_read_some(buffer, as_result);
     }
-    if (ec) stream.lowest_layer().close();
-  }
-};
-
-struct TlsWorld {
-  TemporaryFolder temp;
-  double now = Clock::unix_seconds();
-  Authority authority = new_authority(temp / "ca");
-  ServerCertificate certificate = authority.issue_server({"localhost"}, now).value();
-  net::ssl::context server = server_context(certificate, authority).value();
-  ClientIdentity alice = new_identity(authority, temp / "alice", "alice");
-
-  net::ssl::context pinning() const {
-    return pinning_client_context(authority.fingerprint()).value();
+    if (ec) stream.close();
   }
 };
 
@@ -75,12 +55,12 @@ TEST_CASE("an enrolled client is known by name and serial, over TLS 1.3 with our
   net::ssl::context client = client_context(world.alice).value();
   Meeting meeting(world.server, client);
   REQUIRE(meeting.succeeded());
-  const SSL& ssl = *meeting.server.native_handle();
+  SSL& ssl = meeting.server.ssl();
   CHECK(peer_name(ssl) == "alice");
   CHECK(peer_serial(ssl) == serial_hex(*parse_certificate(world.alice.certificate_pem()).value()));
   CHECK(SSL_version(&ssl) == TLS1_3_VERSION);
   CHECK(std::string(SSL_get_cipher_name(&ssl)) == "TLS_AES_128_GCM_SHA256");
-  CHECK(SSL_get_negotiated_group(meeting.server.native_handle()) == NID_X25519);
+  CHECK(SSL_get_negotiated_group(&ssl) == NID_X25519);
 }
 
 TEST_CASE("a client without a certificate gets through TLS, but has no name") {
@@ -88,8 +68,8 @@ TEST_CASE("a client without a certificate gets through TLS, but has no name") {
   net::ssl::context client = world.pinning();
   Meeting meeting(world.server, client);
   REQUIRE(meeting.succeeded());
-  CHECK(!peer_name(*meeting.server.native_handle()));
-  CHECK(!peer_serial(*meeting.server.native_handle()));
+  CHECK(!peer_name(meeting.server.ssl()));
+  CHECK(!peer_serial(meeting.server.ssl()));
 }
 
 TEST_CASE("no session can be resumed") {
@@ -97,7 +77,7 @@ TEST_CASE("no session can be resumed") {
   net::ssl::context client = client_context(world.alice).value();
   Meeting meeting(world.server, client);
   REQUIRE(meeting.succeeded());
-  CHECK(SSL_SESSION_is_resumable(SSL_get0_session(meeting.client.native_handle())) == 0);
+  CHECK(SSL_SESSION_is_resumable(SSL_get0_session(&meeting.client.ssl())) == 0);
 }
 
 TEST_CASE("a certificate of another authority, an expired one, or a server's is no client's") {
@@ -107,7 +87,7 @@ TEST_CASE("a certificate of another authority, an expired one, or a server's is 
     CHECK(meeting.server_ec);
     CHECK(meeting.client_ec);
     CHECK(meeting.client_error().code() == Errc::unauthenticated);
-    CHECK(!peer_name(*meeting.server.native_handle()));
+    CHECK(!peer_name(meeting.server.ssl()));
   };
   // Alice's key and certificate under a foreign authority; she trusts our server all the same.
   const Authority other = new_authority(world.temp / "other-ca");

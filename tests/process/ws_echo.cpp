@@ -23,7 +23,7 @@ constexpr std::size_t echo_bytes_max = 64 << 20;
 
 Awaitable<void> echo(tcp::socket socket, net::ssl::context& context) {
   WsStream ws(std::move(socket), context);
-  tune_socket(beast::get_lowest_layer(ws));
+  tune_socket(ws.next_layer().socket());
   const auto [tls_ec] =
       co_await ws.next_layer().async_handshake(net::ssl::stream_base::server, as_result);
   if (tls_ec) co_return;
