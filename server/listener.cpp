@@ -102,6 +102,7 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
   const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::server, as_result);
   if (tls_ec) {
     log_info("{}: TLS handshake: {}", remote, tls_ec.message());
+    co_await tls.discard_rest();
     co_return;
   }
   HttpRequest request;

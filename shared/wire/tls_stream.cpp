@@ -30,6 +30,9 @@ using Steady = std::chrono::steady_clock;
 constexpr std::size_t record_bytes_max = 16 << 10;
 /// So much is read or written before others on the thread get their turn.
 constexpr std::size_t turn_bytes = 256 << 10;
+constexpr int turn_records = 64;
+/// What a peer may still send to a connection that has failed: more than the rest of a handshake.
+constexpr std::size_t discarded_bytes_max = 64 << 10;
 /// A record's header, which OpenSSL asks for by itself before it asks for the record.
 constexpr std::size_t header_bytes = 5;
 
@@ -66,6 +69,8 @@ struct TlsStream::Connection {
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl.get(), bio, bio);
     SSL_set_mode(ssl.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    // Otherwise a call goes on for as long as records come that hold no data, such as new keys.
+    SSL_clear_mode(ssl.get(), SSL_MODE_AUTO_RETRY);
   }
 
   // ---- the socket, as OpenSSL sees it; every call returns at once
@@ -145,6 +150,7 @@ struct TlsStream::Connection {
   Want read(const List<net::mutable_buffer>& buffers, std::size_t& bytes, beast::error_code& ec) {
     ec = std::exchange(read_error, {});
     if (ec) return Want::nothing;
+    int records = 0;
     for (const net::mutable_buffer& buffer : buffers) {
       for (std::size_t at = 0; at < buffer.size();) {
         std::size_t got = 0;
@@ -155,7 +161,7 @@ struct TlsStream::Connection {
         bytes += got;
         if (ec && bytes > 0) read_error = std::exchange(ec, {});  // After what came before it.
         if (got == 0) return bytes > 0 ? Want::nothing : want;
-        if (bytes >= turn_bytes) return Want::nothing;
+        if (bytes >= turn_bytes || ++records == turn_records) return Want::nothing;
       }
     }
     return Want::nothing;
@@ -181,7 +187,9 @@ struct TlsStream::Connection {
 
   /// Up to a record's bytes at `offset` of the buffers: where one buffer has them all, themselves,
   /// otherwise (a header, and what it belongs to) copied together.
-  net::const_buffer next_record(const List<net::const_buffer>& buffers, std::size_t offset) {
+  static net::const_buffer next_record(const List<net::const_buffer>& buffers, std::size_t offset) {
+    // Not one for each connection: thousands may be idle.
+    thread_local std::vector<char> gathered;
     gathered.clear();
     for (const net::const_buffer& buffer : buffers) {
       const std::size_t skipped = std::min(offset, buffer.size());
@@ -245,7 +253,6 @@ struct TlsStream::Connection {
   bool blocked = false;
   beast::error_code socket_error;
   beast::error_code read_error;
-  std::vector<char> gathered;
 };
 
 const BIO_METHOD* TlsStream::Connection::bio_method() {
@@ -300,9 +307,23 @@ void TlsStream::close() { connection_->close(); }
 
 Awaitable<beast::error_code> TlsStream::connect(tcp::resolver::results_type endpoints) {
   const auto self = connection_;
+  if (self->timed_out) co_return beast::error::timeout;
   const auto [ec, endpoint] = co_await net::async_connect(self->socket, endpoints, as_result);
   if (ec && self->timed_out) co_return beast::error::timeout;
   co_return ec;
+}
+
+Awaitable<void> TlsStream::discard_rest() {
+  const auto self = connection_;
+  beast::error_code ec;
+  self->socket.shutdown(tcp::socket::shutdown_send, ec);
+  std::array<char, 4096> room;
+  std::size_t discarded = 0;
+  while (!ec && discarded < discarded_bytes_max) {
+    std::size_t bytes = 0;
+    std::tie(ec, bytes) = co_await self->socket.async_read_some(net::buffer(room), as_result);
+    discarded += bytes;
+  }
 }
 
 void TlsStream::read_some(const List<net::mutable_buffer>& buffers, BytesHandler handler) {
@@ -345,10 +366,11 @@ void TlsStream::shut_down(Handler handler) {
 /// of the end, and forget the real one, such as a message that was too big.
 void TlsStream::tear_down(beast::role_type role, Handler handler) {
   const auto executor = handler.get_executor();
-  auto done = [handler = std::move(handler)](const beast::error_code&) mutable { handler({}); };
-  auto tcp = [self = connection_, role, executor,
+  auto done = [self = connection_, handler = std::move(handler)](const beast::error_code&) mutable {
+    handler({});
+  };
+  auto tcp = [&socket = connection_->socket, role, executor,
               done = std::move(done)](const beast::error_code&) mutable {
-    auto& socket = self->socket;
     beast::websocket::async_teardown(role, socket, net::bind_executor(executor, std::move(done)));
   };
   shut_down(Handler(net::bind_executor(executor, std::move(tcp)), executor));

@@ -78,6 +78,11 @@ class TlsStream {
   /// TCP only; the first of the endpoints that answers.
   Awaitable<beast::error_code> connect(net::ip::tcp::resolver::results_type endpoints);
 
+  /// After a failure: sends nothing more, and throws away what the peer sends until it ends, or
+  /// until the deadline, or 64 KiB. Otherwise what it had sent already would turn our last word to
+  /// it, the alert that says what was wrong, into a reset.
+  Awaitable<void> discard_rest();
+
   /// error_code, bytes.
   template <class Buffers, class Token>
   auto async_read_some(const Buffers& buffers, Token&& token) {

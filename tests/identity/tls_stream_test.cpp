@@ -131,11 +131,9 @@ Awaitable<void> give(TlsStream& client, std::string_view bytes) {
 }
 
 TEST_CASE("bytes arrive as they were sent, in whatever pieces") {
-  using Case = std::pair<std::size_t, std::size_t>;
-  for (const auto& [bytes_at_once, size] :
-       {Case{0, 4'000'000}, Case{1, 20'000}, Case{7, 100'000}, Case{3000, 1'000'000}}) {
+  for (const std::size_t bytes_at_once : {0, 1, 7, 3000}) {
     CAPTURE(bytes_at_once);
-    const std::string sent = sample(size);
+    const std::string sent = sample(bytes_at_once == 0 ? 4'000'000 : 20'000 + 300 * bytes_at_once);
     Pair pair(bytes_at_once);
     Taken taken;
     net::co_spawn(pair.world.io, take(*pair.server, taken, sent.size()), rethrow);
@@ -293,6 +291,72 @@ TEST_CASE("a deadline that was taken back does not come, and close() ends what i
   pair.world.io.run_for(5s);
   REQUIRE(end);
   CHECK(*end == net::error::operation_aborted);
+}
+
+TEST_CASE("a client that writes before it reads learns that its certificate was refused") {
+  Pair pair;
+  const Authority other = new_authority(pair.world.temp / "other-ca");
+  new_identity(other, pair.world.temp / "mallory", "alice");
+  net::ssl::context foreign = pair.world.pinning();
+  foreign.use_certificate_chain_file((pair.world.temp / "mallory/cert.pem").string());
+  foreign.use_private_key_file((pair.world.temp / "mallory/key.pem").string(),
+                               net::ssl::context::pem);
+  for (int i = 0; i < 20; ++i) {
+    auto [near, far] = socket_pair(pair.world.io);
+    TlsStream client(std::move(near), foreign);
+    auto server = std::make_unique<TlsStream>(std::move(far), pair.world.server);
+    const auto refuse = [&]() -> Awaitable<void> {
+      const auto [ec] = co_await server->async_handshake(Role::server, as_result);
+      CHECK(ec);
+      co_await server->discard_rest();
+      server.reset();
+    };
+    const auto come = [&]() -> Awaitable<void> {
+      co_await shake(client, Role::client);
+      co_await net::steady_timer(pair.world.io, 2ms).async_wait(net::use_awaitable);
+      std::string answer;
+      auto ec = co_await send(client, "GET / HTTP/1.1\r\n\r\n");
+      if (!ec) ec = co_await receive(client, answer, 1);
+      CHECK(handshake_error(client.ssl(), ec, "here:1").code() == Errc::unauthenticated);
+      client.close();
+    };
+    net::co_spawn(pair.world.io, refuse(), rethrow);
+    net::co_spawn(pair.world.io, come(), rethrow);
+    pair.world.io.run();
+    pair.world.io.restart();
+  }
+}
+
+TEST_CASE("a flood of new keys does not hold the thread") {
+  Pair pair;
+  constexpr int updates = 20'000;
+  int turns = 0;
+  bool is_over = false;
+  const auto client = [&]() -> Awaitable<void> {
+    co_await shake(*pair.client, Role::client);
+    for (int i = 0; i < updates; ++i) {
+      SSL_key_update(&pair.client->ssl(), SSL_KEY_UPDATE_NOT_REQUESTED);
+      if (SSL_do_handshake(&pair.client->ssl()) == 1) continue;
+      co_await pair.client->socket().async_wait(tcp::socket::wait_write, net::use_awaitable);
+    }
+    CHECK(!co_await send(*pair.client, "x"));
+  };
+  const auto server = [&]() -> Awaitable<void> {
+    std::string byte;
+    co_await shake(*pair.server, Role::server);
+    co_await net::steady_timer(pair.world.io, 200ms).async_wait(net::use_awaitable);
+    turns = 0;
+    CHECK(!co_await receive(*pair.server, byte, 1));
+    is_over = true;
+  };
+  const auto other = [&]() -> Awaitable<void> {
+    for (; !is_over; ++turns) co_await net::post(pair.world.io, net::use_awaitable);
+  };
+  net::co_spawn(pair.world.io, server(), rethrow);
+  net::co_spawn(pair.world.io, client(), rethrow);
+  net::co_spawn(pair.world.io, other(), rethrow);
+  pair.world.io.run();
+  CHECK(turns > 1000);
 }
 
 TEST_CASE("connecting to nobody is refused, and in time") {
