@@ -1,9 +1,9 @@
 #include "client/options.hpp"
 
+#include "shared/base/flags.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <charconv>
 
@@ -64,8 +64,7 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
       "  fl-client --data fashion-mnist --shard 3/10        trains, once joined",
       "fl-client"};
   app.set_version_flag("--version", "fl-client " FL_VERSION ", protocol 1");
-  app.set_config("--config", "", "A TOML file with any of these flags")->check(CLI::ExistingFile);
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  add_config_flag(app, "A TOML file with any of these flags");
   app.fallthrough();
   // Given twice, the last one counts: so a script's flags can be overridden behind them.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);

@@ -1,7 +1,8 @@
 #include "server/options.hpp"
 
+#include "shared/base/flags.hpp"
+
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>
@@ -27,7 +28,7 @@ CLI::Option* setting(CLI::App& app, std::set<std::string>& given, const std::str
                      ->group("The run (kept with it; a restart needs none of them)")
                      ->default_str(fmt::format("{}", value));
   // CLI11 reads "-1" into 64 bits without a sign as 2^64 - 1.
-  if constexpr (std::is_unsigned_v<T>) option->check(CLI::NonNegativeNumber);
+  if constexpr (std::is_unsigned_v<T>) option->check(number_from(0));
   return option;
 }
 
@@ -73,7 +74,7 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
           "Seconds after which a round closes with what it has, or, asynchronous, a task is given "
           "to another; 0: never");
   setting(app, given, "local-epochs", s.local_epochs, "Passes over the local data in a round")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(1))
       ->default_str("1");
   setting(app, given, "local-steps", s.local_steps,
           "Mini-batch steps in a round, instead of epochs");
@@ -120,9 +121,7 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
       "Without a sub-command it serves: fl-server --rounds 500",
       "fl-server"};
   app.set_version_flag("--version", "fl-server " FL_VERSION ", protocol 1");
-  app.set_config("--config", "", "A TOML file with any of these flags (rounds = 500)")
-      ->check(CLI::ExistingFile);
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
   app.fallthrough();
   // Given twice, the last one counts: so a script's flags can be overridden behind them.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -150,7 +149,7 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   auto* queue = app.add_subcommand(
       "queue", "Queues another run behind those that are not over; a server with --stay begins it");
   queue->add_option("--drop", options.drop, "Instead: takes this run out of the queue")
-      ->check(CLI::PositiveNumber);
+      ->check(number_from(1));
   auto* history = app.add_subcommand("history", "Prints the rounds of the newest run");
   history->add_option("--run", options.run, "The run with this number");
   history->add_flag("--all", options.all_runs, "All runs");

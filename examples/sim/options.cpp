@@ -2,9 +2,9 @@
 
 #include "client/options.hpp"
 #include "server/options.hpp"
-#include "shared/base/parallel.hpp"
 
-#include <CLI/CLI.hpp>
+#include "shared/base/flags.hpp"
+#include "shared/base/parallel.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -27,9 +27,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
       "--test fashion-mnist:test",
       "fl-sim"};
   app.set_version_flag("--version", "fl-sim " FL_VERSION ", protocol 1");
-  app.set_config("--config", "", "A TOML file with any of these flags (rounds = 500)")
-      ->check(CLI::ExistingFile);
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
   // Given twice, the last one counts: so a script's flags can be overridden behind them.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 

@@ -90,18 +90,29 @@ class Flags(FederationTest):
     def test_a_config_file_is_read_and_its_mistakes_are_named(self):
         federation = self.make()
         config = federation.folder / "server.toml"
-        config.write_text('model = "synthetic:7"\nrounds = 4\n')
-        server = federation.server("--new-run", "--config", config)
+        config.write_text('model = "synthetic:7"  # TOML\nrounds = 1_000\nnew-run = true\n')
+        server = federation.server("--config", config)
         stored = json.loads(
             federation.query("SELECT config_json FROM run ORDER BY id DESC LIMIT 1")[0][0]
         )
-        self.assertEqual((stored["model"], stored["rounds"]), ("synthetic:7", 4))
+        self.assertEqual((stored["model"], stored["rounds"]), ("synthetic:7", 1000))
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
-        config.write_text("roundz = 4\n")
-        wrong = federation.server("--config", config, ready=False)
-        self.assertGreater(wrong.wait(), 0)
-        self.assertIn("roundz", wrong.stderr())
+        mistakes = {
+            "roundz = 4": "there is no flag --roundz",
+            "rounds = 3 4": "expected",
+            "rounds = 3\nrounds = 4": "rounds",
+            "[rounds]\nmany = 3": "without tables",
+            "rounds = [3]": "rounds is no text, number",
+            "rounds = -1": "'-1' is not a number from 0 on",
+        }
+        for text, words in mistakes.items():
+            config.write_text("# A mistake.\n" + text + "\n")
+            wrong = federation.server("--config", config, ready=False)
+            self.assertGreater(wrong.wait(), 0)
+            self.assertIn(words, wrong.stderr())
+            if "-1" not in text:
+                self.assertRegex(wrong.stderr(), r"server\.toml:[23]: ")
 
     def test_commands_without_a_history_say_so(self):
         federation = Federation(self.root / "empty")

@@ -1,0 +1,75 @@
+#include "shared/base/flags.hpp"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <sstream>
+#include <vector>
+
+namespace fl {
+
+namespace {
+
+class TomlFile final : public CLI::Config {
+ public:
+  explicit TomlFile(const CLI::App& app) : app_(&app) {}
+
+  std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    toml::table table;
+    try {
+      table = toml::parse(input);
+    } catch (const toml::parse_error& error) {
+      throw wrong(error.source(), error.description());
+    }
+    std::vector<CLI::ConfigItem> flags;
+    for (const auto& [key, value] : table) {
+      const std::string name(key.str());
+      if (value.is_table() || value.is_array_of_tables())
+        throw wrong(value.source(), fmt::format("[{}]: flags stand here without tables", name));
+      if (app_->get_option_no_throw("--" + name) == nullptr)
+        throw wrong(key.source(), fmt::format("there is no flag --{}", name));
+      CLI::ConfigItem& item = flags.emplace_back();
+      item.name = name;
+      item.inputs.push_back(text_of(name, value));
+    }
+    return flags;
+  }
+
+ private:
+  std::string text_of(const std::string& name, const toml::node& value) const {
+    if (const auto text = value.value_exact<std::string>()) return *text;
+    if (const auto whole = value.value_exact<std::int64_t>()) return std::to_string(*whole);
+    if (const auto real = value.value_exact<double>()) return fmt::format("{}", *real);
+    if (const auto truth = value.value_exact<bool>()) return *truth ? "true" : "false";
+    throw wrong(value.source(), fmt::format("{} is no text, number, true or false", name));
+  }
+
+  CLI::ConfigError wrong(const toml::source_region& place, std::string_view what) const {
+    return {
+        fmt::format("{}:{}: {}", app_->get_config_ptr()->as<std::string>(), place.begin.line, what),
+        CLI::ExitCodes::ConfigError};
+  }
+
+  const CLI::App* app_;
+};
+
+}  // namespace
+
+void add_config_flag(CLI::App& app, const std::string& help) {
+  app.config_formatter(std::make_shared<TomlFile>(app));
+  app.set_config("--config", "", help)->check(CLI::ExistingFile);
+  app.allow_config_extras(CLI::config_extras_mode::error);
+}
+
+CLI::Validator number_from(double least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= least) return "";
+    return fmt::format("'{}' is not a number from {} on", text, least);
+  };
+  return {check, ""};
+}
+
+}  // namespace fl
