@@ -13,6 +13,10 @@ namespace fl {
 /// min left"
 [[nodiscard]] std::string format_status(const EngineStatus& status);
 
+/// As much of the line (UTF-8) as stands in so many columns of a terminal: a longer one would leave
+/// its tail behind each time it is written anew.
+[[nodiscard]] std::string cut_to_columns(const std::string& line, std::size_t columns);
+
 /// On the engines' strand, until `stop` is set.
 Awaitable<void> show_status(const CurrentEngine& current, std::shared_ptr<std::atomic<bool>> stop);
 
