@@ -279,7 +279,7 @@ static inline float finish_dot(const float* x, const float* y, std::size_t begin
 /// nearest() of the elements from `begin`, a multiple of scan_lanes, to n.
 static inline void nearest(const float* x, std::size_t begin, std::size_t n,
                            const Centroids& centroids, std::int16_t* levels, double* lanes) {
-  std::int32_t below[7];
+  std::int32_t below[7]{};
   for (int i = 0; i + 1 < centroids.count; ++i) {
     below[i] = Scalar::bits(centroids.thresholds[i]) - 1;
   }

@@ -115,6 +115,7 @@ RansFrequencies rans_frequencies(std::span<const std::uint32_t> counts) {
   RansFrequencies out{};
   std::uint64_t sum = 0;
   for (const std::uint32_t count : counts) sum += count;
+  if (sum == 0) return out;
   // Those that are too rare for 1 get it all the same, and the common ones share the rest.
   std::uint64_t common = sum;
   std::int64_t left = rans::total;

@@ -48,6 +48,7 @@ std::vector<std::size_t> shuffle_first(std::vector<std::size_t> all, std::size_t
 template <class Key>
 std::vector<std::size_t> best(std::vector<std::size_t> from, std::size_t count, Key key) {
   std::vector<double> keys;
+  keys.reserve(from.size());
   for (const std::size_t index : from) keys.push_back(key(index));
   const std::vector<std::size_t> before = from;
   std::vector<std::size_t> order(from.size());

@@ -24,7 +24,7 @@ class Batches {
   torch::Tensor next() {
     if (at_ == 0) shuffle();
     const std::int64_t n = std::min(batch_size_, examples_ - at_);
-    const torch::Tensor batch = order_.narrow(0, at_, n);
+    torch::Tensor batch = order_.narrow(0, at_, n);
     at_ = at_ + n == examples_ ? 0 : at_ + n;
     return batch;
   }

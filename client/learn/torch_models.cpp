@@ -132,7 +132,7 @@ FlatParameters::FlatParameters(const Module& module, const Layout& layout, torch
                   static_cast<std::int64_t>(tensor.elements))
           .view(tensor.shape);
     };
-    torch::Tensor parameter = parameters[t];
+    const torch::Tensor& parameter = parameters[t];
     parameter.set_data(view_into(weights));
     // Where a gradient is there, backward() adds to it in place.
     parameter.mutable_grad() = view_into(gradient);

@@ -143,6 +143,7 @@ class Federation {
       net::co_spawn(engine_->executor(), show_status(current_, is_over_), rethrow);
     {
       std::vector<std::jthread> crew;
+      crew.reserve(static_cast<std::size_t>(options_.threads));
       for (int i = 0; i < options_.threads; ++i) crew.emplace_back([this] { io_.run(); });
     }
     if (failure_) return *failure_;

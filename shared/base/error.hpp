@@ -91,13 +91,13 @@ using Result = boost::system::result<T, Error>;
   if (!FL_CONCAT(fl_try_, __LINE__)) co_return FL_CONCAT(fl_try_, __LINE__).error(); \
   declaration = std::move(*FL_CONCAT(fl_try_, __LINE__))
 /// The same for Result<void>.
-#define FL_CHECK(expression)                                                 \
-  do {                                                                       \
-    if (auto fl_check_ = (expression); !fl_check_) return fl_check_.error(); \
+#define FL_CHECK(expression)                                                   \
+  do {                                                                         \
+    if (auto&& fl_check_ = (expression); !fl_check_) return fl_check_.error(); \
   } while (false)
-#define FL_CO_CHECK(expression)                                                 \
-  do {                                                                          \
-    if (auto fl_check_ = (expression); !fl_check_) co_return fl_check_.error(); \
+#define FL_CO_CHECK(expression)                                                   \
+  do {                                                                            \
+    if (auto&& fl_check_ = (expression); !fl_check_) co_return fl_check_.error(); \
   } while (false)
 
 /// A claim about our own code, always checked. Never about what a peer, a user or a disk controls.

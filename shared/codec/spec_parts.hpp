@@ -4,6 +4,7 @@
 // Errors are invalid_input: the spec on a line of its own, and under it a caret at the wrong part.
 #pragma once
 
+#include "shared/codec/codec.hpp"
 #include "shared/codec/method.hpp"
 #include "shared/codec/selector.hpp"
 #include "shared/codec/warm_up.hpp"

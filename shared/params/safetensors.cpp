@@ -120,6 +120,7 @@ Result<SafetensorsInfo> arrange(std::vector<Entry> entries, std::uint64_t data_b
                                 std::uint64_t data_bytes) {
   std::ranges::sort(entries, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
   std::vector<TensorSpec> specs;
+  specs.reserve(entries.size());
   for (const Entry& entry : entries) specs.push_back(entry.spec);
   auto layout = Layout::make(specs);
   if (!layout) return layout.error().at("safetensors");

@@ -41,7 +41,8 @@ TEST_CASE("a wrong strategy is told what would fit") {
       {"scaffold:option=3", "option=3: it must be one of: 2 1"},
       {"fedavg:weight=", "weight=: it must be one of: examples uniform"},
   };
-  for (const auto& [spec, words] : cases) {
+  for (const auto& [wrong, words] : cases) {
+    const std::string spec = wrong;
     CAPTURE(spec);
     const auto strategy = parse_strategy(spec);
     REQUIRE_FALSE(strategy);

@@ -306,7 +306,8 @@ TEST_CASE("levels are near their entropy, and never above bit fields") {
     // there.
     const std::vector<float> back = decode(payload, layout);
     const bool is_affine = std::string_view(c.spec).find("affine") != std::string_view::npos;
-    double bits = static_cast<double>(n / c.share) * (is_affine ? 64 : 32);  // The scales.
+    const std::size_t scales = n / c.share;
+    double bits = static_cast<double>(scales) * (is_affine ? 64 : 32);
     for (std::size_t begin = 0; begin < n; begin += block) {
       std::vector<double> counts(static_cast<std::size_t>(2 * c.levels + 1));
       for (std::size_t at = begin; at < begin + block; at += c.share) {

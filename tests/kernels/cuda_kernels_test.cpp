@@ -410,8 +410,10 @@ TEST_CASE("the device rotates as the rows rotate") {
     int log2_n;
     std::size_t count;
   };
-  for (const auto& [log2_n, runs] :
+  for (const Runs& c :
        {Runs{0, 3}, Runs{5, 7}, Runs{13, 3}, Runs{14, 3}, Runs{16, 611}, Runs{21, 2}}) {
+    const int log2_n = c.log2_n;
+    const std::size_t runs = c.count;
     CAPTURE(log2_n);
     const std::size_t n = std::size_t{1} << log2_n;
     std::vector<float> x(n * runs);

@@ -271,7 +271,8 @@ TEST_CASE("a NaN inside a payload, or another layout, is refused by the server, 
   const std::vector<std::pair<std::string, std::string>> cases{
       {payload_ending_in(std::numeric_limits<float>::quiet_NaN(), layout), "scale"},
       {payload_ending_in(0, other), "of layout " + other.digest().hex()}};
-  for (const auto& [payload, reason] : cases) {
+  for (const auto& [payload, words] : cases) {
+    const std::string reason = words;
     CAPTURE(reason);
     World world(options);
     Result<wire::Verdict> verdict = Error(Errc::internal, "none");

@@ -114,7 +114,7 @@ class MemFiles::Handle final : public File {
   Result<void> write_at(std::uint64_t offset, Bytes bytes) override {
     const std::lock_guard lock(disk_.mutex_);
     if (!writable_) return Error(Errc::io, "write " + path_ + ": opened to read");
-    if (const auto begun = begin(Kind::change, "write "); !begun) {
+    if (auto begun = begin(Kind::change, "write "); !begun) {
       if (works()) FL_CHECK(disk_.write(*node_, path_, offset, bytes.first(bytes.size() / 2)));
       return begun;
     }
