@@ -164,7 +164,7 @@ Awaitable<Result<void>> RoundEngine::restore() {
       Task task;
       task.offered_at = round.opened_at;
       task.record = std::move(record);
-      round.tasks[task.record.client] = std::move(task);
+      round.put(std::move(task));
     }
     round_ = std::move(round);
   } else {
@@ -188,17 +188,16 @@ Awaitable<Result<void>> RoundEngine::rebuild_sums() {
   const FixedPoint fixed{round_->record.range_log2, round_->record.fraction_bits,
                          round_->weight_bound};
   sums_ = std::make_unique<Accumulator>(layout_, fixed);
-  for (const auto& [client, task] : round_->tasks) {
-    if (task.record.state != TaskState::accepted) continue;
+  for (const auto& entry : round_->tasks) {
+    const TaskRecord& task = entry.second.record;
+    if (task.state != TaskState::accepted) continue;
     auto work = [this, &task]() -> Result<void> {
-      FL_TRY(const auto file, spool_.open_accepted(task.record.spool_file));
-      FL_TRY([[maybe_unused]] auto norms,
-             add_to_sums(*file, task.record.update_bytes, task.record));
+      FL_TRY(const auto file, spool_.open_accepted(task.spool_file));
+      FL_TRY([[maybe_unused]] auto norms, add_to_sums(*file, task.update_bytes, task));
       return {};
     };
     auto added = co_await workers_.compute->run(std::move(work));
-    if (!added)
-      co_return added.error().at(fmt::format("the accepted update {}", task.record.spool_file));
+    if (!added) co_return added.error().at(fmt::format("the accepted update {}", task.spool_file));
   }
   if (const auto accepted = round_->count(TaskState::accepted); accepted > 0) {
     log_info("round {} goes on with {} accepted updates", round_->record.round, accepted);
@@ -289,10 +288,26 @@ Awaitable<Result<bool>> RoundEngine::collect() {
   co_return false;
 }
 
-std::uint32_t RoundEngine::OpenRound::count(TaskState state) const {
-  return static_cast<std::uint32_t>(
-      std::count_if(tasks.begin(), tasks.end(),
-                    [state](const auto& entry) { return entry.second.record.state == state; }));
+void RoundEngine::OpenRound::take(std::map<std::string, Task> carried) {
+  tasks = std::move(carried);
+  for (auto& [client, task] : tasks) {
+    task.record.round = record.round;
+    ++counts[static_cast<std::size_t>(task.record.state)];
+  }
+}
+
+RoundEngine::Task& RoundEngine::OpenRound::put(Task task) {
+  auto [place, is_new] = tasks.try_emplace(task.record.client);
+  if (!is_new) --counts[static_cast<std::size_t>(place->second.record.state)];
+  ++counts[static_cast<std::size_t>(task.record.state)];
+  place->second = std::move(task);
+  return place->second;
+}
+
+void RoundEngine::OpenRound::decide(Task& task, TaskRecord decided) {
+  --counts[static_cast<std::size_t>(task.record.state)];
+  ++counts[static_cast<std::size_t>(decided.state)];
+  task.record = std::move(decided);
 }
 
 std::uint64_t RoundEngine::accepted_weight() const {

@@ -179,9 +179,20 @@ class RoundEngine {
     bool is_recorded = false;        // It is durable, and with it that carried tasks are of it.
     bool is_closing = false;
 
-    [[nodiscard]] std::uint32_t count(TaskState state) const;
+    /// The tasks that go on from the round before, where they are: some are being decided on.
+    void take(std::map<std::string, Task> carried);
+    /// A client's task, or the next one of a client whose last one came to nothing.
+    Task& put(Task task);
+    void decide(Task& task, TaskRecord decided);
+    /// Of all tasks, without looking at each: what waits for a round asks at every update.
+    [[nodiscard]] std::uint32_t count(TaskState state) const {
+      return counts[static_cast<std::size_t>(state)];
+    }
     [[nodiscard]] bool is_verifying() const;
   };
+
+   private:
+    std::array<std::uint32_t, task_state_count> counts{};
   /// A verdict on its way to the disk.
   struct Decision {
     TaskRecord record;

@@ -123,8 +123,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
   const Traffic before = recorded_.value_or(traffic());
   round.up_before = before.up;
   round.down_before = before.down;
-  round.tasks = std::exchange(carried_, {});
-  for (auto& [client, task] : round.tasks) task.record.round = round.record.round;
+  round.take(std::exchange(carried_, {}));
   round_ = std::move(round);
   const auto all = target_clients(available);
   auto tasks = sample(cohort_for(all));
@@ -159,8 +158,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
   for (auto& record : opened) {
     Task task;
     task.record = std::move(record);
-    const auto [place, inserted] = round_->tasks.emplace(task.record.client, std::move(task));
-    send_offer(place->second);
+    send_offer(round_->put(std::move(task)));
   }
   log_info("round {}/{}: asked {} of {} clients", round_->record.round, settings_.rounds,
            opened.size(), available);
@@ -193,10 +191,8 @@ Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
       log_info("round {}: asked {} in place of another", record.round, record.client);
     Task task;
     task.record = std::move(record);
-    Task& place = round_->tasks[task.record.client];
-    task.failures = place.failures;  // When it failed before.
-    place = std::move(task);
-    send_offer(place);
+    if (const Task* const before = task_of(task.record.client)) task.failures = before->failures;
+    send_offer(round_->put(std::move(task)));
   }
   co_return true;
 }

@@ -282,7 +282,8 @@ Awaitable<Result<void>> RoundEngine::settle(Task& task, TaskRecord record) {
   record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
   auto decided = co_await decide(record);
   task.is_verifying = false;
-  if (decided) task.record = record;
+  if (decided && round_) round_->decide(task, record);
+  if (decided && !round_) task.record = record;  // It is carried to the next round.
   if (record.state != TaskState::accepted) note_failure(task);
   changed_.notify();  // The round may wait for it to close, and other uploads for its place.
   co_return decided;
@@ -304,6 +305,7 @@ Awaitable<void> RoundEngine::commit_decisions() {
     if (decisions_.empty()) co_return;
     const auto group = std::exchange(decisions_, {});
     std::vector<TaskRecord> records;
+    records.reserve(group.size());
     for (const auto& decision : group) records.push_back(decision->record);
     auto write = [this, records](Store& store) -> Result<void> {
       FL_CHECK(spool_.sync_names());

@@ -52,6 +52,12 @@ enum class TaskState {
   lost,      // Given up (gone, replaced, could not train); `reason` says why.
 };
 
+inline constexpr std::size_t task_state_count = 5;
+
+/// Of a Store's error: nothing was changed, and trying again makes sense.
+[[nodiscard]] inline bool will_pass(const Error& error) {
+  return error.code() == Errc::no_space || error.code() == Errc::unavailable;
+}
 struct RunRecord {
   RunId id = 0;
   std::string key;  // Random, 16 hex digits: tells this run from any other, on the wire.
