@@ -72,7 +72,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     if (going) outcome = Outcome::finished;
   }
   // Whoever is stopped while the disk is full has nothing left to save.
-  const bool is_pause = !going && stopping_ && going.error().code() == Errc::no_space;
+  const bool is_pause = !going && stopping_ && will_pass(going.error());
   if (!going && !is_pause) outcome = going.error();
   phase_ = outcome && *outcome == Outcome::finished ? "finished" : "stopping";
   ended_ = true;

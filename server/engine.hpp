@@ -148,7 +148,8 @@ class RoundEngine {
   [[nodiscard]] net::any_io_executor executor() const { return strand_; }
   [[nodiscard]] std::size_t chunk_bytes_max() const;
 
-  /// Runs `work(store)` on the store's thread; while the disk is full it waits and tries again.
+  /// Runs `work(store)` on the store's thread; while the disk is full, or another program holds the
+  /// database, it waits and tries again.
   /// Other errors come back, and are fatal to whoever needed it done.
   template <class Function>
   Awaitable<std::invoke_result_t<Function&, Store&>> with_store(Function work);
@@ -336,7 +337,7 @@ Awaitable<std::invoke_result_t<Function&, Store&>> RoundEngine::with_store(Funct
   for (;;) {
     auto call = [this, &work] { return work(store_); };
     auto result = co_await workers_.store->run(std::move(call));
-    if (result || result.error().code() != Errc::no_space) {
+    if (result || !will_pass(result.error())) {
       pause_.clear();
       // The store answers nothing else from now on.
       const bool is_broken =
@@ -344,8 +345,11 @@ Awaitable<std::invoke_result_t<Function&, Store&>> RoundEngine::with_store(Funct
       if (is_broken) fail(result.error());
       co_return result;
     }
-    if (pause_.empty()) report("warning", "paused, the disk is full: " + result.error().message());
-    pause_ = "paused, the disk is full";
+    const std::string why = result.error().code() == Errc::no_space
+                                ? "paused, the disk is full"
+                                : "paused, another program holds the database";
+    if (pause_ != why) report("warning", why + ": " + result.error().message());
+    pause_ = why;
     co_await sleep_for(limits::full_disk_pause);
     if (stopping_) co_return result;
   }

@@ -218,7 +218,7 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
   }
   auto write = [record](Store& store) { return store.add_evaluation(record); };
   auto written = co_await with_store(std::move(write));
-  if (!written && written.error().code() != Errc::no_space) fail(written.error());
+  if (!written && !will_pass(written.error())) fail(written.error());
   changed_.notify();
 }
 

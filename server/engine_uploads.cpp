@@ -315,7 +315,7 @@ Awaitable<void> RoundEngine::commit_decisions() {
       return {};
     };
     auto written = co_await with_store(std::move(write));
-    if (!written && written.error().code() != Errc::no_space) fail(written.error());
+    if (!written && !will_pass(written.error())) fail(written.error());
     for (const auto& decision : group) decision->outcome = written;
     decided_.notify();
   }

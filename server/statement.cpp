@@ -53,7 +53,7 @@ Errc category(int code, int system_errno) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: return Errc::corrupt;
     case SQLITE_BUSY:
-    case SQLITE_LOCKED: return Errc::conflict;
+    case SQLITE_LOCKED: return Errc::unavailable;
     case SQLITE_CANTOPEN: return system_errno == ENOENT ? Errc::not_found : Errc::io;
     case SQLITE_IOERR:
     case SQLITE_READONLY:

@@ -2,7 +2,7 @@
 // reading, transactions, and SQLite's result codes as our errors. Only the store uses it.
 //
 // One thread at a time. Errors: SQLITE_FULL is no_space, CORRUPT and NOTADB corrupt, BUSY and
-// LOCKED conflict, IOERR and its kin io, a broken UNIQUE or key conflict, a missing parent row
+// LOCKED unavailable, IOERR and its kin io, a broken UNIQUE or key conflict, a missing parent row
 // not_found, any other broken constraint invalid_input. After io or corrupt what the disk holds is
 // unknown: the connection is closed for business and every later call returns that same error.
 #pragma once

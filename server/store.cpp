@@ -35,7 +35,7 @@ Result<std::optional<std::string>> use_wal(Database& db) {
   const auto until = std::chrono::steady_clock::now() + Store::busy_max;
   for (;;) {
     auto mode = db.find("PRAGMA journal_mode = WAL", [](const Row& row) { return row.text(0); });
-    const bool is_busy = !mode && mode.error().code() == Errc::conflict;
+    const bool is_busy = !mode && mode.error().code() == Errc::unavailable;
     if (!is_busy || std::chrono::steady_clock::now() >= until) return mode;
     std::this_thread::sleep_for(pause);
   }

@@ -5,11 +5,12 @@
 //
 // Every call blocks on the disk; the engine calls from its store thread (Offload), one call at a
 // time. A call is one transaction: when it returns without an error, what it says is durable (WAL,
-// synchronous=FULL). Errors: no_space (pause and try again), corrupt, io, conflict (busy past the
-// named limit). After io or corrupt the server stops; nothing is retried: the Store answers every
-// later call with that same error. Errors of the caller: not_found (an unknown run, round, task,
-// token or name), conflict (decided, closed, used or taken already), invalid_input (a value that
-// the schema doesn't allow). A call that returns an error has changed nothing.
+// synchronous=FULL). Errors: no_space and, where another program holds the database past the named
+// limit, unavailable (pause and try again: will_pass), corrupt, io. After io or corrupt the server
+// stops; nothing is retried: the Store answers every later call with that same error. Errors of the
+// caller: not_found (an unknown run, round, task, token or name), conflict (decided, closed, used
+// or taken already), invalid_input (a value that the schema doesn't allow). A call that returns an
+// error has changed nothing.
 //
 // Times are Unix seconds as double; bytes are bytes on the socket as WebSocket payload. A figure
 // that is NaN (the loss of a training that diverged) is stored as NULL and read as NaN.
@@ -51,13 +52,13 @@ enum class TaskState {
   late,      // The round closed without it.
   lost,      // Given up (gone, replaced, could not train); `reason` says why.
 };
-
 inline constexpr std::size_t task_state_count = 5;
 
 /// Of a Store's error: nothing was changed, and trying again makes sense.
 [[nodiscard]] inline bool will_pass(const Error& error) {
   return error.code() == Errc::no_space || error.code() == Errc::unavailable;
 }
+
 struct RunRecord {
   RunId id = 0;
   std::string key;  // Random, 16 hex digits: tells this run from any other, on the wire.

@@ -1,7 +1,10 @@
 """A full disk pauses the run, says so, and costs nothing once there is space again. Needs the right
-to mount a small tmpfs; without it the test is skipped."""
+to mount a small tmpfs; without it the test is skipped. So does another program that holds the
+database."""
 
+import contextlib
 import signal
+import sqlite3
 import subprocess
 import time
 import unittest
@@ -65,6 +68,22 @@ class FullDisk(FederationTest):
             self.assertTrue(server.running(), str(server))
             self.assertLessEqual(federation.rounds_done(), done + 1)
             ballast.unlink()
+
+        self.assertEqual(self.run_once(federation, disturb), wanted)
+
+    def test_the_server_waits_for_who_holds_the_database(self):
+        wanted = self.run_once(self.make("unlocked"))
+        federation = self.template.copy(self.root / "locked")
+        self.addCleanup(federation.close)
+
+        def disturb(server, clients):
+            wait_until("a round is done", lambda: federation.rounds_done() >= 1)
+            path = federation.state / "history.sqlite"
+            with contextlib.closing(sqlite3.connect(path, timeout=10, isolation_level=None)) as db:
+                db.execute("BEGIN IMMEDIATE")
+                server.wait_for("another program holds the database", 30)
+                self.assertTrue(server.running(), str(server))
+                db.execute("ROLLBACK")
 
         self.assertEqual(self.run_once(federation, disturb), wanted)
 
