@@ -75,7 +75,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
       (*link)->close();
       link_.reset();
       if (stopping_) break;
-      if (connection_ != before && model_.size() > 0) failures = 0;  // It got as far as a welcome.
+      if (connection_ != before && !model_.empty()) failures = 0;  // It got as far as a welcome.
     } else {
       outcome = link.error();
     }
@@ -121,7 +121,12 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
   link_ = link;
   is_fetching_ = false;
   sending_.reset();
-  FL_CO_CHECK(co_await shake_hands());
+  const auto shaken = co_await shake_hands();
+  // Over while we were away. Who has not been in the run waits for the next one.
+  const bool is_over = !shaken && shaken.error().code() == Errc::cancelled && !stopping_;
+  if (is_over && connection_ > 0) co_return Outcome::finished;
+  if (is_over) co_return Error(Errc::unavailable, shaken.error().message());
+  FL_CO_CHECK(shaken);
   const auto connection = ++connection_;
   group_.spawn(read_all(link, connection));
   TimePoint renewal_at = Clock::now();
@@ -184,6 +189,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   FL_CO_TRY(const Message answer, co_await link_->receive());
   if (answer.header.has_bye()) {
     const auto& bye = answer.header.bye();
+    if (bye.cause() == wire::Bye::FINISHED) co_return Error(Errc::cancelled, bye.reason());
     if (bye.cause() != wire::Bye::REFUSED) co_return Error(Errc::unavailable, bye.reason());
     co_return Error(Errc::unauthenticated, "the server refuses this client: " + bye.reason());
   }
@@ -216,7 +222,7 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
       if (std::holds_alternative<JobDone>(*event)) has_job_ = false;
     }
     offer_.reset();
-    evaluate_.reset();
+    evaluate_.clear();
     download_.reset();
     replica_ = Replica();
     initial_digest_.reset();
@@ -277,7 +283,12 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       log_info("round {}: asked to train from version {}", offer.round(), offer.version());
       co_return success();
     }
-    case wire::Header::kEvaluate: evaluate_ = header.evaluate(); co_return success();
+    case wire::Header::kEvaluate:
+      // Of those that a server asks for again after a new connection only the new ones.
+      if (evaluate_.empty() || evaluate_.back().version() < header.evaluate().version())
+        evaluate_.push_back(header.evaluate());
+      if (evaluate_.size() > limits::evaluations_behind_max) evaluate_.pop_front();
+      co_return success();
     case wire::Header::kInitialise: wants_initial_ = true; co_return success();
     case wire::Header::kModel: co_return co_await begin_download(header.model());
     case wire::Header::kChunk: co_return co_await take_chunk(message);
@@ -287,7 +298,8 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       // The version that we asked for is gone: a newer offer or evaluation will come.
       is_fetching_ = false;
       download_.reset();
-      if (evaluate_ && evaluate_->version() == header.failed().version()) evaluate_.reset();
+      if (!evaluate_.empty() && evaluate_.front().version() == header.failed().version())
+        evaluate_.pop_front();
       if (offer_ && offer_->version() == header.failed().version()) offer_.reset();
       co_return success();
     case wire::Header::kRenewed:
@@ -330,16 +342,17 @@ Awaitable<Result<void>> Agent::advance() {
     } else {
       FL_CO_CHECK(co_await fetch(offer_->version()));
     }
-  } else if (evaluate_) {
-    if (auto model = replica(evaluate_->version(), evaluate_->version_digest())) {
+  } else if (!evaluate_.empty()) {
+    const wire::Evaluate wanted = evaluate_.front();
+    if (auto model = replica(wanted.version(), wanted.version_digest())) {
       job_stop_ = std::stop_source();
-      auto work = [this, version = evaluate_->version(), model, stop = job_stop_.get_token()] {
+      auto work = [this, version = wanted.version(), model, stop = job_stop_.get_token()] {
         return evaluate(version, *model, stop);
       };
-      evaluate_.reset();
+      evaluate_.pop_front();
       start_job(0, std::move(work));
     } else {
-      FL_CO_CHECK(co_await fetch(evaluate_->version()));
+      FL_CO_CHECK(co_await fetch(wanted.version()));
     }
   }
   co_return success();

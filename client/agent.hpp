@@ -14,6 +14,7 @@
 #include "shared/wire/link.hpp"
 #include "shared/wire/transfer.hpp"
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -178,8 +179,8 @@ class Agent {
   Signal stopped_;
   TaskGroup group_;
 
-  std::optional<wire::Offer> offer_;        // The newest; cleared when its update is made.
-  std::optional<wire::Evaluate> evaluate_;  // The newest version to evaluate.
+  std::optional<wire::Offer> offer_;     // The newest; cleared when its update is made.
+  std::deque<wire::Evaluate> evaluate_;  // Versions to evaluate, oldest first.
   bool wants_initial_ = false;
   std::optional<Download> download_;  // Kept over reconnections, to go on where it broke.
   bool is_fetching_ = false;          // Asked on this connection, not yet complete.

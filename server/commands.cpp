@@ -5,8 +5,6 @@
 #include "shared/base/clock.hpp"
 #include "shared/codec/codec.hpp"
 #include "shared/identity/authority.hpp"
-#include "shared/params/model_table.hpp"
-#include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -29,20 +27,6 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
             options.state));
   }
   return Store::open(store);
-}
-
-/// That a run can begin from its file: a server that finds out later has to give the run up.
-Result<void> check_initial_weights(const RunSettings& settings) {
-  if (settings.initial_weights.empty()) return {};
-  FL_TRY(const Layout layout, builtin_layout(settings.model));
-  const auto read = [&]() -> Result<void> {
-    FL_TRY(const auto file, posix_files().open(settings.initial_weights, OpenMode::read));
-    std::vector<float> values(layout.elements());
-    return read_safetensors(*file, layout, values);
-  };
-  if (auto done = read(); !done)
-    return done.error().at("--initial-weights " + settings.initial_weights);
-  return {};
 }
 
 /// Where the running (or last) server said that clients reach it.
@@ -73,7 +57,6 @@ Result<void> queue_another_run(const ServerOptions& options) {
     return {};
   }
   FL_CHECK(check_settings(options.settings));
-  FL_CHECK(check_initial_weights(options.settings));
   FL_TRY(const auto store, open_store(options, false));
   FL_TRY(const auto before, store->open_run());
   FL_TRY(const auto run, queue_run(*store, options.settings));

@@ -63,6 +63,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     going = co_await apply_and_record();
   }
   if (going && is_over()) {
+    co_await await_farewells();
     co_await await_last_evaluations();
     auto close = [run = run_.id](Store& store) {
       return store.set_run_state(run, RunState::finished);
@@ -136,9 +137,15 @@ Awaitable<Result<void>> RoundEngine::restore() {
     FL_CO_TRY(auto version, open_version(files_, paths_.checkpoints, record, layout_));
     versions_[record.version] = std::move(version);
   }
+  if (!versions_.empty()) {
+    // All else is made of the newest one.
+    auto check = [this] { return check_digest(*versions_.rbegin()->second, layout_); };
+    FL_CO_CHECK(co_await workers_.compute->run(std::move(check)));
+  }
   auto measured = [run = run_.id](Store& store) { return store.summary(run); };
   FL_CO_TRY(const auto rounds, co_await with_store(std::move(measured)));
   for (const auto& round : rounds) {
+    farewells_ = round.clients_offered;
     if (round.eval_accuracy) note_accuracy(round.round, *round.eval_accuracy);
     losses_.push_back(round.train_loss.value_or(std::nan("")));
   }
@@ -406,7 +413,8 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   };
   if (settings_.keep_checkpoints > 0) {
     for (const auto& [version, files] : versions_) {
-      if (version + settings_.keep_checkpoints <= made.version && !is_base(version))
+      if (version + settings_.keep_checkpoints <= made.version && !is_base(version) &&
+          version < oldest_awaited(made.version))
         commit.dropped_versions.push_back(version);
     }
   }
@@ -462,17 +470,44 @@ void RoundEngine::ask_evaluators() {
   const bool is_last = is_over();
   for (const auto& [name, peer] : peers_) {
     const bool wanted = peer->facts().evaluator || (is_last && peer->facts().holdout_examples > 0);
-    if (!wanted) continue;
-    wire::Header header;
-    header.mutable_evaluate()->set_version(newest.record.version);
-    header.mutable_evaluate()->set_version_digest(newest.record.digest.raw());
-    peer->post(std::move(header));
+    if (wanted) ask_to_evaluate(*peer, newest);
   }
+}
+
+void RoundEngine::ask_to_evaluate(Peer& peer, const ModelVersion& version) {
+  wire::Header header;
+  header.mutable_evaluate()->set_version(version.record.version);
+  header.mutable_evaluate()->set_version_digest(version.record.digest.raw());
+  peer.post(std::move(header));
+}
+
+/// From which version on an evaluator that is here may still ask for one; past the limit it is too
+/// slow for the rounds.
+Round RoundEngine::oldest_awaited(Round made) const {
+  Round oldest = made;
+  for (const auto& [name, peer] : peers_) {
+    const auto done = evaluated_.find(name);
+    if (!peer->facts().evaluator) continue;
+    oldest = std::min(oldest, done == evaluated_.end() ? 0 : done->second + 1);
+  }
+  const Round limit = limits::evaluations_behind_max;
+  return std::max(oldest, made > limit ? made - limit : 0);
+}
+
+/// The run was over when we started, but not said to be: those of its last round may still be
+/// trying to reach us.
+Awaitable<void> RoundEngine::await_farewells() {
+  if (farewells_ == 0 || run_.state == RunState::finished || rounds_run_ > 0) co_return;
+  phase_ = "the run is over: waiting for its clients";
+  const TimePoint deadline = Clock::now() + limits::farewell_max;
+  while (!stopping_ && Clock::now() < deadline && trainers().size() < farewells_)
+    co_await changed_.wait(deadline);
 }
 
 Awaitable<void> RoundEngine::await_last_evaluations() {
   phase_ = "waiting for the last evaluations";
-  const TimePoint deadline = Clock::now() + limits::last_evaluations_max;
+  TimePoint deadline = Clock::now() + limits::last_evaluations_max;
+  auto before = evaluated_;
   const Round last = versions_.rbegin()->first;
   const auto is_missing = [this, last](const auto& entry) {
     const auto& facts = entry.second->facts();
@@ -483,6 +518,9 @@ Awaitable<void> RoundEngine::await_last_evaluations() {
   while (!stopping_ && Clock::now() < deadline &&
          std::any_of(peers_.begin(), peers_.end(), is_missing)) {
     co_await changed_.wait(deadline);
+    if (before == evaluated_) continue;
+    before = evaluated_;  // It goes on.
+    deadline = Clock::now() + limits::last_evaluations_max;
   }
 }
 

@@ -190,10 +190,10 @@ class RoundEngine {
       return counts[static_cast<std::size_t>(state)];
     }
     [[nodiscard]] bool is_verifying() const;
-  };
 
    private:
     std::array<std::uint32_t, task_state_count> counts{};
+  };
   /// A verdict on its way to the disk.
   struct Decision {
     TaskRecord record;
@@ -214,6 +214,9 @@ class RoundEngine {
   Awaitable<Result<bool>> collect_async();
   Awaitable<Result<void>> apply_and_record();
   Awaitable<void> await_last_evaluations();
+  Awaitable<void> await_farewells();
+  void ask_to_evaluate(Peer& peer, const ModelVersion& version);
+  [[nodiscard]] Round oldest_awaited(Round made) const;
   [[nodiscard]] bool is_over() const;
 
   Awaitable<Result<bool>> drop_overdue();  // Whether there were such tasks.
@@ -316,6 +319,7 @@ class RoundEngine {
   double best_accuracy_ = 0;
   Round best_version_ = 0;
   std::map<std::string, Round> evaluated_;  // Newest version that each evaluator has answered for.
+  std::uint32_t farewells_ = 0;             // Clients who may not know yet that the run is over.
   std::string phase_ = "starting";
   std::string pause_;  // Why the round does not go on, or "".
   int bulk_transfers_ = 0;

@@ -162,6 +162,13 @@ Awaitable<Result<void>> RoundEngine::offer() {
   }
   log_info("round {}/{}: asked {} of {} clients", round_->record.round, settings_.rounds,
            opened.size(), available);
+  const bool wants_evaluator = settings_.target_accuracy > 0 || settings_.patience > 0;
+  const bool has_evaluator = std::ranges::any_of(
+      peers_, [](const auto& entry) { return entry.second->facts().evaluator; });
+  if (wants_evaluator && !has_evaluator && rounds_run_ == 0)
+    report("warning",
+           "--target-accuracy and --patience act on what an evaluator measures, and none is here: "
+           "fl-client --evaluate-only");
   changed_.notify();  // For updates that came between two rounds.
   co_return success();
 }

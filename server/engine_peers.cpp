@@ -12,9 +12,9 @@ namespace fl {
 
 Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
                                            const wire::Hello& hello) const {
-  if (ended_ || stopping_)
-    return Error(Errc::unavailable, phase_ == "finished" ? "the run is over, and no other has begun"
-                                                         : "the server goes down");
+  if (ended_ && phase_ == "finished")
+    return Error(Errc::cancelled, "the run is over, and no other has begun");
+  if (ended_ || stopping_) return Error(Errc::unavailable, "the server goes down");
   if (!hello.model().empty() && hello.model() != run_.model) {
     return Error(Errc::invalid_input, fmt::format("the client trains '{}', this run '{}'",
                                                   hello.model().substr(0, 64), run_.model));
@@ -83,11 +83,12 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   if (!facts.evaluator) enter_clock(facts.name);
   peers_[facts.name] = peer;
   if (facts.evaluator && !versions_.empty()) {
-    const auto& newest = versions_.rbegin()->second->record;
-    wire::Header header;
-    header.mutable_evaluate()->set_version(newest.version);
-    header.mutable_evaluate()->set_version_digest(newest.digest.raw());
-    peer->post(std::move(header));
+    // All that it has missed while it was away, and of what was there before it came the newest.
+    const auto done = evaluated_.find(facts.name);
+    if (done == evaluated_.end()) ask_to_evaluate(*peer, *versions_.rbegin()->second);
+    for (const auto& [number, version] : versions_) {
+      if (done != evaluated_.end() && number > done->second) ask_to_evaluate(*peer, *version);
+    }
   }
   if (Task* const task = task_of(facts.name);
       task != nullptr && task->record.state == TaskState::offered) {

@@ -412,9 +412,8 @@ Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer,
 
 Awaitable<Result<void>> RoundEngine::take_initial_file() {
   auto work = [this]() -> Result<CheckpointRecord> {
-    FL_TRY(const auto file, files_.open(settings_.initial_weights, OpenMode::read));
     std::vector<float> whole(model_.elements());
-    FL_CHECK(read_safetensors(*file, model_, whole));
+    FL_CHECK(read_initial_weights(files_, settings_.initial_weights, model_, whole));
     // What travels with the model begins with zeros; every client makes its personal part itself.
     std::vector<float> values(layout_.elements());
     std::vector<float> personal(vector_.personal_elements);
@@ -427,7 +426,7 @@ Awaitable<Result<void>> RoundEngine::take_initial_file() {
     return out.finish();
   };
   auto made = co_await workers_.compute->run(std::move(work));
-  if (!made) co_return made.error().at("--initial-weights " + settings_.initial_weights);
+  if (!made) co_return made.error();
   auto write = [run = run_.id, record = *made](Store& store) {
     return store.set_initial_model(run, record);
   };

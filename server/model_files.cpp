@@ -65,6 +65,35 @@ Result<CheckpointRecord> CheckpointWriter::finish() {
   return record_;
 }
 
+Result<void> read_initial_weights(Files& files, const std::filesystem::path& path,
+                                  const Layout& layout, std::span<float> values) {
+  const auto read = [&]() -> Result<void> {
+    FL_TRY(const auto file, files.open(path, OpenMode::read));
+    FL_CHECK(read_safetensors(*file, layout, values));
+    const std::size_t bad = kernels().scan(values.data(), values.size()).first_bad;
+    if (bad == values.size()) return {};
+    return Error(Errc::invalid_input, fmt::format("{} is {}", layout.describe(bad), values[bad]));
+  };
+  if (auto done = read(); !done) return done.error().at("--initial-weights " + path.string());
+  return {};
+}
+
+Result<void> check_digest(const ModelVersion& version, const Layout& layout) {
+  Hasher hasher;
+  std::vector<float> values(std::min<std::uint64_t>(layout.elements(), 1 << 18));
+  for (std::uint64_t first = 0; first < layout.elements(); first += values.size()) {
+    const std::span part(values.data(), std::min(values.size(), layout.elements() - first));
+    FL_CHECK(read_values(version, first, part));
+    hasher.update(std::as_bytes(part));
+  }
+  if (hasher.digest() == version.record.digest) return {};
+  return Error(
+      Errc::corrupt,
+      fmt::format("{}: the values are not those that were written (digest {}, {} is in the "
+                  "history): put a copy in its place, or begin another run (--new-run)",
+                  version.record.file, hasher.digest().hex(), version.record.digest.hex()));
+}
+
 Result<std::shared_ptr<const ModelVersion>> open_version(Files& files,
                                                          const std::filesystem::path& folder,
                                                          const CheckpointRecord& record,

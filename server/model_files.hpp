@@ -55,10 +55,18 @@ class CheckpointWriter {
   Hasher hasher_;
 };
 
+/// The whole model from a user's safetensors file. Errors name the flag, the file and, where a
+/// value is not finite, its tensor[index].
+[[nodiscard]] Result<void> read_initial_weights(Files& files, const std::filesystem::path& path,
+                                                const Layout& layout, std::span<float> values);
+
 /// Opens a recorded version and checks that header and layout are what they should be (`corrupt`).
 [[nodiscard]] Result<std::shared_ptr<const ModelVersion>> open_version(
     Files& files, const std::filesystem::path& folder, const CheckpointRecord& record,
     const Layout& layout);
+
+/// Reads all values: `corrupt` unless they have the recorded digest.
+[[nodiscard]] Result<void> check_digest(const ModelVersion& version, const Layout& layout);
 
 /// Reads values [first, first + out.size()) of a version.
 [[nodiscard]] Result<void> read_values(const ModelVersion& version, std::uint64_t first,

@@ -1,10 +1,12 @@
 #include "server/runs.hpp"
 
+#include "server/model_files.hpp"
 #include "shared/base/bytes.hpp"
 #include "shared/base/clock.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/crypto.hpp"
+#include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -73,7 +75,16 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
   return ChosenRun{std::move(run), std::move(settings)};
 }
 
+/// That a run can begin from its file: a server that finds out later has to give the run up.
+Result<void> check_initial_weights(const RunSettings& settings) {
+  if (settings.initial_weights.empty()) return {};
+  FL_TRY(const Layout layout, builtin_layout(settings.model));
+  std::vector<float> values(layout.elements());
+  return read_initial_weights(posix_files(), settings.initial_weights, layout, values);
+}
+
 Result<RunRecord> make_record(const RunSettings& settings) {
+  FL_CHECK(check_initial_weights(settings));
   std::array<std::byte, 8> key{};
   FL_CHECK(fill_random(key));
   RunRecord run;

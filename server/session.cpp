@@ -37,6 +37,7 @@ wire::Bye::Cause cause_of(const Error& error) {
     case Errc::invalid_input:
     case Errc::unauthenticated: return wire::Bye::REFUSED;
     case Errc::unavailable: return wire::Bye::RESTARTING;
+    case Errc::cancelled: return wire::Bye::FINISHED;
     default: return wire::Bye::BROKEN;
   }
 }
@@ -70,7 +71,8 @@ Awaitable<void> Session::run() {
   auto ready = co_await shake_hands();
   if (ready) ready = co_await on(engine_->executor(), engine_->join(self));
   if (!ready) {
-    const bool is_fault = ready.error().code() != Errc::unavailable;
+    const bool is_fault =
+        ready.error().code() != Errc::unavailable && ready.error().code() != Errc::cancelled;
     log_at(is_fault ? LogLevel::warn : LogLevel::info, "{} ({}): {}", facts_.name, link_->remote(),
            ready.error().message());
     co_await say_bye(cause_of(ready.error()), ready.error().message());

@@ -171,6 +171,22 @@ CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, enco
   GROUP BY t.run_id, t.codec;
 )sql";
 
+/// Clients' figures and an evaluator's are of different data: a column that went from one to the
+/// other and back would show steps that no model made.
+constexpr const char* evaluation_schema = R"sql(
+DROP VIEW evaluation;
+-- What is known about a version: the evaluators' figures, or in a run without any the clients' own.
+-- Each weighs as many examples as it was measured on.
+CREATE VIEW evaluation (run_id, version, name, value) AS
+  SELECT run_id, version, name, sum(value * examples) / sum(examples)
+  FROM metric AS m
+  WHERE value IS NOT NULL
+    AND evaluator = (SELECT max(evaluator) FROM metric AS other
+                     WHERE other.run_id = m.run_id AND other.name = m.name
+                       AND other.value IS NOT NULL)
+  GROUP BY run_id, version, name;
+)sql";
+
 constexpr std::array migrations_in_order{
     Migration{"runs, rounds, tasks, checkpoints, metrics, clients, tokens and events",
               first_schema},
@@ -193,6 +209,7 @@ constexpr std::array migrations_in_order{
               "  CHECK (ready_seconds >= 0);"
               "ALTER TABLE task ADD COLUMN upload_seconds REAL NOT NULL DEFAULT 0"
               "  CHECK (upload_seconds >= 0)"},
+    Migration{"the figures of clients or of evaluators, not of both", evaluation_schema},
 };
 
 struct Marks {

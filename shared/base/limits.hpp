@@ -49,7 +49,10 @@ inline constexpr auto initialiser_patience =
 inline constexpr auto ask_again_min = 2s;  // Before a client that failed is asked again in a round;
 inline constexpr auto ask_again_max = 5min;  // doubles up to this.
 inline constexpr auto last_evaluations_max =
-    60s;  // For the last version's evaluations, at the run's end.
+    60s;  // For one more of the evaluations that are still to come at the run's end.
+inline constexpr std::uint32_t evaluations_behind_max =
+    30;  // Versions that are kept for an evaluator that is slower than the rounds.
+inline constexpr auto farewell_max = 30s;  // For clients to hear that a run is over.
 inline constexpr auto download_save_every =
     10s;  // How much of a download's time a restart of the client may cost.
 inline constexpr auto later_pause = 2s;  // Before a client repeats an upload put off by the server.

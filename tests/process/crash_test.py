@@ -83,6 +83,9 @@ class Crashes(Undisturbed):
                 for client in self.names
             }
             restarts = keep_alive(federation, server, clients)
+            for client in clients.values():
+                if client.wait() != 0:
+                    raise AssertionError(f"it did not end with the run: {client}")
             if federation.digests() != self.undisturbed[codec]:
                 raise AssertionError(
                     f"other models after a crash at {failpoint} of {where}, codec {codec}"
@@ -104,6 +107,8 @@ class Crashes(Undisturbed):
             if (point, passage) != ("initial.committed", 2)
             and (point, codec) != ("delta.synced", "plain")
         ]
+        # The last passage: the run is over, and nobody has been told.
+        cases += [(codec, "server", "round.committed:3") for codec in CODECS]
         began = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
             crashes = {pool.submit(self.crash, *case): case for case in cases}

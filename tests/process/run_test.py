@@ -1,15 +1,22 @@
 """A run from its first flag to its history, as a user sees it."""
 
 import csv
+import fcntl
 import io
 import json
+import os
+import pty
+import re
 import shutil
 import signal
 import socket
+import struct
+import subprocess
+import termios
 import unittest
 import urllib.request
 
-from federation import FederationTest, wait_until
+from federation import BIN, FederationTest, wait_until
 
 SUMMARY = [
     "run_id",
@@ -381,14 +388,56 @@ class WholeRun(FederationTest):
         self.assertNotEqual(second, last)
 
         none = weights.with_name("none.safetensors")
+        no_number = weights.with_name("nan.safetensors")
+        no_number.write_bytes(weights.read_bytes()[:-4] + b"\0\0\xc0\x7f")
+        runs = "SELECT count(*) FROM run"
+        before = federation.query(runs)
         for flags, status, says in (
             (("--model", "synthetic:6000", "--initial-weights", weights), 1, "5000"),
             (("--initial-weights", none), 105, str(none)),
+            (("--initial-weights", no_number), 1, "[4999] is nan"),
         ):
             server = federation.server(*RUN, *flags, ready=False)
             self.expect_exit(server, status)
             self.assertIn("--initial-weights", server.stderr())
             self.assertIn(says, server.stderr())
+        self.assertEqual(federation.query(runs), before, "no run was begun")
+
+    def test_a_damaged_model_is_not_gone_on_with(self):
+        federation = self.make()
+        self.run_to_end(federation, *RUN, "--rounds", 2)
+        newest = federation.checkpoints / "round-000002.safetensors"
+        whole = newest.read_bytes()
+        newest.write_bytes(whole[:-2000] + b"\1" + whole[-1999:])
+        server = federation.server("--rounds", 3, ready=False)
+        self.expect_exit(server, 1)
+        self.assertIn("round-000002.safetensors: the values are not those", server.stderr())
+        newest.write_bytes(whole)
+        self.run_to_end(federation, "--rounds", 3)
+        self.assertEqual(federation.rounds_done(), 3)
+
+    def test_the_status_line_fits_the_terminal(self):
+        federation = self.make()
+        for columns in (40, 150):
+            main, terminal = pty.openpty()
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+            place = ["--state", federation.folder / str(columns), "--listen", "127.0.0.1:0"]
+            server = subprocess.Popen(
+                [BIN / "fl-server", *place, "--admin", "off"],
+                stdout=subprocess.DEVNULL,
+                stderr=terminal,
+            )
+            os.close(terminal)
+            seen = b""
+            while seen.count(b"\033[K") < 3:
+                seen += os.read(main, 4096)
+            server.kill()
+            server.wait()
+            os.close(main)
+            lines = re.findall("\033\\[K(round [^\r\n]*)", seen.decode(errors="replace"))
+            longest = max(len(line) for line in lines)
+            self.assertLess(longest, columns)
+            self.assertEqual(longest == columns - 1, columns == 40, "it is cut only where it must be")
 
     def test_old_checkpoints_are_removed(self):
         federation = self.make()

@@ -120,6 +120,32 @@ TEST_CASE("an evaluator measures every version, and the rounds go on meanwhile")
   }
 }
 
+TEST_CASE("an evaluator that was away measures what it has missed, and only what it says counts") {
+  WorldOptions options = calm(2);
+  for (auto& member : options.members) member.part.holdout = 10;
+  options.settings.rounds = 8;
+  options.members.push_back({"judge", {9, 0, 50}, true});
+  World world(options);
+  std::uint32_t newest = 0;
+  int cuts = 0;
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (!is_up && header.has_offer()) newest = std::max(newest, header.offer().round());
+    // Gone with its second version, and at every try until the sixth round.
+    const bool is_asked = client == "judge" && !is_up && header.has_evaluate();
+    if (!is_asked || header.evaluate().version() < 2 || newest >= 6) return;
+    ++cuts;
+    world.link_of(client)->cut();
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(cuts > 0);
+  const auto history = History::open(world);
+  for (const auto& round : history->store->summary(history->run.id).value()) {
+    CAPTURE(round.round);
+    CHECK(round.eval_accuracy);
+  }
+}
+
 TEST_CASE("with holdout data and no evaluator the clients' own figures are there in the end") {
   WorldOptions options = calm(2);
   for (auto& member : options.members) member.part.holdout = 10;
