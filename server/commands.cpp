@@ -71,7 +71,12 @@ Result<void> print_history(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));
   std::optional<RunId> run;
   FL_TRY(const auto shown, store->shown_run());
-  if (options.run != 0) run = options.run;
+  if (options.run != 0) {
+    FL_TRY(const auto asked, store->find_run(options.run));
+    if (!asked)
+      return Error(Errc::not_found, fmt::format("--run {}: there is no such run", options.run));
+    run = options.run;
+  }
   if (options.run == 0 && !options.all_runs && shown) run = shown->id;
   if (options.codecs) {
     FL_TRY(const auto codecs, store->codecs(run));

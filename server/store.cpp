@@ -226,6 +226,10 @@ Result<std::optional<RunRecord>> Store::shown_run() {
       read_run);
 }
 
+Result<std::optional<RunRecord>> Store::find_run(RunId run) {
+  return db_->find(fmt::format("{} WHERE id = ?1", select_runs), read_run, run);
+}
+
 Result<bool> Store::drop_queued_run(RunId run) {
   return db_->write([&]() -> Result<bool> {
     FL_TRY(

@@ -266,6 +266,7 @@ class Store {
   [[nodiscard]] Result<std::size_t> open_runs();              // How many are waiting or running.
   /// What a reader wants to see first: the one that is running, else the newest that ever was.
   [[nodiscard]] Result<std::optional<RunRecord>> shown_run();
+  [[nodiscard]] Result<std::optional<RunRecord>> find_run(RunId run);
   /// The tasks of a run that is finished are `late` if nothing else.
   [[nodiscard]] Result<void> set_run_state(RunId run, RunState state);
   /// Stops a queued run that others are still before, so that no server can have begun it. False:

@@ -44,10 +44,12 @@ Result<Source> parse_source(std::string_view text) {
     source.folder = set.substr(idx_prefix.size());
     return source;
   }
+  constexpr std::string_view known = "fashion-mnist fashion-mnist:test idx:DIR idx:DIR:test";
+  if (text.empty())
+    return Error(Errc::invalid_input,
+                 fmt::format("the model wants data: --data, one of {}", known));
   return Error(Errc::invalid_input,
-               fmt::format("there is no data \"{}\"; there are: fashion-mnist fashion-mnist:test "
-                           "idx:DIR idx:DIR:test",
-                           text));
+               fmt::format("there is no data \"{}\"; there are: {}", text, known));
 }
 
 Result<fs::path> find_file(const Source& source, std::string_view kind) {

@@ -71,7 +71,7 @@ TEST_CASE("make_trainer refuses what there is not, by name") {
   expect({.model = "synthetic:5", .data = "fashion-mnist"}, "takes no data");
   expect({.model = "synthetic:5", .data = "", .evaluate_only = true}, "nothing to evaluate");
 #ifdef FL_TORCH_BUILT
-  expect({.model = "lenet", .data = ""}, "there is no data \"\"");
+  expect({.model = "lenet", .data = ""}, "the model wants data: --data");
 #else
   expect({.model = "lenet", .data = ""}, "needs libtorch");
 #endif

@@ -114,6 +114,12 @@ class Flags(FederationTest):
             if "-1" not in text:
                 self.assertRegex(wrong.stderr(), r"server\.toml:[23]: ")
 
+    def test_the_history_of_a_run_that_is_not_there(self):
+        federation = self.make()
+        code, out, err = federation.server_command("history", "--run", 99)
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("--run 99: there is no such run", err)
+
     def test_commands_without_a_history_say_so(self):
         federation = Federation(self.root / "empty")
         for command in (["history"], ["clients"], ["enroll", "--name", "x"], ["revoke", "x"]):
