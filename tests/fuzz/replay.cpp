@@ -34,7 +34,9 @@ void run(Target target, const Input& input) {
   static const auto file = posix_files().open(FL_REPLAYED_FILE, OpenMode::truncate).value();
   file->write_at(0, std::as_bytes(std::span(input))).value();
   file->truncate(input.size()).value();
-  const Input exact(input);  // No room behind its end, so that AddressSanitizer sees every step.
+  const Input exact(
+      input.begin(),
+      input.end());  // No room behind its end, so that AddressSanitizer sees every step.
   CHECK(target(exact.data(), exact.size()) == 0);
 }
 

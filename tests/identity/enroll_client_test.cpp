@@ -76,7 +76,7 @@ struct OnlineWorld {
   OneShotServer server{io, authority, book};
 
   JoinToken invite(std::string name) {
-    const JoinToken token = make_token(server.address(), authority.fingerprint()).value();
+    JoinToken token = make_token(server.address(), authority.fingerprint()).value();
     book.add(token, std::move(name), Clock::unix_seconds() + 60);
     return token;
   }
