@@ -189,11 +189,11 @@ double start_seconds(const Programs& programs, const fs::path& state) {
 
 int main(int argc, char** argv) {
   CLI::App app{"Measures a round without training against a bare TLS WebSocket pair"};
-  std::string json_file;
+  std::string json_file = "build/bench.json";
   std::string state = (fs::temp_directory_path() / fmt::format("fl-bench-{}", ::getpid())).string();
   std::vector<std::string> wanted;
   int repeat = 3;
-  app.add_option("--json", json_file, "Write the figures here too");
+  app.add_option("--json", json_file, "Write the figures here too")->capture_default_str();
   app.add_option("--state", state, "Folder for the servers' and clients' state (its disk counts)");
   app.add_option("--repeat", repeat, "Rounds measured for each case, the first one aside");
   app.add_option("CASE", wanted, "2x1m 8x10m 32x1m 8x50m start; by default all");
@@ -240,7 +240,8 @@ int main(int argc, char** argv) {
                  1e3 * start);
       out.push_back({{"case", "start"}, {"seconds", start}, {"goal_seconds", 0.1}});
     }
-    if (!json_file.empty()) std::ofstream(json_file) << out.dump(2) << "\n";
+    if (!(std::ofstream(json_file) << out.dump(2) << "\n"))
+      fmt::print(stderr, "can't write {}\n", json_file);
   } catch (const std::exception& error) {
     std::cerr << "fl-bench: " << error.what() << "\n";
     return 1;
