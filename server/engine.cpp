@@ -412,9 +412,10 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
            });
   };
   if (settings_.keep_checkpoints > 0) {
+    const Round awaited = oldest_awaited(made.version);
     for (const auto& [version, files] : versions_) {
-      if (version + settings_.keep_checkpoints <= made.version && !is_base(version) &&
-          version < oldest_awaited(made.version))
+      if (version + settings_.keep_checkpoints <= made.version && version < awaited &&
+          !is_base(version))
         commit.dropped_versions.push_back(version);
     }
   }
@@ -486,8 +487,8 @@ void RoundEngine::ask_to_evaluate(Peer& peer, const ModelVersion& version) {
 Round RoundEngine::oldest_awaited(Round made) const {
   Round oldest = made;
   for (const auto& [name, peer] : peers_) {
-    const auto done = evaluated_.find(name);
     if (!peer->facts().evaluator) continue;
+    const auto done = evaluated_.find(name);
     oldest = std::min(oldest, done == evaluated_.end() ? 0 : done->second + 1);
   }
   const Round limit = limits::evaluations_behind_max;

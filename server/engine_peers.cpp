@@ -85,10 +85,9 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   if (facts.evaluator && !versions_.empty()) {
     // All that it has missed while it was away, and of what was there before it came the newest.
     const auto done = evaluated_.find(facts.name);
-    if (done == evaluated_.end()) ask_to_evaluate(*peer, *versions_.rbegin()->second);
-    for (const auto& [number, version] : versions_) {
-      if (done != evaluated_.end() && number > done->second) ask_to_evaluate(*peer, *version);
-    }
+    const Round first = done == evaluated_.end() ? versions_.rbegin()->first : done->second + 1;
+    for (auto at = versions_.lower_bound(first); at != versions_.end(); ++at)
+      ask_to_evaluate(*peer, *at->second);
   }
   if (Task* const task = task_of(facts.name);
       task != nullptr && task->record.state == TaskState::offered) {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include <sstream>
+#include <memory>
 #include <vector>
 
 namespace fl {
