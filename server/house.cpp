@@ -13,7 +13,7 @@ Result<std::optional<TokenBook::Token>> StoreTokenBook::find_token(std::string_v
   FL_TRY(const auto found, store_.find_token(id));
   if (!found) return std::optional<Token>();
   return std::optional<Token>(
-      Token{found->name, found->secret_hash, found->expires_at, found->used_at});
+      Token{found->name, found->secret_hash, found->expires_at, found->used_at, found->key_digest});
 }
 
 Result<bool> StoreTokenBook::is_revoked(std::string_view client) {
@@ -22,12 +22,13 @@ Result<bool> StoreTokenBook::is_revoked(std::string_view client) {
 }
 
 Result<void> StoreTokenBook::use_token(std::string_view id, std::string_view client,
-                                       std::string_view serial, double now) {
+                                       std::string_view serial, std::string_view key_digest,
+                                       double now) {
   ClientRecord record;
   record.name = client;
   record.certificate_serial = serial;
   record.enrolled_at = now;
-  return store_.use_token(id, record);
+  return store_.use_token(id, record, key_digest);
 }
 
 Result<void> House::renew_certificate() {
@@ -68,9 +69,12 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
     StoreTokenBook book(store);
     return enroll(authority_, book, request, Clock::unix_seconds());
   };
-  auto response = co_await ask_store(current_.get(), work);
+  const auto engine = current_.get();
+  auto response = co_await ask_store(engine, work);
   if (response) {
     log_info("{} has joined", response->name);
+    net::post(engine->executor(),
+              [engine, name = response->name] { engine->expel(name, "it has joined again"); });
     answer.body = to_json(*response);
   } else {
     log_warn("an enrolment was refused: {}", response.error().message());
@@ -80,22 +84,16 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
   co_return answer;
 }
 
-Awaitable<Result<void>> House::admit(std::string name, [[maybe_unused]] std::string serial) {
-  auto find = [name](Store& store) { return store.find_client(name); };
-  auto found = co_await ask_store(current_.get(), std::move(find));
-  if (!found) co_return Error(Errc::unavailable, "the server's history can't be read now");
-  if (!*found)
-    co_return Error(
-        Errc::unauthenticated,
-        fmt::format("'{}' is not enrolled at this server: join again with a new token", name));
-  if ((*found)->revoked_at != 0)
-    co_return Error(Errc::unauthenticated, fmt::format("'{}' was revoked", name));
-  co_return success();
+Awaitable<Result<void>> House::admit(std::string name, std::string serial) {
+  auto look = [name, serial](Store& store) { return store.admit(name, serial); };
+  auto admitted = co_await ask_store(current_.get(), std::move(look));
+  if (admitted || admitted.error().code() == Errc::unauthenticated) co_return admitted;
+  co_return Error(Errc::unavailable, "the server's history can't be read now");
 }
 
 Awaitable<void> House::serve(std::shared_ptr<Link> link, std::string name) {
-  Renewer renewer = [this](const std::string& client, const std::string& csr) {
-    return renew(client, csr);
+  Renewer renewer = [this](std::string client, std::string csr) {
+    return renew(std::move(client), std::move(csr));
   };
   auto session = std::make_shared<Session>(std::move(link), std::move(name), current_.get(),
                                            std::move(renewer));
@@ -104,23 +102,18 @@ Awaitable<void> House::serve(std::shared_ptr<Link> link, std::string name) {
   --sessions_;
 }
 
-Result<wire::Renewed> House::renew(const std::string& name, const std::string& csr_pem) {
-  FL_TRY(const auto issued, authority_.issue_client(name, csr_pem, Clock::unix_seconds()));
+/// Recorded before it is handed out: a certificate that the history does not know lets nobody in.
+Awaitable<Result<wire::Renewed>> House::renew(std::string name, std::string csr_pem) {
+  FL_CO_TRY(const auto issued, authority_.issue_client(name, csr_pem, Clock::unix_seconds()));
   auto record = [name, serial = issued.serial](Store& store) {
-    return store.set_certificate(name, serial);
+    return store.add_certificate(name, serial);
   };
-  const auto engine = current_.get();
-  net::co_spawn(engine->executor(), engine->with_store(std::move(record)),
-                [name](const std::exception_ptr&, const Result<void>& written) {
-                  if (!written)
-                    log_warn("{}: the renewed certificate is not in the history: {}", name,
-                             written.error().message());
-                });
+  FL_CO_CHECK(co_await ask_store(current_.get(), std::move(record)));
   wire::Renewed renewed;
   renewed.set_certificate_pem(issued.pem);
   renewed.set_ca_pem(authority_.certificate_pem());
   log_info("{}: certificate renewed", name);
-  return renewed;
+  co_return renewed;
 }
 
 Awaitable<void> House::watch_revocations(std::shared_ptr<std::atomic<bool>> stop) {

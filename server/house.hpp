@@ -22,7 +22,7 @@ class StoreTokenBook final : public TokenBook {
   Result<std::optional<Token>> find_token(std::string_view id) override;
   Result<bool> is_revoked(std::string_view client) override;
   Result<void> use_token(std::string_view id, std::string_view client, std::string_view serial,
-                         double now) override;
+                         std::string_view key_digest, double now) override;
 
  private:
   Store& store_;
@@ -47,7 +47,7 @@ class House final : public Reception {
 
  private:
   [[nodiscard]] bool is_certificate_due();
-  [[nodiscard]] Result<wire::Renewed> renew(const std::string& name, const std::string& csr_pem);
+  Awaitable<Result<wire::Renewed>> renew(std::string name, std::string csr_pem);
 
   const CurrentEngine& current_;
   const Authority& authority_;

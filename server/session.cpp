@@ -274,8 +274,9 @@ Awaitable<Result<void>> Session::finish_upload() {
 // Control --------------------------------------------------------------------------------------
 
 Awaitable<Result<void>> Session::renew(wire::Renew request) {
+  if (!renewer_) co_return Error(Errc::invalid_input, "this link has no certificates");
   wire::Header header;
-  auto renewed = renewer_(facts_.name, request.csr_pem());
+  auto renewed = co_await renewer_(facts_.name, request.csr_pem());
   if (!renewed) co_return renewed.error();
   *header.mutable_renewed() = std::move(*renewed);
   co_return co_await send(std::move(header));

@@ -175,7 +175,8 @@ struct TokenRecord {
   std::string name;         // The client it is bound to.
   std::string secret_hash;  // SHA-256 of the secret, hexadecimal.
   double expires_at = 0;
-  double used_at = 0;  // 0: unused.
+  double used_at = 0;           // 0: unused.
+  std::string key_digest = {};  // SHA-256 of the public key it was used for, hexadecimal.
 };
 
 /// What a run knows of a client from the rounds before.
@@ -318,12 +319,20 @@ class Store {
   // Clients and tokens.
   [[nodiscard]] Result<void> add_token(const TokenRecord& token);
   [[nodiscard]] Result<std::optional<TokenRecord>> find_token(std::string_view id);
-  /// Marks the token used and records the client's certificate, together; a token already used, or
-  /// a client that is revoked, is `conflict`; a token bound to another name is `invalid_input`.
-  /// Secret and expiry are the caller's to check.
-  [[nodiscard]] Result<void> use_token(std::string_view id, const ClientRecord& client);
-  /// A renewed certificate. Unknown names: not_found; revoked ones: conflict.
-  [[nodiscard]] Result<void> set_certificate(std::string_view name, std::string_view serial);
+  /// Marks the token used for the key with this digest and records the client's certificate, which
+  /// alone lets it in from now on. Again for the same key, unless the name has joined with another
+  /// token since. A token used otherwise, or a client that is revoked, is `conflict`; a token bound
+  /// to another name is `invalid_input`. Secret and expiry are the caller's to check.
+  [[nodiscard]] Result<void> use_token(std::string_view id, const ClientRecord& client,
+                                       std::string_view key_digest);
+  /// One more certificate of a client, a renewed one. Those before it go on letting it in until it
+  /// comes with this one, as the answer that brings it may be lost; at most `certificates_max`.
+  /// Unknown names: not_found; revoked ones: conflict.
+  [[nodiscard]] Result<void> add_certificate(std::string_view name, std::string_view serial);
+  static constexpr int certificates_max = 4;  // Of one client.
+  /// Whether this certificate lets the client in; those before it no longer do. Otherwise
+  /// `unauthenticated`, in words for the client.
+  [[nodiscard]] Result<void> admit(std::string_view name, std::string_view serial);
   /// The client is here now. One that isn't in the table (its certificate is older than this
   /// database, or it is simulated) is put there, enrolled now.
   [[nodiscard]] Result<void> touch_client(std::string_view name, bool evaluator);

@@ -27,6 +27,7 @@ TokenRecord read_token(const Row& row) {
   token.secret_hash = row.text(2);
   token.expires_at = row.real(3);
   token.used_at = time_of(row, 4);
+  token.key_digest = row.text(5);
   return token;
 }
 
@@ -38,8 +39,9 @@ Result<std::optional<ClientRecord>> client_named(Database& db, std::string_view 
 }
 
 Result<std::optional<TokenRecord>> token_named(Database& db, std::string_view id) {
-  return db.find("SELECT id, client, secret_hash, expires_at, used_at FROM token WHERE id = ?1",
-                 read_token, id);
+  return db.find(
+      "SELECT id, client, secret_hash, expires_at, used_at, key_digest FROM token WHERE id = ?1",
+      read_token, id);
 }
 
 Error no_such_client(std::string_view name) {
@@ -48,6 +50,20 @@ Error no_such_client(std::string_view name) {
 
 Error is_revoked(std::string_view name) {
   return {Errc::conflict, fmt::format("client '{}' is revoked", name)};
+}
+
+/// Whether a token that was used may be used once more: for the same key, by who lost the answer.
+Result<bool> is_repeatable(Database& db, const TokenRecord& token, std::string_view key_digest) {
+  if (token.key_digest != key_digest) return false;
+  FL_TRY(const auto later, db.find(
+                               "SELECT 1 FROM token WHERE client = ?1 AND used_at > ?2 LIMIT 1",
+                               [](const Row&) { return true; }, token.name, token.used_at));
+  return !later;
+}
+
+Result<void> insert_certificate(Database& db, std::string_view client, std::string_view serial) {
+  FL_CHECK(db.run("INSERT INTO certificate (client, serial) VALUES (?1, ?2)", client, serial));
+  return {};
 }
 
 }  // namespace
@@ -67,35 +83,72 @@ Result<std::optional<TokenRecord>> Store::find_token(std::string_view id) {
   return token_named(*db_, id);
 }
 
-Result<void> Store::use_token(std::string_view id, const ClientRecord& client) {
+Result<void> Store::use_token(std::string_view id, const ClientRecord& client,
+                              std::string_view key_digest) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const auto token, token_named(*db_, id));
     if (!token) return Error(Errc::not_found, fmt::format("there is no token {}", id));
-    if (token->used_at != 0) return Error(Errc::conflict, fmt::format("token {} is used", id));
     if (token->name != client.name) {
       return Error(Errc::invalid_input,
                    fmt::format("token {} is for '{}', not for '{}'", id, token->name, client.name));
     }
     FL_TRY(const auto known, client_named(*db_, client.name));
     if (known && known->revoked_at != 0) return is_revoked(client.name);
-    FL_TRY(const double now, db_->now());
-    FL_CHECK(db_->run("UPDATE token SET used_at = ?2 WHERE id = ?1", id, now));
+    if (token->used_at != 0) {
+      FL_TRY(const bool again, is_repeatable(*db_, *token, key_digest));
+      if (!again) return Error(Errc::conflict, fmt::format("token {} is used", id));
+    } else {
+      FL_TRY(const double now, db_->now());
+      FL_CHECK(db_->run("UPDATE token SET used_at = ?2, key_digest = ?3 WHERE id = ?1", id, now,
+                        key_digest));
+    }
     FL_CHECK(db_->run(
         "INSERT INTO client (name, certificate_serial, enrolled_at, evaluator)"
         " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (name) DO UPDATE SET"
         " certificate_serial = excluded.certificate_serial,"
         " enrolled_at = excluded.enrolled_at, evaluator = excluded.evaluator",
         client.name, client.certificate_serial, client.enrolled_at, client.evaluator ? 1 : 0));
-    return {};
+    FL_CHECK(db_->run("DELETE FROM certificate WHERE client = ?1", client.name));
+    return insert_certificate(*db_, client.name, client.certificate_serial);
   });
 }
 
-Result<void> Store::set_certificate(std::string_view name, std::string_view serial) {
+Result<void> Store::add_certificate(std::string_view name, std::string_view serial) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const auto known, client_named(*db_, name));
     if (!known) return no_such_client(name);
     if (known->revoked_at != 0) return is_revoked(name);
     FL_CHECK(db_->run("UPDATE client SET certificate_serial = ?2 WHERE name = ?1", name, serial));
+    FL_CHECK(insert_certificate(*db_, name, serial));
+    FL_CHECK(
+        db_->run("DELETE FROM certificate WHERE client = ?1 AND id NOT IN"
+                 " (SELECT id FROM certificate WHERE client = ?1 ORDER BY id DESC LIMIT ?2)",
+                 name, certificates_max));
+    return {};
+  });
+}
+
+Result<void> Store::admit(std::string_view name, std::string_view serial) {
+  const auto refusal = [](std::string text) { return Error(Errc::unauthenticated, text); };
+  FL_TRY(const auto known, client_named(*db_, name));
+  if (!known) {
+    return refusal(
+        fmt::format("'{}' is not enrolled at this server: join again with a new token", name));
+  }
+  if (known->revoked_at != 0) return refusal(fmt::format("'{}' was revoked", name));
+  const auto read_id = [](const Row& row) { return row.integer(0); };
+  FL_TRY(const auto id, db_->find("SELECT id FROM certificate WHERE client = ?1 AND serial = ?2",
+                                  read_id, name, serial));
+  if (!id) {
+    return refusal(fmt::format(
+        "'{}' has a newer certificate than this one: join again with a new token", name));
+  }
+  FL_TRY(const auto older,
+         db_->find("SELECT id FROM certificate WHERE client = ?1 AND id < ?2 LIMIT 1", read_id,
+                   name, *id));
+  if (!older) return {};
+  return db_->write([&]() -> Result<void> {
+    FL_CHECK(db_->run("DELETE FROM certificate WHERE client = ?1 AND id < ?2", name, *id));
     return {};
   });
 }

@@ -187,6 +187,20 @@ CREATE VIEW evaluation (run_id, version, name, value) AS
   GROUP BY run_id, version, name;
 )sql";
 
+/// A client has one key after another, as it renews. Which of its certificates still let it in, and
+/// which key a token was used for: whoever lost the answer may ask again.
+constexpr const char* certificate_schema = R"sql(
+CREATE TABLE certificate (
+  id     INTEGER PRIMARY KEY,   -- In the order of issue.
+  client TEXT NOT NULL REFERENCES client (name),
+  serial TEXT NOT NULL UNIQUE CHECK (serial <> '')
+) STRICT;
+CREATE INDEX certificate_of_client ON certificate (client);
+INSERT INTO certificate (client, serial)
+  SELECT name, certificate_serial FROM client WHERE certificate_serial <> '';
+ALTER TABLE token ADD COLUMN key_digest TEXT NOT NULL DEFAULT '';
+)sql";
+
 constexpr std::array migrations_in_order{
     Migration{"runs, rounds, tasks, checkpoints, metrics, clients, tokens and events",
               first_schema},
@@ -210,6 +224,7 @@ constexpr std::array migrations_in_order{
               "ALTER TABLE task ADD COLUMN upload_seconds REAL NOT NULL DEFAULT 0"
               "  CHECK (upload_seconds >= 0)"},
     Migration{"the figures of clients or of evaluators, not of both", evaluation_schema},
+    Migration{"the certificates that let a client in", certificate_schema},
 };
 
 struct Marks {

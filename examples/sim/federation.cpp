@@ -56,12 +56,7 @@ class VirtualClient final : public Connector {
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override {
     const auto [client_end, server_end] = Pipe::make(strand_, name_, turns_);
-    Renewer renewer = [](const std::string&, const std::string&) -> Result<wire::Renewed> {
-      return Error(Errc::invalid_input, "a virtual client has no certificate");
-    };
-    net::co_spawn(strand_,
-                  serve(std::make_shared<Session>(server_end, name_, engine_, std::move(renewer))),
-                  rethrow);
+    net::co_spawn(strand_, serve(std::make_shared<Session>(server_end, name_, engine_)), rethrow);
     co_return std::shared_ptr<Link>(client_end);
   }
 

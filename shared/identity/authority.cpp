@@ -196,7 +196,9 @@ Result<ClientCertificate> Authority::issue_client(std::string_view name,
                           .extensions = leaf_extensions("clientAuth")};
   FL_TRY(const CertificatePtr certificate, make_certificate(contents, *key_));
   FL_TRY(std::string pem, to_pem(*certificate));
-  return ClientCertificate{std::move(pem), serial_hex(*certificate).value()};
+  FL_TRY(const Sha256 key_hash, spki_fingerprint(*certificate));
+  return ClientCertificate{std::move(pem), serial_hex(*certificate).value(),
+                           to_hex(std::as_bytes(std::span(key_hash)))};
 }
 
 Result<ServerCertificate> Authority::issue_server(const std::vector<std::string>& hosts,

@@ -26,7 +26,8 @@ inline constexpr double clock_skew_s = 300;
 
 struct ClientCertificate {
   std::string pem;
-  std::string serial;  // 32 lower-case hexadecimal digits, as peer_serial() gives it.
+  std::string serial;      // 32 lower-case hexadecimal digits, as peer_serial() gives it.
+  std::string key_digest;  // SHA-256 of the key's SubjectPublicKeyInfo, hexadecimal.
 };
 
 /// The server's own end of TLS. Kept in memory only and made anew at every start; a server that

@@ -122,7 +122,6 @@ Result<EnrolmentResponse> enroll(const Authority& authority, TokenBook& book,
                                  const EnrolmentRequest& request, double now) {
   // Only who knows the secret learns anything about the token.
   FL_TRY(const TokenBook::Token token, find_proven_token(book, request));
-  if (token.used_at != 0) return used_error();
   if (now > token.expires_at)
     return Error(Errc::unauthenticated,
                  "this join token has expired; ask the operator for a new one");
@@ -137,7 +136,9 @@ Result<EnrolmentResponse> enroll(const Authority& authority, TokenBook& book,
     return Error(Errc::unauthenticated, "the client \"" + token.name +
                                             "\" is revoked; it can't join again under this name");
   FL_TRY(const ClientCertificate certificate, authority.issue_client(token.name, request.csr, now));
-  FL_CHECK(book.use_token(request.token_id, token.name, certificate.serial, now));
+  if (token.used_at != 0 && token.key_digest != certificate.key_digest) return used_error();
+  FL_CHECK(book.use_token(request.token_id, token.name, certificate.serial, certificate.key_digest,
+                          now));
   return EnrolmentResponse{certificate.pem, authority.certificate_pem(), token.name};
 }
 

@@ -52,25 +52,30 @@ class TokenBook {
     std::string name;         // The client that it is for.
     std::string secret_hash;  // JoinToken::secret_hash().
     double expires_at = 0;
-    double used_at = 0;  // 0: unused.
+    double used_at = 0;           // 0: unused.
+    std::string key_digest = {};  // ClientCertificate's, of its use.
   };
 
   virtual ~TokenBook() = default;
   [[nodiscard]] virtual Result<std::optional<Token>> find_token(std::string_view id) = 0;
   [[nodiscard]] virtual Result<bool> is_revoked(std::string_view client) = 0;
-  /// In one durable step: the token is used (at `now`), the client known by this certificate
-  /// serial. `conflict` when the token was used or the client revoked since it was looked up.
+  /// In one durable step: the token is used (at `now`) for the key with this digest, the client
+  /// known by this certificate serial. `conflict` when the token was used for another key or the
+  /// client revoked since it was looked up.
   [[nodiscard]] virtual Result<void> use_token(std::string_view id, std::string_view client,
-                                               std::string_view serial, double now) = 0;
+                                               std::string_view serial, std::string_view key_digest,
+                                               double now) = 0;
 };
 
 /// Certifies the client when its token is right, and uses the token up. A name that has enrolled
 /// before may enrol again with a new token (its key was lost); the newest certificate is the one.
+/// The same request again is answered again: its answer may have been lost, and nobody but the
+/// holder of the key can use a certificate for it.
 ///
 /// unauthenticated: an unknown id or a wrong secret (told apart by neither words nor time), an
-/// expired token, another name than the token's, a revoked name. conflict: a used token.
-/// invalid_input: a bad name or signing request; the token stays unused. Errors of the book pass
-/// through.
+/// expired token, another name than the token's, a revoked name. conflict: a token that was used
+/// for another key. invalid_input: a bad name or signing request; the token stays unused. Errors of
+/// the book pass through.
 [[nodiscard]] Result<EnrolmentResponse> enroll(const Authority& authority, TokenBook& book,
                                                const EnrolmentRequest& request, double now);
 

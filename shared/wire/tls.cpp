@@ -16,7 +16,7 @@ namespace ssl = net::ssl;
 /// without them puts ChaCha20 first, and gets it.
 constexpr const char* cipher_suites =
     "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384";
-constexpr const char* key_exchange_groups = "X25519:P-256";
+constexpr const char* key_exchange_groups = "X25519";
 
 /// What both ends have in common.
 Result<ssl::context> make_context(ssl::context::method method) {

@@ -37,9 +37,22 @@ TEST_CASE("a right token gives a certificate, once") {
   CHECK(world.book.serials.at("alice") == serial_hex(*certificate));
   CHECK(world.book.tokens.at(world.token.id_hex()).used_at == some_time);
 
+  world.request.csr = new_request_pem();  // Of another key.
   const Error again = world.refusal();
   CHECK(again.code() == Errc::conflict);
   CHECK(contains(again.message(), "already used"));
+}
+
+TEST_CASE("who lost the answer asks again with the same key, while the token lives") {
+  World world;
+  const auto lost = enroll(world.authority, world.book, world.request, some_time);
+  const auto again = enroll(world.authority, world.book, world.request, some_time + 10);
+  REQUIRE(again);
+  const CertificatePtr first = parse_certificate(lost->certificate).value();
+  const CertificatePtr second = parse_certificate(again->certificate).value();
+  CHECK(spki_fingerprint(*first).value() == spki_fingerprint(*second).value());
+  CHECK(world.book.serials.at("alice") == serial_hex(*second));
+  CHECK(contains(world.refusal(some_time + 3601).message(), "expired"));
 }
 
 TEST_CASE("without a name of its own, a client is called what its token says") {

@@ -79,9 +79,10 @@ class MemoryBook : public TokenBook {
   }
   Result<bool> is_revoked(std::string_view client) override { return client == revoked; }
   Result<void> use_token(std::string_view id, std::string_view client, std::string_view serial,
-                         double now) override {
+                         std::string_view key_digest, double now) override {
     if (lost_race) return Error(Errc::conflict, "used since");
     tokens.at(std::string(id)).used_at = now;
+    tokens.at(std::string(id)).key_digest = key_digest;
     serials[std::string(client)] = serial;
     return {};
   }

@@ -63,6 +63,14 @@ TEST_CASE("an enrolled client is known by name and serial, over TLS 1.3 with our
   CHECK(SSL_get_negotiated_group(&ssl) == NID_X25519);
 }
 
+TEST_CASE("a key exchange other than X25519 is refused") {
+  TlsWorld world;
+  net::ssl::context client = client_context(world.alice).value();
+  REQUIRE(SSL_CTX_set1_groups_list(client.native_handle(), "P-256:X448") == 1);
+  Meeting meeting(world.server, client);
+  CHECK(!meeting.succeeded());
+}
+
 TEST_CASE("a client without a certificate gets through TLS, but has no name") {
   TlsWorld world;
   net::ssl::context client = world.pinning();

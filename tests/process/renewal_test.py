@@ -1,6 +1,9 @@
 """A certificate past two thirds of its life is renewed while its client works."""
 
+import contextlib
 import datetime
+import signal
+import sqlite3
 import unittest
 
 from cryptography import x509
@@ -33,6 +36,12 @@ def age(certificate, authority, key, days_old, days_left):
 
 
 class Renewal(FederationTest):
+    def let_in(self, federation, name, certificate):
+        """Puts it into the history, as if the server had issued it."""
+        with contextlib.closing(sqlite3.connect(federation.state / "history.sqlite")) as db, db:
+            serial = f"{certificate.serial_number:032x}"
+            db.execute("UPDATE certificate SET serial = ? WHERE client = ?", (serial, name))
+
     def test_a_client_gets_a_new_certificate_and_uses_it(self):
         federation = self.make()
         places = federation.state / "identity"
@@ -41,6 +50,7 @@ class Renewal(FederationTest):
         mine = federation.folder / "a" / "identity" / "cert.pem"
         old = age(read_certificate(mine), authority, key, days_old=61, days_left=29)
         mine.write_bytes(old.public_bytes(serialization.Encoding.PEM))
+        self.let_in(federation, "a", old)
 
         run = ("--new-run", "--model", "synthetic:5000", "--min-clients", 3, "--rounds", 2)
         server = federation.server(*run, "--stay")
@@ -59,7 +69,7 @@ class Renewal(FederationTest):
         server.wait_for("waiting for another run")
         self.assertNotIn("renewed", clients[1].stderr())
 
-        # A connection with the new certificate.
+        # A connection with the new certificate, after which the old one is no longer good.
         clients[0].kill()
         clients[0] = federation.client("a")
         code, _, err = federation.server_command("queue", *run[1:])
@@ -67,6 +77,8 @@ class Renewal(FederationTest):
         self.expect_exit(clients[0])
         self.assertNotIn("renewed", clients[0].stderr())
         self.assertEqual(federation.rounds_done(), 2)
+        good = "SELECT serial FROM certificate WHERE client = 'a'"
+        self.assertEqual(federation.query(good), [(f"{new.serial_number:032x}",)])
 
 
 if __name__ == "__main__":

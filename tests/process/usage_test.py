@@ -244,6 +244,21 @@ class Tokens(FederationTest):
         again = self.federation.client("d", "--join", "flj1.used-up-long-ago")
         again.wait_for("client 'd'")
 
+    def test_joining_again_with_another_key_ends_what_the_first_could_do(self):
+        first = self.federation.client("a")
+        self.server.wait_for("a is here")
+        elsewhere = self.federation.folder / "elsewhere"
+        token = self.federation.token("a")
+        code, _, err = self.federation.command("fl-client", "join", token, "--state", elsewhere)
+        self.assertEqual(code, 0, err)
+        self.expect_exit(first, 1, 10)
+        self.assertIn("it has joined again", first.stderr())
+        again = self.federation.client("a")
+        self.expect_exit(again, 1, 10)
+        self.assertIn("'a' has a newer certificate than this one", again.stderr())
+        self.federation.start("elsewhere", [BIN / "fl-client", "--state", elsewhere])
+        wait_until("a is back", lambda: self.server.stderr().count("a is here") == 2)
+
     def test_revoking_ends_the_session_within_a_second(self):
         client = self.federation.client("a")
         self.server.wait_for("a is here")

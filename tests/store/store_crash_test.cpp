@@ -39,7 +39,7 @@ TaskRecord task_of(Store& store, Round round, std::size_t index, TaskState state
 const std::vector<Call> life{
     [](Store& s) { return outcome(s.create_run(some_run())); },
     [](Store& s) { return s.add_token(some_token("t1", "a")); },
-    [](Store& s) { return s.use_token("t1", some_client("a", "01")); },
+    [](Store& s) { return s.use_token("t1", some_client("a", "01"), "k1"); },
     [](Store& s) { return s.touch_client("b", true); },
     [](Store& s) { return s.set_initial_model(1, some_checkpoint(0)); },
     [](Store& s) {
@@ -57,7 +57,8 @@ const std::vector<Call> life{
     [](Store& s) { return outcome(s.open_round(1, some_round(2), {some_task("a")})); },
     // A long text: this call writes many pages.
     [](Store& s) { return s.add_event(1, "warning", std::string(50'000, 'x')); },
-    [](Store& s) { return s.set_certificate("a", "02"); },
+    [](Store& s) { return s.add_certificate("a", "02"); },
+    [](Store& s) { return s.admit("a", "02"); },
     [](Store& s) {
       RoundCommit commit = some_commit(1, 2);
       commit.dropped_versions = {0};
@@ -71,8 +72,8 @@ const std::vector<Call> life{
 /// often.
 std::string contents(Store& store) {
   std::string text;
-  for (const std::string table : {"run", "round", "task", "checkpoint", "metric", "client", "token",
-                                  "event", "round_summary"}) {
+  for (const std::string table : {"run", "round", "task", "checkpoint", "metric", "client",
+                                  "certificate", "token", "event", "round_summary"}) {
     sqlite3_stmt* rows = nullptr;
     REQUIRE(sqlite3_prepare_v2(store.raw(), ("SELECT * FROM " + table).c_str(), -1, &rows,
                                nullptr) == SQLITE_OK);

@@ -114,7 +114,8 @@ Result<void> World::run() {
   for (int i = 0; lives_ > 0 && !complaint_; ++i) {
     if (!time_.step(io_) && lives_ > 0)
       complain("a deadlock: nobody waits for anything that will come");
-    if (time_.elapsed() > simulated_time_max || i == world_steps_max) complain("the run does not end");
+    if (time_.elapsed() > simulated_time_max || i == world_steps_max)
+      complain("the run does not end");
   }
   // The rest runs out: timers that watch over nothing, links that close.
   while (!complaint_ && time_.step(io_)) {
@@ -309,10 +310,7 @@ std::shared_ptr<MemoryLink> World::connect(net::any_io_executor executor, const 
   auto [near_end, far_end] =
       MemoryLink::make(std::move(ours), std::move(theirs), std::move(observe));
   server.links.push_back(far_end);
-  const auto refuse = [](const std::string&, const std::string&) -> Result<wire::Renewed> {
-    return Error(Errc::internal, "no certificates here");
-  };
-  const auto session = std::make_shared<Session>(far_end, client, server.engine, refuse);
+  const auto session = std::make_shared<Session>(far_end, client, server.engine);
   ++server.sessions;
   net::co_spawn(far_end->executor(), session->run(),
                 [this, &server](const std::exception_ptr& failure) {
