@@ -79,6 +79,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
     } else {
       outcome = link.error();
     }
+    if (outcome && *outcome == Outcome::finished) log_info("the run is over");
     if (outcome && *outcome == Outcome::finished && !options_.stay) break;
     if (!outcome && is_final(outcome.error())) break;
     if (!outcome) {
@@ -96,14 +97,9 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
   co_return outcome;
 }
 
-/// Exponential with full jitter: between 0 and the smaller of the limit and 2^attempt times the
-/// least.
 Awaitable<void> Agent::back_off(int attempt) {
-  const auto limit =
-      std::min<Duration>(limits::backoff_max, limits::backoff_min * (1 << std::min(attempt, 10)));
   const double part = static_cast<double>(jitter_()) / static_cast<double>(std::minstd_rand::max());
-  const TimePoint until =
-      Clock::now() + limits::backoff_min / 2 + std::chrono::duration_cast<Duration>(limit * part);
+  const TimePoint until = Clock::now() + backoff_pause(attempt, part);
   while (!stopping_ && Clock::now() < until) co_await stopped_.wait(until);
 }
 

@@ -1,6 +1,7 @@
 // fl-client. agent.cpp is the main loop: connect, serve tasks, reconnect; learn/ trains.
 #include "client/agent.hpp"
 #include "client/connection.hpp"
+#include "client/learn/data.hpp"
 #include "client/options.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/enroll_client.hpp"
@@ -14,6 +15,7 @@
 
 #include <csignal>
 #include <random>
+#include <thread>
 
 namespace fl {
 
@@ -25,16 +27,33 @@ Awaitable<void> join_server(JoinToken token, std::string name, std::filesystem::
                                    posix_files());
 }
 
-Result<void> join(const ClientOptions& options) {
-  FL_TRY(const JoinToken token, parse_token(options.join));
+Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& options) {
   net::io_context io;
   std::optional<Result<ClientIdentity>> joined;
   net::co_spawn(io, join_server(token, options.name, identity_folder(options.state), joined),
                 rethrow);
   io.run();
-  if (!*joined) return joined->error();
-  log_info("joined {} as '{}'", to_string((*joined)->server()), (*joined)->name());
-  return {};
+  return std::move(*joined);
+}
+
+/// `fl-client join` says at once that the server is not there; a client that is to train waits for
+/// it, as it does later.
+Result<void> join(const ClientOptions& options) {
+  FL_TRY(const JoinToken token, parse_token(options.join));
+  std::minstd_rand jitter(std::random_device{}());
+  for (int attempt = 0;; ++attempt) {
+    const auto joined = try_to_join(token, options);
+    if (joined) {
+      log_info("joined {} as '{}'", to_string(joined->server()), joined->name());
+      return {};
+    }
+    const Errc code = joined.error().code();
+    const bool may_pass = code == Errc::unavailable || code == Errc::deadline;
+    if (options.only_join || !may_pass) return joined.error();
+    if (attempt % 10 == 0) log_warn("{}; trying again", joined.error().message());
+    std::this_thread::sleep_for(
+        backoff_pause(attempt, std::generate_canonical<double, 32>(jitter)));
+  }
 }
 
 /// One client to a state: two would deliver each other's updates.
@@ -51,8 +70,6 @@ Result<int> lock_state(const std::string& state) {
 
 Result<void> train(const ClientOptions& options) {
   Files& files = posix_files();
-  FL_CHECK(files.make_folder(options.state));
-  FL_TRY([[maybe_unused]] const int lock, lock_state(options.state));
   const auto folder = identity_folder(options.state);
   if (!ClientIdentity::is_present(files, folder)) {
     return Error(Errc::not_found, fmt::format("{} holds no identity: join first, with the token "
@@ -102,16 +119,19 @@ Result<void> train(const ClientOptions& options) {
                 });
   io.run();
   if (!outcome) return outcome.error();
-  log_info("{}", *outcome == Agent::Outcome::finished
-                     ? "the run is over"
-                     : "stopped; what is not delivered is kept for the next start");
+  if (*outcome == Agent::Outcome::stopped)
+    log_info("stopped; what is not delivered is kept for the next start");
   return {};
 }
 
 Result<void> run(const ClientOptions& options) {
+  FL_CHECK(posix_files().make_folder(options.state));
+  FL_TRY([[maybe_unused]] const int lock, lock_state(options.state));
   if (!options.join.empty()) {
     const bool has_identity =
         ClientIdentity::is_present(posix_files(), identity_folder(options.state));
+    // Before the token is spent.
+    if (!has_identity && !options.learn.data.empty()) FL_CHECK(load_local_data(options.learn));
     // A command with --join may be repeated: it joins once.
     if (options.only_join || !has_identity) FL_CHECK(join(options));
   }
@@ -130,9 +150,9 @@ int main(int argc, char** argv) {
   try {
     const auto result = fl::run(options);
     if (result) return 0;
-    fmt::print(stderr, "fl-client: {}\n", result.error().message());
+    fl::log_fatal("fl-client", result.error().message());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "fl-client: {}\n", error.what());
+    fl::log_fatal("fl-client", error.what());
   }
   return 1;
 }

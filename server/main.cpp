@@ -39,9 +39,9 @@ int main(int argc, char** argv) {
   try {
     const auto result = run(options);
     if (result) return *result;
-    fmt::print(stderr, "fl-server: {}\n", result.error().message());
+    fl::log_fatal("fl-server", result.error().message());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "fl-server: {}\n", error.what());
+    fl::log_fatal("fl-server", error.what());
   }
   return 1;
 }

@@ -158,6 +158,11 @@ Result<void> check_settings(const RunSettings& s) {
     return bad("clients-per-round",
                fmt::format("is {}, below --min-clients {}", s.clients_per_round, s.min_clients));
   }
+  if (s.clients_per_round != 0 && s.fraction != 1) {
+    return bad("fraction", fmt::format("is {}, and --clients-per-round {} asks for something else: "
+                                       "give one of them",
+                                       s.fraction, s.clients_per_round));
+  }
   FL_CHECK(check_method(s));
   FL_CHECK(check_mode(s));
   if (auto sampler = parse_sampler(s.sampling); !sampler) return sampler.error().at("--sampling");

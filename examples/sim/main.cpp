@@ -41,9 +41,9 @@ int main(int argc, char** argv) {
   try {
     const auto result = run(options);
     if (result) return 0;
-    fmt::print(stderr, "fl-sim: {}\n", result.error().message());
+    fl::log_fatal("fl-sim", result.error().message());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "fl-sim: {}\n", error.what());
+    fl::log_fatal("fl-sim", error.what());
   }
   return 1;
 }

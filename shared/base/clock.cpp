@@ -1,5 +1,9 @@
 #include "shared/base/clock.hpp"
 
+#include "shared/base/limits.hpp"
+
+#include <algorithm>
+
 #include "shared/base/error.hpp"
 
 #include <boost/asio/as_tuple.hpp>
@@ -65,6 +69,12 @@ bool SimulatedTime::step(net::io_context& context) {
     due->cancel();
   }
   return true;
+}
+
+Duration backoff_pause(int attempt, double jitter) {
+  const auto limit =
+      std::min<Duration>(limits::backoff_max, limits::backoff_min * (1 << std::min(attempt, 10)));
+  return limits::backoff_min / 2 + std::chrono::duration_cast<Duration>(limit * jitter);
 }
 
 }  // namespace fl

@@ -56,6 +56,10 @@ class Timer : public net::basic_waitable_timer<Clock> {
 Awaitable<void> sleep_until(TimePoint time);
 Awaitable<void> sleep_for(Duration duration);
 
+/// How long to wait after `attempt` (from 0) to reach a peer has failed: exponential, between
+/// limits::backoff_min and backoff_max, with full jitter. `jitter` from 0 to 1.
+[[nodiscard]] Duration backoff_pause(int attempt, double jitter);
+
 /// While it lives, Clock::now() is what it says. One at a time in the process.
 class SimulatedTime {
  public:

@@ -47,6 +47,8 @@ spdlog::level::level_enum spdlog_level_of(LogLevel level) {
   return spdlog::level::off;
 }
 
+bool logs_json = false;  // Set before there are other threads.
+
 /// What a peer's bytes make protobuf say (a string that is not UTF-8) would go to stderr as it is.
 void log_protobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
   log_at(LogLevel::debug, "protobuf: {}", message);
@@ -67,7 +69,16 @@ void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args val
 
 void set_log_level(LogLevel level) { spdlog::set_level(spdlog_level_of(level)); }
 
+void log_fatal(fmt::string_view program, fmt::string_view text) {
+  if (logs_json) {
+    log_error("{}", text);
+  } else {
+    fmt::print(stderr, "{}: {}\n", program, text);
+  }
+}
+
 void start_log(bool as_json, bool is_verbose) {
+  logs_json = as_json;
   auto logger =
       std::make_shared<spdlog::logger>("fl", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   auto formatter = std::make_unique<spdlog::pattern_formatter>();

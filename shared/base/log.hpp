@@ -31,6 +31,10 @@ void log_error(fmt::format_string<const Values&...> format, const Values&... val
 /// What is below is not written; `info` until told.
 void set_log_level(LogLevel level);
 
+/// A program's last words, as it ends with an error: an object more where the log is JSON, else
+/// "PROGRAM: TEXT" as a command line says it.
+void log_fatal(fmt::string_view program, fmt::string_view text);
+
 /// Call once, at start-up, before other threads. To standard error: as JSON objects, {"time": …,
 /// "level": …, "message": …}; else on a terminal with short times, a line overwriting a status line
 /// (see StatusLine); else as "2026-11-21T12:00:00.123 warning …".

@@ -87,6 +87,21 @@ class Flags(FederationTest):
                 self.assertGreater(code, 0, err)
                 self.assertIn(flag, err)
 
+    def test_last_words_are_json_where_the_log_is(self):
+        federation = self.make()
+        client = federation.client("nobody", "--log-json")
+        self.expect_exit(client, 1)
+        (line,) = client.stderr().splitlines()
+        self.assertEqual(json.loads(line)["level"], "error")
+        self.assertIn("holds no identity", json.loads(line)["message"])
+
+    def test_two_flags_for_one_thing_are_refused(self):
+        federation = self.make()
+        flags = ["--new-run", "--model", "synthetic:1", "--clients-per-round", 3, "--fraction", 0.5]
+        server = federation.server(*flags, ready=False)
+        self.expect_exit(server, 1)
+        self.assertIn("--fraction is 0.5, and --clients-per-round 3", server.stderr())
+
     def test_a_config_file_is_read_and_its_mistakes_are_named(self):
         federation = self.make()
         config = federation.folder / "server.toml"
@@ -243,6 +258,14 @@ class Tokens(FederationTest):
         self.expect_exit(client)
         again = self.federation.client("d", "--join", "flj1.used-up-long-ago")
         again.wait_for("client 'd'")
+
+    def test_a_wrong_data_set_costs_no_token(self):
+        token = self.federation.token("d")
+        client = self.federation.client("d", "--join", token, "--data", "idx:/nonesuch")
+        self.expect_exit(client, 1)
+        self.assertIn("/nonesuch", client.stderr())
+        used = "SELECT count(*) FROM token WHERE used_at > 0 AND client = 'd'"
+        self.assertEqual(self.federation.query(used), [(0,)])
 
     def test_joining_again_with_another_key_ends_what_the_first_could_do(self):
         first = self.federation.client("a")
