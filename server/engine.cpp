@@ -63,8 +63,10 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     going = co_await apply_and_record();
   }
   if (going && is_over()) {
-    co_await await_farewells();
+    co_await await_absent();
     co_await await_last_evaluations();
+    // Killed after they are told and before it is recorded, we come back and tell them again.
+    if (run_.state != RunState::finished) co_await say_it_is_over();
     auto close = [run = run_.id](Store& store) {
       return store.set_run_state(run, RunState::finished);
     };
@@ -81,12 +83,14 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   decided_.notify();
   changed_.notify();
   if (!outcome) fail(outcome.error());
-  const auto cause = phase_ == "finished" ? wire::Bye::FINISHED : wire::Bye::RESTARTING;
-  const auto peers = peers_;
-  for (const auto& [name, peer] : peers) {
-    peer->dismiss(cause, phase_ == "finished" ? "the run is over" : "the server goes down");
-    leave(peer);  // They hold this engine: with one that is slow to go it would never be freed.
+  if (phase_ == "finished") {
+    dismiss_all(wire::Bye::FINISHED, "the run is over");
+  } else {
+    dismiss_all(wire::Bye::RESTARTING, "the server goes down");
   }
+  // They hold this engine: with one that is slow to go it would never be freed.
+  const auto peers = peers_;
+  for (const auto& [name, peer] : peers) leave(peer, true);
   co_await group_.join();
   if (!round_) sums_.reset();  // A server may stay long after a run, and wait for another.
   if (fatal_) co_return *fatal_;
@@ -145,9 +149,15 @@ Awaitable<Result<void>> RoundEngine::restore() {
   auto measured = [run = run_.id](Store& store) { return store.summary(run); };
   FL_CO_TRY(const auto rounds, co_await with_store(std::move(measured)));
   for (const auto& round : rounds) {
-    farewells_ = round.clients_offered;
     if (round.eval_accuracy) note_accuracy(round.round, *round.eval_accuracy);
     losses_.push_back(round.train_loss.value_or(std::nan("")));
+  }
+  if (!rounds.empty()) {
+    auto list = [run = run_.id, round = rounds.back().round](Store& store) {
+      return store.tasks(run, round);
+    };
+    FL_CO_TRY(const auto tasks, co_await with_store(std::move(list)));
+    for (const auto& task : tasks) absent_[task.client] = Clock::now() + limits::farewell_max;
   }
   if (mode_.ahead > 0) {
     auto count = [run = run_.id](Store& store) { return store.accepted_counts(run); };
@@ -495,14 +505,32 @@ Round RoundEngine::oldest_awaited(Round made) const {
   return std::max(oldest, made > limit ? made - limit : 0);
 }
 
-/// The run was over when we started, but not said to be: those of its last round may still be
-/// trying to reach us.
-Awaitable<void> RoundEngine::await_farewells() {
-  if (farewells_ == 0 || run_.state == RunState::finished || rounds_run_ > 0) co_return;
-  phase_ = "the run is over: waiting for its clients";
-  const TimePoint deadline = Clock::now() + limits::farewell_max;
-  while (!stopping_ && Clock::now() < deadline && trainers().size() < farewells_)
-    co_await changed_.wait(deadline);
+/// Whoever lost the connection a moment ago, or was there when we were killed, is trying to reach
+/// us, and would try for ever.
+Awaitable<void> RoundEngine::await_absent() {
+  if (run_.state == RunState::finished) co_return;
+  for (bool is_said = false; !stopping_; is_said = true) {
+    std::erase_if(absent_, [](const auto& entry) { return entry.second <= Clock::now(); });
+    if (absent_.empty()) co_return;
+    if (!is_said) log_info("waiting a moment for {} of the clients to come back", absent_.size());
+    phase_ = "the run is over: waiting for its clients";
+    const auto next =
+        std::ranges::min_element(absent_, {}, [](const auto& entry) { return entry.second; });
+    co_await changed_.wait(next->second);
+  }
+}
+
+void RoundEngine::dismiss_all(wire::Bye::Cause cause, const std::string& reason) {
+  for (const auto& [name, peer] : peers_) peer->dismiss(cause, reason);
+}
+
+/// Returns when they have taken it.
+Awaitable<void> RoundEngine::say_it_is_over() {
+  ended_ = true;  // From now on nobody comes in.
+  phase_ = "the run is over";
+  dismiss_all(wire::Bye::FINISHED, phase_);
+  const TimePoint deadline = Clock::now() + limits::goodbye_max;
+  while (!stopping_ && !peers_.empty() && Clock::now() < deadline) co_await changed_.wait(deadline);
 }
 
 Awaitable<void> RoundEngine::await_last_evaluations() {

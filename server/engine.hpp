@@ -110,7 +110,8 @@ class RoundEngine {
   /// A client is ready. A second session of the same client replaces the first (its line broke
   /// without our noticing). The Error's text goes to the client.
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
-  void leave(const std::shared_ptr<Peer>& peer);
+  /// Without `for_good` the peer may be trying to come back.
+  void leave(const std::shared_ptr<Peer>& peer, bool for_good = false);
 
   struct Download {
     wire::Model model;
@@ -214,7 +215,9 @@ class RoundEngine {
   Awaitable<Result<bool>> collect_async();
   Awaitable<Result<void>> apply_and_record();
   Awaitable<void> await_last_evaluations();
-  Awaitable<void> await_farewells();
+  Awaitable<void> await_absent();
+  Awaitable<void> say_it_is_over();
+  void dismiss_all(wire::Bye::Cause cause, const std::string& reason);
   void ask_to_evaluate(Peer& peer, const ModelVersion& version);
   [[nodiscard]] Round oldest_awaited(Round made) const;
   [[nodiscard]] bool is_over() const;
@@ -319,7 +322,8 @@ class RoundEngine {
   double best_accuracy_ = 0;
   Round best_version_ = 0;
   std::map<std::string, Round> evaluated_;  // Newest version that each evaluator has answered for.
-  std::uint32_t farewells_ = 0;             // Clients who may not know yet that the run is over.
+  /// Who is not here and has not said that it goes, and until when it is waited for at the end.
+  std::map<std::string, TimePoint> absent_;
   std::string phase_ = "starting";
   std::string pause_;  // Why the round does not go on, or "".
   int bulk_transfers_ = 0;

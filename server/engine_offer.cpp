@@ -192,7 +192,9 @@ Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
   auto add = [run = run_.id, round = round_->record.round, tasks](Store& store) {
     return store.add_tasks(run, round, tasks);
   };
+  failpoint("replacement.before_added");
   FL_CO_TRY(auto added, co_await with_store(std::move(add)));
+  failpoint("replacement.added");
   for (auto& record : added) {
     if (!mode_.is_async)
       log_info("round {}: asked {} in place of another", record.round, record.client);

@@ -80,6 +80,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     leave(before);
     before->dismiss(wire::Bye::BROKEN, "the same client has connected again");
   }
+  absent_.erase(facts.name);
   if (!facts.evaluator) enter_clock(facts.name);
   peers_[facts.name] = peer;
   if (facts.evaluator && !versions_.empty()) {
@@ -99,7 +100,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   co_return success();
 }
 
-void RoundEngine::leave(const std::shared_ptr<Peer>& peer) {
+void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
   const auto& name = peer->facts().name;
   const auto found = peers_.find(name);
   if (found == peers_.end() || found->second != peer) return;  // Replaced by a newer session.
@@ -109,6 +110,7 @@ void RoundEngine::leave(const std::shared_ptr<Peer>& peer) {
   peers_.erase(found);
   initialisers_.erase(name);
   know_initial_.erase(name);
+  if (!for_good) absent_[name] = Clock::now() + limits::farewell_max;
   log_info("{} left", name);
   changed_.notify();
 }
@@ -118,7 +120,7 @@ void RoundEngine::expel(const std::string& name, const std::string& reason) {
   if (found == peers_.end()) return;
   const auto peer = found->second;
   report("warning", fmt::format("{}: {}", name, reason));
-  leave(peer);
+  leave(peer, true);
   peer->dismiss(wire::Bye::REFUSED, reason);
   if (const Task* const task = task_of(name); task != nullptr && task->is_open()) {
     wire::Failed gone;

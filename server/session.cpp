@@ -82,7 +82,8 @@ Awaitable<void> Session::run() {
   auto served = co_await serve();
   if (upload_.upload) count_bulk(-1);
   upload_ = {};
-  net::post(engine_->executor(), [self] { self->engine_->leave(self); });
+  net::post(engine_->executor(),
+            [self, said_bye = served.has_value()] { self->engine_->leave(self, said_bye); });
   if (!served && served.error().code() != Errc::unavailable) {
     const std::string text =
         fmt::format("{} ({}): {}", facts_.name, link_->remote(), served.error().message());

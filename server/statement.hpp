@@ -8,6 +8,7 @@
 #pragma once
 
 #include "shared/base/error.hpp"
+#include "shared/base/failpoint.hpp"
 
 #include <filesystem>
 #include <functional>
@@ -174,7 +175,9 @@ class Database {
     FL_CHECK(run(begin));
     auto result = body();
     if (result) {
+      failpoint("disk.step");
       auto committed = run("COMMIT");
+      failpoint("disk.step");
       if (committed) return result;
       result = committed.error();
     }

@@ -1,5 +1,7 @@
 #include "shared/base/file.hpp"
 
+#include "shared/base/failpoint.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,6 +47,15 @@ auto uninterrupted(Call call) {
   return result;
 }
 
+/// A call after which the disk is another, for the tests that kill before and after each of them.
+template <class Call>
+auto durable_step(Call call) {
+  failpoint("disk.step");
+  const auto result = call();
+  failpoint("disk.step");
+  return result;
+}
+
 class PosixFile final : public File {
  public:
   PosixFile(int descriptor, fs::path path) : descriptor_(descriptor), path_(std::move(path)) {}
@@ -81,7 +92,8 @@ class PosixFile final : public File {
 
   Result<void> truncate(std::uint64_t bytes) override {
     const auto length = static_cast<off_t>(bytes);
-    if (uninterrupted([&] { return ::ftruncate(descriptor_, length); }) < 0) {
+    const auto cut = [&] { return ::ftruncate(descriptor_, length); };
+    if (durable_step([&] { return uninterrupted(cut); }) < 0) {
       return failed("truncate", path_);
     }
     return {};
@@ -95,7 +107,7 @@ class PosixFile final : public File {
 
   Result<void> sync() override {
     // Not even EINTR is tried again: a second call may report success for pages already dropped.
-    if (::fdatasync(descriptor_) < 0) return failed("sync", path_);
+    if (durable_step([&] { return ::fdatasync(descriptor_); }) < 0) return failed("sync", path_);
     return {};
   }
 
@@ -131,13 +143,14 @@ class PosixFiles final : public Files {
   }
 
   Result<void> rename(const fs::path& from, const fs::path& to) override {
-    if (::rename(from.c_str(), to.c_str()) < 0)
+    if (durable_step([&] { return ::rename(from.c_str(), to.c_str()); }) < 0)
       return failed("rename " + from.string() + " to", to);
     return {};
   }
 
   Result<void> remove(const fs::path& path) override {
-    if (::unlink(path.c_str()) < 0 && errno != ENOENT) return failed("remove", path);
+    if (durable_step([&] { return ::unlink(path.c_str()); }) < 0 && errno != ENOENT)
+      return failed("remove", path);
     return {};
   }
 
@@ -176,7 +189,8 @@ class PosixFiles final : public Files {
     const int descriptor = uninterrupted([&] { return ::open(folder.c_str(), flags); });
     if (descriptor < 0) return failed("open folder", folder);
     Result<void> result;
-    if (::fsync(descriptor) < 0) result = failed("sync folder", folder);
+    if (durable_step([&] { return ::fsync(descriptor); }) < 0)
+      result = failed("sync folder", folder);
     ::close(descriptor);
     return result;
   }

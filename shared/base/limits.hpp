@@ -52,7 +52,9 @@ inline constexpr auto last_evaluations_max =
     60s;  // For one more of the evaluations that are still to come at the run's end.
 inline constexpr std::uint32_t evaluations_behind_max =
     30;  // Versions that are kept for an evaluator that is slower than the rounds.
-inline constexpr auto farewell_max = 30s;  // For clients to hear that a run is over.
+inline constexpr auto farewell_max = 20s;  // For who was there a moment ago to come back and hear
+                                           // that the run is over: a little above backoff_max.
+inline constexpr auto goodbye_max = 5s;    // For a peer to take the last message.
 inline constexpr auto download_save_every =
     10s;  // How much of a download's time a restart of the client may cost.
 inline constexpr auto later_pause = 2s;  // Before a client repeats an upload put off by the server.

@@ -12,7 +12,7 @@ import signal
 import time
 import unittest
 
-from federation import FederationTest, failpoints, wait_until
+from federation import PARALLEL, FederationTest, failpoints, wait_until
 
 # The second loses values on the way and so lives on its residuals and carries.
 CODECS = {
@@ -20,18 +20,22 @@ CODECS = {
     "lossy": ("--codec", "ecuq:4+ef", "--downlink-codec", "qsgd:127"),
 }
 # 400 kB: an update is more than one chunk.
-RUN = ("--new-run", "--model", "synthetic:100000", "--min-clients", 3, "--deadline", 0)
-PARALLEL = 4
+MODEL = "synthetic:100000"
+RUN = ("--new-run", "--model", MODEL, "--min-clients", 3, "--deadline", 0)
 
 
-def keep_alive(federation, server, clients, limit_s=120):
-    """Restarts whatever was killed until the server has finished the run. Returns the number of
-    restarts. AssertionError when a program ends in any other way than by SIGKILL or with 0."""
+def keep_alive(federation, server, clients, limit_s=120, flags=()):
+    """Restarts whatever was killed until the server has finished the run, the server with `flags`
+    while there is no run. Returns the number of restarts. AssertionError when a program ends in any
+    other way than by SIGKILL or with 0."""
     restarts = 0
     end = time.monotonic() + limit_s
     while (code := server.process.poll()) != 0:
         if code == -signal.SIGKILL:
-            server, restarts = federation.server(), restarts + 1
+            if federation.query(f"SELECT 1 FROM run WHERE model = '{MODEL}' AND state = 'finished'"):
+                return restarts + 1  # All clients have been told before.
+            has_run = federation.query(f"SELECT 1 FROM run WHERE model = '{MODEL}'")
+            server, restarts = federation.server(*(() if has_run else flags)), restarts + 1
         elif code is not None:
             raise AssertionError(f"the server failed: {server}")
         for name, client in clients.items():
@@ -77,28 +81,34 @@ class Crashes(Undisturbed):
         try:
             armed = failpoint if where == "server" else ""
             flags = [*RUN, *CODECS[codec], "--rounds", 3]
-            server = federation.server(*flags, failpoint=armed)
+            server = federation.server_or_killed(*flags, failpoint=armed)
             clients = {
                 client: federation.client(client, failpoint=failpoint if where == client else "")
                 for client in self.names
             }
-            restarts = keep_alive(federation, server, clients)
-            for client in clients.values():
-                if client.wait() != 0:
+            first = clients.get(where)
+            keep_alive(federation, server, clients, flags=flags)
+            for name, client in clients.items():
+                if name == where and "the run is over" in first.stderr():
+                    client.kill()  # It was told before it died.
+                elif client.wait() != 0:
                     raise AssertionError(f"it did not end with the run: {client}")
             if federation.digests() != self.undisturbed[codec]:
                 raise AssertionError(
                     f"other models after a crash at {failpoint} of {where}, codec {codec}"
                 )
-            return restarts == 1
+            killed = first.process if first else server.process
+            return killed.poll() == -signal.SIGKILL
         finally:
             federation.close()
             shutil.rmtree(federation.folder, ignore_errors=True)
 
     def test_every_failpoint(self):
         points = [("server", point) for point in failpoints("server")]
-        # Reached only when an update is not used: the next test.
-        points += [("a", point) for point in failpoints("client") if point != "update.put_back"]
+        points += [("a", point) for point in failpoints("client")]
+        # The generic one; those reached only when an update is not used, or is missing: below.
+        elsewhere = ("disk.step", "update.put_back", "replacement.before_added", "replacement.added")
+        points = [(where, point) for where, point in points if point not in elsewhere]
         self.assertGreater(len(points), 14, "the failpoints were not found in the sources")
         cases = [
             (codec, where, f"{point}:{passage}")
@@ -118,6 +128,33 @@ class Crashes(Undisturbed):
         print(
             f"{len(cases)} crashes at {len(points)} failpoints in {time.monotonic() - began:.1f} s"
         )
+
+    def test_the_server_at_every_step_on_the_disk(self):
+        self.walk_disk_steps(100, lambda failpoint, _: self.crash("lossy", "server", failpoint))
+
+    def test_a_client_at_every_step_on_the_disk(self):
+        self.walk_disk_steps(50, lambda failpoint, _: self.crash("lossy", "a", failpoint))
+
+    def test_the_server_as_it_asks_another_client_in_place_of_one(self):
+        """c is asked in each round and stands still, so that at the deadline b or a is asked: the
+        model is that of a and b alone."""
+        flags = [*RUN, "--rounds", 2, "--min-clients", 2, "--clients-per-round", 2]
+        alone = self.make("alone")
+        server = alone.server(*flags, "--keep-checkpoints", 0)
+        for program in [server, alone.client("a"), alone.client("b")]:
+            self.expect_exit(program)
+        flags += ["--deadline", 0.5, "--sampling", "round-robin"]
+        # c must not be waited for before there is a round.
+        flags += ["--initial-weights", alone.checkpoints / "round-000000.safetensors"]
+        for point in ("replacement.before_added", "replacement.added"):
+            federation = self.make(point)
+            clients = {"c": federation.client("c")}
+            server = federation.server(*flags, failpoint=point)
+            server.wait_for("c is here")
+            clients["c"].signal(signal.SIGSTOP)
+            clients |= {name: federation.client(name) for name in ("a", "b")}
+            self.assertEqual(keep_alive(federation, server, clients, flags=flags), 1)
+            self.assertEqual(federation.digests(), alone.digests(), point)
 
     def test_a_client_killed_while_it_puts_an_unused_update_back(self):
         """All three are asked in each round and one is needed, so the others come too late. Many

@@ -7,6 +7,7 @@ temporary folder, removed at its end; every program that a test starts dies with
 
 import asyncio
 import base64
+import concurrent.futures
 import contextlib
 import itertools
 import json
@@ -31,6 +32,8 @@ SOURCE = pathlib.Path(os.environ.get("FL_SOURCE", pathlib.Path(__file__).resolve
 WAIT_MAX_S = (
     120  # A program that takes longer for anything hangs. Sanitizers and busy machines take theirs.
 )
+PARALLEL = 4  # Federations at the same time.
+DISK_STEPS_MAX = 500  # A walk over them that is longer does not end.
 programs = weakref.WeakSet()  # That the test has started.
 
 
@@ -172,6 +175,13 @@ class Federation:
             program.ready = json.loads(ready_file.read_text())
         return program
 
+    def server_or_killed(self, *flags, failpoint):
+        """A serving fl-server that is ready, or was killed as it started."""
+        server = self.server(*flags, failpoint=failpoint, ready=False)
+        ready_file = self.folder / "ready.json"
+        wait_until("server is ready", lambda: ready_file.exists() or not server.running())
+        return server
+
     def client(self, name, *flags, failpoint=""):
         return self.start(
             f"client-{name}", [BIN / "fl-client", "--state", self.folder / name, *flags], failpoint
@@ -264,6 +274,25 @@ class FederationTest(unittest.TestCase):
         federation = self.template.copy(self.root / self.id() / name)
         self.addCleanup(federation.close)
         return federation
+
+    def walk_disk_steps(self, steps_min, attempt):
+        """Calls attempt(failpoint, name) for what changes the disk first, second, ... before and
+        after each, until it says with False that the program was not killed there."""
+        reached, step = True, 1
+        with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+            while reached and step < DISK_STEPS_MAX:
+                steps = range(step, step + PARALLEL)
+                calls = [pool.submit(attempt, f"disk.step:{n}", f"step-{n}") for n in steps]
+                outcomes = []
+                for n, call in zip(steps, calls):
+                    with self.subTest(step=n):
+                        outcomes.append(call.result())
+                if len(outcomes) < PARALLEL:
+                    return  # A failure is enough.
+                reached = all(outcomes)
+                step += PARALLEL
+        self.assertTrue(steps_min < step < DISK_STEPS_MAX, f"walked to step {step} on the disk")
+        print(f"{self.id().rpartition('.')[2]}: killed at about {step} steps on the disk")
 
     def expect_exit(self, program, code=0, limit_s=WAIT_MAX_S):
         self.assertEqual(program.wait(limit_s), code, str(program))

@@ -80,6 +80,49 @@ class Renewal(FederationTest):
         good = "SELECT serial FROM certificate WHERE client = 'a'"
         self.assertEqual(federation.query(good), [(f"{new.serial_number:032x}",)])
 
+    def test_killed_at_every_step_on_the_disk_a_renewal_is_made_good(self):
+        """Whichever of the two certificates the client is left with, it is let in."""
+        ours = self.template.state / "identity"
+        authority = read_certificate(ours / "ca.crt")
+        key = serialization.load_pem_private_key((ours / "ca.key").read_bytes(), None)
+
+        def attempt(who, failpoint, name):
+            federation = self.make(f"{who}-{name}")
+            mine = federation.folder / "a" / "identity" / "cert.pem"
+            old = age(read_certificate(mine), authority, key, days_old=61, days_left=29)
+            mine.write_bytes(old.public_bytes(serialization.Encoding.PEM))
+            self.let_in(federation, "a", old)
+            run = ("--new-run", "--model", "synthetic:1", "--min-clients", 1, "--rounds", 1, "--stay")
+            try:
+                server = federation.server_or_killed(
+                    *run, failpoint=failpoint if who == "server" else ""
+                )
+                client = federation.client(
+                    "a", "--stay", failpoint=failpoint if who == "a" else ""
+                )
+                armed = server if who == "server" else client
+                wait_until(
+                    "renewed or killed",
+                    lambda: not armed.running() or "the certificate was renewed" in client.stderr(),
+                )
+                was_killed = armed.process.poll() == -signal.SIGKILL
+                client.kill()
+                server.kill()
+                federation.server(*run)
+                # With the certificate that it was left with; and renewed it is in the end.
+                client = federation.client("a", "--stay")
+                wait_until(
+                    "a new certificate",
+                    lambda: read_certificate(mine).serial_number != old.serial_number,
+                )
+                client.wait_for("synthetic:1: 1 parameters")  # Which its server has told it.
+                return was_killed
+            finally:
+                federation.close()
+
+        for who in ("a", "server"):
+            self.walk_disk_steps(20, lambda *where, who=who: attempt(who, *where))
+
 
 if __name__ == "__main__":
     unittest.main()
