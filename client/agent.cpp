@@ -283,7 +283,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       // Of those that a server asks for again after a new connection only the new ones.
       if (evaluate_.empty() || evaluate_.back().version() < header.evaluate().version())
         evaluate_.push_back(header.evaluate());
-      if (evaluate_.size() > limits::evaluations_behind_max) evaluate_.pop_front();
+      if (evaluate_.size() > limits::evaluations_asked_max) evaluate_.pop_front();
       co_return success();
     case wire::Header::kInitialise: wants_initial_ = true; co_return success();
     case wire::Header::kModel: co_return co_await begin_download(header.model());

@@ -159,12 +159,19 @@ Awaitable<Result<void>> RoundEngine::restore() {
     FL_CO_TRY(const auto tasks, co_await with_store(std::move(list)));
     for (const auto& task : tasks) absent_[task.client] = Clock::now() + limits::farewell_max;
   }
+  auto find = [run = run_.id](Store& store) { return store.newest_evaluations(run); };
+  FL_CO_TRY(const auto evaluations, co_await with_store(std::move(find)));
+  for (const auto& [name, version] : evaluations) {
+    next_evaluation_[name] = version + 1;
+    unasked_evaluation_[name] = 0;
+    absent_[name] = Clock::now() + limits::farewell_max;
+  }
   if (mode_.ahead > 0) {
     auto count = [run = run_.id](Store& store) { return store.accepted_counts(run); };
     FL_CO_TRY(clocks_, co_await with_store(std::move(count)));
   }
-  auto find = [run = run_.id](Store& store) { return store.open_round_of(run); };
-  FL_CO_TRY(auto open, co_await with_store(std::move(find)));
+  auto find_open = [run = run_.id](Store& store) { return store.open_round_of(run); };
+  FL_CO_TRY(auto open, co_await with_store(std::move(find_open)));
   auto list = [run = run_.id](Store& store) { return store.offered_tasks(run); };
   FL_CO_TRY(const auto under_way, co_await with_store(std::move(list)));
   std::set<std::int64_t> wanted;
@@ -477,11 +484,28 @@ void RoundEngine::publish(std::shared_ptr<const ModelVersion> version) {
 /// Evaluators answer for every version; at the end the trainers' held-out data count too.
 void RoundEngine::ask_evaluators() {
   if (versions_.empty()) return;
-  const auto& newest = *versions_.rbegin()->second;
   const bool is_last = is_over();
   for (const auto& [name, peer] : peers_) {
-    const bool wanted = peer->facts().evaluator || (is_last && peer->facts().holdout_examples > 0);
-    if (wanted) ask_to_evaluate(*peer, newest);
+    const bool has_holdout = is_last && peer->facts().holdout_examples > 0;
+    if (peer->facts().evaluator) {
+      ask_to_catch_up(*peer);
+    } else if (has_holdout) {
+      ask_to_evaluate(*peer, *versions_.rbegin()->second);
+    }
+  }
+}
+
+/// In order, and a few at a time. One that is new begins with the newest version.
+void RoundEngine::ask_to_catch_up(Peer& peer) {
+  if (versions_.empty()) return;
+  const auto& name = peer.facts().name;
+  const Round next = next_evaluation_.try_emplace(name, versions_.rbegin()->first).first->second;
+  const Round first = std::max(next, versions_.begin()->first);
+  Round& unasked = unasked_evaluation_[name];
+  for (auto at = versions_.lower_bound(std::max(first, unasked));
+       at != versions_.end() && at->first < first + limits::evaluations_asked_max; ++at) {
+    ask_to_evaluate(peer, *at->second);
+    unasked = at->first + 1;
   }
 }
 
@@ -492,16 +516,29 @@ void RoundEngine::ask_to_evaluate(Peer& peer, const ModelVersion& version) {
   peer.post(std::move(header));
 }
 
-/// From which version on an evaluator that is here may still ask for one; past the limit it is too
-/// slow for the rounds.
+/// A client has answered for a version, or can't.
+void RoundEngine::note_evaluated(Peer& peer, Round version) {
+  auto& next = next_evaluation_[peer.facts().name];
+  next = std::max(next, version + 1);
+  if (peer.facts().evaluator) ask_to_catch_up(peer);
+  changed_.notify();
+}
+
+/// From which version on an evaluator that is here, or was a moment ago, may still ask for one;
+/// past the limit it is too slow for the rounds.
 Round RoundEngine::oldest_awaited(Round made) const {
   Round oldest = made;
-  for (const auto& [name, peer] : peers_) {
-    if (!peer->facts().evaluator) continue;
-    const auto done = evaluated_.find(name);
-    oldest = std::min(oldest, done == evaluated_.end() ? 0 : done->second + 1);
+  for (const auto& [name, unasked] : unasked_evaluation_) {
+    const auto next = next_evaluation_.find(name);
+    const auto absent = absent_.find(name);
+    const bool is_awaited =
+        peers_.contains(name) || (absent != absent_.end() && absent->second > Clock::now());
+    if (is_awaited && next != next_evaluation_.end()) oldest = std::min(oldest, next->second);
   }
-  const Round limit = limits::evaluations_behind_max;
+  const Round limit = std::clamp(
+      static_cast<Round>(std::min<std::uint64_t>(limits::evaluations_behind_bytes / layout_.bytes(),
+                                                 limits::evaluations_behind_max)),
+      limits::evaluations_behind_min, limits::evaluations_behind_max);
   return std::max(oldest, made > limit ? made - limit : 0);
 }
 
@@ -536,19 +573,19 @@ Awaitable<void> RoundEngine::say_it_is_over() {
 Awaitable<void> RoundEngine::await_last_evaluations() {
   phase_ = "waiting for the last evaluations";
   TimePoint deadline = Clock::now() + limits::last_evaluations_max;
-  auto before = evaluated_;
+  auto before = next_evaluation_;
   const Round last = versions_.rbegin()->first;
   const auto is_missing = [this, last](const auto& entry) {
     const auto& facts = entry.second->facts();
     if (!facts.evaluator && facts.holdout_examples == 0) return false;
-    const auto done = evaluated_.find(facts.name);
-    return done == evaluated_.end() || done->second < last;
+    const auto next = next_evaluation_.find(facts.name);
+    return next == next_evaluation_.end() || next->second <= last;
   };
   while (!stopping_ && Clock::now() < deadline &&
          std::any_of(peers_.begin(), peers_.end(), is_missing)) {
     co_await changed_.wait(deadline);
-    if (before == evaluated_) continue;
-    before = evaluated_;  // It goes on.
+    if (before == next_evaluation_) continue;
+    before = next_evaluation_;  // It goes on.
     deadline = Clock::now() + limits::last_evaluations_max;
   }
 }

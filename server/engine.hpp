@@ -219,6 +219,8 @@ class RoundEngine {
   Awaitable<void> say_it_is_over();
   void dismiss_all(wire::Bye::Cause cause, const std::string& reason);
   void ask_to_evaluate(Peer& peer, const ModelVersion& version);
+  void ask_to_catch_up(Peer& peer);
+  void note_evaluated(Peer& peer, Round version);
   [[nodiscard]] Round oldest_awaited(Round made) const;
   [[nodiscard]] bool is_over() const;
 
@@ -321,7 +323,8 @@ class RoundEngine {
   Round accuracy_version_ = 0;
   double best_accuracy_ = 0;
   Round best_version_ = 0;
-  std::map<std::string, Round> evaluated_;  // Newest version that each evaluator has answered for.
+  std::map<std::string, Round> next_evaluation_;     // After the newest that one has answered for.
+  std::map<std::string, Round> unasked_evaluation_;  // After the newest asked of each evaluator.
   /// Who is not here and has not said that it goes, and until when it is waited for at the end.
   std::map<std::string, TimePoint> absent_;
   std::string phase_ = "starting";

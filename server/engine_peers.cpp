@@ -83,12 +83,9 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   absent_.erase(facts.name);
   if (!facts.evaluator) enter_clock(facts.name);
   peers_[facts.name] = peer;
-  if (facts.evaluator && !versions_.empty()) {
-    // All that it has missed while it was away, and of what was there before it came the newest.
-    const auto done = evaluated_.find(facts.name);
-    const Round first = done == evaluated_.end() ? versions_.rbegin()->first : done->second + 1;
-    for (auto at = versions_.lower_bound(first); at != versions_.end(); ++at)
-      ask_to_evaluate(*peer, *at->second);
+  if (facts.evaluator) {
+    unasked_evaluation_[facts.name] = 0;
+    ask_to_catch_up(*peer);
   }
   if (Task* const task = task_of(facts.name);
       task != nullptr && task->record.state == TaskState::offered) {
@@ -198,9 +195,7 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
                evaluation.accuracy(), evaluation.own_loss(), evaluation.own_accuracy()));
     co_return;
   }
-  auto& newest = evaluated_[facts.name];
-  newest = std::max(newest, evaluation.version());
-  changed_.notify();
+  note_evaluated(*peer, evaluation.version());
   if (evaluation.examples() == 0) co_return;
   EvaluationRecord record;
   record.run = run_.id;
@@ -229,8 +224,7 @@ Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed fai
   report("warning", fmt::format("{}: {}", name, failed.reason().substr(0, 1000)));
   if (failed.task() == 0) {
     // An evaluation that can't be done is not waited for.
-    auto& newest = evaluated_[name];
-    newest = std::max(newest, failed.version());
+    note_evaluated(*peer, failed.version());
     // Nor are initial weights: perhaps another client can make them.
     if (initialisers_.contains(name)) next_initialiser_at_ = Clock::now() + limits::ask_again_min;
     changed_.notify();

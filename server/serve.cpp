@@ -21,6 +21,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -212,10 +213,22 @@ class RunLoop {
   const std::atomic<bool>& stop_;
 };
 
+/// A connection, a model version and an update under way have a file each; the shell's usual limit
+/// of 1024 is for programs that call select(2).
+void allow_many_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    log_warn("only {} files may be open: connections and model versions together", before);
+}
+
 }  // namespace
 
 Result<int> serve(const ServerOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);
+  allow_many_files();
   Files& files = posix_files();
   const std::filesystem::path state(options.state);
   FL_TRY(const auto listen, parse_listen(options.listen, "--listen"));

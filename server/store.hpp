@@ -310,6 +310,8 @@ class Store {
   // Measurements.
   /// A second evaluation of one version by one client replaces the first.
   [[nodiscard]] Result<void> add_evaluation(const EvaluationRecord& evaluation);
+  /// The newest version that each of the run's evaluators has measured.
+  [[nodiscard]] Result<std::map<std::string, Round>> newest_evaluations(RunId run);
   /// Adds the bytes to what is there; `seconds` replaces a smaller figure.
   using TaskTraffic = fl::TaskTraffic;
   [[nodiscard]] Result<void> add_traffic(const std::vector<TaskTraffic>& traffic);

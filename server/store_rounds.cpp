@@ -278,6 +278,18 @@ Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
   });
 }
 
+Result<std::map<std::string, Round>> Store::newest_evaluations(RunId run) {
+  std::map<std::string, Round> newest;
+  const auto note = [&](const Row& row) {
+    return newest.emplace(row.text(0), static_cast<Round>(row.integer(1))).second;
+  };
+  FL_CHECK(
+      db_->query("SELECT client, max(version) FROM metric WHERE run_id = ?1 AND evaluator = 1"
+                 " GROUP BY client",
+                 note, run));
+  return newest;
+}
+
 Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {
   return db_->write([&] { return insert_traffic(*db_, traffic); });
 }

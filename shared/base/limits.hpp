@@ -50,8 +50,12 @@ inline constexpr auto ask_again_min = 2s;  // Before a client that failed is ask
 inline constexpr auto ask_again_max = 5min;  // doubles up to this.
 inline constexpr auto last_evaluations_max =
     60s;  // For one more of the evaluations that are still to come at the run's end.
-inline constexpr std::uint32_t evaluations_behind_max =
-    30;  // Versions that are kept for an evaluator that is slower than the rounds.
+// Versions that are kept for an evaluator that is slower than the rounds: as many as have so many
+// bytes, within these numbers.
+inline constexpr std::uint64_t evaluations_behind_bytes = 8ull << 30;
+inline constexpr std::uint32_t evaluations_behind_min = 30;
+inline constexpr std::uint32_t evaluations_behind_max = 1000;
+inline constexpr std::uint32_t evaluations_asked_max = 30;  // Of an evaluator at a time.
 inline constexpr auto farewell_max = 20s;  // For who was there a moment ago to come back and hear
                                            // that the run is over: a little above backoff_max.
 inline constexpr auto goodbye_max = 5s;    // For a peer to take the last message.

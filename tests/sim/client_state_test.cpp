@@ -120,7 +120,10 @@ TEST_CASE("an update that can't be read is forgotten, and made again it is the s
     state.settle_accepted().value();
     const std::string second = coded(state, 2, spec);
     const auto path = folder / state.pending()->file;
-    files.open(path, OpenMode::update).value()->write_at(20, std::as_bytes(std::span("x", 1))).value();
+    files.open(path, OpenMode::update)
+        .value()
+        ->write_at(20, std::as_bytes(std::span("x", 1)))
+        .value();
     state = ClientState::open(files, folder).value();
     REQUIRE(state.pending());
     CHECK(state.open_pending().error().code() == Errc::corrupt);

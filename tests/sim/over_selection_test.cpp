@@ -70,7 +70,7 @@ TEST_CASE("a federation with slow lines comes to ask more clients than it needs"
   // No two updates come at the same moment: a round takes in what it is just checking, too.
   world.on_connect = [](const std::string& client, Line& up, Line&) {
     const int number = client.back() - '0';
-    up.bytes_per_s = 4000 * number * number;
+    up.bytes_per_s = 5000 * number * number;
     return true;
   };
   REQUIRE(world.run());

@@ -123,22 +123,30 @@ TEST_CASE("an evaluator measures every version, and the rounds go on meanwhile")
 TEST_CASE("an evaluator that was away measures what it has missed, and only what it says counts") {
   WorldOptions options = calm(2);
   for (auto& member : options.members) member.part.holdout = 10;
-  options.settings.rounds = 8;
+  // More than it is asked for at a time.
+  options.settings.rounds = limits::evaluations_asked_max + 15;
   options.members.push_back({"judge", {9, 0, 50}, true});
   World world(options);
   std::uint32_t newest = 0;
   int cuts = 0;
+  bool is_killed = false;
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
     if (!is_up && header.has_offer()) newest = std::max(newest, header.offer().round());
-    // Gone with its second version, and at every try until the sixth round.
+    // Gone with its second version, and at every try until shortly before the end.
     const bool is_asked = client == "judge" && !is_up && header.has_evaluate();
-    if (!is_asked || header.evaluate().version() < 2 || newest >= 6) return;
-    ++cuts;
-    world.link_of(client)->cut();
+    if (!is_asked || header.evaluate().version() < 2) return;
+    if (newest < options.settings.rounds - 2) {
+      ++cuts;
+      world.link_of(client)->cut();
+    } else if (header.evaluate().version() == 10 && !std::exchange(is_killed, true)) {
+      world.kill_client(client, false);  // It forgets what it was asked, and the server
+      world.kill_server(false);          // whom it has asked.
+    }
   };
   REQUIRE(world.run());
   CHECK(check(world));
   CHECK(cuts > 0);
+  CHECK(is_killed);
   const auto history = History::open(world);
   for (const auto& round : history->store->summary(history->run.id).value()) {
     CAPTURE(round.round);
