@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Does a new user's first command work on a bare machine? Makes a minimal system of this host's own
-# release in a folder, clones HEAD into it, runs ./dev there as root, and prints how long it took.
+# Does a new user's first command work on a bare machine? Makes a minimal system in a folder, clones
+# HEAD into it, runs ./dev there as root, and prints how long it took.
 #
 #   tests/fresh-machine.sh [COMMAND [FOLDER]]     COMMAND: what follows ./dev, default "test"
+#   FL_FRESH_SUITE=trixie                         this release, from the host's own mirror; default:
+#                                                 the host's release
 #
 # FOLDER must not exist yet, and is kept; without one a temporary folder is made and removed. What
 # this host was told about its network (apt's sources, pip's settings, proxies, certificates) is
@@ -38,10 +40,11 @@ fi
 chmod 755 "$root" # For apt's own user.
 need_disk "$root" 8
 
-suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+own=$(. /etc/os-release && echo "$VERSION_CODENAME")
+suite=${FL_FRESH_SUITE:-$own}
 # shellcheck disable=SC2016
-mirror=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $suite" | head -n 1)
-[ -n "$mirror" ] || die "apt has no source for $suite"
+mirror=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $own" | head -n 1)
+[ -n "$mirror" ] || die "apt has no source for $own"
 
 say "making a minimal $suite in $root"
 log=$(debootstrap --variant=minbase "$suite" "$root" "$mirror" 2>&1) ||
@@ -60,6 +63,7 @@ carry() {
 carry /etc/apt /usr/share/keyrings /etc/resolv.conf /etc/hosts \
   /etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates \
   /etc/pip.conf /etc/xdg/pip /root/.pip /root/.config/pip
+find "$root/etc/apt" \( -name '*.list' -o -name '*.sources' \) -exec sed -i "s/\b$own\b/$suite/g" {} +
 for place in ${PIP_FIND_LINKS:-}; do
   if [ -d "$place" ]; then carry "$place"; fi
 done
