@@ -44,9 +44,11 @@ if(FL_SANITIZE)
   target_link_options(fl_options INTERFACE -fsanitize=${FL_SANITIZE})
   if(FL_SANITIZE MATCHES "undefined")
     # What these find AddressSanitizer finds too, or x86 allows, and with them GCC takes twice as
-    # long for a file that uses Beast. fl_hot, which reads hostile bytes, has them.
+    # long for a file that uses Beast. fl_hot, which reads hostile bytes, has them; and ./dev asan.
     set(costly null,alignment,vptr,object-size,pointer-overflow,nonnull-attribute,returns-nonnull-attribute)
-    target_compile_options(fl_options INTERFACE -fno-sanitize=${costly})
+    if(NOT FL_SANITIZE_COSTLY)
+      target_compile_options(fl_options INTERFACE -fno-sanitize=${costly})
+    endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
       # Its prologue before functions is what clang 14 can't give a coroutine.
       target_compile_options(fl_options INTERFACE -fno-sanitize=function)
