@@ -547,27 +547,39 @@ Round RoundEngine::oldest_awaited(Round made) const {
 Awaitable<void> RoundEngine::await_absent() {
   if (run_.state == RunState::finished) co_return;
   for (bool is_said = false; !stopping_; is_said = true) {
-    std::erase_if(absent_, [](const auto& entry) { return entry.second <= Clock::now(); });
-    if (absent_.empty()) co_return;
+    const TimePoint next = end_of_absence();
+    if (next == never) co_return;
     if (!is_said) log_info("waiting a moment for {} of the clients to come back", absent_.size());
     phase_ = "the run is over: waiting for its clients";
-    const auto next =
-        std::ranges::min_element(absent_, {}, [](const auto& entry) { return entry.second; });
-    co_await changed_.wait(next->second);
+    co_await changed_.wait(next);
   }
+}
+
+/// When the next of those who are waited for is given up; `never` when there are none.
+TimePoint RoundEngine::end_of_absence() {
+  std::erase_if(absent_, [](const auto& entry) { return entry.second <= Clock::now(); });
+  TimePoint next = never;
+  for (const auto& [name, until] : absent_) next = std::min(next, until);
+  return next;
 }
 
 void RoundEngine::dismiss_all(wire::Bye::Cause cause, const std::string& reason) {
   for (const auto& [name, peer] : peers_) peer->dismiss(cause, reason);
 }
 
-/// Returns when they have taken it.
+/// Returns when all have heard it, those too that only now come back, or are given up.
 Awaitable<void> RoundEngine::say_it_is_over() {
-  ended_ = true;  // From now on nobody comes in.
   phase_ = "the run is over";
-  dismiss_all(wire::Bye::FINISHED, phase_);
-  const TimePoint deadline = Clock::now() + limits::goodbye_max;
-  while (!stopping_ && !peers_.empty() && Clock::now() < deadline) co_await changed_.wait(deadline);
+  std::set<std::shared_ptr<Peer>> told;
+  const TimePoint limit = Clock::now() + limits::farewell_max + limits::goodbye_max;
+  while (!stopping_ && Clock::now() < limit) {
+    for (const auto& [name, peer] : peers_) {
+      if (told.insert(peer).second) peer->dismiss(wire::Bye::FINISHED, phase_);
+    }
+    const TimePoint awaited_until = end_of_absence();
+    if (peers_.empty() && awaited_until == never) co_return;
+    co_await changed_.wait(std::min(limit, awaited_until));
+  }
 }
 
 Awaitable<void> RoundEngine::await_last_evaluations() {

@@ -216,6 +216,7 @@ class RoundEngine {
   Awaitable<Result<void>> apply_and_record();
   Awaitable<void> await_last_evaluations();
   Awaitable<void> await_absent();
+  [[nodiscard]] TimePoint end_of_absence();
   Awaitable<void> say_it_is_over();
   void dismiss_all(wire::Bye::Cause cause, const std::string& reason);
   void ask_to_evaluate(Peer& peer, const ModelVersion& version);

@@ -82,8 +82,8 @@ Awaitable<void> Session::run() {
   auto served = co_await serve();
   if (upload_.upload) count_bulk(-1);
   upload_ = {};
-  net::post(engine_->executor(),
-            [self, said_bye = served.has_value()] { self->engine_->leave(self, said_bye); });
+  const bool for_good = served.has_value() || (is_over_ && link_->closed_by_both());
+  net::post(engine_->executor(), [self, for_good] { self->engine_->leave(self, for_good); });
   if (!served && served.error().code() != Errc::unavailable) {
     const std::string text =
         fmt::format("{} ({}): {}", facts_.name, link_->remote(), served.error().message());
@@ -291,6 +291,7 @@ Awaitable<Result<void>> Session::send(wire::Header header) {
 Awaitable<void> Session::send_posted([[maybe_unused]] std::shared_ptr<Session> self) {
   while (auto header = co_await posted_.pop()) {
     const bool is_last = header->has_bye();
+    is_over_ = is_last && header->bye().cause() == wire::Bye::FINISHED;
     auto sent = co_await send(std::move(*header));
     if (!sent || is_last) break;
   }

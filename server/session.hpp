@@ -52,6 +52,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   Renewer renewer_;
   Facts facts_;
   Mailbox<wire::Header> posted_;
+  bool is_over_ = false;       // The peer is told so.
   RoundEngine::Grant upload_;  // With an upload while one is under way.
 };
 

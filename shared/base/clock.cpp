@@ -8,7 +8,6 @@
 
 #include <boost/asio/as_tuple.hpp>
 
-#include <algorithm>
 #include <atomic>
 
 namespace fl {

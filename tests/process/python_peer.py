@@ -10,7 +10,7 @@ EXAMPLE = SOURCE / "examples" / "python-client"
 PROGRAM = EXAMPLE / "client.py"
 sys.path.insert(0, str(EXAMPLE))
 import enrol  # noqa: E402
-from client import Client  # noqa: E402
+from client import Client, Finished  # noqa: E402,F401
 from messages import frame, make_upload, parse, wire  # noqa: E402,F401
 
 
