@@ -1,13 +1,11 @@
 #include "shared/base/clock.hpp"
 
-#include "shared/base/limits.hpp"
-
-#include <algorithm>
-
 #include "shared/base/error.hpp"
+#include "shared/base/limits.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 
+#include <algorithm>
 #include <atomic>
 
 namespace fl {
