@@ -1,6 +1,6 @@
 // The main loop and its five steps; who is asked, and for what, is in engine_offer.cpp. What
-// sessions call is in engine_uploads.cpp and engine_peers.cpp; what is different in an asynchronous
-// run, in engine_async.cpp.
+// sessions call is in engine_uploads.cpp and engine_peers.cpp; what is measured of the versions, in
+// engine_evaluation.cpp; what is different in an asynchronous run, in engine_async.cpp.
 #include "server/engine.hpp"
 
 #include "server/apply.hpp"
@@ -118,16 +118,6 @@ bool RoundEngine::is_over() const {
   if (!accuracy_) return false;
   if (settings_.target_accuracy > 0 && *accuracy_ >= settings_.target_accuracy) return true;
   return settings_.patience > 0 && accuracy_version_ - best_version_ >= settings_.patience;
-}
-
-void RoundEngine::note_accuracy(Round version, double accuracy) {
-  if (accuracy_ && version < accuracy_version_) return;
-  if (!accuracy_ || accuracy > best_accuracy_) {
-    best_accuracy_ = accuracy;
-    best_version_ = version;
-  }
-  accuracy_ = accuracy;
-  accuracy_version_ = version;
 }
 
 // Restore --------------------------------------------------------------------------------------
@@ -479,127 +469,6 @@ void RoundEngine::publish(std::shared_ptr<const ModelVersion> version) {
   versions_[number] = std::move(version);
   ask_evaluators();
   changed_.notify();
-}
-
-/// Evaluators answer for every version; at the end the trainers' held-out data count too.
-void RoundEngine::ask_evaluators() {
-  if (versions_.empty()) return;
-  const bool is_last = is_over();
-  for (const auto& [name, peer] : peers_) {
-    const bool has_holdout = is_last && peer->facts().holdout_examples > 0;
-    if (peer->facts().evaluator) {
-      ask_to_catch_up(*peer);
-    } else if (has_holdout) {
-      ask_to_evaluate(*peer, *versions_.rbegin()->second);
-    }
-  }
-}
-
-/// In order, and a few at a time. One that is new begins with the newest version.
-void RoundEngine::ask_to_catch_up(Peer& peer) {
-  if (versions_.empty()) return;
-  const auto& name = peer.facts().name;
-  const Round next = next_evaluation_.try_emplace(name, versions_.rbegin()->first).first->second;
-  const Round first = std::max(next, versions_.begin()->first);
-  Round& unasked = unasked_evaluation_[name];
-  for (auto at = versions_.lower_bound(std::max(first, unasked));
-       at != versions_.end() && at->first < first + limits::evaluations_asked_max; ++at) {
-    ask_to_evaluate(peer, *at->second);
-    unasked = at->first + 1;
-  }
-}
-
-void RoundEngine::ask_to_evaluate(Peer& peer, const ModelVersion& version) {
-  wire::Header header;
-  header.mutable_evaluate()->set_version(version.record.version);
-  header.mutable_evaluate()->set_version_digest(version.record.digest.raw());
-  peer.post(std::move(header));
-}
-
-/// A client has answered for a version, or can't.
-void RoundEngine::note_evaluated(Peer& peer, Round version) {
-  auto& next = next_evaluation_[peer.facts().name];
-  next = std::max(next, version + 1);
-  if (peer.facts().evaluator) ask_to_catch_up(peer);
-  changed_.notify();
-}
-
-/// From which version on an evaluator that is here, or was a moment ago, may still ask for one;
-/// past the limit it is too slow for the rounds.
-Round RoundEngine::oldest_awaited(Round made) const {
-  Round oldest = made;
-  for (const auto& [name, unasked] : unasked_evaluation_) {
-    const auto next = next_evaluation_.find(name);
-    const auto absent = absent_.find(name);
-    const bool is_awaited =
-        peers_.contains(name) || (absent != absent_.end() && absent->second > Clock::now());
-    if (is_awaited && next != next_evaluation_.end()) oldest = std::min(oldest, next->second);
-  }
-  const Round limit = std::clamp(
-      static_cast<Round>(std::min<std::uint64_t>(limits::evaluations_behind_bytes / layout_.bytes(),
-                                                 limits::evaluations_behind_max)),
-      limits::evaluations_behind_min, limits::evaluations_behind_max);
-  return std::max(oldest, made > limit ? made - limit : 0);
-}
-
-/// Whoever lost the connection a moment ago, or was there when we were killed, is trying to reach
-/// us, and would try for ever.
-Awaitable<void> RoundEngine::await_absent() {
-  if (run_.state == RunState::finished) co_return;
-  for (bool is_said = false; !stopping_; is_said = true) {
-    const TimePoint next = end_of_absence();
-    if (next == never) co_return;
-    if (!is_said) log_info("waiting a moment for {} of the clients to come back", absent_.size());
-    phase_ = "the run is over: waiting for its clients";
-    co_await changed_.wait(next);
-  }
-}
-
-/// When the next of those who are waited for is given up; `never` when there are none.
-TimePoint RoundEngine::end_of_absence() {
-  std::erase_if(absent_, [](const auto& entry) { return entry.second <= Clock::now(); });
-  TimePoint next = never;
-  for (const auto& [name, until] : absent_) next = std::min(next, until);
-  return next;
-}
-
-void RoundEngine::dismiss_all(wire::Bye::Cause cause, const std::string& reason) {
-  for (const auto& [name, peer] : peers_) peer->dismiss(cause, reason);
-}
-
-/// Returns when all have heard it, those too that only now come back, or are given up.
-Awaitable<void> RoundEngine::say_it_is_over() {
-  phase_ = "the run is over";
-  std::set<std::shared_ptr<Peer>> told;
-  const TimePoint limit = Clock::now() + limits::farewell_max + limits::goodbye_max;
-  while (!stopping_ && Clock::now() < limit) {
-    for (const auto& [name, peer] : peers_) {
-      if (told.insert(peer).second) peer->dismiss(wire::Bye::FINISHED, phase_);
-    }
-    const TimePoint awaited_until = end_of_absence();
-    if (peers_.empty() && awaited_until == never) co_return;
-    co_await changed_.wait(std::min(limit, awaited_until));
-  }
-}
-
-Awaitable<void> RoundEngine::await_last_evaluations() {
-  phase_ = "waiting for the last evaluations";
-  TimePoint deadline = Clock::now() + limits::last_evaluations_max;
-  auto before = next_evaluation_;
-  const Round last = versions_.rbegin()->first;
-  const auto is_missing = [this, last](const auto& entry) {
-    const auto& facts = entry.second->facts();
-    if (!facts.evaluator && facts.holdout_examples == 0) return false;
-    const auto next = next_evaluation_.find(facts.name);
-    return next == next_evaluation_.end() || next->second <= last;
-  };
-  while (!stopping_ && Clock::now() < deadline &&
-         std::any_of(peers_.begin(), peers_.end(), is_missing)) {
-    co_await changed_.wait(deadline);
-    if (before == next_evaluation_) continue;
-    before = next_evaluation_;  // It goes on.
-    deadline = Clock::now() + limits::last_evaluations_max;
-  }
 }
 
 }  // namespace fl

@@ -1,4 +1,5 @@
-// The engine's half of a session: who comes and goes, what they fetch, what they measured.
+// The engine's half of a session: who comes and goes, who has heard that the run is over, what they
+// fetch.
 #include "server/engine.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -127,6 +128,46 @@ void RoundEngine::expel(const std::string& name, const std::string& reason) {
   }
 }
 
+/// Whoever lost the connection a moment ago, or was there when we were killed, is trying to reach
+/// us, and would try for ever.
+Awaitable<void> RoundEngine::await_absent() {
+  if (run_.state == RunState::finished) co_return;
+  for (bool is_said = false; !stopping_; is_said = true) {
+    const TimePoint next = end_of_absence();
+    if (next == never) co_return;
+    if (!is_said) log_info("waiting a moment for {} of the clients to come back", absent_.size());
+    phase_ = "the run is over: waiting for its clients";
+    co_await changed_.wait(next);
+  }
+}
+
+/// When the next of those who are waited for is given up; `never` when there are none.
+TimePoint RoundEngine::end_of_absence() {
+  std::erase_if(absent_, [](const auto& entry) { return entry.second <= Clock::now(); });
+  TimePoint next = never;
+  for (const auto& [name, until] : absent_) next = std::min(next, until);
+  return next;
+}
+
+void RoundEngine::dismiss_all(wire::Bye::Cause cause, const std::string& reason) {
+  for (const auto& [name, peer] : peers_) peer->dismiss(cause, reason);
+}
+
+/// Returns when all have heard it, those too that only now come back, or are given up.
+Awaitable<void> RoundEngine::say_it_is_over() {
+  phase_ = "the run is over";
+  std::set<std::shared_ptr<Peer>> told;
+  const TimePoint limit = Clock::now() + limits::farewell_max + limits::goodbye_max;
+  while (!stopping_ && Clock::now() < limit) {
+    for (const auto& [name, peer] : peers_) {
+      if (told.insert(peer).second) peer->dismiss(wire::Bye::FINISHED, phase_);
+    }
+    const TimePoint awaited_until = end_of_absence();
+    if (peers_.empty() && awaited_until == never) co_return;
+    co_await changed_.wait(std::min(limit, awaited_until));
+  }
+}
+
 Result<RoundEngine::Download> RoundEngine::download(const wire::Fetch& fetch) {
   const auto found = versions_.find(fetch.version());
   if (found == versions_.end()) {
@@ -178,45 +219,6 @@ Result<RoundEngine::Download> RoundEngine::download(const wire::Fetch& fetch) {
   const bool resumes = fetch.transfer() == model.transfer() && fetch.offset() < model.bytes();
   model.set_offset(resumes ? fetch.offset() : 0);
   return answer;
-}
-
-Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation) {
-  const auto& facts = peer->facts();
-  if (versions_.empty() || evaluation.version() > versions_.rbegin()->first ||
-      evaluation.examples() > limits::examples_max || !std::isfinite(evaluation.loss()) ||
-      !(evaluation.accuracy() >= 0 && evaluation.accuracy() <= 1) ||
-      !std::isfinite(evaluation.own_loss()) ||
-      !(evaluation.own_accuracy() >= 0 && evaluation.own_accuracy() <= 1)) {
-    report("warning",
-           fmt::format(
-               "{}: an evaluation that can't be: version {}, {} examples, loss {}, accuracy {}, "
-               "of its own model {} and {}",
-               facts.name, evaluation.version(), evaluation.examples(), evaluation.loss(),
-               evaluation.accuracy(), evaluation.own_loss(), evaluation.own_accuracy()));
-    co_return;
-  }
-  note_evaluated(*peer, evaluation.version());
-  if (evaluation.examples() == 0) co_return;
-  EvaluationRecord record;
-  record.run = run_.id;
-  record.version = evaluation.version();
-  record.client = facts.name;
-  record.evaluator = facts.evaluator;
-  record.examples = evaluation.examples();
-  record.loss = evaluation.loss();
-  record.accuracy = evaluation.accuracy();
-  const LocalRule* const rule = strategy_->local();
-  if (rule != nullptr && rule->own_model() != nullptr && !facts.evaluator)
-    record.own = EvaluationRecord::Own{evaluation.own_loss(), evaluation.own_accuracy()};
-  if (facts.evaluator && (!accuracy_ || record.version >= accuracy_version_)) {
-    note_accuracy(record.version, record.accuracy);
-    log_info("version {}: accuracy {:.2f}%, loss {:.4f} ({})", record.version,
-             100 * record.accuracy, record.loss, facts.name);
-  }
-  auto write = [record](Store& store) { return store.add_evaluation(record); };
-  auto written = co_await with_store(std::move(write));
-  if (!written && !will_pass(written.error())) fail(written.error());
-  changed_.notify();
 }
 
 Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed failed) {
