@@ -18,8 +18,7 @@ using Renewer =
 
 class Session : public Peer, public std::enable_shared_from_this<Session> {
  public:
-  /// `name` is what the client's certificate says.
-  /// Without a renewer the link has no certificates.
+  /// `name` is what the client's certificate says. Without a renewer the link has no certificates.
   Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
           Renewer renewer = nullptr);
 

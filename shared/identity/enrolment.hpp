@@ -53,7 +53,7 @@ class TokenBook {
     std::string secret_hash;  // JoinToken::secret_hash().
     double expires_at = 0;
     double used_at = 0;           // 0: unused.
-    std::string key_digest = {};  // ClientCertificate's, of its use.
+    std::string key_digest = {};  // Of the key it was used for, as in ClientCertificate.
   };
 
   virtual ~TokenBook() = default;

@@ -169,17 +169,21 @@ class Federation:
         flags = last_of_each([*places, "--ready-file", ready_file, *flags])
         program = self.start("server", [BIN / "fl-server", *flags], failpoint)
         if ready:
-            wait_until("server is ready", lambda: ready_file.exists() or not program.running())
+            self.await_ready(program)
             if not ready_file.exists():
                 raise AssertionError(f"the server ended at its start: {program}")
             program.ready = json.loads(ready_file.read_text())
         return program
 
+    def await_ready(self, server):
+        """Until it listens, or has ended."""
+        ready_file = self.folder / "ready.json"
+        wait_until("server is ready", lambda: ready_file.exists() or not server.running())
+
     def server_or_killed(self, *flags, failpoint):
         """A serving fl-server that is ready, or was killed as it started."""
         server = self.server(*flags, failpoint=failpoint, ready=False)
-        ready_file = self.folder / "ready.json"
-        wait_until("server is ready", lambda: ready_file.exists() or not server.running())
+        self.await_ready(server)
         return server
 
     def client(self, name, *flags, failpoint=""):

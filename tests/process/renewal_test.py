@@ -36,21 +36,23 @@ def age(certificate, authority, key, days_old, days_left):
 
 
 class Renewal(FederationTest):
-    def let_in(self, federation, name, certificate):
-        """Puts it into the history, as if the server had issued it."""
-        with contextlib.closing(sqlite3.connect(federation.state / "history.sqlite")) as db, db:
-            serial = f"{certificate.serial_number:032x}"
-            db.execute("UPDATE certificate SET serial = ? WHERE client = ?", (serial, name))
-
-    def test_a_client_gets_a_new_certificate_and_uses_it(self):
-        federation = self.make()
-        places = federation.state / "identity"
-        authority = read_certificate(places / "ca.crt")
-        key = serialization.load_pem_private_key((places / "ca.key").read_bytes(), None)
+    def age_certificate(self, federation):
+        """Makes a's certificate one that is due for renewal, on disk and in the history. Returns its
+        path and itself."""
+        ours = federation.state / "identity"
+        authority = read_certificate(ours / "ca.crt")
+        key = serialization.load_pem_private_key((ours / "ca.key").read_bytes(), None)
         mine = federation.folder / "a" / "identity" / "cert.pem"
         old = age(read_certificate(mine), authority, key, days_old=61, days_left=29)
         mine.write_bytes(old.public_bytes(serialization.Encoding.PEM))
-        self.let_in(federation, "a", old)
+        with contextlib.closing(sqlite3.connect(federation.state / "history.sqlite")) as db, db:
+            serial = f"{old.serial_number:032x}"
+            db.execute("UPDATE certificate SET serial = ? WHERE client = 'a'", (serial,))
+        return mine, old
+
+    def test_a_client_gets_a_new_certificate_and_uses_it(self):
+        federation = self.make()
+        mine, old = self.age_certificate(federation)
 
         run = ("--new-run", "--model", "synthetic:5000", "--min-clients", 3, "--rounds", 2)
         server = federation.server(*run, "--stay")
@@ -82,16 +84,10 @@ class Renewal(FederationTest):
 
     def test_killed_at_every_step_on_the_disk_a_renewal_is_made_good(self):
         """Whichever of the two certificates the client is left with, it is let in."""
-        ours = self.template.state / "identity"
-        authority = read_certificate(ours / "ca.crt")
-        key = serialization.load_pem_private_key((ours / "ca.key").read_bytes(), None)
 
         def attempt(who, failpoint, name):
             federation = self.make(f"{who}-{name}")
-            mine = federation.folder / "a" / "identity" / "cert.pem"
-            old = age(read_certificate(mine), authority, key, days_old=61, days_left=29)
-            mine.write_bytes(old.public_bytes(serialization.Encoding.PEM))
-            self.let_in(federation, "a", old)
+            mine, old = self.age_certificate(federation)
             run = ("--new-run", "--model", "synthetic:1", "--min-clients", 1, "--rounds", 1, "--stay")
             try:
                 server = federation.server_or_killed(
