@@ -152,7 +152,7 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
     if (arrival.message->header.has_bye()) {
       const auto& bye = arrival.message->header.bye();
       switch (bye.cause()) {
-        case wire::Bye::FINISHED: co_return Outcome::finished;
+        case wire::Bye::FINISHED: co_await leave_run(); co_return Outcome::finished;
         case wire::Bye::REFUSED:
           co_return Error(Errc::unauthenticated, "the server refuses this client: " + bye.reason());
         default: co_return Error(Errc::unavailable, bye.reason());
@@ -206,17 +206,31 @@ Awaitable<Result<void>> Agent::shake_hands() {
   co_return co_await send(std::move(next));
 }
 
+/// False: the agent was stopped.
+Awaitable<bool> Agent::end_job() {
+  job_stop_.request_stop();
+  while (has_job_) {
+    auto event = co_await events_.pop();
+    if (!event) co_return false;
+    if (std::holds_alternative<JobDone>(*event)) has_job_ = false;
+  }
+  co_return true;
+}
+
+/// The server goes when all have answered: whoever is killed before that must find it again.
+Awaitable<void> Agent::leave_run() {
+  if (co_await end_job()) state_->drop_spare();
+  wire::Header header;
+  header.mutable_bye()->set_cause(wire::Bye::LEAVING);
+  [[maybe_unused]] auto sent = co_await send(std::move(header));
+}
+
 Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
   // A job of an earlier connection reads trainer, layout and state: if the run is another one, let
   // it end first.
   const bool is_other_method = !strategy_ || strategy_->spec() != welcome.strategy();
   if (welcome.run_key() != run_key_ || welcome.model() != model_ || is_other_method) {
-    job_stop_.request_stop();
-    while (has_job_) {
-      auto event = co_await events_.pop();
-      if (!event) co_return Error(Errc::cancelled, "stopped");
-      if (std::holds_alternative<JobDone>(*event)) has_job_ = false;
-    }
+    if (!co_await end_job()) co_return Error(Errc::cancelled, "stopped");
     offer_.reset();
     evaluate_.clear();
     download_.reset();

@@ -112,6 +112,8 @@ class Agent {
   Awaitable<Result<void>> shake_hands();
   Awaitable<Result<void>> prepare(const wire::Welcome& welcome);
   Awaitable<void> read_all(std::shared_ptr<Link> link, std::uint64_t connection);
+  Awaitable<bool> end_job();
+  Awaitable<void> leave_run();
   Awaitable<void> back_off(int attempt);
 
   Awaitable<Result<void>> handle(Message message);

@@ -157,7 +157,7 @@ void RoundEngine::dismiss_all(wire::Bye::Cause cause, const std::string& reason)
 Awaitable<void> RoundEngine::say_it_is_over() {
   phase_ = "the run is over";
   std::set<std::shared_ptr<Peer>> told;
-  const TimePoint limit = Clock::now() + limits::farewell_max + limits::goodbye_max;
+  const TimePoint limit = Clock::now() + limits::farewell_max;
   while (!stopping_ && Clock::now() < limit) {
     for (const auto& [name, peer] : peers_) {
       if (told.insert(peer).second) peer->dismiss(wire::Bye::FINISHED, phase_);

@@ -49,7 +49,8 @@ Session::Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<R
     : link_(std::move(link)),
       engine_(std::move(engine)),
       renewer_(std::move(renewer)),
-      posted_(link_->executor(), limits::outbox_messages_max) {
+      posted_(link_->executor(), limits::outbox_messages_max),
+      ended_(link_->executor()) {
   facts_.name = std::move(name);
 }
 
@@ -82,7 +83,9 @@ Awaitable<void> Session::run() {
   auto served = co_await serve();
   if (upload_.upload) count_bulk(-1);
   upload_ = {};
-  const bool for_good = served.has_value() || (is_over_ && link_->closed_by_both());
+  has_ended_ = true;
+  ended_.notify();
+  const bool for_good = served.has_value() || co_await has_left();
   net::post(engine_->executor(), [self, for_good] { self->engine_->leave(self, for_good); });
   if (!served && served.error().code() != Errc::unavailable) {
     const std::string text =
@@ -100,6 +103,16 @@ Awaitable<Result<Message>> Session::receive_within(Duration limit) {
   auto message = co_await link_->receive();
   came->happen();
   co_return message;
+}
+
+/// While a model is sent, the answer to `the run is over` stays unread until the link is down.
+Awaitable<bool> Session::has_left() {
+  while (is_over_) {
+    const auto message = co_await link_->receive();
+    if (!message) break;
+    if (message->header.has_bye()) co_return true;
+  }
+  co_return false;
 }
 
 /// Hello, Welcome, Ready.
@@ -296,6 +309,8 @@ Awaitable<void> Session::send_posted([[maybe_unused]] std::shared_ptr<Session> s
     if (!sent || is_last) break;
   }
   posted_.close();
+  const TimePoint until = Clock::now() + limits::farewell_max;
+  while (is_over_ && !has_ended_ && Clock::now() < until) co_await ended_.wait(until);
   link_->close();
 }
 

@@ -35,6 +35,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   Awaitable<Result<void>> shake_hands();
   Awaitable<Result<Message>> receive_within(Duration limit);
   Awaitable<Result<void>> serve();
+  Awaitable<bool> has_left();
   Awaitable<Result<void>> handle(Message message);
   Awaitable<Result<void>> send_model(wire::Fetch fetch);
   Awaitable<Result<void>> begin_upload(wire::Begin begin);
@@ -51,7 +52,9 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   Renewer renewer_;
   Facts facts_;
   Mailbox<wire::Header> posted_;
-  bool is_over_ = false;       // The peer is told so.
+  bool is_over_ = false;    // The peer is told so, and answers when it needs us no more.
+  bool has_ended_ = false;  // No more is read of it.
+  Signal ended_;
   RoundEngine::Grant upload_;  // With an upload while one is under way.
 };
 

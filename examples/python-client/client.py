@@ -82,6 +82,8 @@ class Client:
             header, payload = parse(await self.ws.recv())
             kind = header.WhichOneof("kind")
             if kind == "bye":
+                if header.bye.cause == wire.Bye.FINISHED:
+                    await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING))
                 endings = {wire.Bye.FINISHED: Finished, wire.Bye.REFUSED: Refused}
                 raise endings.get(header.bye.cause, ConnectionError)(header.bye.reason)
             if kind in ("offer", "initialise"):

@@ -56,9 +56,8 @@ inline constexpr std::uint64_t evaluations_behind_bytes = 8ull << 30;
 inline constexpr std::uint32_t evaluations_behind_min = 30;
 inline constexpr std::uint32_t evaluations_behind_max = 1000;
 inline constexpr std::uint32_t evaluations_asked_max = 30;  // Of an evaluator at a time.
-inline constexpr auto farewell_max = 20s;  // For who was there a moment ago to come back and hear
-                                           // that the run is over: a little above backoff_max.
-inline constexpr auto goodbye_max = 5s;    // For a peer to take the last message.
+inline constexpr auto farewell_max = 20s;  // For a client to answer that the run is over, or to
+                                           // come back and hear it: a little above backoff_max.
 inline constexpr auto download_save_every =
     10s;  // How much of a download's time a restart of the client may cost.
 inline constexpr auto later_pause = 2s;  // Before a client repeats an upload put off by the server.

@@ -31,10 +31,6 @@ class Link {
   /// at once; later calls do nothing.
   virtual void close() = 0;
 
-  /// After our close() and the end of receive(): whether the peer has agreed to it, and so has had
-  /// all that was sent. Links in memory lose nothing.
-  [[nodiscard]] virtual bool closed_by_both() const { return true; }
-
   [[nodiscard]] virtual net::any_io_executor executor() const = 0;
 
   /// WebSocket payload bytes, our own headers included, of complete messages. Any thread.

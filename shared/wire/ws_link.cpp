@@ -95,7 +95,6 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     co_return success();
   }
 
-  bool closed_by_both() const override { return closed_by_both_; }
   void close() override {
     if (closing_) return;
     closing_ = true;
@@ -136,8 +135,6 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     for (;;) {
       const auto [ec, bytes] = co_await ws_.async_read(*buffer, as_result);
       if (ec) {
-        // The answer to our close() comes to who reads first.
-        if (closing_ && ec == websocket::error::closed) closed_by_both_ = true;
         fail(link_error(ec));
         co_return;
       }
@@ -208,8 +205,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       if (const auto link = alive.lock()) link->ws_.next_layer().close();
     });
     while (!down_ && !(control_.empty() && bulk_.empty())) co_await written_.wait();
-    const auto [closed] = co_await ws_.async_close(websocket::close_code::normal, as_result);
-    closed_by_both_ = closed_by_both_ || !closed;
+    co_await ws_.async_close(websocket::close_code::normal, as_result);
     fail(Error(Errc::unavailable, "the link is closed"));
     ws_.next_layer().close();
     limit.cancel();
@@ -231,7 +227,6 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     if (!closing_) close();
   }
 
-  bool closed_by_both_ = false;
   WsStream ws_;
   std::string remote_;
   Mailbox<Message> inbox_;
