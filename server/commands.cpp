@@ -88,6 +88,11 @@ Result<void> print_history(const ServerOptions& options) {
     fmt::print("{}", format_rows(asked, options.format));
     return {};
   }
+  if (options.events) {
+    FL_TRY(const auto events, store->events(run));
+    fmt::print("{}", format_rows(events, options.format));
+    return {};
+  }
   FL_TRY(const auto rounds, store->summary(run));
   if (options.format == Format::table && shown && run == shown->id)
     fmt::print("{}", format_run_header(*shown));
@@ -164,6 +169,7 @@ Result<void> enroll_client(const ServerOptions& options) {
 Result<void> revoke_client(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
   FL_CHECK(store->revoke(options.name));
+  FL_CHECK(store->add_event(0, "info", fmt::format("'{}' was revoked", options.name)));
   fmt::print("'{}' is revoked: its sessions end within a second, and it is not admitted again\n",
              options.name);
   return {};

@@ -138,7 +138,8 @@ class RoundEngine {
 
   Awaitable<void> evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
   Awaitable<void> failed(std::shared_ptr<Peer> peer, wire::Failed failed);
-  /// For the history: what went wrong with whom.
+  /// For the log and the history: who came and went ("info"), what went wrong with whom
+  /// ("warning").
   void report(std::string level, std::string text);
   /// Reports it, and gives back what the spool keeps in reserve.
   void disk_is_full(const std::string& text);

@@ -92,8 +92,9 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
       task != nullptr && task->record.state == TaskState::offered) {
     send_offer(*task);
   }
-  log_info("{} is here: {}, {} examples", facts.name, facts.evaluator ? "evaluator" : "trainer",
-           facts.evaluator ? facts.holdout_examples : facts.train_examples);
+  report("info", fmt::format("{} is here: {}, {} examples", facts.name,
+                             facts.evaluator ? "evaluator" : "trainer",
+                             facts.evaluator ? facts.holdout_examples : facts.train_examples));
   changed_.notify();
   co_return success();
 }
@@ -109,7 +110,7 @@ void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
   initialisers_.erase(name);
   know_initial_.erase(name);
   if (!for_good) absent_[name] = Clock::now() + limits::farewell_max;
-  log_info("{} left", name);
+  report("info", name + " left");
   changed_.notify();
 }
 
@@ -246,8 +247,9 @@ void RoundEngine::disk_is_full(const std::string& text) {
 }
 
 void RoundEngine::report(std::string level, std::string text) {
-  if (level == "warning") log_warn("{}", text);
-  if (ended_) return;  // Nobody would join it.
+  log_at(level == "warning" ? LogLevel::warn : LogLevel::info, "{}", text);
+  if (ended_) return;                        // Nobody would join it.
+  if (level == "info" && is_over()) return;  // That all leave then is no news.
   // A line in the history is no reason to stop or to wait: on a full disk it is left out.
   auto write = [this, level = std::move(level), text = std::move(text)]() -> Result<void> {
     auto written = store_.add_event(run_.id, level, text);

@@ -130,6 +130,17 @@ Json object_of(const ClientRecord& client) {
           {"evaluator", client.evaluator}};
 }
 
+Json object_of(const EventRecord& event) {
+  return {{"run_id", event.run == 0 ? Json() : Json(event.run)},
+          {"at", event.at},
+          {"level", event.level},
+          {"text", event.text}};
+}
+
+Line line_of(const EventRecord& event) {
+  return {utc(event.at), event.level, printable(event.text)};
+}
+
 std::optional<double> bytes_per_point(const CodecSummary& of) {
   if (!of.accuracy_first || !of.accuracy_last) return std::nullopt;
   const double points = 100 * (*of.accuracy_last - *of.accuracy_first);
@@ -311,6 +322,12 @@ std::string format_rows(const std::vector<CodecAsked>& asked, Format format) {
   if (asked.empty()) return "no codec is chosen: --codec is not auto, or no round has begun\n";
   return table_of({"round", "client", "codec", "state", "sent", "ready after", "upload", "why"},
                   asked, 8);
+}
+
+std::string format_rows(const std::vector<EventRecord>& events, Format format) {
+  if (format != Format::table) return machine_text(events, format);
+  if (events.empty()) return "nothing has happened yet\n";
+  return table_of({"time (UTC)", "level", "event"}, events, 3);
 }
 
 std::string format_rows(const std::vector<ClientRecord>& clients, Format format) {

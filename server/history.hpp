@@ -28,6 +28,9 @@ enum class Format { table, json, csv };
 /// what became of it.
 [[nodiscard]] std::string format_rows(const std::vector<CodecAsked>& asked, Format format);
 
+/// One line for each event.
+[[nodiscard]] std::string format_rows(const std::vector<EventRecord>& events, Format format);
+
 /// Name, enrolled, last seen, certificate serial, revoked, and whether it only evaluates.
 [[nodiscard]] std::string format_rows(const std::vector<ClientRecord>& clients, Format format);
 

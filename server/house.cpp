@@ -72,11 +72,13 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
   const auto engine = current_.get();
   auto response = co_await ask_store(engine, work);
   if (response) {
-    log_info("{} has joined", response->name);
-    net::post(engine->executor(),
-              [engine, name = response->name] { engine->expel(name, "it has joined again"); });
+    net::post(engine->executor(), [engine, name = response->name] {
+      engine->report("info", name + " has joined the federation");
+      engine->expel(name, "it has joined again");
+    });
     answer.body = to_json(*response);
   } else {
+    // Not in the history: whoever reaches the port could fill it.
     log_warn("an enrolment was refused: {}", response.error().message());
     answer.status = http_status(response.error());
     answer.body = to_json(response.error());
@@ -108,11 +110,13 @@ Awaitable<Result<wire::Renewed>> House::renew(std::string name, std::string csr_
   auto record = [name, serial = issued.serial](Store& store) {
     return store.add_certificate(name, serial);
   };
-  FL_CO_CHECK(co_await ask_store(current_.get(), std::move(record)));
+  const auto engine = current_.get();
+  FL_CO_CHECK(co_await ask_store(engine, std::move(record)));
   wire::Renewed renewed;
   renewed.set_certificate_pem(issued.pem);
   renewed.set_ca_pem(authority_.certificate_pem());
-  log_info("{}: certificate renewed", name);
+  const std::string text = name + ": certificate renewed";
+  net::post(engine->executor(), [engine, text] { engine->report("info", text); });
   co_return renewed;
 }
 

@@ -159,6 +159,11 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
       ->add_flag("--choices", options.choices,
                  "Which codec --codec auto chose for each client in each round, and why")
       ->excludes("--codecs");
+  history
+      ->add_flag("--events", options.events,
+                 "Who came and went, what was refused and why; the newest 100,000")
+      ->excludes("--codecs")
+      ->excludes("--choices");
   auto* clients = app.add_subcommand("clients", "Prints the enrolled clients");
   for (auto* command : {history, clients}) {
     const auto choose = [&options](Format format) {

@@ -34,6 +34,7 @@ struct ServerOptions {
   // history, clients
   std::int64_t run = 0;   // 0: the newest.
   bool codecs = false;    // What each codec cost and brought, instead of rounds.
+  bool events = false;    // What happened, instead of rounds.
   bool choices = false;   // Who was asked for which codec, and why, instead of rounds.
   std::int64_t drop = 0;  // 0: a run is queued, none dropped.
   bool all_runs = false;

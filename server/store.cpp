@@ -276,6 +276,8 @@ Result<void> Store::add_event(RunId run, std::string_view level, std::string_vie
     const auto owner = run == 0 ? std::nullopt : std::optional(run);
     FL_CHECK(db_->run("INSERT INTO event (run_id, at, level, text) VALUES (?1, ?2, ?3, ?4)", owner,
                       now, level, text));
+    FL_CHECK(
+        db_->run("DELETE FROM event WHERE id <= (SELECT max(id) FROM event) - ?1", events_max));
     return {};
   });
 }
@@ -294,6 +296,16 @@ Result<std::vector<RoundSummary>> Store::summary(std::optional<RunId> run) {
       "   AND e.name = 'own_accuracy')"
       " FROM round_summary AS s WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, round",
       read_summary, run);
+}
+
+Result<std::vector<EventRecord>> Store::events(std::optional<RunId> run) {
+  return db_->query(
+      "SELECT coalesce(run_id, 0), at, level, text FROM event"
+      " WHERE ?1 IS NULL OR run_id IS NULL OR run_id = ?1 ORDER BY id",
+      [](const Row& row) {
+        return EventRecord{row.integer(0), row.real(1), row.text(2), row.text(3)};
+      },
+      run);
 }
 
 Result<std::vector<CodecSummary>> Store::codecs(std::optional<RunId> run) {

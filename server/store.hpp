@@ -222,6 +222,14 @@ struct CodecSummary {
 };
 
 /// One row of the view round_summary, and how good the clients found models of their own.
+/// What happened and is in no other table: who came and went, what was refused.
+struct EventRecord {
+  RunId run = 0;  // 0: outside of any run.
+  double at = 0;
+  std::string level;  // "info", "warning" or "error".
+  std::string text;   // May hold what a client said.
+};
+
 struct RoundSummary {
   RunId run = 0;
   Round round = 0;
@@ -248,13 +256,12 @@ class Store {
     bool durable = true;         // False: the system's end may take what was written last (fl-sim).
   };
 
-  /// How long a call waits for another process (`fl-server invite` beside a running server).
+  /// How long a call waits for another process (`fl-server enroll` beside a running server).
   static constexpr std::chrono::milliseconds busy_max{5000};
 
-  /// Opens, checks (`PRAGMA quick_check` is left to `fl-server check`), migrates to the newest
-  /// schema. A file that is no database is `corrupt`; one of another program, or whose schema is
-  /// newer than this program's, is `conflict`. Both are left as they were. read_only: a missing
-  /// file is `not_found`, an older schema `conflict`.
+  /// Opens, and migrates to the newest schema. A file that is no database is `corrupt`; one of
+  /// another program, or whose schema is newer than this program's, is `conflict`. Both are left as
+  /// they were. read_only: a missing file is `not_found`, an older schema `conflict`.
   static Result<std::unique_ptr<Store>> open(const Options& options);
   ~Store();
 
@@ -315,8 +322,9 @@ class Store {
   /// Adds the bytes to what is there; `seconds` replaces a smaller figure.
   using TaskTraffic = fl::TaskTraffic;
   [[nodiscard]] Result<void> add_traffic(const std::vector<TaskTraffic>& traffic);
-  /// `run` 0: an event outside of any run.
+  /// `run` 0: an event outside of any run. The newest `events_max` are kept.
   [[nodiscard]] Result<void> add_event(RunId run, std::string_view level, std::string_view text);
+  static constexpr std::int64_t events_max = 100'000;
 
   // Clients and tokens.
   [[nodiscard]] Result<void> add_token(const TokenRecord& token);
@@ -349,11 +357,13 @@ class Store {
   [[nodiscard]] Result<std::vector<RoundSummary>> summary(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecSummary>> codecs(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecAsked>> codecs_asked(std::optional<RunId> run);
+  /// Oldest first. Of one run, with those outside of any; or of all.
+  [[nodiscard]] Result<std::vector<EventRecord>> events(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<TaskRecord>> tasks(RunId run, Round round);
   /// Of the rounds that are closed, by client.
   [[nodiscard]] Result<std::map<std::string, ClientHistory>> client_histories(RunId run);
 
-  [[nodiscard]] sqlite3* raw();  // For tests and for `fl-server history --sql`.
+  [[nodiscard]] sqlite3* raw();  // For tests.
 
  private:
   explicit Store(std::unique_ptr<Database> db);

@@ -188,6 +188,13 @@ class WholeRun(FederationTest):
         self.assertGreater(codec["encode_seconds"], 0)
         self.assertGreater(codec["decode_seconds"], 0)
         self.assertEqual(codec["nmse"], 0)
+
+        _, text, _ = federation.server_command("history", "--events", "--json")
+        events = [entry["text"] for entry in json.loads(text)]
+        self.assertRegex(events[0], "fl-server .* starts")
+        self.assertRegex(events[-1], "the run is over")
+        here = [event for event in events if "is here: trainer" in event]
+        self.assertEqual(sorted(event[0] for event in here), list(self.names))
         _, text, _ = federation.server_command("clients", "--json")
         self.assertEqual([client["name"] for client in json.loads(text)], list(self.names))
 

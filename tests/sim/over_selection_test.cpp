@@ -65,7 +65,8 @@ TEST_CASE("a federation with slow lines comes to ask more clients than it needs"
     return name == "client-2" || name == "client-5";
   };
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
-    if (!is_up && header.has_offer() && is_slow(client)) world.link_of(client)->slow_down(100);
+    if (!is_up && header.has_offer() && is_slow(client))
+      world.link_of(client)->slow_down(client == "client-2" ? 100 : 200);
   };
   // No two updates come at the same moment: a round takes in what it is just checking, too.
   world.on_connect = [](const std::string& client, Line& up, Line&) {

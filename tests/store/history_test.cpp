@@ -184,6 +184,24 @@ TEST_CASE("who was asked for which codec, as a table, as JSON and as CSV") {
         "2,10,\"b\n\",ecuq:2+ef,accepted,12345,4.5,75.0,\"it begins, in the middle\"\n");
 }
 
+TEST_CASE("events in every form") {
+  const EventRecord start{0, 1'750'000'000, "info", "fl-server starts"};
+  const EventRecord refused{3, 1'750'000'001.5, "warning", "b: update refused: \x1b[2J, twice"};
+  const std::vector<EventRecord> both{start, refused};
+  CHECK(format_rows(both, Format::table) ==
+        "time (UTC)           level    event\n"
+        "2025-06-15 15:06:40  info     fl-server starts\n"
+        "2025-06-15 15:06:41  warning  b: update refused: ?[2J, twice\n");
+  CHECK(format_rows(std::vector<EventRecord>{}, Format::table) == "nothing has happened yet\n");
+  const auto json = nlohmann::json::parse(format_rows(both, Format::json));
+  CHECK(json[0]["run_id"].is_null());
+  CHECK(json[1]["run_id"] == 3);
+  CHECK(format_rows(both, Format::csv) ==
+        "run_id,at,level,text\n"
+        ",1750000000.0,info,fl-server starts\n"
+        "3,1750000001.5,warning,\"b: update refused: \x1b[2J, twice\"\n");
+}
+
 TEST_CASE("the clients as a table, where no name breaks a line") {
   CHECK(format_rows(two_clients(), Format::table) ==
         "name    enrolled (UTC)       last seen            certificate serial  revoked        "

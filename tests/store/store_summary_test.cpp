@@ -1,6 +1,8 @@
 // What the store says of closed rounds: its views agree with figures worked out by hand.
 #include "tests/store/store_world.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 
@@ -230,6 +232,34 @@ TEST_CASE("events belong to a run or to none") {
   CHECK(code_of(world.store->add_event(77, "info", "lost")) == Errc::not_found);
   CHECK(world.text("SELECT group_concat(ifnull(run_id, '-') || ' ' || level || ' ' || text, ', ')"
                    " FROM event WHERE at > 1e9") == "1 warning a is slow, - info started");
+
+  const RunId other = world.store->create_run(some_run("fedcba9876543210")).value().id;
+  REQUIRE(world.store->add_event(other, "info", "b is here"));
+  const auto texts = [&](std::optional<RunId> of) {
+    std::string all;
+    const auto events = world.store->events(of).value();
+    for (const auto& event : events) all += fmt::format("{} {}, ", event.run, event.text);
+    return all;
+  };
+  CHECK(texts(run) == "1 a is slow, 0 started, ");
+  CHECK(texts(other) == "0 started, 2 b is here, ");
+  CHECK(texts(std::nullopt) == "1 a is slow, 0 started, 2 b is here, ");
+}
+
+TEST_CASE("of events the newest are kept") {
+  StoreWorld world;
+  REQUIRE(world.store->add_event(0, "info", "the first"));
+  REQUIRE(world.store->add_event(0, "info", "the second"));
+  // As if all between had been there.
+  const auto late = fmt::format(
+      "INSERT INTO event (id, at, level, text) VALUES ({}, 1, 'info', 'late') RETURNING text",
+      Store::events_max);
+  CHECK(world.text(late.c_str()) == "late");
+  REQUIRE(world.store->add_event(0, "info", "the newest"));
+  const auto events = world.store->events(std::nullopt).value();
+  REQUIRE(events.size() == 3);
+  CHECK(events.front().text == "the second");
+  CHECK(events.back().text == "the newest");
 }
 
 }  // namespace fl::test
