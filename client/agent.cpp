@@ -93,6 +93,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
   job_stop_.request_stop();
   events_.close();
   co_await group_.join();
+  if (stopping_ && download_ && download_->save_at != never) co_await save_download();
   state_->drop_spare();
   co_return outcome;
 }

@@ -410,8 +410,9 @@ TEST_CASE(
 TEST_CASE("a slow download goes on where it broke after a restart of the client, too") {
   const WorldOptions options = calm(2, 3 * large);
   const Digest expected = calm_digest(options);
-  for (const bool power_loss : {false, true}) {
-    CAPTURE(power_loss);
+  enum class End { stop, kill, power_loss };
+  for (const End end : {End::stop, End::kill, End::power_loss}) {
+    CAPTURE(static_cast<int>(end));
     World world(options);
     Talk talk;
     talk.listen(world, "client-2");
@@ -424,11 +425,17 @@ TEST_CASE("a slow download goes on where it broke after a restart of the client,
       sent = header.chunk().offset();
       if (sent < 1'500'000) return;
       is_done = true;
-      world.kill_client(client, power_loss);
+      if (end == End::stop) {
+        world.restart_client(client);
+      } else {
+        world.kill_client(client, end == End::power_loss);
+      }
     };
-    world.on_connect = [](const std::string&, Line& up, Line& down) {
+    // Stopped after five seconds, before any of it would have been saved, or killed after a minute.
+    const double bytes_per_s = end == End::stop ? 400e3 : 20e3;
+    world.on_connect = [bytes_per_s](const std::string&, Line& up, Line& down) {
       up.latency = down.latency = 1ms;
-      up.bytes_per_s = down.bytes_per_s = 20e3;
+      up.bytes_per_s = down.bytes_per_s = bytes_per_s;
       return true;
     };
     REQUIRE(world.run());
@@ -439,10 +446,10 @@ TEST_CASE("a slow download goes on where it broke after a restart of the client,
         talk.down, [](const wire::Header& h) { return h.has_model() && h.model().full(); });
     REQUIRE(models.size() >= 2);
     CHECK(models[0].model().offset() == 0);
-    if (power_loss) continue;  // What was not synced may be there or not.
+    if (end == End::power_loss) continue;  // What was not synced may be there or not.
     CHECK(models[1].model().transfer() == models[0].model().transfer());
-    // All but what came in the last ten seconds, and four chunks on their way.
-    constexpr std::uint64_t lost_max = 10 * 20'000 + 4 * 262'144;
+    // Four chunks are on their way; killed, it also loses what came in the last ten seconds.
+    const std::uint64_t lost_max = 4 * 262'144 + (end == End::stop ? 0 : 10 * 20'000);
     CHECK(models[1].model().offset() + lost_max >= sent);
     CHECK(models[1].model().offset() <= sent);
   }

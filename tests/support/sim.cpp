@@ -375,7 +375,8 @@ Awaitable<void> World::live_as_client(Client& client) {
     if (!process.files.is_dead()) {
       client.outcome = *process.outcome;
       if (client.outcome) {
-        client.is_over = true;
+        client.is_over =
+            *client.outcome == Agent::Outcome::finished || !std::exchange(client.comes_back, false);
       } else {
         note(client.member.name + " ends: " + client.outcome.error().message());
         if (!client.is_excused && !client.may_fail)
@@ -406,6 +407,12 @@ void World::kill_client(const std::string& name, bool power_loss) {
     return;
   client.power_loss = power_loss;
   client.processes.back()->files.die();
+}
+
+void World::restart_client(const std::string& name) {
+  Client& client = clients_.at(name);
+  client.comes_back = true;
+  client.processes.back()->agent->stop();
 }
 
 void World::kill_client_at(Client& client, std::uint64_t n, bool power_loss) {

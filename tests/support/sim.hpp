@@ -96,6 +96,7 @@ class World {
     std::vector<std::shared_ptr<Process>> processes;  // The last one lives, if it is not dead.
     bool power_loss = false;
     bool is_excused = false;  // A fault of its disk is under way.
+    bool comes_back = false;  // When it has stopped.
   };
 
   explicit World(WorldOptions options);
@@ -123,6 +124,7 @@ class World {
   void kill_server_at(std::uint64_t n, bool power_loss);
   void stop_server();
   void kill_client(const std::string& name, bool power_loss);
+  void restart_client(const std::string& name);  // As after Ctrl-C: it stops in good order.
   void kill_client_at(Client& client, std::uint64_t n, bool power_loss);
   /// A connection for a test's own client; null while there is no server.
   std::shared_ptr<MemoryLink> connect(net::any_io_executor executor, const std::string& client,
