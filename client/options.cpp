@@ -38,7 +38,7 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
   app.add_option("--data", learn.data,
                  "fashion-mnist, idx:DIR, either with :test for the test set");
   app.add_option("--partition", learn.partition,
-                 "How the data is cut into shards: iid, dirichlet:ALPHA, labels:K")
+                 "How the data is cut into shards: iid, dirichlet:ALPHA, labels:K, file:PARTS.json")
       ->capture_default_str();
   app.add_option("--partition-seed", learn.partition_seed,
                  "Seed of the partition, the same for all its clients")

@@ -1,8 +1,10 @@
 #include "client/learn/partition.hpp"
 
 #include "client/learn/random.hpp"
+#include "shared/base/file.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -168,12 +170,50 @@ Result<Parts> partition_labels(std::uint32_t labels_per_party, std::span<const s
   return parts;
 }
 
+/// Part `p` of a file's; each example's owner goes into `owners`, which has -1 for those without.
+Result<Indices> read_part(const nlohmann::json& numbers, std::size_t p, std::vector<int>& owners) {
+  const auto bad = [p](std::string why) {
+    return Error(Errc::invalid_input, fmt::format("party {}: {}", p + 1, why));
+  };
+  if (!numbers.is_array() || numbers.empty()) return bad("it needs an array of example numbers");
+  Indices part;
+  for (const auto& number : numbers) {
+    const std::size_t index = number.is_number_unsigned() ? number.get<std::size_t>() : SIZE_MAX;
+    if (index >= owners.size())
+      return bad(fmt::format("there is no example {} among {}", number.dump(), owners.size()));
+    if (owners[index] >= 0)
+      return bad(fmt::format("example {} is party {}'s already", index, owners[index] + 1));
+    owners[index] = static_cast<int>(p);
+    part.push_back(static_cast<std::uint32_t>(index));
+  }
+  return part;
+}
+
+Result<Parts> read_parts(const std::string& path, std::size_t examples, std::uint32_t parties) {
+  FL_TRY(const auto text, posix_files().read_all(path));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_array() || json.size() != parties) {
+    return Error(
+        Errc::invalid_input,
+        fmt::format("{}: it must be a JSON array of {} arrays, one for each party", path, parties));
+  }
+  Parts parts(parties);
+  std::vector<int> owners(examples, -1);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    auto part = read_part(json[p], p, owners);
+    if (!part) return part.error().at(path);
+    parts[p] = std::move(*part);
+  }
+  return parts;
+}
+
 }  // namespace
 
 Result<PartitionSpec> parse_partition(std::string_view text) {
   using Kind = PartitionSpec::Kind;
   constexpr std::string_view dirichlet = "dirichlet:";
   constexpr std::string_view labels = "labels:";
+  constexpr std::string_view file = "file:";
   if (text == "iid") return PartitionSpec{};
   if (text.starts_with(dirichlet)) {
     const auto alpha = parse_number<double>(text.substr(dirichlet.size()));
@@ -193,9 +233,11 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
     return Error(Errc::invalid_input,
                  fmt::format("partition \"{}\": K must be a whole number from 1", text));
   }
-  return Error(
-      Errc::invalid_input,
-      fmt::format("there is no partition \"{}\"; there are: iid dirichlet:ALPHA labels:K", text));
+  if (text.starts_with(file) && text.size() > file.size())
+    return PartitionSpec{.kind = Kind::file, .file = std::string(text.substr(file.size()))};
+  return Error(Errc::invalid_input, fmt::format("there is no partition \"{}\"; there are: iid "
+                                                "dirichlet:ALPHA labels:K file:PARTS.json",
+                                                text));
 }
 
 Result<Parts> partition(const PartitionSpec& spec, std::span<const std::uint8_t> labels,
@@ -210,8 +252,9 @@ Result<Parts> partition(const PartitionSpec& spec, std::span<const std::uint8_t>
       return partition_dirichlet(spec.alpha, labels, classes, parties, seed);
     case PartitionSpec::Kind::labels:
       return partition_labels(spec.labels_per_party, labels, classes, parties, seed);
+    case PartitionSpec::Kind::file: break;
   }
-  FL_ASSERT(false);
+  return read_parts(spec.file, labels.size(), parties);
 }
 
 }  // namespace fl

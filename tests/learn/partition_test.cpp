@@ -1,13 +1,18 @@
 #include "client/learn/partition.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -151,6 +156,36 @@ TEST_CASE("what can't be divided is an error that says why") {
   CHECK(fl::partition(spec_of("iid"), labels, classes, 95, 1).has_value());
 }
 
+TEST_CASE("a partition from a file") {
+  const auto path = std::filesystem::temp_directory_path() /
+                    fmt::format("partition-{}.json", static_cast<int>(::getpid()));
+  const auto labels = balanced_labels(6);
+  const auto read = [&](std::string_view text) {
+    std::ofstream(path) << text;
+    return fl::partition(spec_of("file:" + path.string()), labels, classes, 2, 1);
+  };
+  CHECK(read("[[5, 0], [2]]").value() == Parts{{5, 0}, {2}});  // Example 3 is left out.
+  for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
+           {"[[0], [1], [2]]", "array of 2 arrays"},
+           {"{}", "array of 2 arrays"},
+           {"[[0], [1]", "array of 2 arrays"},
+           {"[[0], []]", "party 2: it needs an array"},
+           {"[[0], 1]", "party 2: it needs an array"},
+           {"[[0], [6]]", "party 2: there is no example 6 among 6"},
+           {"[[0], [-1]]", "party 2: there is no example -1"},
+           {"[[0.5], [1]]", "party 1: there is no example 0.5"},
+           {"[[0, 1], [2, 1]]", "party 2: example 1 is party 1's already"}}) {
+    CAPTURE(text);
+    expect_error(read(text), why);
+    expect_error(read(text), path.string());
+  }
+  std::filesystem::remove(path);
+  const auto gone = fl::partition(spec_of("file:" + path.string()), labels, classes, 2, 1);
+  REQUIRE(gone.has_error());
+  CHECK(gone.error().code() == fl::Errc::not_found);
+  CHECK(gone.error().message().find(path.string()) != std::string::npos);
+}
+
 TEST_CASE("partition names are checked") {
   using Kind = fl::PartitionSpec::Kind;
   CHECK(spec_of("iid").kind == Kind::iid);
@@ -159,7 +194,8 @@ TEST_CASE("partition names are checked") {
   for (const std::string_view text :
        {"", "IID", "iid:1", "dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:-1",
         "dirichlet:nan", "dirichlet:inf", "dirichlet:1e7", "dirichlet:1e-300", "dirichlet:1x",
-        "labels:", "labels:0", "labels:-1", "labels:1.5", "labels:99999999999", "quantity:1"}) {
+        "file:", "labels:", "labels:0", "labels:-1", "labels:1.5", "labels:99999999999",
+        "quantity:1"}) {
     CAPTURE(text);
     const auto spec = fl::parse_partition(text);
     REQUIRE(spec.has_error());
