@@ -63,6 +63,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     going = co_await apply_and_record();
   }
   if (going && is_over()) {
+    changed_.notify();  // No update waits for a round any more.
     co_await await_absent();
     co_await await_last_evaluations();
     // Killed after they are told and before it is recorded, we come back and tell them again.

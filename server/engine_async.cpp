@@ -99,11 +99,11 @@ bool RoundEngine::takes_updates() const {
 }
 
 /// The task of an upload, or nullptr. Where tasks outlive their round it waits for a round that
-/// takes it in.
+/// takes it in, while there will be one.
 Awaitable<RoundEngine::Task*> RoundEngine::admit(const std::string& client, std::int64_t task) {
-  while (mode_.carries() && !stopping_ && !ended_ && !takes_updates())
+  while (mode_.carries() && !stopping_ && !is_over() && !takes_updates())
     co_await changed_.wait(never);
-  co_return find_task(client, task);
+  co_return is_over() ? nullptr : find_task(client, task);
 }
 
 /// What a client missed while it was away is nobody's to wait for: it begins where the slowest of

@@ -89,7 +89,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     ask_to_catch_up(*peer);
   }
   if (Task* const task = task_of(facts.name);
-      task != nullptr && task->record.state == TaskState::offered) {
+      task != nullptr && task->record.state == TaskState::offered && !is_over()) {
     send_offer(*task);
   }
   report("info", fmt::format("{} is here: {}, {} examples", facts.name,

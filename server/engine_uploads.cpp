@@ -131,7 +131,7 @@ Awaitable<wire::Verdict> RoundEngine::verdict_of_earlier(const std::string& clie
   if (task.state == TaskState::accepted) co_return verdict_for(begin, wire::Verdict::ACCEPTED, "");
   if (task.state == TaskState::refused)
     co_return verdict_for(begin, wire::Verdict::REFUSED, task.reason);
-  if (task.state == TaskState::offered)
+  if (task.state == TaskState::offered && !is_over())
     co_return verdict_for(begin, wire::Verdict::LATER, "it is being checked");
   co_return verdict_for(begin, wire::Verdict::STALE,
                         task.reason.empty() ? "the round went on without it" : task.reason);

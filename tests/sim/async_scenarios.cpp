@@ -100,6 +100,16 @@ TEST_CASE("a buffer takes exactly its K updates, or one of each client where the
   }
 }
 
+TEST_CASE("an update that no version will take does not hold up the run's end") {
+  WorldOptions options = with_a_slow_one("async:buffer=2", 10);
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = all_tasks(world);
+  CHECK(std::ranges::any_of(tasks, [](const auto& t) { return t.state == TaskState::late; }));
+  CHECK(world.elapsed() < limits::farewell_max);
+}
+
 TEST_CASE("bounded staleness: whoever is too far ahead waits for the slowest") {
   World world(with_a_slow_one("async:buffer=1,ahead=2", 20));
   slow_line(world);
