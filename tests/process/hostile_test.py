@@ -26,6 +26,8 @@ class Hostile(AsyncFederationTest):
         self.rounds = rounds
 
     async def finish_run(self):
+        async with Peer(self.federation, "evil") as peer:
+            await peer.shake_hands()  # And leaves in good order.
         clients = [self.federation.client(name) for name in ("a", "b")]
         for program in [*clients, self.server]:
             code = await asyncio.to_thread(program.wait)

@@ -2,7 +2,10 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import sys
+
+from websockets.exceptions import WebSocketException
 
 from federation import SOURCE
 
@@ -40,7 +43,13 @@ class Peer(Client):
         return self
 
     async def __aexit__(self, *_):
+        with contextlib.suppress(WebSocketException):  # The server may have ended it.
+            await self.leave()
         await self.ws.close()
+
+    async def leave(self):
+        """In good order: whoever only loses its connection is waited for at the run's end."""
+        await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING))
 
     async def receive(self, *kinds):
         return await asyncio.wait_for(super().receive(*kinds), 60)
