@@ -169,7 +169,7 @@ Result<void> enroll_client(const ServerOptions& options) {
 Result<void> revoke_client(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
   FL_CHECK(store->revoke(options.name));
-  FL_CHECK(store->add_event(0, "info", fmt::format("'{}' was revoked", options.name)));
+  note_event(*store, 0, "info", fmt::format("'{}' was revoked", options.name));
   fmt::print("'{}' is revoked: its sessions end within a second, and it is not admitted again\n",
              options.name);
   return {};

@@ -250,10 +250,9 @@ void RoundEngine::report(std::string level, std::string text) {
   log_at(level == "warning" ? LogLevel::warn : LogLevel::info, "{}", text);
   if (ended_) return;                        // Nobody would join it.
   if (level == "info" && is_over()) return;  // That all leave then is no news.
-  // A line in the history is no reason to stop or to wait: on a full disk it is left out.
+  // Nor is it worth waiting for room on the disk, as with_store() does.
   auto write = [this, level = std::move(level), text = std::move(text)]() -> Result<void> {
-    auto written = store_.add_event(run_.id, level, text);
-    if (!written) log_warn("not in the history: {}", written.error().message());
+    note_event(store_, run_.id, level, text);
     return {};
   };
   class Note {

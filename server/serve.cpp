@@ -213,12 +213,6 @@ class RunLoop {
   const std::atomic<bool>& stop_;
 };
 
-/// A line in the history is no reason to stop.
-void note_event(Store& store, std::string_view level, const std::string& text) {
-  if (auto written = store.add_event(0, level, text); !written)
-    log_warn("not in the history: {}", written.error().message());
-}
-
 /// A connection, a model version and an update under way have a file each; the shell's usual limit
 /// of 1024 is for programs that call select(2).
 void allow_many_files() {
@@ -304,7 +298,7 @@ Result<int> serve(const ServerOptions& options) {
   log_info("listening on {}{}", to_string(bound),
            admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
   FL_CHECK(announce(first.record));
-  note_event(*store, "info", "fl-server " FL_VERSION " starts");
+  note_event(*store, 0, "info", "fl-server " FL_VERSION " starts");
   print_invitation(*store, authority, advertise, first.record);
 
   net::co_spawn(strand, house.watch_revocations(stop), rethrow);
@@ -347,11 +341,11 @@ Result<int> serve(const ServerOptions& options) {
   if (!outcome || !*outcome) {
     const Error error =
         outcome ? outcome->error() : Error(Errc::internal, "the server's loop ended early");
-    note_event(*store, "error", "fl-server ends: " + error.message());
+    note_event(*store, 0, "error", "fl-server ends: " + error.message());
     return error;
   }
   const bool is_finished = **outcome == RoundEngine::Outcome::finished;
-  note_event(*store, "info",
+  note_event(*store, 0, "info",
              is_finished ? "the run is over; fl-server ends" : "fl-server is stopped");
   if (**outcome == RoundEngine::Outcome::stopped)
     log_info("stopped; the next start with --state {} goes on with the run", options.state);

@@ -4,6 +4,7 @@
 #include "server/statement.hpp"
 #include "server/store_rows.hpp"
 #include "server/store_schema.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/format.h>
 
@@ -280,6 +281,11 @@ Result<void> Store::add_event(RunId run, std::string_view level, std::string_vie
         db_->run("DELETE FROM event WHERE id <= (SELECT max(id) FROM event) - ?1", events_max));
     return {};
   });
+}
+
+void note_event(Store& store, RunId run, std::string_view level, std::string_view text) {
+  if (auto written = store.add_event(run, level, text); !written)
+    log_warn("not in the history: {}", written.error().message());
 }
 
 Result<std::int64_t> Store::data_version() {

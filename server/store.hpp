@@ -370,4 +370,8 @@ class Store {
   std::unique_ptr<Database> db_;
 };
 
+/// Store::add_event where a line in the history is no reason to stop: on a full disk it is left
+/// out, and the log says so.
+void note_event(Store& store, RunId run, std::string_view level, std::string_view text);
+
 }  // namespace fl

@@ -1,12 +1,11 @@
 // Which examples each party of a federation holds. Every party computes the whole partition from
-// the labels and the seed and takes its own part, so nothing needs to be sent. The same on
-// every machine; any thread.
+// the labels and the seed and takes its own part, so nothing needs to be sent. The same on every
+// machine; any thread.
 //
 //   iid               a random order, cut into equal parts
 //   dirichlet:ALPHA   each class is divided in proportions drawn from Dir(ALPHA); small: uneven
 //   labels:K          each party holds K classes only
-//   file:PARTS.json   as someone else has divided them: a JSON array with an array for each party
-//   of
+//   file:PARTS.json   as someone else has divided them: an array with an array for each party, of
 //                     the numbers of its examples, from 0 in the order of the data set
 //
 // dirichlet and labels are `noniid-labeldir` and `noniid-#labelK` of NIID-Bench: Li, Diao, Chen,

@@ -133,6 +133,8 @@ def main():
     for name in [] if chosen.table else chosen.runs or everything:
         for seed in map(int, chosen.seeds.split(",")):
             partition, method = name.split("/")
+            if partition == "drawn:3" and seed not in DRAWN:
+                parser.error(f"drawn:3 has the seeds {', '.join(map(str, DRAWN))}")
             if (partition, method, seed, chosen.rounds) in done:
                 continue
             results.append(measure(partition, method, seed, chosen.rounds))

@@ -1,8 +1,7 @@
 #include "client/learn/partition.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -157,8 +156,8 @@ TEST_CASE("what can't be divided is an error that says why") {
 }
 
 TEST_CASE("a partition from a file") {
-  const auto path = std::filesystem::temp_directory_path() /
-                    fmt::format("partition-{}.json", static_cast<int>(::getpid()));
+  const fl::test::TemporaryFolder folder;
+  const auto path = folder / "parts.json";
   const auto labels = balanced_labels(6);
   const auto read = [&](std::string_view text) {
     std::ofstream(path) << text;
