@@ -128,12 +128,18 @@ TEST_CASE("bounded staleness outlives a restart of the server") {
   slow_line(world);
   const auto listen = world.on_frame;
   int accepted = 0;
+  bool is_back = false;  // The slow one, after the restart.
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
     listen(client, is_up, header);
     const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE &&
                              header.verdict().outcome() == wire::Verdict::ACCEPTED;
     accepted += is_accepted ? 1 : 0;
     if (is_accepted && accepted == 10) world.kill_server(false);
+    if (accepted >= 10 && client == slow_one && header.has_ready()) is_back = true;
+  };
+  // What the others would do without it is nobody's to wait for.
+  world.on_connect = [&](const std::string& client, Line&, Line&) {
+    return accepted < 10 || is_back || client == slow_one;
   };
   REQUIRE(world.run());
   CHECK(check(world));
@@ -141,8 +147,8 @@ TEST_CASE("bounded staleness outlives a restart of the server") {
   std::map<std::string, std::size_t> counts;
   for (const TaskRecord& task : all_tasks(world)) {  // In the order of the rounds, one in each.
     if (task.state != TaskState::accepted) continue;
-    // Who comes back is waited for only as far as lets the fastest go on: one step less.
-    CHECK(++counts[task.client] <= counts[std::string(slow_one)] + 4);
+    // Asked while it is 2 ahead, it may come to 3.
+    CHECK(++counts[task.client] <= counts[std::string(slow_one)] + 3);
   }
 }
 
