@@ -51,6 +51,8 @@ struct HostBlock {
 
   /// Of memory that threads of all blocks change at once: integers, so their order does not show.
   static void add(std::uint32_t* to, std::uint32_t by) { *to += by; }
+  /// Where every sum is exact.
+  static void add(double* to, double by) { *to += by; }
   static void raise(std::uint32_t* to, std::uint32_t least) { *to = *to < least ? least : *to; }
   static void lower(std::uint32_t* to, std::uint32_t most) { *to = *to > most ? most : *to; }
 

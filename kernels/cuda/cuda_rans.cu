@@ -17,10 +17,10 @@ __global__ void encode_kernel(const std::uint8_t* symbols, SymbolBlocks blocks, 
   const std::size_t b = blockIdx.x;
   const std::size_t begin = b * blocks.block;
   const auto* frequencies = reinterpret_cast<const std::uint16_t*>(blocks.frequencies + b);
-  encode_stream(WarpBlock{},
-                EncodeRun{frequencies, symbols + begin, symbols_of(blocks, begin),
-                          out + (b + 1) * slot_words, bytes + b},
-                codes);
+  encode_stream(
+      WarpBlock{},
+      EncodeRun{frequencies, symbols_of(blocks, begin), out + (b + 1) * slot_words, bytes + b},
+      codes, [from = symbols + begin](std::size_t i) { return from[i]; });
 }
 
 __global__ void decode_kernel(const std::uint8_t* in, const std::uint64_t* ends,

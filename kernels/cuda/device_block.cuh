@@ -35,6 +35,7 @@ struct DeviceBlock {
   }
 
   FL_DEVICE static void add(std::uint32_t* to, std::uint32_t by) { atomicAdd(to, by); }
+  FL_DEVICE static void add(double* to, double by) { atomicAdd(to, by); }
   FL_DEVICE static void raise(std::uint32_t* to, std::uint32_t least) { atomicMax(to, least); }
   FL_DEVICE static void lower(std::uint32_t* to, std::uint32_t most) { atomicMin(to, most); }
 

@@ -9,10 +9,9 @@
 
 namespace fl::cuda {
 
-/// One stream to write. The symbols are `n`; its bytes end at `out_end`.
+/// One stream to write, of n symbols; its bytes end at `out_end`.
 struct EncodeRun {
   const std::uint16_t* frequencies;
-  const std::uint8_t* symbols;
   std::size_t n;
   std::uint16_t* out_end;
   std::uint32_t* bytes;
@@ -37,9 +36,11 @@ FL_DEVICE inline int only_symbol_of(const std::uint16_t* frequencies) {
   return -1;
 }
 
-/// rans_encode() of one stream. `codes` is shared memory for rans_symbols_max.
-template <class Block>
-FL_DEVICE inline void encode_stream(const Block& warp, const EncodeRun& run, rans::Code* codes) {
+/// rans_encode() of the stream of symbol_at(0), symbol_at(1) and so on. `codes` is shared memory
+/// for rans_symbols_max.
+template <class Block, class SymbolAt>
+FL_DEVICE inline void encode_stream(const Block& warp, const EncodeRun& run, rans::Code* codes,
+                                    const SymbolAt& symbol_at) {
   std::uint16_t* out = run.out_end;
   if (only_symbol_of(run.frequencies) < 0) {
     warp.each([&](unsigned lane) {
@@ -59,7 +60,7 @@ FL_DEVICE inline void encode_stream(const Block& warp, const EncodeRun& run, ran
       const auto is_active = [&](unsigned lane) { return lane < lanes && begin + lane < run.n; };
       const std::uint32_t full = warp.ballot([&](unsigned lane) {
         if (!is_active(lane)) return false;
-        symbol[lane] = run.symbols[begin + lane];
+        symbol[lane] = symbol_at(begin + lane);
         return rans::is_full(x[lane], codes[symbol[lane]]);
       });
       warp.each([&](unsigned lane) {

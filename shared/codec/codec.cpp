@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fl {
 
@@ -38,6 +39,11 @@ std::vector<std::string> Codec::names() const {
     add(rule.quantizer->spec());
   }
   return out;
+}
+
+bool Codec::is_for_device() const {
+  return std::ranges::any_of(rules_,
+                             [](const Rule& rule) { return rule.level_coder() != nullptr; });
 }
 
 std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
@@ -95,6 +101,7 @@ struct Coded {
   Selected selected;  // Where the rule selects.
   std::vector<std::byte> bytes;
   Result<void> result;
+  bool is_coded = false;
 };
 
 Result<void> check_finite(Coded& coded, const Layout& layout) {
@@ -105,70 +112,179 @@ Result<void> check_finite(Coded& coded, const Layout& layout) {
                fmt::format("{} is {}", layout.describe(coded.block.flat + bad), coded.values[bad]));
 }
 
+/// What is coded between two writes.
+struct Batch {
+  std::size_t slot = 0;  // Of a device.
+  std::vector<Coded> blocks;
+  std::vector<BlockOnDevice> on_device;     // Those of the blocks that a device may code,
+  std::vector<std::size_t> device_indices;  // and which they are.
+};
+
 }  // namespace
+
+/// One vector on its way into a payload.
+class Codec::Encoding {
+ public:
+  Encoding(const Codec& codec, const BlockMap& map, std::span<const float> x, std::uint64_t seed,
+           CodecState* state, int threads, const DeviceCopy& device)
+      : codec_(&codec),
+        map_(&map),
+        x_(x),
+        seed_(seed),
+        rule_of_(codec.rules_of(map.layout())),
+        plans_(codec.plan(map.layout(), x, rule_of_, seed, state)),
+        // What is only copied is not worth their buffers.
+        lanes_(threads, codec.is_exact() ? 1 : map.blocks() / run_blocks),
+        scratches_(lanes_.count()) {
+    if (device.coder == nullptr || device.values == nullptr || !device.coder->is_there() ||
+        !codec.is_for_device())
+      return;
+    device_ = device.coder;
+    on_device_ = device.values;
+  }
+  ~Encoding() {
+    if (device_ != nullptr) device_->end();
+  }
+  Encoding(const Encoding&) = delete;
+  Encoding& operator=(const Encoding&) = delete;
+
+  Result<std::uint64_t> write(PayloadSink& out) {
+    std::vector<std::uint32_t> sizes(map_->blocks());
+    // The sizes are known only at the end; the prefix has its length already.
+    std::uint64_t at = payload_prefix(*map_, codec_->canonical(), sizes).size();
+    // A device has the next batch already while one is coded here and written.
+    batches_.resize(device_ != nullptr ? LevelDevice::slots : 1);
+    const std::uint64_t batch_count = (map_->blocks() + batch_blocks() - 1) / batch_blocks();
+    std::uint64_t begun = 0;
+    std::uint64_t index = 0;  // Of a block.
+    for (std::uint64_t number = 0; number < batch_count; ++number) {
+      for (; begun < std::min<std::uint64_t>(number + batches_.size(), batch_count); ++begun) {
+        Batch& next = batches_[begun % batches_.size()];
+        next.slot = begun % batches_.size();
+        begin(next, begun * batch_blocks());
+      }
+      Batch& batch = batches_[number % batches_.size()];
+      finish(batch);
+      for (const Coded& coded : batch.blocks) {
+        if (!coded.result) return coded.result.error().at("encode");
+        FL_CHECK(out.write(at, coded.bytes));
+        sizes[index++] = static_cast<std::uint32_t>(coded.bytes.size());
+        at += coded.bytes.size();
+      }
+    }
+    FL_CHECK(out.write(0, payload_prefix(*map_, codec_->canonical(), sizes)));
+    return at;
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t batch_blocks() const {
+    if (device_ != nullptr) return LevelDevice::batch_blocks_max;
+    return lanes_.count() == 1 ? 1 : lanes_.count() * run_blocks;
+  }
+
+  Plan& plan_of(const Rule& rule) {
+    return plans_[static_cast<std::size_t>(&rule - codec_->rules_.data())];
+  }
+
+  /// What must be done in the blocks' order, or is done by a device.
+  void begin(Batch& batch, std::uint64_t first) {
+    batch.blocks.resize(std::min(batch_blocks(), map_->blocks() - first));
+    batch.on_device.clear();
+    batch.device_indices.clear();
+    for (std::size_t i = 0; i < batch.blocks.size(); ++i) {
+      Coded& coded = batch.blocks[i];
+      coded.block = map_->at(first + i);
+      coded.rule = rule_of_[coded.block.tensor];
+      coded.values = x_.subspan(coded.block.flat, coded.block.elements);
+      coded.is_coded = false;
+      coded.result = {};
+      if (!coded.rule) continue;
+      if (coded.rule->selector) {
+        // Selectors want the blocks in order.
+        coded.result = check_finite(coded, map_->layout());
+        if (coded.result)
+          coded.rule->selector->select(coded.values, coded.block, seed_,
+                                       plan_of(*coded.rule).selection, coded.selected);
+      } else if (const LevelCoder* const coder = coded.rule->level_coder();
+                 device_ != nullptr && coder != nullptr) {
+        const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).method);
+        if (!run) continue;
+        batch.on_device.push_back({.coder = coder, .block = *run, .out = &coded.bytes});
+        batch.device_indices.push_back(i);
+      }
+    }
+    if (device_ != nullptr) device_->start(batch.slot, on_device_, batch.on_device);
+  }
+
+  /// The bytes of all its blocks, or in `result` why there are none.
+  void finish(Batch& batch) {
+    if (device_ != nullptr) take_from_device(batch);
+    lanes_.for_each_run(batch.blocks.size(), 2,
+                        [&](std::size_t lane, std::size_t begin, std::size_t end) {
+                          for (std::size_t i = begin; i < end; ++i) {
+                            if (!batch.blocks[i].is_coded) encode(batch.blocks[i], lane);
+                          }
+                        });
+  }
+
+  void take_from_device(Batch& batch) {
+    device_->finish(batch.slot);
+    for (std::size_t d = 0; d < batch.on_device.size(); ++d) {
+      if (!batch.on_device[d].is_coded) continue;
+      Coded& coded = batch.blocks[batch.device_indices[d]];
+      if (!is_checked_ && !is_right(coded)) return;
+      coded.is_coded = true;
+    }
+  }
+
+  /// Of each vector one block is coded by both.
+  bool is_right(Coded& coded) {
+    is_checked_ = true;
+    const auto from_device = coded.bytes;
+    encode(coded, 0);
+    if (coded.result && coded.bytes == from_device) return true;
+    device_->give_up(fmt::format("the device's bytes of {} are not the CPU's",
+                                 map_->layout().describe(coded.block.flat)));
+    return false;
+  }
+
+  void encode(Coded& coded, std::size_t lane) {
+    const Rule* const rule = coded.rule;
+    if (rule && rule->selector) {
+      if (coded.result)
+        coded.result = encode_selected(coded.selected, *rule->quantizer, map_->layout(),
+                                       coded.block, seed_, scratches_[lane], coded.bytes);
+      return;
+    }
+    coded.result = check_finite(coded, map_->layout());
+    if (!coded.result) return;
+    const Method& method = rule ? *rule->quantizer : dense_method();
+    coded.result =
+        method.encode(coded.values, coded.scan, map_->layout(), coded.block, seed_,
+                      rule ? plan_of(*rule).method : MethodPlan{}, scratches_[lane], coded.bytes);
+  }
+
+  const Codec* codec_;
+  const BlockMap* map_;
+  std::span<const float> x_;
+  std::uint64_t seed_;
+  std::vector<const Rule*> rule_of_;
+  std::vector<Plan> plans_;
+  Lanes lanes_;
+  std::vector<EncodeScratch> scratches_;  // One for each lane.
+  std::vector<Batch> batches_;
+  DeviceCoder* device_ = nullptr;
+  const float* on_device_ = nullptr;
+  bool is_checked_ = false;
+};
 
 Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x,
                                     std::uint64_t seed, PayloadSink& out,
-                                    std::uint32_t block_elements, CodecState* state,
-                                    int threads) const {
+                                    std::uint32_t block_elements, CodecState* state, int threads,
+                                    const DeviceCopy& device) const {
   FL_ASSERT(x.size() == layout.elements() && threads >= 0);
   const BlockMap map(layout, block_elements);
-  const auto rule_of = rules_of(layout);
-  auto plans = plan(layout, x, rule_of, seed, state);
-  const auto plan_of = [&](const Rule& rule) -> Plan& {
-    return plans[static_cast<std::size_t>(&rule - rules_.data())];
-  };
-  const auto encode_one = [&](Coded& coded, EncodeScratch& scratch) -> Result<void> {
-    const Rule* const rule = coded.rule;
-    if (rule && rule->selector)
-      return encode_selected(coded.selected, *rule->quantizer, layout, coded.block, seed, scratch,
-                             coded.bytes);
-    const Method& method = rule ? *rule->quantizer : dense_method();
-    return method.encode(coded.values, coded.scan, layout, coded.block, seed,
-                         rule ? plan_of(*rule).method : MethodPlan{}, scratch, coded.bytes);
-  };
-
-  std::vector<std::uint32_t> sizes(map.blocks());
-  // The sizes are known only at the end; the prefix has its length already.
-  std::uint64_t at = payload_prefix(map, canonical(), sizes).size();
-  // What is only copied is not worth their buffers.
-  Lanes lanes(threads, is_exact() ? 1 : map.blocks() / run_blocks);
-  // What all encode between two writes.
-  std::vector<Coded> batch(
-      std::min<std::uint64_t>(map.blocks(), lanes.count() == 1 ? 1 : lanes.count() * run_blocks));
-  std::vector<EncodeScratch> scratches(lanes.count());
-  for (std::uint64_t first = 0; first < map.blocks(); first += batch.size()) {
-    const std::size_t count = std::min(batch.size(), map.blocks() - first);
-    for (std::size_t i = 0; i < count; ++i) {
-      Coded& coded = batch[i];
-      coded.block = map.at(first + i);
-      coded.rule = rule_of[coded.block.tensor];
-      coded.values = x.subspan(coded.block.flat, coded.block.elements);
-      if (!coded.rule || !coded.rule->selector) continue;
-      // Selectors want the blocks in order.
-      coded.result = check_finite(coded, layout);
-      if (coded.result)
-        coded.rule->selector->select(coded.values, coded.block, seed,
-                                     plan_of(*coded.rule).selection, coded.selected);
-    }
-    const auto encode_run = [&](std::size_t lane, std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) {
-        Coded& coded = batch[i];
-        if (!coded.rule || !coded.rule->selector) coded.result = check_finite(coded, layout);
-        if (coded.result) coded.result = encode_one(coded, scratches[lane]);
-      }
-    };
-    lanes.for_each_run(count, 2, encode_run);
-    for (std::size_t i = 0; i < count; ++i) {
-      const Coded& coded = batch[i];
-      if (!coded.result) return coded.result.error().at("encode");
-      FL_CHECK(out.write(at, coded.bytes));
-      sizes[first + i] = static_cast<std::uint32_t>(coded.bytes.size());
-      at += coded.bytes.size();
-    }
-  }
-  FL_CHECK(out.write(0, payload_prefix(map, canonical(), sizes)));
-  return at;
+  return Encoding(*this, map, x, seed, state, threads, device).write(out);
 }
 
 }  // namespace fl

@@ -23,6 +23,7 @@
 #include "shared/codec/block_map.hpp"
 #include "shared/codec/byte_io.hpp"
 #include "shared/codec/codec_state.hpp"
+#include "shared/codec/device_coder.hpp"
 #include "shared/codec/rule.hpp"
 #include "shared/params/layout.hpp"
 
@@ -52,6 +53,8 @@ class Codec {
   [[nodiscard]] bool is_exact() const {
     return canonical() == (error_feedback_ ? "none+ef" : "none");
   }
+  /// Whether a device can do a part of encode().
+  [[nodiscard]] bool is_for_device() const;
   /// The rows of codec_rows() that it is made of, by name; who encodes must know them all.
   [[nodiscard]] std::vector<std::string> names() const;
 
@@ -61,14 +64,16 @@ class Codec {
 
   /// Writes the payload of x (layout.elements() values) to offset 0 of `out` and returns its bytes.
   /// Works block by block: beside the sink it takes the memory of a few blocks, of eight for each
-  /// of several `threads` (0: one for each core). The same (x, seed, state) gives the same bytes on
-  /// every machine and with any number of threads; no state is an empty one. Errors: invalid_input,
-  /// naming tensor[index], for the first value that is not finite or past the codec's range; the
-  /// sink's. What the sink then holds is no payload, and what the state holds is of no use.
+  /// of several `threads` (0: one for each core), of 128 with a device. The same (x, seed, state)
+  /// gives the same bytes on every machine, with any number of threads, and with a device; no state
+  /// is an empty one. Errors: invalid_input, naming tensor[index], for the first value that is not
+  /// finite or past the codec's range; the sink's. What the sink then holds is no payload, and what
+  /// the state holds is of no use.
   [[nodiscard]] Result<std::uint64_t> encode(const Layout& layout, std::span<const float> x,
                                              std::uint64_t seed, PayloadSink& out,
                                              std::uint32_t block_elements = block_elements_default,
-                                             CodecState* state = nullptr, int threads = 1) const;
+                                             CodecState* state = nullptr, int threads = 1,
+                                             const DeviceCopy& device = {}) const;
 
  private:
   /// Which rule each tensor takes; none for those that are sent dense.
@@ -81,6 +86,7 @@ class Codec {
   [[nodiscard]] std::vector<Plan> plan(const Layout& layout, std::span<const float> x,
                                        std::span<const Rule* const> rule_of, std::uint64_t seed,
                                        CodecState* state) const;
+  class Encoding;
 
   std::vector<Rule> rules_;
   bool error_feedback_;

@@ -17,6 +17,31 @@ constexpr int width_bits = 4;
 
 }  // namespace
 
+RansFrequencies make_level_tables(std::span<std::uint32_t> counts, std::size_t alphabet,
+                                  std::vector<std::byte>& table) {
+  const bool has_classes = counts.size() > alphabet;
+  RansFrequencies frequencies{};
+  for (std::size_t first = 0; first < counts.size(); first += alphabet) {
+    const auto of_class = counts.subspan(first, alphabet);
+    // Some two have frequencies in each of several classes, whatever occurs: none may have all.
+    if (has_classes && std::ranges::count(of_class, 0u) + 1 >= std::ssize(of_class)) {
+      ++of_class[0];
+      ++of_class[1];
+    }
+    const RansFrequencies scaled = rans_frequencies(of_class);
+    std::copy_n(scaled.begin(), alphabet, frequencies.begin() + static_cast<std::ptrdiff_t>(first));
+  }
+  table.clear();
+  BitWriter writer(table);
+  for (const std::uint16_t frequency : std::span(frequencies).first(counts.size())) {
+    const int width = std::bit_width(frequency);
+    writer.put(static_cast<std::uint32_t>(width), width_bits);
+    if (width > 1) writer.put(frequency ^ (1u << (width - 1)), width - 1);
+  }
+  writer.finish();
+  return frequencies;
+}
+
 std::size_t write_rans_levels(std::span<const std::int16_t> x, std::int32_t levels,
                               LevelScratch& scratch, MutableBytes out,
                               const LevelClasses& classes) {
@@ -37,26 +62,8 @@ std::size_t write_rans_levels(std::span<const std::int16_t> x, std::int32_t leve
   }
   std::array<std::uint32_t, rans_symbols_max> counts;
   kernels().count_symbols(symbols, x.size(), counts.data());
-  RansFrequencies frequencies{};
-  for (std::size_t first = 0; first < symbols_all; first += alphabet) {
-    const auto of_class = std::span(counts).subspan(first, alphabet);
-    // Some two have frequencies in each of several classes, whatever occurs: none may have all.
-    if (classes.count > 1 && std::ranges::count(of_class, 0u) + 1 >= std::ssize(of_class)) {
-      ++of_class[0];
-      ++of_class[1];
-    }
-    const RansFrequencies scaled = rans_frequencies(of_class);
-    std::copy_n(scaled.begin(), alphabet, frequencies.begin() + static_cast<std::ptrdiff_t>(first));
-  }
-
-  scratch.table.clear();
-  BitWriter writer(scratch.table);
-  for (std::size_t s = 0; s < symbols_all; ++s) {
-    const int width = std::bit_width(frequencies[s]);
-    writer.put(static_cast<std::uint32_t>(width), width_bits);
-    if (width > 1) writer.put(frequencies[s] ^ (1u << (width - 1)), width - 1);
-  }
-  writer.finish();
+  const RansFrequencies frequencies =
+      make_level_tables(std::span(counts).first(symbols_all), alphabet, scratch.table);
   const std::size_t table_bytes = scratch.table.size();
   std::uint8_t* const end = scratch.stream.data() + scratch.stream.size();
   const std::size_t stream_bytes = rans_encode(symbols, x.size(), frequencies, end);

@@ -9,6 +9,7 @@
 // table for each class, one right after the other, in which no frequency is 2^12.
 #pragma once
 
+#include "kernels/rans.hpp"
 #include "shared/base/bytes.hpp"
 
 #include <cstdint>
@@ -33,6 +34,13 @@ struct LevelScratch {
   std::vector<std::byte> table;
   std::vector<std::uint8_t> classes;  // For a caller's LevelClasses.
 };
+
+/// The frequencies of the levels of each class, and in `table` their tables. counts: how often each
+/// of the class's `alphabet` levels occurs, one class after the other; made what the frequencies
+/// are of.
+[[nodiscard]] RansFrequencies make_level_tables(std::span<std::uint32_t> counts,
+                                                std::size_t alphabet,
+                                                std::vector<std::byte>& table);
 
 /// Writes tables and stream to the begin of `out` and returns their bytes, if together they are
 /// shorter than it; else returns 0. |level| <= levels <= rans_levels_max.

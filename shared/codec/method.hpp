@@ -27,6 +27,7 @@
 #pragma once
 
 #include "kernels/kernels.hpp"
+#include "kernels/level_device.hpp"
 #include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
@@ -35,6 +36,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -89,6 +91,21 @@ struct MethodPlan {
   std::shared_ptr<const LowRankPlan> low_rank;
 };
 
+/// What a method does of a block whose values a device rounds and codes (device_coder.hpp).
+/// Immutable; any thread.
+class LevelCoder {
+ public:
+  virtual ~LevelCoder() = default;
+  /// How they are rounded; none where the block must be coded here.
+  [[nodiscard]] virtual std::optional<LevelBlock> level_block(const Block& block,
+                                                              std::uint64_t seed,
+                                                              const MethodPlan& plan) const = 0;
+  /// How their levels are coded, and in `out` all of the block's bytes but the stream. The code's
+  /// `top` is 0 where the block must be coded here.
+  [[nodiscard]] virtual LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
+                                             std::vector<std::byte>& out) const = 0;
+};
+
 /// Immutable; any thread.
 class Method {
  public:
@@ -116,6 +133,8 @@ class Method {
                                             std::uint64_t seed, const MethodPlan& plan,
                                             EncodeScratch& scratch,
                                             std::vector<std::byte>& out) const = 0;
+  /// Null: no device can do a part of encode().
+  [[nodiscard]] virtual const LevelCoder* level_coder() const { return nullptr; }
 };
 
 enum class EcuqMode { dither, centroid };

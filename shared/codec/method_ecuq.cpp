@@ -54,6 +54,7 @@ namespace fl {
 namespace {
 
 constexpr std::size_t centroids = 4;
+static_assert(centroids == summed_levels && ecuq_levels_max == device_levels_max);
 constexpr std::size_t extra_bytes = sizeof(std::uint64_t);  // The key, or more than the centroids.
 constexpr unsigned rans_flag = 128;
 constexpr int listed_bits = 14;
@@ -71,7 +72,7 @@ std::span<std::uint8_t> classes_in(LevelScratch& scratch, std::size_t elements) 
   return std::span(scratch.classes).first(elements);
 }
 
-class Ecuq final : public Method {
+class Ecuq final : public Method, public LevelCoder {
  public:
   explicit Ecuq(const EcuqSettings& settings) : settings_(settings) {
     FL_ASSERT(settings.rate >= ecuq_rate_min && settings.rate <= ecuq_rate_max);
@@ -106,11 +107,8 @@ class Ecuq final : public Method {
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     const float max_abs = scan.max_abs;
     FL_CHECK(check_scale(max_abs, layout, block.flat, "ecuq"));
-    out.resize(1 + sizeof(float));
-    out[0] = static_cast<std::byte>(settings_.is_dithered() ? MethodId::ecuq_dither
-                                                            : MethodId::ecuq_centroid);
     if (max_abs == 0) {
-      store(MutableBytes(out), 1, 0.0f);
+      begin_block(0, out);
       return {};
     }
     float step = plan.step;
@@ -135,7 +133,7 @@ class Ecuq final : public Method {
     }
     const LevelClasses coded_classes = {.of = classes, .count = std::size_t{1} << class_bits};
 
-    store(MutableBytes(out), 1, step);
+    begin_block(step, out);
     const auto zeros = static_cast<std::size_t>(std::ranges::count(levels, 0));
     if (listed == 0 && is_for_runs(x.size(), zeros) &&
         encode_runs(x, step, key, levels, top, coded_classes, out))
@@ -156,7 +154,81 @@ class Ecuq final : public Method {
     return {};
   }
 
+  const LevelCoder* level_coder() const override { return this; }
+
+  std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
+                                        const MethodPlan& plan) const override {
+    if (plan.step == 0) return std::nullopt;
+    // Without values to list.
+    return LevelBlock{.begin = block.flat,
+                      .elements = block.elements,
+                      .step = plan.step,
+                      .most = std::min(ecuq_levelled_max(plan.step), scale_max),
+                      .class_bits = settings_.class_bits_most(),
+                      .key = block_key(seed, KeyFamily::quantizer, block),
+                      .is_dithered = settings_.is_dithered()};
+  }
+
+  LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
+                       std::vector<std::byte>& out) const override {
+    LevelCode code{};
+    if (tally.is_levelled == 0) return code;
+    const std::size_t classes_all = std::size_t{1} << block.class_bits;
+    // Of all classes: how often the level l occurs is at l + 127.
+    std::array<std::uint32_t, device_alphabet> counts{};
+    for (std::size_t c = 0; c < classes_all; ++c) {
+      const std::uint32_t* const of_class = tally.counts + c * device_alphabet;
+      for (std::size_t l = 0; l < device_alphabet; ++l) counts[l] += of_class[l];
+    }
+    constexpr auto middle = static_cast<std::size_t>(device_levels_max);
+    if (is_for_runs(block.elements, counts[middle])) return code;
+    std::size_t largest = middle;
+    while (largest > 1 && counts[middle - largest] == 0 && counts[middle + largest] == 0) --largest;
+    const auto top = static_cast<std::int32_t>(largest);
+
+    const int class_bits = settings_.class_bits_of(block.elements, top);
+    code.class_drop = block.class_bits - class_bits;
+    const std::size_t alphabet = 2 * largest + 1;
+    std::array<std::uint32_t, rans_symbols_max> symbols{};
+    for (std::size_t c = 0; c < classes_all; ++c) {
+      const std::uint32_t* const from = tally.counts + c * device_alphabet + (middle - largest);
+      const std::size_t to = (c >> code.class_drop) * alphabet;
+      for (std::size_t l = 0; l < alphabet; ++l) symbols[to + l] += from[l];
+    }
+    std::vector<std::byte> tables;
+    const RansFrequencies frequencies =
+        make_level_tables(std::span(symbols).first(alphabet << class_bits), alphabet, tables);
+    const std::size_t packed = packed_bytes(block.elements, top);
+    if (tables.size() >= packed) return code;
+    std::ranges::copy(frequencies, code.frequencies);
+    code.bytes_max = static_cast<std::uint32_t>(packed - tables.size() - 1);
+    code.top = top;
+
+    begin_block(block.step, out);
+    if (settings_.is_dithered()) {
+      append(out, block.key);
+    } else {
+      std::array<std::uint32_t, centroids> values;
+      for (std::size_t c = 0; c < centroids; ++c) {
+        values[c] = counts[middle - c - 1] + counts[middle + c + 1];
+      }
+      for (const std::uint8_t centroid : centroids_from(tally.sums, values, block.step)) {
+        append(out, centroid);
+      }
+    }
+    append(out, static_cast<std::uint8_t>(static_cast<unsigned>(top) | rans_flag));
+    append(out, static_cast<std::uint16_t>(class_bits << listed_bits));
+    out.insert(out.end(), tables.begin(), tables.end());
+    return code;
+  }
+
  private:
+  void begin_block(float step, std::vector<std::byte>& out) const {
+    out.assign({static_cast<std::byte>(settings_.is_dithered() ? MethodId::ecuq_dither
+                                                               : MethodId::ecuq_centroid)});
+    append(out, step);
+  }
+
   /// Behind the step; false: bit fields are shorter, and `out` is as it was.
   bool encode_runs(std::span<const float> x, float step, std::uint64_t key,
                    std::span<const std::int16_t> levels, std::int32_t top,
@@ -216,13 +288,24 @@ class Ecuq final : public Method {
       sums[i % 2][level] += static_cast<double>(std::fabs(x[i]));
       ++counts[i % 2][level];
     }
+    std::array<double, centroids> sum;
+    std::array<std::uint32_t, centroids> count;
+    for (std::size_t c = 0; c < centroids; ++c) {
+      sum[c] = sums[0][c + 1] + sums[1][c + 1];
+      count[c] = counts[0][c + 1] + counts[1][c + 1];
+    }
+    return centroids_from(sum, count, step);
+  }
+
+  /// `sum`: of the magnitudes of the levels from 1 on and their negatives; `count`: how many.
+  static std::array<std::uint8_t, centroids> centroids_from(
+      std::span<const double, centroids> sum, std::span<const std::uint32_t, centroids> count,
+      float step) {
     std::array<std::uint8_t, centroids> out;
-    for (std::size_t level = 1; level <= centroids; ++level) {
-      const std::uint32_t count = counts[0][level] + counts[1][level];
-      const double mean = count == 0 ? static_cast<double>(level)
-                                     : (sums[0][level] + sums[1][level]) / count / step;
-      const double place = (static_cast<double>(level) - mean) * 256 + 128.5;
-      out[level - 1] = static_cast<std::uint8_t>(std::clamp(place, 0.0, 255.0));
+    for (std::size_t c = 0; c < centroids; ++c) {
+      const auto level = static_cast<double>(c + 1);
+      const double mean = count[c] == 0 ? level : sum[c] / count[c] / step;
+      out[c] = static_cast<std::uint8_t>(std::clamp((level - mean) * 256 + 128.5, 0.0, 255.0));
     }
     return out;
   }

@@ -34,6 +34,11 @@ struct Rule {
   /// dense_below when the spec does not say it.
   [[nodiscard]] static std::uint64_t dense_below_of(std::string_view pattern, bool has_selector);
 
+  /// Of the quantizer; null also where a selector says what it gets.
+  [[nodiscard]] const LevelCoder* level_coder() const {
+    return selector ? nullptr : quantizer->level_coder();
+  }
+
   [[nodiscard]] std::string spec() const;
   /// Of a block of a tensor that is not sent dense.
   [[nodiscard]] std::size_t block_bytes_max(const Layout::Tensor& tensor, const Block& block) const;

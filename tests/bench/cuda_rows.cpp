@@ -1,6 +1,7 @@
 #include "tests/bench/cuda_rows.hpp"
 
 #include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/cuda_levels.hpp"
 #include "kernels/cuda/cuda_pack.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
 #include "kernels/cuda/cuda_rans.hpp"
@@ -11,6 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -69,6 +71,67 @@ struct Timer {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
 };
+
+/// Seconds from a vector on the device to its coded levels in the host's memory, as an encoder has
+/// it: frequencies are made here, and one slot's streams are copied while the other has its levels.
+double seconds_of_levels(LevelDevice& device, const float* x, std::size_t n, std::size_t block) {
+  struct Batch {
+    std::vector<LevelBlock> blocks;
+    std::vector<LevelCode> codes;
+  };
+  Batch batches[LevelDevice::slots];
+  const std::size_t batch_values = LevelDevice::batch_blocks_max * block;
+  const std::size_t count = (n + batch_values - 1) / batch_values;
+  const auto start = [&](std::size_t number) {
+    Batch& batch = batches[number % LevelDevice::slots];
+    batch.blocks.clear();
+    const std::size_t end = std::min(n, (number + 1) * batch_values);
+    for (std::size_t at = number * batch_values; at < end; at += block) {
+      batch.blocks.push_back({.begin = at,
+                              .elements = static_cast<std::uint32_t>(block),
+                              .step = 0.5f,
+                              .most = 60,
+                              .class_bits = 0,
+                              .key = at,
+                              .is_dithered = true});
+    }
+    check(device.start(number % LevelDevice::slots, x, batch.blocks));
+  };
+  const auto began = std::chrono::steady_clock::now();
+  start(0);
+  for (std::size_t number = 0; number < count; ++number) {
+    if (number + 1 < count) start(number + 1);
+    const std::size_t slot = number % LevelDevice::slots;
+    std::span<const LevelTally> tallies;
+    check(device.tallies(slot, tallies));
+    auto& codes = batches[slot].codes;
+    codes.assign(tallies.size(), {});
+    for (std::size_t b = 0; b < codes.size(); ++b) {
+      const std::span counts(tallies[b].counts, device_alphabet);
+      std::ranges::copy(rans_frequencies(counts), codes[b].frequencies);
+      codes[b].top = device_levels_max;
+      codes[b].bytes_max = static_cast<std::uint32_t>(block);
+    }
+    check(device.code(slot, codes));
+    std::vector<std::span<const std::uint8_t>> streams(codes.size());
+    std::span<const std::uint32_t> bytes;
+    check(device.streams(slot, streams, bytes));
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+void measure_level_device(const float* x, std::size_t n, std::size_t block) {
+  const char* error = nullptr;
+  const auto device = cuda::make_level_device(error);
+  if (!device) {
+    std::printf("cuda    no level device: %s\n", error);
+    return;
+  }
+  double best = std::numeric_limits<double>::max();
+  for (int run = 0; run < 9; ++run) best = std::min(best, seconds_of_levels(*device, x, n, block));
+  std::printf("%-7s %-17s %9zu values  %8.0f M values/s, to the host's memory\n", "cuda",
+              "levels, coded", n, static_cast<double>(n) / best * 1e-6);
+}
 
 }  // namespace
 
@@ -179,4 +242,5 @@ void measure_cuda_rows(std::size_t n) {
     if (error != 0) return error;
     return cuda::select_largest(x, n, cutoff, numbers, word, between, s);
   });
+  measure_level_device(x, n, block);
 }

@@ -236,8 +236,7 @@ void measure(std::size_t n) {
   std::vector<std::uint8_t> symbols(n);
   std::vector<std::uint8_t> back(n);
   for (const int alphabet : {3, 17, 255}) {
-    const int levels = alphabet / 2;
-    const auto middle = static_cast<float>(levels);
+    const auto middle = static_cast<float>(alphabet / 2);
     for (std::size_t i = 0; i < n; ++i) {
       const float level = std::clamp(std::round(x[i] * middle / 4), -middle, middle);
       symbols[i] = static_cast<std::uint8_t>(level + middle);

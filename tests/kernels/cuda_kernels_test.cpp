@@ -1,12 +1,14 @@
 // The CUDA twins against the scalar row, bit for bit, on a stream of their own and off the
 // alignment of whole vectors. Without a device it says so and has nothing to check.
 #include "kernels/cuda/cuda_kernels.hpp"
+#include "kernels/cuda/cuda_levels.hpp"
 #include "kernels/cuda/cuda_pack.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
 #include "kernels/cuda/cuda_rans.hpp"
 #include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/cuda_select.hpp"
 #include "kernels/pack.hpp"
+#include "tests/kernels/host_level_device.hpp"
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -435,5 +437,104 @@ TEST_CASE("the device rotates as the rows rotate") {
       row.hadamard(run, log2_n);
     }
     CHECK(same_bits(device_x.host(), x));
+  }
+}
+
+namespace {
+
+struct LevelsOfSlot {
+  std::vector<LevelTally> tallies;
+  std::vector<std::vector<std::uint8_t>> streams;
+};
+
+/// In two classes, where there are classes and room for their symbols.
+LevelCode code_of(const LevelBlock& block, const LevelTally& tally) {
+  LevelCode code{};
+  if (tally.is_levelled == 0) return code;
+  const bool has_two = block.class_bits > 0 && block.step > 0.1f;
+  code.top = has_two ? 60 : device_levels_max;
+  code.class_drop = has_two ? block.class_bits - 1 : block.class_bits;
+  code.bytes_max = device_block_max;
+  const auto top = static_cast<std::size_t>(code.top);
+  for (std::size_t into = 0; into < (has_two ? 2u : 1u); ++into) {
+    // None has all of the 2^12.
+    std::vector<std::uint32_t> counts(2 * top + 1, has_two ? 1 : 0);
+    for (std::size_t c = 0; c < rans_classes_max; ++c) {
+      if (c >> code.class_drop != into) continue;
+      for (std::size_t l = 0; l < counts.size(); ++l)
+        counts[l] += tally.counts[c * device_alphabet + device_levels_max - top + l];
+    }
+    const RansFrequencies frequencies = rans_frequencies(counts);
+    std::copy_n(frequencies.begin(), counts.size(), code.frequencies + into * counts.size());
+  }
+  return code;
+}
+
+/// Both slots at once, as an encoder has them.
+std::vector<LevelsOfSlot> levels_by(LevelDevice& device, const float* vector,
+                                    const std::vector<LevelBlock> (&blocks)[2]) {
+  std::vector<LevelsOfSlot> out(2);
+  for (std::size_t slot : {0u, 1u}) check(device.start(slot, vector, blocks[slot]));
+  for (std::size_t slot : {0u, 1u}) {
+    std::span<const LevelTally> tallies;
+    check(device.tallies(slot, tallies));
+    out[slot].tallies.assign(tallies.begin(), tallies.end());
+    std::vector<LevelCode> codes;
+    for (std::size_t b = 0; b < tallies.size(); ++b)
+      codes.push_back(code_of(blocks[slot][b], tallies[b]));
+    check(device.code(slot, codes));
+    std::vector<std::span<const std::uint8_t>> streams(codes.size());
+    std::span<const std::uint32_t> bytes;
+    check(device.streams(slot, streams, bytes));
+    for (const auto& stream : streams) out[slot].streams.emplace_back(stream.begin(), stream.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a level device of CUDA gives what its bodies give on a CPU") {
+  if (!has_device()) return;
+  constexpr std::size_t n = 3'000'000;
+  std::vector<float> x(n);
+  kernels().gaussian(1, 2, 0, x.data(), n);
+  x[100'000] = 1000;  // One block is left alone.
+  std::vector<LevelBlock> blocks[2];
+  std::size_t begin = 0;
+  for (const std::uint32_t elements : {1u, 31u, 300u, 16'383u, 16'384u, 20'001u, 65'535u}) {
+    for (const int class_bits : {0, 1, 3}) {
+      for (const bool is_dithered : {true, false}) {
+        if (!is_dithered && class_bits > 0) continue;
+        const LevelBlock block = {.begin = begin,
+                                  .elements = elements,
+                                  .step = class_bits > 1 ? 0.2f : 0.1f,
+                                  .most = 12,
+                                  .class_bits = class_bits,
+                                  .key = begin,
+                                  .is_dithered = is_dithered};
+        blocks[begin % 2].push_back(block);
+        begin += elements;
+      }
+    }
+  }
+  REQUIRE(begin <= n);
+  DeviceArray<float> device_x(x);
+  const char* error = nullptr;
+  const auto device = cuda::make_level_device(error);
+  REQUIRE(device != nullptr);
+  twins::HostLevelDevice host;
+  const auto seen = levels_by(*device, device_x.data(), blocks);
+  const auto wanted = levels_by(host, x.data(), blocks);
+  for (const std::size_t slot : {0u, 1u}) {
+    REQUIRE(seen[slot].tallies.size() == wanted[slot].tallies.size());
+    for (std::size_t b = 0; b < wanted[slot].tallies.size(); ++b) {
+      CAPTURE(b);
+      const LevelTally& tally = seen[slot].tallies[b];
+      const LevelTally& other = wanted[slot].tallies[b];
+      CHECK(tally.is_levelled == other.is_levelled);
+      CHECK(std::ranges::equal(tally.counts, other.counts));
+      CHECK(std::ranges::equal(tally.sums, other.sums));
+      CHECK(seen[slot].streams[b] == wanted[slot].streams[b]);
+    }
   }
 }

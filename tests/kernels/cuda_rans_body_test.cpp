@@ -48,11 +48,10 @@ Bytes warp_stream(const Bytes& symbols, const RansFrequencies& frequencies, bool
   std::uint32_t bytes = 77;
   cuda::encode_stream(cuda::HostBlock<32>{.is_backwards = is_backwards},
                       cuda::EncodeRun{.frequencies = frequencies.data(),
-                                      .symbols = symbols.data(),
                                       .n = symbols.size(),
                                       .out_end = buffer.data() + buffer.size(),
                                       .bytes = &bytes},
-                      codes.data());
+                      codes.data(), [&](std::size_t i) { return symbols[i]; });
   REQUIRE(bytes <= buffer.size() * 2);
   Bytes out(bytes);
   if (bytes > 0) std::memcpy(out.data(), buffer.data() + buffer.size() - bytes / 2, bytes);

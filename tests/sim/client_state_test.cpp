@@ -3,6 +3,7 @@
 #include "client/state.hpp"
 
 #include "kernels/kernels.hpp"
+#include "tests/kernels/host_level_device.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/run_of.hpp"
 
@@ -157,6 +158,31 @@ TEST_CASE("a refused update leaves the state, and gives its mass back") {
   CHECK(state_files(refused_files) != names);
   refused.enter_run("another").value();
   CHECK(state_files(refused_files).empty());
+}
+
+TEST_CASE("an update that a device has coded wrongly is coded again, and nothing is lost") {
+  const Layout layout = Layout::make({{"w", {4, 65'536}}}).value();
+  std::vector<float> x(layout.elements());
+  kernels().gaussian(5, 1, 0, x.data(), x.size());
+  const auto codec = parse_codec("ecuq:4").value();
+  const auto digest_with = [&](const DeviceCopy& device) {
+    MemFiles files;
+    auto state = ClientState::open(files, folder).value();
+    auto update = x;
+    state.save_update(run_of(layout), update, *codec, 1, {}, {}, device).value();
+    state.open_pending().value();
+    return state.pending()->begin.digest();
+  };
+  const auto expected = digest_with({});
+  // The first block is compared with the CPU's; of the others the CPU sees whether they decode.
+  for (const std::size_t right : {0u, 1u, 3u, 4u}) {
+    CAPTURE(right);
+    auto host = std::make_unique<twins::HostLevelDevice>();
+    host->right_streams = right;
+    DeviceCoder coder(std::move(host));
+    CHECK(digest_with({.coder = &coder, .values = x.data()}) == expected);
+    CHECK(coder.is_there() == (right == 4));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,233 @@
+#include "kernels/cuda/cuda_levels.hpp"
+
+#include "kernels/cuda/device_block.cuh"
+#include "kernels/cuda/level_body.hpp"
+
+#include <type_traits>
+
+namespace fl::cuda {
+
+namespace {
+
+// Of streams that are shorter than bit fields of a byte for each level, as bytes_max says.
+constexpr std::size_t fetched_max = LevelDevice::batch_blocks_max * device_block_max;
+constexpr std::size_t stream_words = rans_bytes_max(device_block_max) / sizeof(std::uint16_t);
+
+__global__ void tally_kernel(const float* vector, const LevelBlock* runs, std::uint8_t* levels,
+                             std::uint8_t* classes, LevelTally* tallies) {
+  __shared__ TallyMemory shared;
+  const std::size_t at = blockIdx.x * device_block_max;
+  tally_levels(WideBlock{}, vector, runs[blockIdx.x], levels + at, classes + at,
+               tallies + blockIdx.x, shared);
+}
+
+__global__ void code_kernel(const LevelBlock* runs, const LevelCode* wanted,
+                            const std::uint8_t* levels, const std::uint8_t* classes,
+                            std::uint16_t* streams, std::uint32_t* bytes) {
+  __shared__ rans::Code codes[rans_symbols_max];
+  const std::size_t at = blockIdx.x * device_block_max;
+  code_levels(WarpBlock{}, runs[blockIdx.x], wanted[blockIdx.x], levels + at, classes + at,
+              streams + (blockIdx.x + 1) * stream_words, bytes + blockIdx.x, codes);
+}
+
+struct FreeDevice {
+  void operator()(void* memory) const { cudaFree(memory); }
+};
+struct FreeHost {
+  void operator()(void* memory) const { cudaFreeHost(memory); }
+};
+
+template <class T>
+using OnDevice = std::unique_ptr<T, FreeDevice>;
+template <class T>
+using PageLocked = std::unique_ptr<T, FreeHost>;
+
+/// n of them in the device's memory, or page-locked in the host's.
+template <class T>
+cudaError_t allocate(OnDevice<T>& out, std::size_t n) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, n * sizeof(T));
+  out.reset(static_cast<T*>(memory));
+  return error;
+}
+template <class T>
+cudaError_t allocate(PageLocked<T>& out, std::size_t n) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMallocHost(&memory, n * sizeof(T));
+  out.reset(static_cast<T*>(memory));
+  return error;
+}
+
+/// The first error of several calls, of which none is made after it.
+class Calls {
+ public:
+  template <class Call>
+  Calls& then(const Call& call) {
+    if (error_ == cudaSuccess) error_ = call();
+    return *this;
+  }
+  [[nodiscard]] int error() const { return error_; }
+
+ private:
+  int error_ = cudaSuccess;
+};
+
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+};
+using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
+
+struct Slot {
+  OnDevice<LevelBlock> runs;
+  OnDevice<LevelTally> tallies;
+  OnDevice<LevelCode> codes;
+  OnDevice<std::uint8_t> levels;
+  OnDevice<std::uint8_t> classes;
+  OnDevice<std::uint16_t> streams;
+  OnDevice<std::uint32_t> bytes;
+  PageLocked<LevelBlock> host_runs;
+  PageLocked<LevelTally> host_tallies;
+  PageLocked<LevelCode> host_codes;
+  PageLocked<std::uint32_t> host_bytes;
+  PageLocked<std::uint8_t> host_streams;
+  Stream stream;
+  std::size_t blocks = 0;
+
+  int make() {
+    constexpr std::size_t n = LevelDevice::batch_blocks_max;
+    constexpr std::size_t values = n * device_block_max;
+    return Calls()
+        .then([&] {
+          cudaStream_t raw = nullptr;
+          const cudaError_t error = cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking);
+          stream.reset(raw);
+          return error;
+        })
+        .then([&] { return allocate(runs, n); })
+        .then([&] { return allocate(tallies, n); })
+        .then([&] { return allocate(codes, n); })
+        .then([&] { return allocate(levels, values); })
+        .then([&] { return allocate(classes, values); })
+        .then([&] { return allocate(streams, n * stream_words); })
+        .then([&] { return allocate(bytes, n); })
+        .then([&] { return allocate(host_runs, n); })
+        .then([&] { return allocate(host_tallies, n); })
+        .then([&] { return allocate(host_codes, n); })
+        .then([&] { return allocate(host_bytes, n); })
+        .then([&] { return allocate(host_streams, fetched_max); })
+        .error();
+  }
+
+  template <class T>
+  int copy_to_device(T* to, const T* from) {
+    return cudaMemcpyAsync(to, from, blocks * sizeof(T), cudaMemcpyHostToDevice, stream.get());
+  }
+  template <class T>
+  int copy_to_host(T* to, const T* from) {
+    return cudaMemcpyAsync(to, from, blocks * sizeof(T), cudaMemcpyDeviceToHost, stream.get());
+  }
+  int wait() { return cudaStreamSynchronize(stream.get()); }
+};
+
+class CudaLevelDevice final : public LevelDevice {
+ public:
+  int make() {
+    return Calls()
+        .then([&] { return cudaGetDevice(&device_); })
+        .then([&] { return slots_[0].make(); })
+        .then([&] { return slots_[1].make(); })
+        .error();
+  }
+
+  ~CudaLevelDevice() override {
+    for (Slot& slot : slots_) {
+      if (slot.stream) static_cast<void>(slot.wait());
+    }
+  }
+
+  int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
+    Slot& slot = slots_[number];
+    slot.blocks = blocks.size();
+    std::copy(blocks.begin(), blocks.end(), slot.host_runs.get());
+    return Calls()
+        .then([&] { return cudaSetDevice(device_); })
+        .then([&] { return slot.copy_to_device(slot.runs.get(), slot.host_runs.get()); })
+        .then([&] {
+          return start_blocks(tally_kernel, slot, WideBlock::threads, vector, slot.runs.get(),
+                              slot.levels.get(), slot.classes.get(), slot.tallies.get());
+        })
+        .then([&] { return slot.copy_to_host(slot.host_tallies.get(), slot.tallies.get()); })
+        .error();
+  }
+
+  int tallies(std::size_t number, std::span<const LevelTally>& out) override {
+    out = {slots_[number].host_tallies.get(), slots_[number].blocks};
+    return slots_[number].wait();
+  }
+
+  int code(std::size_t number, std::span<const LevelCode> codes) override {
+    Slot& slot = slots_[number];
+    std::copy(codes.begin(), codes.end(), slot.host_codes.get());
+    return Calls()
+        .then([&] { return cudaSetDevice(device_); })
+        .then([&] { return slot.copy_to_device(slot.codes.get(), slot.host_codes.get()); })
+        .then([&] {
+          return start_blocks(code_kernel, slot, WarpBlock::threads, slot.runs.get(),
+                              slot.codes.get(), slot.levels.get(), slot.classes.get(),
+                              slot.streams.get(), slot.bytes.get());
+        })
+        .then([&] { return slot.copy_to_host(slot.host_bytes.get(), slot.bytes.get()); })
+        .error();
+  }
+
+  int streams(std::size_t number, std::span<std::span<const std::uint8_t>> out,
+              std::span<const std::uint32_t>& bytes) override {
+    Slot& slot = slots_[number];
+    Calls calls;
+    calls.then([&] { return slot.wait(); });
+    bytes = {slot.host_bytes.get(), slot.blocks};
+    std::size_t at = 0;
+    for (std::size_t b = 0; b < slot.blocks && calls.error() == cudaSuccess; ++b) {
+      out[b] = {};
+      const std::size_t size = bytes[b];
+      if (size == 0 || size > slot.host_codes.get()[b].bytes_max) continue;
+      const std::uint16_t* const end = slot.streams.get() + (b + 1) * stream_words;
+      std::uint8_t* const to = slot.host_streams.get() + at;
+      calls.then([&] {
+        return cudaMemcpyAsync(to, end - size / sizeof *end, size, cudaMemcpyDeviceToHost,
+                               slot.stream.get());
+      });
+      out[b] = {to, size};
+      at += size;
+    }
+    return calls.then([&] { return slot.wait(); }).error();
+  }
+
+  const char* error_text(int error) const override {
+    return cudaGetErrorString(static_cast<cudaError_t>(error));
+  }
+
+ private:
+  template <class... Parameters, class... Arguments>
+  static int start_blocks(void (*kernel)(Parameters...), const Slot& slot, unsigned threads,
+                          const Arguments&... arguments) {
+    return cuda::start(kernel, static_cast<unsigned>(slot.blocks), threads, 0, slot.stream.get(),
+                       arguments...);
+  }
+
+  int device_ = 0;
+  Slot slots_[slots];
+};
+
+}  // namespace
+
+std::unique_ptr<LevelDevice> make_level_device(const char*& error) {
+  auto device = std::make_unique<CudaLevelDevice>();
+  const int failed = device->make();
+  if (failed == cudaSuccess) return device;
+  error = device->error_text(failed);
+  static_cast<void>(cudaGetLastError());  // It would be taken for that of the next start.
+  return nullptr;
+}
+
+}  // namespace fl::cuda

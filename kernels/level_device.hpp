@@ -1,0 +1,80 @@
+// A device that rounds blocks of a vector to levels and codes these with rANS (rans.hpp), where the
+// vector lies: what leaves the device is a tally of each block's levels, from which the caller
+// makes frequencies, and then the streams. All bits are those of the table's rows (kernels.hpp).
+//
+// Work is in two slots, so that one batch is rounded while another's streams are copied and used.
+// For a slot, in this order: start(), tallies(), code(), streams(). One thread at a time. No header
+// of a device's tool kit is needed here.
+#pragma once
+
+#include "kernels/rans.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace fl {
+
+inline constexpr std::int32_t device_levels_max = 127;
+inline constexpr std::size_t device_alphabet = 2 * device_levels_max + 1;
+inline constexpr std::size_t device_block_max = 65536;
+
+/// A block of the vector, and how its values are rounded: with DitherArgs{step, key, 0, class_bits}
+/// as the table's dither() does it, or as its round().
+struct LevelBlock {
+  std::uint64_t begin;     // Its first value in the vector.
+  std::uint32_t elements;  // 1 to device_block_max.
+  float step;
+  float most;  // At most 126.5 steps: a block is left alone unless 0 < |x| <= most for its largest.
+  int class_bits;  // Up to 3, 0 without dither.
+  std::uint64_t key;
+  bool is_dithered;
+};
+
+/// How many values of sizes 1 to 4 have their sum taken.
+inline constexpr std::size_t summed_levels = 4;
+
+struct LevelTally {
+  /// How often each level occurs in each of the 2^class_bits classes: level l of class c at
+  /// c * device_alphabet + l + 127. The rest is 0.
+  std::uint32_t counts[rans_classes_max * device_alphabet];
+  std::uint32_t is_levelled;  // 0: the block was left alone, or could not be; nothing else counts.
+  /// Of |x| over the levels l and -l, at l - 1; without dither. Exact: such values lie between half
+  /// a step and 4.5 steps, so 65,536 of them have at most 44 bits together.
+  double sums[summed_levels];
+};
+
+/// Symbols as in level_codes.hpp: (class >> class_drop) * (2 top + 1) + level + top.
+struct LevelCode {
+  std::uint16_t frequencies[rans_symbols_max];
+  std::int32_t top;  // 0: this block is not coded.
+  int class_drop;
+  std::uint32_t bytes_max;  // A longer stream is not fetched.
+};
+
+class LevelDevice {
+ public:
+  static constexpr std::size_t slots = 2;
+  static constexpr std::size_t batch_blocks_max = 64;
+
+  virtual ~LevelDevice() = default;
+
+  // 0, or an error that error_text() names, after which nothing of the slot counts.
+
+  /// At most batch_blocks_max blocks, of the vector, which lies in the device's memory and stays as
+  /// it is until the tallies are there. Does not wait.
+  [[nodiscard]] virtual int start(std::size_t slot, const float* vector,
+                                  std::span<const LevelBlock> blocks) = 0;
+  /// Waits for the tallies of the blocks, which are valid until the slot's next start().
+  [[nodiscard]] virtual int tallies(std::size_t slot, std::span<const LevelTally>& out) = 0;
+  /// One code for each of the blocks. Does not wait.
+  [[nodiscard]] virtual int code(std::size_t slot, std::span<const LevelCode> codes) = 0;
+  /// Waits for the streams: one for each of the blocks in `out`, empty where it was not coded, was
+  /// too long, or has no bytes, as bytes[b] says: 0, more than bytes_max, or 0. Valid as above.
+  [[nodiscard]] virtual int streams(std::size_t slot, std::span<std::span<const std::uint8_t>> out,
+                                    std::span<const std::uint32_t>& bytes) = 0;
+
+  [[nodiscard]] virtual const char* error_text(int error) const = 0;
+};
+
+}  // namespace fl

@@ -1,0 +1,160 @@
+// With a device a codec gives what it gives on the CPU: bytes and errors, whatever the device does.
+// The device is the kernels' bodies on a CPU (host_level_device.hpp).
+#include "tests/kernels/host_level_device.hpp"
+
+#include "codec_support.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+using namespace fl;
+using namespace fl::testing;
+using twins::HostLevelDevice;
+
+namespace {
+
+struct Coded {
+  Result<std::vector<std::byte>> bytes;
+  std::uint64_t blocks_coded;  // By the device.
+  bool is_there;               // Afterwards.
+};
+
+Coded encode_on(std::unique_ptr<HostLevelDevice> device, const Codec& codec, const Layout& layout,
+                std::span<const float> x, std::uint32_t block) {
+  DeviceCoder coder(std::move(device));
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  CodecState state;
+  const auto size =
+      codec.encode(layout, x, 7, sink, block, &state, 2, {.coder = &coder, .values = x.data()});
+  const auto out = [&]() -> Result<std::vector<std::byte>> {
+    if (!size) return size.error();
+    return bytes;
+  };
+  return {out(), coder.blocks_coded(), coder.is_there()};
+}
+
+Coded encode_on(const Codec& codec, const Layout& layout, std::span<const float> x,
+                std::uint32_t block) {
+  return encode_on(std::make_unique<HostLevelDevice>(), codec, layout, x, block);
+}
+
+/// Some 700 blocks of 256: three batches, with small tensors among them.
+Layout many_blocks() {
+  return layout_of({{"w", {150, 800}}, {"w.bias", {200}}, {"b", {3}}, {"v", {60'123}}});
+}
+
+}  // namespace
+
+TEST_CASE("a device gives the CPU's payload, whatever the codec") {
+  const Layout layout = many_blocks();
+  const std::vector<float> x = normal(layout.elements(), 3);
+  for (const std::string& spec : specs_to_test()) {
+    CAPTURE(spec);
+    const auto codec = codec_of(spec);
+    const auto coded = encode_on(*codec, layout, x, 256);
+    CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, 256));
+    CHECK(coded.is_there);
+  }
+}
+
+TEST_CASE("what a device codes is the CPU's at all rates, of all sizes") {
+  // Both sorts of streams, and what is left over of both.
+  const Layout layout = layout_of({{"large", {3, 65'536}},
+                                   {"part", {20'001}},
+                                   {"small", {16'383}},
+                                   {"few", {77}},
+                                   {"one", {1}}});
+  for (const char* mode : {"dither", "centroid"}) {
+    for (const char* rate : {"0.3", "0.7", "1", "1.5", "2", "2.5", "3", "4", "6", "8"}) {
+      const std::string spec = fmt::format("ecuq:{},mode={}", rate, mode);
+      CAPTURE(spec);
+      const auto codec = codec_of(spec);
+      for (const auto& x : {normal(layout.elements(), 5), laplace(layout.elements(), 5),
+                            normal(layout.elements(), 6, 1e-40f)}) {
+        const auto coded = encode_on(*codec, layout, x, block_elements_default);
+        CHECK(coded.bytes.value() == encode(*codec, layout, x, 7));
+        CHECK(coded.is_there);
+      }
+      // Where few levels are not 0, or many values are past the last one, a block is the CPU's.
+      if (std::string_view(rate) == "0.3" || std::string_view(rate) == "8") continue;
+      const auto coded =
+          encode_on(*codec, layout, normal(layout.elements(), 5), block_elements_default);
+      CHECK(coded.blocks_coded >= 5);
+    }
+  }
+}
+
+TEST_CASE("blocks that are no device's are the CPU's") {
+  constexpr std::size_t block = 4096;
+  const Layout layout = layout_of({{"w", {200, block}}, {"w.bias", {200}}, {"v", {100, block}}});
+  const auto plain = normal(layout.elements(), 4);
+  auto odd = plain;
+  std::fill_n(odd.begin() + 3 * block, 5 * block, 0.0f);                      // All zeros,
+  std::fill_n(odd.begin() + 20 * block, 2 * block, -0.0f);                    // of both signs;
+  for (std::size_t i = 30 * block; i < 70 * block; i += 1500) odd[i] = 5000;  // values to list;
+  std::fill_n(odd.begin() + 80 * block, block, 1.0f);                         // one level for all;
+  for (std::size_t i = 90 * block; i < 99 * block; ++i) odd[i] *= 1e-3f;      // few levels.
+  for (const char* spec :
+       {"ecuq:4", "ecuq:2", "ecuq:4,mode=centroid", "w=ecuq:2;v=ecuq:5;*=none"}) {
+    CAPTURE(std::string(spec));
+    const auto codec = codec_of(spec);
+    const auto all = encode_on(*codec, layout, plain, block);
+    const auto some = encode_on(*codec, layout, odd, block);
+    CHECK(some.bytes.value() == encode(*codec, layout, odd, 7, block));
+    CHECK(some.is_there);
+    CHECK(all.blocks_coded >= 300);
+    CHECK(some.blocks_coded <= 300 - 5 - 2 - 40);
+    CHECK(some.blocks_coded >= 200);
+  }
+}
+
+TEST_CASE("a value that can't be sent is the error that it is on the CPU") {
+  const Layout layout = many_blocks();
+  const auto codec = codec_of("ecuq:4");
+  for (const float bad : {std::numeric_limits<float>::infinity(), -0x1.fp127f,
+                          std::numeric_limits<float>::quiet_NaN()}) {
+    for (const std::size_t at : {std::size_t{5}, std::size_t{100'000}, std::size_t{180'000}}) {
+      auto x = normal(layout.elements(), 4);
+      x[at] = bad;
+      std::vector<std::byte> bytes;
+      VectorSink sink(bytes);
+      const auto wanted = codec->encode(layout, x, 7, sink, 256);
+      const auto coded = encode_on(*codec, layout, x, 256);
+      REQUIRE(wanted.has_error());
+      REQUIRE(coded.bytes.has_error());
+      CHECK(coded.bytes.error().message() == wanted.error().message());
+    }
+  }
+}
+
+TEST_CASE("a device that fails, at any call, costs nothing but itself") {
+  const Layout layout = many_blocks();
+  const std::vector<float> x = normal(layout.elements(), 3);
+  const auto codec = codec_of("ecuq:4");
+  const auto wanted = encode(*codec, layout, x, 7, 256);
+  bool is_there = false;
+  int calls = 0;
+  for (; !is_there; ++calls) {
+    CAPTURE(calls);
+    REQUIRE(calls < 100);
+    auto device = std::make_unique<HostLevelDevice>();
+    device->calls_left = calls;
+    const auto coded = encode_on(std::move(device), *codec, layout, x, 256);
+    CHECK(coded.bytes.value() == wanted);
+    is_there = coded.is_there;
+  }
+  CHECK(calls > 10);
+}
+
+TEST_CASE("a device that makes mistakes is found out") {
+  const Layout layout = many_blocks();
+  const std::vector<float> x = normal(layout.elements(), 3);
+  const auto codec = codec_of("ecuq:4");
+  auto device = std::make_unique<HostLevelDevice>();
+  device->right_streams = 0;
+  const auto coded = encode_on(std::move(device), *codec, layout, x, 256);
+  CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, 256));
+  CHECK_FALSE(coded.is_there);
+}

@@ -1,0 +1,106 @@
+// A LevelDevice (kernels/level_device.hpp) that runs the bodies of the CUDA kernels on a CPU, as
+// cuda_levels.cu starts them, in memory of exactly their size. It can be made to fail, and to make
+// mistakes.
+#pragma once
+
+#include "kernels/cuda/level_body.hpp"
+#include "tests/kernels/cuda_twins.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace fl::twins {
+
+class HostLevelDevice final : public LevelDevice {
+ public:
+  static constexpr int failure = 1;
+
+  int calls_left = -1;                   // Until all calls fail; negative: none does.
+  std::size_t right_streams = SIZE_MAX;  // After so many it flips a bit in each stream.
+
+  int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
+    Slot& slot = slots_[number];
+    slot = {};
+    slot.vector = vector;
+    slot.runs.assign(blocks.begin(), blocks.end());
+    return next();
+  }
+
+  /// As late as a device may do it.
+  int tallies(std::size_t number, std::span<const LevelTally>& out) override {
+    Slot& slot = slots_[number];
+    const std::size_t count = slot.runs.size();
+    slot.tallies = shared_memory<LevelTally>(count);
+    slot.levels.resize(count);
+    slot.classes.resize(count);
+    launch<256>(static_cast<unsigned>(count), [&](const auto& block) {
+      auto shared = shared_memory<cuda::TallyMemory>(1);
+      const std::size_t b = block.index;
+      const LevelBlock& run = slot.runs[b];
+      slot.levels[b].resize(run.elements);
+      slot.classes[b].resize(run.class_bits > 0 ? run.elements : 0);
+      cuda::tally_levels(block, slot.vector, run, slot.levels[b].data(), slot.classes[b].data(),
+                         &slot.tallies[b], shared.front());
+    });
+    out = slot.tallies;
+    return next();
+  }
+
+  int code(std::size_t number, std::span<const LevelCode> codes) override {
+    slots_[number].codes.assign(codes.begin(), codes.end());
+    return next();
+  }
+
+  int streams(std::size_t number, std::span<std::span<const std::uint8_t>> out,
+              std::span<const std::uint32_t>& bytes) override {
+    Slot& slot = slots_[number];
+    const std::size_t count = slot.codes.size();
+    slot.bytes.assign(count, 77);
+    slot.streams.resize(count);
+    launch<32>(static_cast<unsigned>(count), [&](const auto& warp) {
+      auto shared = shared_memory<rans::Code>(rans_symbols_max);
+      const std::size_t b = warp.index;
+      auto& stream = slot.streams[b];
+      stream.resize(rans_bytes_max(slot.runs[b].elements) / 2);
+      cuda::code_levels(warp, slot.runs[b], slot.codes[b], slot.levels[b].data(),
+                        slot.classes[b].data(), stream.data() + stream.size(), &slot.bytes[b],
+                        shared.data());
+    });
+    bytes = slot.bytes;
+    for (std::size_t b = 0; b < count; ++b) {
+      out[b] = {};
+      const std::size_t size = slot.bytes[b];
+      if (size == 0 || size > slot.codes[b].bytes_max) continue;
+      auto& stream = slot.streams[b];
+      if (right_streams == 0) stream.back() ^= 0x100;
+      if (right_streams > 0) --right_streams;
+      out[b] = {reinterpret_cast<const std::uint8_t*>(stream.data() + stream.size()) - size, size};
+    }
+    return next();
+  }
+
+  const char* error_text(int) const override { return "the device is lost"; }
+
+ private:
+  struct Slot {
+    const float* vector = nullptr;
+    std::vector<LevelBlock> runs;
+    std::vector<LevelTally> tallies;
+    std::vector<LevelCode> codes;
+    std::vector<std::vector<std::uint8_t>> levels;
+    std::vector<std::vector<std::uint8_t>> classes;
+    std::vector<std::vector<std::uint16_t>> streams;
+    std::vector<std::uint32_t> bytes;
+  };
+
+  int next() {
+    if (calls_left < 0) return 0;
+    if (calls_left == 0) return failure;
+    --calls_left;
+    return 0;
+  }
+
+  Slot slots_[slots];
+};
+
+}  // namespace fl::twins
