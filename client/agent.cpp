@@ -250,7 +250,10 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
   const bool is_other_model = welcome.model() != model_;
   if (is_other_model) {
     strategy_.reset();  // Its layout is of the old model.
-    auto make = [this, model = welcome.model()] { return factory_(model); };
+    auto make = [this, model = welcome.model()] {
+      coder_.reset();
+      return factory_(model);
+    };
     FL_CO_TRY(trainer_, co_await worker_.run(std::move(make)));
     model_ = welcome.model();
     log_info("{}: {} parameters, {} training examples, {} held out", model_,

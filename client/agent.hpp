@@ -141,6 +141,7 @@ class Agent {
   JobDone evaluate(std::uint32_t version, std::span<const float> values, std::stop_token stop);
   JobDone make_initial(std::uint64_t seed);
   void make_version_0();
+  DeviceCopy update_on_device(const Codec& codec);
   Result<void> check_initial(const wire::Offer& offer);
   Result<void> train_by_rule(const wire::Offer& offer, std::span<const float> version,
                              wire::Begin& begin, std::span<float> update, std::span<float> kept,
@@ -167,6 +168,7 @@ class Agent {
   std::optional<ClientState> state_;     // Touched by the worker while a job runs.
   std::optional<PartialModel> partial_;  // Of a download that an earlier process began, or we.
   std::unique_ptr<Trainer> trainer_;
+  std::optional<DeviceCoder> coder_;  // Of the trainer's device, once it was needed.
   std::shared_ptr<const Strategy> strategy_;
   RunLayout layout_;  // Of the trainer's model, and what the strategy lets travel with it.
   std::string model_;

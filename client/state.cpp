@@ -229,8 +229,15 @@ Result<std::string> ClientState::write_kept(std::string_view kind, Bytes bytes) 
 
 Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                      std::span<float> local_values) {
-  auto saved = code_update(layout, update, codec, seed, std::move(begin), local_values);
+                                      std::span<float> local_values, DeviceCopy device) {
+  // What a device has is the update as it is here now, which nothing may change.
+  FL_ASSERT(device.values == nullptr || !(codec.error_feedback() || layout.has_shared()));
+  auto saved = code_update(layout, update, codec, seed, begin, local_values, device);
+  if (!saved && saved.error().code() == Errc::corrupt && device.values != nullptr &&
+      device.coder->is_there()) {
+    device.coder->give_up(saved.error().message());
+    saved = code_update(layout, update, codec, seed, std::move(begin), local_values, {});
+  }
   // What a full disk has left half-written would be in the way of the next try.
   if (!saved) {
     drop_spare();
@@ -241,7 +248,7 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
 
 Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                      std::span<float> local_values) {
+                                      std::span<float> local_values, DeviceCopy device) {
   const bool feedback = codec.error_feedback();
   std::vector<float> velocity;
   if (codec.momentum() > 0) {
@@ -259,8 +266,8 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   FileSink sink(*file);
   CodecState state = codec_state();
   const TimePoint began = Clock::now();
-  FL_TRY(const std::uint64_t bytes,
-         codec.encode(layout.all, update, seed, sink, block_elements_default, &state, threads_));
+  FL_TRY(const std::uint64_t bytes, codec.encode(layout.all, update, seed, sink,
+                                                 block_elements_default, &state, threads_, device));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(file->truncate(bytes));
   FL_TRY(const Digest digest, digest_of(*file, bytes));

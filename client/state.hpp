@@ -74,10 +74,12 @@ class ClientState {
   /// Codes `update` (plus the residual, when the codec asks for feedback) and makes it the pending
   /// one. `begin` comes with everything but bytes and digest. `local_values`: what
   /// the method keeps here from now on (first the local rule's vector, model_elements, then the
-  /// personal part), or empty. Both spans are used as scratch.
+  /// personal part), or empty. Both spans are used as scratch. `device`: where a copy of `update`
+  /// lies, where nothing is added to it (no error feedback, nothing that travels with the model).
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                         std::span<float> local_values = {});
+                                         std::span<float> local_values = {},
+                                         DeviceCopy device = {});
   /// The pending update is safe on the server.
   [[nodiscard]] Result<void> settle_accepted();
   /// It does not count: with error feedback its mass goes back into the residual. A velocity stays
@@ -109,7 +111,7 @@ class ClientState {
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
   [[nodiscard]] Result<void> code_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                         std::span<float> local_values);
+                                         std::span<float> local_values, DeviceCopy device);
   [[nodiscard]] Result<std::vector<float>> read_vector(const std::string& name,
                                                        std::uint64_t elements) const;
   [[nodiscard]] Result<void> replace(std::optional<Pending> pending, Kept kept);

@@ -2,6 +2,9 @@
 
 #include "client/learn/random.hpp"
 #include "client/learn/torch_learner.hpp"
+#ifdef FL_HAS_CUDA
+#include "kernels/cuda/cuda_levels.hpp"
+#endif
 #include "kernels/kernels.hpp"
 #include "shared/base/parallel.hpp"
 #include "shared/params/model_table.hpp"
@@ -150,6 +153,7 @@ class TorchTrainer final : public Trainer {
       FL_TRY(TrainReport report, run_threads(run));
       flat(update).copy_(first().parameters().weights.sub_(start));
       FL_CHECK(check_finite(update, settings, report.steps));
+      holds_update_ = true;
       report.seconds = seconds(Clock::now() - begin);
       return report;
     });
@@ -199,6 +203,23 @@ class TorchTrainer final : public Trainer {
     });
   }
 
+  Result<std::unique_ptr<LevelDevice>> make_level_device() override {
+#ifdef FL_HAS_CUDA
+    if (device_.is_cuda()) {
+      const char* error = nullptr;
+      auto device = cuda::make_level_device(error);
+      if (device) return device;
+      return Error(Errc::unavailable, fmt::format("CUDA: {}", error));
+    }
+#endif
+    return std::unique_ptr<LevelDevice>();
+  }
+
+  const float* update_on_device() override {
+    if (!device_.is_cuda() || !holds_update_) return nullptr;
+    return first().parameters().weights.const_data_ptr<float>();
+  }
+
  private:
   // The caller's vector as a tensor; valid as long as the vector is.
   static torch::Tensor flat(std::span<const float> values) {
@@ -210,6 +231,7 @@ class TorchTrainer final : public Trainer {
 
   void load(const torch::Tensor& weights) {
     const torch::NoGradGuard no_grad;
+    holds_update_ = false;
     first().parameters().weights.copy_(weights);
     // A round that was stopped may have left gradients.
     for (Learner& learner : learners_) learner.parameters().gradient.zero_();
@@ -258,6 +280,7 @@ class TorchTrainer final : public Trainer {
   std::vector<Learner> learners_;
   Examples train_;
   Examples holdout_;
+  bool holds_update_ = false;  // The first learner, instead of weights.
 };
 
 Result<void> check_images(const ImageSet& set, const LearnOptions& options) {

@@ -3,6 +3,7 @@
 // Weights and updates are flat fp32 vectors in the order of layout(). No libtorch in this header.
 #pragma once
 
+#include "kernels/level_device.hpp"
 #include "shared/algorithm/local_work.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
@@ -59,6 +60,15 @@ class Trainer {
   /// examples.
   [[nodiscard]] virtual Result<EvalReport> evaluate(std::span<const float> weights,
                                                     std::stop_token stop) = 0;
+
+  /// What codes updates on the device that they are made on; null where that is the CPU. Errors: of
+  /// a device that has no room for it.
+  [[nodiscard]] virtual Result<std::unique_ptr<LevelDevice>> make_level_device() {
+    return std::unique_ptr<LevelDevice>();
+  }
+  /// The update in that device's memory, if the last call was a train(); null on the CPU. Stays as
+  /// it is until the next call.
+  [[nodiscard]] virtual const float* update_on_device() { return nullptr; }
 };
 
 /// What the command line says of the model and the data.
