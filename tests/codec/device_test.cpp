@@ -14,14 +14,14 @@ using twins::HostLevelDevice;
 
 namespace {
 
-struct Coded {
+struct CodedByDevice {
   Result<std::vector<std::byte>> bytes;
   std::uint64_t blocks_coded;  // By the device.
   bool is_there;               // Afterwards.
 };
 
-Coded encode_on(std::unique_ptr<HostLevelDevice> device, const Codec& codec, const Layout& layout,
-                std::span<const float> x, std::uint32_t block) {
+CodedByDevice encode_on(std::unique_ptr<HostLevelDevice> device, const Codec& codec,
+                        const Layout& layout, std::span<const float> x, std::uint32_t block) {
   DeviceCoder coder(std::move(device));
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
@@ -35,8 +35,8 @@ Coded encode_on(std::unique_ptr<HostLevelDevice> device, const Codec& codec, con
   return {out(), coder.blocks_coded(), coder.is_there()};
 }
 
-Coded encode_on(const Codec& codec, const Layout& layout, std::span<const float> x,
-                std::uint32_t block) {
+CodedByDevice encode_on(const Codec& codec, const Layout& layout, std::span<const float> x,
+                        std::uint32_t block) {
   return encode_on(std::make_unique<HostLevelDevice>(), codec, layout, x, block);
 }
 
