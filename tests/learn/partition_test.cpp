@@ -164,19 +164,23 @@ TEST_CASE("a partition from a file") {
     return fl::partition(spec_of("file:" + path.string()), labels, classes, 2, 1);
   };
   CHECK(read("[[5, 0], [2]]").value() == Parts{{5, 0}, {2}});  // Example 3 is left out.
-  for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
-           {"[[0], [1], [2]]", "array of 2 arrays"},
-           {"{}", "array of 2 arrays"},
-           {"[[0], [1]", "array of 2 arrays"},
-           {"[[0], []]", "party 2: it needs an array"},
-           {"[[0], 1]", "party 2: it needs an array"},
-           {"[[0], [6]]", "party 2: there is no example 6 among 6"},
-           {"[[0], [-1]]", "party 2: there is no example -1"},
-           {"[[0.5], [1]]", "party 1: there is no example 0.5"},
-           {"[[0, 1], [2, 1]]", "party 2: example 1 is party 1's already"}}) {
-    CAPTURE(text);
-    expect_error(read(text), why);
-    expect_error(read(text), path.string());
+  struct Refused {
+    std::string text;
+    std::string why;
+  };
+  for (const Refused& refused :
+       std::vector<Refused>{{"[[0], [1], [2]]", "array of 2 arrays"},
+                            {"{}", "array of 2 arrays"},
+                            {"[[0], [1]", "array of 2 arrays"},
+                            {"[[0], []]", "party 2: it needs an array"},
+                            {"[[0], 1]", "party 2: it needs an array"},
+                            {"[[0], [6]]", "party 2: there is no example 6 among 6"},
+                            {"[[0], [-1]]", "party 2: there is no example -1"},
+                            {"[[0.5], [1]]", "party 1: there is no example 0.5"},
+                            {"[[0, 1], [2, 1]]", "party 2: example 1 is party 1's already"}}) {
+    CAPTURE(refused.text);
+    expect_error(read(refused.text), refused.why);
+    expect_error(read(refused.text), path.string());
   }
   std::filesystem::remove(path);
   const auto gone = fl::partition(spec_of("file:" + path.string()), labels, classes, 2, 1);
