@@ -5,6 +5,7 @@
 #include "client/options.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/enroll_client.hpp"
+#include "shared/params/model_table.hpp"
 
 #include <boost/asio/signal_set.hpp>
 
@@ -14,8 +15,11 @@
 #include <sys/file.h>
 
 #include <csignal>
+#include <memory>
+#include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 
 namespace fl {
 
@@ -38,8 +42,7 @@ Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& 
 
 /// `fl-client join` says at once that the server is not there; a client that is to train waits for
 /// it, as it does later.
-Result<void> join(const ClientOptions& options) {
-  FL_TRY(const JoinToken token, parse_token(options.join));
+Result<void> join(const JoinToken& token, const ClientOptions& options) {
   std::minstd_rand jitter(std::random_device{}());
   for (int attempt = 0;; ++attempt) {
     const auto joined = try_to_join(token, options);
@@ -54,6 +57,41 @@ Result<void> join(const ClientOptions& options) {
     std::this_thread::sleep_for(
         backoff_pause(attempt, std::generate_canonical<double, 32>(jitter)));
   }
+}
+
+/// Whether the state's identity, if there is one, is not what this token makes.
+Result<bool> is_new(const JoinToken& token, const ClientOptions& options) {
+  const auto folder = identity_folder(options.state);
+  if (!ClientIdentity::is_present(posix_files(), folder)) return true;
+  FL_TRY(const ClientIdentity identity, ClientIdentity::load(posix_files(), folder));
+  FL_TRY(const CertificatePtr authority, parse_certificate(identity.ca_pem()));
+  FL_TRY(const Sha256 fingerprint, spki_fingerprint(*authority));
+  if (fingerprint != token.ca_fingerprint)
+    return Error(
+        Errc::conflict,
+        fmt::format("{} holds the identity of '{}' in another federation than the token's: "
+                    "remove it, or choose another --state",
+                    folder.string(), identity.name()));
+  return identity.token_id() != token.id_hex();
+}
+
+/// Joins, unless that was done with this token. A command with --join may be repeated, when the
+/// token is long of no use.
+Result<void> join_once(const ClientOptions& options) {
+  FL_TRY(const JoinToken token, parse_token(options.join));
+  FL_TRY(const bool is_needed, is_new(token, options));
+  if (!is_needed) {
+    if (options.only_join) log_info("joined with this token before");
+    return {};
+  }
+  const bool had_identity =
+      ClientIdentity::is_present(posix_files(), identity_folder(options.state));
+  // Before the token is spent.
+  if (!had_identity && !options.learn.data.empty()) FL_CHECK(load_local_data(options.learn));
+  auto joined = join(token, options);
+  if (joined || options.only_join || !had_identity) return joined;
+  log_warn("{}; going on with the identity that is there", joined.error().message());
+  return {};
 }
 
 /// One client to a state: two would deliver each other's updates.
@@ -78,6 +116,12 @@ Result<void> train(const ClientOptions& options) {
                                               options.state));
   }
   FL_TRY(ClientIdentity identity, ClientIdentity::load(files, folder));
+  // What is wrong here shows before the server is there.
+  if (!options.learn.model.empty()) FL_CHECK(builtin_layout(options.learn.model));
+  auto first_data = std::make_shared<std::optional<LocalData>>();
+  if (!options.learn.data.empty()) {
+    FL_TRY(*first_data, load_local_data(options.learn));
+  }
 
   net::io_context io(1);
   auto strand = net::make_strand(io);
@@ -86,10 +130,12 @@ Result<void> train(const ClientOptions& options) {
   LearnOptions learn = options.learn;
   learn.client_seed =
       Digest::of(bytes_of(std::string_view(connector.identity().name()))).short_id();
-  TrainerFactory factory = [learn](const std::string& model) {
+  TrainerFactory factory = [learn, first_data](const std::string& model) {
     LearnOptions mine = learn;
     mine.model = model;
-    return make_trainer(mine);
+    // Read again for another model; one without data says that it takes none.
+    auto data = model.starts_with("synthetic:") ? std::nullopt : std::exchange(*first_data, {});
+    return data ? make_trainer(mine, std::move(*data)) : make_trainer(mine);
   };
   Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;
@@ -127,14 +173,7 @@ Result<void> train(const ClientOptions& options) {
 Result<void> run(const ClientOptions& options) {
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const int lock, lock_state(options.state));
-  if (!options.join.empty()) {
-    const bool has_identity =
-        ClientIdentity::is_present(posix_files(), identity_folder(options.state));
-    // Before the token is spent.
-    if (!has_identity && !options.learn.data.empty()) FL_CHECK(load_local_data(options.learn));
-    // A command with --join may be repeated: it joins once.
-    if (options.only_join || !has_identity) FL_CHECK(join(options));
-  }
+  if (!options.join.empty()) FL_CHECK(join_once(options));
   return options.only_join ? success() : train(options);
 }
 

@@ -11,6 +11,7 @@ Path key_path(const Path& folder) { return folder / "key.pem"; }
 Path new_key_path(const Path& folder) { return folder / "key.pem.new"; }
 Path certificate_path(const Path& folder) { return folder / "cert.pem"; }
 Path ca_path(const Path& folder) { return folder / "ca.pem"; }
+Path token_path(const Path& folder) { return folder / "token"; }
 Path json_path(const Path& folder) { return folder / "identity.json"; }
 
 constexpr std::uint64_t file_bytes_max = 64 << 10;  // Of each; they are about 1 KiB.
@@ -29,7 +30,8 @@ auto read_and_parse(Files& files, const Path& path, Parse parse, std::string* te
 Result<ServerAddress> parse_json(std::string_view text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("server") || !json["server"].is_string())
-    return Error(Errc::corrupt, "not a JSON object with a \"server\" string");
+    return Error(Errc::corrupt,
+                 "not a JSON object with a \"server\" string: remove the folder and join again");
   return parse_server_address(json["server"].get<std::string>());
 }
 
@@ -82,6 +84,9 @@ Result<ClientIdentity> ClientIdentity::load(Files& files, const Path& folder) {
   FL_TRY(const CertificatePtr ca,
          read_and_parse(files, ca_path(folder), parse_certificate, &identity.ca_pem_));
   FL_TRY(identity.server_, read_and_parse(files, json_path(folder), parse_json));
+  if (files.exists(token_path(folder))) {
+    FL_TRY(identity.token_id_, files.read_all(token_path(folder), file_bytes_max));
+  }
   FL_TRY(identity.key_pem_, settle_key(files, folder, *certificate));
   if (!is_signed_by(*certificate, *ca))
     return Error(Errc::corrupt, certificate_path(folder).string() + " is not signed by " +
@@ -109,6 +114,7 @@ Result<std::string> ClientIdentity::request_certificate(Files& files, const Path
 
 Result<ClientIdentity> ClientIdentity::finish_joining(Files& files, const Path& folder,
                                                       const ServerAddress& server,
+                                                      std::string_view token_id,
                                                       std::string_view certificate,
                                                       std::string_view ca) {
   FL_CHECK(check_answer(files, folder, certificate, ca));
@@ -116,6 +122,7 @@ Result<ClientIdentity> ClientIdentity::finish_joining(Files& files, const Path& 
   FL_CHECK(files.write_atomically(ca_path(folder), bytes_of(ca)));
   FL_CHECK(files.write_atomically(json_path(folder), bytes_of(json)));
   FL_CHECK(files.write_atomically(certificate_path(folder), bytes_of(certificate)));
+  FL_CHECK(files.write_atomically(token_path(folder), bytes_of(token_id)));
   return load(files, folder);
 }
 

@@ -6,13 +6,15 @@
 //   cert.pem       certificate, of the server's authority
 //   ca.pem         the authority's certificate
 //   identity.json  {"server": "HOST:PORT"}
+//   token          id of the token that it joined with
 //
 // Joining and renewing take the same steps, in an order that survives a crash after any of them:
 //   1. key.pem.new is written (or is there from an attempt that got no answer), and a signing
 //      request for it goes out. Until the answer is there, the old pair stays in use.
 //   2. When joining: ca.pem and identity.json are written.
 //   3. cert.pem is replaced. From here on the new certificate is the one; its key is key.pem.new.
-//   4. key.pem.new is renamed to key.pem. load() does this when a crash came between 3 and 4.
+//   4. When joining: token is written. Killed before, the client seems to have joined otherwise.
+//   5. key.pem.new is renamed to key.pem. load() does this when a crash came between 3 and 5.
 // So the folder holds an identity exactly when cert.pem is there, and always the key that fits it.
 //
 // One thread at a time. Errors name the file: not_found (no identity), corrupt (files that can't be
@@ -35,19 +37,23 @@ class ClientIdentity {
   /// before finish_* gives a request for the same key.
   [[nodiscard]] static Result<std::string> request_certificate(Files& files,
                                                                const std::filesystem::path& folder);
-  /// Steps 2 to 4, in a folder that holds no identity yet. The certificates (PEM) are checked
+  /// Steps 2 to 5, in a folder that holds no identity yet, or one that this takes the place of. The
+  /// certificates (PEM) are checked
   /// first: `ca` must have signed `certificate`, and that must be for the requested key; otherwise
   /// unauthenticated, and nothing is changed.
   static Result<ClientIdentity> finish_joining(Files& files, const std::filesystem::path& folder,
                                                const ServerAddress& server,
+                                               std::string_view token_id,
                                                std::string_view certificate, std::string_view ca);
-  /// Steps 3 and 4. The certificate must be of the same authority and name, for the requested key;
+  /// Steps 3 and 5. The certificate must be of the same authority and name, for the requested key;
   /// otherwise unauthenticated, and nothing is changed. TLS contexts made before keep the old pair.
   [[nodiscard]] Result<void> finish_renewing(Files& files, std::string_view certificate);
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const ServerAddress& server() const { return server_; }
+  /// Of the token that it joined with; empty where that is not known.
+  [[nodiscard]] const std::string& token_id() const { return token_id_; }
   [[nodiscard]] const std::string& key_pem() const { return key_pem_; }
   [[nodiscard]] const std::string& certificate_pem() const { return certificate_pem_; }
   [[nodiscard]] const std::string& ca_pem() const { return ca_pem_; }
@@ -63,6 +69,7 @@ class ClientIdentity {
 
   std::filesystem::path folder_;
   ServerAddress server_;
+  std::string token_id_;
   std::string name_;
   std::string key_pem_;
   std::string certificate_pem_;

@@ -99,9 +99,6 @@ Result<void> check_authority(const std::string& ca_pem, const JoinToken& token) 
 Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string name,
                                                     std::filesystem::path folder, Files& files) {
   const SteadyTime deadline = std::chrono::steady_clock::now() + limits::handshake_max;
-  if (ClientIdentity::is_present(files, folder))
-    co_return Error(Errc::conflict,
-                    folder.string() + " already holds an identity; remove it to join anew");
   EnrolmentRequest request;
   request.token_id = token.id_hex();
   request.secret = std::string(text_of(std::as_bytes(std::span(token.secret))));
@@ -120,8 +117,8 @@ Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string
   FL_CO_TRY(const EnrolmentResponse response,
             parse_enrolment_response(answer->status, answer->body));
   FL_CO_CHECK(check_authority(response.ca, token));
-  co_return ClientIdentity::finish_joining(files, folder, token.server, response.certificate,
-                                           response.ca);
+  co_return ClientIdentity::finish_joining(files, folder, token.server, token.id_hex(),
+                                           response.certificate, response.ca);
 }
 
 }  // namespace fl

@@ -81,7 +81,7 @@ TEST_CASE(
     const auto request = ClientIdentity::request_certificate(disk, folder);
     if (request) {
       const std::string certificate = issue(authority, "alice", *request);
-      const auto joined = ClientIdentity::finish_joining(disk, folder, server, certificate,
+      const auto joined = ClientIdentity::finish_joining(disk, folder, server, "1d", certificate,
                                                          authority.certificate_pem());
       done = joined.has_value();
     }

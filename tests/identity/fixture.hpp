@@ -114,7 +114,7 @@ inline ClientIdentity new_identity(const Authority& authority, const Path& folde
   const auto request = ClientIdentity::request_certificate(posix_files(), folder);
   const auto issued = authority.issue_client(name, request.value(), now);
   const ServerAddress server{"localhost", 8443};
-  return ClientIdentity::finish_joining(posix_files(), folder, server, issued.value().pem,
+  return ClientIdentity::finish_joining(posix_files(), folder, server, "1d", issued.value().pem,
                                         authority.certificate_pem())
       .value();
 }

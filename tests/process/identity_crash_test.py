@@ -62,7 +62,7 @@ class IdentityCrashes(FederationTest):
             was_killed = federation.start("join", join, failpoint).wait() == KILLED
             code, _, err = self.join(federation, state, token)
             if code != 0:
-                self.assertIn("already holds an identity", err)
+                self.assertIn("already used", err)
             self.prove(federation, state, name)
             return was_killed
 
