@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fl {
 
@@ -59,6 +60,7 @@ void Agent::stop() {
 Awaitable<Result<Agent::Outcome>> Agent::run() {
   Result<Outcome> outcome = Outcome::stopped;
   int failures = 0;
+  std::uint64_t over_at = 0;  // The connection that brought the end of a run.
   auto opened = ClientState::open(files_, folder_, options_.threads);
   if (!opened) co_return opened.error();
   state_ = std::move(*opened);
@@ -70,16 +72,19 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
     if (link && stopping_) (*link)->close();
     if (stopping_) break;
     if (link) {
-      const auto before = connection_;
+      const TimePoint began = Clock::now();
       outcome = co_await serve(*link);
       (*link)->close();
       link_.reset();
       if (stopping_) break;
-      if (connection_ != before && !model_.empty()) failures = 0;  // It got as far as a welcome.
+      // One that ended at once is no success, though it got in: another may have taken its place.
+      if (Clock::now() - began >= limits::backoff_max) failures = 0;
     } else {
       outcome = link.error();
     }
-    if (outcome && *outcome == Outcome::finished) log_info("the run is over");
+    if (outcome && *outcome == Outcome::finished &&
+        std::exchange(over_at, connection_) != connection_)
+      log_info("the run is over");
     if (outcome && *outcome == Outcome::finished && !options_.stay) break;
     if (!outcome && is_final(outcome.error())) break;
     if (!outcome) {

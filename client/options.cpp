@@ -75,8 +75,9 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
 
   app.add_option("--state", options.state,
                  "Folder for this client's key, certificate and unsent updates")
+      ->check(not_empty())
       ->capture_default_str();
-  app.add_option("--join", options.join, "Join with this token first");
+  app.add_option("--join", options.join, "Join with this token first, unless done before");
   app.add_option("--name", options.name, "The name to join by; by default the token's");
   app.add_option(
       "--model", learn.model,
@@ -112,7 +113,7 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return exit_code(app, error);
   }
   options.only_join = static_cast<bool>(*join);
   return -1;

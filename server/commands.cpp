@@ -20,6 +20,9 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
   store.path = std::filesystem::path(options.state) / "history.sqlite";
   store.read_only = read_only;
   if (!posix_files().exists(store.path)) {
+    // A folder that we may not look into seems to be empty.
+    const auto opened = posix_files().open(store.path, OpenMode::read);
+    if (!opened && opened.error().code() != Errc::not_found) return opened.error();
     return Error(
         Errc::not_found,
         fmt::format(
@@ -56,10 +59,14 @@ Result<void> queue_another_run(const ServerOptions& options) {
     fmt::print("run {} is no longer queued\n", options.drop);
     return {};
   }
+  if (options.given.empty())
+    return Error(Errc::invalid_input,
+                 "a run is queued with its settings, --rounds N at least; 'fl-server history "
+                 "--runs' shows those that wait");
   FL_CHECK(check_settings(options.settings));
   FL_TRY(const auto store, open_store(options, false));
   FL_TRY(const auto before, store->open_run());
-  FL_TRY(const auto run, queue_run(*store, options.settings));
+  FL_TRY(const auto run, queue_run(*store, options));
   fmt::print("run {} ({}) of '{}', {} rounds, is queued{}\n", run.id, run.key, run.model,
              run.rounds_total,
              before ? fmt::format(": run {} is not over", before->id)
@@ -69,6 +76,11 @@ Result<void> queue_another_run(const ServerOptions& options) {
 
 Result<void> print_history(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));
+  if (options.runs) {
+    FL_TRY(const auto runs, store->runs());
+    fmt::print("{}", format_rows(runs, options.format));
+    return {};
+  }
   std::optional<RunId> run;
   FL_TRY(const auto shown, store->shown_run());
   if (options.run != 0) {
@@ -169,6 +181,12 @@ Result<void> enroll_client(const ServerOptions& options) {
 Result<void> revoke_client(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
   FL_CHECK(store->revoke(options.name));
+  FL_TRY(const auto member, store->find_client(options.name));
+  if (!member) {
+    note_event(*store, 0, "info", fmt::format("the tokens of '{}' are void", options.name));
+    fmt::print("the tokens of '{}' are void; nobody has joined by that name\n", options.name);
+    return {};
+  }
   note_event(*store, 0, "info", fmt::format("'{}' was revoked", options.name));
   fmt::print("'{}' is revoked: its sessions end within a second, and it is not admitted again\n",
              options.name);

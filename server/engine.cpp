@@ -64,6 +64,9 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   }
   if (going && is_over()) {
     changed_.notify();  // No update waits for a round any more.
+    if (const auto why = early_end(); !why.empty() && run_.state != RunState::finished)
+      report("notice", fmt::format("the run ends after {} of {} rounds: {}",
+                                   versions_.rbegin()->first, settings_.rounds, why));
     co_await await_absent();
     co_await await_last_evaluations();
     // Killed after they are told and before it is recorded, we come back and tell them again.
@@ -115,10 +118,19 @@ void RoundEngine::fail(const Error& error) {
 bool RoundEngine::is_over() const {
   if (run_.state == RunState::finished) return true;
   if (round_ || versions_.empty()) return false;
-  if (versions_.rbegin()->first >= settings_.rounds) return true;
-  if (!accuracy_) return false;
-  if (settings_.target_accuracy > 0 && *accuracy_ >= settings_.target_accuracy) return true;
-  return settings_.patience > 0 && accuracy_version_ - best_version_ >= settings_.patience;
+  return versions_.rbegin()->first >= settings_.rounds || !early_end().empty();
+}
+
+/// Why the run ends before its last round; empty: it does not.
+std::string RoundEngine::early_end() const {
+  if (!accuracy_ || versions_.rbegin()->first >= settings_.rounds) return "";
+  if (settings_.target_accuracy > 0 && *accuracy_ >= settings_.target_accuracy)
+    return fmt::format("version {} has {:.2f}% of the wanted {:.2f}% accuracy", accuracy_version_,
+                       100 * *accuracy_, 100 * settings_.target_accuracy);
+  if (settings_.patience > 0 && accuracy_version_ - best_version_ >= settings_.patience)
+    return fmt::format("no version was better than version {}, with {:.2f}%, in {} rounds",
+                       best_version_, 100 * best_accuracy_, settings_.patience);
+  return "";
 }
 
 // Restore --------------------------------------------------------------------------------------
@@ -282,6 +294,9 @@ Awaitable<Result<bool>> RoundEngine::collect() {
     const bool is_late = Clock::now() >= round.deadline;
     TimePoint wake_at = round.deadline;
     if (accepted >= round.record.target || (accepted >= quorum() && (open == 0 || is_late))) {
+      if (is_late && open > 0 && !round.is_closing)
+        report("info", fmt::format("round {}: the deadline passed without {}", round.record.round,
+                                   names_missing()));
       round.is_closing = true;  // What is being checked is let finish; nothing new begins.
       if (!round.is_verifying()) co_return true;
     } else if (is_late) {
@@ -301,6 +316,18 @@ Awaitable<Result<bool>> RoundEngine::collect() {
   }
   if (fatal_) co_return *fatal_;
   co_return false;
+}
+
+/// Of the clients that have not brought their updates; not of all, if they are many.
+std::string RoundEngine::names_missing() const {
+  constexpr std::size_t named_max = 10;
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state != TaskState::offered || ++count > named_max) continue;
+    names += (names.empty() ? "" : ", ") + client;
+  }
+  return count > named_max ? fmt::format("{} and {} more", names, count - named_max) : names;
 }
 
 void RoundEngine::OpenRound::take(std::map<std::string, Task> carried) {

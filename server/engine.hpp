@@ -141,6 +141,8 @@ class RoundEngine {
   /// For the log and the history: who came and went ("info"), what went wrong with whom
   /// ("warning").
   void report(std::string level, std::string text);
+  /// The event without the line in the log.
+  void note(std::string level, std::string text);
   /// Reports it, and gives back what the spool keeps in reserve.
   void disk_is_full(const std::string& text);
   /// Ends the session of a client that was revoked.
@@ -225,6 +227,9 @@ class RoundEngine {
   void note_evaluated(Peer& peer, Round version);
   [[nodiscard]] Round oldest_awaited(Round made) const;
   [[nodiscard]] bool is_over() const;
+  [[nodiscard]] std::string early_end() const;
+  [[nodiscard]] std::string names_missing() const;
+  void note_displaced(const std::string& name);
 
   Awaitable<Result<bool>> drop_overdue();  // Whether there were such tasks.
   [[nodiscard]] TimePoint due(const Task& task) const;
@@ -329,6 +334,11 @@ class RoundEngine {
   std::map<std::string, Round> unasked_evaluation_;  // After the newest asked of each evaluator.
   /// Who is not here and has not said that it goes, and until when it is waited for at the end.
   std::map<std::string, TimePoint> absent_;
+  struct Displaced {
+    TimePoint since{};
+    int times = 0;
+  };
+  std::map<std::string, Displaced> displaced_;  // By the client's name.
   std::string phase_ = "starting";
   std::string pause_;  // Why the round does not go on, or "".
   int bulk_transfers_ = 0;

@@ -80,6 +80,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     const auto before = old->second;
     leave(before);
     before->dismiss(wire::Bye::BROKEN, "the same client has connected again");
+    note_displaced(facts.name);
   }
   absent_.erase(facts.name);
   if (!facts.evaluator) enter_clock(facts.name);
@@ -97,6 +98,21 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
                              facts.evaluator ? facts.holdout_examples : facts.train_examples));
   changed_.notify();
   co_return success();
+}
+
+/// One whose line broke comes again, and displaces what is left of its last session. Again and
+/// again within a short time do so two programs with one identity, as in a copied state.
+void RoundEngine::note_displaced(const std::string& name) {
+  auto& seen = displaced_[name];
+  if (Clock::now() - seen.since > limits::displaced_window)
+    seen = {.since = Clock::now(), .times = 0};
+  if (++seen.times != limits::displaced_max) return;
+  report("warning",
+         fmt::format(
+             "{} has displaced its own session {} times within {} s: do two programs use "
+             "one identity, from a state that was copied?",
+             name, seen.times,
+             std::chrono::duration_cast<std::chrono::seconds>(limits::displaced_window).count()));
 }
 
 void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
@@ -248,8 +264,12 @@ void RoundEngine::disk_is_full(const std::string& text) {
 
 void RoundEngine::report(std::string level, std::string text) {
   log_at(level == "warning" ? LogLevel::warn : LogLevel::info, "{}", text);
-  if (ended_) return;                        // Nobody would join it.
   if (level == "info" && is_over()) return;  // That all leave then is no news.
+  note(std::move(level), std::move(text));
+}
+
+void RoundEngine::note(std::string level, std::string text) {
+  if (ended_) return;  // Nobody would join it.
   // Nor is it worth waiting for room on the disk, as with_store() does.
   auto write = [this, level = std::move(level), text = std::move(text)]() -> Result<void> {
     note_event(store_, run_.id, level, text);

@@ -141,6 +141,23 @@ Line line_of(const EventRecord& event) {
   return {utc(event.at), event.level, printable(event.text)};
 }
 
+Json object_of(const RunSummary& of) {
+  return {{"run_id", of.run.id},        {"key", of.run.key},
+          {"model", of.run.model},      {"state", to_text(of.run.state)},
+          {"rounds", of.rounds_closed}, {"rounds_wanted", of.run.rounds_total},
+          {"seed", of.run.seed},        {"made_at", of.run.started_at},
+          {"queued", of.run.queued}};
+}
+
+Line line_of(const RunSummary& of) {
+  return {fmt::format("{}", of.run.id),
+          of.run.key,
+          printable(of.run.model),
+          std::string(to_text(of.run.state)),
+          fmt::format("{} of {}", of.rounds_closed, of.run.rounds_total),
+          utc(of.run.started_at)};
+}
+
 std::optional<double> bytes_per_point(const CodecSummary& of) {
   if (!of.accuracy_first || !of.accuracy_last) return std::nullopt;
   const double points = 100 * (*of.accuracy_last - *of.accuracy_first);
@@ -336,6 +353,12 @@ std::string format_rows(const std::vector<ClientRecord>& clients, Format format)
   return table_of(
       {"name", "enrolled (UTC)", "last seen", "certificate serial", "revoked", "evaluates only"},
       clients, 6);
+}
+
+std::string format_rows(const std::vector<RunSummary>& runs, Format format) {
+  if (format != Format::table) return machine_text(runs, format);
+  if (runs.empty()) return "there is no run yet\n";
+  return table_of({"run", "key", "model", "state", "rounds", "made (UTC)"}, runs, 6);
 }
 
 std::string format_run_header(const RunRecord& run) {

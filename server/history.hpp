@@ -34,6 +34,9 @@ enum class Format { table, json, csv };
 /// Name, enrolled, last seen, certificate serial, revoked, and whether it only evaluates.
 [[nodiscard]] std::string format_rows(const std::vector<ClientRecord>& clients, Format format);
 
+/// One line for each run, those in the queue too.
+[[nodiscard]] std::string format_rows(const std::vector<RunSummary>& runs, Format format);
+
 /// What stands above a run's table, in two lines.
 [[nodiscard]] std::string format_run_header(const RunRecord& run);
 

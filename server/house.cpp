@@ -51,6 +51,23 @@ bool House::is_certificate_due() {
   return Clock::unix_seconds() >= renew_at_;
 }
 
+/// An event of the history; the log has them all. Whoever reaches the port can make some: so not
+/// too many.
+void House::note_refusal(std::string text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (Clock::now() - refusals_since_ >= std::chrono::hours(1)) {
+      refusals_since_ = Clock::now();
+      refusals_ = 0;
+    }
+    if (++refusals_ > limits::refusals_noted_max) return;
+    if (refusals_ == limits::refusals_noted_max) text += "; the log alone has more of this hour";
+  }
+  const auto engine = current_.get();
+  net::post(engine->executor(),
+            [engine, text = std::move(text)] { engine->note("warning", text); });
+}
+
 namespace {
 
 /// `work(store)` on the store's thread, from any strand.
@@ -78,8 +95,8 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
     });
     answer.body = to_json(*response);
   } else {
-    // Not in the history: whoever reaches the port could fill it.
     log_warn("an enrolment was refused: {}", response.error().message());
+    note_refusal("an enrolment was refused: " + response.error().message());
     answer.status = http_status(response.error());
     answer.body = to_json(response.error());
   }
@@ -89,7 +106,11 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
 Awaitable<Result<void>> House::admit(std::string name, std::string serial) {
   auto look = [name, serial](Store& store) { return store.admit(name, serial); };
   auto admitted = co_await ask_store(current_.get(), std::move(look));
-  if (admitted || admitted.error().code() == Errc::unauthenticated) co_return admitted;
+  if (admitted) co_return admitted;
+  if (admitted.error().code() == Errc::unauthenticated) {
+    note_refusal(fmt::format("{} was not let in: {}", name, admitted.error().message()));
+    co_return admitted;
+  }
   co_return Error(Errc::unavailable, "the server's history can't be read now");
 }
 

@@ -47,14 +47,17 @@ class House final : public Reception {
 
  private:
   [[nodiscard]] bool is_certificate_due();
+  void note_refusal(std::string text);
   Awaitable<Result<wire::Renewed>> renew(std::string name, std::string csr_pem);
 
   const CurrentEngine& current_;
   const Authority& authority_;
   std::vector<std::string> hosts_;
-  std::mutex mutex_;  // Guards the two below.
+  std::mutex mutex_;  // Guards those below.
   std::shared_ptr<net::ssl::context> tls_;
   double renew_at_ = 0;
+  TimePoint refusals_since_{};  // Those that are counted.
+  int refusals_ = 0;
   std::atomic<int> sessions_ = 0;
 };
 

@@ -39,6 +39,8 @@ std::string unheeded_flag(int argc, char** argv, const ServerOptions& options) {
                                                        "--ready-file", "--new-run",   "--stay"};
   using Command = ServerOptions::Command;
   if (options.command == Command::serve) return {};
+  if (options.command == Command::queue && options.drop != 0 && !options.given.empty())
+    return "--drop takes no settings of a run";
   for (const std::string_view word : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
     const auto name = word.substr(0, word.find('='));
     if (std::ranges::find(serving, name) != serving.end())
@@ -128,6 +130,7 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   auto& s = options.settings;
 
   app.add_option("--state", options.state, "Folder for history, checkpoints, spool and identity")
+      ->check(not_empty())
       ->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for clients; port 0 takes a free one")
       ->capture_default_str();
@@ -151,8 +154,9 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   queue->add_option("--drop", options.drop, "Instead: takes this run out of the queue")
       ->check(number_from(1));
   auto* history = app.add_subcommand("history", "Prints the rounds of the newest run");
-  history->add_option("--run", options.run, "The run with this number");
-  history->add_flag("--all", options.all_runs, "All runs");
+  history->add_option("--run", options.run, "The run with this number")->check(number_from(1));
+  history->add_flag("--all", options.all_runs, "The rounds of all runs");
+  history->add_flag("--runs", options.runs, "The runs themselves, those in the queue too");
   history->add_flag("--codecs", options.codecs,
                     "What each codec sent, cost and lost, and the bytes for a point of accuracy");
   history
@@ -164,6 +168,8 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
                  "Who came and went, what was refused and why; the newest 100,000")
       ->excludes("--codecs")
       ->excludes("--choices");
+  for (const char* other : {"--run", "--all", "--codecs", "--choices", "--events"})
+    history->get_option("--runs")->excludes(other);
   auto* clients = app.add_subcommand("clients", "Prints the enrolled clients");
   for (auto* command : {history, clients}) {
     const auto choose = [&options](Format format) {
@@ -186,7 +192,7 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return exit_code(app, error);
   }
   if (!s.initial_weights.empty())  // For a server that runs elsewhere, or later.
     s.initial_weights = std::filesystem::absolute(s.initial_weights);
@@ -201,7 +207,7 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
                                   : Command::serve;
   if (const auto why = unheeded_flag(argc, argv, options); !why.empty()) {
     std::cerr << "fl-server: " << why << "\n";
-    return 1;
+    return wrong_usage;
   }
   return -1;
 }

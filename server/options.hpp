@@ -37,6 +37,7 @@ struct ServerOptions {
   bool events = false;    // What happened, instead of rounds.
   bool choices = false;   // Who was asked for which codec, and why, instead of rounds.
   std::int64_t drop = 0;  // 0: a run is queued, none dropped.
+  bool runs = false;
   bool all_runs = false;
   Format format = Format::table;
   // enroll, revoke

@@ -97,10 +97,20 @@ Result<RunRecord> make_record(const RunSettings& settings) {
   return run;
 }
 
+/// Of a run that is to be made: what the flags say, of the model that the clients have data for.
+Result<RunSettings> new_settings(Store& store, const ServerOptions& options) {
+  RunSettings settings = options.settings;
+  if (options.given.contains("model")) return settings;
+  FL_TRY(const auto latest, store.latest_run());
+  if (latest) settings.model = latest->model;
+  return settings;
+}
+
 Result<ChosenRun> begin_run(Store& store, const ServerOptions& options) {
-  FL_TRY(const RunRecord record, make_record(options.settings));
+  FL_TRY(RunSettings settings, new_settings(store, options));
+  FL_TRY(const RunRecord record, make_record(settings));
   FL_TRY(RunRecord made, store.create_run(record, Store::Others::stop));
-  return ChosenRun{std::move(made), options.settings};
+  return ChosenRun{std::move(made), std::move(settings)};
 }
 
 }  // namespace
@@ -120,10 +130,15 @@ Result<ChosenRun> choose_run(Store& store, const ServerOptions& options) {
     return ChosenRun{*latest, std::move(settings)};
   }
   if (latest->state == RunState::stopped) return other_run(options, "was given up");
-  return Error(Errc::conflict,
-               fmt::format("the run in {} is finished after {} rounds: --rounds N with a larger N "
-                           "goes on with it, --new-run begins another, --stay waits for one",
-                           options.state, latest->rounds_total));
+  FL_TRY(const auto rounds, store.summary(latest->id));
+  const bool is_early = rounds.size() < latest->rounds_total;
+  return Error(
+      Errc::conflict,
+      fmt::format(
+          "the run in {} is finished after {} rounds{}: --rounds N with a larger N goes on "
+          "with it, --new-run begins another, --stay waits for one",
+          options.state, rounds.size(),
+          is_early ? fmt::format(" of {} (history --events says why)", latest->rounds_total) : ""));
 }
 
 Result<std::optional<ChosenRun>> next_run(Store& store) {
@@ -133,11 +148,12 @@ Result<std::optional<ChosenRun>> next_run(Store& store) {
   return std::optional(ChosenRun{std::move(*open), std::move(settings)});
 }
 
-Result<RunRecord> queue_run(Store& store, const RunSettings& settings) {
+Result<RunRecord> queue_run(Store& store, const ServerOptions& options) {
   FL_TRY(const std::size_t open, store.open_runs());
   if (open >= limits::runs_queued_max)
     return Error(Errc::conflict,
                  fmt::format("{} runs are not over yet: queue this one later", open));
+  FL_TRY(const RunSettings settings, new_settings(store, options));
   FL_TRY(RunRecord record, make_record(settings));
   record.queued = true;
   return store.create_run(record);

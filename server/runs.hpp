@@ -25,7 +25,7 @@ struct ChosenRun {
 [[nodiscard]] Result<std::optional<ChosenRun>> next_run(Store& store);
 
 /// Another run, behind those that are not over. `conflict` if these are limits::runs_queued_max.
-[[nodiscard]] Result<RunRecord> queue_run(Store& store, const RunSettings& settings);
+[[nodiscard]] Result<RunRecord> queue_run(Store& store, const ServerOptions& options);
 
 /// Where a run's checkpoints lie: STATE/checkpoints for the first run of a state, and
 /// STATE/checkpoints/run-N for run N after it.

@@ -83,9 +83,10 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
   if (!token) return;
   const bool needs_data = !run.model.starts_with("synthetic:");
   fmt::print(
-      "\nTo join from another machine (once, within the hour):\n\n  fl-client --join {}{}\n\n"
+      "\nTo join from a machine that reaches this one at {} (once, within the hour; --advertise\n"
+      "HOST[:PORT] puts another address into tokens):\n\n  fl-client --join {}{}\n\n"
       "More clients: fl-server enroll --name NAME prints a token for each.\n\n",
-      *token, needs_data ? " --data fashion-mnist" : "");
+      to_string(address), *token, needs_data ? " --data fashion-mnist" : "");
   std::fflush(stdout);
 }
 
@@ -235,6 +236,9 @@ Result<int> serve(const ServerOptions& options) {
   FL_CHECK(check_settings(options.settings));
   FL_CHECK(files.make_folder(state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(state));
+  // Whoever waits for it waits for us, not for the server before.
+  if (!options.ready_file.empty() && files.exists(options.ready_file))
+    FL_CHECK(files.remove(options.ready_file));
 
   Store::Options store_options;
   store_options.path = state / "history.sqlite";
@@ -347,6 +351,7 @@ Result<int> serve(const ServerOptions& options) {
   const bool is_finished = **outcome == RoundEngine::Outcome::finished;
   note_event(*store, 0, "info",
              is_finished ? "the run is over; fl-server ends" : "fl-server is stopped");
+  if (is_finished) log_info("the run is over");
   if (**outcome == RoundEngine::Outcome::stopped)
     log_info("stopped; the next start with --state {} goes on with the run", options.state);
   return 0;

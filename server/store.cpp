@@ -222,9 +222,25 @@ Result<std::size_t> Store::open_runs() {
 
 Result<std::optional<RunRecord>> Store::shown_run() {
   return db_->find(
-      fmt::format("{} ORDER BY state = 'running' DESC, state = 'waiting', id DESC LIMIT 1",
+      fmt::format("{} ORDER BY state = 'running' DESC,"
+                  " EXISTS (SELECT 1 FROM round WHERE run_id = run.id) DESC,"
+                  " state = 'waiting' DESC, CASE state WHEN 'waiting' THEN -id ELSE id END DESC"
+                  " LIMIT 1",
                   select_runs),
       read_run);
+}
+
+Result<std::vector<RunSummary>> Store::runs() {
+  FL_TRY(const auto records, db_->query(fmt::format("{} ORDER BY id", select_runs), read_run));
+  std::vector<RunSummary> out;
+  for (const RunRecord& record : records) {
+    FL_TRY(const auto closed,
+           db_->find(
+               "SELECT count(*) FROM round_summary WHERE run_id = ?1",
+               [](const Row& row) { return static_cast<Round>(row.integer(0)); }, record.id));
+    out.push_back({record, closed.value()});
+  }
+  return out;
 }
 
 Result<std::optional<RunRecord>> Store::find_run(RunId run) {

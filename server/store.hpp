@@ -72,6 +72,11 @@ struct RunRecord {
   std::string checkpoints;  // The folder of its checkpoints inside STATE/checkpoints; "": that one.
 };
 
+struct RunSummary {
+  RunRecord run;
+  Round rounds_closed = 0;
+};
+
 struct CheckpointRecord {
   Round version = 0;
   std::string file;  // Name inside the run's folder (RunRecord::checkpoints).
@@ -272,9 +277,11 @@ class Store {
   [[nodiscard]] Result<std::optional<RunRecord>> latest_run();
   [[nodiscard]] Result<std::optional<RunRecord>> open_run();  // The oldest waiting or running one.
   [[nodiscard]] Result<std::size_t> open_runs();              // How many are waiting or running.
-  /// What a reader wants to see first: the one that is running, else the newest that ever was.
+  /// What a reader wants to see first: the one that is running, else the newest that ever was, or
+  /// else will be.
   [[nodiscard]] Result<std::optional<RunRecord>> shown_run();
   [[nodiscard]] Result<std::optional<RunRecord>> find_run(RunId run);
+  [[nodiscard]] Result<std::vector<RunSummary>> runs();  // Oldest first.
   /// The tasks of a run that is finished are `late` if nothing else.
   [[nodiscard]] Result<void> set_run_state(RunId run, RunState state);
   /// Stops a queued run that others are still before, so that no server can have begun it. False:
@@ -346,7 +353,8 @@ class Store {
   /// The client is here now. One that isn't in the table (its certificate is older than this
   /// database, or it is simulated) is put there, enrolled now.
   [[nodiscard]] Result<void> touch_client(std::string_view name, bool evaluator);
-  /// For good; a second time changes nothing. Unknown names: not_found.
+  /// For good; a second time changes nothing. Where nobody has joined by that name yet, its tokens
+  /// are void; if there are none either: not_found.
   [[nodiscard]] Result<void> revoke(std::string_view name);
   [[nodiscard]] Result<std::vector<ClientRecord>> clients();  // By name.
   [[nodiscard]] Result<std::optional<ClientRecord>> find_client(std::string_view name);

@@ -168,7 +168,10 @@ Result<void> Store::touch_client(std::string_view name, bool evaluator) {
 Result<void> Store::revoke(std::string_view name) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const auto known, client_named(*db_, name));
-    if (!known) return no_such_client(name);
+    if (!known) {
+      FL_TRY(const int tokens, db_->run("DELETE FROM token WHERE client = ?1", name));
+      return tokens > 0 ? Result<void>() : no_such_client(name);
+    }
     if (known->revoked_at != 0) return {};
     FL_TRY(const double now, db_->now());
     FL_CHECK(db_->run("UPDATE client SET revoked_at = ?2 WHERE name = ?1", name, now));

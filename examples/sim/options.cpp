@@ -32,6 +32,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 
   app.add_option("--state", options.state, "Folder for the history and the checkpoints")
+      ->check(not_empty())
       ->capture_default_str();
   app.add_option("--clients", options.clients, "How many virtual clients, each with its shard")
       ->check(CLI::Range(1u, clients_max))
@@ -53,7 +54,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return exit_code(app, error);
   }
   auto& settings = options.settings;
   if (!settings.initial_weights.empty())

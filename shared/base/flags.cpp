@@ -63,11 +63,22 @@ void add_config_flag(CLI::App& app, const std::string& help) {
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
+int exit_code(const CLI::App& app, const CLI::ParseError& error) {
+  return app.exit(error) == 0 ? 0 : wrong_usage;
+}
+
 CLI::Validator number_from(double least) {
   const auto check = [least](const std::string& text) -> std::string {
     double value = 0;
     if (CLI::detail::lexical_cast(text, value) && value >= least) return "";
     return fmt::format("'{}' is not a number from {} on", text, least);
+  };
+  return {check, ""};
+}
+
+CLI::Validator not_empty() {
+  const auto check = [](const std::string& text) -> std::string {
+    return text.empty() ? "nothing is given (an unset variable?)" : "";
   };
   return {check, ""};
 }

@@ -13,7 +13,13 @@ namespace fl {
 /// in the file are CLI::ParseErrors that name file and line.
 void add_config_flag(CLI::App& app, const std::string& help);
 
+/// How a program ends that was called wrongly.
+inline constexpr int wrong_usage = 2;
+/// Prints what there is to say of a failed parse, --help and --version too, for which it is 0.
+[[nodiscard]] int exit_code(const CLI::App& app, const CLI::ParseError& error);
+
 /// For Option::check.
 [[nodiscard]] CLI::Validator number_from(double least);
+[[nodiscard]] CLI::Validator not_empty();
 
 }  // namespace fl

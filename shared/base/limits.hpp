@@ -43,6 +43,9 @@ inline constexpr std::size_t outbox_messages_max = 64;  // Control messages to o
 // Waiting.
 inline constexpr auto full_disk_pause = 1s;     // Between two tries to write to a full disk.
 inline constexpr auto next_run_poll = 250ms;    // How often a server without a run looks for one.
+inline constexpr auto displaced_window = 120s;  // In which a client's sessions displace each other
+inline constexpr int displaced_max = 4;         // so often before the server suspects a copy.
+inline constexpr int refusals_noted_max = 100;  // In the history, of an hour.
 inline constexpr auto revocation_poll = 250ms;  // How often the server looks for revoked clients.
 inline constexpr auto initialiser_patience =
     20s;  // Before another client is asked for the initial weights.

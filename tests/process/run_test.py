@@ -343,14 +343,28 @@ class WholeRun(FederationTest):
         code, _, err = federation.server_command("queue", "--model", "resnet")
         self.assertEqual(code, 1)
         self.assertIn("--model", err)
-        code, _, err = federation.server_command("queue", "--new-run")
+        code, _, err = federation.server_command("queue")
         self.assertEqual(code, 1)
+        self.assertIn("history --runs", err)
+        code, _, err = federation.server_command("queue", "--drop", 1, "--rounds", 3)
+        self.assertEqual(code, 2)
+        self.assertIn("--drop takes no settings", err)
+        code, _, err = federation.server_command("queue", "--new-run")
+        self.assertEqual(code, 2)
         self.assertIn("--new-run is for the server itself", err)
         code, _, err = federation.server_command("history", "--rounds", "7")
-        self.assertEqual(code, 1)
+        self.assertEqual(code, 2)
         self.assertIn("--rounds is a setting of a run", err)
         _, out, _ = federation.server_command("queue", "--model", "synthetic:9000")
         last = int(out.split()[1])
+        _, out, _ = federation.server_command("history", "--runs", "--json")
+        runs = {run["run_id"]: run for run in json.loads(out)}
+        self.assertEqual((runs[last]["model"], runs[last]["state"]), ("synthetic:9000", "waiting"))
+        self.assertEqual((runs[last]["rounds"], runs[last]["rounds_wanted"]), (0, 10))
+        # Another run is of the model that the one before had, if nothing else is said.
+        _, out, _ = federation.server_command("queue", "--rounds", 2)
+        self.assertIn("of 'synthetic:9000', 2 rounds", out)
+        federation.server_command("queue", "--drop", last + 1)
         code, out, err = federation.server_command("queue", "--drop", last)
         self.assertEqual(code, 0, err)
         self.assertIn(f"run {last} is no longer queued", out)
@@ -365,8 +379,8 @@ class WholeRun(FederationTest):
         server.wait_for("'synthetic:7000', 10 rounds")
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
-        states = federation.query("SELECT state FROM run ORDER BY id DESC LIMIT 2")
-        self.assertEqual(states, [("stopped",), ("waiting",)])
+        states = federation.query("SELECT state FROM run ORDER BY id DESC LIMIT 3")
+        self.assertEqual(states, [("stopped",), ("stopped",), ("waiting",)])
 
     def test_settings_of_a_run_can_not_change_what_it_trains(self):
         federation = self.make()
@@ -401,7 +415,7 @@ class WholeRun(FederationTest):
         before = federation.query(runs)
         for flags, status, says in (
             (("--model", "synthetic:6000", "--initial-weights", weights), 1, "5000"),
-            (("--initial-weights", none), 105, str(none)),
+            (("--initial-weights", none), 2, str(none)),
             (("--initial-weights", no_number), 1, "[4999] is nan"),
         ):
             server = federation.server(*RUN, *flags, ready=False)

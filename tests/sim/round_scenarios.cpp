@@ -199,6 +199,11 @@ TEST_CASE("the run ends early at its target accuracy") {
   double best = 0;
   for (const auto& round : rounds) best = std::max(best, round.eval_accuracy.value_or(0));
   CHECK(best >= 0.9);
+  const auto events = history->store->events(history->run.id).value();
+  CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
+    return event.text.starts_with(
+        fmt::format("the run ends after {} of 50 rounds: version", rounds.size()));
+  }));
 }
 
 TEST_CASE("a client of another protocol or model is told so, leaves, and disturbs nobody") {

@@ -51,6 +51,9 @@ TEST_CASE("clients: seen, renewed, revoked, listed by name") {
   CHECK(world.store->find_client("b").value()->certificate_serial == "ff");
   CHECK(code_of(world.store->add_certificate("c", "ff")) == Errc::not_found);
   CHECK(code_of(world.store->revoke("c")) == Errc::not_found);
+  REQUIRE(world.store->add_token(some_token("t9", "c")));
+  REQUIRE(world.store->revoke("c"));
+  CHECK(!world.store->find_token("t9").value());
   REQUIRE(world.store->revoke("b"));
   const double revoked_at = world.store->find_client("b").value()->revoked_at;
   CHECK(revoked_at > 0);

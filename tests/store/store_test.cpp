@@ -94,7 +94,12 @@ TEST_CASE("a new run may stop those that are not over, and has a folder of its o
   CHECK(world.store->open_runs().value() == 1);
   CHECK(world.store->open_run().value()->id == third.id);
   CHECK(world.store->open_run().value()->checkpoints == "run-3");
-  CHECK(world.store->shown_run().value()->id == second.id);  // The newest that is not waiting.
+  CHECK(world.store->shown_run().value()->id == third.id);  // The second never was.
+  const auto runs = world.store->runs().value();
+  REQUIRE(runs.size() == 3);
+  CHECK(runs[1].run.state == RunState::stopped);
+  CHECK(runs[2].run.key == third.key);
+  CHECK(runs[2].rounds_closed == 0);
 }
 
 TEST_CASE("a run's key is unique and well formed") {
