@@ -141,8 +141,16 @@ Awaitable<Result<void>> RoundEngine::restore() {
   auto read = [run = run_.id](Store& store) { return store.checkpoints(run); };
   FL_CO_TRY(const auto records, co_await with_store(std::move(read)));
   for (const auto& record : records) {
-    FL_CO_TRY(auto version, open_version(files_, paths_.checkpoints, record, layout_));
-    versions_[record.version] = std::move(version);
+    auto version = open_version(files_, paths_.checkpoints, record, layout_);
+    const bool is_lost = !version && (version.error().code() == Errc::not_found ||
+                                      version.error().code() == Errc::corrupt);
+    if (is_lost)
+      co_return Error(version.error().code(),
+                      fmt::format("{}; the run can't go on without this checkpoint: put it back, or "
+                                  "begin another with --new-run",
+                                  version.error().message()));
+    FL_CO_CHECK(version);
+    versions_[record.version] = std::move(*version);
   }
   if (!versions_.empty()) {
     // All else is made of the newest one.

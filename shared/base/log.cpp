@@ -87,7 +87,7 @@ void start_log(bool as_json, bool is_verbose) {
   formatter->set_pattern(
       as_json       ? R"({"time": "%Y-%m-%dT%H:%M:%S.%e%z", "level": "%l", "message": "%*"})"
       : is_terminal ? "\r\033[K%H:%M:%S %v"
-                    : "%Y-%m-%dT%H:%M:%S.%e %l %v");
+                    : "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
   logger->set_formatter(std::move(formatter));
   logger->set_level(is_verbose ? spdlog::level::debug : spdlog::level::info);
   logger->flush_on(spdlog::level::info);

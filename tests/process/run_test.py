@@ -382,6 +382,24 @@ class WholeRun(FederationTest):
         states = federation.query("SELECT state FROM run ORDER BY id DESC LIMIT 3")
         self.assertEqual(states, [("stopped",), ("stopped",), ("waiting",)])
 
+    def test_a_checkpoint_that_is_gone_is_named_with_what_to_do(self):
+        federation = self.make()
+        self.run_to_end(federation, *RUN)
+        ((folder, file),) = federation.query(
+            "SELECT run.checkpoints, file FROM checkpoint JOIN run ON run.id = run_id"
+            " ORDER BY run_id DESC, version DESC LIMIT 1"
+        )
+        newest = federation.state / "checkpoints" / folder / file
+        saved = newest.rename(federation.folder / "saved")
+        server = federation.server("--rounds", 4, ready=False)
+        self.expect_exit(server, 1)
+        self.assertIn(file, server.stderr())
+        self.assertIn("put it back", server.stderr())
+        saved.rename(newest)
+        server = federation.server("--rounds", 4)
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+
     def test_settings_of_a_run_can_not_change_what_it_trains(self):
         federation = self.make()
         server = federation.server(*RUN)
