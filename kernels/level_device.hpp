@@ -19,17 +19,35 @@ inline constexpr std::int32_t device_levels_max = 127;
 inline constexpr std::size_t device_alphabet = 2 * device_levels_max + 1;
 inline constexpr std::size_t device_block_max = 65536;
 
-/// A block of the vector, and how its values are rounded: with DitherArgs{step, key, 0, class_bits}
-/// as the table's dither() does it, or as its round().
-struct LevelBlock {
-  std::uint64_t begin;     // Its first value in the vector.
-  std::uint32_t elements;  // 1 to device_block_max.
-  float step;
-  float most;  // At most 126.5 steps: a block is left alone unless 0 < |x| <= most for its largest.
-  int class_bits;  // Up to 3, 0 without dither.
-  std::uint64_t key;
-  bool is_dithered;
+inline constexpr std::size_t device_buckets_max = 256;
+
+enum class LevelRounding : std::uint8_t {
+  nearest,    // As the table's round() with `step`.
+  dither,     // As its dither() with DitherArgs{step, seed, 0, class_bits}.
+  stochastic  // As its quantize() of each `bucket` values, whose scale is their largest magnitude.
 };
+
+/// A block of the vector, and how its values are rounded.
+struct LevelBlock {
+  std::uint64_t begin = 0;     // Its first value in the vector.
+  std::uint32_t elements = 0;  // 1 to device_block_max.
+  LevelRounding rounding = LevelRounding::nearest;
+  /// The block is left alone unless the largest |x| is above 0 and at most this: at most 126.5
+  /// steps, where there is a step.
+  float most = 0;
+  std::uint64_t seed = 0;
+  float step = 0;
+  int class_bits = 0;  // Of dither, up to 3.
+  // Of QuantizeArgs:
+  std::int32_t levels = 0;   // Up to 127.
+  std::uint32_t bucket = 1;  // There are at most device_buckets_max.
+  std::uint64_t stream = 0;
+  std::uint64_t first = 0;
+};
+
+[[nodiscard]] FL_HOST_DEVICE constexpr std::size_t bucket_count(const LevelBlock& block) {
+  return (block.elements + block.bucket - 1) / block.bucket;
+}
 
 /// How many values of sizes 1 to 4 have their sum taken.
 inline constexpr std::size_t summed_levels = 4;
@@ -38,9 +56,10 @@ struct LevelTally {
   /// How often each level occurs in each of the 2^class_bits classes: level l of class c at
   /// c * device_alphabet + l + 127. The rest is 0.
   std::uint32_t counts[rans_classes_max * device_alphabet];
-  std::uint32_t is_levelled;  // 0: the block was left alone, or could not be; nothing else counts.
-  /// Of |x| over the levels l and -l, at l - 1; without dither. Exact: such values lie between half
-  /// a step and 4.5 steps, so 65,536 of them have at most 44 bits together.
+  std::uint32_t is_levelled;         // 0: the block was left alone; nothing else counts.
+  float scales[device_buckets_max];  // Of the buckets, where it is rounded stochastically.
+  /// Of |x| over the levels l and -l, at l - 1, where it is rounded to the nearest. Exact: such
+  /// values lie between half a step and 4.5 steps, so 65,536 of them have at most 44 bits together.
   double sums[summed_levels];
 };
 

@@ -13,28 +13,84 @@ namespace fl::cuda {
 struct TallyMemory {
   std::uint32_t counts[rans_classes_max * device_alphabet];
   double sums[summed_levels];
+  std::uint32_t scales[device_buckets_max];  // The bits of floats, which order like them.
+  element::QuantizeFactors factors[device_buckets_max];
   std::uint32_t largest;
 };
+
+FL_DEVICE inline std::uint32_t magnitude_bits(float x) {
+  return static_cast<std::uint32_t>(element::Scalar::bits(x)) & 0x7fffffff;
+}
+
+/// Fills shared.scales and shared.factors, of a block that has a bucket's worth of each.
+template <class Block>
+FL_DEVICE inline void find_scales(const Block& block, const float* x, const LevelBlock& run,
+                                  TallyMemory& shared) {
+  const std::size_t buckets = bucket_count(run);
+  block.each([&](unsigned thread) {
+    for (std::size_t b = thread; b < buckets; b += Block::threads) shared.scales[b] = 0;
+  });
+  block.each([&](unsigned thread) {
+    std::size_t bucket = 0;
+    std::uint32_t largest = 0;  // Of the thread's values in it.
+    for (std::size_t i = thread; i < run.elements; i += Block::threads) {
+      if (i / run.bucket != bucket) {
+        Block::raise(shared.scales + bucket, largest);
+        bucket = i / run.bucket;
+        largest = 0;
+      }
+      const std::uint32_t bits = magnitude_bits(x[i]);
+      largest = bits > largest ? bits : largest;
+    }
+    Block::raise(shared.scales + bucket, largest);
+  });
+  block.each([&](unsigned thread) {
+    for (std::size_t b = thread; b < buckets; b += Block::threads) {
+      if (shared.scales[b] == 0) continue;
+      const float scale = element::Scalar::from_bits(static_cast<std::int32_t>(shared.scales[b]));
+      shared.factors[b] = element::quantize_factors(scale, run.levels);
+    }
+  });
+}
+
+/// Calls use(i, half) for the thread's values and their random halves.
+template <class Block, class Use>
+FL_DEVICE inline void for_each_half_of(unsigned thread, const LevelBlock& run, std::uint64_t stream,
+                                       std::uint64_t first, const Use& use) {
+  constexpr std::uint64_t line = philox::half_line_elements;
+  const std::uint64_t begin = first / line * 8;
+  const std::uint64_t end = ((first + run.elements - 1) / line + 1) * 8;
+  for (std::uint64_t group = begin + thread; group < end; group += Block::threads) {
+    for_each_of_group(run.seed, stream, group, first, run.elements, use);
+  }
+}
 
 /// Calls use(i, level, class) for the values that are the thread's.
 template <class Block, class Use>
 FL_DEVICE inline void for_each_level(unsigned thread, const float* x, const LevelBlock& run,
-                                     const Use& use) {
+                                     const TallyMemory& shared, const Use& use) {
   const float per_step = 1.0f / run.step;
-  if (!run.is_dithered) {
+  if (run.rounding == LevelRounding::nearest) {
     for (std::size_t i = thread; i < run.elements; i += Block::threads) {
       use(i, element::round_level<element::Scalar>(x[i] * per_step), 0);
     }
-    return;
-  }
-  constexpr std::size_t line = philox::half_line_elements;
-  const std::size_t groups = (run.elements + line - 1) / line * 8;
-  for (std::size_t group = thread; group < groups; group += Block::threads) {
-    for_each_of_group(run.key, 0, group, 0, run.elements, [&](std::size_t i, std::uint32_t half) {
+  } else if (run.rounding == LevelRounding::dither) {
+    for_each_half_of<Block>(thread, run, 0, 0, [&](std::size_t i, std::uint32_t half) {
       const auto word = static_cast<std::int32_t>(half << 16);
       use(i, element::dither<element::Scalar>(x[i], word, per_step),
           run.class_bits == 0 ? 0 : element::dither_class<element::Scalar>(word, run.class_bits));
     });
+  } else {
+    for_each_half_of<Block>(
+        thread, run, run.stream, run.first, [&](std::size_t i, std::uint32_t half) {
+          const std::size_t bucket = i / run.bucket;
+          const auto noise = static_cast<std::int32_t>(half);
+          use(i,
+              shared.scales[bucket] == 0
+                  ? 0
+                  : element::quantize<element::Scalar>(x[i], noise, shared.factors[bucket]),
+              0);
+        });
   }
 }
 
@@ -54,22 +110,24 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
   block.each([&](unsigned thread) {
     std::uint32_t largest = 0;  // Magnitudes order like their bits, NaN on top.
     for (std::size_t i = thread; i < run.elements; i += Block::threads) {
-      const auto bits = static_cast<std::uint32_t>(element::Scalar::bits(x[i])) & 0x7fffffff;
+      const std::uint32_t bits = magnitude_bits(x[i]);
       largest = bits > largest ? bits : largest;
     }
     Block::raise(&shared.largest, largest);
   });
   const auto most = static_cast<std::uint32_t>(element::Scalar::bits(run.most));
   const bool is_levelled = shared.largest > 0 && shared.largest <= most;
+  const bool has_scales = run.rounding == LevelRounding::stochastic;
   if (is_levelled) {
+    if (has_scales) find_scales(block, x, run, shared);
     block.each([&](unsigned thread) {
       double sums[summed_levels] = {};
-      for_each_level<Block>(thread, x, run, [&](std::size_t i, std::int32_t level, int of) {
+      for_each_level<Block>(thread, x, run, shared, [&](std::size_t i, std::int32_t level, int of) {
         const std::int32_t place = level + device_levels_max;
         levels[i] = static_cast<std::uint8_t>(place);
         if (run.class_bits > 0) classes[i] = static_cast<std::uint8_t>(of);
         Block::add(shared.counts + of * static_cast<std::int32_t>(device_alphabet) + place, 1);
-        if (run.is_dithered) return;
+        if (run.rounding != LevelRounding::nearest) return;
         const std::int32_t size = level < 0 ? -level : level;
         const float magnitude = x[i] < 0 ? -x[i] : x[i];
         for (std::int32_t s = 0; s < static_cast<std::int32_t>(summed_levels); ++s) {
@@ -86,6 +144,10 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
       tally->counts[c] = shared.counts[c];
     }
     if (thread < summed_levels) tally->sums[thread] = shared.sums[thread];
+    const std::size_t buckets = is_levelled && has_scales ? bucket_count(run) : 0;
+    for (std::size_t b = thread; b < buckets; b += Block::threads) {
+      tally->scales[b] = element::Scalar::from_bits(static_cast<std::int32_t>(shared.scales[b]));
+    }
     if (thread == 0) tally->is_levelled = is_levelled ? 1 : 0;
   });
 }

@@ -35,8 +35,12 @@ void DeviceCoder::start(std::size_t number, const float* vector, std::span<Block
   slot.runs.clear();
   for (const BlockOnDevice& block : blocks) {
     const LevelBlock& run = block.block;
-    FL_ASSERT(run.elements <= device_block_max &&
-              run.most <= run.step * (device_levels_max - 0.5f));
+    FL_ASSERT(run.elements <= device_block_max);
+    if (run.rounding == LevelRounding::stochastic) {
+      FL_ASSERT(run.levels <= device_levels_max && bucket_count(run) <= device_buckets_max);
+    } else {
+      FL_ASSERT(run.most <= run.step * (device_levels_max - 0.5f));
+    }
     slot.runs.push_back(run);
   }
   if (is_good(device_->start(number, vector, slot.runs))) slot.blocks = blocks;

@@ -37,6 +37,7 @@
 #include "kernels/pack.hpp"
 #include "shared/codec/block_key.hpp"
 #include "shared/codec/coded_levels.hpp"
+#include "shared/codec/device_levels.hpp"
 #include "shared/codec/ecuq.hpp"
 #include "shared/codec/run_codes.hpp"
 
@@ -160,53 +161,30 @@ class Ecuq final : public Method, public LevelCoder {
                                         const MethodPlan& plan) const override {
     if (plan.step == 0) return std::nullopt;
     // Without values to list.
-    return LevelBlock{.begin = block.flat,
-                      .elements = block.elements,
-                      .step = plan.step,
-                      .most = std::min(ecuq_levelled_max(plan.step), scale_max),
-                      .class_bits = settings_.class_bits_most(),
-                      .key = block_key(seed, KeyFamily::quantizer, block),
-                      .is_dithered = settings_.is_dithered()};
+    return LevelBlock{
+        .begin = block.flat,
+        .elements = block.elements,
+        .rounding = settings_.is_dithered() ? LevelRounding::dither : LevelRounding::nearest,
+        .most = std::min(ecuq_levelled_max(plan.step), scale_max),
+        .seed = block_key(seed, KeyFamily::quantizer, block),
+        .step = plan.step,
+        .class_bits = settings_.class_bits_most()};
   }
 
   LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
                        std::vector<std::byte>& out) const override {
-    LevelCode code{};
-    if (tally.is_levelled == 0) return code;
-    const std::size_t classes_all = std::size_t{1} << block.class_bits;
-    // Of all classes: how often the level l occurs is at l + 127.
-    std::array<std::uint32_t, device_alphabet> counts{};
-    for (std::size_t c = 0; c < classes_all; ++c) {
-      const std::uint32_t* const of_class = tally.counts + c * device_alphabet;
-      for (std::size_t l = 0; l < device_alphabet; ++l) counts[l] += of_class[l];
-    }
+    if (tally.is_levelled == 0) return {};
+    const auto counts = count_levels(block, tally);
     constexpr auto middle = static_cast<std::size_t>(device_levels_max);
-    if (is_for_runs(block.elements, counts[middle])) return code;
-    std::size_t largest = middle;
-    while (largest > 1 && counts[middle - largest] == 0 && counts[middle + largest] == 0) --largest;
-    const auto top = static_cast<std::int32_t>(largest);
-
-    const int class_bits = settings_.class_bits_of(block.elements, top);
-    code.class_drop = block.class_bits - class_bits;
-    const std::size_t alphabet = 2 * largest + 1;
-    std::array<std::uint32_t, rans_symbols_max> symbols{};
-    for (std::size_t c = 0; c < classes_all; ++c) {
-      const std::uint32_t* const from = tally.counts + c * device_alphabet + (middle - largest);
-      const std::size_t to = (c >> code.class_drop) * alphabet;
-      for (std::size_t l = 0; l < alphabet; ++l) symbols[to + l] += from[l];
-    }
-    std::vector<std::byte> tables;
-    const RansFrequencies frequencies =
-        make_level_tables(std::span(symbols).first(alphabet << class_bits), alphabet, tables);
-    const std::size_t packed = packed_bytes(block.elements, top);
-    if (tables.size() >= packed) return code;
-    std::ranges::copy(frequencies, code.frequencies);
-    code.bytes_max = static_cast<std::uint32_t>(packed - tables.size() - 1);
-    code.top = top;
+    if (is_for_runs(block.elements, counts[middle])) return {};
+    std::size_t top = middle;
+    while (top > 1 && counts[middle - top] == 0 && counts[middle + top] == 0) --top;
+    const auto levels = static_cast<std::int32_t>(top);
+    const int class_bits = settings_.class_bits_of(block.elements, levels);
 
     begin_block(block.step, out);
     if (settings_.is_dithered()) {
-      append(out, block.key);
+      append(out, block.seed);
     } else {
       std::array<std::uint32_t, centroids> values;
       for (std::size_t c = 0; c < centroids; ++c) {
@@ -216,10 +194,9 @@ class Ecuq final : public Method, public LevelCoder {
         append(out, centroid);
       }
     }
-    append(out, static_cast<std::uint8_t>(static_cast<unsigned>(top) | rans_flag));
+    append(out, static_cast<std::uint8_t>(top | rans_flag));
     append(out, static_cast<std::uint16_t>(class_bits << listed_bits));
-    out.insert(out.end(), tables.begin(), tables.end());
-    return code;
+    return append_level_tables(block, tally, levels, class_bits, out);
   }
 
  private:

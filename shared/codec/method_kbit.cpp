@@ -18,11 +18,13 @@
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
 #include "shared/codec/coded_levels.hpp"
+#include "shared/codec/device_levels.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace fl {
 
@@ -72,7 +74,7 @@ Channels channels_of(const Layout& layout, const Block& block, KbitScale scale) 
           .others = std::min(elements, channel)};
 }
 
-class Kbit final : public Method {
+class Kbit final : public Method, public LevelCoder {
  public:
   explicit Kbit(const KbitSettings& settings) : settings_(settings) {
     FL_ASSERT(settings.bits >= 2 && settings.bits <= 8);
@@ -98,13 +100,7 @@ class Kbit final : public Method {
                       const Block& block, std::uint64_t seed, const MethodPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     const Channels channels = channels_of(layout, block, settings_.scale);
-    out.resize(1 + kbit_settings_bytes + channels.count(x.size()) * scale_bytes(is_affine()));
-    const MutableBytes body = MutableBytes(out).subspan(1);
-    store(body, 0, static_cast<std::uint8_t>(settings_.bits));
-    store(body, 1, static_cast<std::uint8_t>(is_affine()));
-    store(body, 2, static_cast<std::uint16_t>(channels.first - 1));
-    store(body, 4, static_cast<std::uint16_t>(channels.others - 1));
-
+    const MutableBytes body = begin_block(channels, x.size(), out);
     const std::int32_t top = levels_of(settings_.bits);
     const auto levels = levels_in(scratch.levels, x.size());
     std::vector<float> moved;
@@ -138,7 +134,37 @@ class Kbit final : public Method {
     return {};
   }
 
+  const LevelCoder* level_coder() const override { return this; }
+
+  std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
+                                        const MethodPlan&) const override {
+    if (settings_.scale == KbitScale::channel || is_affine() || settings_.has_feedback)
+      return std::nullopt;
+    return stochastic_block(block, levels_of(settings_.bits), block.elements, seed);
+  }
+
+  LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
+                       std::vector<std::byte>& out) const override {
+    if (tally.is_levelled == 0) return {};
+    const Channels whole = {.first = block.elements, .others = block.elements};
+    store(begin_block(whole, block.elements, out), kbit_settings_bytes, tally.scales[0]);
+    out[0] = static_cast<std::byte>(MethodId::kbit_rans);
+    return append_level_tables(block, tally, levels_of(settings_.bits), 0, out);
+  }
+
  private:
+  /// The settings, and room for the id before them and for the scales behind; both are not written.
+  MutableBytes begin_block(const Channels& channels, std::size_t elements,
+                           std::vector<std::byte>& out) const {
+    out.resize(1 + kbit_settings_bytes + channels.count(elements) * scale_bytes(is_affine()));
+    const MutableBytes body = MutableBytes(out).subspan(1);
+    store(body, 0, static_cast<std::uint8_t>(settings_.bits));
+    store(body, 1, static_cast<std::uint8_t>(is_affine()));
+    store(body, 2, static_cast<std::uint16_t>(channels.first - 1));
+    store(body, 4, static_cast<std::uint16_t>(channels.others - 1));
+    return body;
+  }
+
   [[nodiscard]] bool is_affine() const { return settings_.mode == KbitMode::affine; }
 
   KbitSettings settings_;

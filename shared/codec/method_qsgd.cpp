@@ -10,11 +10,13 @@
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
 #include "shared/codec/coded_levels.hpp"
+#include "shared/codec/device_levels.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace fl {
 
@@ -40,7 +42,7 @@ std::size_t levels_at(std::size_t elements, std::uint32_t bucket) {
   return qsgd_settings_bytes + bucket_count(elements, bucket) * sizeof(float);
 }
 
-class Qsgd final : public Method {
+class Qsgd final : public Method, public LevelCoder {
  public:
   explicit Qsgd(const QsgdSettings& settings) : settings_(settings) {
     FL_ASSERT(settings.levels >= 1 && settings.levels <= 32767);
@@ -63,11 +65,7 @@ class Qsgd final : public Method {
   Result<void> encode(std::span<const float> x, const Scan&, const Layout& layout,
                       const Block& block, std::uint64_t seed, const MethodPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
-    out.resize(1 + levels_at(x.size(), settings_.bucket));
-    const MutableBytes body = MutableBytes(out).subspan(1);
-    store(body, 0, static_cast<std::uint16_t>(settings_.levels));
-    store(body, 2, static_cast<std::uint16_t>(settings_.bucket - 1));
-
+    const MutableBytes body = begin_block(x.size(), out);
     const auto levels = levels_in(scratch.levels, x.size());
     std::size_t scale_at = qsgd_settings_bytes;
     for (std::size_t begin = 0; begin < x.size(); begin += settings_.bucket) {
@@ -88,7 +86,38 @@ class Qsgd final : public Method {
     return {};
   }
 
+  const LevelCoder* level_coder() const override { return this; }
+
+  std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
+                                        const MethodPlan&) const override {
+    if (settings_.norm == QsgdNorm::l2 || settings_.has_feedback ||
+        settings_.levels > device_levels_max ||
+        bucket_count(block.elements, settings_.bucket) > device_buckets_max)
+      return std::nullopt;
+    return stochastic_block(block, settings_.levels, settings_.bucket, seed);
+  }
+
+  LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
+                       std::vector<std::byte>& out) const override {
+    if (tally.is_levelled == 0) return {};
+    const MutableBytes body = begin_block(block.elements, out);
+    for (std::size_t b = 0; b < bucket_count(block); ++b) {
+      store(body, qsgd_settings_bytes + b * sizeof(float), tally.scales[b]);
+    }
+    out[0] = static_cast<std::byte>(MethodId::qsgd_rans);
+    return append_level_tables(block, tally, settings_.levels, 0, out);
+  }
+
  private:
+  /// The settings, and room for the id before them and for the scales behind; both are not written.
+  MutableBytes begin_block(std::size_t elements, std::vector<std::byte>& out) const {
+    out.resize(1 + levels_at(elements, settings_.bucket));
+    const MutableBytes body = MutableBytes(out).subspan(1);
+    store(body, 0, static_cast<std::uint16_t>(settings_.levels));
+    store(body, 2, static_cast<std::uint16_t>(settings_.bucket - 1));
+    return body;
+  }
+
   [[nodiscard]] float scale_of(std::span<const float> bucket) const {
     const Scan scan = kernels().scan(bucket.data(), bucket.size());
     if (settings_.norm == QsgdNorm::max || settings_.has_feedback) return scan.max_abs;

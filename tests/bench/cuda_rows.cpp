@@ -89,11 +89,10 @@ double seconds_of_levels(LevelDevice& device, const float* x, std::size_t n, std
     for (std::size_t at = number * batch_values; at < end; at += block) {
       batch.blocks.push_back({.begin = at,
                               .elements = static_cast<std::uint32_t>(block),
-                              .step = 0.5f,
+                              .rounding = LevelRounding::dither,
                               .most = 60,
-                              .class_bits = 0,
-                              .key = at,
-                              .is_dithered = true});
+                              .seed = at,
+                              .step = 0.5f});
     }
     check(device.start(number % LevelDevice::slots, x, batch.blocks));
   };

@@ -86,6 +86,31 @@ TEST_CASE("what a device codes is the CPU's at all rates, of all sizes") {
   }
 }
 
+TEST_CASE("levels of a scale are the CPU's, of all sizes and scales") {
+  const Layout layout = layout_of({{"large", {3, 65'536}},
+                                   {"part", {20'001}},
+                                   {"small", {16'383}},
+                                   {"few", {77}},
+                                   {"one", {1}}});
+  auto normals = normal(layout.elements(), 5);
+  std::fill_n(normals.begin() + 70'000, 1000, 0.0f);  // A bucket without a value.
+  for (const char* spec : {"qsgd:1", "qsgd:7", "qsgd:127", "qsgd:7,bucket=300",
+                           "qsgd:7,bucket=65536", "kbit:2", "kbit:4", "kbit:8"}) {
+    CAPTURE(std::string(spec));
+    const auto codec = codec_of(spec);
+    REQUIRE(codec->is_for_device());
+    for (const auto& x :
+         {normals, laplace(layout.elements(), 5), normal(layout.elements(), 6, 1e-40f),
+          normal(layout.elements(), 6, 1e30f)}) {
+      const auto coded = encode_on(*codec, layout, x, block_elements_default);
+      CHECK(coded.bytes.value() == encode(*codec, layout, x, 7));
+      CHECK(coded.is_there);
+    }
+    const auto coded = encode_on(*codec, layout, normals, block_elements_default);
+    CHECK(coded.blocks_coded >= 4);
+  }
+}
+
 TEST_CASE("blocks that are no device's are the CPU's") {
   constexpr std::size_t block = 4096;
   const Layout layout = layout_of({{"w", {200, block}}, {"w.bias", {200}}, {"v", {100, block}}});

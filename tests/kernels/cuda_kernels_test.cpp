@@ -501,20 +501,22 @@ TEST_CASE("a level device of CUDA gives what its bodies give on a CPU") {
   x[100'000] = 1000;  // One block is left alone.
   std::vector<LevelBlock> blocks[2];
   std::size_t begin = 0;
+  LevelBlock ways[5];
+  ways[0] = {.rounding = LevelRounding::nearest, .most = 12, .step = 0.1f};
+  for (const int w : {1, 2, 3}) {
+    ways[w] = {.rounding = LevelRounding::dither, .most = 12, .step = w > 2 ? 0.2f : 0.1f};
+    ways[w].class_bits = w == 3 ? 3 : w - 1;
+  }
+  ways[4] = {
+      .rounding = LevelRounding::stochastic, .most = 12, .levels = 127, .bucket = 300, .stream = 3};
   for (const std::uint32_t elements : {1u, 31u, 300u, 16'383u, 16'384u, 20'001u, 65'535u}) {
-    for (const int class_bits : {0, 1, 3}) {
-      for (const bool is_dithered : {true, false}) {
-        if (!is_dithered && class_bits > 0) continue;
-        const LevelBlock block = {.begin = begin,
-                                  .elements = elements,
-                                  .step = class_bits > 1 ? 0.2f : 0.1f,
-                                  .most = 12,
-                                  .class_bits = class_bits,
-                                  .key = begin,
-                                  .is_dithered = is_dithered};
-        blocks[begin % 2].push_back(block);
-        begin += elements;
-      }
+    for (LevelBlock block : ways) {
+      block.begin = begin;
+      block.elements = elements;
+      block.seed = begin;
+      block.first = 7 * begin;
+      blocks[begin % 2].push_back(block);
+      begin += elements;
     }
   }
   REQUIRE(begin <= n);
@@ -534,6 +536,11 @@ TEST_CASE("a level device of CUDA gives what its bodies give on a CPU") {
       CHECK(tally.is_levelled == other.is_levelled);
       CHECK(std::ranges::equal(tally.counts, other.counts));
       CHECK(std::ranges::equal(tally.sums, other.sums));
+      if (blocks[slot][b].rounding == LevelRounding::stochastic && other.is_levelled != 0) {
+        const std::size_t buckets = bucket_count(blocks[slot][b]);
+        CHECK(std::ranges::equal(std::span(tally.scales).first(buckets),
+                                 std::span(other.scales).first(buckets)));
+      }
       CHECK(seen[slot].streams[b] == wanted[slot].streams[b]);
     }
   }
