@@ -78,7 +78,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
       link_.reset();
       if (stopping_) break;
       // One that ended at once is no success, though it got in: another may have taken its place.
-      if (Clock::now() - began >= limits::backoff_max) failures = 0;
+      if (Clock::now() - began >= limits::connection_settled) failures = 0;
     } else {
       outcome = link.error();
     }

@@ -39,14 +39,14 @@ std::string unheeded_flag(int argc, char** argv, const ServerOptions& options) {
                                                        "--ready-file", "--new-run",   "--stay"};
   using Command = ServerOptions::Command;
   if (options.command == Command::serve) return {};
-  if (options.command == Command::queue && options.drop != 0 && !options.given.empty())
-    return "--drop takes no settings of a run";
   for (const std::string_view word : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
     const auto name = word.substr(0, word.find('='));
     if (std::ranges::find(serving, name) != serving.end())
       return fmt::format("{} is for the server itself, not for a sub-command", name);
     const bool is_of_run =
         name.starts_with("--") && options.given.contains(std::string(name.substr(2)));
+    if (is_of_run && options.command == Command::queue && options.drop != 0)
+      return fmt::format("{} is a setting of a run, and --drop makes none", name);
     if (is_of_run && options.command != Command::queue)
       return fmt::format("{} is a setting of a run, which this sub-command neither has nor changes",
                          name);

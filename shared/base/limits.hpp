@@ -68,5 +68,7 @@ inline constexpr auto later_pause = 2s;  // Before a client repeats an upload pu
 // Reconnecting: exponential with full jitter.
 inline constexpr auto backoff_min = 100ms;
 inline constexpr auto backoff_max = 15s;
+inline constexpr auto connection_settled =
+    5s;  // One that lasts so long begins anew with the pauses.
 
 }  // namespace fl::limits

@@ -40,9 +40,9 @@ CodedByDevice encode_on(const Codec& codec, const Layout& layout, std::span<cons
   return encode_on(std::make_unique<HostLevelDevice>(), codec, layout, x, block);
 }
 
-/// Some 700 blocks of 256: three batches, with small tensors among them.
+/// Some 200 blocks of 256: four batches, with small tensors among them.
 Layout many_blocks() {
-  return layout_of({{"w", {150, 800}}, {"w.bias", {200}}, {"b", {3}}, {"v", {60'123}}});
+  return layout_of({{"w", {40, 800}}, {"w.bias", {200}}, {"b", {3}}, {"v", {18'123}}});
 }
 
 }  // namespace
@@ -61,13 +61,10 @@ TEST_CASE("a device gives the CPU's payload, whatever the codec") {
 
 TEST_CASE("what a device codes is the CPU's at all rates, of all sizes") {
   // Both sorts of streams, and what is left over of both.
-  const Layout layout = layout_of({{"large", {3, 65'536}},
-                                   {"part", {20'001}},
-                                   {"small", {16'383}},
-                                   {"few", {77}},
-                                   {"one", {1}}});
+  const Layout layout = layout_of(
+      {{"large", {65'536}}, {"part", {20'001}}, {"small", {16'383}}, {"few", {77}}, {"one", {1}}});
   for (const char* mode : {"dither", "centroid"}) {
-    for (const char* rate : {"0.3", "0.7", "1", "1.5", "2", "2.5", "3", "4", "6", "8"}) {
+    for (const char* rate : {"0.3", "0.7", "1.5", "2", "4", "8"}) {
       const std::string spec = fmt::format("ecuq:{},mode={}", rate, mode);
       CAPTURE(spec);
       const auto codec = codec_of(spec);
@@ -81,17 +78,14 @@ TEST_CASE("what a device codes is the CPU's at all rates, of all sizes") {
       if (std::string_view(rate) == "0.3" || std::string_view(rate) == "8") continue;
       const auto coded =
           encode_on(*codec, layout, normal(layout.elements(), 5), block_elements_default);
-      CHECK(coded.blocks_coded >= 5);
+      CHECK(coded.blocks_coded >= 3);
     }
   }
 }
 
 TEST_CASE("levels of a scale are the CPU's, of all sizes and scales") {
-  const Layout layout = layout_of({{"large", {3, 65'536}},
-                                   {"part", {20'001}},
-                                   {"small", {16'383}},
-                                   {"few", {77}},
-                                   {"one", {1}}});
+  const Layout layout = layout_of(
+      {{"large", {65'536}}, {"part", {20'001}}, {"small", {16'383}}, {"few", {77}}, {"one", {1}}});
   auto normals = normal(layout.elements(), 5);
   std::fill_n(normals.begin() + 70'000, 1000, 0.0f);  // A bucket without a value.
   for (const char* spec : {"qsgd:1", "qsgd:7", "qsgd:127", "qsgd:7,bucket=300",
@@ -107,20 +101,20 @@ TEST_CASE("levels of a scale are the CPU's, of all sizes and scales") {
       CHECK(coded.is_there);
     }
     const auto coded = encode_on(*codec, layout, normals, block_elements_default);
-    CHECK(coded.blocks_coded >= 4);
+    CHECK(coded.blocks_coded >= 3);
   }
 }
 
 TEST_CASE("blocks that are no device's are the CPU's") {
   constexpr std::size_t block = 4096;
-  const Layout layout = layout_of({{"w", {200, block}}, {"w.bias", {200}}, {"v", {100, block}}});
+  const Layout layout = layout_of({{"w", {60, block}}, {"w.bias", {200}}, {"v", {30, block}}});
   const auto plain = normal(layout.elements(), 4);
   auto odd = plain;
   std::fill_n(odd.begin() + 3 * block, 5 * block, 0.0f);                      // All zeros,
-  std::fill_n(odd.begin() + 20 * block, 2 * block, -0.0f);                    // of both signs;
-  for (std::size_t i = 30 * block; i < 70 * block; i += 1500) odd[i] = 5000;  // values to list;
-  std::fill_n(odd.begin() + 80 * block, block, 1.0f);                         // one level for all;
-  for (std::size_t i = 90 * block; i < 99 * block; ++i) odd[i] *= 1e-3f;      // few levels.
+  std::fill_n(odd.begin() + 10 * block, 2 * block, -0.0f);                    // of both signs;
+  for (std::size_t i = 15 * block; i < 25 * block; i += 1500) odd[i] = 5000;  // values to list;
+  std::fill_n(odd.begin() + 30 * block, block, 1.0f);                         // one level for all;
+  for (std::size_t i = 35 * block; i < 39 * block; ++i) odd[i] *= 1e-3f;      // few levels.
   for (const char* spec :
        {"ecuq:4", "ecuq:2", "ecuq:4,mode=centroid", "w=ecuq:2;v=ecuq:5;*=none"}) {
     CAPTURE(std::string(spec));
@@ -129,9 +123,9 @@ TEST_CASE("blocks that are no device's are the CPU's") {
     const auto some = encode_on(*codec, layout, odd, block);
     CHECK(some.bytes.value() == encode(*codec, layout, odd, 7, block));
     CHECK(some.is_there);
-    CHECK(all.blocks_coded >= 300);
-    CHECK(some.blocks_coded <= 300 - 5 - 2 - 40);
-    CHECK(some.blocks_coded >= 200);
+    CHECK(all.blocks_coded >= 90);
+    CHECK(some.blocks_coded <= 90 - 5 - 2 - 10);
+    CHECK(some.blocks_coded >= 60);
   }
 }
 
@@ -140,7 +134,7 @@ TEST_CASE("a value that can't be sent is the error that it is on the CPU") {
   const auto codec = codec_of("ecuq:4");
   for (const float bad : {std::numeric_limits<float>::infinity(), -0x1.fp127f,
                           std::numeric_limits<float>::quiet_NaN()}) {
-    for (const std::size_t at : {std::size_t{5}, std::size_t{100'000}, std::size_t{180'000}}) {
+    for (const std::size_t at : {std::size_t{5}, std::size_t{30'000}, std::size_t{50'000}}) {
       auto x = normal(layout.elements(), 4);
       x[at] = bad;
       std::vector<std::byte> bytes;

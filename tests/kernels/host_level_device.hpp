@@ -16,6 +16,7 @@ class HostLevelDevice final : public LevelDevice {
   static constexpr int failure = 1;
 
   int calls_left = -1;                   // Until all calls fail; negative: none does.
+  std::size_t* streams_made = nullptr;   // Of all such devices, by whoever asks.
   std::size_t right_streams = SIZE_MAX;  // After so many it flips a bit in each stream.
 
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
@@ -74,6 +75,7 @@ class HostLevelDevice final : public LevelDevice {
       auto& stream = slot.streams[b];
       if (right_streams == 0) stream.back() ^= 0x100;
       if (right_streams > 0) --right_streams;
+      if (streams_made != nullptr) ++*streams_made;
       out[b] = {reinterpret_cast<const std::uint8_t*>(stream.data() + stream.size()) - size, size};
     }
     return next();

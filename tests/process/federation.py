@@ -51,14 +51,22 @@ def wait_until(what, condition, limit_s=WAIT_MAX_S):
         time.sleep(0.01)
 
 
+RESERVED = []  # A name in the kernel for each port, to the end of this process.
+
+
 def free_port():
     """Below the range from which the kernel takes the ports of outgoing connections: a client that
-    tries to connect to a dead server must not be given the server's own port."""
+    tries to connect to a dead server must not be given the server's own port. Nor may a test that
+    runs beside this one."""
     while True:
         port = random.SystemRandom().randrange(20000, 32000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
+        reserved = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            reserved.bind(f"\0tributary-port-{port}")
             probe.bind(("127.0.0.1", port))
+            RESERVED.append(reserved)
             return port
+        reserved.close()
 
 
 def last_of_each(flags):

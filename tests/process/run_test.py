@@ -348,7 +348,7 @@ class WholeRun(FederationTest):
         self.assertIn("history --runs", err)
         code, _, err = federation.server_command("queue", "--drop", 1, "--rounds", 3)
         self.assertEqual(code, 2)
-        self.assertIn("--drop takes no settings", err)
+        self.assertIn("--drop makes none", err)
         code, _, err = federation.server_command("queue", "--new-run")
         self.assertEqual(code, 2)
         self.assertIn("--new-run is for the server itself", err)

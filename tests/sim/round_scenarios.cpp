@@ -1,4 +1,5 @@
 // Who is asked, who counts, and when a round or a run is over.
+#include "tests/kernels/host_level_device.hpp"
 #include "tests/sim/hand_client.hpp"
 #include "tests/sim/scenario.hpp"
 
@@ -180,6 +181,37 @@ TEST_CASE(
   REQUIRE(world.run());
   CHECK(check(world));
   CHECK(world.elapsed() < 3min);
+}
+
+TEST_CASE("an update is coded where it was made, where that can be, and the model is the same") {
+  struct Case {
+    const char* strategy;
+    const char* codec;
+    bool is_on_device;
+  };
+  for (const Case& of :
+       {Case{"fedavg", "ecuq:4", true}, Case{"fedprox:mu=0.1", "qsgd:7", true},
+        Case{"fedadam", "kbit:4", true}, Case{"fedavg", "ecuq:4+ef", false},
+        Case{"fedavg", "topk:0.1+qsgd:7", false}, Case{"fedavg", "none", false},
+        Case{"scaffold", "ecuq:4", false}, Case{"fedavg:personal=scale", "ecuq:4", false}}) {
+    CAPTURE(std::string(of.strategy));
+    CAPTURE(std::string(of.codec));
+    WorldOptions options = calm(2, 30'000);
+    options.problem.noise = 0.1;
+    options.settings.strategy = of.strategy;
+    options.settings.codec = of.codec;
+    const Digest expected = calm_digest(options);
+    std::size_t streams = 0;
+    for (auto& member : options.members) {
+      member.part.make_device = [&streams] {
+        auto device = std::make_unique<twins::HostLevelDevice>();
+        device->streams_made = &streams;
+        return device;
+      };
+    }
+    CHECK(calm_digest(options) == expected);
+    CHECK((streams > 0) == of.is_on_device);
+  }
 }
 
 TEST_CASE("the run ends early at its target accuracy") {

@@ -77,6 +77,7 @@ Result<TrainReport> ToyTrainer::train(std::span<const float> global, const Train
     if (noise > 0) update[i] += noise * draw(settings.seed, noise_stream, i);
   }
   if (record_) record_(settings, update);
+  if (part_.make_device) on_device_.assign(update.begin(), update.end());
   TrainReport report;
   report.examples = part_.examples;
   report.steps = steps;
@@ -86,17 +87,28 @@ Result<TrainReport> ToyTrainer::train(std::span<const float> global, const Train
 
 Result<void> ToyTrainer::gradient(std::span<const float> weights, const TrainSettings&,
                                   std::span<float> gradient, std::stop_token) {
+  on_device_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) gradient[i] = weights[i] - point_[i];
   return {};
 }
 
 Result<EvalReport> ToyTrainer::evaluate(std::span<const float> weights, std::stop_token stop) {
   if (stop.stop_requested()) return Error(Errc::cancelled, "the evaluation was stopped");
+  on_device_.clear();
   EvalReport report;
   report.examples = part_.holdout;
   report.loss = loss_at(weights);
   report.accuracy = 1 / (1 + report.loss);
   return report;
+}
+
+Result<std::unique_ptr<LevelDevice>> ToyTrainer::make_level_device() {
+  if (!part_.make_device) return std::unique_ptr<LevelDevice>();
+  return part_.make_device();
+}
+
+const float* ToyTrainer::update_on_device() {
+  return on_device_.empty() ? nullptr : on_device_.data();
 }
 
 double ToyTrainer::loss_at(std::span<const float> weights) const {

@@ -7,6 +7,7 @@
 #include "client/learn/trainer.hpp"
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ class ToyTrainer final : public Trainer {
     std::uint64_t examples = 0;
     std::uint64_t holdout = 0;
     double step_seconds = 0.1;  // What a step takes there, where the settings give a time.
+    /// Empty: it trains on the CPU.
+    std::function<std::unique_ptr<LevelDevice>()> make_device = {};
   };
   /// Told of every update made; may change it.
   using Record = std::function<void(const TrainSettings& settings, std::span<float> update)>;
@@ -54,6 +57,8 @@ class ToyTrainer final : public Trainer {
                         std::span<float> gradient, std::stop_token stop) override;
   /// The accuracy is 1 at the client's point and falls with the distance from it.
   Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override;
+  Result<std::unique_ptr<LevelDevice>> make_level_device() override;
+  const float* update_on_device() override;
 
  private:
   [[nodiscard]] double loss_at(std::span<const float> weights) const;
@@ -62,6 +67,7 @@ class ToyTrainer final : public Trainer {
   Part part_;
   Record record_;
   std::vector<float> point_;
+  std::vector<float> on_device_;  // What the device's memory has of an update.
 };
 
 }  // namespace fl::test
