@@ -16,7 +16,7 @@
 namespace fl::test {
 namespace {
 
-constexpr std::uint64_t default_seeds = or_sanitized(2000, 100);
+constexpr std::uint64_t default_seeds = or_sanitized(2000, 50);
 
 std::optional<std::uint64_t> number_from(const char* variable) {
   const char* const text = std::getenv(variable);
