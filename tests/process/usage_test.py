@@ -324,10 +324,10 @@ class Tokens(FederationTest):
             self.assertIn("in another federation than the token's", other.stderr())
 
     def test_two_programs_with_one_identity_are_seen_and_slow_down(self):
+        copy = self.federation.folder / "copy"
+        shutil.copytree(self.federation.folder / "a", copy)
         original = self.federation.client("a")
         self.server.wait_for("a is here")
-        copy = self.federation.folder / "copy"
-        shutil.copytree(self.federation.folder / "a", copy, ignore=shutil.ignore_patterns("lock"))
         other = self.federation.start("copy", [BIN / "fl-client", "--state", copy])
         self.server.wait_for("do two programs use one identity")
         time.sleep(3)
