@@ -30,30 +30,29 @@ __global__ void code_kernel(const LevelBlock* runs, const LevelCode* wanted,
               streams + (blockIdx.x + 1) * stream_words, bytes + blockIdx.x, codes);
 }
 
-struct FreeDevice {
+struct DeviceMemory {
+  static cudaError_t allocate(void** memory, std::size_t bytes) {
+    return cudaMalloc(memory, bytes);
+  }
   void operator()(void* memory) const { cudaFree(memory); }
 };
-struct FreeHost {
+struct PageLockedMemory {  // Of the host.
+  static cudaError_t allocate(void** memory, std::size_t bytes) {
+    return cudaMallocHost(memory, bytes);
+  }
   void operator()(void* memory) const { cudaFreeHost(memory); }
 };
 
 template <class T>
-using OnDevice = std::unique_ptr<T, FreeDevice>;
+using OnDevice = std::unique_ptr<T, DeviceMemory>;
 template <class T>
-using PageLocked = std::unique_ptr<T, FreeHost>;
+using PageLocked = std::unique_ptr<T, PageLockedMemory>;
 
-/// n of them in the device's memory, or page-locked in the host's.
-template <class T>
-cudaError_t allocate(OnDevice<T>& out, std::size_t n) {
+/// n of them.
+template <class T, class Memory>
+cudaError_t allocate(std::unique_ptr<T, Memory>& out, std::size_t n) {
   void* memory = nullptr;
-  const cudaError_t error = cudaMalloc(&memory, n * sizeof(T));
-  out.reset(static_cast<T*>(memory));
-  return error;
-}
-template <class T>
-cudaError_t allocate(PageLocked<T>& out, std::size_t n) {
-  void* memory = nullptr;
-  const cudaError_t error = cudaMallocHost(&memory, n * sizeof(T));
+  const cudaError_t error = Memory::allocate(&memory, n * sizeof(T));
   out.reset(static_cast<T*>(memory));
   return error;
 }
