@@ -11,7 +11,7 @@ namespace {
 // Tables say what may be in them, so that a person with the sqlite3 shell and a future version of
 // this program can rely on it. Clients are named, not referenced: the history of a round stays
 // readable and writable for a client whose certificate is older than the database.
-constexpr const char* first_schema = R"sql(
+constexpr const char* schema = R"sql(
 CREATE TABLE run (
   id           INTEGER PRIMARY KEY,
   key          TEXT NOT NULL UNIQUE CHECK (length(key) = 16),
@@ -20,7 +20,9 @@ CREATE TABLE run (
   rounds_total INTEGER NOT NULL CHECK (rounds_total >= 0),
   config_json  TEXT NOT NULL CHECK (config_json = '' OR json_valid(config_json)),
   state        TEXT NOT NULL CHECK (state IN ('waiting', 'running', 'finished', 'stopped')),
-  started_at   REAL NOT NULL            -- all times: Unix seconds
+  started_at   REAL NOT NULL,           -- all times: Unix seconds
+  queued       INTEGER NOT NULL CHECK (queued IN (0, 1)),  -- 1: behind another
+  checkpoints  TEXT NOT NULL DEFAULT '' -- their folder in STATE/checkpoints, '' for that itself
 ) STRICT;
 
 CREATE TABLE round (
@@ -31,6 +33,7 @@ CREATE TABLE round (
   range_log2    INTEGER NOT NULL,       -- |update value| < 2^range_log2
   fraction_bits INTEGER NOT NULL,       -- of the fixed-point sum
   target        INTEGER NOT NULL CHECK (target >= 0),
+  population    INTEGER NOT NULL CHECK (population >= 0),  -- the weight of all clients
   ended_at      REAL,                   -- NULL: open
   train_loss    REAL,
   bytes_up      INTEGER NOT NULL DEFAULT 0 CHECK (bytes_up >= 0),
@@ -40,32 +43,41 @@ CREATE TABLE round (
 CREATE UNIQUE INDEX round_open ON round (run_id) WHERE ended_at IS NULL;
 
 CREATE TABLE task (                     -- one client asked to train in one round
-  id            INTEGER PRIMARY KEY,
-  run_id        INTEGER NOT NULL,
-  round         INTEGER NOT NULL,
-  client        TEXT NOT NULL CHECK (client <> ''),
-  state         TEXT NOT NULL CHECK (state IN ('offered', 'accepted', 'refused', 'late', 'lost')),
-  offered_at    REAL NOT NULL,
-  decided_at    REAL CHECK ((decided_at IS NULL) = (state = 'offered')),
-  examples      INTEGER NOT NULL CHECK (examples >= 0),
-  steps         INTEGER NOT NULL CHECK (steps >= 0),
-  loss          REAL,
-  norm          REAL CHECK (norm >= 0),
-  train_seconds REAL NOT NULL CHECK (train_seconds >= 0),
-  seconds       REAL NOT NULL DEFAULT 0 CHECK (seconds >= 0),
-  bytes_up      INTEGER NOT NULL DEFAULT 0 CHECK (bytes_up >= 0),
-  bytes_down    INTEGER NOT NULL DEFAULT 0 CHECK (bytes_down >= 0),
-  codec         TEXT NOT NULL,
-  update_bytes  INTEGER NOT NULL CHECK (update_bytes >= 0),
-  update_digest TEXT CHECK (length(update_digest) = 32),
-  spool_file    TEXT NOT NULL,
-  reason        TEXT NOT NULL,
+  id             INTEGER PRIMARY KEY,
+  run_id         INTEGER NOT NULL,
+  round          INTEGER NOT NULL,
+  base_version   INTEGER NOT NULL CHECK (base_version >= 0),
+  client         TEXT NOT NULL CHECK (client <> ''),
+  state          TEXT NOT NULL CHECK (state IN ('offered', 'accepted', 'refused', 'late', 'lost')),
+  offered_at     REAL NOT NULL,
+  decided_at     REAL CHECK ((decided_at IS NULL) = (state = 'offered')),
+  examples       INTEGER NOT NULL CHECK (examples >= 0),
+  steps          INTEGER NOT NULL CHECK (steps >= 0),
+  loss           REAL,
+  norm           REAL CHECK (norm >= 0),
+  seconds        REAL NOT NULL DEFAULT 0 CHECK (seconds >= 0),
+  ready_seconds  REAL NOT NULL DEFAULT 0 CHECK (ready_seconds >= 0),   -- until the upload began
+  train_seconds  REAL NOT NULL CHECK (train_seconds >= 0),
+  upload_seconds REAL NOT NULL DEFAULT 0 CHECK (upload_seconds >= 0),
+  bytes_up       INTEGER NOT NULL DEFAULT 0 CHECK (bytes_up >= 0),
+  bytes_down     INTEGER NOT NULL DEFAULT 0 CHECK (bytes_down >= 0),
+  codec          TEXT NOT NULL,
+  codec_reason   TEXT NOT NULL,          -- '': the run's
+  raw_bytes      INTEGER NOT NULL DEFAULT 0 CHECK (raw_bytes >= 0),    -- the update in fp32
+  update_bytes   INTEGER NOT NULL CHECK (update_bytes >= 0),           -- as it was sent
+  encode_seconds REAL NOT NULL DEFAULT 0 CHECK (encode_seconds >= 0),
+  decode_seconds REAL NOT NULL DEFAULT 0 CHECK (decode_seconds >= 0),
+  nmse           REAL NOT NULL DEFAULT 0 CHECK (nmse >= 0),
+  update_digest  TEXT CHECK (length(update_digest) = 32),
+  spool_file     TEXT NOT NULL,
+  reason         TEXT NOT NULL,
   FOREIGN KEY (run_id, round) REFERENCES round (run_id, round)
 ) STRICT;
 CREATE INDEX task_of_round ON task (run_id, round);
 -- A client's work counts at most once in a round, whatever the program above does.
 CREATE UNIQUE INDEX task_counts_once ON task (run_id, round, client)
   WHERE state IN ('offered', 'accepted');
+CREATE INDEX task_under_way ON task (run_id) WHERE state = 'offered';
 
 CREATE TABLE checkpoint (               -- a row for each version; files only of those still kept
   run_id      INTEGER NOT NULL REFERENCES run (id),
@@ -103,12 +115,21 @@ CREATE TABLE client (
   evaluator          INTEGER NOT NULL CHECK (evaluator IN (0, 1))
 ) STRICT, WITHOUT ROWID;
 
+-- A client has one key after another, as it renews: which of its certificates still let it in.
+CREATE TABLE certificate (
+  id     INTEGER PRIMARY KEY,           -- in the order of issue
+  client TEXT NOT NULL REFERENCES client (name),
+  serial TEXT NOT NULL UNIQUE CHECK (serial <> '')
+) STRICT;
+CREATE INDEX certificate_of_client ON certificate (client);
+
 CREATE TABLE token (
   id          TEXT PRIMARY KEY CHECK (id <> ''),
   client      TEXT NOT NULL CHECK (client <> ''),
   secret_hash TEXT NOT NULL CHECK (length(secret_hash) = 64),
   expires_at  REAL NOT NULL,
-  used_at     REAL
+  used_at     REAL,
+  key_digest  TEXT NOT NULL DEFAULT ''  -- of the key it was used for: that may ask again
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE event (
@@ -119,15 +140,16 @@ CREATE TABLE event (
   text   TEXT NOT NULL
 ) STRICT;
 
--- What is known about a version: its evaluators' figures, or without any the clients' own. Each
--- weighs as many examples as it was measured on.
+-- What is known about a version: the evaluators' figures, or in a run without any the clients' own.
+-- The two are of different data: a column that went from one to the other and back would show steps
+-- that no model made. Each weighs as many examples as it was measured on.
 CREATE VIEW evaluation (run_id, version, name, value) AS
   SELECT run_id, version, name, sum(value * examples) / sum(examples)
   FROM metric AS m
   WHERE value IS NOT NULL
     AND evaluator = (SELECT max(evaluator) FROM metric AS other
-                     WHERE other.run_id = m.run_id AND other.version = m.version
-                       AND other.name = m.name AND other.value IS NOT NULL)
+                     WHERE other.run_id = m.run_id AND other.name = m.name
+                       AND other.value IS NOT NULL)
   GROUP BY run_id, version, name;
 
 CREATE VIEW round_summary (run_id, round, started_at, seconds, clients_offered, clients_accepted,
@@ -145,13 +167,6 @@ CREATE VIEW round_summary (run_id, round, started_at, seconds, clients_offered, 
          c.digest
   FROM round AS r JOIN checkpoint AS c ON c.run_id = r.run_id AND c.version = r.round
   WHERE r.ended_at IS NOT NULL;
-)sql";
-
-constexpr const char* codec_schema = R"sql(
-ALTER TABLE task ADD COLUMN raw_bytes INTEGER NOT NULL DEFAULT 0 CHECK (raw_bytes >= 0);
-ALTER TABLE task ADD COLUMN encode_seconds REAL NOT NULL DEFAULT 0 CHECK (encode_seconds >= 0);
-ALTER TABLE task ADD COLUMN decode_seconds REAL NOT NULL DEFAULT 0 CHECK (decode_seconds >= 0);
-ALTER TABLE task ADD COLUMN nmse REAL NOT NULL DEFAULT 0 CHECK (nmse >= 0);
 
 CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, encode_seconds,
                            decode_seconds, train_seconds, nmse, bytes, accuracy_first,
@@ -171,61 +186,8 @@ CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, enco
   GROUP BY t.run_id, t.codec;
 )sql";
 
-/// Clients' figures and an evaluator's are of different data: a column that went from one to the
-/// other and back would show steps that no model made.
-constexpr const char* evaluation_schema = R"sql(
-DROP VIEW evaluation;
--- What is known about a version: the evaluators' figures, or in a run without any the clients' own.
--- Each weighs as many examples as it was measured on.
-CREATE VIEW evaluation (run_id, version, name, value) AS
-  SELECT run_id, version, name, sum(value * examples) / sum(examples)
-  FROM metric AS m
-  WHERE value IS NOT NULL
-    AND evaluator = (SELECT max(evaluator) FROM metric AS other
-                     WHERE other.run_id = m.run_id AND other.name = m.name
-                       AND other.value IS NOT NULL)
-  GROUP BY run_id, version, name;
-)sql";
-
-/// A client has one key after another, as it renews. Which of its certificates still let it in, and
-/// which key a token was used for: whoever lost the answer may ask again.
-constexpr const char* certificate_schema = R"sql(
-CREATE TABLE certificate (
-  id     INTEGER PRIMARY KEY,   -- In the order of issue.
-  client TEXT NOT NULL REFERENCES client (name),
-  serial TEXT NOT NULL UNIQUE CHECK (serial <> '')
-) STRICT;
-CREATE INDEX certificate_of_client ON certificate (client);
-INSERT INTO certificate (client, serial)
-  SELECT name, certificate_serial FROM client WHERE certificate_serial <> '';
-ALTER TABLE token ADD COLUMN key_digest TEXT NOT NULL DEFAULT '';
-)sql";
-
-constexpr std::array migrations_in_order{
-    Migration{"runs, rounds, tasks, checkpoints, metrics, clients, tokens and events",
-              first_schema},
-    Migration{"queued runs, and a folder of checkpoints for each",
-              "ALTER TABLE run ADD COLUMN queued INTEGER NOT NULL DEFAULT 0"
-              "  CHECK (queued IN (0, 1));"
-              "ALTER TABLE run ADD COLUMN checkpoints TEXT NOT NULL DEFAULT ''"},
-    Migration{"what coding an update cost and lost", codec_schema},
-    Migration{"the weight of all clients in a round",
-              "ALTER TABLE round ADD COLUMN population INTEGER NOT NULL DEFAULT 0"
-              "  CHECK (population >= 0)"},
-    Migration{"tasks that outlive their round",
-              "ALTER TABLE task ADD COLUMN base_version INTEGER NOT NULL DEFAULT 0"
-              "  CHECK (base_version >= 0);"
-              "UPDATE task SET base_version = round - 1;"
-              "CREATE INDEX task_under_way ON task (run_id) WHERE state = 'offered'"},
-    Migration{"why a client was asked for its codec, and how fast it was",
-              "ALTER TABLE task ADD COLUMN codec_reason TEXT NOT NULL DEFAULT '';"
-              "ALTER TABLE task ADD COLUMN ready_seconds REAL NOT NULL DEFAULT 0"
-              "  CHECK (ready_seconds >= 0);"
-              "ALTER TABLE task ADD COLUMN upload_seconds REAL NOT NULL DEFAULT 0"
-              "  CHECK (upload_seconds >= 0)"},
-    Migration{"the figures of clients or of evaluators, not of both", evaluation_schema},
-    Migration{"the certificates that let a client in", certificate_schema},
-};
+// What changes it later comes here as a step of its own: databases are about that have this one.
+constexpr std::array migrations_in_order{Migration{"the history's schema", schema}};
 
 struct Marks {
   int application = 0;
@@ -257,8 +219,8 @@ Result<int> check_schema(Database& db, int newest) {
   }
   if (marks.version > newest) {
     return Error(Errc::conflict,
-                 fmt::format("its schema is version {}, newer than this program's {}; install a "
-                             "newer Tributary",
+                 fmt::format("its schema is version {}, and this program knows {}: install a newer "
+                             "Tributary, or begin with another --state",
                              marks.version, newest));
   }
   return marks.version;
