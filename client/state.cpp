@@ -4,13 +4,13 @@
 #include "shared/base/clock.hpp"
 #include "shared/base/digest.hpp"
 #include "shared/base/failpoint.hpp"
+#include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/codec/feedback.hpp"
 #include "shared/codec/payload.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -105,7 +105,7 @@ Result<void> ClientState::load() {
             "{}: {}; remove the file to begin anew (an update that was not yet delivered is lost)",
             path.string(), what));
   };
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json(text);
   if (!json.is_object()) return bad("it is no JSON object");
   try {
     run_key_ = json.at("run").get<std::string>();
@@ -145,7 +145,7 @@ Result<void> ClientState::write_manifest() {
     json["pending"] = {{"file", pending_->file}, {"begin", raw}};
     put_kept(pending_->kept, json["pending"]);
   }
-  const std::string text = json.dump();
+  const std::string text = json_text(json);
   return files_->write_atomically(folder_ / manifest_name, bytes_of(text));
 }
 

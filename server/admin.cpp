@@ -1,12 +1,12 @@
 #include "server/admin.hpp"
 
 #include "server/history.hpp"
+#include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/wire/http.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace fl {
 
@@ -34,7 +34,7 @@ HttpAnswer page_of(const Result<Records>& records) {
     answer.body = format_rows(*records, Format::json);
   } else {
     answer.status = 503;
-    answer.body = nlohmann::json{{"error", records.error().message()}}.dump() + "\n";
+    answer.body = json_text(nlohmann::json{{"error", records.error().message()}}) + "\n";
   }
   return answer;
 }
@@ -132,7 +132,7 @@ Awaitable<HttpAnswer> Admin::page(std::string target) {
                           {"run", status.run_key},    {"model", status.model},
                           {"round", status.round},    {"rounds", status.rounds_total},
                           {"clients", status.clients}};
-      answer.body = json.dump() + "\n";
+      answer.body = json_text(json) + "\n";
     }
   } else if (target == "/api/rounds") {
     const auto rounds = co_await on(engine->executor(), rounds_of(engine));

@@ -3,11 +3,11 @@
 #include "server/history.hpp"
 #include "server/runs.hpp"
 #include "shared/base/clock.hpp"
+#include "shared/base/json.hpp"
 #include "shared/codec/codec.hpp"
 #include "shared/identity/authority.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <filesystem>
 
@@ -36,7 +36,7 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
 Result<ServerAddress> advertised_address(const ServerOptions& options) {
   const auto path = std::filesystem::path(options.state) / "address.json";
   FL_TRY(const auto text, posix_files().read_all(path));
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json(text);
   if (!json.is_object() || !json.contains("advertise") || !json["advertise"].is_string()) {
     return Error(Errc::corrupt,
                  fmt::format("{} can't be read: start fl-server again", path.string()));

@@ -1,10 +1,10 @@
 #include "server/history.hpp"
 
 #include "server/store_rows.hpp"
+#include "shared/base/json.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -300,8 +300,7 @@ std::string machine_text(const std::vector<Row>& rows, Format format) {
   Json objects = Json::array();
   for (const Row& row : rows) objects.push_back(object_of(row));
   // Names come from people: what is no UTF-8 is replaced, not thrown about.
-  if (format == Format::json)
-    return objects.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (format == Format::json) return json_text(objects, 2) + "\n";
   Line columns;
   const Json any = object_of(Row());
   for (const auto& [name, value] : any.items()) columns.push_back(name);
@@ -311,7 +310,7 @@ std::string machine_text(const std::vector<Row>& rows, Format format) {
     for (const Json& value : object) {
       fields.push_back(value.is_null()     ? ""
                        : value.is_string() ? csv_field(value.get<std::string>())
-                                           : value.dump());
+                                           : json_text(value));
     }
     text += fmt::format("{}\n", fmt::join(fields, ","));
   }

@@ -3,13 +3,13 @@
 #include "server/model_files.hpp"
 #include "shared/base/bytes.hpp"
 #include "shared/base/clock.hpp"
+#include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/crypto.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -48,14 +48,14 @@ Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& op
                               options.settings.initial_weights != stored.initial_weights;
   if (is_other_begin && run.state != RunState::waiting)
     return other_run(options, "has its initial model already");
-  auto merged = nlohmann::json::parse(to_json(stored));
-  const auto now = nlohmann::json::parse(to_json(options.settings));
+  auto merged = parse_json(to_json(stored));
+  const auto now = parse_json(to_json(options.settings));
   for (std::string flag : options.given) {
     std::replace(flag.begin(), flag.end(), '-', '_');
     if (flag == "deadline") flag = "deadline_s";
     merged[flag] = now.at(flag);
   }
-  return settings_from_json(merged.dump());
+  return settings_from_json(json_text(merged));
 }
 
 Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& options) {

@@ -9,6 +9,7 @@
 #include "server/runs.hpp"
 #include "server/state_lock.hpp"
 #include "server/status_line.hpp"
+#include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/params/model_table.hpp"
@@ -16,7 +17,6 @@
 #include <boost/asio/signal_set.hpp>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -98,7 +98,7 @@ Result<void> write_addresses(const ServerOptions& options, const ServerAddress& 
                       {"pid", ::getpid()},
                       {"run", run.key}};
   if (admin) json["admin"] = to_string(*admin);
-  const std::string text = json.dump() + "\n";
+  const std::string text = json_text(json) + "\n";
   FL_CHECK(posix_files().write_atomically(std::filesystem::path(options.state) / "address.json",
                                           bytes_of(text)));
   if (!options.ready_file.empty())

@@ -4,10 +4,10 @@
 #include "server/mode.hpp"
 #include "server/sampler.hpp"
 #include "shared/algorithm/schedule.hpp"
+#include "shared/base/json.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -20,10 +20,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     batch_size, accumulate, optimizer, lr, lr_schedule, momentum, weight_decay, proximal_mu, codec,
     downlink_codec, target_accuracy, patience, keep_checkpoints, initial_weights)
 
-std::string to_json(const RunSettings& settings) { return nlohmann::json(settings).dump(); }
+std::string to_json(const RunSettings& settings) { return json_text(nlohmann::json(settings)); }
 
 Result<RunSettings> settings_from_json(const std::string& json) {
-  const auto parsed = nlohmann::json::parse(json, nullptr, false);
+  const auto parsed = parse_json(json);
   if (!parsed.is_object())
     return Error(Errc::corrupt, "the stored settings of the run are no JSON object");
   try {

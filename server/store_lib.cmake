@@ -7,4 +7,4 @@ fl_library(fl_store
     ${CMAKE_CURRENT_LIST_DIR}/store_clients.cpp
     ${CMAKE_CURRENT_LIST_DIR}/store_rounds.cpp
     ${CMAKE_CURRENT_LIST_DIR}/store_schema.cpp
-  LIBS fl_base SQLite::SQLite3 nlohmann_json::nlohmann_json)
+  LIBS fl_base SQLite::SQLite3)

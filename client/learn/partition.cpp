@@ -2,9 +2,9 @@
 
 #include "client/learn/random.hpp"
 #include "shared/base/file.hpp"
+#include "shared/base/json.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -180,7 +180,7 @@ Result<Indices> read_part(const nlohmann::json& numbers, std::size_t p, std::vec
   for (const auto& number : numbers) {
     const std::size_t index = number.is_number_unsigned() ? number.get<std::size_t>() : SIZE_MAX;
     if (index >= owners.size())
-      return bad(fmt::format("there is no example {} among {}", number.dump(), owners.size()));
+      return bad(fmt::format("there is no example {} among {}", json_text(number), owners.size()));
     if (owners[index] >= 0)
       return bad(fmt::format("example {} is party {}'s already", index, owners[index] + 1));
     owners[index] = static_cast<int>(p);
@@ -191,7 +191,7 @@ Result<Indices> read_part(const nlohmann::json& numbers, std::size_t p, std::vec
 
 Result<Parts> read_parts(const std::string& path, std::size_t examples, std::uint32_t parties) {
   FL_TRY(const auto text, posix_files().read_all(path));
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json(text);
   if (!json.is_array() || json.size() != parties) {
     return Error(
         Errc::invalid_input,

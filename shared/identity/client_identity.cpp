@@ -1,6 +1,6 @@
 #include "shared/identity/client_identity.hpp"
 
-#include <nlohmann/json.hpp>
+#include "shared/base/json.hpp"
 
 namespace fl {
 namespace {
@@ -27,8 +27,8 @@ auto read_and_parse(Files& files, const Path& path, Parse parse, std::string* te
   return parsed;
 }
 
-Result<ServerAddress> parse_json(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+Result<ServerAddress> parse_server_file(std::string_view text) {
+  const auto json = parse_json(text);
   if (!json.is_object() || !json.contains("server") || !json["server"].is_string())
     return Error(Errc::corrupt,
                  "not a JSON object with a \"server\" string: remove the folder and join again");
@@ -83,7 +83,7 @@ Result<ClientIdentity> ClientIdentity::load(Files& files, const Path& folder) {
                         &identity.certificate_pem_));
   FL_TRY(const CertificatePtr ca,
          read_and_parse(files, ca_path(folder), parse_certificate, &identity.ca_pem_));
-  FL_TRY(identity.server_, read_and_parse(files, json_path(folder), parse_json));
+  FL_TRY(identity.server_, read_and_parse(files, json_path(folder), parse_server_file));
   if (files.exists(token_path(folder))) {
     FL_TRY(identity.token_id_, files.read_all(token_path(folder), file_bytes_max));
   }
@@ -118,7 +118,7 @@ Result<ClientIdentity> ClientIdentity::finish_joining(Files& files, const Path& 
                                                       std::string_view certificate,
                                                       std::string_view ca) {
   FL_CHECK(check_answer(files, folder, certificate, ca));
-  const std::string json = nlohmann::json{{"server", to_string(server)}}.dump(2) + "\n";
+  const std::string json = json_text(nlohmann::json{{"server", to_string(server)}}, 2) + "\n";
   FL_CHECK(files.write_atomically(ca_path(folder), bytes_of(ca)));
   FL_CHECK(files.write_atomically(json_path(folder), bytes_of(json)));
   FL_CHECK(files.write_atomically(certificate_path(folder), bytes_of(certificate)));

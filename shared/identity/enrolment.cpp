@@ -1,6 +1,6 @@
 #include "shared/identity/enrolment.hpp"
 
-#include <nlohmann/json.hpp>
+#include "shared/base/json.hpp"
 
 namespace fl {
 namespace {
@@ -21,18 +21,13 @@ Result<json> parse_object(std::string_view body, Errc code) {
   if (body.size() > enrolment_bytes_max)
     return Error(Errc::too_large, "the message has " + std::to_string(body.size()) +
                                       " bytes, more than " + std::to_string(enrolment_bytes_max));
-  json object = json::parse(body, nullptr, false);
+  json object = parse_json(body);
   if (!object.is_object()) return Error(code, "the message is not a JSON object");
   return object;
 }
 
 bool is_token_id(std::string_view id) {
   return id.size() == token_id_digits && id.find_first_not_of("0123456789abcdef") == id.npos;
-}
-
-std::string dump(const json& object) {
-  // A peer's bytes may come back in an error's words; a byte that isn't UTF-8 must not throw here.
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 /// The failures that the peer caused and can act on; all others are the server's own.
@@ -60,20 +55,20 @@ Error used_error() {
 }  // namespace
 
 std::string to_json(const EnrolmentRequest& request) {
-  return dump({{"token_id", request.token_id},
-               {"secret", to_base64url(bytes_of(request.secret))},
-               {"name", request.name},
-               {"csr", request.csr}});
+  return json_text(json{{"token_id", request.token_id},
+                        {"secret", to_base64url(bytes_of(request.secret))},
+                        {"name", request.name},
+                        {"csr", request.csr}});
 }
 
 std::string to_json(const EnrolmentResponse& response) {
-  return dump(
-      {{"certificate", response.certificate}, {"ca", response.ca}, {"name", response.name}});
+  return json_text(
+      json{{"certificate", response.certificate}, {"ca", response.ca}, {"name", response.name}});
 }
 
 std::string to_json(const Error& error) {
   const bool tell = is_peers_fault(error.code());
-  return dump({{"error", tell ? error.message() : "the server failed; its log says why"}});
+  return json_text(json{{"error", tell ? error.message() : "the server failed; its log says why"}});
 }
 
 unsigned http_status(const Error& error) {

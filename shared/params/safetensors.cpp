@@ -1,11 +1,11 @@
 #include "shared/params/safetensors.hpp"
 
 #include "kernels/kernels.hpp"
+#include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -57,7 +57,7 @@ Result<json> parse_header(const std::string& text) {
     }
     return !too_deep;
   };
-  json header = json::parse(text, watch, /*allow_exceptions=*/false);
+  json header = parse_json(text, watch);
   if (too_deep) return corrupt("the header's JSON is nested too deeply");
   if (!header.is_object()) return corrupt("the header is not a JSON object");
   if (repeated) return corrupt(fmt::format("two tensors are named {}", shown(*repeated)));
@@ -217,7 +217,7 @@ std::string safetensors_header(const Layout& layout, const Metadata& metadata,
                            {"shape", tensor.shape},
                            {"data_offsets", {begin, begin + tensor.elements * sizeof(float)}}};
   }
-  const std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string text = json_text(header);
   const std::size_t data_begin =
       (length_bytes + text.size() + alignment - 1) / alignment * alignment;
   std::string out(data_begin, ' ');

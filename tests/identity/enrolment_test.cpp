@@ -1,7 +1,7 @@
 // The server's side of joining: who gets a certificate, who doesn't, and what each is told.
 #include "tests/identity/fixture.hpp"
 
-#include <nlohmann/json.hpp>
+#include "shared/base/json.hpp"
 
 namespace fl {
 namespace {
@@ -128,9 +128,9 @@ TEST_CASE("requests survive their JSON; broken ones are refused by field") {
   for (const char* field : {"token_id", "secret", "name", "csr"}) {
     for (const nlohmann::json& value : {nlohmann::json(), nlohmann::json(7), nlohmann::json("é")}) {
       if (value == "é" && (*field == 'n' || *field == 'c')) continue;  // enroll() judges these.
-      auto object = nlohmann::json::parse(body);
+      auto object = parse_json(body);
       object[field] = value;
-      const auto refused = parse_enrolment_request(object.dump());
+      const auto refused = parse_enrolment_request(json_text(object));
       REQUIRE(!refused);
       CHECK(refused.error().code() == Errc::invalid_input);
       CHECK(contains(refused.error().message(), field));

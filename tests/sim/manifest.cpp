@@ -1,7 +1,7 @@
 // Which updates a client has saved, told by the manifests that it puts on its disk.
 #include "tests/support/sim.hpp"
 
-#include <nlohmann/json.hpp>
+#include "shared/base/json.hpp"
 
 namespace fl::test {
 
@@ -9,7 +9,7 @@ namespace {
 
 /// What a manifest says of the update that is waiting to be delivered.
 std::optional<wire::Begin> pending_update(MemFiles& disk) {
-  const auto json = nlohmann::json::parse(peek(disk, "/state/client.json"), nullptr, false);
+  const auto json = parse_json(peek(disk, "/state/client.json"));
   if (!json.is_object() || !json.contains("pending")) return std::nullopt;
   const auto raw = json.at("pending").at("begin").get<std::vector<std::uint8_t>>();
   wire::Begin begin;

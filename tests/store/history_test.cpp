@@ -1,9 +1,9 @@
 // The printed forms of the history, character by character.
 #include "server/history.hpp"
+#include "shared/base/json.hpp"
 #include "tests/store/records.hpp"
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 #include <limits>
 
@@ -145,8 +145,7 @@ TEST_CASE("the codecs as a table, as JSON and as CSV") {
         "none                0        1     0 B      0 B      -  0.00 ms  0.00 ms  0.0000         -"
         "                -\n");
   CHECK(format_rows(std::vector<CodecSummary>{}, Format::table) == "no update is accepted yet\n");
-  const auto json =
-      nlohmann::json::parse(format_rows(std::vector<CodecSummary>{of, early}, Format::json));
+  const auto json = parse_json(format_rows(std::vector<CodecSummary>{of, early}, Format::json));
   CHECK(json[0]["bytes_per_point"] == 2000);
   CHECK(json[1]["bytes_per_point"].is_null());
   CHECK(format_rows(std::vector<CodecSummary>{of}, Format::csv) ==
@@ -175,8 +174,7 @@ TEST_CASE("who was asked for which codec, as a table, as JSON and as CSV") {
         "2:10   b?      ecuq:2+ef  accepted  12.3 kB  4.5 s        1 min 15 s  it begins, in the "
         "middle\n");
   CHECK(format_rows(std::vector<CodecAsked>{}, Format::table).starts_with("no codec is chosen"));
-  const auto json =
-      nlohmann::json::parse(format_rows(std::vector<CodecAsked>{early, here}, Format::json));
+  const auto json = parse_json(format_rows(std::vector<CodecAsked>{early, here}, Format::json));
   CHECK(json[0]["state"] == "offered");
   CHECK(json[1]["upload_seconds"] == 75);
   CHECK(format_rows(std::vector<CodecAsked>{here}, Format::csv) ==
@@ -193,7 +191,7 @@ TEST_CASE("events in every form") {
         "2025-06-15 15:06:40  info     fl-server starts\n"
         "2025-06-15 15:06:41  warning  b: update refused: ?[2J, twice\n");
   CHECK(format_rows(std::vector<EventRecord>{}, Format::table) == "nothing has happened yet\n");
-  const auto json = nlohmann::json::parse(format_rows(both, Format::json));
+  const auto json = parse_json(format_rows(both, Format::json));
   CHECK(json[0]["run_id"].is_null());
   CHECK(json[1]["run_id"] == 3);
   CHECK(format_rows(both, Format::csv) ==
@@ -215,7 +213,7 @@ TEST_CASE("the clients as a table, where no name breaks a line") {
 }
 
 TEST_CASE("the clients as JSON and as CSV") {
-  const auto json = nlohmann::json::parse(format_rows(two_clients(), Format::json));
+  const auto json = parse_json(format_rows(two_clients(), Format::json));
   REQUIRE(json.size() == 2);
   CHECK(json[0]["name"] == "site-a");
   CHECK(json[0]["last_seen_at"].is_null());
@@ -229,7 +227,7 @@ TEST_CASE("the clients as JSON and as CSV") {
 }
 
 TEST_CASE("a name that is no UTF-8 still makes JSON") {
-  const auto json = nlohmann::json::parse(
+  const auto json = parse_json(
       format_rows(std::vector<ClientRecord>{some_client("\xff\xfe", "01")}, Format::json));
   CHECK(json[0]["name"] == "\xef\xbf\xbd\xef\xbf\xbd");
 }

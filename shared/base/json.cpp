@@ -1,0 +1,24 @@
+#include "shared/base/json.hpp"
+
+namespace fl {
+
+namespace {
+
+template <class Json>
+std::string text_of(const Json& value, int indent) {
+  return value.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, const JsonWatch& watch) {
+  return nlohmann::json::parse(text, watch, /*allow_exceptions=*/false);
+}
+
+std::string json_text(const nlohmann::json& value, int indent) { return text_of(value, indent); }
+
+std::string json_text(const nlohmann::ordered_json& value, int indent) {
+  return text_of(value, indent);
+}
+
+}  // namespace fl

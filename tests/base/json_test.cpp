@@ -1,0 +1,41 @@
+#include "shared/base/json.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace fl {
+
+using nlohmann::json;
+
+TEST_CASE("what is no JSON is discarded, and is neither object nor array nor string") {
+  for (const char* text : {"", "{", "[1,]", "{\"a\":1} x", "nul", "\"\xff\""}) {
+    CAPTURE(text);
+    const json value = parse_json(text);
+    CHECK(value.is_discarded());
+    CHECK_FALSE((value.is_object() || value.is_array() || value.is_string()));
+  }
+  CHECK(parse_json("[1, {\"a\": null}]") == json{1, {{"a", nullptr}}});
+}
+
+TEST_CASE("a watch sees what is read, and ends it") {
+  std::vector<int> depths;
+  const json value = parse_json("[[[1]]]", [&](int depth, json::parse_event_t event, json&) {
+    if (event == json::parse_event_t::array_start) depths.push_back(depth);
+    return true;
+  });
+  CHECK(value.is_array());
+  CHECK(depths == std::vector{0, 1, 2});
+  CHECK(parse_json("[1, [2]]", [](int depth, json::parse_event_t, json&) { return depth == 0; }) ==
+        json::array());
+}
+
+TEST_CASE("bytes that are no UTF-8 are replaced, not thrown about") {
+  CHECK(json_text(json{{"path", "/data/\xff.idx"}}) == "{\"path\":\"/data/\xef\xbf\xbd.idx\"}");
+  nlohmann::ordered_json both;
+  both["b"] = "é\xc3";
+  both["a"] = 0.1;
+  CHECK(json_text(both, 1) == "{\n \"b\": \"é\xef\xbf\xbd\",\n \"a\": 0.1\n}");
+}
+
+}  // namespace fl
