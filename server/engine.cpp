@@ -145,10 +145,11 @@ Awaitable<Result<void>> RoundEngine::restore() {
     const bool is_lost = !version && (version.error().code() == Errc::not_found ||
                                       version.error().code() == Errc::corrupt);
     if (is_lost)
-      co_return Error(version.error().code(),
-                      fmt::format("{}; the run can't go on without this checkpoint: put it back, or "
-                                  "begin another with --new-run",
-                                  version.error().message()));
+      co_return Error(
+          version.error().code(),
+          fmt::format("{}; the run can't go on without this checkpoint: put it back, or "
+                      "begin another with --new-run",
+                      version.error().message()));
     FL_CO_CHECK(version);
     versions_[record.version] = std::move(*version);
   }
@@ -249,7 +250,7 @@ Awaitable<Result<bool>> RoundEngine::gather() {
   FL_CO_CHECK(co_await read_histories());
   std::string said;
   while (!stopping_) {
-    const std::size_t here = trainers().size();
+    const std::size_t here = trainer_count();
     if (round_) co_return true;  // Goes on after a restart; who was asked may come back.
     const bool are_here = here >= settings_.min_clients && peers_.size() >= expected_sessions_;
     if (!versions_.empty() && are_here) co_return true;
@@ -273,6 +274,11 @@ std::vector<std::shared_ptr<Peer>> RoundEngine::trainers() const {
     if (!peer->facts().evaluator) found.push_back(peer);
   }
   return found;
+}
+
+std::size_t RoundEngine::trainer_count() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      peers_, [](const auto& entry) { return !entry.second->facts().evaluator; }));
 }
 
 /// Also from several workers at once: it reads what stays while a round is open.

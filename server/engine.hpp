@@ -239,7 +239,8 @@ class RoundEngine {
   [[nodiscard]] bool takes_updates() const;
   Awaitable<Task*> admit(const std::string& client, std::int64_t task);
   void enter_clock(const std::string& client);
-  [[nodiscard]] bool is_ahead(const std::string& client) const;
+  /// Of who may be asked: Mode::ahead above the slowest of those who are here.
+  [[nodiscard]] std::uint64_t clock_max() const;
   [[nodiscard]] Round staleness_of(const TaskRecord& task) const {
     return round_->record.base_version - task.base_version;
   }
@@ -253,7 +254,8 @@ class RoundEngine {
   [[nodiscard]] std::vector<TaskRecord> sample(std::size_t count) const;
   [[nodiscard]] std::uint32_t target_clients(std::size_t available) const;
   [[nodiscard]] std::size_t cohort_for(std::uint32_t target) const;
-  [[nodiscard]] std::vector<Candidate> candidates() const;
+  [[nodiscard]] Candidate candidate(const Peer& peer) const;
+  [[nodiscard]] std::vector<Candidate> free_candidates() const;
   [[nodiscard]] std::uint32_t quorum() const;
   void send_offer(Task& task);
   void publish(std::shared_ptr<const ModelVersion> version);
@@ -275,6 +277,7 @@ class RoundEngine {
   Awaitable<Result<void>> take_initial_file();
 
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> trainers() const;
+  [[nodiscard]] std::size_t trainer_count() const;
   [[nodiscard]] std::uint64_t weight_of(const TaskRecord& task) const {
     return strategy_->weight_of(task.examples);
   }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace fl {
 
@@ -73,7 +74,7 @@ std::size_t RoundEngine::free_places() const {
   const auto busy = std::ranges::count_if(round_->tasks, [this](const auto& entry) {
     return entry.second.record.state == TaskState::offered && peers_.contains(entry.first);
   });
-  const std::size_t wanted = target_clients(trainers().size());
+  const std::size_t wanted = target_clients(trainer_count());
   return wanted - std::min(wanted, static_cast<std::size_t>(busy));
 }
 
@@ -122,13 +123,14 @@ void RoundEngine::enter_clock(const std::string& client) {
       std::max(clock, std::min(slowest, fastest - std::min<std::uint64_t>(fastest, mode_.ahead)));
 }
 
-bool RoundEngine::is_ahead(const std::string& client) const {
-  if (mode_.ahead == 0) return false;
-  std::uint64_t slowest = clocks_.at(client);
+std::uint64_t RoundEngine::clock_max() const {
+  constexpr std::uint64_t endless = std::numeric_limits<std::uint64_t>::max();
+  if (mode_.ahead == 0) return endless;
+  std::uint64_t slowest = endless - mode_.ahead;
   for (const auto& [name, peer] : peers_) {
     if (!peer->facts().evaluator) slowest = std::min(slowest, clocks_.at(name));
   }
-  return clocks_.at(client) - slowest > mode_.ahead;
+  return slowest + mode_.ahead;
 }
 
 AdjustUpdate RoundEngine::adjustment_of(const TaskRecord& task) const {

@@ -27,10 +27,8 @@ std::uint32_t RoundEngine::quorum() const {
   return std::min(settings_.min_clients, round_->record.target);
 }
 
-/// Not while it has a task, nor when it is too far ahead, nor after a failure before a while has
-/// passed.
+/// Not while it has a task, nor after a failure before a while has passed.
 bool RoundEngine::may_be_asked(const std::string& client) const {
-  if (is_ahead(client)) return false;
   const auto found = round_->tasks.find(client);
   if (found == round_->tasks.end()) return true;
   const TaskState state = found->second.record.state;
@@ -64,29 +62,40 @@ Awaitable<Result<void>> RoundEngine::read_histories() {
   co_return success();
 }
 
-std::vector<Candidate> RoundEngine::candidates() const {
-  std::vector<Candidate> candidates;
-  for (const auto& peer : trainers()) {
-    const auto& facts = peer->facts();
-    const auto history = histories_.find(facts.name);
-    candidates.push_back({facts.name, facts.train_examples,
-                          history == histories_.end() ? ClientHistory() : history->second});
+Candidate RoundEngine::candidate(const Peer& peer) const {
+  const auto& facts = peer.facts();
+  const auto history = histories_.find(facts.name);
+  return {facts.name, facts.train_examples,
+          history == histories_.end() ? ClientHistory() : history->second};
+}
+
+/// Of those who are here, who may be asked in this round.
+std::vector<Candidate> RoundEngine::free_candidates() const {
+  const std::uint64_t latest = clock_max();
+  std::vector<Candidate> free;
+  for (const auto& [name, peer] : peers_) {
+    const bool is_ahead = mode_.ahead != 0 && clocks_.at(name) > latest;
+    if (!peer->facts().evaluator && !is_ahead && may_be_asked(name))
+      free.push_back(candidate(*peer));
   }
-  return candidates;
+  return free;
 }
 
 /// How many a round asks that needs `target` updates.
 std::size_t RoundEngine::cohort_for(std::uint32_t target) const {
   if (mode_.is_async) return free_places();
-  if (settings_.over_select == 0) return adapted_cohort(target, candidates());
+  if (settings_.over_select == 0) {
+    std::vector<Candidate> all;
+    for (const auto& peer : trainers()) all.push_back(candidate(*peer));
+    return adapted_cohort(target, all);
+  }
   return static_cast<std::size_t>(std::ceil(target * settings_.over_select - 1e-9));
 }
 
 /// `count` of the trainers that may be asked in this round: a function of (seed, round, who is
 /// there, their history).
 std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
-  std::vector<Candidate> candidates = this->candidates();
-  std::erase_if(candidates, [this](const Candidate& c) { return !may_be_asked(c.name); });
+  const std::vector<Candidate> candidates = free_candidates();
   count = std::min(count, candidates.size());
   const Sampler sampler = parse_sampler(settings_.sampling).value();
   const auto rungs = rungs_of(ladder_, round_->record.round, layout_);
@@ -110,7 +119,7 @@ std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
 
 Awaitable<Result<void>> RoundEngine::offer() {
   const auto& base = *versions_.rbegin()->second;
-  const std::size_t available = trainers().size();
+  const std::size_t available = trainer_count();
   OpenRound round;
   round.record.round = base.record.version + 1;
   round.record.base_version = base.record.version;
