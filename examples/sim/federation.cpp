@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <memory>
@@ -39,6 +40,9 @@ struct World {
   ModelShelf models;
   ScratchFiles files;
 };
+
+constexpr Duration log_pause_min = std::chrono::seconds(1);
+constexpr Duration log_pause_max = std::chrono::seconds(10);
 
 Awaitable<void> serve(std::shared_ptr<Session> session) { co_await session->run(); }
 
@@ -103,7 +107,8 @@ class Federation {
             net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
             RoundEngine::Workers{&store_thread_, &world_.workers},
             RoundEngine::Paths{checkpoints_of(options.state, run_.record), spool_folder()})),
-        signals_(io_, SIGINT, SIGTERM) {
+        signals_(io_, SIGINT, SIGTERM),
+        stopped_(engine_->executor()) {
     for (std::uint32_t shard = 0; shard < options.clients; ++shard) {
       const std::string name = fmt::format("client-{}", shard + 1);
       const std::uint64_t seed = Digest::of(bytes_of(std::string_view(name))).short_id();
@@ -134,8 +139,9 @@ class Federation {
                     });
     }
     net::co_spawn(engine_->executor(), live(), rethrow);
-    if (::isatty(STDERR_FILENO) == 1 && !options_.log_json)
-      net::co_spawn(engine_->executor(), show_status(current_, is_over_), rethrow);
+    const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options_.log_json;
+    net::co_spawn(engine_->executor(), is_live ? show_status(current_, is_over_) : log_rounds(),
+                  rethrow);
     {
       std::vector<std::jthread> crew;
       crew.reserve(static_cast<std::size_t>(options_.threads));
@@ -168,6 +174,19 @@ class Federation {
     stop();
   }
 
+  /// Without a terminal: how far it is, when that is another round than was told last.
+  Awaitable<void> log_rounds() {
+    Round said = 0;
+    Duration pause = log_pause_min;
+    while (!*is_over_) {
+      co_await stopped_.wait(Clock::now() + pause);
+      const EngineStatus status = engine_->status();
+      if (!*is_over_ && status.round != said) log_progress(format_status(status));
+      said = status.round;
+      pause = std::min(2 * pause, log_pause_max);
+    }
+  }
+
   void fail(const Error& error) {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = error;
@@ -179,6 +198,7 @@ class Federation {
     *is_over_ = true;
     net::post(engine_->executor(), [this] {
       engine_->stop();
+      stopped_.notify();
       signals_.cancel();
     });
     for (const auto& client : clients_)
@@ -194,6 +214,7 @@ class Federation {
   CurrentEngine current_{engine_};
   std::vector<std::unique_ptr<VirtualClient>> clients_;
   net::signal_set signals_;
+  Signal stopped_;  // On the engine's strand.
   std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
   std::mutex mutex_;  // Guards failure_.
   std::optional<Error> failure_;

@@ -67,6 +67,15 @@ void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args val
   }
 }
 
+void log_progress(const std::string& text) {
+  auto& logger = *spdlog::default_logger_raw();
+  const spdlog::details::log_msg message(logger.name(), spdlog::level::info, text);
+  for (const auto& sink : logger.sinks()) {
+    sink->log(message);
+    sink->flush();
+  }
+}
+
 void set_log_level(LogLevel level) { spdlog::set_level(spdlog_level_of(level)); }
 
 void log_fatal(fmt::string_view program, fmt::string_view text) {

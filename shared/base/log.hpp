@@ -5,6 +5,8 @@
 
 #include <fmt/core.h>
 
+#include <string>
+
 namespace fl {
 
 enum class LogLevel { debug, info, warn, error, off };
@@ -27,6 +29,9 @@ template <class... Values>
 void log_error(fmt::format_string<const Values&...> format, const Values&... values) {
   log_formatted(LogLevel::error, format, fmt::make_format_args(values...));
 }
+
+/// Of level info, and written whatever the level is: how far a program is that says little else.
+void log_progress(const std::string& text);
 
 /// What is below is not written; `info` until told.
 void set_log_level(LogLevel level);

@@ -5,7 +5,7 @@ import os
 import signal
 import unittest
 
-from federation import BIN, WAIT_MAX_S, FederationTest
+from federation import BIN, WAIT_MAX_S, FederationTest, wait_until
 
 # Codecs that keep something from round to round, and clients that miss rounds.
 HARD = (
@@ -53,10 +53,10 @@ class Sim(FederationTest):
 
     def test_who_is_late_does_not_hold_up_the_others(self):
         federation = self.make()
-        run = ("--clients", 20, "--model", "synthetic:50000", "--rounds", 20)
+        run = ("--clients", 20, "--model", "synthetic:50000", "--rounds", 8)
         self.sim(federation, *run, "--fraction", 0.5, "--over-select", 1.5)
         accepted = federation.query("SELECT clients_accepted FROM round_summary")
-        self.assertEqual(len(accepted), 20)
+        self.assertEqual(len(accepted), 8)
         self.assertTrue(all(10 <= count <= 15 for (count,) in accepted), accepted)
 
     def test_it_is_what_the_real_programs_do(self):
@@ -120,13 +120,11 @@ class Sim(FederationTest):
     def test_it_stops_when_asked(self):
         federation = self.make()
         flags = ("--clients", 20, "--model", "synthetic:100000", "--rounds", 100000)
-        program = federation.start(
-            "sim", [BIN / "fl-sim", "--state", federation.state, "--verbose", *flags]
-        )
-        program.wait_for("round 2/100000: ")
+        program = federation.start("sim", [BIN / "fl-sim", "--state", federation.state, *flags])
+        program.wait_for("/100000 · ")  # On a pipe it says now and then how far it is.
+        wait_until("a round is recorded", lambda: federation.rounds_done() >= 1, WAIT_MAX_S)
         program.signal(signal.SIGTERM)
         self.expect_exit(program, 0, WAIT_MAX_S)
-        self.assertGreaterEqual(federation.rounds_done(), 1)
         states = federation.query("SELECT state FROM run ORDER BY id DESC")
         self.assertEqual(states[0], ("stopped",))
 
