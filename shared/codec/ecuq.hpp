@@ -45,13 +45,16 @@ struct EcuqSettings {
     return bits;
   }
 
-  /// The levels of x, and the largest of them; the classes are filled unless there are none.
+  /// The levels of x, whose dither begins at `first`, and the largest of them; the classes are
+  /// filled unless there are none.
   std::int32_t quantize(std::span<const float> x, float step, std::uint64_t key,
-                        std::span<std::int16_t> levels, std::span<std::uint8_t> classes) const {
+                        std::span<std::int16_t> levels, std::span<std::uint8_t> classes,
+                        std::uint64_t first = 0) const {
     if (!is_dithered()) return kernels().round(x.data(), x.size(), step, levels.data());
-    return kernels().dither(x.data(), x.size(),
-                            {.step = step, .key = key, .class_bits = class_bits_most()},
-                            levels.data(), classes.empty() ? nullptr : classes.data());
+    return kernels().dither(
+        x.data(), x.size(),
+        {.step = step, .key = key, .first = first, .class_bits = class_bits_most()}, levels.data(),
+        classes.empty() ? nullptr : classes.data());
   }
 };
 

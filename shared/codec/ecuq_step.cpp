@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -26,6 +27,9 @@ constexpr std::size_t samples_max = 65536;
 constexpr double low_rate = 0.5;
 constexpr std::size_t part_samples_min = 128;
 constexpr int tries_max = 16;
+/// That are quantized at a time, in whole lines of random numbers.
+constexpr std::size_t piece_samples = 4096;
+static_assert(piece_samples % philox::line_elements == 0);
 
 /// Bits of a value with this probability, 2^-32 to 1.
 double bits_of(float share) {
@@ -41,18 +45,20 @@ struct Sample {
   std::vector<float> values;
   std::vector<std::size_t> part_ends;
   double elements;  // That the values stand for.
+  float max_abs;
 };
 
-/// What a step makes of a sample's values. The classes, of 2^ecuq_class_bits_max, are the same for
-/// all.
+/// What a step makes of a sample's values. The classes are the same for all.
 struct Tried {
-  explicit Tried(std::size_t values) : levels(values), symbols(values), classes(values) {
-    kernels().dither_classes(values, {.step = 1, .key = 0, .class_bits = ecuq_class_bits_max},
-                             classes.data());
+  Tried(std::size_t values, int bits)
+      : symbols(std::make_unique_for_overwrite<std::uint8_t[]>(values)), class_bits(bits) {
+    if (bits == 0) return;
+    classes = std::make_unique_for_overwrite<std::uint8_t[]>(values);
+    kernels().dither_classes(values, {.step = 1, .key = 0, .class_bits = bits}, classes.get());
   }
-  std::vector<std::int16_t> levels;
-  std::vector<std::uint8_t> symbols;
-  std::vector<std::uint8_t> classes;
+  std::unique_ptr<std::uint8_t[]> symbols;
+  int class_bits;
+  std::unique_ptr<std::uint8_t[]> classes;  // None where there is one.
 };
 
 Sample sample_of(std::span<const std::span<const float>> tensors, std::size_t most) {
@@ -70,11 +76,15 @@ Sample sample_of(std::span<const std::span<const float>> tensors, std::size_t mo
   std::size_t begin = 0;  // Of a tensor among all elements.
   std::uint64_t cell = 0;
   for (const auto& tensor : tensors) {
-    while (true) {
-      const std::uint64_t place = place_in(cell);
-      if (place >= begin + tensor.size()) break;
-      sample.values.push_back(tensor[place - begin]);
-      ++cell;
+    if (stride == 1) {  // All of them.
+      sample.values.insert(sample.values.end(), tensor.begin(), tensor.end());
+    } else {
+      while (true) {
+        const std::uint64_t place = place_in(cell);
+        if (place >= begin + tensor.size()) break;
+        sample.values.push_back(tensor[place - begin]);
+        ++cell;
+      }
     }
     begin += tensor.size();
     const std::size_t last = sample.part_ends.empty() ? 0 : sample.part_ends.back();
@@ -92,26 +102,42 @@ std::size_t samples_most(const EcuqSettings& settings) {
   return static_cast<std::size_t>(samples_max * std::clamp(low_rate / settings.rate, 1.0, 8.0));
 }
 
+void add_counts(std::span<std::uint32_t> to, std::span<const std::uint32_t> more) {
+  std::ranges::transform(to, more, to.begin(), std::plus{});
+}
+
 /// The symbols from `begin` to `end`, by the classes that blocks of these will have. Returns how
 /// many there are.
 std::size_t count_classes(const EcuqSettings& settings, const Tried& tried, std::size_t begin,
                           std::size_t end, std::size_t block_elements, ClassCounts& counts) {
-  if (settings.class_bits_most() == 0) {
-    kernels().count_symbols(tried.symbols.data() + begin, end - begin, counts[0].data());
+  if (tried.class_bits == 0) {
+    kernels().count_symbols(tried.symbols.get() + begin, end - begin, counts[0].data());
     return 1;
   }
-  counts = {};
-  for (std::size_t i = begin; i < end; ++i) ++counts[tried.classes[i]][tried.symbols[i]];
+  const std::size_t classes = std::size_t{1} << tried.class_bits;
+  // By turns in two, so that one count need not wait for the one before.
+  ClassCounts others;
+  for (std::size_t c = 0; c < classes; ++c) {
+    counts[c] = {};
+    others[c] = {};
+  }
+  for (std::size_t i = begin; i + 2 <= end; i += 2) {
+    ++counts[tried.classes[i]][tried.symbols[i]];
+    ++others[tried.classes[i + 1]][tried.symbols[i + 1]];
+  }
+  if ((end - begin) % 2 != 0) ++counts[tried.classes[end - 1]][tried.symbols[end - 1]];
+  for (std::size_t c = 0; c < classes; ++c) add_counts(counts[c], others[c]);
   std::int32_t top = 1;  // Where a value is listed, the most.
   for (std::int32_t s = 0; s <= listed_symbol; ++s) {
     const auto occurs = [s](const auto& of) { return of[static_cast<std::size_t>(s)] > 0; };
-    if (std::ranges::any_of(counts, occurs)) top = std::max(top, std::abs(s - ecuq_levels_max));
+    if (std::ranges::any_of(std::span(counts).first(classes), occurs))
+      top = std::max(top, std::abs(s - ecuq_levels_max));
   }
   const int bits = settings.class_bits_of(block_elements, top);
-  for (std::size_t c = 1; c < counts.size(); ++c) {
-    const std::size_t into = c >> (ecuq_class_bits_max - bits);
+  for (std::size_t c = 1; c < classes; ++c) {
+    const std::size_t into = c >> (tried.class_bits - bits);
     if (into == c) continue;
-    std::ranges::transform(counts[into], counts[c], counts[into].begin(), std::plus{});
+    add_counts(counts[into], counts[c]);
     counts[c] = {};
   }
   return std::size_t{1} << bits;
@@ -129,18 +155,25 @@ bool is_coded_as_runs(std::span<const std::array<std::uint32_t, rans_symbols_max
   return is_for_runs(all, zeros);
 }
 
+void symbols_of(std::span<const float> x, std::span<const std::int16_t> levels, float step,
+                float max_abs, std::uint8_t* out) {
+  for (std::size_t i = 0; i < x.size(); ++i)
+    out[i] = static_cast<std::uint8_t>(levels[i] + ecuq_levels_max);
+  const float most = ecuq_levelled_max(step);
+  if (max_abs <= most) return;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::fabs(x[i]) > most) out[i] = static_cast<std::uint8_t>(listed_symbol);
+  }
+}
+
 /// The bits of a value with this step, of the sample's and of all that they stand for.
 double rate_of(const EcuqSettings& settings, const Sample& sample, float step, Tried& tried) {
   const std::size_t n = sample.values.size();
-  settings.quantize(sample.values, step, 0, tried.levels, {});
-  const float most = ecuq_levelled_max(step);
-  const float* const values = sample.values.data();
-  const std::int16_t* const levels = tried.levels.data();
-  std::uint8_t* const symbols = tried.symbols.data();
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::int32_t symbol =
-        std::fabs(values[i]) > most ? listed_symbol : levels[i] + ecuq_levels_max;
-    symbols[i] = static_cast<std::uint8_t>(symbol);
+  std::array<std::int16_t, piece_samples> levels;
+  for (std::size_t first = 0; first < n; first += piece_samples) {
+    const auto piece = std::span(sample.values).subspan(first, std::min(piece_samples, n - first));
+    settings.quantize(piece, step, 0, levels, {}, first);
+    symbols_of(piece, levels, step, sample.max_abs, tried.symbols.get() + first);
   }
   const double scale = sample.elements / static_cast<double>(n);
   double bits = 0;
@@ -190,11 +223,12 @@ double rate_of(const EcuqSettings& settings, const Sample& sample, float step, T
 }  // namespace
 
 float ecuq_step_for(const EcuqSettings& settings, std::span<const std::span<const float>> tensors) {
-  const Sample sample = sample_of(tensors, samples_most(settings));
+  Sample sample = sample_of(tensors, samples_most(settings));
   const std::size_t n = sample.values.size();
   const Scan scan = kernels().scan(sample.values.data(), n);
   if (!(scan.max_abs > 0)) return 0;
-  Tried tried(n);
+  sample.max_abs = scan.max_abs;
+  Tried tried(n, settings.class_bits_most());
   // In the bits of a float, where 2^23 is an octave: the logarithm, nearly.
   constexpr double octave = 0x1p23;
   const auto step_at = [](double place) {

@@ -68,6 +68,19 @@ std::size_t centroids_below(std::int32_t top) {
   return std::min(static_cast<std::size_t>(top), centroids);
 }
 
+std::size_t count_zeros(std::span<const std::int16_t> levels) {
+  std::size_t zeros = 0;
+  while (!levels.empty()) {
+    // As many as a number of sixteen bits can count, of which SIMD adds eight at a time.
+    const auto some = levels.first(std::min<std::size_t>(levels.size(), UINT16_MAX));
+    std::uint16_t found = 0;
+    for (const std::int16_t level : some) found = static_cast<std::uint16_t>(found + (level == 0));
+    zeros += found;
+    levels = levels.subspan(some.size());
+  }
+  return zeros;
+}
+
 std::span<std::uint8_t> classes_in(LevelScratch& scratch, std::size_t elements) {
   scratch.classes.resize(std::max(scratch.classes.size(), elements));
   return std::span(scratch.classes).first(elements);
@@ -135,8 +148,7 @@ class Ecuq final : public Method, public LevelCoder {
     const LevelClasses coded_classes = {.of = classes, .count = std::size_t{1} << class_bits};
 
     begin_block(step, out);
-    const auto zeros = static_cast<std::size_t>(std::ranges::count(levels, 0));
-    if (listed == 0 && is_for_runs(x.size(), zeros) &&
+    if (listed == 0 && is_for_runs(x.size(), count_zeros(levels)) &&
         encode_runs(x, step, key, levels, top, coded_classes, out))
       return {};
     if (settings_.is_dithered()) {
