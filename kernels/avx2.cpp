@@ -589,7 +589,7 @@ const Kernels avx2_row = {
     .round = round,
     .dot = dot,
     .add_scaled = add_scaled,
-    .count_symbols = count_symbols,
+    .count_symbols = count_symbols_avx2,
     .rans_encode = rans_encode_avx2,
     .rans_decode = rans_decode_avx2,
 };

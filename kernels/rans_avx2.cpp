@@ -159,7 +159,55 @@ __m256i symbols_of(__m256i a, __m256i b, __m256i c, __m256i d) {
   return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
+// Few different symbols are counted by comparing 32 at a time with each: twice as fast as in a
+// table for 17 of them, and no faster for 40.
+constexpr std::size_t compared_symbols_max = 32;
+constexpr std::size_t compared_at_once = 8;
+
+/// Adds how often each of eight symbols from `first` on occurs in n, a multiple of 32.
+void count_eight(const std::uint8_t* symbols, std::size_t n, std::size_t first,
+                 std::uint32_t* counts) {
+  constexpr std::size_t sums_max = 255 * sizeof(__m256i);  // A byte of a sum counts no further.
+  for (std::size_t begin = 0; begin < n; begin += sums_max) {
+    const std::size_t end = n - begin < sums_max ? n : begin + sums_max;
+    __m256i sums[compared_at_once] = {};
+    __m256i wanted[compared_at_once];
+    for (std::size_t k = 0; k < compared_at_once; ++k)
+      wanted[k] = _mm256_set1_epi8(static_cast<char>(first + k));
+    for (std::size_t i = begin; i < end; i += sizeof(__m256i)) {
+      const __m256i these = load(symbols + i);
+      for (std::size_t k = 0; k < compared_at_once; ++k)
+        sums[k] = _mm256_sub_epi8(sums[k], _mm256_cmpeq_epi8(these, wanted[k]));
+    }
+    for (std::size_t k = 0; k < compared_at_once; ++k) {
+      std::uint64_t four[4];
+      store(four, _mm256_sad_epu8(sums[k], _mm256_setzero_si256()));
+      counts[first + k] += static_cast<std::uint32_t>(four[0] + four[1] + four[2] + four[3]);
+    }
+  }
+}
+
+std::uint8_t largest_of(const std::uint8_t* symbols, std::size_t n) {
+  __m256i most = _mm256_setzero_si256();
+  for (std::size_t i = 0; i < n; i += sizeof(__m256i))
+    most = _mm256_max_epu8(most, load(symbols + i));
+  std::uint8_t each[sizeof(__m256i)];
+  store(each, most);
+  std::uint8_t largest = 0;
+  for (const std::uint8_t of : each) largest = of > largest ? of : largest;
+  return largest;
+}
+
 }  // namespace
+
+void count_symbols_avx2(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts) {
+  const std::size_t whole = n - n % sizeof(__m256i);
+  const std::size_t different = std::size_t{largest_of(symbols, whole)} + 1;
+  if (different > compared_symbols_max) return count_symbols(symbols, n, counts);
+  count_symbols(symbols + whole, n - whole, counts);
+  for (std::size_t first = 0; first < different; first += compared_at_once)
+    count_eight(symbols, whole, first, counts);
+}
 
 std::uint8_t* rans_encode_avx2(const rans::Code* codes, const std::uint8_t* symbols, std::size_t n,
                                std::uint32_t* states, std::uint8_t* out) {

@@ -24,6 +24,7 @@ const std::uint8_t* rans_decode_scalar(const std::uint32_t* places, const std::u
                                        const std::uint8_t* end, std::uint8_t* symbols,
                                        std::size_t n);
 #ifdef FL_HAS_AVX2
+void count_symbols_avx2(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);
 std::uint8_t* rans_encode_avx2(const rans::Code* codes, const std::uint8_t* symbols, std::size_t n,
                                std::uint32_t* states, std::uint8_t* out);
 const std::uint8_t* rans_decode_avx2(const std::uint32_t* places, const std::uint8_t* classes,

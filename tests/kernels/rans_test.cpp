@@ -127,13 +127,17 @@ TEST_CASE("symbols of classes come back, near the entropies of the classes") {
 }
 
 TEST_CASE("symbols are counted") {
-  for (const std::size_t n : {0u, 1u, 7u, 8u, 9u, 1000u}) {
-    const Symbols symbols = skewed(n, 256, 0.02, n);
-    for (const Kernels* row : all_kernels()) {
-      CAPTURE(row->name);
-      std::vector<std::uint32_t> counts(rans_symbols_max, 77);
-      row->count_symbols(symbols.data(), n, counts.data());
-      CHECK(counts == counts_of(symbols));
+  for (const std::size_t n : {0u, 1u, 7u, 8u, 9u, 31u, 32u, 1000u, 8160u, 8161u, 8192u, 70001u}) {
+    for (const int alphabet : {1, 2, 18, 31, 32, 33, 256}) {
+      const Symbols symbols = skewed(n, alphabet, 0.02, n);
+      for (const Kernels* row : all_kernels()) {
+        CAPTURE(row->name);
+        CAPTURE(n);
+        CAPTURE(alphabet);
+        std::vector<std::uint32_t> counts(rans_symbols_max, 77);
+        row->count_symbols(symbols.data(), n, counts.data());
+        CHECK(counts == counts_of(symbols));
+      }
     }
   }
 }
