@@ -84,7 +84,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
     }
     if (outcome && *outcome == Outcome::finished &&
         std::exchange(over_at, connection_) != connection_)
-      log_info("the run is over");
+      log_info("the run is over{}", options_.stay ? "; waiting for another" : "");
     if (outcome && *outcome == Outcome::finished && !options_.stay) break;
     if (!outcome && is_final(outcome.error())) break;
     if (!outcome) {

@@ -42,6 +42,15 @@ wire::Bye::Cause cause_of(const Error& error) {
   }
 }
 
+/// Of why a client was not let in.
+LogLevel level_of(const Error& error) {
+  switch (error.code()) {
+    case Errc::cancelled: return LogLevel::debug;  // It waits for another run, and asks until then.
+    case Errc::unavailable: return LogLevel::info;
+    default: return LogLevel::warn;
+  }
+}
+
 }  // namespace
 
 Session::Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
@@ -72,9 +81,7 @@ Awaitable<void> Session::run() {
   auto ready = co_await shake_hands();
   if (ready) ready = co_await on(engine_->executor(), engine_->join(self));
   if (!ready) {
-    const bool is_fault =
-        ready.error().code() != Errc::unavailable && ready.error().code() != Errc::cancelled;
-    log_at(is_fault ? LogLevel::warn : LogLevel::info, "{} ({}): {}", facts_.name, link_->remote(),
+    log_at(level_of(ready.error()), "{} ({}): {}", facts_.name, link_->remote(),
            ready.error().message());
     co_await say_bye(cause_of(ready.error()), ready.error().message());
     co_return;
