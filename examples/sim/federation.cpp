@@ -89,6 +89,12 @@ Result<void> check(const SimOptions& options) {
     return Error(Errc::invalid_input, fmt::format("--min-clients {}: there are {} clients",
                                                   options.settings.min_clients, options.clients));
   }
+  if (options.epochs_from > std::max(1u, options.settings.local_epochs)) {
+    return Error(Errc::invalid_input,
+                 fmt::format("--epochs-from {}: --local-epochs are fewer", options.epochs_from));
+  }
+  if (options.epochs_from > 0 && options.settings.local_steps > 0)
+    return Error(Errc::invalid_input, "--epochs-from: --local-steps asks for no epochs");
   if (!options.test.empty() && options.settings.model.starts_with("synthetic:")) {
     return Error(Errc::invalid_input, fmt::format("--test: model \"{}\" has nothing to evaluate",
                                                   options.settings.model));
@@ -224,7 +230,8 @@ class Federation {
 
 Result<std::vector<RoundSummary>> run_federation(const SimOptions& options) {
   FL_CHECK(check(options));
-  FL_TRY(const SharedLearning learning, load_shared_learning(options.learn));
+  FL_TRY(SharedLearning learning, load_shared_learning(options.learn));
+  learning.epochs_from = options.epochs_from;
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   Store::Options store_options;

@@ -42,6 +42,10 @@ int parse_options(int argc, char** argv, SimOptions& options) {
       ->capture_default_str();
   app.add_option("--test", options.test,
                  "Evaluate every version on this data, as in fashion-mnist:test");
+  app.add_option("--epochs-from", options.epochs_from,
+                 "Clients of unequal speed: each goes from so many times to --local-epochs times "
+                 "through its data, drawn anew in each round")
+      ->check(CLI::Range(1u, 1'000'000u));
   app.add_option("--json", options.json, "Write the run's rounds to this file");
   app.add_flag("--log-json", options.log_json, "Log JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");

@@ -13,9 +13,10 @@ namespace fl {
 struct SimOptions {
   std::string state = "fl-sim-state";
   std::uint32_t clients = 10;
-  int threads = 0;   // 0: one for each core.
-  std::string test;  // Data that every version is evaluated on; "": none.
-  std::string json;  // A file for the history of the run; "": none.
+  int threads = 0;                // 0: one for each core.
+  std::string test;               // Data that every version is evaluated on; "": none.
+  std::uint32_t epochs_from = 0;  // 0: all take settings.local_epochs.
+  std::string json;               // A file for the history of the run; "": none.
   bool log_json = false;
   bool verbose = false;
   RunSettings settings;

@@ -1,5 +1,6 @@
 #include "examples/sim/virtual_trainer.hpp"
 
+#include "client/learn/random.hpp"
 #include "client/learn/synthetic_trainer.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -28,7 +29,9 @@ class VirtualTrainer final : public Trainer {
                             std::span<const float> correction, std::span<float> update,
                             std::stop_token stop) override {
     FL_TRY(const auto trainer, make());
-    return trainer->train(global, settings, correction, update, std::move(stop));
+    TrainSettings own = settings;
+    own.local_epochs = epochs_of(settings);
+    return trainer->train(global, own, correction, update, std::move(stop));
   }
   Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
                         std::span<float> gradient, std::stop_token stop) override {
@@ -42,6 +45,14 @@ class VirtualTrainer final : public Trainer {
   }
 
  private:
+  [[nodiscard]] std::uint32_t epochs_of(const TrainSettings& settings) const {
+    const std::uint32_t least = shared_.epochs_from;
+    if (least == 0 || settings.local_epochs <= least) return settings.local_epochs;
+    // Of a seed of its own: the trainer's numbers come from that of the settings.
+    constexpr std::uint64_t of_epochs = 0x65706f636873;
+    Random random(mix_seeds(settings.seed, of_epochs), 0);
+    return least + random.below(settings.local_epochs - least + 1);
+  }
   [[nodiscard]] Result<std::unique_ptr<Trainer>> make() const {
     LearnOptions options = shared_.options;
     options.client_seed = client_seed_;
@@ -57,7 +68,7 @@ class VirtualTrainer final : public Trainer {
 
 Result<SharedLearning> load_shared_learning(LearnOptions options) {
   FL_TRY(Layout layout, builtin_layout(options.model));
-  SharedLearning shared{std::move(options), std::move(layout), std::nullopt};
+  SharedLearning shared{std::move(options), std::move(layout), std::nullopt, 0};
   if (shared.options.model.starts_with("synthetic:")) {
     FL_TRY([[maybe_unused]] const auto trainer, make_trainer(shared.options));
     return shared;

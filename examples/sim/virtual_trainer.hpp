@@ -17,6 +17,8 @@ struct SharedLearning {
   LearnOptions options;  // The model, one thread, and the number of shards.
   Layout layout;
   std::optional<DividedData> data;  // None: the model is synthetic.
+  /// Not 0: each client takes from so many to the asked number of epochs, drawn anew in each round.
+  std::uint32_t epochs_from = 0;
 };
 
 /// Reads the data, once. invalid_input: model and data do not fit.

@@ -1,8 +1,10 @@
 """fl-sim against itself with other threads, and against the real programs."""
 
 import json
+import math
 import os
 import signal
+import struct
 import unittest
 
 from federation import BIN, WAIT_MAX_S, FederationTest, wait_until
@@ -23,6 +25,7 @@ MISTAKES = [
     ("--data", "fashion-mnist"),
     ("--test", "fashion-mnist:test"),
     ("--holdout", "1"),
+    ("--epochs-from", "2"),
     ("--json", "/nonesuch/rounds.json"),
     ("--listen", "127.0.0.1:0"),
 ]
@@ -100,6 +103,32 @@ class Sim(FederationTest):
         self.assertIn(f"model digest {rounds[-1]['model_digest']}\n", out)
         _, table, _ = federation.server_command("history")
         self.assertIn("\n".join(table.splitlines()[2:]), out)
+
+    def test_clients_of_unequal_speed_draw_their_epochs(self):
+        if not (BIN / "libfl-torch.so").exists():
+            self.skipTest("NOTHING WAS TRAINED: this build has no libtorch")
+        federation = self.make()
+        data = federation.folder / "data"
+        data.mkdir()
+        examples = 48
+        images = struct.pack(">IIII", 0x803, examples, 28, 28) + bytes(range(256)) * 147
+        (data / "train-images-idx3-ubyte").write_bytes(images)
+        labels = struct.pack(">II", 0x801, examples) + bytes(i % 10 for i in range(examples))
+        (data / "train-labels-idx1-ubyte").write_bytes(labels)
+        flags = ("--clients", 3, "--model", "logistic", "--data", f"idx:{data}", "--rounds", 6)
+        work = ("--batch-size", 4, "--epochs-from", 2, "--local-epochs", 5)
+        drawn = []
+        for threads in (1, 2):
+            self.sim(federation, *flags, *work, "--threads", threads)
+            drawn.append(
+                federation.query(
+                    "SELECT round, client, steps, examples FROM task"
+                    " WHERE run_id = (SELECT max(id) FROM run) ORDER BY round, client"
+                )
+            )
+        self.assertEqual(drawn[0], drawn[1])
+        epochs = [steps / math.ceil(examples / 4) for _, _, steps, examples in drawn[0]]
+        self.assertEqual(set(epochs), {2, 3, 4, 5})
 
     def test_memory_does_not_grow_with_clients(self):
         if os.environ.get("FL_SANITIZE"):
