@@ -29,7 +29,7 @@ constexpr std::size_t part_samples_min = 128;
 constexpr int tries_max = 16;
 /// That are quantized at a time, in whole lines of random numbers.
 constexpr std::size_t piece_samples = 4096;
-static_assert(piece_samples % philox::line_elements == 0);
+static_assert(piece_samples % philox::half_line_elements == 0);
 
 /// Bits of a value with this probability, 2^-32 to 1.
 double bits_of(float share) {
@@ -45,7 +45,7 @@ struct Sample {
   std::vector<float> values;
   std::vector<std::size_t> part_ends;
   double elements;  // That the values stand for.
-  float max_abs;
+  float max_abs = 0;
 };
 
 /// What a step makes of a sample's values. The classes are the same for all.
@@ -102,10 +102,6 @@ std::size_t samples_most(const EcuqSettings& settings) {
   return static_cast<std::size_t>(samples_max * std::clamp(low_rate / settings.rate, 1.0, 8.0));
 }
 
-void add_counts(std::span<std::uint32_t> to, std::span<const std::uint32_t> more) {
-  std::ranges::transform(to, more, to.begin(), std::plus{});
-}
-
 /// The symbols from `begin` to `end`, by the classes that blocks of these will have. Returns how
 /// many there are.
 std::size_t count_classes(const EcuqSettings& settings, const Tried& tried, std::size_t begin,
@@ -115,18 +111,8 @@ std::size_t count_classes(const EcuqSettings& settings, const Tried& tried, std:
     return 1;
   }
   const std::size_t classes = std::size_t{1} << tried.class_bits;
-  // By turns in two, so that one count need not wait for the one before.
-  ClassCounts others;
-  for (std::size_t c = 0; c < classes; ++c) {
-    counts[c] = {};
-    others[c] = {};
-  }
-  for (std::size_t i = begin; i + 2 <= end; i += 2) {
-    ++counts[tried.classes[i]][tried.symbols[i]];
-    ++others[tried.classes[i + 1]][tried.symbols[i + 1]];
-  }
-  if ((end - begin) % 2 != 0) ++counts[tried.classes[end - 1]][tried.symbols[end - 1]];
-  for (std::size_t c = 0; c < classes; ++c) add_counts(counts[c], others[c]);
+  for (std::size_t c = 0; c < classes; ++c) counts[c] = {};
+  for (std::size_t i = begin; i < end; ++i) ++counts[tried.classes[i]][tried.symbols[i]];
   std::int32_t top = 1;  // Where a value is listed, the most.
   for (std::int32_t s = 0; s <= listed_symbol; ++s) {
     const auto occurs = [s](const auto& of) { return of[static_cast<std::size_t>(s)] > 0; };
@@ -137,7 +123,7 @@ std::size_t count_classes(const EcuqSettings& settings, const Tried& tried, std:
   for (std::size_t c = 1; c < classes; ++c) {
     const std::size_t into = c >> (tried.class_bits - bits);
     if (into == c) continue;
-    add_counts(counts[into], counts[c]);
+    std::ranges::transform(counts[into], counts[c], counts[into].begin(), std::plus{});
     counts[c] = {};
   }
   return std::size_t{1} << bits;
