@@ -73,10 +73,10 @@ Candidate RoundEngine::candidate(const Peer& peer) const {
 std::vector<Candidate> RoundEngine::free_candidates() const {
   const std::uint64_t latest = clock_max();
   std::vector<Candidate> free;
-  for (const auto& [name, peer] : peers_) {
+  for (const auto& peer : trainers()) {  // Only these have clocks.
+    const std::string& name = peer->facts().name;
     const bool is_ahead = mode_.ahead != 0 && clocks_.at(name) > latest;
-    if (!peer->facts().evaluator && !is_ahead && may_be_asked(name))
-      free.push_back(candidate(*peer));
+    if (!is_ahead && may_be_asked(name)) free.push_back(candidate(*peer));
   }
   return free;
 }

@@ -107,7 +107,7 @@ World::~World() {
   for (int i = 0; i < world_steps_max && time_.step(io_); ++i) continue;
 }
 
-Result<void> World::run() {
+Result<void> World::run() noexcept {
   spawn(live_as_server());
   for (auto& [name, client] : clients_) spawn(live_as_client(client));
   spawn(make_trouble());

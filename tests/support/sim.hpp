@@ -105,8 +105,9 @@ class World {
   World& operator=(const World&) = delete;
 
   /// Runs to the end of the run and until nothing moves. An error is a deadlock, a run past the
-  /// bound of simulated time, a process that ended without cause, or a leak.
-  Result<void> run();
+  /// bound of simulated time, a process that ended without cause, or a leak. An exception ends the
+  /// test with its text, as it would end the program.
+  Result<void> run() noexcept;
 
   // For scripts. All of these may be set or called before run() or from within it. -------------
 
