@@ -20,6 +20,7 @@ Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scra
     const auto id = static_cast<MethodId>(bytes[0]);
     if (id == MethodId::sparse) return decode_sparse(bytes.subspan(1), out, scratch);
     if (id == MethodId::randk) return decode_randk(bytes.subspan(1), out, scratch);
+    if (id == MethodId::countsketch) return decode_countsketch(bytes.subspan(1), out, scratch);
   }
   return decode_dense_block(bytes, out, scratch);
 }
@@ -46,7 +47,7 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
     case MethodId::ecuq_dither_runs: return decode_ecuq_runs(body, EcuqMode::dither, out, scratch);
     case MethodId::ecuq_centroid_runs:
       return decode_ecuq_runs(body, EcuqMode::centroid, out, scratch);
-    case MethodId::countsketch: return decode_countsketch(body, out, scratch);
+    case MethodId::countsketch: return Error(Errc::corrupt, "a sketch inside of a sparse block");
     case MethodId::sparse:
     case MethodId::randk: return Error(Errc::corrupt, "a sparse block inside of another");
     case MethodId::powersgd:

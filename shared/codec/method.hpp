@@ -73,6 +73,7 @@ struct SketchScratch {
   std::vector<std::uint32_t> words;
   std::vector<std::uint32_t> selected;
   std::vector<float> estimates;
+  std::vector<float> cells;
 };
 
 /// Memory that encoding reuses from block to block; one thread at a time.
@@ -148,7 +149,7 @@ struct DecodeScratch {
   std::vector<std::int16_t> levels;
   LevelScratch coded;
   std::vector<std::uint32_t> indices;
-  std::vector<float> values;
+  std::vector<float> values;  // Of a sparse block, while the block in it is decoded.
   std::vector<float> rotated;
   SketchScratch sketch;
 };
@@ -158,7 +159,8 @@ struct DecodeScratch {
 /// corrupt.
 [[nodiscard]] Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch);
 
-/// The same for the methods that code every element: sparse blocks are refused too.
+/// The same for the methods that code every element: sparse blocks and sketches are refused too.
+/// `out` may be scratch.values.
 [[nodiscard]] Result<void> decode_dense_block(Bytes bytes, std::span<float> out,
                                               DecodeScratch& scratch);
 

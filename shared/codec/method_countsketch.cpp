@@ -249,13 +249,13 @@ Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch&
     return Error(Errc::corrupt, fmt::format("estimates count from {} on", least));
   }
   FL_CHECK(check_body_bytes(body, sketch_head_bytes + rows * columns * sizeof(float)));
-  scratch.values.resize(std::max(scratch.values.size(), rows * columns));
-  const auto cells = std::span(scratch.values).first(rows * columns);
+  SketchScratch& room = scratch.sketch;
+  room.cells.resize(std::max(room.cells.size(), rows * columns));
+  const auto cells = std::span(room.cells).first(rows * columns);
   std::memcpy(cells.data(), body.data() + sketch_head_bytes, cells.size_bytes());
   if (kernels().scan(cells.data(), cells.size()).first_bad != cells.size()) {
     return Error(Errc::corrupt, "a cell of the sketch is not finite");
   }
-  SketchScratch& room = scratch.sketch;
   room.estimates.resize(rows * out.size());
   for (std::size_t row = 0; row < rows; ++row) {
     read_row(words_of(key, row, out.size(), room), cells.subspan(row * columns, columns),

@@ -5,6 +5,7 @@
 #include "codec_support.hpp"
 
 #include "shared/codec/feedback.hpp"
+#include "shared/codec/index_codes.hpp"
 
 #include <functional>
 
@@ -275,6 +276,37 @@ TEST_CASE("a selected value past the quantizer's range is named by its place in 
   REQUIRE_FALSE(scaled.has_value());
   CHECK(scaled.error().code() == Errc::invalid_input);
   CHECK(scaled.error().message().find("w[") != std::string::npos);
+}
+
+// Its cells would lie where the sparse block's values are being written.
+TEST_CASE("a sketch inside of a sparse block is refused") {
+  DecodeScratch scratch;
+  std::vector<float> out(300);
+  std::vector<std::byte> block(1 + 2 + 8);
+  block[0] = static_cast<std::byte>(MethodId::randk);
+  store(block, 1, std::uint16_t{8});
+  constexpr std::uint16_t columns = 2000;
+  std::vector<std::byte> sketch(1 + 1 + 2 + 8 + 4 + columns * sizeof(float));
+  sketch[0] = static_cast<std::byte>(MethodId::countsketch);
+  sketch[1] = std::byte{1};
+  store(sketch, 2, columns);
+  store(sketch, 12, 0.5f);
+  CHECK(decode_block(sketch, out, scratch).has_value());
+  block.insert(block.end(), sketch.begin(), sketch.end());
+  for (const MethodId outer : {MethodId::randk, MethodId::sparse}) {
+    if (outer == MethodId::sparse) {
+      block.erase(block.begin() + 3, block.begin() + 11);
+      std::vector<std::byte> indices;
+      EncodeScratch encode;
+      append_indices(std::vector<std::uint32_t>{1, 2, 3, 5, 8, 13, 21, 34}, out.size(), encode,
+                     indices);
+      block.insert(block.begin() + 3, indices.begin(), indices.end());
+    }
+    block[0] = static_cast<std::byte>(outer);
+    const auto decoded = decode_block(block, out, scratch);
+    REQUIRE_FALSE(decoded.has_value());
+    CHECK(decoded.error().message().find("a sketch inside") != std::string::npos);
+  }
 }
 
 TEST_CASE("a sparse block inside of another is refused") {
