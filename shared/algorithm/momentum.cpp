@@ -6,6 +6,9 @@
 //   v = beta v + d, w = w + lr (d + beta v).
 #include "shared/algorithm/strategies.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 namespace fl {
 
 namespace {
@@ -25,6 +28,10 @@ class ServerMomentum final : public Strategy {
             std::span<float> step) const override {
     const double unit = settings_.is_by_lr ? facts.lr : 1;
     const auto scale = static_cast<float>(1 / unit);
+    if (!std::isfinite(scale)) {  // A rate of nearly 0, at which nobody moves.
+      std::ranges::fill(step, 0.0F);
+      return;
+    }
     const auto lr = static_cast<float>(settings_.lr * unit);
     const auto beta = static_cast<float>(settings_.momentum);
     for (std::size_t i = 0; i < step.size(); ++i) {

@@ -13,6 +13,9 @@
 // stays the weighted mean of the c_i, and the corrections c - c_i cancel in the objective.
 #include "shared/algorithm/strategies.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 namespace fl {
 
 namespace {
@@ -32,6 +35,11 @@ class ScaffoldLocal final : public LocalRule {
               std::span<float> kept) const override {
     const double steps = effective_steps(round.settings, round.steps);
     const auto scale = static_cast<float>(1 / (round.settings.lr * steps));
+    if (!takes_gradient_ &&
+        !std::isfinite(scale)) {  // At a rate of nearly 0 the way says nothing of the gradients.
+      std::ranges::fill(shared_change, 0.0F);
+      return;
+    }
     for (std::size_t i = 0; i < kept.size(); ++i) {
       const float next =
           takes_gradient_ ? round.gradient[i] : kept[i] - round.shared[i] - update[i] * scale;

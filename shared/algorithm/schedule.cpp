@@ -37,8 +37,9 @@ double LearningRate::at(std::uint32_t round, std::uint32_t rounds) const {
   const double past = round - warm_up - 1;
   switch (shape) {
     case Shape::cosine: {
-      const double span = std::max(1.0, static_cast<double>(rounds) - warm_up - 1);
-      const double part = std::min(1.0, past / span);
+      // As in PyTorch the floor, which may be 0, comes after the last round, not in it.
+      const double span = std::max(1.0, static_cast<double>(rounds) - warm_up);
+      const double part = std::min(past, span - 1) / span;
       return floor + (1 - floor) * (1 + std::cos(std::numbers::pi * part)) / 2;
     }
     case Shape::step: return std::pow(factor, std::floor(past / every));

@@ -14,7 +14,7 @@ struct LearningRate {
   enum class Shape { constant, cosine, step };
   Shape shape = Shape::constant;
   std::uint32_t warm_up = 0;  // Rounds in which the rate grows evenly from 1/warm_up of itself.
-  double floor = 0;           // cosine: the part of the rate that is left in the last round.
+  double floor = 0;           // cosine: the part of the rate that would be left after the last round.
   std::uint32_t every = 1;    // step: after each so many rounds
   double factor = 0.1;        // the rate is multiplied by this.
 

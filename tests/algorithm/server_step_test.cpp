@@ -62,6 +62,25 @@ TEST_CASE("server momentum equals its formula") {
   compare("fedavg:lr=0.5", 0, 0, 1, [](double d, double&, double&) { return 0.5 * d; });
 }
 
+TEST_CASE("at a learning rate of 0 nobody moves, and nothing becomes infinite") {
+  const auto slowmo = parse_strategy("slowmo").value();
+  std::vector<float> buffer(elements, 3);
+  const std::vector<std::span<float>> state{buffer};
+  std::vector<float> step(elements);
+  slowmo->step({.round = 7, .lr = 0}, state, step);
+  CHECK(step == std::vector<float>(elements));
+  CHECK(buffer == std::vector<float>(elements, 3));
+
+  const auto scaffold = parse_strategy("scaffold").value();
+  const TrainSettings settings{.lr = 0};
+  const std::vector<float> shared(elements, 2);
+  std::vector<float> kept(elements, 1);
+  std::vector<float> change(elements, 9);
+  scaffold->local()->finish({settings, 10, shared, {}}, step, change, kept);
+  CHECK(change == std::vector<float>(elements));
+  CHECK(kept == std::vector<float>(elements, 1));
+}
+
 TEST_CASE("server Adagrad, Adam and Yogi equal their formulas") {
   const double tau = 0.01;
   compare("fedadagrad:lr=0.2,tau=0.01", 0, tau * tau, 1, [&](double d, double& m, double& v) {

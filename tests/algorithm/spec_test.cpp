@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <numbers>
 #include <string>
 #include <utility>
 
@@ -141,9 +142,13 @@ TEST_CASE("learning rates by round") {
   CHECK(cosine.at(1, 12) == 0.5);
   CHECK(cosine.at(2, 12) == 1);
   CHECK(cosine.at(3, 12) == 1);
-  CHECK(cosine.at(12, 12) == doctest::Approx(0.1));
-  CHECK(cosine.at(20, 12) == doctest::Approx(0.1));  // A run that was made longer.
+  CHECK(cosine.at(12, 12) > 0.1);  // The floor comes after it.
+  CHECK(cosine.at(12, 12) ==
+        doctest::Approx(0.1 + 0.9 * (1 - std::cos(0.1 * std::numbers::pi)) / 2));
+  CHECK(cosine.at(20, 12) == cosine.at(12, 12));  // A run that was made longer.
   CHECK(parse_schedule("cosine").value().at(1, 1) == 1);
+  for (const std::uint32_t round : {2u, 10u, 11u, 500u})
+    CHECK(parse_schedule("cosine").value().at(round, 10) > 0);
   for (const std::string wrong :
        {"", "linear", "step:every=0", "step:every=1.5", "cosine:floor=2", "constant:floor=1"}) {
     CAPTURE(wrong);
