@@ -324,8 +324,14 @@ class Store {
   // Measurements.
   /// A second evaluation of one version by one client replaces the first.
   [[nodiscard]] Result<void> add_evaluation(const EvaluationRecord& evaluation);
-  /// The newest version that each of the run's evaluators has measured.
-  [[nodiscard]] Result<std::map<std::string, Round>> newest_evaluations(RunId run);
+  struct NewestEvaluation {
+    Round version = 0;
+    bool is_evaluator = false;
+  };
+  /// The newest version that each client of the run has measured, by the client's name.
+  [[nodiscard]] Result<std::map<std::string, NewestEvaluation>> newest_evaluations(RunId run);
+  /// What the run's evaluators have measured of each version, weighted by their examples.
+  [[nodiscard]] Result<std::map<Round, double>> evaluator_accuracies(RunId run);
   /// Adds the bytes to what is there; `seconds` replaces a smaller figure.
   using TaskTraffic = fl::TaskTraffic;
   [[nodiscard]] Result<void> add_traffic(const std::vector<TaskTraffic>& traffic);

@@ -278,16 +278,32 @@ Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
   });
 }
 
-Result<std::map<std::string, Round>> Store::newest_evaluations(RunId run) {
-  std::map<std::string, Round> newest;
+Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations(RunId run) {
+  std::map<std::string, NewestEvaluation> newest;
   const auto note = [&](const Row& row) {
-    return newest.emplace(row.text(0), static_cast<Round>(row.integer(1))).second;
+    return newest
+        .emplace(row.text(0), NewestEvaluation{.version = static_cast<Round>(row.integer(1)),
+                                               .is_evaluator = row.integer(2) != 0})
+        .second;
   };
   FL_CHECK(
-      db_->query("SELECT client, max(version) FROM metric WHERE run_id = ?1 AND evaluator = 1"
+      db_->query("SELECT client, max(version), max(evaluator) FROM metric WHERE run_id = ?1"
                  " GROUP BY client",
                  note, run));
   return newest;
+}
+
+Result<std::map<Round, double>> Store::evaluator_accuracies(RunId run) {
+  std::map<Round, double> accuracies;
+  const auto note = [&](const Row& row) {
+    return accuracies.emplace(static_cast<Round>(row.integer(0)), row.real(1)).second;
+  };
+  FL_CHECK(
+      db_->query("SELECT version, sum(value * examples) / sum(examples) FROM metric"
+                 " WHERE run_id = ?1 AND name = 'accuracy' AND evaluator = 1"
+                 " AND value IS NOT NULL GROUP BY version",
+                 note, run));
+  return accuracies;
 }
 
 Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {

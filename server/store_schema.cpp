@@ -144,13 +144,14 @@ CREATE TABLE event (
 -- The two are of different data: a column that went from one to the other and back would show steps
 -- that no model made. Each weighs as many examples as it was measured on.
 CREATE VIEW evaluation (run_id, version, name, value) AS
-  SELECT run_id, version, name, sum(value * examples) / sum(examples)
+  SELECT m.run_id, m.version, m.name, sum(m.value * m.examples) / sum(m.examples)
   FROM metric AS m
-  WHERE value IS NOT NULL
-    AND evaluator = (SELECT max(evaluator) FROM metric AS other
-                     WHERE other.run_id = m.run_id AND other.name = m.name
-                       AND other.value IS NOT NULL)
-  GROUP BY run_id, version, name;
+  -- Once for the run, not once for each of its rows.
+  JOIN (SELECT run_id, name, max(evaluator) AS evaluator FROM metric
+        WHERE value IS NOT NULL GROUP BY run_id, name) AS judge
+    ON judge.run_id = m.run_id AND judge.name = m.name AND judge.evaluator = m.evaluator
+  WHERE m.value IS NOT NULL
+  GROUP BY m.run_id, m.version, m.name;
 
 CREATE VIEW round_summary (run_id, round, started_at, seconds, clients_offered, clients_accepted,
                            bytes_up, bytes_down, train_loss, eval_loss, eval_accuracy,

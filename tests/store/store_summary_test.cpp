@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 namespace fl::test {
 
@@ -49,6 +50,44 @@ TEST_CASE("round_summary agrees with figures worked out by hand") {
   evaluator.accuracy = 0.75;
   REQUIRE(world.store->add_evaluation(evaluator));
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
+}
+
+TEST_CASE("who has measured what, and what the evaluators alone say") {
+  StoreWorld world;
+  world.start_round({"a"});
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  for (const Round version : {0u, 1u})
+    REQUIRE(world.store->add_evaluation(some_evaluation(world.run, version, "a", 90, 2.0, 0.9)));
+  CHECK(world.store->evaluator_accuracies(world.run).value().empty());
+  for (const auto& [client, examples, accuracy] :
+       {std::tuple{"judge", 10u, 0.25}, std::tuple{"second judge", 30u, 0.75}}) {
+    EvaluationRecord judged = some_evaluation(world.run, 0, client, examples, 1.0, accuracy);
+    judged.evaluator = true;
+    REQUIRE(world.store->add_evaluation(judged));
+  }
+  const auto accuracies = world.store->evaluator_accuracies(world.run).value();
+  REQUIRE(accuracies.size() == 1);
+  CHECK(accuracies.at(0) == doctest::Approx(0.625));
+  const auto newest = world.store->newest_evaluations(world.run).value();
+  CHECK(newest.size() == 3);
+  CHECK(newest.at("a").version == 1);
+  CHECK_FALSE(newest.at("a").is_evaluator);
+  CHECK(newest.at("judge").version == 0);
+  CHECK(newest.at("judge").is_evaluator);
+}
+
+TEST_CASE("the summary of long runs of many clients does not look at all rows for each") {
+  StoreWorld world;
+  sqlite3_stmt* plan = nullptr;
+  REQUIRE(sqlite3_prepare_v2(world.store->raw(), "EXPLAIN QUERY PLAN SELECT * FROM evaluation", -1,
+                             &plan, nullptr) == SQLITE_OK);
+  int steps = 0;
+  for (; sqlite3_step(plan) == SQLITE_ROW; ++steps) {
+    const std::string step = reinterpret_cast<const char*>(sqlite3_column_text(plan, 3));
+    CHECK(step.find("CORRELATED") == std::string::npos);
+  }
+  CHECK(steps > 0);
+  sqlite3_finalize(plan);
 }
 
 TEST_CASE("codec_summary agrees with figures worked out by hand") {
