@@ -138,6 +138,8 @@ class RunLoop {
       const auto outcome = co_await engine->run();
       if (!outcome && !run_.queued) co_return outcome;
       if (outcome && *outcome == Outcome::stopped) co_return outcome;
+      // What passes, or is the machine's, is not of this run: the next start takes it up again.
+      if (!outcome && !is_of_run(outcome.error())) co_return outcome;
       if (outcome) {
         co_await summarise(*engine);
       } else {
@@ -149,6 +151,11 @@ class RunLoop {
   }
 
  private:
+  static bool is_of_run(const Error& error) {
+    return error.code() != Errc::no_space && error.code() != Errc::io &&
+           error.code() != Errc::unavailable;
+  }
+
   Awaitable<void> summarise(RoundEngine& engine) {
     auto read = [run = run_.id](Store& store) { return store.summary(run); };
     const auto rounds = co_await engine.with_store(std::move(read));
