@@ -46,6 +46,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   auto going = co_await restore();
   while (going && !is_over()) {
     auto step = co_await gather();
+    if (step && *step && is_over()) break;  // An evaluator has said so meanwhile.
     if (step && *step && !round_) {
       auto offered = co_await offer();
       if (!offered) step = offered.error();
@@ -160,10 +161,10 @@ Awaitable<Result<void>> RoundEngine::restore() {
   }
   auto measured = [run = run_.id](Store& store) { return store.summary(run); };
   FL_CO_TRY(const auto rounds, co_await with_store(std::move(measured)));
-  for (const auto& round : rounds) {
-    if (round.eval_accuracy) note_accuracy(round.round, *round.eval_accuracy);
-    losses_.push_back(round.train_loss.value_or(std::nan("")));
-  }
+  for (const auto& round : rounds) losses_.push_back(round.train_loss.value_or(std::nan("")));
+  auto judged = [run = run_.id](Store& store) { return store.evaluator_accuracies(run); };
+  FL_CO_TRY(const auto accuracies, co_await with_store(std::move(judged)));
+  for (const auto& [version, accuracy] : accuracies) note_accuracy(version, accuracy);
   if (!rounds.empty()) {
     auto list = [run = run_.id, round = rounds.back().round](Store& store) {
       return store.tasks(run, round);
@@ -173,8 +174,9 @@ Awaitable<Result<void>> RoundEngine::restore() {
   }
   auto find = [run = run_.id](Store& store) { return store.newest_evaluations(run); };
   FL_CO_TRY(const auto evaluations, co_await with_store(std::move(find)));
-  for (const auto& [name, version] : evaluations) {
-    next_evaluation_[name] = version + 1;
+  for (const auto& [name, newest] : evaluations) {
+    next_evaluation_[name] = newest.version + 1;
+    if (!newest.is_evaluator) continue;
     unasked_evaluation_[name] = 0;
     absent_[name] = Clock::now() + limits::farewell_max;
   }
@@ -251,6 +253,7 @@ Awaitable<Result<bool>> RoundEngine::gather() {
   std::string said;
   while (!stopping_) {
     const std::size_t here = trainer_count();
+    if (is_over()) co_return true;
     if (round_) co_return true;  // Goes on after a restart; who was asked may come back.
     const bool are_here = here >= settings_.min_clients && peers_.size() >= expected_sessions_;
     if (!versions_.empty() && are_here) co_return true;
@@ -325,7 +328,7 @@ Awaitable<Result<bool>> RoundEngine::collect() {
       if (asked) continue;
       wake_at = std::min(wake_at, next_candidate_at());
     }
-    phase_ = pause_.empty() ? "collecting" : pause_;
+    phase_ = "collecting";
     co_await changed_.wait(round.is_closing ? never : wake_at);
   }
   if (fatal_) co_return *fatal_;
@@ -420,21 +423,11 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
               {{"run", run_.key},
                {"model", run_.model},
                {"clients", std::to_string(round.count(TaskState::accepted))}}};
-  CheckpointRecord made;
-  for (;;) {
-    auto work = [&job] { return make_next_version(job); };
-    auto result = co_await workers_.compute->run(std::move(work));
-    if (result) {
-      made = std::move(*result);
-      break;
-    }
-    if (result.error().code() != Errc::no_space) co_return result.error();
-    if (pause_.empty()) disk_is_full("paused, the disk is full: " + result.error().message());
-    pause_ = phase_ = "paused, the disk is full";
-    co_await sleep_for(limits::full_disk_pause);
-    if (stopping_) co_return success();  // The round stays open; the next start closes it.
-  }
-  pause_.clear();
+  auto work = [&job] { return make_next_version(job); };
+  const auto next = co_await with_room(std::move(work));
+  // Stopped while it waits, the round stays open, and the next start closes it.
+  if (!next && next.error().code() == Errc::no_space) co_return success();
+  FL_CO_TRY(const CheckpointRecord made, next);
 
   RoundCommit commit;
   commit.run = run_.id;

@@ -42,6 +42,7 @@ class Peer {
   /// What the client said of itself; its name is what its certificate says.
   struct Facts {
     std::string name;
+    std::string serial;  // Of the certificate; empty where the link has none.
     bool evaluator = false;
     std::uint64_t train_examples = 0;
     std::uint64_t holdout_examples = 0;
@@ -159,9 +160,15 @@ class RoundEngine {
   Awaitable<std::invoke_result_t<Function&, Store&>> with_store(Function work);
 
  private:
+  class Pause;
+  /// Runs `work()` on a worker; while the disk is full it waits and tries again.
+  template <class Function>
+  Awaitable<std::invoke_result_t<Function&>> with_room(Function work);
+
   struct Task {
     TaskRecord record;
     bool is_verifying = false;
+    bool has_arrived = false;  // All of its update, which waits for a round that takes it in.
     TimePoint offered_at{};
     TimePoint begun_at{};         // Its upload, the first time.
     std::uint64_t up_before = 0;  // The client's traffic when the task was offered.
@@ -225,6 +232,7 @@ class RoundEngine {
   void ask_to_evaluate(Peer& peer, const ModelVersion& version);
   void ask_to_catch_up(Peer& peer);
   void note_evaluated(Peer& peer, Round version);
+  [[nodiscard]] bool owes_last_evaluation(const Peer& peer) const;
   [[nodiscard]] Round oldest_awaited(Round made) const;
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] std::string early_end() const;
@@ -271,6 +279,8 @@ class RoundEngine {
   [[nodiscard]] Task* task_of(const std::string& client);
   [[nodiscard]] Task* find_task(const std::string& client, std::int64_t task);
   Awaitable<Result<void>> settle(Task& task, TaskRecord record);
+  static constexpr std::int64_t any_task = 0;  // Ids are above it.
+  Awaitable<void> lose_task(std::string client, std::int64_t id, std::string reason);
   Awaitable<Result<void>> decide(TaskRecord record);
   Awaitable<void> commit_decisions();
   void pick_initialiser();
@@ -343,7 +353,8 @@ class RoundEngine {
   };
   std::map<std::string, Displaced> displaced_;  // By the client's name.
   std::string phase_ = "starting";
-  std::string pause_;  // Why the round does not go on, or "".
+  std::string pause_;  // Why what waits for the disk does not go on, or "", and
+  int paused_ = 0;     // how much waits.
   int bulk_transfers_ = 0;
   double rounds_seconds_ = 0;
   Round rounds_run_ = 0;
@@ -358,13 +369,34 @@ class RoundEngine {
   TaskGroup group_;
 };
 
+/// Of one that waits for the disk, or for the database: the last to go on ends the pause.
+class RoundEngine::Pause {
+ public:
+  explicit Pause(RoundEngine& engine) : engine_(engine) {}
+  ~Pause() {
+    if (has_begun_ && --engine_.paused_ == 0) engine_.pause_.clear();
+  }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+  /// True: this is news.
+  bool begin(const std::string& why) {
+    engine_.paused_ += std::exchange(has_begun_, true) ? 0 : 1;
+    return std::exchange(engine_.pause_, why) != why;
+  }
+
+ private:
+  RoundEngine& engine_;
+  bool has_begun_ = false;
+};
+
 template <class Function>
 Awaitable<std::invoke_result_t<Function&, Store&>> RoundEngine::with_store(Function work) {
+  Pause pause(*this);
   for (;;) {
     auto call = [this, &work] { return work(store_); };
     auto result = co_await workers_.store->run(std::move(call));
     if (result || !will_pass(result.error())) {
-      pause_.clear();
       // The store answers nothing else from now on.
       const bool is_broken =
           !result && (result.error().code() == Errc::io || result.error().code() == Errc::corrupt);
@@ -374,8 +406,21 @@ Awaitable<std::invoke_result_t<Function&, Store&>> RoundEngine::with_store(Funct
     const std::string why = result.error().code() == Errc::no_space
                                 ? "paused, the disk is full"
                                 : "paused, another program holds the database";
-    if (pause_ != why) report("warning", why + ": " + result.error().message());
-    pause_ = why;
+    if (pause.begin(why)) report("warning", why + ": " + result.error().message());
+    co_await sleep_for(limits::full_disk_pause);
+    if (stopping_) co_return result;
+  }
+}
+
+template <class Function>
+Awaitable<std::invoke_result_t<Function&>> RoundEngine::with_room(Function work) {
+  Pause pause(*this);
+  for (;;) {
+    auto call = [&work] { return work(); };
+    auto result = co_await workers_.compute->run(std::move(call));
+    if (result || result.error().code() != Errc::no_space) co_return result;
+    if (pause.begin("paused, the disk is full"))
+      disk_is_full("paused, the disk is full: " + result.error().message());
     co_await sleep_for(limits::full_disk_pause);
     if (stopping_) co_return result;
   }

@@ -32,10 +32,10 @@ Awaitable<Result<bool>> RoundEngine::collect_async() {
     if (!round.is_closing) {
       wake_at = next_candidate_at();
       for (const auto& [client, task] : round.tasks) {
-        if (task.is_open()) wake_at = std::min(wake_at, due(task));
+        if (task.is_open() && !task.has_arrived) wake_at = std::min(wake_at, due(task));
       }
     }
-    phase_ = pause_.empty() ? "collecting" : pause_;
+    phase_ = "collecting";
     co_await changed_.wait(wake_at);
   }
   if (fatal_) co_return *fatal_;
@@ -52,7 +52,7 @@ TimePoint RoundEngine::due(const Task& task) const {
 Awaitable<Result<bool>> RoundEngine::drop_overdue() {
   std::vector<Task*> overdue;
   for (auto& [client, task] : round_->tasks) {
-    if (task.is_open() && Clock::now() >= due(task)) overdue.push_back(&task);
+    if (task.is_open() && !task.has_arrived && Clock::now() >= due(task)) overdue.push_back(&task);
   }
   for (Task* const task : overdue) task->is_verifying = true;  // Nothing else decides on it.
   for (Task* const task : overdue) {
@@ -109,7 +109,9 @@ Awaitable<RoundEngine::Task*> RoundEngine::admit(const std::string& client, std:
 
 /// What a client missed while it was away is nobody's to wait for: it begins where the slowest of
 /// the others is. Unless that is the first of those who come back after a restart: so no further up
-/// than from where the fastest may go on.
+/// than from where the fastest may go on. And whoever comes first, when nobody is here to compare
+/// with, begins no further down than one that was never away can be: or it would have to make up
+/// for all that it missed before anyone else is asked.
 void RoundEngine::enter_clock(const std::string& client) {
   if (mode_.ahead == 0) return;
   std::vector<std::uint64_t> others;
@@ -117,6 +119,9 @@ void RoundEngine::enter_clock(const std::string& client) {
     if (!peer->facts().evaluator && name != client) others.push_back(clocks_.at(name));
   }
   std::uint64_t& clock = clocks_[client];
+  std::uint64_t highest = 0;
+  for (const auto& [name, updates] : clocks_) highest = std::max(highest, updates);
+  clock = std::max(clock, highest - std::min<std::uint64_t>(highest, mode_.ahead + 1));
   if (others.empty()) return;
   const auto [slowest, fastest] = std::ranges::minmax(others);
   clock =

@@ -121,17 +121,19 @@ void RoundEngine::note_accuracy(Round version, double accuracy) {
   accuracy_version_ = version;
 }
 
+/// Whether it has not yet answered for the newest version, and can.
+bool RoundEngine::owes_last_evaluation(const Peer& peer) const {
+  const auto& facts = peer.facts();
+  if (!facts.evaluator && facts.holdout_examples == 0) return false;
+  const auto next = next_evaluation_.find(facts.name);
+  return next == next_evaluation_.end() || next->second <= versions_.rbegin()->first;
+}
+
 Awaitable<void> RoundEngine::await_last_evaluations() {
   phase_ = "waiting for the last evaluations";
   TimePoint deadline = Clock::now() + limits::last_evaluations_max;
   auto before = next_evaluation_;
-  const Round last = versions_.rbegin()->first;
-  const auto is_missing = [this, last](const auto& entry) {
-    const auto& facts = entry.second->facts();
-    if (!facts.evaluator && facts.holdout_examples == 0) return false;
-    const auto next = next_evaluation_.find(facts.name);
-    return next == next_evaluation_.end() || next->second <= last;
-  };
+  const auto is_missing = [this](const auto& entry) { return owes_last_evaluation(*entry.second); };
   while (!stopping_ && Clock::now() < deadline &&
          std::any_of(peers_.begin(), peers_.end(), is_missing)) {
     co_await changed_.wait(deadline);

@@ -67,12 +67,10 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
                     fmt::format("{} training examples; at most {} are believed",
                                 facts.train_examples, examples_max));
   }
-  // It may have been revoked since it was admitted.
-  auto touch = [name = facts.name, evaluator = facts.evaluator](Store& store) -> Result<void> {
-    FL_TRY(const auto client, store.find_client(name));
-    if (client && client->revoked_at != 0)
-      return Error(Errc::unauthenticated, fmt::format("'{}' was revoked", name));
-    return store.touch_client(name, evaluator);
+  // It may have been revoked since it was admitted, or its name joined again with another key.
+  auto touch = [facts](Store& store) -> Result<void> {
+    if (!facts.serial.empty()) FL_CHECK(store.admit(facts.name, facts.serial));
+    return store.touch_client(facts.name, facts.evaluator);
   };
   if (auto touched = co_await with_store(std::move(touch)); !touched) co_return touched.error();
   if (ended_) co_return Error(Errc::unavailable, "the run is over");  // All others are dismissed.
@@ -88,6 +86,8 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   if (facts.evaluator) {
     unasked_evaluation_[facts.name] = 0;
     ask_to_catch_up(*peer);
+  } else if (is_over() && owes_last_evaluation(*peer)) {
+    ask_to_evaluate(*peer, *versions_.rbegin()->second);
   }
   if (Task* const task = task_of(facts.name);
       task != nullptr && task->record.state == TaskState::offered && !is_over()) {
@@ -131,18 +131,30 @@ void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
 }
 
 void RoundEngine::expel(const std::string& name, const std::string& reason) {
+  // Also of one that is not here, which nobody else would end before the deadline.
+  const Task* const task = task_of(name);
+  if (!ended_ && (!is_restored_ || (task != nullptr && task->is_open())))
+    group_.spawn(lose_task(name, task != nullptr ? task->record.id : any_task, reason));
   const auto found = peers_.find(name);
   if (found == peers_.end()) return;
   const auto peer = found->second;
   report("warning", fmt::format("{}: {}", name, reason));
   leave(peer, true);
   peer->dismiss(wire::Bye::REFUSED, reason);
-  if (const Task* const task = task_of(name); task != nullptr && task->is_open()) {
-    wire::Failed gone;
-    gone.set_task(task->record.id);
-    gone.set_reason(reason);
-    group_.spawn(failed(peer, std::move(gone)));
-  }
+}
+
+/// Ends a client's open task without an update. While a round is being recorded its tasks stay as
+/// they are; then some go on.
+Awaitable<void> RoundEngine::lose_task(std::string client, std::int64_t id, std::string reason) {
+  while (!stopping_ && !ended_ && (!is_restored_ || (round_ && round_->is_closing)))
+    co_await changed_.wait(never);
+  if (stopping_ || ended_ || is_over()) co_return;
+  Task* const task = id == any_task ? task_of(client) : find_task(client, id);
+  if (task == nullptr || !task->is_open()) co_return;
+  TaskRecord record = task->record;
+  record.state = TaskState::lost;
+  record.reason = std::move(reason);
+  [[maybe_unused]] const auto settled = co_await settle(*task, std::move(record));
 }
 
 /// Whoever lost the connection a moment ago, or was there when we were killed, is trying to reach
@@ -249,12 +261,7 @@ Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed fai
     changed_.notify();
     co_return;
   }
-  Task* const task = find_task(name, failed.task());
-  if (task == nullptr || !task->is_open()) co_return;
-  TaskRecord record = task->record;
-  record.state = TaskState::lost;
-  record.reason = failed.reason().substr(0, 1000);
-  [[maybe_unused]] const auto settled = co_await settle(*task, std::move(record));
+  co_await lose_task(name, failed.task(), failed.reason().substr(0, 1000));
 }
 
 void RoundEngine::disk_is_full(const std::string& text) {
@@ -312,7 +319,7 @@ EngineStatus RoundEngine::status() const {
   status.run = run_.id;
   status.run_key = run_.key;
   status.model = run_.model;
-  status.phase = phase_;
+  status.phase = pause_.empty() ? phase_ : pause_;
   status.rounds_total = settings_.rounds;
   status.round = round_ ? round_->record.round : versions_.empty() ? 0 : versions_.rbegin()->first;
   for (const auto& [name, peer] : peers_)

@@ -190,7 +190,9 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     co_return co_await finish_initial(std::move(peer), std::move(grant));
   const std::string client = peer->facts().name;
   const auto& begin = grant.begin;
+  if (Task* const arrived = find_task(client, begin.task())) arrived->has_arrived = true;
   Task* const task = co_await admit(client, begin.task());
+  if (task != nullptr) task->has_arrived = false;
   if (task == nullptr || !task->is_open() || stopping_ || ended_) {
     co_return co_await verdict_of_earlier(client, begin);
   }
@@ -425,7 +427,7 @@ Awaitable<Result<void>> RoundEngine::take_initial_file() {
     FL_CHECK(out.append(values));
     return out.finish();
   };
-  auto made = co_await workers_.compute->run(std::move(work));
+  const auto made = co_await with_room(std::move(work));
   if (!made) co_return made.error();
   auto write = [run = run_.id, record = *made](Store& store) {
     return store.set_initial_model(run, record);

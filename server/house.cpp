@@ -114,22 +114,25 @@ Awaitable<Result<void>> House::admit(std::string name, std::string serial) {
   co_return Error(Errc::unavailable, "the server's history can't be read now");
 }
 
-Awaitable<void> House::serve(std::shared_ptr<Link> link, std::string name) {
-  Renewer renewer = [this](std::string client, std::string csr) {
-    return renew(std::move(client), std::move(csr));
+Awaitable<void> House::serve(std::shared_ptr<Link> link, std::string name, std::string serial) {
+  Renewer renewer = [this, name, serial](std::string csr) {
+    return renew(name, serial, std::move(csr));
   };
   auto session = std::make_shared<Session>(std::move(link), std::move(name), current_.get(),
-                                           std::move(renewer));
+                                           std::move(serial), std::move(renewer));
   ++sessions_;
   co_await session->run();
   --sessions_;
 }
 
 /// Recorded before it is handed out: a certificate that the history does not know lets nobody in.
-Awaitable<Result<wire::Renewed>> House::renew(std::string name, std::string csr_pem) {
+/// And not to one whose certificate lets nobody in any more.
+Awaitable<Result<wire::Renewed>> House::renew(std::string name, std::string serial,
+                                              std::string csr_pem) {
   FL_CO_TRY(const auto issued, authority_.issue_client(name, csr_pem, Clock::unix_seconds()));
-  auto record = [name, serial = issued.serial](Store& store) {
-    return store.add_certificate(name, serial);
+  auto record = [name, before = serial, after = issued.serial](Store& store) -> Result<void> {
+    FL_CHECK(store.admit(name, before));
+    return store.add_certificate(name, after);
   };
   const auto engine = current_.get();
   FL_CO_CHECK(co_await ask_store(engine, std::move(record)));

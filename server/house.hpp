@@ -39,7 +39,7 @@ class House final : public Reception {
   std::shared_ptr<net::ssl::context> tls() override;
   Awaitable<HttpAnswer> enrol(std::string body) override;
   Awaitable<Result<void>> admit(std::string name, std::string serial) override;
-  Awaitable<void> serve(std::shared_ptr<Link> link, std::string name) override;
+  Awaitable<void> serve(std::shared_ptr<Link> link, std::string name, std::string serial) override;
 
   /// On the engines' strand, until `stop` is set: looks for revocations several times a second.
   Awaitable<void> watch_revocations(std::shared_ptr<std::atomic<bool>> stop);
@@ -48,7 +48,7 @@ class House final : public Reception {
  private:
   [[nodiscard]] bool is_certificate_due();
   void note_refusal(std::string text);
-  Awaitable<Result<wire::Renewed>> renew(std::string name, std::string csr_pem);
+  Awaitable<Result<wire::Renewed>> renew(std::string name, std::string serial, std::string csr_pem);
 
   const CurrentEngine& current_;
   const Authority& authority_;

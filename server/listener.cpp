@@ -141,7 +141,7 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
     log_info("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message());
     co_return;
   }
-  co_await reception_.serve(std::move(*link), *name);
+  co_await reception_.serve(std::move(*link), *name, *serial);
 }
 
 }  // namespace fl

@@ -33,7 +33,8 @@ class Reception {
   /// Whether the holder of this certificate may come in; the error's text is the answer.
   virtual Awaitable<Result<void>> admit(std::string name, std::string serial) = 0;
   /// An authenticated session begins. Returns when it is over.
-  virtual Awaitable<void> serve(std::shared_ptr<Link> link, std::string name) = 0;
+  virtual Awaitable<void> serve(std::shared_ptr<Link> link, std::string name,
+                                std::string serial) = 0;
 };
 
 class Listener {

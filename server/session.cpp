@@ -54,13 +54,14 @@ LogLevel level_of(const Error& error) {
 }  // namespace
 
 Session::Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
-                 Renewer renewer)
+                 std::string serial, Renewer renewer)
     : link_(std::move(link)),
       engine_(std::move(engine)),
       renewer_(std::move(renewer)),
       posted_(link_->executor(), limits::outbox_messages_max),
       ended_(link_->executor()) {
   facts_.name = std::move(name);
+  facts_.serial = std::move(serial);
 }
 
 void Session::post(wire::Header header) {
@@ -297,7 +298,7 @@ Awaitable<Result<void>> Session::finish_upload() {
 Awaitable<Result<void>> Session::renew(wire::Renew request) {
   if (!renewer_) co_return Error(Errc::invalid_input, "this link has no certificates");
   wire::Header header;
-  auto renewed = co_await renewer_(facts_.name, request.csr_pem());
+  auto renewed = co_await renewer_(request.csr_pem());
   if (!renewed) co_return renewed.error();
   *header.mutable_renewed() = std::move(*renewed);
   co_return co_await send(std::move(header));

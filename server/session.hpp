@@ -13,14 +13,13 @@
 namespace fl {
 
 /// Issues a new certificate to a client whose session proved the old one. Any strand.
-using Renewer =
-    std::function<Awaitable<Result<wire::Renewed>>(std::string name, std::string csr_pem)>;
+using Renewer = std::function<Awaitable<Result<wire::Renewed>>(std::string csr_pem)>;
 
 class Session : public Peer, public std::enable_shared_from_this<Session> {
  public:
-  /// `name` is what the client's certificate says. Without a renewer the link has no certificates.
+  /// `name` and `serial` are what the client's certificate says. Without one it is known by name.
   Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
-          Renewer renewer = nullptr);
+          std::string serial = "", Renewer renewer = nullptr);
 
   /// From the hello to the end of the link. Spawn it on the link's executor.
   Awaitable<void> run();

@@ -10,7 +10,7 @@ import numpy as np
 import websockets
 
 from federation import AsyncFederationTest
-from python_peer import Finished, Peer, frame, parse, wire
+from python_peer import Finished, Peer, enrol, frame, parse, wire
 
 SIZE = 100000
 RUN = ("--new-run", "--model", f"synthetic:{SIZE}", "--min-clients", 2, "--deadline", 2)
@@ -28,6 +28,9 @@ class Hostile(AsyncFederationTest):
     async def finish_run(self):
         async with Peer(self.federation, "evil") as peer:
             await peer.shake_hands()  # And leaves in good order.
+        await self.run_to_its_end()
+
+    async def run_to_its_end(self):
         clients = [self.federation.client(name) for name in ("a", "b")]
         for program in [*clients, self.server]:
             code = await asyncio.to_thread(program.wait)
@@ -50,6 +53,18 @@ class Hostile(AsyncFederationTest):
                 with self.assertRaises(websockets.exceptions.ConnectionClosed):
                     while True:
                         await asyncio.wait_for(peer.ws.recv(), 20)
+
+    async def test_an_old_key_that_waits_in_its_handshake_comes_no_further(self):
+        self.begin_run(1)
+        async with Peer(self.federation, "evil") as peer:
+            await peer.send(hello=wire.Hello(protocol=1, codecs=["none"]))
+            await peer.receive("welcome")
+            other = self.federation.folder / "another key"
+            await asyncio.to_thread(enrol.join, self.federation.token("evil"), other)
+            await peer.send(ready=wire.Ready(train_examples=10))
+            with self.assertRaisesRegex(enrol.Refused, "has a newer certificate"):
+                await peer.receive("offer")
+        await self.run_to_its_end()
 
     async def test_broken_messages(self):
         self.begin_run(2)
