@@ -36,7 +36,11 @@ inline constexpr std::uint64_t total_weight_max = 1ull << 40;         // Of all 
 ///   total weight up to 2^11: 39 (steps of 2e-12), 2^20: 30 (1e-9), 2^30: 20 (1e-6),
 ///                      2^40: 10 (1e-3)
 /// for a model within 512. So give the weight that the round can really reach, not the limit.
-[[nodiscard]] FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight);
+/// With `norm_max` above 0, the largest L2 norm of an update so far, the range is sixteen times
+/// that instead, where this is less: so the sums keep as many digits of small updates, as FedNova's
+/// are, as of large ones. No value of a vector is above its norm, and few are near to it.
+[[nodiscard]] FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight,
+                                            double norm_max = 0);
 
 struct UpdateNorms {
   double l2 = 0;

@@ -193,6 +193,28 @@ TEST_CASE("no choice of fixed point can overflow, and all leave at least ten fra
   CHECK(choose_fixed_point(1000.0, 1) == FixedPoint{13, 38, 1});
 }
 
+TEST_CASE("small updates have a narrow range, and as many digits in the sums as large ones") {
+  CHECK(choose_fixed_point(1.0, 1 << 26, 5.0) == FixedPoint{7, 29, 1 << 26});
+  CHECK(choose_fixed_point(1.0, 1 << 26, 4e-5) == FixedPoint{-10, 46, 1 << 26});
+  CHECK(choose_fixed_point(1.0, 1 << 26, 1e30) == choose_fixed_point(1.0, 1 << 26));
+  CHECK(choose_fixed_point(1.0, 1, 1e-300) == FixedPoint{-60, 111, 1});
+
+  // What FedNova sends after long local training, of clients that weigh much.
+  const Layout layout = flat_layout(3);
+  const std::vector<float> values{3e-7F, -2e-8F, 1e-9F};
+  const auto payload = encode(*codec_of("none"), layout, values);
+  Accumulator sums(layout, choose_fixed_point(1.0, 1ull << 34, 1e-6));
+  for (int i = 0; i < 4; ++i) CHECK(add(sums, {payload, update_weight_max}, layout).has_value());
+  const auto mean = mean_of(sums, layout);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    CHECK(mean[i] == doctest::Approx(values[i]).epsilon(1e-3));
+  const auto large = encode(*codec_of("none"), layout, std::vector<float>{0, 1e-4F, 0});
+  Accumulator others(layout, choose_fixed_point(1.0, 1ull << 34, 1e-6));
+  const auto refused = add(others, {large, 1}, layout);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().message().find("values must stay below 3.05") != std::string::npos);
+}
+
 TEST_CASE("the largest sum that the limits allow is exact") {
   const Layout layout = flat_layout(2);
   const float largest = std::nextafter(4096.0f, 0.0f);
