@@ -47,7 +47,12 @@ class Steps {
     job_->sums.mean(first, job_->divisor, step);
     if (first >= job_->model_elements) {
       const auto part = static_cast<float>(job_->strategy.shared_step(job_->round));
+      const auto grown = static_cast<float>(job_->strategy.shared_keep(job_->round) - 1);
       for (float& value : step) value *= part;
+      if (grown == 0) return {};
+      values_.resize(step.size());
+      FL_CHECK(read_values(job_->base, first, values_));
+      for (std::size_t i = 0; i < step.size(); ++i) step[i] += grown * values_[i];
       return {};
     }
     std::vector<std::span<float>> state;

@@ -162,6 +162,8 @@ Awaitable<Result<void>> RoundEngine::restore() {
   auto measured = [run = run_.id](Store& store) { return store.summary(run); };
   FL_CO_TRY(const auto rounds, co_await with_store(std::move(measured)));
   for (const auto& round : rounds) losses_.push_back(round.train_loss.value_or(std::nan("")));
+  auto look_back = [run = run_.id](Store& store) { return store.rounds_before(run); };
+  FL_CO_TRY(before_, co_await with_store(std::move(look_back)));
   auto judged = [run = run_.id](Store& store) { return store.evaluator_accuracies(run); };
   FL_CO_TRY(const auto accuracies, co_await with_store(std::move(judged)));
   for (const auto& [version, accuracy] : accuracies) note_accuracy(version, accuracy);
@@ -199,6 +201,7 @@ Awaitable<Result<void>> RoundEngine::restore() {
         1ull << std::max(0, 62 - open->round.range_log2 - open->round.fraction_bits);
     for (auto& record : open->tasks) {
       if (record.state == TaskState::accepted) wanted.insert(record.id);
+      round.has_refused |= record.state == TaskState::refused;
       Task task;
       task.offered_at = round.opened_at;
       task.record = std::move(record);
@@ -366,6 +369,7 @@ RoundEngine::Task& RoundEngine::OpenRound::put(Task task) {
 void RoundEngine::OpenRound::decide(Task& task, TaskRecord decided) {
   --counts[static_cast<std::size_t>(task.record.state)];
   ++counts[static_cast<std::size_t>(decided.state)];
+  has_refused |= decided.state == TaskState::refused;
   task.record = std::move(decided);
 }
 
@@ -391,8 +395,9 @@ RoundFacts RoundEngine::facts_of_round() const {
   RoundFacts facts;
   facts.round = round_->record.round;
   facts.lr = work.lr;
-  // Whoever came later than the round and took part in it is one of all, too.
-  facts.share = accepted / std::max(accepted, static_cast<double>(round_->record.population));
+  const auto all = static_cast<double>(std::max<std::uint64_t>(1, round_->record.population));
+  facts.share = accepted / all;
+  if (before_.population > 0) facts.regrouped = static_cast<double>(before_.population) / all;
   if (!work.optimizer.is_sgd()) return facts;
   double steps = 0;
   for (const auto& [client, task] : round_->tasks) {
@@ -479,6 +484,13 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
            took, static_cast<double>(commit.bytes_up) / 1e6,
            static_cast<double>(commit.bytes_down) / 1e6);
   losses_.push_back(commit.train_loss);
+  before_.population = round.record.population;
+  before_.has_refused = round.has_refused;
+  for (const auto& [client, task] : round.tasks) {
+    before_.examples[client] = task.record.examples;
+    if (task.record.state == TaskState::accepted)
+      before_.norm_max = std::max(before_.norm_max, task.record.norm);
+  }
   rounds_seconds_ += took;
   ++rounds_run_;
   carry_tasks(commit.oldest_base);

@@ -190,6 +190,7 @@ class RoundEngine {
     std::uint64_t weight_bound = 0;  // The sum of accepted weights, in units, stays below it.
     bool is_recorded = false;        // It is durable, and with it that carried tasks are of it.
     bool is_closing = false;
+    bool has_refused = false;  // An update.
 
     /// The tasks that go on from the round before, where they are: some are being decided on.
     void take(std::map<std::string, Task> carried);
@@ -329,6 +330,7 @@ class RoundEngine {
   std::optional<OpenRound> round_;
   std::map<std::string, Task> carried_;             // Between two rounds: what is under way still.
   std::vector<double> losses_;                      // Training losses of the recorded rounds.
+  Store::RoundsBefore before_;                      // Of them.
   std::map<std::string, ClientHistory> histories_;  // Of the clients, before the open round.
   std::map<std::string, std::shared_ptr<Peer>> peers_;
   std::set<std::string> know_initial_;           // Whose session was told the digest of version 0.

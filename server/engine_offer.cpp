@@ -124,8 +124,10 @@ Awaitable<Result<void>> RoundEngine::offer() {
   round.record.round = base.record.version + 1;
   round.record.base_version = base.record.version;
   round.record.started_at = Clock::unix_seconds();
-  for (const auto& peer : trainers())
-    round.record.population += strategy_->weight_of(peer->facts().train_examples);
+  auto everyone = before_.examples;
+  for (const auto& peer : trainers()) everyone[peer->facts().name] = peer->facts().train_examples;
+  for (const auto& [client, examples] : everyone)
+    round.record.population += strategy_->weight_of(examples);
   round.opened_at = Clock::now();
   if (!mode_.is_async) round.deadline = deadline_after(round.opened_at);
   // What came between two rounds is of the later one.
@@ -148,7 +150,9 @@ Awaitable<Result<void>> RoundEngine::offer() {
   for (const auto& peer : trainers())
     heaviest = std::max(heaviest, strategy_->weight_of(peer->facts().train_examples));
   round_->weight_bound = std::bit_ceil((4 * weight + heaviest) * mode_.unit());
-  const FixedPoint fixed = choose_fixed_point(base.record.value_max, round_->weight_bound);
+  // What was refused may have been larger than all before, and be right.
+  const FixedPoint fixed = choose_fixed_point(base.record.value_max, round_->weight_bound,
+                                              before_.has_refused ? 0 : before_.norm_max);
   round_->record.range_log2 = fixed.range_log2;
   round_->record.fraction_bits = fixed.fraction_bits;
   if (sums_) {

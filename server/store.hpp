@@ -120,7 +120,8 @@ struct RoundRecord {
   int range_log2 = 0;        // |update value| < 2^range_log2 in this round, and
   int fraction_bits = 0;     // fixed-point fraction bits of the sum: fixed when the round opens.
   std::uint32_t target = 0;  // Accepted updates that close the round.
-  std::uint64_t population = 0;  // Weight of all clients that were there when it opened.
+  /// Weight of all clients that were there when it opened, or were asked in a round before.
+  std::uint64_t population = 0;
 };
 
 /// One client's traffic in one round: bytes on its socket while the round was open.
@@ -312,6 +313,14 @@ class Store {
   [[nodiscard]] Result<std::optional<OpenRound>> open_round_of(RunId run);
   /// Those that are `offered`, in whatever round, by id.
   [[nodiscard]] Result<std::vector<TaskRecord>> offered_tasks(RunId run);
+  /// What the next round is made with, of the rounds that are closed; and of all tasks, examples.
+  struct RoundsBefore {
+    std::uint64_t population = 0;                   // Of the last one; 0: there is none.
+    bool has_refused = false;                       // It refused an update.
+    double norm_max = 0;                            // Of all accepted updates.
+    std::map<std::string, std::uint64_t> examples;  // Of who was ever asked, by its newest task.
+  };
+  [[nodiscard]] Result<RoundsBefore> rounds_before(RunId run);
   /// How many updates of each client were accepted, of those that had any; the open round's too.
   [[nodiscard]] Result<std::map<std::string, std::uint64_t>> accepted_counts(RunId run);
   [[nodiscard]] Result<std::optional<TaskRecord>> find_task(RunId run, std::int64_t task);

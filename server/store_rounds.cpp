@@ -359,6 +359,38 @@ Result<std::vector<TaskRecord>> Store::offered_tasks(RunId run) {
   return db_->query(select_tasks("state = 'offered'"), read_task, run);
 }
 
+Result<Store::RoundsBefore> Store::rounds_before(RunId run) {
+  return db_->read([&]() -> Result<RoundsBefore> {
+    RoundsBefore before;
+    const auto note_last = [&](const Row& row) {
+      before.population = unsigned_of(row, 0);
+      before.has_refused = row.integer(1) != 0;
+      return true;
+    };
+    FL_CHECK(
+        db_->query("SELECT population, EXISTS (SELECT 1 FROM task AS t WHERE t.run_id = r.run_id"
+                   "   AND t.round = r.round AND t.state = 'refused')"
+                   " FROM round AS r WHERE run_id = ?1 AND ended_at IS NOT NULL"
+                   " ORDER BY round DESC LIMIT 1",
+                   note_last, run));
+    FL_TRY(const auto norm,
+           db_->find(
+               "SELECT ifnull(max(norm), 0) FROM task WHERE run_id = ?1 AND state = 'accepted'",
+               [](const Row& row) { return row.real(0); }, run));
+    before.norm_max = norm.value_or(0);
+    const auto note_client = [&](const Row& row) {
+      before.examples[row.text(0)] = unsigned_of(row, 1);
+      return true;
+    };
+    // With max() SQLite takes the other columns from the row that has the maximum.
+    FL_CHECK(
+        db_->query("SELECT client, examples, max(id) FROM task WHERE run_id = ?1"
+                   " GROUP BY client",
+                   note_client, run));
+    return before;
+  });
+}
+
 Result<std::map<std::string, std::uint64_t>> Store::accepted_counts(RunId run) {
   std::map<std::string, std::uint64_t> counts;
   const auto note = [&counts](const Row& row) {

@@ -3,7 +3,8 @@
 //   h' = h - alpha (part of the clients that took part) mean(w_k - w_global),
 //   w' = mean(w_k) - h' / alpha.
 // The paper's means are those of clients, not of examples: weight=uniform is its letter, and by
-// examples it is the same for the objective weighted so.
+// examples it is the same for the objective weighted so. h is the mean of the l_k over all clients;
+// when others join, it is taken over more (RoundFacts::regrouped).
 #include "shared/algorithm/strategies.hpp"
 
 namespace fl {
@@ -39,10 +40,11 @@ class FedDyn final : public Strategy {
   void step(const RoundFacts& facts, std::span<const std::span<float>> state,
             std::span<float> step) const override {
     const auto part = static_cast<float>(alpha_ * facts.share);
+    const auto keep = static_cast<float>(facts.regrouped);
     const auto inverse = static_cast<float>(1 / alpha_);
     for (std::size_t i = 0; i < step.size(); ++i) {
       float& h = state[0][i];
-      h -= part * step[i];
+      h = keep * h - part * step[i];
       step[i] -= h * inverse;
     }
   }

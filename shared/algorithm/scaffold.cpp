@@ -10,7 +10,10 @@
 // to 1 / (1 - rho) times as much, so K is replaced by the effective steps (local_work.hpp):
 // otherwise control variates grow too long by that factor, and training with momentum 0.9
 // collapses. And means are weighted as those of the updates, by examples where these are: so c
-// stays the weighted mean of the c_i, and the corrections c - c_i cancel in the objective.
+// stays the weighted mean of the c_i, and the corrections c - c_i cancel in the objective. The
+// paper knows all clients from the beginning; where others join later, the mean is taken over more,
+// so c shrinks (RoundFacts::regrouped), or what is missing would stay in every gradient from then
+// on.
 #include "shared/algorithm/strategies.hpp"
 
 #include <algorithm>
@@ -60,6 +63,7 @@ class Scaffold final : public Strategy {
   const LocalRule* local() const override { return &local_; }
   std::string_view shared_vector() const override { return "control"; }
   double shared_step(const RoundFacts& facts) const override { return facts.share; }
+  double shared_keep(const RoundFacts& facts) const override { return facts.regrouped; }
   void step(const RoundFacts&, std::span<const std::span<float>>,
             std::span<float> step) const override {
     for (float& value : step) value *= lr_;

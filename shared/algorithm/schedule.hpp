@@ -14,9 +14,9 @@ struct LearningRate {
   enum class Shape { constant, cosine, step };
   Shape shape = Shape::constant;
   std::uint32_t warm_up = 0;  // Rounds in which the rate grows evenly from 1/warm_up of itself.
-  double floor = 0;           // cosine: the part of the rate that would be left after the last round.
-  std::uint32_t every = 1;    // step: after each so many rounds
-  double factor = 0.1;        // the rate is multiplied by this.
+  double floor = 0;         // cosine: the part of the rate that would be left after the last round.
+  std::uint32_t every = 1;  // step: after each so many rounds
+  double factor = 0.1;      // the rate is multiplied by this.
 
   /// What the rate is multiplied by in `round` (from 1) of `rounds`. Cosine: Loshchilov and Hutter
   /// 2017, equation 5, without restarts, over the rounds after the warm-up.

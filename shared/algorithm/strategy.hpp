@@ -63,8 +63,13 @@ class LocalRule {
 /// What the server knows of a round as a whole.
 struct RoundFacts {
   std::uint32_t round = 1;
-  double lr = 0;     // Of the clients, in this round.
-  double share = 1;  // Of the accepted updates' weight in that of all clients, above 0.
+  double lr = 0;  // Of the clients, in this round.
+  /// Of the accepted updates' weight in that of all clients: those that were ever asked, and those
+  /// that were there when the round opened. Above 0, and above 1 where others came meanwhile.
+  double share = 1;
+  /// The weight of all clients in the round before, in that of all in this one: by this a mean over
+  /// all clients, with zeros for those that have not sent anything, shrinks when they become more.
+  double regrouped = 1;
   double effective_steps =
       1;  // Weighted mean over the accepted updates; 1 where it has no meaning.
 };
@@ -100,6 +105,10 @@ class Strategy {
   [[nodiscard]] virtual std::string_view shared_vector() const { return {}; }
   /// The part of the mean change by which the shared vector moves.
   [[nodiscard]] virtual double shared_step([[maybe_unused]] const RoundFacts& facts) const {
+    return 1;
+  }
+  /// By what it is multiplied before.
+  [[nodiscard]] virtual double shared_keep([[maybe_unused]] const RoundFacts& facts) const {
     return 1;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace fl::test {
 
@@ -81,17 +82,24 @@ void Federation::run_round(const std::vector<std::size_t>& named) {
     weights += weight;
     steps += weight * effective_steps(settings_, client.steps);
   }
+  known_.insert(who.begin(), who.end());
   double all = 0;
-  for (const auto& client : clients_)
-    all += static_cast<double>(strategy_->weight_of(client.examples));
-  const RoundFacts facts{++round_, settings_.lr, weights / all, steps / weights};
+  for (const std::size_t k : known_)
+    all += static_cast<double>(strategy_->weight_of(clients_[k].examples));
+  const double before = std::exchange(population_, all);
+  const RoundFacts facts{.round = ++round_,
+                         .lr = settings_.lr,
+                         .share = weights / all,
+                         .regrouped = before > 0 ? before / all : 1,
+                         .effective_steps = steps / weights};
   Vector step(model_.size());
   for (std::size_t i = 0; i < step.size(); ++i) step[i] = static_cast<float>(mean[i] / weights);
   const std::vector<std::span<float>> state(state_.begin(), state_.end());
   strategy_->step(facts, state, step);
   for (std::size_t i = 0; i < step.size(); ++i) model_[i] += step[i];
   for (std::size_t i = 0; i < shared_.size(); ++i)
-    shared_[i] += static_cast<float>(strategy_->shared_step(facts) * shared_mean[i] / weights);
+    shared_[i] = static_cast<float>(strategy_->shared_keep(facts) * shared_[i] +
+                                    strategy_->shared_step(facts) * shared_mean[i] / weights);
 }
 
 double Federation::distance(const Vector& point) const {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,8 @@ class Federation {
   std::vector<Quadratic> clients_;
   TrainSettings settings_;
   std::uint32_t round_ = 0;
+  std::set<std::size_t> known_;  // Who has taken part in a round.
+  double population_ = 0;        // Their weight in the last one.
   Vector model_;
   Vector shared_;
   std::vector<Vector> kept_;   // Of each client.

@@ -55,6 +55,18 @@ TEST_CASE("SCAFFOLD and FedDyn reach the optimum when one client is missing in e
   }
 }
 
+TEST_CASE("SCAFFOLD and FedDyn reach the optimum of all when some join late") {
+  for (const std::string method : {"scaffold", "scaffold:weight=uniform", "feddyn:alpha=0.5"}) {
+    CAPTURE(method);
+    Federation federation(method, clients(), {.lr = 0.05});
+    federation.run_round({0});
+    for (int round = 0; round < 5; ++round) federation.run_round({0, 1});
+    for (int round = 0; round < 600; ++round) federation.run_round();
+    const bool is_uniform = parse_strategy(method).value()->is_uniform();
+    CHECK(federation.distance(optimum(clients(), is_uniform)) < 1e-3);
+  }
+}
+
 TEST_CASE("the server's control variate is the weighted mean of the clients' gradients") {
   Federation federation("scaffold:option=1", clients(), {.lr = 0.01});
   federation.run_round();

@@ -34,7 +34,7 @@ void compare(std::string_view spec, double first, double second, double lr,
   for (int round = 1; round <= rounds; ++round) {
     std::vector<float> step(elements);
     for (std::size_t i = 0; i < elements; ++i) step[i] = mean_at(round, i);
-    strategy->step({static_cast<std::uint32_t>(round), lr, 1, 1}, spans, step);
+    strategy->step({.round = static_cast<std::uint32_t>(round), .lr = lr}, spans, step);
     for (std::size_t i = 0; i < elements; ++i) {
       const double expected = formula(mean_at(round, i), a[i], b[i]);
       CHECK(std::fabs(step[i] - expected) <= 1e-6 * std::max(1.0, std::fabs(expected)));

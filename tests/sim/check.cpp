@@ -194,13 +194,18 @@ class Checker {
     RoundFacts facts;
     facts.round = round;
     facts.lr = settings_.lr;
-    const auto all = std::max(weight, rounds_.at(round - 1).population);
-    facts.share = static_cast<double>(weight) / static_cast<double>(all);
+    const auto all = static_cast<double>(rounds_.at(round - 1).population);
+    facts.share = static_cast<double>(weight) / all;
+    if (round > 1) facts.regrouped = static_cast<double>(rounds_.at(round - 2).population) / all;
     const std::span whole(step);
     const std::vector<std::span<float>> state(state_.begin(), state_.end());
     strategy_->step(facts, state, whole.first(model_elements_));
     const auto part = static_cast<float>(strategy_->shared_step(facts));
-    for (float& value : whole.subspan(model_elements_)) value *= part;
+    const auto grown = static_cast<float>(strategy_->shared_keep(facts) - 1);
+    for (std::size_t i = model_elements_; i < step.size(); ++i) {
+      step[i] *= part;
+      step[i] += grown * models_.at(round - 1).at(i);
+    }
     return step;
   }
 

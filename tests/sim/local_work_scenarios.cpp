@@ -53,15 +53,19 @@ TEST_CASE("for a time, no client takes more steps or epochs than are given") {
 }
 
 /// How far the last model is from the mean of the clients' points, at the worst.
-double distance_from_mean(const WorldOptions& options) {
+double distance_from_mean(const WorldOptions& options,
+                          const std::function<void(World&)>& prepare = nullptr) {
   World world(options);
+  if (prepare) prepare(world);
   REQUIRE(world.run());
   auto history = History::open(world);
   REQUIRE(history);
   const ToyProblem& problem = options.problem;
   const auto kept = history->store->checkpoints(history->run.id).value();
+  const auto strategy = parse_strategy(options.settings.strategy).value();
+  const RunLayout vector = run_layout(problem.layout, *strategy).value();
   const auto last =
-      open_version(world.server_disk(), "/state/checkpoints", kept.back(), problem.layout).value();
+      open_version(world.server_disk(), "/state/checkpoints", kept.back(), vector.all).value();
   std::vector<float> weights(problem.layout.elements());
   REQUIRE(read_values(*last, 0, weights));
   double largest = 0;
@@ -83,6 +87,27 @@ TEST_CASE("FedNova goes to the middle of clients of unequal speed, and FedAvg do
   CHECK(distance_from_mean(options) < 0.1);
   options.settings.strategy = "fedavg";
   CHECK(distance_from_mean(options) > 0.5);
+}
+
+TEST_CASE("SCAFFOLD and FedDyn go to the middle of all clients, also when one joins late") {
+  for (const char* const strategy : {"scaffold", "feddyn:alpha=0.5"}) {
+    CAPTURE(std::string(strategy));
+    WorldOptions options = calm(3);
+    options.settings.min_clients = 2;
+    options.settings.rounds = 60;
+    options.settings.strategy = strategy;
+    int accepted = 0;
+    const auto late = [&accepted](World& world) {
+      world.on_connect = [&accepted](const std::string& client, Line&, Line&) {
+        return client != "client-3" || accepted >= 8;
+      };
+      world.on_frame = [&accepted](const std::string&, bool is_up, const wire::Header& header) {
+        if (!is_up && header.has_verdict()) ++accepted;
+      };
+    };
+    CHECK(distance_from_mean(options, late) < 1e-4);
+    CHECK(accepted > 100);
+  }
 }
 
 TEST_CASE("more steps than any client could take in the time are refused") {
