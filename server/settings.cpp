@@ -172,7 +172,9 @@ Result<void> check_settings(const RunSettings& s) {
   for (const std::string& spec : *ladder) {
     const auto names = parse_codec(spec).value()->names();
     if (counts_signs && std::ranges::find(names, "ecuq") != names.end())
-      return bad("codec", "ecuq gives a 0 a sign by chance; this strategy counts signs: sign");
+      return bad("codec",
+                 "ecuq gives a 0 a sign by chance, and this strategy counts signs: "
+                 "terngrad,clip=0 carries them exactly, sign in one bit");
   }
   if (auto codec = parse_downlink_codec(s.downlink_codec); !codec)
     return codec.error().at("--downlink-codec");

@@ -1,7 +1,8 @@
 // signSGD with majority vote: Bernstein 2019, algorithm 1, with local updates in the place of
-// gradients. A client sends the signs of its update, which --codec sign carries exactly in one bit
-// each; the server steps by lr along the sign of their sum. A client's vote counts by its examples,
-// or with weight=uniform as one.
+// gradients. A client sends the signs of its update; the server steps by lr along the sign of their
+// sum. A client's vote counts by its examples, or with weight=uniform as one. --codec sign carries
+// them in one bit each, where a weight that a client does not move has a random vote, and in the
+// others the part of those that it moves; --codec terngrad,clip=0 carries them exactly.
 #include "shared/algorithm/strategies.hpp"
 
 namespace fl {

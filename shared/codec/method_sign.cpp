@@ -1,10 +1,14 @@
-// One bit a value: its sign (zeros count as positive), times the mean magnitude of the block. Seide
-// 2014, "1-bit SGD"; Bernstein 2018, "signSGD"; the scale as in Karimireddy 2019, EF-signSGD,
+// One bit a value: its sign, times the mean magnitude of the block. A zero has a random sign, or
+// the weights that no client moves, as of a pixel that is always black, would all go the same way.
+// Seide 2014, "1-bit SGD"; Bernstein 2018, "signSGD"; the scale as in Karimireddy 2019, EF-signSGD,
 // section 4, per block. Far from unbiased: meant with +ef, whose convergence the last paper proves.
 #include "shared/codec/codec_table.hpp"
 
 #include "kernels/kernels.hpp"
+#include "shared/codec/block_key.hpp"
 #include "shared/codec/coded_levels.hpp"
+
+#include <algorithm>
 
 namespace fl {
 
@@ -19,8 +23,8 @@ class Sign final : public Method {
     return 1 + body_bytes(elements);
   }
   Result<void> encode(std::span<const float> x, const Scan&, const Layout& layout,
-                      const Block& block, std::uint64_t, const MethodPlan&, EncodeScratch&,
-                      std::vector<std::byte>& out) const override {
+                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     out.resize(block_bytes_max(x.size()));
     out[0] = static_cast<std::byte>(MethodId::sign);
     const MutableBytes body = MutableBytes(out).subspan(1);
@@ -29,7 +33,20 @@ class Sign final : public Method {
     const auto scale = static_cast<float>(sum / static_cast<double>(x.size()));
     FL_CHECK(check_scale(scale, layout, block.flat, "sign"));
     store(body, 0, scale);
+    if (sum > 0 && std::ranges::count(x, 0.0f) > 0)
+      draw_signs_of_zeros(x, block_key(seed, KeyFamily::quantizer, block), scratch.sketch.words,
+                          body.subspan(sizeof scale));
     return {};
+  }
+
+ private:
+  static void draw_signs_of_zeros(std::span<const float> x, std::uint64_t key,
+                                  std::vector<std::uint32_t>& words, MutableBytes signs) {
+    words.resize((x.size() + 31) / 32);
+    kernels().random_words(key, 0, words.data(), words.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (x[i] == 0) signs[i / 8] |= static_cast<std::byte>((words[i / 32] >> i % 32 & 1) << i % 8);
+    }
   }
 };
 

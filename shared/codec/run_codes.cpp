@@ -165,6 +165,8 @@ bool read_runs(Bytes bytes, std::int32_t levels, std::span<std::int16_t> out,
     indices[c] = std::move(*list);
     count += indices[c].size();
   }
+  // What nobody sends, and what would take long: lists of all elements for each of the sizes.
+  if (!is_for_runs(out.size(), out.size() - count)) return false;
   std::vector<std::int16_t> found(count, 1);
   if (!read_sizes(bytes, levels, found) || !read_signs(bytes, classes.count > 1, found) ||
       !bytes.empty())

@@ -334,7 +334,7 @@ TEST_CASE("levels are near their entropy, and never above bit fields") {
   CHECK(encode(*codec, layout, flat).size() <= codec->payload_bytes_max(layout));
 }
 
-TEST_CASE("sign is one bit a value: the sign, zeros positive, times the block's mean magnitude") {
+TEST_CASE("sign is one bit a value: the sign times the block's mean magnitude") {
   const Layout layout = layout_of({{"a", {9}}, {"b", {300}}});
   std::vector<float> x(layout.elements(), -0.5f);
   const std::vector<float> a = {1, -2, 0.0f, -0.0f, 4, -8, 16, -32, 9};
@@ -345,11 +345,38 @@ TEST_CASE("sign is one bit a value: the sign, zeros positive, times the block's 
   const std::size_t prefix = payload_header_bytes + 4 + 3 * sizeof(std::uint32_t);
   CHECK(payload.size() == prefix + 3 * 5 + 2 + 32 + 6);
   const auto back = decode(payload, layout);
-  const std::vector<float> wanted = {8, -8, 8, 8, 8, -8, 8, -8, 8};  // 72 / 9.
-  CHECK(std::equal(wanted.begin(), wanted.end(), back.begin()));
+  const std::vector<float> wanted = {8, -8, 0, 0, 8, -8, 8, -8, 8};  // 72 / 9.
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] != 0) CHECK(back[i] == wanted[i]);
+    CHECK(std::fabs(back[i]) == 8);
+  }
   CHECK(back[9] == (255 * 0.5f + 1.5f) / 256);
   for (std::size_t i = 10; i < 9 + 256; ++i) REQUIRE(back[i] == -back[9]);
   for (std::size_t i = 9 + 256; i < x.size(); ++i) REQUIRE(back[i] == -0.5f);
+}
+
+TEST_CASE("sign gives zeros a random sign, another one for each seed") {
+  constexpr std::size_t n = 100'000;
+  const Layout layout = flat_layout(n);
+  std::vector<float> x(n);
+  for (std::size_t i = 0; i < n; i += 100) x[i] = i % 200 == 0 ? 1.0f : -1.0f;
+  std::vector<float> first;
+  for (const std::uint64_t seed : {1, 2}) {
+    const auto back = decode(encode(*codec_of("sign"), layout, x, seed), layout);
+    std::size_t positive = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (x[i] != 0) REQUIRE(back[i] * x[i] > 0);
+      positive += back[i] > 0 ? 1 : 0;
+    }
+    CHECK(std::fabs(static_cast<double>(positive) - n / 2.0) < 4 * std::sqrt(n / 4.0));
+    if (first.empty()) {
+      first = back;
+    } else {
+      CHECK(first != back);
+    }
+  }
+  const std::vector<float> nothing(n);  // Has no magnitude.
+  CHECK(decode(encode(*codec_of("sign"), layout, nothing), layout) == nothing);
 }
 
 TEST_CASE("terngrad clips at the given number of sigma, and keeps the largest value below that") {

@@ -2,6 +2,7 @@
 // of damaged bytes an error or levels in range.
 #include "shared/codec/run_codes.hpp"
 #include "codec_support.hpp"
+#include "shared/codec/index_codes.hpp"
 #include "tests/support/sanitized.hpp"
 
 #include <cstdlib>
@@ -59,6 +60,21 @@ TEST_CASE("few levels come back as runs, in classes or not, and damaged ones do 
   bytes.clear();
   CHECK_FALSE(append_runs(std::span(levels).first(17), 1, bytes));
   CHECK(bytes.empty());
+}
+
+TEST_CASE(
+    "more levels than are for runs are no runs: they would take long, and nobody sends them") {
+  std::vector<std::int16_t> back(160);
+  for (const std::uint16_t count : {std::uint16_t{9}, std::uint16_t{10}}) {
+    std::vector<std::uint32_t> indices(count);
+    for (std::uint32_t i = 0; i < count; ++i) indices[i] = 16 * i;
+    std::vector<std::byte> bytes(sizeof count);
+    store(bytes, 0, count);
+    EncodeScratch scratch;
+    append_indices(indices, back.size(), scratch, bytes);
+    bytes.insert(bytes.end(), {std::byte{0}, std::byte{0}});  // Signs.
+    CHECK(read_runs(bytes, 1, back) == (count == 9));
+  }
 }
 
 TEST_CASE("wherever levels are for runs, these are shorter than the entropy code") {
