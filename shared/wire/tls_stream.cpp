@@ -307,10 +307,29 @@ void TlsStream::close() { connection_->close(); }
 
 Awaitable<beast::error_code> TlsStream::connect(tcp::resolver::results_type endpoints) {
   const auto self = connection_;
-  if (self->timed_out) co_return beast::error::timeout;
-  const auto [ec, endpoint] = co_await net::async_connect(self->socket, endpoints, as_result);
-  if (ec && self->timed_out) co_return beast::error::timeout;
-  co_return ec;
+  beast::error_code result = net::error::host_not_found;
+  auto left = static_cast<Steady::duration::rep>(endpoints.size());
+  for (const auto& entry : endpoints) {
+    if (self->timed_out) break;
+    beast::error_code ignored;
+    self->socket.close(ignored);
+    // One that answers nothing, as behind a firewall, leaves time for the others.
+    const auto is_trying = std::make_shared<bool>(true);
+    net::steady_timer share(self->socket.get_executor());
+    if (left > 1 && self->deadline.expiry() > Steady::now()) {
+      share.expires_after((self->deadline.expiry() - Steady::now()) / left);
+      share.async_wait([self, is_trying](const beast::error_code& ec) {
+        beast::error_code unused;
+        if (!ec && *is_trying) self->socket.cancel(unused);
+      });
+    }
+    --left;
+    std::tie(result) = co_await self->socket.async_connect(entry.endpoint(), as_result);
+    *is_trying = false;
+    if (!result) co_return result;
+    if (result == net::error::operation_aborted) result = beast::error::timeout;
+  }
+  co_return self->timed_out ? beast::error_code(beast::error::timeout) : result;
 }
 
 Awaitable<void> TlsStream::discard_rest() {

@@ -75,7 +75,7 @@ class TlsStream {
   void expires_never();
   void close();
 
-  /// TCP only; the first of the endpoints that answers.
+  /// TCP only; the first of the endpoints that answers, each within its share of the time left.
   Awaitable<beast::error_code> connect(net::ip::tcp::resolver::results_type endpoints);
 
   /// After a failure: sends nothing more, and throws away what the peer sends until it ends, or

@@ -376,5 +376,41 @@ TEST_CASE("connecting to nobody is refused, and in time") {
   CHECK(end == net::error::connection_refused);
 }
 
+TEST_CASE("an address that answers nothing leaves time for the next one") {
+  Pair pair;
+  const auto loopback = net::ip::make_address("127.0.0.1");
+  // With its queue full, what comes is dropped, as by a firewall.
+  tcp::acceptor silent(pair.world.io);
+  silent.open(tcp::v4());
+  silent.bind({loopback, 0});
+  silent.listen(0);
+  std::vector<tcp::socket> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.emplace_back(pair.world.io).open(tcp::v4());
+    waiting.back().non_blocking(true);
+    beast::error_code ignored;
+    waiting.back().connect(silent.local_endpoint(), ignored);
+  }
+  tcp::acceptor open(pair.world.io, {loopback, 0});
+  const std::vector<tcp::endpoint> both{silent.local_endpoint(), open.local_endpoint()};
+  TlsStream stream(pair.world.io.get_executor(), pair.world.client);
+  beast::error_code end = net::error::would_block;
+  const auto connect = [&](std::vector<tcp::endpoint> endpoints) -> Awaitable<void> {
+    stream.expires_after(2s);
+    end = co_await stream.connect(
+        tcp::resolver::results_type::create(endpoints.begin(), endpoints.end(), "here", "1"));
+    stream.expires_never();
+  };
+  net::co_spawn(pair.world.io, connect(both), rethrow);
+  pair.world.io.run();
+  CHECK_FALSE(end);
+  CHECK(stream.socket().remote_endpoint() == open.local_endpoint());
+
+  net::co_spawn(pair.world.io, connect({both[0], both[0]}), rethrow);
+  pair.world.io.restart();
+  pair.world.io.run();
+  CHECK(end == beast::error::timeout);
+}
+
 }  // namespace
 }  // namespace fl
