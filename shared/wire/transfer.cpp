@@ -28,7 +28,7 @@ Result<Payload> SegmentSource::read(std::uint64_t offset, std::size_t bytes_max)
 
 ChunkSize::ChunkSize(std::size_t bytes_max)
     : bytes_max_(std::clamp(bytes_max, limits::chunk_bytes_min, limits::chunk_bytes_max)),
-      bytes_(std::min(bytes_max_, 4 * limits::chunk_bytes_min)) {}
+      bytes_(limits::chunk_bytes_min) {}
 
 void ChunkSize::sent(std::size_t bytes, Duration took) {
   if (took > limits::chunk_time_goal) {
