@@ -56,13 +56,13 @@ code=0
 wait $server || code=$?
 sleep 0.2
 kill $viewer 2>/dev/null || true
-pids=
-wait 2>/dev/null || true
 if [ $code -ne 0 ]; then
   echo "fl-server ended with $code:" >&2
   tail -n 20 "$work/server.log" >&2
-  exit $code
+  exit $code  # And the clients, which would look for it for ever.
 fi
+pids=
+wait 2>/dev/null || true
 grep -E '^(round |[0-9]|total|history|checkpoints)' "$work/server.out"
 echo "seconds      $(($(date +%s) - begin))"
 cat <<EOF
