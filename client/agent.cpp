@@ -272,6 +272,12 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
     FL_CO_TRY(layout_, run_layout(trainer_->layout(), **strategy));
     strategy_ = std::move(*strategy);
   }
+  if (strategy_->counts_steps() && trainer_->takes_steps_together()) {
+    co_return Error(Errc::invalid_input,
+                    fmt::format("strategy '{}' must know how far the local steps go one after the "
+                                "other, and --hogwild takes several together: leave it out",
+                                strategy_->spec()));
+  }
   if (layout_.all.digest().raw() != welcome.layout_digest()) {
     co_return Error(Errc::invalid_input,
                     fmt::format("the server's model '{}' has other tensors than this client's: "
@@ -391,7 +397,17 @@ void Agent::start_job(std::int64_t task, std::function<JobDone()> work) {
 }
 
 Awaitable<void> Agent::run_job(std::int64_t task, std::function<JobDone()> work) {
-  JobDone done = co_await worker_.run(std::move(work));
+  // Whatever it throws ends this job with an error, and the client, which says so.
+  auto guarded = [work = std::move(work)] {
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      JobDone failed;
+      failed.result = Error(Errc::internal, fmt::format("the worker: {}", error.what()));
+      return failed;
+    }
+  };
+  JobDone done = co_await worker_.run(std::move(guarded));
   done.task = task;
   Event event(std::move(done));
   if (!co_await events_.push_waiting(std::move(event))) has_job_ = false;

@@ -193,6 +193,7 @@ class Agent {
   ModelShelf& models_;
   std::optional<Sending> sending_;
   TimePoint retry_at_{};  // After a full disk: no job begins before.
+  int refusals_ = 0;      // Of updates, one after the other.
   std::int64_t job_task_ = 0;
   bool has_job_ = false;
   std::stop_source job_stop_;

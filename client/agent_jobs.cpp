@@ -79,7 +79,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     const TimePoint trained = Clock::now();
     const std::uint64_t before = coder_ ? coder_->blocks_coded() : 0;
     FL_CHECK(state_->save_update(layout_, update, **codec, offer.seed(), begin, kept,
-                                 update_on_device(**codec)));
+                                 strategy_->local(), update_on_device(**codec)));
     models_.give_back(std::move(update));
     log_info(
         "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
@@ -154,6 +154,8 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
                                   std::span<float> kept, std::stop_token stop) {
   const auto settings = settings_of(offer);
   if (!settings) return settings.error().at("the server's optimizer");
+  if (auto fits = strategy_->check(*settings); !fits)
+    return fits.error().at("the server's settings");
   const LocalRule* const rule = strategy_->local();
   const auto elements = static_cast<std::size_t>(layout_.model_elements);
   const auto shared = version.subspan(elements);

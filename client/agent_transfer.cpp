@@ -92,9 +92,13 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   const bool is_damaged = sending_->is_damaged;
   sending_.reset();
   forget_offer(verdict.task());  // It may have been offered again meanwhile.
-  auto settle = [this, is_damaged, outcome = verdict.outcome()] {
+  if (verdict.outcome() == wire::Verdict::ACCEPTED) refusals_ = 0;
+  if (verdict.outcome() == wire::Verdict::REFUSED) ++refusals_;
+  // With what was refused put back the next is refused too, if that was why: once is enough.
+  const bool keeps_mass = verdict.outcome() != wire::Verdict::REFUSED || refusals_ < 2;
+  auto settle = [this, is_damaged, keeps_mass, outcome = verdict.outcome()] {
     if (outcome == wire::Verdict::ACCEPTED) return state_->settle_accepted();
-    return is_damaged ? state_->forget_pending() : state_->settle_unused(layout_);
+    return is_damaged ? state_->forget_pending() : state_->settle_unused(layout_, keeps_mass);
   };
   FL_CO_CHECK(co_await worker_.run(std::move(settle)));
   const std::string what =

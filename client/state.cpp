@@ -229,14 +229,15 @@ Result<std::string> ClientState::write_kept(std::string_view kind, Bytes bytes) 
 
 Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                      std::span<float> local_values, DeviceCopy device) {
+                                      std::span<float> local_values, const LocalRule* rule,
+                                      DeviceCopy device) {
   // What a device has is the update as it is here now, which nothing may change.
   FL_ASSERT(device.values == nullptr || !(codec.error_feedback() || layout.has_shared()));
-  auto saved = code_update(layout, update, codec, seed, begin, local_values, device);
+  auto saved = code_update(layout, update, codec, seed, begin, local_values, rule, device);
   if (!saved && saved.error().code() == Errc::corrupt && device.values != nullptr &&
       device.coder->is_there()) {
     device.coder->give_up(saved.error().message());
-    saved = code_update(layout, update, codec, seed, std::move(begin), local_values, {});
+    saved = code_update(layout, update, codec, seed, std::move(begin), local_values, rule, {});
   }
   // What a full disk has left half-written would be in the way of the next try.
   if (!saved) {
@@ -248,7 +249,8 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
 
 Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                      std::span<float> local_values, DeviceCopy device) {
+                                      std::span<float> local_values, const LocalRule* rule,
+                                      DeviceCopy device) {
   const bool feedback = codec.error_feedback();
   std::vector<float> velocity;
   if (codec.momentum() > 0) {
@@ -294,6 +296,15 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
     const std::span lost = update.subspan(layout.model_elements);  // Of the shared vector's change.
     for (std::size_t i = 0; i < lost.size(); ++i) local_values[i] -= lost[i];
     std::ranges::fill(lost, 0.0F);
+    if (rule != nullptr && rule->follows_sent()) {
+      FL_ASSERT(!layout.has_shared());
+      FileSource source(*file);
+      FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
+      FL_CHECK(reader.for_each_block(
+          threads_, [&](std::uint64_t, const Block& block, std::span<const float> sent) {
+            rule->follow(sent, local_values.subspan(block.flat, sent.size()));
+          }));
+    }
     FL_TRY(kept.local_values,
            write_kept("local-values", std::as_bytes(std::span<const float>(local_values))));
   }
@@ -338,10 +349,18 @@ Result<void> ClientState::settle_accepted() {
   return remove_strays();
 }
 
-Result<void> ClientState::settle_unused(const RunLayout& layout) {
+Result<void> ClientState::settle_unused(const RunLayout& layout, bool keeps_mass) {
   if (!pending_) return {};
+  auto settled = put_back_and_settle(layout, keeps_mass);
+  if (!settled) [[maybe_unused]]
+    const auto removed = remove_strays();
+  return settled;
+}
+
+Result<void> ClientState::put_back_and_settle(const RunLayout& layout, bool keeps_mass) {
   Kept kept = pending_->kept;
   kept.local_values = kept_.local_values;
+  if (!keeps_mass) kept.residual.clear();
   if (!kept.residual.empty()) {
     FL_TRY(auto values, residual(layout.all));
     FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));

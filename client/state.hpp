@@ -12,8 +12,9 @@
 // not synced, and checked by digest when they are read again.
 //
 // Local values go forward when the update is accepted, and the rule's vector by what the server has
-// decoded: so both ends agree on it whatever the codec lost, and the next change makes up for it.
-// The shared vector's part of an update therefore has no residual.
+// decoded, of the shared vector's change or (LocalRule::follow) of the update: so both ends agree
+// on it whatever the codec lost, and the next change makes up for it. The shared vector's part of
+// an update therefore has no residual.
 //
 // A round's codec may have no error feedback where another's had: then the residual stays as it is
 // until there is feedback again, and what is refused in between goes back into it all the same.
@@ -74,17 +75,19 @@ class ClientState {
   /// Codes `update` (plus the residual, when the codec asks for feedback) and makes it the pending
   /// one. `begin` comes with everything but bytes and digest. `local_values`: what
   /// the method keeps here from now on (first the local rule's vector, model_elements, then the
-  /// personal part), or empty. Both spans are used as scratch. `device`: where a copy of `update`
-  /// lies, where nothing is added to it (no error feedback, nothing that travels with the model).
+  /// personal part), or empty, and `rule` whose vector that is. Both spans are used as scratch.
+  /// `device`: where a copy of `update` lies, where nothing is added to it (no error feedback,
+  /// nothing that travels with the model).
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,
                                          std::span<float> local_values = {},
-                                         DeviceCopy device = {});
+                                         const LocalRule* rule = nullptr, DeviceCopy device = {});
   /// The pending update is safe on the server.
   [[nodiscard]] Result<void> settle_accepted();
-  /// It does not count: with error feedback its mass goes back into the residual. A velocity stays
-  /// stopped where it was sent (feedback.hpp).
-  [[nodiscard]] Result<void> settle_unused(const RunLayout& layout);
+  /// It does not count: with error feedback its mass goes back into the residual, or without
+  /// `keeps_mass` it is dropped, and what earlier codes lost with it. A velocity stays stopped
+  /// where it was sent (feedback.hpp).
+  [[nodiscard]] Result<void> settle_unused(const RunLayout& layout, bool keeps_mass = true);
 
   /// Removes the file that is kept for the next update. Nothing is lost if that fails: the next
   /// start removes it.
@@ -111,7 +114,9 @@ class ClientState {
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
   [[nodiscard]] Result<void> code_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                         std::span<float> local_values, DeviceCopy device);
+                                         std::span<float> local_values, const LocalRule* rule,
+                                         DeviceCopy device);
+  [[nodiscard]] Result<void> put_back_and_settle(const RunLayout& layout, bool keeps_mass);
   [[nodiscard]] Result<std::vector<float>> read_vector(const std::string& name,
                                                        std::uint64_t elements) const;
   [[nodiscard]] Result<void> replace(std::optional<Pending> pending, Kept kept);

@@ -123,6 +123,7 @@ class TorchTrainer final : public Trainer {
   const Layout& layout() const override { return layout_; }
   std::uint64_t train_examples() const override { return train_.size(); }
   std::uint64_t holdout_examples() const override { return holdout_.size(); }
+  bool takes_steps_together() const override { return learners_.size() > 1; }
 
   std::vector<float> initial_weights(std::uint64_t seed) const override {
     return builtin_initial_weights(model_, seed).value();

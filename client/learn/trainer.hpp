@@ -61,6 +61,10 @@ class Trainer {
   [[nodiscard]] virtual Result<EvalReport> evaluate(std::span<const float> weights,
                                                     std::stop_token stop) = 0;
 
+  /// Whether steps are taken at the same time on the same weights, so that their number does not
+  /// say how far they go.
+  [[nodiscard]] virtual bool takes_steps_together() const { return false; }
+
   /// What codes updates on the device that they are made on; null where that is the CPU. Errors: of
   /// a device that has no room for it.
   [[nodiscard]] virtual Result<std::unique_ptr<LevelDevice>> make_level_device() {

@@ -21,9 +21,11 @@ class FedDynLocal final : public LocalRule {
     for (std::size_t i = 0; i < correction.size(); ++i) correction[i] = -kept[i];
     return true;
   }
-  void finish(const LocalRound&, std::span<float> update, std::span<float>,
-              std::span<float> kept) const override {
-    for (std::size_t i = 0; i < kept.size(); ++i) kept[i] -= alpha_ * update[i];
+  void finish(const LocalRound&, std::span<float>, std::span<float>,
+              std::span<float>) const override {}
+  bool follows_sent() const override { return true; }
+  void follow(std::span<const float> sent, std::span<float> kept) const override {
+    for (std::size_t i = 0; i < kept.size(); ++i) kept[i] -= alpha_ * sent[i];
   }
 
  private:

@@ -21,7 +21,7 @@ class FedNova final : public Strategy {
  public:
   FedNova(double lr, double mu) : lr_(lr), mu_(mu) {}
 
-  Result<void> check(const TrainSettings& settings) const override { return needs_sgd(settings); }
+  bool counts_steps() const override { return true; }
   double proximal_mu() const override { return mu_; }
   const LocalRule* local() const override { return &local_; }
   void step(const RoundFacts& facts, std::span<const std::span<float>>,

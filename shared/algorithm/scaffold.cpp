@@ -59,7 +59,7 @@ class Scaffold final : public Strategy {
  public:
   Scaffold(double lr, bool takes_gradient) : lr_(static_cast<float>(lr)), local_(takes_gradient) {}
 
-  Result<void> check(const TrainSettings& settings) const override { return needs_sgd(settings); }
+  bool counts_steps() const override { return true; }
   const LocalRule* local() const override { return &local_; }
   std::string_view shared_vector() const override { return "control"; }
   double shared_step(const RoundFacts& facts) const override { return facts.share; }

@@ -78,7 +78,9 @@ bool Strategy::is_personal(const std::string& tensor) const {
   });
 }
 
-Result<void> Strategy::check(const TrainSettings&) const { return {}; }
+Result<void> Strategy::check(const TrainSettings& settings) const {
+  return counts_steps() ? needs_sgd(settings) : success();
+}
 
 Result<void> Strategy::needs_sgd(const TrainSettings& settings) const {
   if (settings.optimizer.is_sgd()) return {};

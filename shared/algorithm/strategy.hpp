@@ -58,6 +58,13 @@ class LocalRule {
   /// the next; empty without one.
   virtual void finish(const LocalRound& round, std::span<float> update,
                       std::span<float> shared_change, std::span<float> kept) const = 0;
+  /// Whether the kept vector goes forward by what the server decodes: the server's half adds up the
+  /// same, and what a codec lost may not come between the two.
+  [[nodiscard]] virtual bool follows_sent() const { return false; }
+  /// After coding, where follows_sent(): `sent`, what is decoded of a run of elements; `kept`: the
+  /// same elements of the kept vector.
+  virtual void follow([[maybe_unused]] std::span<const float> sent,
+                      [[maybe_unused]] std::span<float> kept) const {}
 };
 
 /// What the server knows of a round as a whole.
@@ -91,6 +98,8 @@ class Strategy {
   [[nodiscard]] bool is_personal(const std::string& tensor) const;
   [[nodiscard]] bool has_personal() const { return !personal_.empty(); }
 
+  /// Whether it must know how far the local steps go, one after the other (effective_steps).
+  [[nodiscard]] virtual bool counts_steps() const { return false; }
   /// Whether these settings of the local work fit the method (invalid_input: what would).
   [[nodiscard]] virtual Result<void> check(const TrainSettings& settings) const;
   /// The proximal term that the method asks for; 0: none.
@@ -124,10 +133,9 @@ class Strategy {
  protected:
   /// Takes the options that all methods have.
   void take_common(SpecOptions& options);
-  /// Refuses local optimizers other than SGD, for a method that needs to know how far a step goes.
-  [[nodiscard]] Result<void> needs_sgd(const TrainSettings& settings) const;
 
  private:
+  [[nodiscard]] Result<void> needs_sgd(const TrainSettings& settings) const;
   friend Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec);
   std::string spec_;
   bool is_uniform_ = false;

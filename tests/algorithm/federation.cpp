@@ -75,6 +75,7 @@ void Federation::run_round(const std::vector<std::size_t>& named) {
     if (rule != nullptr) {
       rule->finish({settings_, client.steps, shared_, gradient}, update, change,
                    rule->keeps_vector() ? std::span(kept_[k]) : std::span<float>());
+      if (rule->follows_sent()) rule->follow(update, kept_[k]);
     }
     const auto weight = static_cast<double>(strategy_->weight_of(client.examples));
     for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += weight * update[i];

@@ -134,6 +134,60 @@ TEST_CASE("an update that can't be read is forgotten, and made again it is the s
   }
 }
 
+TEST_CASE("a refused update's mass can be dropped, and earlier losses with it") {
+  MemFiles files;
+  auto state = ClientState::open(files, folder).value();
+  coded(state, 1, "sign+ef");
+  state.settle_accepted().value();
+  const auto before = state.residual(matrix_layout()).value();
+  CHECK(std::ranges::any_of(before, [](float v) { return v != 0; }));
+  coded(state, 2, "sign+ef");
+  state.settle_unused(run_of(matrix_layout()), false).value();
+  CHECK(state.residual(matrix_layout()).value() == std::vector<float>(matrix_layout().elements()));
+  state = ClientState::open(files, folder).value();
+  CHECK(state.residual(matrix_layout()).value() == std::vector<float>(matrix_layout().elements()));
+}
+
+TEST_CASE("a full disk, met while a mass is put back, keeps nothing of the try") {
+  MemFiles files;
+  auto state = ClientState::open(files, folder).value();
+  coded(state, 1, "sign+ef");
+  const std::size_t there = files.list(folder).value().size();
+  files.space_limit(files.bytes_used() + 100);
+  for (int times = 0; times < 3; ++times) {
+    CHECK(state.settle_unused(run_of(matrix_layout())).error().code() == Errc::no_space);
+    CHECK(files.list(folder).value().size() == there);
+  }
+  files.space_limit(MemFiles::no_limit);
+  state.settle_unused(run_of(matrix_layout())).value();
+}
+
+TEST_CASE("FedDyn's own vector goes forward by what the server decodes") {
+  const auto strategy = parse_strategy("feddyn:alpha=0.5").value();
+  const RunLayout layout = run_of(matrix_layout());
+  for (const std::string spec : {"qsgd:1", "sign+ef"}) {
+    CAPTURE(spec);
+    MemFiles files;
+    auto state = ClientState::open(files, folder).value();
+    std::vector<float> sum(matrix_layout().elements());
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+      auto update = update_of(round);
+      auto kept = state.local_values(update.size()).value();
+      kept.resize(update.size());
+      const auto codec = parse_codec(spec).value();
+      state.save_update(layout, update, *codec, round, {}, kept, strategy->local()).value();
+      const auto file = state.open_pending().value();
+      FileSource source(*file);
+      auto reader = PayloadReader::open(source, state.pending()->begin.bytes(), layout.all).value();
+      std::vector<float> sent(update.size());
+      reader.decode_all(sent).value();
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] -= 0.5F * sent[i];
+      state.settle_accepted().value();
+    }
+    CHECK(state.local_values(sum.size()).value() == sum);
+  }
+}
+
 TEST_CASE("a refused update leaves the state, and gives its mass back") {
   MemFiles refused_files;
   auto refused = ClientState::open(refused_files, folder).value();
@@ -169,7 +223,7 @@ TEST_CASE("an update that a device has coded wrongly is coded again, and nothing
     MemFiles files;
     auto state = ClientState::open(files, folder).value();
     auto update = x;
-    state.save_update(run_of(layout), update, *codec, 1, {}, {}, device).value();
+    state.save_update(run_of(layout), update, *codec, 1, {}, {}, nullptr, device).value();
     state.open_pending().value();
     return state.pending()->begin.digest();
   };

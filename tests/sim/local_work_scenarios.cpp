@@ -110,6 +110,34 @@ TEST_CASE("SCAFFOLD and FedDyn go to the middle of all clients, also when one jo
   }
 }
 
+TEST_CASE("FedDyn goes to the middle whatever its codec loses") {
+  WorldOptions options = calm(3);
+  options.settings.rounds = 150;
+  options.settings.strategy = "feddyn:alpha=0.5";
+  options.settings.codec = "qsgd:7";
+  CHECK(distance_from_mean(options) < 1e-5);
+}
+
+TEST_CASE("settings that the method can't do with are refused by the client, too") {
+  WorldOptions options = calm(2);
+  options.settings.rounds = 1;
+  options.settings.strategy = "fednova";
+  World world(options);
+  int edited = 0;
+  world.on_connect = [&](const std::string&, Line&, Line& down) {
+    down.edit = [&](wire::Header& header) {
+      if (header.has_offer() && edited++ < 2) header.mutable_offer()->set_optimizer("adam");
+    };
+    return true;
+  };
+  REQUIRE(world.run());
+  const auto tasks = tasks_of(world, 1);
+  const auto lost = std::ranges::find(tasks, TaskState::lost, &TaskRecord::state);
+  REQUIRE(lost != tasks.end());
+  CHECK(lost->reason.find("strategy 'fednova' must know how far") != std::string::npos);
+  CHECK(count(tasks, TaskState::accepted) == 2);
+}
+
 TEST_CASE("more steps than any client could take in the time are refused") {
   WorldOptions options = unequal(2.5);
   options.settings.min_clients = 2;

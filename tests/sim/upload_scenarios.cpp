@@ -4,6 +4,7 @@
 #include "tests/sim/scenario.hpp"
 
 #include <limits>
+#include <new>
 
 namespace fl::test {
 namespace {
@@ -198,6 +199,41 @@ TEST_CASE("a training that ends in NaN is reported with tensor and index, and ot
   REQUIRE(lost != tasks.end());
   CHECK(lost->client == "client-2");
   CHECK(lost->reason.find("body.weight[15]") != std::string::npos);
+}
+
+TEST_CASE("with error feedback, an update that was refused as too large locks nobody out") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.rounds = 10;
+  options.settings.codec = "topk:0.1+ef";
+  World world(options);
+  world.on_trained = [](const std::string& client, const TrainSettings& settings,
+                        std::span<float> update) {
+    if (client == "client-2" && settings.round == 3) update[15] = 1e6F;
+  };
+  REQUIRE(world.run());
+  int refused = 0;
+  for (Round round = 1; round <= 10; ++round) {
+    for (const auto& task : tasks_of(world, round)) {
+      if (task.client != "client-2") continue;
+      refused += task.state == TaskState::refused ? 1 : 0;
+      if (round >= 6) CHECK(task.state == TaskState::accepted);
+    }
+  }
+  CHECK(refused >= 2);
+}
+
+TEST_CASE("whatever a training throws ends its client, and not in silence") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.deadline_s = 5;
+  World world(options);
+  world.clients().at("client-2").may_fail = true;
+  world.on_trained = [](const std::string& client, const TrainSettings&, std::span<float>) {
+    if (client == "client-2") throw std::bad_alloc();
+  };
+  REQUIRE(world.run());
+  CHECK(world.clients().at("client-2").starts >= 2);
 }
 
 TEST_CASE("a client that makes other initial weights trains nothing; all are told once a session") {
