@@ -38,7 +38,9 @@ constexpr std::array rows{
     StrategyRow{"fedyogi", "fedyogi[:lr=0.1,beta1=0.9,beta2=0.99,tau=1e-3]",
                 "Yogi on the server (Reddi 2021)", make_fedyogi},
     StrategyRow{"signvote", "signvote:lr=LR",
-                "majority vote over the signs; with --codec sign (Bernstein 2019)", make_signvote},
+                "majority vote over the signs; with --codec sign, or terngrad,clip=0 where many "
+                "weights do not move (Bernstein 2019)",
+                make_signvote},
 };
 
 }  // namespace
