@@ -311,7 +311,8 @@ Awaitable<Result<bool>> RoundEngine::collect() {
   while (!stopping_) {
     const std::uint32_t accepted = round.count(TaskState::accepted);
     const std::uint32_t open = round.count(TaskState::offered);
-    const bool is_late = Clock::now() >= round.deadline;
+    const TimePoint now = Clock::now();
+    const bool is_late = now >= round.deadline;
     TimePoint wake_at = round.deadline;
     if (accepted >= round.record.target || (accepted >= quorum() && (open == 0 || is_late))) {
       if (is_late && open > 0 && !round.is_closing)
@@ -329,7 +330,7 @@ Awaitable<Result<bool>> RoundEngine::collect() {
     } else if (accepted + open < quorum()) {
       FL_CO_TRY(const bool asked, co_await add_tasks(quorum() - accepted - open));
       if (asked) continue;
-      wake_at = std::min(wake_at, next_candidate_at());
+      wake_at = std::min(wake_at, next_candidate_after(now));
     }
     phase_ = "collecting";
     co_await changed_.wait(round.is_closing ? never : wake_at);

@@ -257,7 +257,7 @@ class RoundEngine {
 
   Awaitable<Result<bool>> add_tasks(std::size_t count);  // Whether anyone could be asked.
   [[nodiscard]] bool may_be_asked(const std::string& client) const;
-  [[nodiscard]] TimePoint next_candidate_at() const;
+  [[nodiscard]] TimePoint next_candidate_after(TimePoint by_then) const;
   static void note_failure(Task& task);
   Awaitable<Result<void>> read_histories();
   [[nodiscard]] std::vector<TaskRecord> sample(std::size_t count) const;

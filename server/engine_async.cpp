@@ -17,6 +17,7 @@ Awaitable<Result<bool>> RoundEngine::collect_async() {
   while (!stopping_) {
     FL_CO_TRY(const bool dropped, co_await drop_overdue());
     if (dropped) continue;
+    const TimePoint now = Clock::now();
     const std::uint32_t accepted = round.count(TaskState::accepted);
     const bool is_full = accepted >= round.record.target;
     if (const std::size_t places = free_places(); !is_full && places > 0) {
@@ -30,7 +31,7 @@ Awaitable<Result<bool>> RoundEngine::collect_async() {
     }
     TimePoint wake_at = never;
     if (!round.is_closing) {
-      wake_at = next_candidate_at();
+      wake_at = next_candidate_after(now);
       for (const auto& [client, task] : round.tasks) {
         if (task.is_open() && !task.has_arrived) wake_at = std::min(wake_at, due(task));
       }

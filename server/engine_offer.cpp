@@ -36,14 +36,16 @@ bool RoundEngine::may_be_asked(const std::string& client) const {
   return has_failed && Clock::now() >= found->second.ask_again_at;
 }
 
-/// When a client that failed in this round may be asked again; `never` if there is none.
-TimePoint RoundEngine::next_candidate_at() const {
+/// When a client that failed in this round may be asked again; `never` if there is none. Who could
+/// already be asked `by then`, and was not, waits for something else than time.
+TimePoint RoundEngine::next_candidate_after(TimePoint by_then) const {
   TimePoint next = never;
   for (const auto& [client, task] : round_->tasks) {
     // One that was asked again and has not failed again is none.
     const bool has_failed =
         task.record.state == TaskState::refused || task.record.state == TaskState::lost;
-    if (has_failed && peers_.contains(client)) next = std::min(next, task.ask_again_at);
+    if (has_failed && task.ask_again_at > by_then && peers_.contains(client))
+      next = std::min(next, task.ask_again_at);
   }
   return next;
 }
