@@ -192,8 +192,9 @@ class Agent {
   ModelShelf own_models_;
   ModelShelf& models_;
   std::optional<Sending> sending_;
-  TimePoint retry_at_{};  // After a full disk: no job begins before.
-  int refusals_ = 0;      // Of updates, one after the other.
+  TimePoint retry_at_{};           // After a full disk: no job begins before.
+  int refusals_ = 0;               // Of updates, one after the other, and
+  std::int64_t refused_task_ = 0;  // whose the last one was: it may be told again.
   std::int64_t job_task_ = 0;
   bool has_job_ = false;
   std::stop_source job_stop_;

@@ -93,7 +93,9 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   sending_.reset();
   forget_offer(verdict.task());  // It may have been offered again meanwhile.
   if (verdict.outcome() == wire::Verdict::ACCEPTED) refusals_ = 0;
-  if (verdict.outcome() == wire::Verdict::REFUSED) ++refusals_;
+  if (verdict.outcome() == wire::Verdict::REFUSED &&
+      std::exchange(refused_task_, verdict.task()) != verdict.task())
+    ++refusals_;
   // With what was refused put back the next is refused too, if that was why: once is enough.
   const bool keeps_mass = verdict.outcome() != wire::Verdict::REFUSED || refusals_ < 2;
   auto settle = [this, is_damaged, keeps_mass, outcome = verdict.outcome()] {

@@ -46,7 +46,10 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   auto going = co_await restore();
   while (going && !is_over()) {
     auto step = co_await gather();
-    if (step && *step && is_over()) break;  // An evaluator has said so meanwhile.
+    if (step && *step && is_over()) {  // An evaluator has said so meanwhile.
+      ask_evaluators();                // And the trainers, as at every run's end.
+      break;
+    }
     if (step && *step && !round_) {
       auto offered = co_await offer();
       if (!offered) step = offered.error();
@@ -201,7 +204,6 @@ Awaitable<Result<void>> RoundEngine::restore() {
         1ull << std::max(0, 62 - open->round.range_log2 - open->round.fraction_bits);
     for (auto& record : open->tasks) {
       if (record.state == TaskState::accepted) wanted.insert(record.id);
-      round.has_refused |= record.state == TaskState::refused;
       Task task;
       task.offered_at = round.opened_at;
       task.record = std::move(record);
@@ -216,7 +218,12 @@ Awaitable<Result<void>> RoundEngine::restore() {
     }
   }
   FL_CO_CHECK(spool_.keep_only(wanted));
-  if (round_) FL_CO_CHECK(co_await rebuild_sums());
+  if (round_) {
+    FL_CO_CHECK(co_await rebuild_sums());
+    if (const auto accepted = round_->count(TaskState::accepted); accepted > 0)
+      log_info("round {} goes on with {} accepted updates", round_->record.round, accepted);
+    if (!mode_.is_async) round_->deadline = deadline_after(Clock::now());
+  }
   if (versions_.empty() && !settings_.initial_weights.empty())
     FL_CO_CHECK(co_await take_initial_file());
   is_restored_ = true;
@@ -240,10 +247,33 @@ Awaitable<Result<void>> RoundEngine::rebuild_sums() {
     auto added = co_await workers_.compute->run(std::move(work));
     if (!added) co_return added.error().at(fmt::format("the accepted update {}", task.spool_file));
   }
-  if (const auto accepted = round_->count(TaskState::accepted); accepted > 0) {
-    log_info("round {} goes on with {} accepted updates", round_->record.round, accepted);
-  }
-  if (!mode_.is_async) round_->deadline = deadline_after(Clock::now());
+  co_return success();
+}
+
+/// What a round's sums have when nothing is known of the updates.
+FixedPoint RoundEngine::widest() const {
+  return choose_fixed_point(versions_.at(round_->record.base_version)->record.value_max,
+                            round_->weight_bound);
+}
+
+/// An update is much larger than all before it, and yet none that can't be right. While nobody adds
+/// anything, what was accepted is added up again with less digits.
+Awaitable<Result<void>> RoundEngine::widen_range() {
+  auto& round = *round_;
+  const FixedPoint wide = widest();
+  report("info", fmt::format("round {}: an update is much larger than all before; the sums' range "
+                             "becomes 2^{}",
+                             round.record.round, wide.range_log2));
+  auto write = [run = run_.id, number = round.record.round, wide](Store& store) {
+    return store.set_fixed_point(run, number, wide.range_log2, wide.fraction_bits);
+  };
+  FL_CO_CHECK(co_await with_store(std::move(write)));
+  failpoint("round.widened");
+  round.record.range_log2 = wide.range_log2;
+  round.record.fraction_bits = wide.fraction_bits;
+  FL_CO_CHECK(co_await rebuild_sums());
+  round.is_too_narrow = false;
+  changed_.notify();
   co_return success();
 }
 
@@ -309,6 +339,7 @@ TimePoint RoundEngine::deadline_after(TimePoint start) const {
 Awaitable<Result<bool>> RoundEngine::collect() {
   auto& round = *round_;
   while (!stopping_) {
+    if (round.is_too_narrow && !round.is_verifying()) FL_CO_CHECK(co_await widen_range());
     const std::uint32_t accepted = round.count(TaskState::accepted);
     const std::uint32_t open = round.count(TaskState::offered);
     const TimePoint now = Clock::now();
@@ -370,7 +401,6 @@ RoundEngine::Task& RoundEngine::OpenRound::put(Task task) {
 void RoundEngine::OpenRound::decide(Task& task, TaskRecord decided) {
   --counts[static_cast<std::size_t>(task.record.state)];
   ++counts[static_cast<std::size_t>(decided.state)];
-  has_refused |= decided.state == TaskState::refused;
   task.record = std::move(decided);
 }
 
@@ -486,7 +516,6 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
            static_cast<double>(commit.bytes_down) / 1e6);
   losses_.push_back(commit.train_loss);
   before_.population = round.record.population;
-  before_.has_refused = round.has_refused;
   for (const auto& [client, task] : round.tasks) {
     before_.examples[client] = task.record.examples;
     if (task.record.state == TaskState::accepted)

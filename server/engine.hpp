@@ -190,7 +190,7 @@ class RoundEngine {
     std::uint64_t weight_bound = 0;  // The sum of accepted weights, in units, stays below it.
     bool is_recorded = false;        // It is durable, and with it that carried tasks are of it.
     bool is_closing = false;
-    bool has_refused = false;  // An update.
+    bool is_too_narrow = false;  // An update would fit into a wider range of the sums.
 
     /// The tasks that go on from the round before, where they are: some are being decided on.
     void take(std::map<std::string, Task> carried);
@@ -220,6 +220,11 @@ class RoundEngine {
   // on from round to round, in engine_async.cpp).
   Awaitable<Result<void>> restore();
   Awaitable<Result<void>> rebuild_sums();
+  Awaitable<Result<void>> widen_range();
+  [[nodiscard]] FixedPoint widest() const;
+  [[nodiscard]] bool is_range_narrow() const {
+    return round_->record.range_log2 < widest().range_log2;
+  }
   Awaitable<Result<bool>> gather();  // False: stopped.
   Awaitable<Result<void>> offer();
   Awaitable<Result<bool>> collect();  // False: stopped.

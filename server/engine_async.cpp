@@ -17,6 +17,7 @@ Awaitable<Result<bool>> RoundEngine::collect_async() {
   while (!stopping_) {
     FL_CO_TRY(const bool dropped, co_await drop_overdue());
     if (dropped) continue;
+    if (round.is_too_narrow && !round.is_verifying()) FL_CO_CHECK(co_await widen_range());
     const TimePoint now = Clock::now();
     const std::uint32_t accepted = round.count(TaskState::accepted);
     const bool is_full = accepted >= round.record.target;
@@ -100,11 +101,15 @@ bool RoundEngine::takes_updates() const {
   return static_cast<std::size_t>(taken) < round_->record.target;
 }
 
-/// The task of an upload, or nullptr. Where tasks outlive their round it waits for a round that
-/// takes it in, while there will be one.
+/// The task of an upload, or nullptr. It waits while the sums are made anew, or the round is being
+/// recorded: what is then told is durable. And where tasks outlive their round it waits for a round
+/// that takes it in, while there will be one.
 Awaitable<RoundEngine::Task*> RoundEngine::admit(const std::string& client, std::int64_t task) {
-  while (mode_.carries() && !stopping_ && !is_over() && !takes_updates())
-    co_await changed_.wait(never);
+  const auto must_wait = [this] {
+    return (round_ && (round_->is_too_narrow || round_->is_closing)) ||
+           (mode_.carries() && !takes_updates());
+  };
+  while (!stopping_ && !is_over() && must_wait()) co_await changed_.wait(never);
   co_return is_over() ? nullptr : find_task(client, task);
 }
 

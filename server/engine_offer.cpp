@@ -152,9 +152,8 @@ Awaitable<Result<void>> RoundEngine::offer() {
   for (const auto& peer : trainers())
     heaviest = std::max(heaviest, strategy_->weight_of(peer->facts().train_examples));
   round_->weight_bound = std::bit_ceil((4 * weight + heaviest) * mode_.unit());
-  // What was refused may have been larger than all before, and be right.
-  const FixedPoint fixed = choose_fixed_point(base.record.value_max, round_->weight_bound,
-                                              before_.has_refused ? 0 : before_.norm_max);
+  const FixedPoint fixed =
+      choose_fixed_point(base.record.value_max, round_->weight_bound, before_.norm_max);
   round_->record.range_log2 = fixed.range_log2;
   round_->record.fraction_bits = fixed.fraction_bits;
   if (sums_) {

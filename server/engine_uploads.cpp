@@ -63,8 +63,6 @@ Awaitable<RoundEngine::Grant> RoundEngine::begin_upload(std::shared_ptr<Peer> pe
     grant.verdict = co_await verdict_of_earlier(client, begin);
     co_return grant;
   }
-  if (round_->is_closing)
-    co_return refuse(begin, wire::Verdict::STALE, "the round has what it needs");
   if (bulk_transfers_ >= static_cast<int>(limits::bulk_transfers_max)) {
     co_return refuse(begin, wire::Verdict::LATER,
                      fmt::format("{} transfers are under way", bulk_transfers_));
@@ -190,30 +188,38 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     co_return co_await finish_initial(std::move(peer), std::move(grant));
   const std::string client = peer->facts().name;
   const auto& begin = grant.begin;
-  if (Task* const arrived = find_task(client, begin.task())) arrived->has_arrived = true;
-  Task* const task = co_await admit(client, begin.task());
-  if (task != nullptr) task->has_arrived = false;
-  if (task == nullptr || !task->is_open() || stopping_ || ended_) {
-    co_return co_await verdict_of_earlier(client, begin);
-  }
-  if (round_->is_closing)
-    co_return verdict_for(begin, wire::Verdict::STALE, "the round has what it needs");
-
-  task->is_verifying = true;  // From here to its end the round can't close, so `task` stays.
   const TimePoint arrived_at = Clock::now();
-  TaskRecord record = task->record;
-  record.examples = begin.examples();
-  record.steps = begin.steps();
+  Task* task = nullptr;
+  TaskRecord record;
   double decode_seconds = 0;
-  auto work = [this, upload = grant.upload, record, &decode_seconds]() -> Result<UpdateNorms> {
-    FL_CHECK(upload->finish());
-    failpoint("upload.synced");
-    const TimePoint began = Clock::now();
-    auto added = add_to_sums(*upload->file(), upload->bytes(), record);
-    decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
-    return added;
-  };
-  auto checked = co_await workers_.compute->run(std::move(work));
+  Result<UpdateNorms> checked = UpdateNorms();
+  for (;;) {
+    if (Task* const arrived = find_task(client, begin.task())) arrived->has_arrived = true;
+    task = co_await admit(client, begin.task());
+    if (task != nullptr) task->has_arrived = false;
+    if (task == nullptr || !task->is_open() || stopping_ || ended_) {
+      co_return co_await verdict_of_earlier(client, begin);
+    }
+    task->is_verifying = true;  // From here to its end the round can't close, so `task` stays.
+    record = task->record;
+    record.examples = begin.examples();
+    record.steps = begin.steps();
+    auto work = [this, upload = grant.upload, record, &decode_seconds]() -> Result<UpdateNorms> {
+      FL_CHECK(upload->finish());
+      failpoint("upload.synced");
+      const TimePoint began = Clock::now();
+      auto added = add_to_sums(*upload->file(), upload->bytes(), record);
+      decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+      return added;
+    };
+    checked = co_await workers_.compute->run(std::move(work));
+    if (checked || checked.error().code() != Errc::too_large || !is_range_narrow()) break;
+    // The main loop widens the sums' range, and then this update is added up again.
+    round_->is_too_narrow = true;
+    before_.norm_max = std::max(before_.norm_max, std::ldexp(1.0, round_->record.range_log2));
+    task->is_verifying = false;
+    changed_.notify();
+  }
 
   record.loss = begin.loss();
   record.train_seconds = begin.train_seconds();
@@ -415,7 +421,11 @@ Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer,
 Awaitable<Result<void>> RoundEngine::take_initial_file() {
   auto work = [this]() -> Result<CheckpointRecord> {
     std::vector<float> whole(model_.elements());
-    FL_CHECK(read_initial_weights(files_, settings_.initial_weights, model_, whole));
+    auto read = read_initial_weights(files_, settings_.initial_weights, model_, whole);
+    // A file that can't be read is this run's fault, and not the disk's.
+    if (!read && read.error().code() == Errc::io)
+      return Error(Errc::invalid_input, read.error().message());
+    FL_CHECK(read);
     // What travels with the model begins with zeros; every client makes its personal part itself.
     std::vector<float> values(layout_.elements());
     std::vector<float> personal(vector_.personal_elements);

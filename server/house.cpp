@@ -131,8 +131,7 @@ Awaitable<Result<wire::Renewed>> House::renew(std::string name, std::string seri
                                               std::string csr_pem) {
   FL_CO_TRY(const auto issued, authority_.issue_client(name, csr_pem, Clock::unix_seconds()));
   auto record = [name, before = serial, after = issued.serial](Store& store) -> Result<void> {
-    FL_CHECK(store.admit(name, before));
-    return store.add_certificate(name, after);
+    return store.add_certificate(name, after, before);
   };
   const auto engine = current_.get();
   FL_CO_CHECK(co_await ask_store(engine, std::move(record)));

@@ -316,7 +316,6 @@ class Store {
   /// What the next round is made with, of the rounds that are closed; and of all tasks, examples.
   struct RoundsBefore {
     std::uint64_t population = 0;                   // Of the last one; 0: there is none.
-    bool has_refused = false;                       // It refused an update.
     double norm_max = 0;                            // Of all accepted updates.
     std::map<std::string, std::uint64_t> examples;  // Of who was ever asked, by its newest task.
   };
@@ -329,6 +328,9 @@ class Store {
   [[nodiscard]] Result<void> decide_tasks(const std::vector<TaskRecord>& tasks);
   /// Closes the round; tasks still `offered` from before its commit's oldest_base become `late`.
   [[nodiscard]] Result<void> commit_round(const RoundCommit& commit);
+  /// The open round's sums have another fixed point from now on.
+  [[nodiscard]] Result<void> set_fixed_point(RunId run, Round round, int range_log2,
+                                             int fraction_bits);
 
   // Measurements.
   /// A second evaluation of one version by one client replaces the first.
@@ -339,8 +341,8 @@ class Store {
   };
   /// The newest version that each client of the run has measured, by the client's name.
   [[nodiscard]] Result<std::map<std::string, NewestEvaluation>> newest_evaluations(RunId run);
-  /// What the run's evaluators have measured of each version, weighted by their examples.
-  [[nodiscard]] Result<std::map<Round, double>> evaluator_accuracies(RunId run);
+  /// What the run's evaluators have measured, each for itself, by version and then as it came.
+  [[nodiscard]] Result<std::vector<std::pair<Round, double>>> evaluator_accuracies(RunId run);
   /// Adds the bytes to what is there; `seconds` replaces a smaller figure.
   using TaskTraffic = fl::TaskTraffic;
   [[nodiscard]] Result<void> add_traffic(const std::vector<TaskTraffic>& traffic);
@@ -358,9 +360,11 @@ class Store {
   [[nodiscard]] Result<void> use_token(std::string_view id, const ClientRecord& client,
                                        std::string_view key_digest);
   /// One more certificate of a client, a renewed one. Those before it go on letting it in until it
-  /// comes with this one, as the answer that brings it may be lost; at most `certificates_max`.
-  /// Unknown names: not_found; revoked ones: conflict.
-  [[nodiscard]] Result<void> add_certificate(std::string_view name, std::string_view serial);
+  /// comes with this one, as the answer that brings it may be lost; at most `certificates_max`, and
+  /// `proven`, with which its session came. Unknown names: not_found; revoked ones: conflict;
+  /// `proven` lets nobody in any more: unauthenticated.
+  [[nodiscard]] Result<void> add_certificate(std::string_view name, std::string_view serial,
+                                             std::string_view proven);
   static constexpr int certificates_max = 4;  // Of one client.
   /// Whether this certificate lets the client in; those before it no longer do. Otherwise
   /// `unauthenticated`, in words for the client.

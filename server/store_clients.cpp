@@ -48,6 +48,12 @@ Error no_such_client(std::string_view name) {
   return {Errc::not_found, fmt::format("there is no client '{}'", name)};
 }
 
+Error is_outdated(std::string_view name) {
+  return {
+      Errc::unauthenticated,
+      fmt::format("'{}' has a newer certificate than this one: join again with a new token", name)};
+}
+
 Error is_revoked(std::string_view name) {
   return {Errc::conflict, fmt::format("client '{}' is revoked", name)};
 }
@@ -113,17 +119,22 @@ Result<void> Store::use_token(std::string_view id, const ClientRecord& client,
   });
 }
 
-Result<void> Store::add_certificate(std::string_view name, std::string_view serial) {
+Result<void> Store::add_certificate(std::string_view name, std::string_view serial,
+                                    std::string_view proven) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const auto known, client_named(*db_, name));
     if (!known) return no_such_client(name);
     if (known->revoked_at != 0) return is_revoked(name);
+    FL_TRY(const auto is_good, db_->find(
+                                   "SELECT 1 FROM certificate WHERE client = ?1 AND serial = ?2",
+                                   [](const Row& row) { return row.integer(0); }, name, proven));
+    if (!is_good) return is_outdated(name);
     FL_CHECK(db_->run("UPDATE client SET certificate_serial = ?2 WHERE name = ?1", name, serial));
     FL_CHECK(insert_certificate(*db_, name, serial));
     FL_CHECK(
-        db_->run("DELETE FROM certificate WHERE client = ?1 AND id NOT IN"
+        db_->run("DELETE FROM certificate WHERE client = ?1 AND serial <> ?3 AND id NOT IN"
                  " (SELECT id FROM certificate WHERE client = ?1 ORDER BY id DESC LIMIT ?2)",
-                 name, certificates_max));
+                 name, certificates_max, proven));
     return {};
   });
 }
@@ -139,10 +150,7 @@ Result<void> Store::admit(std::string_view name, std::string_view serial) {
   const auto read_id = [](const Row& row) { return row.integer(0); };
   FL_TRY(const auto id, db_->find("SELECT id FROM certificate WHERE client = ?1 AND serial = ?2",
                                   read_id, name, serial));
-  if (!id) {
-    return refusal(fmt::format(
-        "'{}' has a newer certificate than this one: join again with a new token", name));
-  }
+  if (!id) return is_outdated(name);
   FL_TRY(const auto older,
          db_->find("SELECT id FROM certificate WHERE client = ?1 AND id < ?2 LIMIT 1", read_id,
                    name, *id));

@@ -255,6 +255,15 @@ Result<void> Store::commit_round(const RoundCommit& commit) {
   });
 }
 
+Result<void> Store::set_fixed_point(RunId run, Round round, int range_log2, int fraction_bits) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const int changed, db_->run("UPDATE round SET range_log2 = ?3, fraction_bits = ?4"
+                                       " WHERE run_id = ?1 AND round = ?2 AND ended_at IS NULL",
+                                       run, round, range_log2, fraction_bits));
+    return changed == 1 ? success() : not_open(*db_, run, round);
+  });
+}
+
 Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const double now, db_->now());
@@ -293,15 +302,15 @@ Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations
   return newest;
 }
 
-Result<std::map<Round, double>> Store::evaluator_accuracies(RunId run) {
-  std::map<Round, double> accuracies;
+Result<std::vector<std::pair<Round, double>>> Store::evaluator_accuracies(RunId run) {
+  std::vector<std::pair<Round, double>> accuracies;
   const auto note = [&](const Row& row) {
-    return accuracies.emplace(static_cast<Round>(row.integer(0)), row.real(1)).second;
+    accuracies.emplace_back(static_cast<Round>(row.integer(0)), row.real(1));
+    return true;
   };
   FL_CHECK(
-      db_->query("SELECT version, sum(value * examples) / sum(examples) FROM metric"
-                 " WHERE run_id = ?1 AND name = 'accuracy' AND evaluator = 1"
-                 " AND value IS NOT NULL GROUP BY version",
+      db_->query("SELECT version, value FROM metric WHERE run_id = ?1 AND name = 'accuracy'"
+                 " AND evaluator = 1 AND value IS NOT NULL ORDER BY version, at, client",
                  note, run));
   return accuracies;
 }
@@ -364,13 +373,10 @@ Result<Store::RoundsBefore> Store::rounds_before(RunId run) {
     RoundsBefore before;
     const auto note_last = [&](const Row& row) {
       before.population = unsigned_of(row, 0);
-      before.has_refused = row.integer(1) != 0;
       return true;
     };
     FL_CHECK(
-        db_->query("SELECT population, EXISTS (SELECT 1 FROM task AS t WHERE t.run_id = r.run_id"
-                   "   AND t.round = r.round AND t.state = 'refused')"
-                   " FROM round AS r WHERE run_id = ?1 AND ended_at IS NOT NULL"
+        db_->query("SELECT population FROM round WHERE run_id = ?1 AND ended_at IS NOT NULL"
                    " ORDER BY round DESC LIMIT 1",
                    note_last, run));
     FL_TRY(const auto norm,

@@ -141,8 +141,9 @@ Error Accumulator::out_of_range(std::uint64_t flat, std::span<const float> value
   const double limit = std::ldexp(1.0, fixed_.range_log2);
   const auto big = std::ranges::find_if(values, [&](float v) { return !(std::fabs(v) < limit); });
   const auto index = static_cast<std::uint64_t>(big - values.begin());
-  return {Errc::invalid_input, fmt::format("{} is {}, values must stay below {}",
-                                           layout_.describe(flat + index), *big, limit)};
+  return {std::isfinite(*big) ? Errc::too_large : Errc::invalid_input,
+          fmt::format("{} is {}, values must stay below {}", layout_.describe(flat + index), *big,
+                      limit)};
 }
 
 void Accumulator::mean(std::uint64_t first, double divisor, std::span<float> out) const {

@@ -223,6 +223,43 @@ TEST_CASE("with error feedback, an update that was refused as too large locks no
   CHECK(refused >= 2);
 }
 
+TEST_CASE("an update that is much larger than all before widens the sums, and counts") {
+  for (const char* const mode : {"sync", "async:buffer=2", "sync:late=1"}) {
+    CAPTURE(std::string(mode));
+    for (std::uint64_t kill_at = 0; kill_at <= 120; kill_at += 6) {
+      CAPTURE(kill_at);
+      WorldOptions options = calm(3);
+      options.settings.mode = mode;
+      // Its client comes again after limits::later_pause, and others go on meanwhile.
+      options.settings.rounds = mode == std::string_view("async:buffer=2") ? 60 : 5;
+      World world(options);
+      bool is_done = false;
+      world.on_trained = [&](const std::string& client, const TrainSettings& settings,
+                             std::span<float> update) {
+        if (client != "client-2" || settings.round < 2 || std::exchange(is_done, true)) return;
+        for (float& value : update) value *= 1000;
+        if (kill_at > 0) world.kill_server_at(kill_at, kill_at % 12 == 0);
+      };
+      REQUIRE(world.run());
+      CHECK(check(world));
+      std::set<std::uint32_t> large;
+      for (Round round = 1; round <= options.settings.rounds; ++round) {
+        for (const auto& task : tasks_of(world, round)) {
+          CHECK(task.state != TaskState::refused);
+          if (task.state == TaskState::accepted && task.norm > 500) large.insert(round);
+        }
+      }
+      CHECK_FALSE(large.empty());
+      if (kill_at > 0) continue;
+      const auto history = History::open(world);
+      const auto events = history->store->events(history->run.id).value();
+      CHECK(std::ranges::count_if(events, [](const EventRecord& event) {
+              return event.text.find("an update is much larger") != std::string::npos;
+            }) == 1);  // The next round knows it.
+    }
+  }
+}
+
 TEST_CASE("whatever a training throws ends its client, and not in silence") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;

@@ -47,9 +47,11 @@ TEST_CASE("clients: seen, renewed, revoked, listed by name") {
   REQUIRE(world.store->touch_client("b", false));
   CHECK(world.store->find_client("b").value()->last_seen_at > first_seen);
   CHECK(world.store->find_client("b").value()->enrolled_at == first_seen);
-  REQUIRE(world.store->add_certificate("b", "ff"));
+  REQUIRE(world.store->add_token(some_token("t1", "b")));
+  REQUIRE(world.store->use_token("t1", some_client("b", "fe"), "k1"));
+  REQUIRE(world.store->add_certificate("b", "ff", "fe"));
   CHECK(world.store->find_client("b").value()->certificate_serial == "ff");
-  CHECK(code_of(world.store->add_certificate("c", "ff")) == Errc::not_found);
+  CHECK(code_of(world.store->add_certificate("c", "ff", "fe")) == Errc::not_found);
   CHECK(code_of(world.store->revoke("c")) == Errc::not_found);
   REQUIRE(world.store->add_token(some_token("t9", "c")));
   REQUIRE(world.store->revoke("c"));
@@ -59,7 +61,7 @@ TEST_CASE("clients: seen, renewed, revoked, listed by name") {
   CHECK(revoked_at > 0);
   REQUIRE(world.store->revoke("b"));
   CHECK(world.store->find_client("b").value()->revoked_at == revoked_at);
-  CHECK(code_of(world.store->add_certificate("b", "00")) == Errc::conflict);
+  CHECK(code_of(world.store->add_certificate("b", "00", "fe")) == Errc::conflict);
   const auto clients = world.store->clients().value();
   REQUIRE(clients.size() == 2);
   CHECK(clients[0].name == "a");
@@ -95,9 +97,9 @@ TEST_CASE("certificates let in until a newer one has; joining again ends all bef
   REQUIRE(store.add_token(some_token("t1", "a")));
   REQUIRE(store.add_token(some_token("t2", "a")));
   REQUIRE(store.use_token("t1", some_client("a", "01"), "k1"));
-  REQUIRE(store.add_certificate("a", "02"));
-  REQUIRE(store.add_certificate("a", "03"));
-  REQUIRE(store.add_certificate("a", "04"));
+  REQUIRE(store.add_certificate("a", "02", "01"));
+  REQUIRE(store.add_certificate("a", "03", "01"));
+  REQUIRE(store.add_certificate("a", "04", "01"));
   CHECK(store.admit("a", "01"));  // The answers that brought the others may be lost.
   CHECK(store.admit("a", "03"));
   CHECK(code_of(store.admit("a", "02")) == Errc::unauthenticated);
@@ -105,9 +107,12 @@ TEST_CASE("certificates let in until a newer one has; joining again ends all bef
   CHECK(store.admit("a", "04"));
   CHECK(code_of(store.admit("b", "04")) == Errc::unauthenticated);
 
-  for (const char* serial : {"11", "12", "13", "14"}) REQUIRE(store.add_certificate("a", serial));
-  CHECK(code_of(store.admit("a", "04")) == Errc::unauthenticated);  // Store::certificates_max.
+  for (const char* serial : {"10", "11", "12", "13", "14"})
+    REQUIRE(store.add_certificate("a", serial, "04"));
+  CHECK(code_of(store.admit("a", "10")) == Errc::unauthenticated);  // Store::certificates_max.
+  CHECK(store.admit("a", "04"));  // With which they were asked for.
   CHECK(store.admit("a", "11"));
+  CHECK(code_of(store.add_certificate("a", "15", "04")) == Errc::unauthenticated);
   REQUIRE(store.use_token("t2", some_client("a", "21"), "k2"));
   for (const char* serial : {"11", "12", "13", "14"})
     CHECK(code_of(store.admit("a", serial)) == Errc::unauthenticated);

@@ -57,7 +57,7 @@ const std::vector<Call> life{
     [](Store& s) { return outcome(s.open_round(1, some_round(2), {some_task("a")})); },
     // A long text: this call writes many pages.
     [](Store& s) { return s.add_event(1, "warning", std::string(50'000, 'x')); },
-    [](Store& s) { return s.add_certificate("a", "02"); },
+    [](Store& s) { return s.add_certificate("a", "02", "01"); },
     [](Store& s) { return s.admit("a", "02"); },
     [](Store& s) {
       RoundCommit commit = some_commit(1, 2);
