@@ -387,9 +387,10 @@ TEST_CASE("an address that answers nothing leaves time for the next one") {
   std::vector<tcp::socket> waiting;
   for (int i = 0; i < 4; ++i) {
     waiting.emplace_back(pair.world.io).open(tcp::v4());
-    waiting.back().non_blocking(true);
-    beast::error_code ignored;
-    waiting.back().connect(silent.local_endpoint(), ignored);
+    waiting.back().native_non_blocking(true);
+    // Not Asio's connect(), which waits for the answer that does not come.
+    const tcp::endpoint to = silent.local_endpoint();
+    ::connect(waiting.back().native_handle(), to.data(), socklen_t(to.size()));
   }
   tcp::acceptor open(pair.world.io, {loopback, 0});
   const std::vector<tcp::endpoint> both{silent.local_endpoint(), open.local_endpoint()};

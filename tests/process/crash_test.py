@@ -12,7 +12,7 @@ import signal
 import time
 import unittest
 
-from federation import PARALLEL, FederationTest, failpoints, wait_until
+from federation import BIN, PARALLEL, FederationTest, failpoints, wait_until, write_images
 
 # The second loses values on the way and so lives on its residuals and carries.
 CODECS = {
@@ -104,8 +104,12 @@ class Crashes(Undisturbed):
     def test_every_failpoint(self):
         points = [("server", point) for point in failpoints("server")]
         points += [("a", point) for point in failpoints("client")]
-        # The generic one; those reached only when an update is not used, or is missing: below.
-        elsewhere = ("disk.step", "update.put_back", "replacement.before_added", "replacement.added")
+        # The generic one; those reached only when an update is not used, is missing, or is large:
+        # below.
+        elsewhere = (
+            *("disk.step", "update.put_back", "round.widened"),
+            *("replacement.before_added", "replacement.added"),
+        )
         points = [(where, point) for where, point in points if point not in elsewhere]
         self.assertGreater(len(points), 14, "the failpoints were not found in the sources")
         cases = [
@@ -153,6 +157,31 @@ class Crashes(Undisturbed):
             clients |= {name: federation.client(name) for name in ("a", "b")}
             self.assertEqual(keep_alive(federation, server, clients, flags=flags), 1)
             self.assertEqual(federation.digests(), alone.digests(), point)
+
+    def test_the_server_as_it_widens_the_range_of_a_round(self):
+        """Updates of 5000 steps come after those of one, and are not what the sums were made for."""
+        if not (BIN / "libfl-torch.so").exists():
+            self.skipTest("NOTHING WAS WIDENED: this build has no libtorch")
+        run = "--new-run --model logistic --rounds 3 --min-clients 3 --deadline 0 --lr 1e-6"
+        steps = "--local-steps 5000 --local-steps-schedule post-local:from=2 --batch-size 8"
+        ended = []
+        for point in ("", "round.widened"):
+            federation = self.make(point or "undisturbed")
+            data = write_images(federation.folder / "data", 30)
+            server = federation.server(*run.split(), *steps.split(), failpoint=point)
+            clients = [
+                federation.client(name, "--data", f"idx:{data}", "--shard", f"{n}/3", "--threads", 1)
+                for n, name in enumerate(self.names, 1)
+            ]
+            if point:
+                self.expect_exit(server, -signal.SIGKILL)
+                server = federation.server()
+            for program in [server, *clients]:
+                self.expect_exit(program)
+            ended.append(federation.digests())
+            said = federation.query("SELECT count(*) FROM event WHERE text LIKE '%much larger%'")
+            self.assertEqual(said, [(1,)])
+        self.assertEqual(*ended)
 
     def test_a_client_killed_while_it_puts_an_unused_update_back(self):
         """All three are asked in each round and one is needed, so the others come too late. Many

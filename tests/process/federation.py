@@ -322,3 +322,15 @@ def failpoints(folder):
     """The names of all failpoints in one folder of the sources."""
     text = "".join(path.read_text() for path in sorted((SOURCE / folder).rglob("*.cpp")))
     return re.findall(r'failpoint\("([a-z_.]+)"\)', text)
+
+
+def write_images(folder, examples):
+    """`examples` images of 28 x 28 with the labels 0 to 9 in turn, as IDX files in a new folder.
+    Returns the folder."""
+    folder.mkdir()
+    images = struct.pack(">IIII", 0x803, examples, 28, 28)
+    images += bytes(i % 256 for i in range(examples * 28 * 28))
+    (folder / "train-images-idx3-ubyte").write_bytes(images)
+    labels = struct.pack(">II", 0x801, examples) + bytes(i % 10 for i in range(examples))
+    (folder / "train-labels-idx1-ubyte").write_bytes(labels)
+    return folder

@@ -4,10 +4,9 @@ import json
 import math
 import os
 import signal
-import struct
 import unittest
 
-from federation import BIN, WAIT_MAX_S, FederationTest, wait_until
+from federation import BIN, WAIT_MAX_S, FederationTest, wait_until, write_images
 
 # Codecs that keep something from round to round, and clients that miss rounds.
 HARD = (
@@ -108,13 +107,8 @@ class Sim(FederationTest):
         if not (BIN / "libfl-torch.so").exists():
             self.skipTest("NOTHING WAS TRAINED: this build has no libtorch")
         federation = self.make()
-        data = federation.folder / "data"
-        data.mkdir()
         examples = 48
-        images = struct.pack(">IIII", 0x803, examples, 28, 28) + bytes(range(256)) * 147
-        (data / "train-images-idx3-ubyte").write_bytes(images)
-        labels = struct.pack(">II", 0x801, examples) + bytes(i % 10 for i in range(examples))
-        (data / "train-labels-idx1-ubyte").write_bytes(labels)
+        data = write_images(federation.folder / "data", examples)
         flags = ("--clients", 3, "--model", "logistic", "--data", f"idx:{data}", "--rounds", 6)
         work = ("--batch-size", 4, "--epochs-from", 2, "--local-epochs", 5)
         drawn = []
