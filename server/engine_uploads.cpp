@@ -99,9 +99,9 @@ Awaitable<RoundEngine::Grant> RoundEngine::open_upload(wire::Begin begin) {
   };
   auto upload = co_await workers_.compute->run(std::move(work));
   if (!upload) {
-    if (upload.error().code() != Errc::no_space) {
+    if (!will_pass(upload.error())) {
       fail(upload.error());
-    } else {
+    } else if (upload.error().code() == Errc::no_space) {
       disk_is_full(fmt::format("task {}: {}", begin.task(), upload.error().message()));
     }
     co_return refuse(begin, wire::Verdict::LATER,
@@ -205,7 +205,7 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     record.examples = begin.examples();
     record.steps = begin.steps();
     auto work = [this, upload = grant.upload, record, &decode_seconds]() -> Result<UpdateNorms> {
-      FL_CHECK(upload->finish());
+      FL_CHECK(spool_.finish(*upload));
       failpoint("upload.synced");
       const TimePoint began = Clock::now();
       auto added = add_to_sums(*upload->file(), upload->bytes(), record);

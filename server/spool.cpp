@@ -106,6 +106,7 @@ Result<std::shared_ptr<Upload>> Spool::open(std::int64_t task, std::uint64_t byt
   {
     // It is a writer before keep_only() can look at its file: what comes next writes.
     const std::lock_guard lock(mutex_);
+    if (task != 0) FL_CHECK(drop_others(task, name));
     FL_TRY(auto file, open_file(name));
     upload = std::make_shared<Upload>(task, name, std::move(file), bytes, digest);
     auto& writers = writers_[name];
@@ -114,6 +115,26 @@ Result<std::shared_ptr<Upload>> Spool::open(std::int64_t task, std::uint64_t byt
   }
   FL_CHECK(upload->hash_what_is_there());
   return upload;
+}
+
+/// Called with mutex_ held. A client that announces another digest for its task, again and again,
+/// would fill the disk.
+Result<void> Spool::drop_others(std::int64_t task, const std::string& name) {
+  const std::string begin = fmt::format("{}{}-", prefix, task);
+  for (auto at = writers_.lower_bound(begin);
+       at != writers_.end() && at->first.starts_with(begin);) {
+    if (at->first == name) {
+      ++at;
+      continue;
+    }
+    const bool is_idle =
+        std::ranges::all_of(at->second, [](const auto& writer) { return writer.expired(); });
+    if (!is_idle || whole_.contains(at->first))
+      return Error(Errc::unavailable, fmt::format("another upload for task {} is under way", task));
+    FL_CHECK(files_.remove(folder_ / at->first));
+    at = writers_.erase(at);
+  }
+  return {};
 }
 
 /// Called with mutex_ held.
@@ -130,9 +151,17 @@ Result<std::shared_ptr<File>> Spool::open_accepted(const std::string& name) {
   return std::shared_ptr<File>(std::move(file));
 }
 
+Result<void> Spool::finish(Upload& upload) {
+  FL_CHECK(upload.finish());
+  const std::lock_guard lock(mutex_);
+  whole_.insert(upload.file_name());
+  return {};
+}
+
 Result<void> Spool::remove(const std::string& name) {
   const std::lock_guard lock(mutex_);
   writers_.erase(name);
+  whole_.erase(name);
   return files_.remove(folder_ / name);
 }
 
@@ -151,6 +180,7 @@ Result<void> Spool::keep_only(const std::set<std::int64_t>& tasks) {
       FL_CHECK(files_.remove(folder_ / name));
     }
     writers_.erase(name);
+    whole_.erase(name);
   }
   return {};
 }

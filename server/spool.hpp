@@ -71,9 +71,12 @@ class Spool {
 
   /// Makes the folder.
   [[nodiscard]] Result<void> prepare();
-  /// Begins or goes on with the upload of these very bytes for this task.
+  /// Begins or goes on with the upload of these very bytes for this task. What another session left
+  /// of other bytes for it goes; Errc::unavailable while it is still being written, or whole.
   [[nodiscard]] Result<std::shared_ptr<Upload>> open(std::int64_t task, std::uint64_t bytes,
                                                      const Digest& digest);
+  /// Upload::finish(); what is whole stays until remove() or keep_only() takes it.
+  [[nodiscard]] Result<void> finish(Upload& upload);
   /// An accepted upload, to be read again.
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const std::string& name);
   [[nodiscard]] Result<void> remove(const std::string& name);
@@ -87,6 +90,7 @@ class Spool {
  private:
   [[nodiscard]] bool may_be_spare(const std::string& name);
   [[nodiscard]] Result<std::unique_ptr<File>> open_file(const std::string& name);
+  [[nodiscard]] Result<void> drop_others(std::int64_t task, const std::string& name);
 
   Files& files_;
   std::filesystem::path folder_;
@@ -95,6 +99,7 @@ class Spool {
   std::uint64_t next_spare_ = 0;
   /// Whoever may still write to a file. A spare must have no such.
   std::map<std::string, std::vector<std::weak_ptr<Upload>>> writers_;
+  std::set<std::string> whole_;
 };
 
 }  // namespace fl
