@@ -83,11 +83,14 @@ std::vector<std::size_t> by_utility(const Sampler& sampler, std::span<const Cand
   std::vector<std::size_t> fresh;
   std::vector<std::size_t> known;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    (candidates[i].history.loss ? known : fresh).push_back(i);
+    (candidates[i].history.last_round > 0 ? known : fresh).push_back(i);
   }
-  // As many new ones as are to be explored, and more when the known ones don't suffice.
+  // As many new ones as are to be explored (of a part of one: by chance), and more when the known
+  // ones don't suffice.
+  const double part = sampler.explore * static_cast<double>(count) - 1e-9;
+  const double whole = std::floor(std::max(0.0, part));
   const auto wanted =
-      static_cast<std::size_t>(std::ceil(sampler.explore * static_cast<double>(count) - 1e-9));
+      static_cast<std::size_t>(whole) + (draws.part(candidates.size()) < part - whole ? 1 : 0);
   const std::size_t missing = count - std::min(count, known.size());
   const std::size_t explored = std::min(fresh.size(), std::max(wanted, missing));
   auto picked = shuffle_first(std::move(fresh), explored, draws);
@@ -97,7 +100,8 @@ std::vector<std::size_t> by_utility(const Sampler& sampler, std::span<const Cand
     const ClientHistory& history = candidates[i].history;
     const auto examples = static_cast<double>(candidates[i].examples);
     const double since = std::max<double>(1, history.last_round);
-    double utility = examples * std::max(0.0, *history.loss);
+    // Who was asked and has brought nothing yet has the bonus alone.
+    double utility = examples * std::max(0.0, history.loss.value_or(0));
     utility += examples * std::sqrt(0.1 * std::log(rounds) / since);
     if (history.seconds > pace) utility *= std::pow(pace / history.seconds, sampler.alpha);
     return utility;
@@ -148,7 +152,10 @@ std::vector<std::size_t> Sampler::pick(std::span<const Candidate> candidates, st
     case Kind::power_of_choice: {
       const std::size_t drawn = std::clamp(d == 0 ? 2 * count : d, count, candidates.size());
       return best(by_examples(candidates, drawn, draws), count, [&](std::size_t i) {
-        return candidates[i].history.loss.value_or(std::numeric_limits<double>::infinity());
+        // A new one first, and one that was asked and has brought nothing last.
+        const ClientHistory& history = candidates[i].history;
+        const double unknown = std::numeric_limits<double>::infinity();
+        return history.loss.value_or(history.last_round == 0 ? unknown : -unknown);
       });
     }
     case Kind::oort: return by_utility(*this, candidates, count, draws);

@@ -79,6 +79,9 @@ TEST_CASE("power-of-choice asks those with the highest loss, and unknown ones fi
     candidates[i].history = {1, static_cast<double>(i), 1.0};  // The sixth is new.
   const Sampler all = parse_sampler("power-of-choice:d=6").value();
   CHECK(all.pick(candidates, 3, 7, 2, 0) == std::vector<std::size_t>{5, 4, 3});
+  // One that was asked and has brought nothing is no longer new.
+  candidates[5].history.last_round = 1;
+  CHECK(all.pick(candidates, 6, 7, 2, 0) == std::vector<std::size_t>{4, 3, 2, 1, 0, 5});
   // With fewer drawn, others get their turn.
   CHECK(tally(parse_sampler("power-of-choice:d=2").value(), candidates, 1, 300).size() >= 4);
 }
@@ -96,6 +99,17 @@ TEST_CASE("oort weighs loss against slowness, and tries new ones") {
   CHECK(set.contains(6) + set.contains(7) == 1);
   // Nobody else is left: the slow one is asked too.
   CHECK(parse_sampler("oort").value().pick(candidates, 8, 7, 4, 0).size() == 8);
+}
+
+TEST_CASE("oort explores its part on average, and no longer who has brought nothing") {
+  auto candidates = crowd(10);
+  for (std::size_t i = 0; i < 5; ++i) candidates[i].history = {3, 1.0, 10.0};
+  candidates[5].history.last_round = 3;  // Asked, without an answer.
+  const auto times = tally(parse_sampler("oort:explore=0.3").value(), candidates, 1, 2000);
+  int fresh = 0;
+  for (const auto& [i, n] : times) fresh += i > 5 ? n : 0;
+  CHECK(std::abs(fresh - 600) < 103);  // 5 standard deviations.
+  CHECK_FALSE(times.contains(5));
 }
 
 TEST_CASE("a wrong sampling is told what would fit") {
