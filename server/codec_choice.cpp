@@ -117,7 +117,8 @@ CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,
   std::ptrdiff_t below_late = 0;
   std::string was_late;
   const auto late = std::ranges::find(rungs, client.late_codec, &Rung::codec);
-  if (late != rungs.end()) {
+  // A round that had what it needed may have closed long before its time.
+  if (late != rungs.end() && client.last_seconds >= limit.seconds) {
     below_late = std::min(late - rungs.begin() + 1, coarsest);
     was_late = fmt::format("it was late with {}: one down", late->codec);
   }
