@@ -63,7 +63,6 @@ Result<void> queue_another_run(const ServerOptions& options) {
     return Error(Errc::invalid_input,
                  "a run is queued with its settings, --rounds N at least; 'fl-server history "
                  "--runs' shows those that wait");
-  FL_CHECK(check_settings(options.settings));
   FL_TRY(const auto store, open_store(options, false));
   FL_TRY(const auto before, store->open_run());
   FL_TRY(const auto run, queue_run(*store, options));
@@ -168,10 +167,11 @@ Result<void> enroll_client(const ServerOptions& options) {
   if (!(options.expires_s > 0))
     return Error(Errc::invalid_input, "--expires must be above 0 seconds");
   FL_TRY(const auto store, open_store(options, false));
+  // First: a server that has an address has made its authority, and another is not made beside it.
+  FL_TRY(const auto address, advertised_address(options));
   FL_TRY(const auto authority,
          Authority::open_or_create(posix_files(), std::filesystem::path(options.state) / "identity",
                                    Clock::unix_seconds()));
-  FL_TRY(const auto address, advertised_address(options));
   FL_TRY(const auto token, make_join_token(*store, authority.fingerprint(), address, options.name,
                                            options.expires_s));
   fmt::print("{}\n", token);

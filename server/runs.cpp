@@ -83,7 +83,10 @@ Result<void> check_initial_weights(const RunSettings& settings) {
   return read_initial_weights(posix_files(), settings.initial_weights, layout, values);
 }
 
+/// Everything is checked before a run that goes on is stopped for it.
 Result<RunRecord> make_record(const RunSettings& settings) {
+  FL_CHECK(check_settings(settings));
+  FL_CHECK(builtin_layout(settings.model));
   FL_CHECK(check_initial_weights(settings));
   std::array<std::byte, 8> key{};
   FL_CHECK(fill_random(key));

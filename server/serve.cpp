@@ -240,7 +240,8 @@ Result<int> serve(const ServerOptions& options) {
   Files& files = posix_files();
   const std::filesystem::path state(options.state);
   FL_TRY(const auto listen, parse_listen(options.listen, "--listen"));
-  FL_CHECK(check_settings(options.settings));
+  // Without a run that they change the flags are all there is, and no folder is made for bad ones.
+  if (!files.exists(state / "history.sqlite")) FL_CHECK(check_settings(options.settings));
   FL_CHECK(files.make_folder(state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(state));
   // Whoever waits for it waits for us, not for the server before.

@@ -120,6 +120,11 @@ Result<void> check_mode(const RunSettings& s) {
     return bad("--over-select is for synchronous rounds; here nobody waits for the slowest");
   if (parsed->compensation > 0 && !parse_optimizer(s.optimizer).value().is_sgd())
     return bad(fmt::format("compensate= needs --optimizer sgd, not {}", s.optimizer));
+  if (parsed->compensation > 0 && strategy->local() != nullptr)
+    return bad(
+        fmt::format("compensate= takes an update for a sum of gradients, which --strategy {} "
+                    "does not send; fedavg, fedprox, fedavgm, fedadam … do",
+                    s.strategy));
   return {};
 }
 

@@ -90,6 +90,19 @@ class Flags(FederationTest):
                 if program == "fl-client":
                     self.assertEqual(code, 2, err)
 
+    def test_a_new_run_that_cannot_be_does_not_end_the_one_before(self):
+        federation = self.make()  # With a run that is not over.
+        for flags, word in (
+            (["--strategy", "scaffold", "--mode", "async:compensate=0.04"], "compensate="),
+            (["--model", "nonesuch"], "nonesuch"),
+            (["--rounds", "0"], "--rounds"),
+        ):
+            flags = ["--admin", "off", "--listen", "127.0.0.1:0", "--new-run", *flags]
+            code, _, err = federation.command("fl-server", "--state", federation.state, *flags)
+            self.assertEqual(code, 1, err)
+            self.assertIn(word, err)
+            self.assertEqual(federation.query("SELECT state FROM run"), [("waiting",)])
+
     def test_last_words_are_json_where_the_log_is(self):
         federation = self.make()
         client = federation.client("nobody", "--log-json")
