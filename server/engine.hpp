@@ -367,6 +367,7 @@ class RoundEngine {
   Round rounds_run_ = 0;
   double started_at_ = 0;
   std::size_t expected_sessions_ = 0;
+  int notes_ = 0;             // Events on their way into the history.
   bool is_restored_ = false;  // Until then nobody joins.
   bool stopping_ = false;
   bool ended_ = false;

@@ -276,7 +276,8 @@ void RoundEngine::report(std::string level, std::string text) {
 }
 
 void RoundEngine::note(std::string level, std::string text) {
-  if (ended_) return;  // Nobody would join it.
+  if (ended_) return;                                 // Nobody would join it.
+  if (notes_ >= limits::notes_under_way_max) return;  // The log has it.
   // Nor is it worth waiting for room on the disk, as with_store() does.
   auto write = [this, level = std::move(level), text = std::move(text)]() -> Result<void> {
     note_event(store_, run_.id, level, text);
@@ -284,11 +285,13 @@ void RoundEngine::note(std::string level, std::string text) {
   };
   class Note {
    public:
-    static Awaitable<void> run(Offload& worker, decltype(write) work) {
+    static Awaitable<void> run(Offload& worker, int& under_way, decltype(write) work) {
       [[maybe_unused]] auto ignored = co_await worker.run(std::move(work));
+      --under_way;
     }
   };
-  group_.spawn(Note::run(*workers_.store, std::move(write)));
+  ++notes_;
+  group_.spawn(Note::run(*workers_.store, notes_, std::move(write)));
 }
 
 RoundEngine::Traffic RoundEngine::traffic_of(const std::string& client) const {

@@ -313,8 +313,12 @@ Awaitable<void> Session::send_posted([[maybe_unused]] std::shared_ptr<Session> s
   while (auto header = co_await posted_.pop()) {
     const bool is_last = header->has_bye();
     is_over_ = is_last && header->bye().cause() == wire::Bye::FINISHED;
+    if (is_last) {
+      co_await say_last(std::move(*header));
+      break;
+    }
     auto sent = co_await send(std::move(*header));
-    if (!sent || is_last) break;
+    if (!sent) break;
   }
   posted_.close();
   const TimePoint until = Clock::now() + limits::farewell_max;
@@ -326,13 +330,17 @@ Awaitable<void> Session::say_bye(wire::Bye::Cause cause, std::string reason) {
   wire::Header header;
   header.mutable_bye()->set_cause(cause);
   header.mutable_bye()->set_reason(std::move(reason));
-  // Who does not listen is not waited for.
+  co_await say_last(std::move(header));
+  link_->close();
+}
+
+/// Who does not listen is not waited for: the link is closed.
+Awaitable<void> Session::say_last(wire::Header bye) {
   auto said = std::make_shared<Event>(link_->executor());
   net::co_spawn(link_->executor(), watch(link_, limits::close_max, said),
                 [](const std::exception_ptr&) {});
-  [[maybe_unused]] auto sent = co_await send(std::move(header));
+  [[maybe_unused]] auto sent = co_await send(std::move(bye));
   said->happen();
-  link_->close();
 }
 
 void Session::count_bulk(int change) {

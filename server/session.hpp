@@ -44,6 +44,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   Awaitable<Result<void>> send(wire::Header header);
   Awaitable<void> send_posted(std::shared_ptr<Session> self);
   Awaitable<void> say_bye(wire::Bye::Cause cause, std::string reason);
+  Awaitable<void> say_last(wire::Header bye);
   void count_bulk(int change);
 
   std::shared_ptr<Link> link_;

@@ -26,9 +26,10 @@ std::string_view to_string(Errc code) {
 
 Error errno_error(std::string_view what) {
   const int number = errno;
-  const Errc code = number == ENOSPC || number == EDQUOT ? Errc::no_space
-                    : number == ENOENT                   ? Errc::not_found
-                                                         : Errc::io;
+  const Errc code = number == ENOSPC || number == EDQUOT   ? Errc::no_space
+                    : number == ENOENT                     ? Errc::not_found
+                    : number == EMFILE || number == ENFILE ? Errc::unavailable
+                                                           : Errc::io;
   return {code, std::string(what) + ": " + std::strerror(number)};
 }
 

@@ -46,6 +46,8 @@ inline constexpr auto next_run_poll = 250ms;    // How often a server without a 
 inline constexpr auto displaced_window = 120s;  // In which a client's sessions displace each other
 inline constexpr int displaced_max = 4;         // so often before the server suspects a copy.
 inline constexpr int refusals_noted_max = 100;  // In the history, of an hour.
+inline constexpr int notes_under_way_max =
+    100;  // Events that wait for the history; the log has all.
 inline constexpr auto revocation_poll = 250ms;  // How often the server looks for revoked clients.
 inline constexpr auto initialiser_patience =
     20s;  // Before another client is asked for the initial weights.
