@@ -206,7 +206,6 @@ Result<void> Agent::train_own(TrainSettings settings, std::span<const float> glo
                               std::span<float> own, std::stop_token stop) {
   settings.local_epochs = own_model()->epochs;
   settings.local_steps = 0;
-  settings.local_seconds = 0;
   settings.proximal_mu = own_model()->lambda;
   const auto lambda = static_cast<float>(own_model()->lambda);
   std::vector<float> correction(own.size());

@@ -102,7 +102,9 @@ Result<void> ClientState::load() {
     return Error(
         Errc::corrupt,
         fmt::format(
-            "{}: {}; remove the file to begin anew (an update that was not yet delivered is lost)",
+            "{}: {}; restore it from a copy. Without the file this client begins anew: what it "
+            "kept from round to round is lost (an update on its way, what codes have lost, its own "
+            "model or personal layers, its part of SCAFFOLD's or FedDyn's correction)",
             path.string(), what));
   };
   const auto json = parse_json(text);

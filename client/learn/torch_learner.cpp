@@ -176,7 +176,8 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
     };
     if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
     const torch::Tensor batch = batches.next();
-    const double loss = add_gradient(examples, batch, settings.batch_size, scale);
+    const double loss = add_gradient(examples, batch, settings.batch_size, scale, run.stop);
+    if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
     if (!std::isfinite(loss)) {
       return Error(Errc::invalid_input, fmt::format("the loss is {}", loss)).at(place());
     }
@@ -195,12 +196,13 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
 }
 
 /// Adds the scaled gradient of the mean loss of these examples, `at_once` of them at a time, and
-/// returns that loss.
+/// returns that loss; a part of it, once it is to stop.
 double Learner::add_gradient(const Examples& examples, const torch::Tensor& batch,
-                             std::int64_t at_once, const LossScale& scale) {
+                             std::int64_t at_once, const LossScale& scale,
+                             const std::stop_token& stop) {
   const std::int64_t all = batch.size(0);
   double mean = 0;
-  for (std::int64_t at = 0; at < all; at += at_once) {
+  for (std::int64_t at = 0; at < all && !stop.stop_requested(); at += at_once) {
     const torch::Tensor part = batch.narrow(0, at, std::min(at_once, all - at));
     const double share = static_cast<double>(part.size(0)) / static_cast<double>(all);
     const torch::Tensor images = examples.images.index_select(0, part);

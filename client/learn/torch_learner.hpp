@@ -66,7 +66,7 @@ class Learner {
       : module_(std::move(module)), parameters_(std::move(parameters)), precision_(precision) {}
 
   double add_gradient(const Examples& examples, const torch::Tensor& batch, std::int64_t at_once,
-                      const LossScale& scale);
+                      const LossScale& scale, const std::stop_token& stop);
   bool take_scale_out(LossScale& scale);
 
   Module module_;

@@ -80,6 +80,12 @@ constexpr std::array<ModuleRow, 4> modules = {
     {{"lenet", lenet}, {"cnn", cnn}, {"mlp", mlp}, {"logistic", logistic}}};
 
 Result<void> check_layout(const Module& module, const Layout& layout, std::string_view model) {
+  // They would be of this client alone, and gone at a restart.
+  if (!module->buffers().empty())
+    return Error(Errc::internal,
+                 fmt::format("model '{}': buffers don't travel; use parameters, or a "
+                             "normalization without running statistics",
+                             model));
   const auto parameters = module->named_parameters();
   const auto disagree = [&](std::string_view what) {
     return Error(Errc::internal,
