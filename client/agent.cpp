@@ -99,6 +99,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
   events_.close();
   co_await group_.join();
   if (stopping_ && download_ && download_->save_at != never) co_await save_download();
+  co_await export_own_tensors();
   state_->drop_spare();
   co_return outcome;
 }
@@ -225,10 +226,21 @@ Awaitable<bool> Agent::end_job() {
 
 /// The server goes when all have answered: whoever is killed before that must find it again.
 Awaitable<void> Agent::leave_run() {
-  if (co_await end_job()) state_->drop_spare();
+  if (co_await end_job()) {
+    state_->drop_spare();
+    co_await export_own_tensors();
+  }
   wire::Header header;
   header.mutable_bye()->set_cause(wire::Bye::LEAVING);
   [[maybe_unused]] auto sent = co_await send(std::move(header));
+}
+
+/// No job may be under way. What can't be written now is in the state still, until another run.
+Awaitable<void> Agent::export_own_tensors() {
+  if (!strategy_ || !trainer_) co_return;
+  auto work = [this] { return write_own_tensors(); };
+  if (auto written = co_await worker_.run(std::move(work)); !written)
+    log_warn("{}", written.error().message());
 }
 
 Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
@@ -237,6 +249,7 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
   const bool is_other_method = !strategy_ || strategy_->spec() != welcome.strategy();
   if (welcome.run_key() != run_key_ || welcome.model() != model_ || is_other_method) {
     if (!co_await end_job()) co_return Error(Errc::cancelled, "stopped");
+    if (welcome.run_key() != run_key_) co_await export_own_tensors();
     offer_.reset();
     evaluate_.clear();
     download_.reset();

@@ -114,6 +114,7 @@ class Agent {
   Awaitable<void> read_all(std::shared_ptr<Link> link, std::uint64_t connection);
   Awaitable<bool> end_job();
   Awaitable<void> leave_run();
+  Awaitable<void> export_own_tensors();
   Awaitable<void> back_off(int attempt);
 
   Awaitable<Result<void>> handle(Message message);
@@ -148,6 +149,7 @@ class Agent {
                              std::stop_token stop);
   [[nodiscard]] Result<std::vector<float>> local_values(std::span<const float> version) const;
   [[nodiscard]] const OwnModel* own_model() const;
+  Result<void> write_own_tensors();
   Result<void> train_own(TrainSettings settings, std::span<const float> global,
                          std::span<float> own, std::stop_token stop);
   [[nodiscard]] std::span<const float> whole_model(std::span<const float> version,
