@@ -87,7 +87,10 @@ Awaitable<void> Admin::accept() {
       co_await sleep_for(std::chrono::milliseconds(100));
       continue;
     }
-    net::co_spawn(strand, serve(std::move(socket)), [](const std::exception_ptr& failure) {
+    if (requests_ >= limits::admin_requests_max) continue;  // Closed.
+    ++requests_;
+    net::co_spawn(strand, serve(std::move(socket)), [this](const std::exception_ptr& failure) {
+      --requests_;
       try {
         if (failure) std::rethrow_exception(failure);
       } catch (const std::exception& error) {

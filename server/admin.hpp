@@ -31,6 +31,7 @@ class Admin {
   const CurrentEngine& current_;
   net::ip::tcp::acceptor acceptor_;
   std::atomic<bool> closed_ = false;
+  std::atomic<int> requests_ = 0;
 };
 
 /// Prometheus text format 0.0.4.

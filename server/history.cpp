@@ -2,6 +2,7 @@
 
 #include "server/store_rows.hpp"
 #include "shared/base/json.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -80,14 +81,6 @@ std::string align(const std::vector<Line>& lines, std::size_t left) {
     }
     row.erase(row.find_last_not_of(' ') + 1);
     text += row + "\n";
-  }
-  return text;
-}
-
-/// Control characters in a name must not move the operator's cursor.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return text;
 }

@@ -37,6 +37,7 @@ inline constexpr auto ready_max = 30min;    // For a client to load its model an
 inline constexpr auto liveness_max = 60s;   // Without a byte (or a pong) from the peer.
 inline constexpr auto close_max = 3s;       // For a graceful close.
 inline constexpr std::size_t sessions_max = 4096;
+inline constexpr int admin_requests_max = 64;  // At the same time.
 inline constexpr std::size_t runs_queued_max = 1000;
 inline constexpr std::size_t outbox_messages_max = 64;  // Control messages to one peer.
 

@@ -56,11 +56,19 @@ void log_protobuf(google::protobuf::LogLevel, const char*, int, const std::strin
 
 }  // namespace
 
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
 void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args values) {
   const auto spdlog_level = spdlog_level_of(level);
   if (level == LogLevel::off || !spdlog::should_log(spdlog_level)) return;
   try {
-    const std::string text = fmt::vformat(format, values);
+    std::string text = fmt::vformat(format, values);
+    if (!logs_json) text = printable(std::move(text));
     spdlog::default_logger_raw()->log(spdlog_level, spdlog::string_view_t(text));
   } catch (const std::exception&) {
     // A line that can't be made costs nothing but itself, as with spdlog.

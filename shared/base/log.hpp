@@ -33,6 +33,9 @@ void log_error(fmt::format_string<const Values&...> format, const Values&... val
 /// Of level info, and written whatever the level is: how far a program is that says little else.
 void log_progress(const std::string& text);
 
+/// With '?' for control characters: what a peer says must not move the operator's cursor.
+[[nodiscard]] std::string printable(std::string text);
+
 /// What is below is not written; `info` until told.
 void set_log_level(LogLevel level);
 

@@ -1,10 +1,12 @@
 """A run from its first flag to its history, as a user sees it."""
 
+import contextlib
 import csv
 import fcntl
 import io
 import json
 import os
+import pathlib
 import pty
 import re
 import shutil
@@ -538,6 +540,20 @@ class WholeRun(FederationTest):
         unknown.exception.close()
         server.signal(signal.SIGINT)
         self.expect_exit(server)
+
+    def test_idle_requests_do_not_take_every_descriptor(self):
+        federation = self.make()
+        server = federation.server(*RUN, "--admin", "127.0.0.1:0")
+        host, _, port = server.ready["admin"].rpartition(":")
+        descriptors = pathlib.Path(f"/proc/{server.pid}/fd")
+        before = len(list(descriptors.iterdir()))
+        with contextlib.ExitStack() as idle:
+            for _ in range(100):
+                idle.enter_context(socket.create_connection((host, int(port))))
+            wait_until("64 are held", lambda: len(list(descriptors.iterdir())) == before + 64)
+            # The training is not held up.
+            for program in [*(federation.client(name) for name in self.names), server]:
+                self.expect_exit(program)
 
     def test_json_logs_are_json(self):
         federation = self.make()
