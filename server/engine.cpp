@@ -139,6 +139,12 @@ std::string RoundEngine::early_end() const {
 
 // Restore --------------------------------------------------------------------------------------
 
+Result<void> RoundEngine::remove_files(const CheckpointRecord& version) {
+  FL_CHECK(files_.remove(paths_.checkpoints / version.file));
+  if (version.delta_file.empty()) return {};
+  return files_.remove(paths_.checkpoints / version.delta_file);
+}
+
 Awaitable<Result<void>> RoundEngine::restore() {
   phase_ = "restoring";
   FL_CO_CHECK(spool_.prepare());
@@ -157,6 +163,9 @@ Awaitable<Result<void>> RoundEngine::restore() {
     FL_CO_CHECK(version);
     versions_[record.version] = std::move(*version);
   }
+  auto list_dropped = [run = run_.id](Store& store) { return store.last_dropped(run); };
+  FL_CO_TRY(const auto dropped, co_await with_store(std::move(list_dropped)));
+  for (const auto& record : dropped) FL_CO_CHECK(remove_files(record));
   if (!versions_.empty()) {
     // All else is made of the newest one.
     auto check = [this] { return check_digest(*versions_.rbegin()->second, layout_); };
@@ -531,10 +540,7 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   FL_CO_CHECK(spool_.keep_only(under_way));
   for (const Round version : commit.dropped_versions) {
     const auto dropped = versions_.extract(version);
-    FL_CO_CHECK(files_.remove(paths_.checkpoints / dropped.mapped()->record.file));
-    if (!dropped.mapped()->record.delta_file.empty()) {
-      FL_CO_CHECK(files_.remove(paths_.checkpoints / dropped.mapped()->record.delta_file));
-    }
+    FL_CO_CHECK(remove_files(dropped.mapped()->record));
   }
   FL_CO_TRY(auto version, open_version(files_, paths_.checkpoints, made, layout_));
   publish(std::move(version));

@@ -220,6 +220,7 @@ class RoundEngine {
   // on from round to round, in engine_async.cpp).
   Awaitable<Result<void>> restore();
   Awaitable<Result<void>> rebuild_sums();
+  [[nodiscard]] Result<void> remove_files(const CheckpointRecord& version);
   Awaitable<Result<void>> widen_range();
   [[nodiscard]] FixedPoint widest() const;
   [[nodiscard]] bool is_range_narrow() const {

@@ -296,6 +296,8 @@ class Store {
   [[nodiscard]] Result<void> set_initial_model(RunId run, const CheckpointRecord& checkpoint);
   [[nodiscard]] Result<std::vector<CheckpointRecord>> checkpoints(
       RunId run);  // Kept ones, by version.
+  /// Those that the newest commit to drop any has dropped: their files may still be there.
+  [[nodiscard]] Result<std::vector<CheckpointRecord>> last_dropped(RunId run);
 
   // Rounds.
   /// The round and its tasks; returns the tasks with their ids, in the given order. Tasks of

@@ -183,6 +183,14 @@ Result<std::vector<CheckpointRecord>> Store::checkpoints(RunId run) {
       read_checkpoint, run);
 }
 
+Result<std::vector<CheckpointRecord>> Store::last_dropped(RunId run) {
+  return db_->query(
+      "SELECT version, file, bytes, digest, value_max, delta_file, delta_bytes"
+      " FROM checkpoint WHERE run_id = ?1 AND dropped_at ="
+      " (SELECT max(dropped_at) FROM checkpoint WHERE run_id = ?1) ORDER BY version",
+      read_checkpoint, run);
+}
+
 Result<std::vector<TaskRecord>> Store::open_round(RunId run, const RoundRecord& round,
                                                   std::vector<TaskRecord> tasks) {
   return db_->write([&]() -> Result<std::vector<TaskRecord>> {

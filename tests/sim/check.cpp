@@ -405,6 +405,16 @@ class Checker {
       return wrong(
           fmt::format("{} files are left in the spool, {} first", spool.size(), spool.front()));
     FL_TRY(const auto kept, history_.store->checkpoints(history_.run.id));
+    FL_TRY(auto files, world_.server_disk().list("/state/checkpoints"));
+    std::erase_if(files, [&kept](const std::string& name) {
+      // What the next version is made with besides the newest has no row.
+      if (name.ends_with(".state") || name.ends_with(".carry")) return true;
+      return std::ranges::any_of(kept, [&name](const CheckpointRecord& record) {
+        return record.file == name || record.delta_file == name;
+      });
+    });
+    if (!files.empty() && !world_.has_lost_power())
+      return wrong(files.front() + " is left of a version that was dropped");
     for (const auto& record : kept) {
       auto version = open_version(world_.server_disk(), "/state/checkpoints", record, layout_);
       if (!version) return version.error();
