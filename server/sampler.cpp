@@ -66,6 +66,17 @@ std::vector<std::size_t> by_examples(std::span<const Candidate> candidates, std:
   });
 }
 
+/// The median of those that are known; 0 when none is.
+double middle_loss(std::span<const Candidate> candidates) {
+  std::vector<double> losses;
+  for (const auto& candidate : candidates) {
+    if (candidate.history.loss) losses.push_back(*candidate.history.loss);
+  }
+  if (losses.empty()) return 0;
+  std::ranges::sort(losses);
+  return losses[losses.size() / 2];
+}
+
 /// Below T nobody is too slow.
 double pace_at(std::span<const Candidate> candidates, double quantile) {
   std::vector<double> seconds;
@@ -151,11 +162,12 @@ std::vector<std::size_t> Sampler::pick(std::span<const Candidate> candidates, st
       });
     case Kind::power_of_choice: {
       const std::size_t drawn = std::clamp(d == 0 ? 2 * count : d, count, candidates.size());
+      const double middle = middle_loss(candidates);
       return best(by_examples(candidates, drawn, draws), count, [&](std::size_t i) {
-        // A new one first, and one that was asked and has brought nothing last.
+        // A new one first; one that was asked and has brought nothing is as one in the middle.
         const ClientHistory& history = candidates[i].history;
-        const double unknown = std::numeric_limits<double>::infinity();
-        return history.loss.value_or(history.last_round == 0 ? unknown : -unknown);
+        return history.loss.value_or(
+            history.last_round == 0 ? std::numeric_limits<double>::infinity() : middle);
       });
     }
     case Kind::oort: return by_utility(*this, candidates, count, draws);

@@ -79,9 +79,11 @@ TEST_CASE("power-of-choice asks those with the highest loss, and unknown ones fi
     candidates[i].history = {1, static_cast<double>(i), 1.0};  // The sixth is new.
   const Sampler all = parse_sampler("power-of-choice:d=6").value();
   CHECK(all.pick(candidates, 3, 7, 2, 0) == std::vector<std::size_t>{5, 4, 3});
-  // One that was asked and has brought nothing is no longer new.
+  // One that was asked and has brought nothing is no longer new, nor is it left out for ever.
   candidates[5].history.last_round = 1;
-  CHECK(all.pick(candidates, 6, 7, 2, 0) == std::vector<std::size_t>{4, 3, 2, 1, 0, 5});
+  const auto picked = all.pick(candidates, 6, 7, 2, 0);
+  const auto place = std::ranges::find(picked, std::size_t{5}) - picked.begin();
+  CHECK((place == 2 || place == 3));
   // With fewer drawn, others get their turn.
   CHECK(tally(parse_sampler("power-of-choice:d=2").value(), candidates, 1, 300).size() >= 4);
 }
