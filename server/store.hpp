@@ -343,7 +343,7 @@ class Store {
   };
   /// The newest version that each client of the run has measured, by the client's name.
   [[nodiscard]] Result<std::map<std::string, NewestEvaluation>> newest_evaluations(RunId run);
-  /// What the run's evaluators have measured, each for itself, by version and then as it came.
+  /// What the run's evaluators have measured, each for itself, as it came.
   [[nodiscard]] Result<std::vector<std::pair<Round, double>>> evaluator_accuracies(RunId run);
   /// Adds the bytes to what is there; `seconds` replaces a smaller figure.
   using TaskTraffic = fl::TaskTraffic;

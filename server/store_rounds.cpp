@@ -318,7 +318,7 @@ Result<std::vector<std::pair<Round, double>>> Store::evaluator_accuracies(RunId 
   };
   FL_CHECK(
       db_->query("SELECT version, value FROM metric WHERE run_id = ?1 AND name = 'accuracy'"
-                 " AND evaluator = 1 AND value IS NOT NULL ORDER BY version, at, client",
+                 " AND evaluator = 1 AND value IS NOT NULL ORDER BY at, version, client",
                  note, run));
   return accuracies;
 }
