@@ -244,16 +244,24 @@ Awaitable<Result<void>> RoundEngine::restore() {
 Awaitable<Result<void>> RoundEngine::rebuild_sums() {
   const FixedPoint fixed{round_->record.range_log2, round_->record.fraction_bits,
                          round_->weight_bound};
-  sums_ = std::make_unique<Accumulator>(layout_, fixed);
+  // Made anew only where there are none: two vectors of sums are as much as the server has.
+  if (sums_) {
+    sums_->reset(fixed);
+  } else {
+    sums_ = std::make_unique<Accumulator>(layout_, fixed);
+  }
   for (const auto& entry : round_->tasks) {
     const TaskRecord& task = entry.second.record;
     if (task.state != TaskState::accepted) continue;
-    auto work = [this, &task]() -> Result<void> {
-      FL_TRY(const auto file, spool_.open_accepted(task.spool_file));
+    std::shared_ptr<File> file;
+    auto work = [this, &task, &file]() -> Result<void> {
+      if (!file) {
+        FL_TRY(file, spool_.open_accepted(task.spool_file));
+      }
       FL_TRY([[maybe_unused]] auto norms, add_to_sums(*file, task.update_bytes, task));
       return {};
     };
-    auto added = co_await workers_.compute->run(std::move(work));
+    auto added = co_await with_room(std::move(work));
     if (!added) co_return added.error().at(fmt::format("the accepted update {}", task.spool_file));
   }
   co_return success();
@@ -348,7 +356,7 @@ TimePoint RoundEngine::deadline_after(TimePoint start) const {
 Awaitable<Result<bool>> RoundEngine::collect() {
   auto& round = *round_;
   while (!stopping_) {
-    if (round.is_too_narrow && !round.is_verifying()) FL_CO_CHECK(co_await widen_range());
+    if (round.is_too_narrow && !round.is_adding()) FL_CO_CHECK(co_await widen_range());
     const std::uint32_t accepted = round.count(TaskState::accepted);
     const std::uint32_t open = round.count(TaskState::offered);
     const TimePoint now = Clock::now();
@@ -424,6 +432,12 @@ std::uint64_t RoundEngine::accepted_weight() const {
 bool RoundEngine::OpenRound::is_verifying() const {
   return std::any_of(tasks.begin(), tasks.end(),
                      [](const auto& entry) { return entry.second.is_verifying; });
+}
+
+bool RoundEngine::OpenRound::is_adding() const {
+  return std::any_of(tasks.begin(), tasks.end(), [](const auto& entry) {
+    return entry.second.is_verifying && !entry.second.waits_for_range;
+  });
 }
 
 // Apply and record -----------------------------------------------------------------------------

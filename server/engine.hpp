@@ -161,14 +161,16 @@ class RoundEngine {
 
  private:
   class Pause;
-  /// Runs `work()` on a worker; while the disk is full it waits and tries again.
+  /// Runs `work()` on a worker; while the disk is full, or too many files are open, it waits and
+  /// tries again.
   template <class Function>
   Awaitable<std::invoke_result_t<Function&>> with_room(Function work);
 
   struct Task {
     TaskRecord record;
     bool is_verifying = false;
-    bool has_arrived = false;  // All of its update, which waits for a round that takes it in.
+    bool waits_for_range = false;  // Verifying, but not being added: the sums' range must widen.
+    bool has_arrived = false;      // All of its update, which waits for a round that takes it in.
     TimePoint offered_at{};
     TimePoint begun_at{};         // Its upload, the first time.
     std::uint64_t up_before = 0;  // The client's traffic when the task was offered.
@@ -202,6 +204,7 @@ class RoundEngine {
       return counts[static_cast<std::size_t>(state)];
     }
     [[nodiscard]] bool is_verifying() const;
+    [[nodiscard]] bool is_adding() const;  // Verifying, and not waiting for a wider range.
 
    private:
     std::array<std::uint32_t, task_state_count> counts{};
@@ -288,6 +291,7 @@ class RoundEngine {
   Awaitable<Result<void>> settle(Task& task, TaskRecord record);
   static constexpr std::int64_t any_task = 0;  // Ids are above it.
   Awaitable<void> lose_task(std::string client, std::int64_t id, std::string reason);
+  void end_tasks_of_expelled();
   Awaitable<Result<void>> decide(TaskRecord record);
   Awaitable<void> commit_decisions();
   void pick_initialiser();
@@ -341,6 +345,7 @@ class RoundEngine {
   std::map<std::string, std::shared_ptr<Peer>> peers_;
   std::set<std::string> know_initial_;           // Whose session was told the digest of version 0.
   std::map<std::string, Traffic> departed_;      // Traffic of ended sessions, by client.
+  std::map<std::string, std::string> expelled_;  // Why, by client: nobody waits for their tasks.
   std::optional<Traffic> recorded_;              // All that the last round's record has counted.
   std::map<std::string, std::uint64_t> clocks_;  // Updates of each client: for Mode::ahead.
   std::set<std::string> initialisers_;           // Who was asked for the initial weights, and
@@ -388,15 +393,22 @@ class RoundEngine::Pause {
   Pause(const Pause&) = delete;
   Pause& operator=(const Pause&) = delete;
 
-  /// True: this is news.
-  bool begin(const std::string& why) {
+  /// What is said of it, if that is news; or "". Then the engine waits for a moment.
+  std::string begin(const Error& error) {
     engine_.paused_ += std::exchange(has_begun_, true) ? 0 : 1;
-    return std::exchange(engine_.pause_, why) != why;
+    const std::string why = error.code() == Errc::no_space
+                                ? "paused, the disk is full"
+                                : "paused: too many files are open, or another program holds the "
+                                  "database";
+    if (std::exchange(why_, why) == why || engine_.pause_ == why) return "";
+    engine_.pause_ = why;
+    return why + ": " + error.message();
   }
 
  private:
   RoundEngine& engine_;
   bool has_begun_ = false;
+  std::string why_;
 };
 
 template <class Function>
@@ -412,10 +424,8 @@ Awaitable<std::invoke_result_t<Function&, Store&>> RoundEngine::with_store(Funct
       if (is_broken) fail(result.error());
       co_return result;
     }
-    const std::string why = result.error().code() == Errc::no_space
-                                ? "paused, the disk is full"
-                                : "paused, another program holds the database";
-    if (pause.begin(why)) report("warning", why + ": " + result.error().message());
+    if (const std::string news = pause.begin(result.error()); !news.empty())
+      report("warning", news);
     co_await sleep_for(limits::full_disk_pause);
     if (stopping_) co_return result;
   }
@@ -427,9 +437,10 @@ Awaitable<std::invoke_result_t<Function&>> RoundEngine::with_room(Function work)
   for (;;) {
     auto call = [&work] { return work(); };
     auto result = co_await workers_.compute->run(std::move(call));
-    if (result || result.error().code() != Errc::no_space) co_return result;
-    if (pause.begin("paused, the disk is full"))
-      disk_is_full("paused, the disk is full: " + result.error().message());
+    if (result || !will_pass(result.error())) co_return result;
+    const std::string news = pause.begin(result.error());
+    if (!news.empty() && result.error().code() == Errc::no_space) disk_is_full(news);
+    if (!news.empty() && result.error().code() != Errc::no_space) report("warning", news);
     co_await sleep_for(limits::full_disk_pause);
     if (stopping_) co_return result;
   }

@@ -17,7 +17,7 @@ Awaitable<Result<bool>> RoundEngine::collect_async() {
   while (!stopping_) {
     FL_CO_TRY(const bool dropped, co_await drop_overdue());
     if (dropped) continue;
-    if (round.is_too_narrow && !round.is_verifying()) FL_CO_CHECK(co_await widen_range());
+    if (round.is_too_narrow && !round.is_adding()) FL_CO_CHECK(co_await widen_range());
     const TimePoint now = Clock::now();
     const std::uint32_t accepted = round.count(TaskState::accepted);
     const bool is_full = accepted >= round.record.target;

@@ -151,7 +151,8 @@ Awaitable<Result<void>> RoundEngine::offer() {
   for (const auto& [client, task] : round_->tasks) weight += weight_of(task.record);
   for (const auto& peer : trainers())
     heaviest = std::max(heaviest, strategy_->weight_of(peer->facts().train_examples));
-  round_->weight_bound = std::bit_ceil((4 * weight + heaviest) * mode_.unit());
+  round_->weight_bound =
+      std::min(std::bit_ceil((4 * weight + heaviest) * mode_.unit()), total_weight_max);
   const FixedPoint fixed =
       choose_fixed_point(base.record.value_max, round_->weight_bound, before_.norm_max);
   round_->record.range_log2 = fixed.range_log2;
@@ -174,6 +175,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
     task.record = std::move(record);
     send_offer(round_->put(std::move(task)));
   }
+  end_tasks_of_expelled();
   log_info("round {}/{}: asked {} of {} clients", round_->record.round, settings_.rounds,
            opened.size(), available);
   const bool wants_evaluator = settings_.target_accuracy > 0 || settings_.patience > 0;
@@ -217,6 +219,7 @@ Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
     if (const Task* const before = task_of(task.record.client)) task.failures = before->failures;
     send_offer(round_->put(std::move(task)));
   }
+  end_tasks_of_expelled();
   co_return true;
 }
 

@@ -81,6 +81,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     note_displaced(facts.name);
   }
   absent_.erase(facts.name);
+  expelled_.erase(facts.name);
   if (!facts.evaluator) enter_clock(facts.name);
   peers_[facts.name] = peer;
   if (facts.evaluator) {
@@ -133,6 +134,7 @@ void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
 void RoundEngine::expel(const std::string& name, const std::string& reason) {
   // Also of one that is not here, which nobody else would end before the deadline.
   const Task* const task = task_of(name);
+  expelled_[name] = reason;
   if (!ended_ && (!is_restored_ || (task != nullptr && task->is_open())))
     group_.spawn(lose_task(name, task != nullptr ? task->record.id : any_task, reason));
   const auto found = peers_.find(name);
@@ -141,6 +143,14 @@ void RoundEngine::expel(const std::string& name, const std::string& reason) {
   report("warning", fmt::format("{}: {}", name, reason));
   leave(peer, true);
   peer->dismiss(wire::Bye::REFUSED, reason);
+}
+
+/// Of those that were sampled or being verified when their clients were expelled.
+void RoundEngine::end_tasks_of_expelled() {
+  for (const auto& [name, reason] : expelled_) {
+    const Task* const task = task_of(name);
+    if (task != nullptr && task->is_open()) group_.spawn(lose_task(name, task->record.id, reason));
+  }
 }
 
 /// Ends a client's open task without an update. While a round is being recorded its tasks stay as

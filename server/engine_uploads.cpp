@@ -193,17 +193,17 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
   TaskRecord record;
   double decode_seconds = 0;
   Result<UpdateNorms> checked = UpdateNorms();
+  if (Task* const arrived = find_task(client, begin.task())) arrived->has_arrived = true;
+  task = co_await admit(client, begin.task());
+  if (task != nullptr) task->has_arrived = false;
+  if (task == nullptr || !task->is_open() || stopping_ || ended_) {
+    co_return co_await verdict_of_earlier(client, begin);
+  }
+  task->is_verifying = true;  // From here to its end the round can't close, so `task` stays.
+  record = task->record;
+  record.examples = begin.examples();
+  record.steps = begin.steps();
   for (;;) {
-    if (Task* const arrived = find_task(client, begin.task())) arrived->has_arrived = true;
-    task = co_await admit(client, begin.task());
-    if (task != nullptr) task->has_arrived = false;
-    if (task == nullptr || !task->is_open() || stopping_ || ended_) {
-      co_return co_await verdict_of_earlier(client, begin);
-    }
-    task->is_verifying = true;  // From here to its end the round can't close, so `task` stays.
-    record = task->record;
-    record.examples = begin.examples();
-    record.steps = begin.steps();
     auto work = [this, upload = grant.upload, record, &decode_seconds]() -> Result<UpdateNorms> {
       FL_CHECK(spool_.finish(*upload));
       failpoint("upload.synced");
@@ -216,9 +216,14 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     if (checked || checked.error().code() != Errc::too_large || !is_range_narrow()) break;
     // The main loop widens the sums' range, and then this update is added up again.
     round_->is_too_narrow = true;
-    before_.norm_max = std::max(before_.norm_max, std::ldexp(1.0, round_->record.range_log2));
-    task->is_verifying = false;
+    task->waits_for_range = true;
     changed_.notify();
+    while (round_->is_too_narrow && !stopping_ && !ended_) co_await changed_.wait(never);
+    task->waits_for_range = false;
+    if (round_->is_too_narrow) {
+      task->is_verifying = false;
+      co_return verdict_for(begin, wire::Verdict::LATER, "the server goes down");
+    }
   }
 
   record.loss = begin.loss();
@@ -258,6 +263,7 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     if (!removed) fail(removed.error());
     if (again) {
       task->is_verifying = false;
+      end_tasks_of_expelled();
       changed_.notify();  // The round may be waiting for us to close.
       co_return verdict_for(begin, wire::Verdict::LATER, checked.error().message());
     }

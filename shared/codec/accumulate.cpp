@@ -89,7 +89,7 @@ Result<void> Accumulator::reserve(std::uint64_t weight) {
   do {
     if (before + weight > fixed_.weight_max) {
       return Error(
-          Errc::too_large,
+          Errc::conflict,
           fmt::format("weight {} on top of {} would pass {}, which these sums are made for", weight,
                       before, fixed_.weight_max));
     }

@@ -61,9 +61,9 @@ class Accumulator {
   /// sums += weight * adjust(decode(update)), all of it or nothing: on error what was added is
   /// taken back exactly. Without `adjust` it is what was decoded. The norms are of what is added.
   /// Errors: what the reader and `adjust` find; invalid_input for a weight that is not 1 to
-  /// update_weight_max; too_large for a value out of range (naming tensor[index]), and when the
-  /// weights would pass weight_max. Should the update become unreadable while it is taken back, the
-  /// sums are lost: broken() is true and every add() fails until reset().
+  /// update_weight_max; too_large for a value out of range (naming tensor[index]); conflict when
+  /// the weights would pass weight_max. Should the update become unreadable while it is taken back,
+  /// the sums are lost: broken() is true and every add() fails until reset().
   [[nodiscard]] Result<UpdateNorms> add(PayloadReader& update, std::uint64_t weight,
                                         const AdjustUpdate& adjust = nullptr);
 

@@ -144,11 +144,11 @@ TEST_CASE("weights outside the limits are refused, and what fits up to the last 
   upload.weight = update_weight_max + 1;
   CHECK(add(sums, upload, layout).error().code() == Errc::invalid_input);
   upload.weight = 1025;
-  CHECK(add(sums, upload, layout).error().code() == Errc::too_large);
+  CHECK(add(sums, upload, layout).error().code() == Errc::conflict);
   upload.weight = 1000;
   CHECK(add(sums, upload, layout).has_value());
   upload.weight = 25;
-  CHECK(add(sums, upload, layout).error().code() == Errc::too_large);
+  CHECK(add(sums, upload, layout).error().code() == Errc::conflict);
   upload.weight = 24;
   CHECK(add(sums, upload, layout).has_value());
   CHECK(mean_of(sums, layout) == std::vector<float>{1, 2, 3, 4});

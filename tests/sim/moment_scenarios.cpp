@@ -46,6 +46,40 @@ TEST_CASE("a client is revoked while its round is being recorded") {
   }
 }
 
+TEST_CASE("a client that is revoked while its round is being opened is not waited for") {
+  class Revoke {
+   public:
+    static Awaitable<void> run(World& world) {
+      // Between the sampling and the row.
+      while (!world.engine() || world.engine()->status().phase != "collecting")
+        co_await sleep_for(1ms);
+      world.engine()->expel("client-3", "it was revoked");
+    }
+  };
+  int lost = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    CAPTURE(seed);
+    WorldOptions options = calm(3);
+    options.settings.min_clients = 2;
+    options.settings.clients_per_round = 3;
+    options.settings.rounds = 2;
+    options.settings.deadline_s = 0;
+    options.seed = seed;
+    World world(options);
+    world.clients().at("client-3").may_fail = true;
+    world.spawn(Revoke::run(world));
+    REQUIRE(world.run());
+    CHECK(check(world));
+    for (const TaskRecord& task : tasks_of(world, 1)) {
+      if (task.client != "client-3") continue;
+      CHECK(task.state == TaskState::lost);
+      CHECK(task.reason == "it was revoked");
+      ++lost;
+    }
+  }
+  CHECK(lost > 5);
+}
+
 TEST_CASE("a client that is revoked while it is away is not waited for") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;
