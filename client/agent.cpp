@@ -228,7 +228,7 @@ Awaitable<bool> Agent::end_job() {
 Awaitable<void> Agent::leave_run() {
   if (co_await end_job()) {
     state_->drop_spare();
-    co_await export_own_tensors();
+    if (options_.stay) co_await export_own_tensors();  // Else run() does, which ends.
   }
   wire::Header header;
   header.mutable_bye()->set_cause(wire::Bye::LEAVING);

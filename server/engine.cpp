@@ -240,16 +240,20 @@ Awaitable<Result<void>> RoundEngine::restore() {
   co_return success();
 }
 
-/// The accepted updates of the round that was open, added up again from the spool: the same sums.
-Awaitable<Result<void>> RoundEngine::rebuild_sums() {
-  const FixedPoint fixed{round_->record.range_log2, round_->record.fraction_bits,
-                         round_->weight_bound};
-  // Made anew only where there are none: two vectors of sums are as much as the server has.
+/// In the vector that is there, if there is one: two are as much as the server has.
+void RoundEngine::begin_sums(const FixedPoint& fixed) {
   if (sums_) {
     sums_->reset(fixed);
   } else {
     sums_ = std::make_unique<Accumulator>(layout_, fixed);
   }
+}
+
+/// The accepted updates of the round that was open, added up again from the spool: the same sums.
+Awaitable<Result<void>> RoundEngine::rebuild_sums() {
+  const FixedPoint fixed{round_->record.range_log2, round_->record.fraction_bits,
+                         round_->weight_bound};
+  begin_sums(fixed);
   for (const auto& entry : round_->tasks) {
     const TaskRecord& task = entry.second.record;
     if (task.state != TaskState::accepted) continue;

@@ -222,6 +222,7 @@ class RoundEngine {
   // The round, in this order (engine.cpp, engine_offer.cpp; of the asynchronous mode, and what goes
   // on from round to round, in engine_async.cpp).
   Awaitable<Result<void>> restore();
+  void begin_sums(const FixedPoint& fixed);
   Awaitable<Result<void>> rebuild_sums();
   [[nodiscard]] Result<void> remove_files(const CheckpointRecord& version);
   Awaitable<Result<void>> widen_range();

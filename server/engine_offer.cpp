@@ -157,11 +157,7 @@ Awaitable<Result<void>> RoundEngine::offer() {
       choose_fixed_point(base.record.value_max, round_->weight_bound, before_.norm_max);
   round_->record.range_log2 = fixed.range_log2;
   round_->record.fraction_bits = fixed.fraction_bits;
-  if (sums_) {
-    sums_->reset(fixed);
-  } else {
-    sums_ = std::make_unique<Accumulator>(layout_, fixed);
-  }
+  begin_sums(fixed);
   phase_ = "collecting";
 
   auto open = [run = run_.id, record = round_->record, tasks](Store& store) {

@@ -138,9 +138,8 @@ Result<ChosenRun> choose_run(Store& store, const ServerOptions& options) {
   return Error(
       Errc::conflict,
       fmt::format(
-          "the run in {} is finished after {} rounds{}: {}--new-run begins another, --stay waits "
-          "for "
-          "one",
+          "the run in {} is finished after {} rounds{}: {}--new-run begins another, --stay "
+          "waits for one",
           options.state, rounds.size(),
           is_early ? fmt::format(" of {} (history --events says why)", latest->rounds_total) : "",
           latest->queued ? "it was queued with settings of its own, so "
