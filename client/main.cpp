@@ -4,10 +4,9 @@
 #include "client/learn/data.hpp"
 #include "client/options.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/stop_signals.hpp"
 #include "shared/identity/enroll_client.hpp"
 #include "shared/params/model_table.hpp"
-
-#include <boost/asio/signal_set.hpp>
 
 #include <fmt/format.h>
 
@@ -146,14 +145,8 @@ Result<void> train(const ClientOptions& options) {
   Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
               std::move(factory), worker, agent_options);
 
-  net::signal_set signals(io, SIGINT, SIGTERM);
-  signals.async_wait([&](const boost::system::error_code& ec, int) {
-    if (ec) return;
-    log_info("stopping; once more ends at once");
-    net::post(strand, [&agent] { agent.stop(); });
-    std::signal(SIGINT, SIG_DFL);
-    std::signal(SIGTERM, SIG_DFL);
-  });
+  StopSignals signals(io);
+  signals.on_stop([&] { net::post(strand, [&agent] { agent.stop(); }); });
   Result<Agent::Outcome> outcome = Agent::Outcome::stopped;
   log_info("client '{}' of {}", connector.identity().name(),
            to_string(connector.identity().server()));

@@ -12,9 +12,8 @@
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/stop_signals.hpp"
 #include "shared/params/model_table.hpp"
-
-#include <boost/asio/signal_set.hpp>
 
 #include <fmt/format.h>
 
@@ -290,16 +289,11 @@ Result<int> serve(const ServerOptions& options) {
   if (admin_bound) admin.start();
   listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
-  net::signal_set signals(io, SIGINT, SIGTERM);
-  std::function<void(const boost::system::error_code&, int)> on_signal = [&](const auto& ec, int) {
-    if (ec) return;
-    log_info("stopping; once more ends at once");
+  StopSignals signals(io);
+  signals.on_stop([&] {
     *stop = true;
     net::post(strand, [&current] { current.get()->stop(); });
-    std::signal(SIGINT, SIG_DFL);
-    std::signal(SIGTERM, SIG_DFL);
-  };
-  signals.async_wait(on_signal);
+  });
 
   const auto announce = [&](const RunRecord& run) -> Result<void> {
     FL_CHECK(write_addresses(options, bound, advertise, admin_bound, run));
@@ -325,7 +319,10 @@ Result<int> serve(const ServerOptions& options) {
                   outcome = std::move(result);
                 });
   std::vector<std::jthread> crew;
-  for (unsigned i = 0; i < threads; ++i) crew.emplace_back([&io] { io.run(); });
+  {
+    const WithoutStopSignals guard;
+    for (unsigned i = 0; i < threads; ++i) crew.emplace_back([&io] { io.run(); });
+  }
 
   // It is over when the loop says so; then sessions have limits::close_max to end.
   class Watch {

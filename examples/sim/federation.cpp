@@ -9,16 +9,14 @@
 #include "server/state_lock.hpp"
 #include "server/status_line.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/stop_signals.hpp"
 #include "shared/params/model_table.hpp"
-
-#include <boost/asio/signal_set.hpp>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -113,7 +111,7 @@ class Federation {
             net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
             RoundEngine::Workers{&store_thread_, &world_.workers},
             RoundEngine::Paths{checkpoints_of(options.state, run_.record), spool_folder()})),
-        signals_(io_, SIGINT, SIGTERM),
+        signals_(io_),
         stopped_(engine_->executor()) {
     for (std::uint32_t shard = 0; shard < options.clients; ++shard) {
       const std::string name = fmt::format("client-{}", shard + 1);
@@ -130,13 +128,7 @@ class Federation {
   }
 
   Result<void> run() {
-    signals_.async_wait([this](const boost::system::error_code& ec, int) {
-      if (ec) return;
-      log_info("stopping; once more ends at once");
-      stop();
-      std::signal(SIGINT, SIG_DFL);
-      std::signal(SIGTERM, SIG_DFL);
-    });
+    signals_.on_stop([this] { stop(); });
     for (const auto& client : clients_) {
       net::co_spawn(client->strand(), client->agent().run(),
                     [this, &client](const std::exception_ptr& failure, const auto& outcome) {
@@ -151,6 +143,7 @@ class Federation {
     {
       std::vector<std::jthread> crew;
       crew.reserve(static_cast<std::size_t>(options_.threads));
+      const WithoutStopSignals guard;
       for (int i = 0; i < options_.threads; ++i) crew.emplace_back([this] { io_.run(); });
     }
     if (failure_) return *failure_;
@@ -219,7 +212,7 @@ class Federation {
   std::shared_ptr<RoundEngine> engine_;
   CurrentEngine current_{engine_};
   std::vector<std::unique_ptr<VirtualClient>> clients_;
-  net::signal_set signals_;
+  StopSignals signals_;
   Signal stopped_;  // On the engine's strand.
   std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
   std::mutex mutex_;  // Guards failure_.

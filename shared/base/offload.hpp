@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shared/base/clock.hpp"
+#include "shared/base/stop_signals.hpp"
 
 #include <boost/asio/thread_pool.hpp>
 
@@ -19,7 +20,7 @@ class Offload {
   Offload() = default;
   /// The same after a pause, one work after the other: a simulated thread. Pauses are above 0.
   explicit Offload(std::function<Duration()> pause) : pause_(std::move(pause)) {}
-  explicit Offload(std::size_t threads) : pool_(std::make_unique<net::thread_pool>(threads)) {}
+  explicit Offload(std::size_t threads) : pool_(make_pool(threads)) {}
   ~Offload() { finish(); }
 
   /// Waits for all work that was given; none may come after. To be called before what the work
@@ -42,6 +43,10 @@ class Offload {
   }
 
  private:
+  static std::unique_ptr<net::thread_pool> make_pool(std::size_t threads) {
+    const WithoutStopSignals guard;
+    return std::make_unique<net::thread_pool>(threads);
+  }
   template <class Function>
   static Awaitable<std::invoke_result_t<Function&>> call(Function work) {
     co_return work();

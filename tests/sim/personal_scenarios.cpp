@@ -8,13 +8,13 @@
 namespace fl::test {
 namespace {
 
-struct Case {
+struct Kept {
   const char* strategy;
   std::vector<std::string> tensors;  // In the file.
   std::uint64_t values;              // That the client's state keeps; the last of them in the file.
 };
 
-void check_files(World& world, const Case& expected) {
+void check_files(World& world, const Kept& expected) {
   const auto history = History::open(world);
   REQUIRE(history);
   for (auto& [name, client] : world.clients()) {
@@ -41,9 +41,9 @@ void check_files(World& world, const Case& expected) {
 TEST_CASE("what a client has made for itself lies in its folder when the run is over") {
   const std::uint64_t all = calm(2).problem.layout.elements();
   const std::vector<std::string> model{"body.weight", "body.bias", "scale"};
-  for (const Case& expected :
-       {Case{"ditto:lambda=0.5", model, all}, Case{"fedavg:personal=scale", {"scale"}, 1},
-        Case{"scaffold:personal=*.bias", {"body.bias"}, all}, Case{"feddyn", {}, 0}}) {
+  for (const Kept& expected :
+       {Kept{"ditto:lambda=0.5", model, all}, Kept{"fedavg:personal=scale", {"scale"}, 1},
+        Kept{"scaffold:personal=*.bias", {"body.bias"}, all}, Kept{"feddyn", {}, 0}}) {
     CAPTURE(expected.strategy);
     WorldOptions options = calm(2);
     options.settings.strategy = expected.strategy;
