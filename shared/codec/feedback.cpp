@@ -1,5 +1,9 @@
 #include "shared/codec/feedback.hpp"
 
+#include "kernels/kernels.hpp"
+
+#include <algorithm>
+#include <array>
 #include <numeric>
 #include <vector>
 
@@ -44,12 +48,13 @@ Result<double> squared_error(std::span<const float> update, PayloadReader& paylo
   std::vector<double> errors(payload.blocks());
   FL_CHECK(payload.for_each_block(
       threads, [&](std::uint64_t index, const Block& block, std::span<const float> sent) {
-        double of_block = 0;
-        for (std::size_t i = 0; i < sent.size(); ++i) {
-          const double error = static_cast<double>(update[block.flat + i]) - sent[i];
-          of_block += error * error;
+        std::array<float, 1024> error;
+        for (std::size_t begin = 0; begin < sent.size(); begin += error.size()) {
+          const std::size_t n = std::min(error.size(), sent.size() - begin);
+          const float* const wanted = update.data() + block.flat + begin;
+          for (std::size_t i = 0; i < n; ++i) error[i] = wanted[i] - sent[begin + i];
+          errors[index] += kernels().scan(error.data(), n).sum_squares;
         }
-        errors[index] = of_block;
       }));
   return std::accumulate(errors.begin(), errors.end(), 0.0);
 }
