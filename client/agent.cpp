@@ -235,21 +235,22 @@ Awaitable<void> Agent::leave_run() {
   [[maybe_unused]] auto sent = co_await send(std::move(header));
 }
 
-/// No job may be under way. What can't be written now is in the state still, until another run.
+/// No job may be under way. What can't be written now is in the state still.
 Awaitable<void> Agent::export_own_tensors() {
-  if (!strategy_ || !trainer_) co_return;
-  auto work = [this] { return write_own_tensors(); };
-  if (auto written = co_await worker_.run(std::move(work)); !written)
-    log_warn("{}", written.error().message());
+  auto work = [this] { return state_->export_own_tensors(); };
+  const auto path = co_await worker_.run(std::move(work));
+  if (!path) log_warn("{}", path.error().message());
+  if (path && !path->empty()) log_info("what this client keeps to itself is in {}", path->string());
 }
 
 Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
   // A job of an earlier connection reads trainer, layout and state: if the run is another one, let
   // it end first.
   const bool is_other_method = !strategy_ || strategy_->spec() != welcome.strategy();
-  if (welcome.run_key() != run_key_ || welcome.model() != model_ || is_other_method) {
+  const bool is_other_run =
+      welcome.run_key() != run_key_ || welcome.model() != model_ || is_other_method;
+  if (is_other_run) {
     if (!co_await end_job()) co_return Error(Errc::cancelled, "stopped");
-    if (welcome.run_key() != run_key_) co_await export_own_tensors();
     offer_.reset();
     evaluate_.clear();
     download_.reset();
@@ -285,6 +286,7 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
     FL_CO_TRY(layout_, run_layout(trainer_->layout(), **strategy));
     strategy_ = std::move(*strategy);
   }
+  if (is_other_run) state_->set_own_tensors(own_tensors());
   if (strategy_->counts_steps() && trainer_->takes_steps_together()) {
     co_return Error(Errc::invalid_input,
                     fmt::format("strategy '{}' must know how far the local steps go one after the "

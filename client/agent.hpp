@@ -149,7 +149,7 @@ class Agent {
                              std::stop_token stop);
   [[nodiscard]] Result<std::vector<float>> local_values(std::span<const float> version) const;
   [[nodiscard]] const OwnModel* own_model() const;
-  Result<void> write_own_tensors();
+  std::optional<ClientState::OwnTensors> own_tensors() const;
   Result<void> train_own(TrainSettings settings, std::span<const float> global,
                          std::span<float> own, std::stop_token stop);
   [[nodiscard]] std::span<const float> whole_model(std::span<const float> version,

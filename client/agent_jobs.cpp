@@ -2,7 +2,6 @@
 #include "client/agent.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
-#include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>
 
@@ -136,31 +135,21 @@ Result<std::vector<float>> Agent::local_values(std::span<const float> version) c
   return values;
 }
 
-/// What this client has made for itself, its personal tensors or a whole model of its own, into
-/// STATE/personal-RUN.safetensors, whose tensors are named as in a checkpoint. Nothing where the
-/// method keeps no such, and before the first accepted update.
-Result<void> Agent::write_own_tensors() {
+/// What this client makes for itself by the method, if anything.
+std::optional<ClientState::OwnTensors> Agent::own_tensors() const {
   const bool is_whole = own_model() != nullptr;
-  if (!is_whole && layout_.personal_elements == 0) return {};
+  if (!is_whole && layout_.personal_elements == 0) return std::nullopt;
   const bool has_vector = strategy_->local() != nullptr && strategy_->local()->keeps_vector();
-  FL_TRY(const auto kept, state_->local_values((has_vector ? layout_.model_elements : 0) +
-                                               layout_.personal_elements));
-  if (kept.empty()) return {};
-  std::vector<TensorSpec> specs;
+  ClientState::OwnTensors own{
+      model_,
+      strategy_->spec(),
+      {},
+      (has_vector ? layout_.model_elements : 0) + layout_.personal_elements};
   for (const auto& tensor : trainer_->layout().tensors()) {
     if (is_whole || strategy_->is_personal(tensor.name))
-      specs.push_back({tensor.name, tensor.shape});
+      own.tensors.push_back({tensor.name, tensor.shape});
   }
-  FL_TRY(const Layout layout, Layout::make(specs));
-  std::string file = safetensors_header(
-      layout, {{"run", run_key_}, {"model", model_}, {"strategy", strategy_->spec()}});
-  const Bytes values = std::as_bytes(std::span(kept).last(layout.elements()));
-  file.append(reinterpret_cast<const char*>(values.data()), values.size());
-  const auto path = folder_ / fmt::format("personal-{}.safetensors", run_key_);
-  if (auto written = files_.write_atomically(path, bytes_of(std::string_view(file))); !written)
-    return written.error().at("this client's own tensors");
-  log_info("this client's own {} in {}", is_whole ? "model is" : "tensors are", path.string());
-  return {};
+  return own;
 }
 
 /// The model of a version, joined with this client's personal part, the last of the `kept` values,

@@ -9,6 +9,7 @@
 #include "shared/base/log.hpp"
 #include "shared/codec/feedback.hpp"
 #include "shared/codec/payload.hpp"
+#include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>
 
@@ -68,6 +69,26 @@ Result<double> nmse_of(const Layout& layout, std::span<float> x, const Codec& co
   return power > 0 ? lost / power : 0.0;
 }
 
+nlohmann::json json_of(const ClientState::OwnTensors& own) {
+  nlohmann::json tensors = nlohmann::json::array();
+  for (const TensorSpec& tensor : own.tensors) tensors.push_back({tensor.name, tensor.shape});
+  return {{"model", own.model},
+          {"strategy", own.strategy},
+          {"tensors", tensors},
+          {"local_values", own.local_values}};
+}
+
+ClientState::OwnTensors own_tensors_in(const nlohmann::json& json) {
+  ClientState::OwnTensors own{json.at("model").get<std::string>(),
+                              json.at("strategy").get<std::string>(),
+                              {},
+                              json.at("local_values").get<std::uint64_t>()};
+  for (const auto& tensor : json.at("tensors"))
+    own.tensors.push_back(
+        {tensor.at(0).get<std::string>(), tensor.at(1).get<std::vector<std::int64_t>>()});
+  return own;
+}
+
 }  // namespace
 
 bool ClientState::Kept::has(std::string_view name) const {
@@ -113,6 +134,7 @@ Result<void> ClientState::load() {
     run_key_ = json.at("run").get<std::string>();
     kept_ = kept_in(json);
     next_number_ = json.at("next").get<std::uint64_t>();
+    if (json.contains("own")) own_ = own_tensors_in(json.at("own"));
     if (json.contains("pending")) {
       Pending pending;
       pending.file = json.at("pending").at("file").get<std::string>();
@@ -141,6 +163,7 @@ Result<void> ClientState::remove_strays() {
 Result<void> ClientState::write_manifest() {
   nlohmann::json json{{"run", run_key_}, {"next", next_number_}};
   put_kept(kept_, json);
+  if (own_) json["own"] = json_of(*own_);
   if (pending_) {
     std::vector<std::uint8_t> raw(pending_->begin.ByteSizeLong());
     pending_->begin.SerializeToArray(raw.data(), static_cast<int>(raw.size()));
@@ -158,9 +181,13 @@ std::string ClientState::next_name(std::string_view kind) {
 Result<bool> ClientState::enter_run(const std::string& run_key) {
   if (run_key == run_key_) return false;
   drop_spare();
+  // Once more where that was done at the run's end: this client may have been killed there.
+  FL_TRY([[maybe_unused]] const auto path, export_own_tensors());
   const std::string before = std::exchange(run_key_, run_key);
+  auto own_before = std::exchange(own_, std::nullopt);
   if (auto written = replace(std::nullopt, {}); !written) {
     run_key_ = before;
+    own_ = std::move(own_before);
     return written.error();
   }
   FL_CHECK(remove_strays());
@@ -203,6 +230,25 @@ Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
 Result<std::vector<float>> ClientState::local_values(std::uint64_t elements) const {
   if (kept_.local_values.empty()) return std::vector<float>();
   return read_vector(kept_.local_values, elements);
+}
+
+Result<std::filesystem::path> ClientState::export_own_tensors() const {
+  if (!own_ || kept_.local_values.empty()) return std::filesystem::path();
+  const auto path = folder_ / fmt::format("personal-{}.safetensors", run_key_);
+  const auto write = [&]() -> Result<void> {
+    FL_TRY(const Layout layout, Layout::make(own_->tensors));
+    FL_TRY(const auto kept, local_values(own_->local_values));
+    if (layout.elements() > kept.size())
+      return Error(Errc::corrupt, fmt::format("{} of its values are kept", kept.size()));
+    std::string file = safetensors_header(
+        layout, {{"run", run_key_}, {"model", own_->model}, {"strategy", own_->strategy}});
+    const Bytes values = std::as_bytes(std::span(kept).last(layout.elements()));
+    file.append(reinterpret_cast<const char*>(values.data()), values.size());
+    return files_->write_atomically(path, bytes_of(std::string_view(file)));
+  };
+  if (const auto written = write(); !written)
+    return written.error().at("this client's own tensors, to " + path.string());
+  return path;
 }
 
 /// An empty one, if there is none to read.

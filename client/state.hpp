@@ -49,8 +49,23 @@ class ClientState {
   /// can't be read is `corrupt`, naming the file.
   static Result<ClientState> open(Files& files, std::filesystem::path folder, int threads = 1);
 
-  /// Forgets everything of another run. False: it is the one that the manifest is of.
+  /// Forgets everything of another run, once what this client has made for itself there is written
+  /// (export_own_tensors). False: it is the one that the manifest is of.
   [[nodiscard]] Result<bool> enter_run(const std::string& run_key);
+
+  /// What this client makes for itself in a run: personal tensors, or a whole model of its own.
+  /// They are the last of the local values.
+  struct OwnTensors {
+    std::string model;
+    std::string strategy;
+    std::vector<TensorSpec> tensors;  // Named as in a checkpoint.
+    std::uint64_t local_values = 0;   // All of them, in elements.
+  };
+  /// Of the run that was entered. In the manifest as soon as there are any values.
+  void set_own_tensors(std::optional<OwnTensors> own) { own_ = std::move(own); }
+  /// Writes them to STATE/personal-RUN.safetensors, and returns where that is; empty where the
+  /// method keeps no such, and before the first accepted update.
+  [[nodiscard]] Result<std::filesystem::path> export_own_tensors() const;
 
   /// Files that outlive the update they were made with; empty: none.
   struct Kept {
@@ -127,6 +142,7 @@ class ClientState {
   std::filesystem::path folder_;
   int threads_;
   std::string run_key_;
+  std::optional<OwnTensors> own_;
   std::optional<Pending> pending_;
   std::shared_ptr<File> pending_file_;  // Open, and known to be whole: we wrote or checked it.
   Kept kept_;

@@ -2,6 +2,7 @@
 #include "client/state.hpp"
 #include "shared/params/safetensors.hpp"
 #include "tests/sim/scenario.hpp"
+#include "tests/support/run_of.hpp"
 
 #include <algorithm>
 
@@ -51,6 +52,52 @@ TEST_CASE("what a client has made for itself lies in its folder when the run is 
     REQUIRE(world.run());
     CHECK(check(world));
     check_files(world, expected);
+  }
+}
+
+TEST_CASE("who was killed at a run's end finds what it had made there when it enters another") {
+  for (const char* const strategy : {"ditto:lambda=0.5", "fedavg:personal=scale"}) {
+    CAPTURE(strategy);
+    MemFiles files;
+    const ClientState::OwnTensors own{"toy", strategy, {{"body.bias", {2}}, {"scale", {}}}, 5};
+    const Layout layout = Layout::make({{"body.weight", {2}}, {"body.bias", {2}}}).value();
+    std::vector<float> kept{1, 2, 3, 4, 5};
+    {
+      auto state = ClientState::open(files, "/state").value();
+      state.enter_run("run-1").value();
+      state.set_own_tensors(own);
+      CHECK(state.export_own_tensors().value().empty());
+      std::vector<float> update(layout.elements(), 1.0F);
+      const auto codec = parse_codec("none").value();
+      state.save_update(run_of(layout), update, *codec, 1, {}, kept).value();
+      CHECK(state.export_own_tensors().value().empty());  // Not accepted yet.
+      state.settle_accepted().value();
+    }
+    auto state = ClientState::open(files, "/state").value();
+    CHECK_FALSE(files.exists("/state/personal-run-1.safetensors"));
+    // Whatever fails first: nothing goes before it is written.
+    int failures = 0;
+    for (std::uint64_t n = 1;; ++n) {
+      files.fail_at(n);
+      const auto entered = state.enter_run("run-2");
+      if (entered) break;
+      ++failures;
+      CHECK(entered.error().code() == Errc::io);
+      // The last that can fail is to remove what is written by then.
+      const bool is_exported = files.exists("/state/personal-run-1.safetensors");
+      CHECK((is_exported || state.local_values(5).value() == kept));
+    }
+    CHECK(failures >= 5);
+    files.fail_at(0);
+    const auto file = files.open("/state/personal-run-1.safetensors", OpenMode::read).value();
+    const auto info = read_safetensors_header(*file).value();
+    CHECK(std::ranges::count(info.metadata,
+                             std::pair(std::string("strategy"), std::string(strategy))) == 1);
+    std::vector<float> values(info.layout.elements());
+    REQUIRE(read_safetensors(*file, info.layout, values));
+    CHECK(values == std::vector<float>{3, 4, 5});
+    CHECK(state.local_values(5).value().empty());
+    CHECK(state.export_own_tensors().value().empty());
   }
 }
 
