@@ -111,7 +111,8 @@ Json object_of(const RoundSummary& round) {
           {"train_loss", number_or_null(round.train_loss)},
           {"eval_loss", number_or_null(round.eval_loss)},
           {"eval_accuracy", number_or_null(round.eval_accuracy)},
-          {"model_digest", round.model_digest}};
+          {"model_digest", round.model_digest},
+          {"own_accuracy", number_or_null(round.own_accuracy)}};
 }
 
 Json object_of(const ClientRecord& client) {

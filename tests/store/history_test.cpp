@@ -97,15 +97,19 @@ TEST_CASE("units change where the digits would run out") {
 }
 
 TEST_CASE("the history as JSON has the view's columns, in order, and null for the unknown") {
-  const auto json = nlohmann::ordered_json::parse(format_rows(two_rounds(), Format::json));
+  auto rounds = two_rounds();
+  rounds[1].own_accuracy = 0.995;
+  const auto json = nlohmann::ordered_json::parse(format_rows(rounds, Format::json));
   REQUIRE(json.size() == 2);
   std::string names;
   for (const auto& [name, value] : json[0].items()) names += name + " ";
   CHECK(names ==
         "run_id round started_at seconds clients_offered clients_accepted bytes_up "
-        "bytes_down train_loss eval_loss eval_accuracy model_digest ");
+        "bytes_down train_loss eval_loss eval_accuracy model_digest own_accuracy ");
   CHECK(json[0]["eval_loss"].is_null());
   CHECK(json[1]["eval_accuracy"] == 0.98765);
+  CHECK(json[0]["own_accuracy"].is_null());
+  CHECK(json[1]["own_accuracy"] == 0.995);
   CHECK(json[1]["bytes_down"] == 2'000'000'000);
   CHECK(json[1]["model_digest"] == "00ff");
   CHECK(format_rows(std::vector<RoundSummary>{}, Format::json) == "[]\n");
@@ -116,9 +120,9 @@ TEST_CASE("the history as CSV") {
   rounds[1].train_loss = std::numeric_limits<double>::infinity();
   CHECK(format_rows(rounds, Format::csv) ==
         "run_id,round,started_at,seconds,clients_offered,clients_accepted,bytes_up,bytes_down,"
-        "train_loss,eval_loss,eval_accuracy,model_digest\n"
-        "1,9,1750000000.0,12.34,10,8,999,1500000,2.30259,,,00ff\n"
-        "1,10,1750000060.0,3725.0,10,8,999950,2000000000,,1.25,0.98765,00ff\n");
+        "train_loss,eval_loss,eval_accuracy,model_digest,own_accuracy\n"
+        "1,9,1750000000.0,12.34,10,8,999,1500000,2.30259,,,00ff,\n"
+        "1,10,1750000060.0,3725.0,10,8,999950,2000000000,,1.25,0.98765,00ff,\n");
 }
 
 TEST_CASE("the codecs as a table, as JSON and as CSV") {
