@@ -426,16 +426,21 @@ Awaitable<wire::Verdict> RoundEngine::finish_initial(std::shared_ptr<Peer> peer,
 
 Awaitable<Result<void>> RoundEngine::take_initial_file() {
   auto work = [this]() -> Result<CheckpointRecord> {
-    std::vector<float> whole(model_.elements());
-    auto read = read_initial_weights(files_, settings_.initial_weights, model_, whole);
+    auto read = read_initial_weights(files_, settings_.initial_weights, model_, *strategy_);
     // A file that can't be read is this run's fault, and not the disk's.
     if (!read && read.error().code() == Errc::io)
       return Error(Errc::invalid_input, read.error().message());
     FL_CHECK(read);
-    // What travels with the model begins with zeros; every client makes its personal part itself.
-    std::vector<float> values(layout_.elements());
-    std::vector<float> personal(vector_.personal_elements);
-    vector_.split(whole, std::span(values).first(vector_.model_elements), personal);
+    if (!read->unused.empty()) {
+      const std::string names = fmt::format("{}", fmt::join(read->unused, ", "));
+      log_info("{}: not used are {}{}", settings_.initial_weights, names,
+               vector_.personal_elements > 0
+                   ? "; the personal part every client makes itself, from the seed"
+                   : "");
+    }
+    // What travels with the model begins with zeros.
+    std::vector<float> values = std::move(read->values);
+    values.resize(layout_.elements());
     FL_TRY(auto out,
            CheckpointWriter::create(
                files_, paths_.checkpoints, 0, layout_,

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
 
 namespace fl {
 
@@ -65,17 +67,37 @@ Result<CheckpointRecord> CheckpointWriter::finish() {
   return record_;
 }
 
-Result<void> read_initial_weights(Files& files, const std::filesystem::path& path,
-                                  const Layout& layout, std::span<float> values) {
-  const auto read = [&]() -> Result<void> {
+Result<InitialWeights> read_initial_weights(Files& files, const std::filesystem::path& path,
+                                            const Layout& model, const Strategy& strategy) {
+  const auto read = [&]() -> Result<InitialWeights> {
+    std::vector<TensorSpec> specs;
+    std::set<std::string, std::less<>> names;
+    for (const auto& tensor : model.tensors()) {
+      names.insert(tensor.name);
+      if (!strategy.is_personal(tensor.name)) specs.push_back({tensor.name, tensor.shape});
+    }
+    FL_TRY(const Layout wanted, Layout::make(specs));
+    const auto may_be_left = [&](std::string_view name) {
+      // A shared vector's name has no dot.
+      return names.contains(name) || names.contains(name.substr(name.find('.') + 1));
+    };
+    InitialWeights weights{std::vector<float>(wanted.elements()), {}};
     FL_TRY(const auto file, files.open(path, OpenMode::read));
-    FL_CHECK(read_safetensors(*file, layout, values));
+    FL_CHECK(read_safetensors(*file, wanted, weights.values, may_be_left));
+    const auto& values = weights.values;
     const std::size_t bad = kernels().scan(values.data(), values.size()).first_bad;
-    if (bad == values.size()) return {};
-    return Error(Errc::invalid_input, fmt::format("{} is {}", layout.describe(bad), values[bad]));
+    if (bad < values.size())
+      return Error(Errc::invalid_input, fmt::format("{} is {}", wanted.describe(bad), values[bad]));
+    FL_TRY(const auto info, read_safetensors_header(*file));
+    for (const auto& tensor : info.layout.tensors()) {
+      if (!names.contains(tensor.name) || strategy.is_personal(tensor.name))
+        weights.unused.push_back(tensor.name);
+    }
+    return weights;
   };
-  if (auto done = read(); !done) return done.error().at("--initial-weights " + path.string());
-  return {};
+  auto weights = read();
+  if (!weights) return weights.error().at("--initial-weights " + path.string());
+  return weights;
 }
 
 Result<void> check_digest(const ModelVersion& version, const Layout& layout) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "server/store.hpp"
+#include "shared/algorithm/strategy.hpp"
 #include "shared/base/file.hpp"
 #include "shared/params/layout.hpp"
 
@@ -55,10 +56,17 @@ class CheckpointWriter {
   Hasher hasher_;
 };
 
-/// The whole model from a user's safetensors file. Errors name the flag, the file and, where a
-/// value is not finite, its tensor[index].
-[[nodiscard]] Result<void> read_initial_weights(Files& files, const std::filesystem::path& path,
-                                                const Layout& layout, std::span<float> values);
+struct InitialWeights {
+  std::vector<float> values;        // Of the model's tensors that are not personal, in their order.
+  std::vector<std::string> unused;  // Tensors of the file.
+};
+/// From a user's safetensors file, which may be a checkpoint of another run: what travelled there
+/// with the model (SHARED.TENSOR) is not used, nor what is personal here. Errors name the flag, the
+/// file and, where a value is not finite, its tensor[index].
+[[nodiscard]] Result<InitialWeights> read_initial_weights(Files& files,
+                                                          const std::filesystem::path& path,
+                                                          const Layout& model,
+                                                          const Strategy& strategy);
 
 /// Opens a recorded version and checks that header and layout are what they should be (`corrupt`).
 [[nodiscard]] Result<std::shared_ptr<const ModelVersion>> open_version(

@@ -79,8 +79,9 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
 Result<void> check_initial_weights(const RunSettings& settings) {
   if (settings.initial_weights.empty()) return {};
   FL_TRY(const Layout layout, builtin_layout(settings.model));
-  std::vector<float> values(layout.elements());
-  return read_initial_weights(posix_files(), settings.initial_weights, layout, values);
+  FL_TRY(const auto strategy, parse_strategy(settings.strategy));
+  FL_CHECK(read_initial_weights(posix_files(), settings.initial_weights, layout, *strategy));
+  return {};
 }
 
 /// Everything is checked before a run that goes on is stopped for it.

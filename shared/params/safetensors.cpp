@@ -168,7 +168,8 @@ Result<void> read_tensor(File& file, ElementType type, std::uint64_t begin, std:
 }
 
 // For each tensor of `wanted` its index in the file; or an error with the first few misfits.
-Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found) {
+Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found,
+                                       const std::function<bool(const std::string&)>& may_be_left) {
   std::unordered_map<std::string_view, std::size_t> by_name;
   for (std::size_t i = 0; i < found.tensors().size(); ++i) {
     by_name.emplace(found.tensors()[i].name, i);
@@ -190,7 +191,8 @@ Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found
     by_name.erase(place);
   }
   for (const Layout::Tensor& tensor : found.tensors()) {
-    if (by_name.contains(tensor.name)) misfits.push_back(tensor.name + " is not wanted");
+    if (by_name.contains(tensor.name) && !(may_be_left && may_be_left(tensor.name)))
+      misfits.push_back(tensor.name + " is not wanted");
   }
   if (misfits.empty()) return indices;
   constexpr std::size_t misfits_shown_max = 5;
@@ -262,10 +264,11 @@ Result<SafetensorsInfo> read_safetensors_header(File& file) {
   return info;
 }
 
-Result<void> read_safetensors(File& file, const Layout& wanted, std::span<float> out) {
+Result<void> read_safetensors(File& file, const Layout& wanted, std::span<float> out,
+                              const std::function<bool(const std::string&)>& may_be_left) {
   FL_ASSERT(out.size() == wanted.elements());
   FL_TRY(const SafetensorsInfo info, read_safetensors_header(file));
-  FL_TRY(const std::vector<std::size_t> indices, match(wanted, info.layout));
+  FL_TRY(const std::vector<std::size_t> indices, match(wanted, info.layout, may_be_left));
   for (std::size_t t = 0; t < indices.size(); ++t) {
     const Layout::Tensor& tensor = wanted.tensors()[t];
     const auto values = out.subspan(tensor.offset, tensor.elements);

@@ -10,6 +10,7 @@
 #include "shared/params/layout.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -44,9 +45,11 @@ struct SafetensorsInfo {
 [[nodiscard]] Result<SafetensorsInfo> read_safetensors_header(File& file);
 
 /// Reads the tensors of `wanted`, by name, in whatever order the file has them, into
-/// out[0, wanted.elements()), as fp32. Missing, extra and mis-shaped tensors are invalid_input,
-/// naming them; `out` is then untouched. After an error of the File it is partly written. Values
-/// are not looked at: they may be NaN or infinite.
-[[nodiscard]] Result<void> read_safetensors(File& file, const Layout& wanted, std::span<float> out);
+/// out[0, wanted.elements()), as fp32. Missing and mis-shaped tensors are invalid_input, and so are
+/// others but those that `may_be_left` names; `out` is then untouched. After an error of the File
+/// it is partly written. Values are not looked at: they may be NaN or infinite.
+[[nodiscard]] Result<void> read_safetensors(
+    File& file, const Layout& wanted, std::span<float> out,
+    const std::function<bool(const std::string&)>& may_be_left = nullptr);
 
 }  // namespace fl
