@@ -59,19 +59,21 @@ TEST_CASE("who has measured what, and what the evaluators alone say") {
   for (const Round version : {0u, 1u})
     REQUIRE(world.store->add_evaluation(some_evaluation(world.run, version, "a", 90, 2.0, 0.9)));
   CHECK(world.store->evaluator_accuracies(world.run).value().empty());
-  for (const auto& [client, examples, accuracy] :
-       {std::tuple{"judge", 10u, 0.25}, std::tuple{"second judge", 30u, 0.75}}) {
-    EvaluationRecord judged = some_evaluation(world.run, 0, client, examples, 1.0, accuracy);
+  for (const auto& [client, version, accuracy] :
+       {std::tuple{"judge", 1u, 0.25}, std::tuple{"late judge", 0u, 0.75}}) {
+    EvaluationRecord judged = some_evaluation(world.run, version, client, 10, 1.0, accuracy);
     judged.evaluator = true;
     REQUIRE(world.store->add_evaluation(judged));
   }
   const auto accuracies = world.store->evaluator_accuracies(world.run).value();
-  CHECK(accuracies == std::vector<std::pair<Round, double>>{{0, 0.25}, {0, 0.75}});
+  // As they came, which is what patience went by.
+  CHECK(accuracies == std::vector<std::pair<Round, double>>{{1, 0.25}, {0, 0.75}});
   const auto newest = world.store->newest_evaluations(world.run).value();
   CHECK(newest.size() == 3);
+  CHECK(newest.at("late judge").version == 0);
   CHECK(newest.at("a").version == 1);
   CHECK_FALSE(newest.at("a").is_evaluator);
-  CHECK(newest.at("judge").version == 0);
+  CHECK(newest.at("judge").version == 1);
   CHECK(newest.at("judge").is_evaluator);
 }
 
