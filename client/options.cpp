@@ -112,6 +112,10 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
 
   try {
     app.parse(argc, argv);
+    if (app.count("--partition") > 0 && app.count("--shard") == 0 && !learn.evaluate_only)
+      throw CLI::ValidationError("--partition",
+                                 "it cuts the data into shards: say which is this client's by "
+                                 "--shard K/N");
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);
   }

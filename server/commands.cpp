@@ -5,10 +5,11 @@
 #include "shared/base/clock.hpp"
 #include "shared/base/json.hpp"
 #include "shared/codec/codec.hpp"
-#include "shared/identity/authority.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
 namespace fl {
@@ -46,10 +47,29 @@ Result<ServerAddress> advertised_address(const ServerOptions& options) {
 
 }  // namespace
 
+Result<Authority> open_authority(Store& store, const std::string& state) {
+  const auto folder = std::filesystem::path(state) / "identity";
+  if (!posix_files().exists(folder / "ca.crt")) {
+    FL_TRY(const auto clients, store.clients());
+    const auto known = std::ranges::count_if(
+        clients, [](const ClientRecord& client) { return !client.certificate_serial.empty(); });
+    if (known > 0)
+      return Error(Errc::corrupt,
+                   fmt::format("{} is gone, and {} clients have certificates of it: restore the "
+                               "folder from a copy, or begin in another --state, where they join "
+                               "anew",
+                               (folder / "ca.crt").string(), known));
+  }
+  return Authority::open_or_create(posix_files(), folder, Clock::unix_seconds());
+}
+
 Result<void> queue_another_run(const ServerOptions& options) {
   if (options.drop != 0) {
     FL_TRY(const auto store, open_store(options, false));
     FL_TRY(const bool dropped, store->drop_queued_run(options.drop));
+    FL_TRY(const auto asked, store->find_run(options.drop));
+    if (!asked)
+      return Error(Errc::not_found, fmt::format("--drop {}: there is no such run", options.drop));
     if (!dropped) {
       return Error(Errc::not_found,
                    fmt::format("run {} is not queued behind another: one that is next or under way "
@@ -60,15 +80,18 @@ Result<void> queue_another_run(const ServerOptions& options) {
     return {};
   }
   if (options.given.empty())
-    return Error(Errc::invalid_input,
-                 "a run is queued with its settings, --rounds N at least; 'fl-server history "
-                 "--runs' shows those that wait");
+    return Error(
+        Errc::invalid_input,
+        "a run is queued with settings of its own: give one at least, such as --rounds 20; "
+        "'fl-server history --runs' shows those that wait");
   FL_TRY(const auto store, open_store(options, false));
   FL_TRY(const auto before, store->open_run());
   FL_TRY(const auto run, queue_run(*store, options));
   fmt::print("run {} ({}) of '{}', {} rounds, is queued{}\n", run.id, run.key, run.model,
              run.rounds_total,
-             before ? fmt::format(": run {} is not over", before->id)
+             before ? fmt::format(": run {} is not over. Clients without --stay end with that one, "
+                                  "and must be started again",
+                                  before->id)
                     : ": a server that waits with --stay begins it now, another when it starts");
   return {};
 }
@@ -105,8 +128,14 @@ Result<void> print_history(const ServerOptions& options) {
     return {};
   }
   FL_TRY(const auto rounds, store->summary(run));
-  if (options.format == Format::table && shown && run == shown->id)
-    fmt::print("{}", format_run_header(*shown));
+  if (options.format == Format::table && run) {
+    FL_TRY(const auto record, store->find_run(*run));
+    if (record) fmt::print("{}", format_run_header(*record));
+    FL_TRY(const auto newest, store->latest_run());
+    if (options.run == 0 && newest && newest->id != *run)
+      fmt::print("(run {} is newer: --run {} shows it, --runs all of them)\n", newest->id,
+                 newest->id);
+  }
   fmt::print("{}", format_rows(rounds, options.format));
   return {};
 }
@@ -169,11 +198,15 @@ Result<void> enroll_client(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
   // First: a server that has an address has made its authority, and another is not made beside it.
   FL_TRY(const auto address, advertised_address(options));
-  FL_TRY(const auto authority,
-         Authority::open_or_create(posix_files(), std::filesystem::path(options.state) / "identity",
-                                   Clock::unix_seconds()));
+  FL_TRY(const auto authority, open_authority(*store, options.state));
+  FL_TRY(const auto known, store->find_client(options.name));
   FL_TRY(const auto token, make_join_token(*store, authority.fingerprint(), address, options.name,
                                            options.expires_s));
+  if (known && !known->certificate_serial.empty())
+    fmt::print(stderr,
+               "'{}' has joined already: who joins with this token takes its place, and it is not "
+               "let in any more\n",
+               options.name);
   fmt::print("{}\n", token);
   return {};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "server/options.hpp"
+#include "shared/identity/authority.hpp"
 #include "shared/identity/token.hpp"
 
 namespace fl {
@@ -14,6 +15,10 @@ namespace fl {
 [[nodiscard]] Result<void> print_strategies();
 [[nodiscard]] Result<void> enroll_client(const ServerOptions& options);
 [[nodiscard]] Result<void> revoke_client(const ServerOptions& options);
+
+/// The server's authority, made where there is none. Refuses to make another beside the
+/// certificates of an earlier one, which nobody could come in with any more.
+[[nodiscard]] Result<Authority> open_authority(Store& store, const std::string& state);
 
 /// A new join token for `name`, recorded in the store.
 [[nodiscard]] Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,

@@ -151,6 +151,8 @@ Awaitable<Result<void>> RoundEngine::offer() {
   for (const auto& [client, task] : round_->tasks) weight += weight_of(task.record);
   for (const auto& peer : trainers())
     heaviest = std::max(heaviest, strategy_->weight_of(peer->facts().train_examples));
+  // More are asked as soon as these are done, until the buffer is full.
+  if (mode_.is_async) weight = std::max(weight, round_->record.target * heaviest);
   round_->weight_bound =
       std::min(std::bit_ceil((4 * weight + heaviest) * mode_.unit()), total_weight_max);
   const FixedPoint fixed =
@@ -174,6 +176,11 @@ Awaitable<Result<void>> RoundEngine::offer() {
   end_tasks_of_expelled();
   log_info("round {}/{}: asked {} of {} clients", round_->record.round, settings_.rounds,
            opened.size(), available);
+  if (mode_.is_async && mode_.buffer > available && rounds_run_ == 0)
+    report("warning",
+           fmt::format("--mode async:buffer={} is more than the {} clients that are here: "
+                       "a version is made when each has sent one update",
+                       mode_.buffer, available));
   const bool wants_evaluator = settings_.target_accuracy > 0 || settings_.patience > 0;
   const bool has_evaluator = std::ranges::any_of(
       peers_, [](const auto& entry) { return entry.second->facts().evaluator; });

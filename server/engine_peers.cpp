@@ -68,8 +68,11 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
                                 facts.train_examples, examples_max));
   }
   // It may have been revoked since it was admitted, or its name joined again with another key.
-  auto touch = [facts](Store& store) -> Result<void> {
+  bool was_evaluator = false;
+  auto touch = [facts, &was_evaluator](Store& store) -> Result<void> {
     if (!facts.serial.empty()) FL_CHECK(store.admit(facts.name, facts.serial));
+    FL_TRY(const auto before, store.find_client(facts.name));
+    was_evaluator = before && before->evaluator;
     return store.touch_client(facts.name, facts.evaluator);
   };
   if (auto touched = co_await with_store(std::move(touch)); !touched) co_return touched.error();
@@ -97,6 +100,10 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   report("info", fmt::format("{} is here: {}, {} examples", facts.name,
                              facts.evaluator ? "evaluator" : "trainer",
                              facts.evaluator ? facts.holdout_examples : facts.train_examples));
+  if (was_evaluator && !facts.evaluator)
+    report("warning", fmt::format("{} has evaluated until now and trains from here on: if that is "
+                                  "the test set, start it with --evaluate-only",
+                                  facts.name));
   changed_.notify();
   co_return success();
 }

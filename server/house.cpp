@@ -91,7 +91,8 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
   if (response) {
     net::post(engine->executor(), [engine, name = response->name] {
       engine->report("info", name + " has joined the federation");
-      engine->expel(name, "it has joined again");
+      engine->expel(name,
+                    "another has joined by its name, or it has itself: only that one is let in");
     });
     answer.body = to_json(*response);
   } else {

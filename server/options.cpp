@@ -94,7 +94,8 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
           "Of the clients: sgd, nesterov, adam or adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]");
   setting(app, given, "lr", s.lr, "Learning rate of the clients");
   setting(app, given, "lr-schedule", s.lr_schedule,
-          "By round: constant, cosine[:floor=0] or step[:every=10,factor=0.1]; and warmup=N");
+          "By round: constant, cosine[:floor=0] or step[:every=10,factor=0.1], each also with "
+          "warmup=N, as in constant:warmup=5");
   setting(app, given, "momentum", s.momentum, "Momentum of sgd and nesterov, new every round");
   setting(app, given, "weight-decay", s.weight_decay, "Weight decay of the clients");
   setting(app, given, "proximal-mu", s.proximal_mu,
@@ -150,10 +151,14 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
   declare_run_settings(app, s, options.given);
 
   auto* queue = app.add_subcommand(
-      "queue", "Queues another run behind those that are not over; a server with --stay begins it");
+      "queue",
+      "Queues another run behind those that are not over, with the flags of a run that are given "
+      "(see fl-server --help); the server begins it when its time has come, with --stay also "
+      "later");
   queue->add_option("--drop", options.drop, "Instead: takes this run out of the queue")
       ->check(number_from(1));
-  auto* history = app.add_subcommand("history", "Prints the rounds of the newest run");
+  auto* history = app.add_subcommand(
+      "history", "Prints the rounds of the run under way, or of the newest that has any");
   history->add_option("--run", options.run, "The run with this number")->check(number_from(1));
   history->add_flag("--all", options.all_runs, "The rounds of all runs");
   history->add_flag("--runs", options.runs, "The runs themselves, those in the queue too");

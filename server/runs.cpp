@@ -68,9 +68,19 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
   }
   FL_TRY(RunSettings settings, merge_settings(run, options));
   FL_CHECK(check_settings(settings));
+  FL_TRY(const RunSettings before, settings_of(run));
   run.config_json = to_json(settings);
   run.rounds_total = settings.rounds;
   FL_CHECK(store.change_run(run.id, run.rounds_total, run.config_json));
+  const auto old = parse_json(to_json(before));
+  const auto now = parse_json(run.config_json);
+  for (const auto& [name, value] : now.items()) {
+    if (!old.contains(name) || old[name] == value) continue;
+    const std::string text = fmt::format("--{} is {} from here on, and was {}", name,
+                                         json_text(value), json_text(old[name]));
+    log_info("{}", text);
+    note_event(store, run.id, "info", text);
+  }
   if (run.state == RunState::finished) run.state = RunState::running;
   return ChosenRun{std::move(run), std::move(settings)};
 }

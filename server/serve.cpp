@@ -231,6 +231,18 @@ void allow_many_files() {
     log_warn("only {} files may be open: connections and model versions together", before);
 }
 
+/// Those of a new run would be written over them.
+Result<void> check_no_models(Files& files, const std::filesystem::path& folder) {
+  if (!files.exists(folder)) return {};
+  FL_TRY(const auto names, files.list(folder));
+  if (names.empty()) return {};
+  return Error(
+      Errc::conflict,
+      fmt::format("{} has models of runs whose history.sqlite is gone: restore that from a "
+                  "copy, move the models away, or begin in another --state",
+                  folder.string()));
+}
+
 }  // namespace
 
 Result<int> serve(const ServerOptions& options) {
@@ -240,7 +252,10 @@ Result<int> serve(const ServerOptions& options) {
   const std::filesystem::path state(options.state);
   FL_TRY(const auto listen, parse_listen(options.listen, "--listen"));
   // Without a run that they change the flags are all there is, and no folder is made for bad ones.
-  if (!files.exists(state / "history.sqlite")) FL_CHECK(check_settings(options.settings));
+  if (!files.exists(state / "history.sqlite")) {
+    FL_CHECK(check_settings(options.settings));
+    FL_CHECK(check_no_models(files, state / "checkpoints"));
+  }
   FL_CHECK(files.make_folder(state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(state));
   // Whoever waits for it waits for us, not for the server before.
@@ -250,8 +265,7 @@ Result<int> serve(const ServerOptions& options) {
   Store::Options store_options;
   store_options.path = state / "history.sqlite";
   FL_TRY(const auto store, Store::open(store_options));
-  FL_TRY(const Authority authority,
-         Authority::open_or_create(files, state / "identity", Clock::unix_seconds()));
+  FL_TRY(const Authority authority, open_authority(*store, options.state));
 
   const auto threads = std::max(4u, std::thread::hardware_concurrency());
   Offload store_thread(1);
@@ -357,8 +371,13 @@ Result<int> serve(const ServerOptions& options) {
   note_event(*store, 0, "info",
              is_finished ? "the run is over; fl-server ends" : "fl-server is stopped");
   if (is_finished) log_info("the run is over");
-  if (**outcome == RoundEngine::Outcome::stopped)
-    log_info("stopped; the next start with --state {} goes on with the run", options.state);
+  if (**outcome == RoundEngine::Outcome::stopped) {
+    const auto open = store->open_run();
+    log_info("stopped{}", open && *open
+                              ? fmt::format("; the next start with --state {} goes on with the run",
+                                            options.state)
+                              : "");
+  }
   return 0;
 }
 

@@ -69,8 +69,8 @@ Errc category(int code, int system_errno) {
 const char* advice(Errc code) {
   switch (code) {
     case Errc::corrupt:
-      return "; nothing was changed. Move the file away (sqlite3's .recover may save its rows), or "
-             "restore it from a copy";
+      return "; nothing was changed. Restore the file from a copy (sqlite3's .recover may save its "
+             "rows), or begin in another --state, where all clients join anew";
     case Errc::no_space: return "; make room on its disk";
     case Errc::io: return "; check the disk and the permissions, then start again";
     default: return "";

@@ -19,9 +19,11 @@ Result<const TorchEntry*> load_entry() {
   // Never closed: libtorch does not survive that.
   void* const library = ::dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Error(Errc::not_found, fmt::format("libtorch's trainer can't be loaded: {}; it is made "
-                                              "with the program and belongs beside it",
-                                              ::dlerror()));
+    return Error(Errc::not_found,
+                 fmt::format("libtorch's trainer can't be loaded: {}; {} belongs beside "
+                             "the program, and libtorch where it was at the build, or in "
+                             "LD_LIBRARY_PATH",
+                             ::dlerror(), library_name));
   }
   const auto* const entry = static_cast<const TorchEntry*>(::dlsym(library, torch_entry_name));
   if (entry == nullptr || std::string_view(entry->version) != torch_library_version) {

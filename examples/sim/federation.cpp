@@ -233,6 +233,7 @@ Result<std::vector<RoundSummary>> run_federation(const SimOptions& options) {
   FL_TRY(const auto store, Store::open(store_options));
   ServerOptions wanted;
   wanted.settings = options.settings;
+  wanted.given.insert("model");  // Also by default, whatever the run before was of.
   wanted.new_run = true;
   FL_TRY(ChosenRun run, choose_run(*store, wanted));
   const RunId id = run.record.id;

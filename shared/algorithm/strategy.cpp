@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array rows{
     StrategyRow{"fedavg", "fedavg[:lr=1]", "mean of the updates (McMahan 2017)", make_fedavg},
-    StrategyRow{"fedprox", "fedprox:mu=MU", "clients are held near the global model (Li 2020)",
+    StrategyRow{"fedprox", "fedprox[:mu=0.01]", "clients are held near the global model (Li 2020)",
                 make_fedprox},
     StrategyRow{"scaffold", "scaffold[:lr=1,option=2]",
                 "control variates against client drift (Karimireddy 2020)", make_scaffold},
@@ -37,7 +37,7 @@ constexpr std::array rows{
                 "Adam on the server (Reddi 2021)", make_fedadam},
     StrategyRow{"fedyogi", "fedyogi[:lr=0.1,beta1=0.9,beta2=0.99,tau=1e-3]",
                 "Yogi on the server (Reddi 2021)", make_fedyogi},
-    StrategyRow{"signvote", "signvote:lr=LR",
+    StrategyRow{"signvote", "signvote[:lr=0.001]",
                 "majority vote over the signs; with --codec sign, or terngrad,clip=0 where many "
                 "weights do not move (Bernstein 2019)",
                 make_signvote},

@@ -321,6 +321,9 @@ class WholeRun(FederationTest):
             self.expect_exit(server)
         (config,) = federation.query("SELECT config_json FROM run ORDER BY id DESC LIMIT 1")[0]
         self.assertEqual(json.loads(config)["lr"], 0.5)
+        _, events, _ = federation.server_command("history", "--events")
+        self.assertRegex(events, r"--lr is 0\.5 from here on, and was 0\.\d+\n")
+        self.assertEqual(events.count("from here on"), 1)
 
     def test_a_port_that_is_taken_costs_no_run(self):
         federation = self.make()

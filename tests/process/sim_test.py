@@ -151,6 +151,15 @@ class Sim(FederationTest):
         states = federation.query("SELECT state FROM run ORDER BY id DESC")
         self.assertEqual(states[0], ("stopped",))
 
+    def test_runs_of_other_models_may_share_a_state(self):
+        federation = self.make()
+        for model in ("synthetic:9", "synthetic:70", "lenet"):
+            flags = ["--model", model] if model != "lenet" else ["--data", "fashion-mnist"]
+            flags += ["--local-steps", 1] if model == "lenet" else []
+            self.sim(federation, "--clients", 3, "--rounds", 1, *flags)
+        runs = federation.query("SELECT model FROM run ORDER BY id DESC LIMIT 3")
+        self.assertEqual([model for (model,) in runs], ["lenet", "synthetic:70", "synthetic:9"])
+
     def test_every_wrong_flag_is_refused(self):
         federation = self.make()
         for flag, value in MISTAKES:

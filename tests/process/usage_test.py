@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 import unittest
@@ -61,6 +62,7 @@ CLIENT_MISTAKES = [
     ("--shard", "0/3"),
     ("--shard", "4/3"),
     ("--shard", "half"),
+    ("--partition", "dirichlet:0.5"),
     ("--holdout", "2"),
     ("--device", "abacus"),
     ("--precision", "fp8"),
@@ -248,7 +250,7 @@ class Places(FederationTest):
             self.assertIn(str(library), client.stderr())
             return client.stderr()
 
-        self.assertIn("belongs beside it", refusal())
+        self.assertIn("belongs beside the program", refusal())
         source = 'struct { const char* version; void* make; } fl_torch_entry = {"0.0.9", 0};'
         compiler = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
         subprocess.run(compiler, input=source, text=True, check=True)
@@ -283,6 +285,36 @@ class Tokens(FederationTest):
             lambda: self.federation.query("SELECT 1 FROM client WHERE name = 'd'"),
             5,
         )
+
+    def test_a_token_for_a_name_that_is_taken_comes_with_a_warning(self):
+        code, out, err = self.federation.server_command("enroll", "--name", "a")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"\Aflj1\.[A-Za-z0-9_-]+\n\Z")
+        self.assertIn("'a' has joined already", err)
+
+    def test_an_evaluator_that_trains_is_seen(self):
+        with sqlite3.connect(self.federation.state / "history.sqlite") as history:
+            history.execute("UPDATE client SET evaluator = 1 WHERE name = 'a'")
+        history.close()
+        self.federation.client("a")
+        self.server.wait_for("a has evaluated until now and trains from here on")
+
+    def test_a_state_that_has_lost_a_part_is_not_begun_anew(self):
+        state = self.federation.state
+        self.server.wait_for("waiting for")
+        self.server.signal(signal.SIGTERM)
+        self.expect_exit(self.server)
+        for lost, what in (("identity", "3 clients have certificates"), ("history.sqlite", "models")):
+            with self.subTest(lost=lost):
+                shutil.move(state / lost, self.federation.folder / "lost")
+                (state / "checkpoints").mkdir(exist_ok=True)
+                (state / "checkpoints" / "round-000000.safetensors").touch()
+                server = self.federation.server(ready=False)
+                self.expect_exit(server, 1)
+                self.assertIn(what, server.stderr())
+                self.assertFalse((state / lost).exists() and lost == "history.sqlite")
+                shutil.rmtree(state / lost, ignore_errors=True)
+                shutil.move(self.federation.folder / "lost", state / lost)
 
     def test_wrong_tokens_are_refused_and_told_why(self):
         token = self.federation.token("d")
@@ -379,7 +411,7 @@ class Tokens(FederationTest):
         code, _, err = self.federation.command("fl-client", "join", token, "--state", elsewhere)
         self.assertEqual(code, 0, err)
         self.expect_exit(first, 1, 10)
-        self.assertIn("it has joined again", first.stderr())
+        self.assertIn("another has joined by its name", first.stderr())
         again = self.federation.client("a")
         self.expect_exit(again, 1, 10)
         self.assertIn("'a' has a newer certificate than this one", again.stderr())

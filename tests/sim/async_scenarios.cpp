@@ -100,6 +100,18 @@ TEST_CASE("a buffer takes exactly its K updates, or one of each client where the
   }
 }
 
+TEST_CASE("a buffer is filled by one after the other") {
+  WorldOptions options = calm(12);
+  options.settings.mode = "async:buffer=10";
+  options.settings.clients_per_round = 1;
+  options.settings.rounds = 4;
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  for (Round round = 1; round <= 4; ++round)
+    CHECK(count(tasks_of(world, round), TaskState::accepted) == 10);
+}
+
 TEST_CASE("an update that no version will take does not hold up the run's end") {
   WorldOptions options = with_a_slow_one("async:buffer=2", 10);
   World world(options);

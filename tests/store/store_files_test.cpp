@@ -102,7 +102,7 @@ TEST_CASE("damaged pages are corrupt, and say what to do") {
   const auto file = posix_files().open(folder.file, OpenMode::update).value();
   const std::string garbage(file->size().value() - 4096, '\xee');
   REQUIRE(file->write_at(4096, bytes_of(garbage)));
-  check_refused(folder, Errc::corrupt, "restore it");
+  check_refused(folder, Errc::corrupt, "Restore the file");
 }
 
 TEST_CASE("an empty file becomes a history; a missing folder is not found") {
