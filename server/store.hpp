@@ -170,8 +170,8 @@ struct ClientRecord {
   std::string name;
   std::string certificate_serial;  // Hexadecimal, of the newest certificate.
   double enrolled_at = 0;
-  double last_seen_at = 0;
-  double revoked_at = 0;  // 0: not revoked.
+  double last_seen_at = 0;  // When it came last, or a round with an update of its own was closed.
+  double revoked_at = 0;    // 0: not revoked.
   bool evaluator = false;
 };
 

@@ -251,6 +251,11 @@ Result<void> Store::commit_round(const RoundCommit& commit) {
   return db_->write([&]() -> Result<void> {
     FL_CHECK(close_round(*db_, commit));
     FL_CHECK(insert_checkpoint(*db_, commit.run, commit.checkpoint));
+    FL_CHECK(
+        db_->run("UPDATE client SET last_seen_at = max(coalesce(last_seen_at, 0), ?3) WHERE name IN"
+                 " (SELECT client FROM task WHERE run_id = ?1 AND round = ?2"
+                 " AND state = 'accepted')",
+                 commit.run, commit.round, commit.ended_at));
     for (const Round version : commit.dropped_versions) {
       FL_CHECK(
           db_->run("UPDATE checkpoint SET dropped_at = ?3"

@@ -39,6 +39,20 @@ TEST_CASE("a client revoked between invitation and joining stays out") {
   CHECK(world.store->find_client("site-a").value()->certificate_serial.empty());
 }
 
+TEST_CASE("who is in a round is seen when it is closed") {
+  StoreWorld world;
+  const auto tasks = world.start_round({"a", "b"});
+  REQUIRE(world.store->touch_client("a", false));
+  REQUIRE(world.store->touch_client("b", false));
+  const double came = world.store->find_client("b").value()->last_seen_at;
+  REQUIRE(world.store->decide_tasks({accepted(tasks[0])}));
+  RoundCommit commit = some_commit(world.run, 1);
+  commit.ended_at = came + 60;
+  REQUIRE(world.store->commit_round(commit));
+  CHECK(world.store->find_client("a").value()->last_seen_at == came + 60);
+  CHECK(world.store->find_client("b").value()->last_seen_at == came);
+}
+
 TEST_CASE("clients: seen, renewed, revoked, listed by name") {
   StoreWorld world;
   REQUIRE(world.store->touch_client("b", false));
