@@ -67,10 +67,10 @@ Result<void> queue_another_run(const ServerOptions& options) {
   if (options.drop != 0) {
     FL_TRY(const auto store, open_store(options, false));
     FL_TRY(const bool dropped, store->drop_queued_run(options.drop));
-    FL_TRY(const auto asked, store->find_run(options.drop));
-    if (!asked)
-      return Error(Errc::not_found, fmt::format("--drop {}: there is no such run", options.drop));
     if (!dropped) {
+      FL_TRY(const auto asked, store->find_run(options.drop));
+      if (!asked)
+        return Error(Errc::not_found, fmt::format("--drop {}: there is no such run", options.drop));
       return Error(Errc::not_found,
                    fmt::format("run {} is not queued behind another: one that is next or under way "
                                "ends when fl-server begins with --new-run",

@@ -152,9 +152,10 @@ Awaitable<Result<void>> RoundEngine::offer() {
   for (const auto& peer : trainers())
     heaviest = std::max(heaviest, strategy_->weight_of(peer->facts().train_examples));
   // More are asked as soon as these are done, until the buffer is full.
-  if (mode_.is_async) weight = std::max(weight, round_->record.target * heaviest);
-  round_->weight_bound =
-      std::min(std::bit_ceil((4 * weight + heaviest) * mode_.unit()), total_weight_max);
+  if (mode_.is_async)
+    weight = std::max(weight, std::min(round_->record.target * heaviest, total_weight_max));
+  const std::uint64_t room = std::min(4 * weight + heaviest, total_weight_max);
+  round_->weight_bound = std::min(std::bit_ceil(room * mode_.unit()), total_weight_max);
   const FixedPoint fixed =
       choose_fixed_point(base.record.value_max, round_->weight_bound, before_.norm_max);
   round_->record.range_log2 = fixed.range_log2;

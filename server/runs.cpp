@@ -76,7 +76,9 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
   const auto now = parse_json(run.config_json);
   for (const auto& [name, value] : now.items()) {
     if (!old.contains(name) || old[name] == value) continue;
-    const std::string text = fmt::format("--{} is {} from here on, and was {}", name,
+    std::string flag = name == "deadline_s" ? "deadline" : name;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    const std::string text = fmt::format("--{} is {} from here on, and was {}", flag,
                                          json_text(value), json_text(old[name]));
     log_info("{}", text);
     note_event(store, run.id, "info", text);

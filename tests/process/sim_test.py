@@ -153,12 +153,10 @@ class Sim(FederationTest):
 
     def test_runs_of_other_models_may_share_a_state(self):
         federation = self.make()
-        for model in ("synthetic:9", "synthetic:70", "lenet"):
-            flags = ["--model", model] if model != "lenet" else ["--data", "fashion-mnist"]
-            flags += ["--local-steps", 1] if model == "lenet" else []
-            self.sim(federation, "--clients", 3, "--rounds", 1, *flags)
-        runs = federation.query("SELECT model FROM run ORDER BY id DESC LIMIT 3")
-        self.assertEqual([model for (model,) in runs], ["lenet", "synthetic:70", "synthetic:9"])
+        for model in ("synthetic:9", "synthetic:70"):
+            self.sim(federation, "--clients", 3, "--rounds", 1, "--model", model)
+        runs = federation.query("SELECT model FROM run ORDER BY id DESC LIMIT 2")
+        self.assertEqual([model for (model,) in runs], ["synthetic:70", "synthetic:9"])
 
     def test_every_wrong_flag_is_refused(self):
         federation = self.make()
