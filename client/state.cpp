@@ -182,7 +182,12 @@ Result<bool> ClientState::enter_run(const std::string& run_key) {
   if (run_key == run_key_) return false;
   drop_spare();
   // Once more where that was done at the run's end: this client may have been killed there.
-  FL_TRY([[maybe_unused]] const auto path, export_own_tensors());
+  if (const auto path = export_own_tensors(); !path) {
+    const Errc code = path.error().code();
+    // What is damaged can't be saved by waiting.
+    if (code != Errc::corrupt && code != Errc::not_found) return path.error();
+    log_warn("{}", path.error().message());
+  }
   const std::string before = std::exchange(run_key_, run_key);
   auto own_before = std::exchange(own_, std::nullopt);
   if (auto written = replace(std::nullopt, {}); !written) {

@@ -77,22 +77,18 @@ Result<InitialWeights> read_initial_weights(Files& files, const std::filesystem:
       if (!strategy.is_personal(tensor.name)) specs.push_back({tensor.name, tensor.shape});
     }
     FL_TRY(const Layout wanted, Layout::make(specs));
-    const auto may_be_left = [&](std::string_view name) {
+    InitialWeights weights{std::vector<float>(wanted.elements()), {}};
+    const auto may_be_left = [&](const std::string& name) {
+      weights.unused.push_back(name);
       // A shared vector's name has no dot.
       return names.contains(name) || names.contains(name.substr(name.find('.') + 1));
     };
-    InitialWeights weights{std::vector<float>(wanted.elements()), {}};
     FL_TRY(const auto file, files.open(path, OpenMode::read));
     FL_CHECK(read_safetensors(*file, wanted, weights.values, may_be_left));
     const auto& values = weights.values;
     const std::size_t bad = kernels().scan(values.data(), values.size()).first_bad;
     if (bad < values.size())
       return Error(Errc::invalid_input, fmt::format("{} is {}", wanted.describe(bad), values[bad]));
-    FL_TRY(const auto info, read_safetensors_header(*file));
-    for (const auto& tensor : info.layout.tensors()) {
-      if (!names.contains(tensor.name) || strategy.is_personal(tensor.name))
-        weights.unused.push_back(tensor.name);
-    }
     return weights;
   };
   auto weights = read();

@@ -29,6 +29,12 @@ Result<RunSettings> settings_of(const RunRecord& run) {
   return settings;
 }
 
+/// By which the settings' JSON has it.
+std::string key_of(std::string flag) {
+  std::replace(flag.begin(), flag.end(), '-', '_');
+  return flag == "deadline" ? "deadline_s" : flag;
+}
+
 /// The stored settings, with those that were given now in their place.
 Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& options) {
   if (options.given.contains("model") && options.settings.model != run.model)
@@ -50,11 +56,7 @@ Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& op
     return other_run(options, "has its initial model already");
   auto merged = parse_json(to_json(stored));
   const auto now = parse_json(to_json(options.settings));
-  for (std::string flag : options.given) {
-    std::replace(flag.begin(), flag.end(), '-', '_');
-    if (flag == "deadline") flag = "deadline_s";
-    merged[flag] = now.at(flag);
-  }
+  for (const std::string& flag : options.given) merged[key_of(flag)] = now.at(key_of(flag));
   return settings_from_json(json_text(merged));
 }
 
@@ -74,12 +76,11 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
   FL_CHECK(store.change_run(run.id, run.rounds_total, run.config_json));
   const auto old = parse_json(to_json(before));
   const auto now = parse_json(run.config_json);
-  for (const auto& [name, value] : now.items()) {
-    if (!old.contains(name) || old[name] == value) continue;
-    std::string flag = name == "deadline_s" ? "deadline" : name;
-    std::replace(flag.begin(), flag.end(), '_', '-');
+  for (const std::string& flag : options.given) {
+    const std::string key = key_of(flag);
+    if (old.at(key) == now.at(key)) continue;
     const std::string text = fmt::format("--{} is {} from here on, and was {}", flag,
-                                         json_text(value), json_text(old[name]));
+                                         json_text(now.at(key)), json_text(old.at(key)));
     log_info("{}", text);
     note_event(store, run.id, "info", text);
   }

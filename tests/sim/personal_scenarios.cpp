@@ -101,5 +101,25 @@ TEST_CASE("who was killed at a run's end finds what it had made there when it en
   }
 }
 
+TEST_CASE("own tensors that can't be read any more do not keep a client out of another run") {
+  MemFiles files;
+  const Layout layout = Layout::make({{"body", {2}}}).value();
+  std::vector<float> kept{1, 2};
+  {
+    auto state = ClientState::open(files, "/state").value();
+    state.enter_run("run-1").value();
+    state.set_own_tensors(ClientState::OwnTensors{"toy", "ditto", {{"body", {2}}}, 2});
+    std::vector<float> update(2, 1.0F);
+    state.save_update(run_of(layout), update, *parse_codec("none").value(), 1, {}, kept).value();
+    state.settle_accepted().value();
+  }
+  for (const auto& name : files.list("/state").value())
+    if (name.starts_with("local-values-"))
+      files.remove(std::filesystem::path("/state") / name).value();
+  auto state = ClientState::open(files, "/state").value();
+  CHECK(state.enter_run("run-2").value());
+  CHECK_FALSE(files.exists("/state/personal-run-1.safetensors"));
+}
+
 }  // namespace
 }  // namespace fl::test
