@@ -12,7 +12,15 @@ import signal
 import time
 import unittest
 
-from federation import BIN, PARALLEL, FederationTest, failpoints, wait_until, write_images
+from federation import (
+    BIN,
+    PARALLEL,
+    FederationTest,
+    failpoints,
+    memory_folder,
+    wait_until,
+    write_images,
+)
 
 # The second loses values on the way and so lives on its residuals and carries.
 CODECS = {
@@ -53,6 +61,8 @@ def keep_alive(federation, server, clients, limit_s=120, flags=()):
 
 
 class Undisturbed(FederationTest):
+    place = memory_folder()
+
     @classmethod
     def reference(cls, codec, rounds):
         """The digests of a run in which nothing is killed."""
@@ -208,7 +218,7 @@ class Crashes(Undisturbed):
             self.assertEqual(strays, [], "what a crash left beside the manifest was not removed")
 
     def test_killing_at_random(self):
-        rounds = 100
+        rounds = 300
         wanted = self.reference("lossy", rounds)
         federation = self.make()
         seed = random.SystemRandom().randrange(1 << 32)

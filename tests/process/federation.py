@@ -51,6 +51,16 @@ def wait_until(what, condition, limit_s=WAIT_MAX_S):
         time.sleep(0.01)
 
 
+def memory_folder(bytes_min=512 << 20):
+    """A folder in memory that has room for that much; None, so the usual place, without one. Enough
+    for tests that only kill programs: what is written outlives them, synced or not, and a disk that
+    syncs takes half of such a test's time."""
+    folder = "/dev/shm"
+    if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= bytes_min:
+        return folder
+    return None
+
+
 RESERVED = []  # A name in the kernel for each port, to the end of this process.
 
 
@@ -266,11 +276,12 @@ class FederationTest(unittest.TestCase):
     """A test class in which make() gives federations whose clients have joined."""
 
     names = ("a", "b", "c")
+    place = None  # Of its folders; None: where temporary files lie.
     longMessage = True
 
     @classmethod
     def setUpClass(cls):
-        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="tributary-"))
+        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="tributary-", dir=cls.place))
         cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
         # Enrolment costs a second, so it is done once and copied.
         cls.template = Federation(cls.root / "template")

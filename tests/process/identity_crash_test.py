@@ -4,7 +4,7 @@ start and at a client's joining. Whoever does the same again has it. Renewal: re
 import signal
 import unittest
 
-from federation import BIN, Federation, FederationTest, wait_until
+from federation import BIN, Federation, FederationTest, memory_folder, wait_until
 
 MODEL = ("--model", "synthetic:1", "--min-clients", 100)  # A run that does not end meanwhile.
 KILLED = -signal.SIGKILL
@@ -12,6 +12,7 @@ KILLED = -signal.SIGKILL
 
 class IdentityCrashes(FederationTest):
     names = ("a",)
+    place = memory_folder()
 
     def prove(self, federation, state, name="new"):
         """That the identity in `state` lets its client in."""

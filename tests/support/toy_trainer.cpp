@@ -8,16 +8,16 @@ namespace fl::test {
 
 namespace {
 
-/// Value `index` of stream (seed, stream): uniform in [-1, 1), exact in fp32.
-float draw(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
-  const auto block = philox::block_at(seed, stream, index / 4);
-  const auto word = static_cast<std::int32_t>(block.word[index % 4]);
-  return static_cast<float>(word >> 8) * 0x1p-23f;
-}
-
+/// The first `count` values of stream (seed, stream): uniform in [-1, 1), exact in fp32.
 std::vector<float> draws(std::uint64_t seed, std::uint64_t stream, std::uint64_t count) {
   std::vector<float> values(count);
-  for (std::uint64_t i = 0; i < count; ++i) values[i] = draw(seed, stream, i);
+  for (std::uint64_t i = 0; i < count; i += 4) {
+    const auto block = philox::block_at(seed, stream, i / 4);
+    for (std::uint64_t k = 0; k < 4 && i + k < count; ++k) {
+      const auto word = static_cast<std::int32_t>(block.word[k]);
+      values[i + k] = static_cast<float>(word >> 8) * 0x1p-23f;
+    }
+  }
   return values;
 }
 
@@ -68,13 +68,15 @@ Result<TrainReport> ToyTrainer::train(std::span<const float> global, const Train
   const auto lr = static_cast<float>(settings.lr);
   const auto mu = static_cast<float>(settings.proximal_mu);
   const auto noise = static_cast<float>(problem_.noise);
+  std::vector<float> noises;
+  if (noise > 0) noises = draws(settings.seed, noise_stream, update.size());
   for (std::size_t i = 0; i < update.size(); ++i) {
     float w = global[i];
     const float added = correction.empty() ? 0.0F : correction[i];
     for (std::uint64_t step = 0; step < steps; ++step)
       w -= lr * (w - point_[i] + added + mu * (w - global[i]));
     update[i] = w - global[i];
-    if (noise > 0) update[i] += noise * draw(settings.seed, noise_stream, i);
+    if (noise > 0) update[i] += noise * noises[i];
   }
   if (record_) record_(settings, update);
   if (part_.make_device) on_device_.assign(update.begin(), update.end());
