@@ -2,8 +2,9 @@
 # Installs the Debian or Ubuntu packages that Tributary needs: those that are missing, and nothing
 # when none is. For Debian 12 and later, Ubuntu 24.04 and later.
 #
-#   deploy/install-deps.sh            to build, to test and to run the demo
-#   deploy/install-deps.sh PACKAGE…   just these, for a tool that only one command needs
+#   deploy/install-deps.sh                   to build, to test and to run the demo
+#   deploy/install-deps.sh --also PACKAGE…   these too, at one go
+#   deploy/install-deps.sh PACKAGE…          just these, for a tool that only one command needs
 set -eu
 # shellcheck source=deploy/common.sh
 . "$(dirname "$0")/common.sh"
@@ -57,11 +58,11 @@ apt() {
   }
 }
 
-# Without arguments Boost is wanted too, unless it is here and new enough.
+# With all of them Boost is wanted too, unless it is here and new enough.
 want_boost=no
 wanted=$*
-if [ $# -eq 0 ]; then
-  set -- "${packages[@]}"
+if [ $# -eq 0 ] || [ "$1" = --also ]; then
+  set -- "${packages[@]}" "${@:2}"
   boost=$(boost_version)
   if [ "$boost" -lt "$boost_min" ]; then want_boost=yes; fi
 fi

@@ -54,8 +54,8 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t centroids = 4;
-static_assert(centroids == summed_levels && ecuq_levels_max == device_levels_max);
+constexpr std::size_t centroid_count = 4;
+static_assert(centroid_count == summed_levels && ecuq_levels_max == device_levels_max);
 constexpr std::size_t extra_bytes = sizeof(std::uint64_t);  // The key, or more than the centroids.
 constexpr unsigned rans_flag = 128;
 constexpr int listed_bits = 14;
@@ -65,7 +65,7 @@ constexpr std::size_t listed_max(std::size_t elements) { return elements / 32; }
 
 /// Which of the levels up to S have one.
 std::size_t centroids_below(std::int32_t top) {
-  return std::min(static_cast<std::size_t>(top), centroids);
+  return std::min(static_cast<std::size_t>(top), centroid_count);
 }
 
 std::size_t count_zeros(std::span<const std::int16_t> levels) {
@@ -198,8 +198,8 @@ class Ecuq final : public Method, public LevelCoder {
     if (settings_.is_dithered()) {
       append(out, block.seed);
     } else {
-      std::array<std::uint32_t, centroids> values;
-      for (std::size_t c = 0; c < centroids; ++c) {
+      std::array<std::uint32_t, centroid_count> values;
+      for (std::size_t c = 0; c < centroid_count; ++c) {
         values[c] = counts[middle - c - 1] + counts[middle + c + 1];
       }
       for (const std::uint8_t centroid : centroids_from(tally.sums, values, block.step)) {
@@ -266,20 +266,20 @@ class Ecuq final : public Method, public LevelCoder {
     for (const float value : values) append(out, value);
   }
 
-  static std::array<std::uint8_t, centroids> centroids_of(std::span<const float> x, float step,
-                                                          std::span<const std::int16_t> levels) {
+  static std::array<std::uint8_t, centroid_count> centroids_of(
+      std::span<const float> x, float step, std::span<const std::int16_t> levels) {
     // By turns in two tables, so that one sum need not wait for the one before.
-    std::array<double, centroids + 2> sums[2] = {};
-    std::array<std::uint32_t, centroids + 2> counts[2] = {};
+    std::array<double, centroid_count + 2> sums[2] = {};
+    std::array<std::uint32_t, centroid_count + 2> counts[2] = {};
     for (std::size_t i = 0; i < x.size(); ++i) {
       const auto level =
-          std::min<std::size_t>(static_cast<std::size_t>(std::abs(levels[i])), centroids + 1);
+          std::min<std::size_t>(static_cast<std::size_t>(std::abs(levels[i])), centroid_count + 1);
       sums[i % 2][level] += static_cast<double>(std::fabs(x[i]));
       ++counts[i % 2][level];
     }
-    std::array<double, centroids> sum;
-    std::array<std::uint32_t, centroids> count;
-    for (std::size_t c = 0; c < centroids; ++c) {
+    std::array<double, centroid_count> sum;
+    std::array<std::uint32_t, centroid_count> count;
+    for (std::size_t c = 0; c < centroid_count; ++c) {
       sum[c] = sums[0][c + 1] + sums[1][c + 1];
       count[c] = counts[0][c + 1] + counts[1][c + 1];
     }
@@ -287,11 +287,11 @@ class Ecuq final : public Method, public LevelCoder {
   }
 
   /// `sum`: of the magnitudes of the levels from 1 on and their negatives; `count`: how many.
-  static std::array<std::uint8_t, centroids> centroids_from(
-      std::span<const double, centroids> sum, std::span<const std::uint32_t, centroids> count,
-      float step) {
-    std::array<std::uint8_t, centroids> out;
-    for (std::size_t c = 0; c < centroids; ++c) {
+  static std::array<std::uint8_t, centroid_count> centroids_from(
+      std::span<const double, centroid_count> sum,
+      std::span<const std::uint32_t, centroid_count> count, float step) {
+    std::array<std::uint8_t, centroid_count> out;
+    for (std::size_t c = 0; c < centroid_count; ++c) {
       const auto level = static_cast<double>(c + 1);
       const double mean = count[c] == 0 ? level : sum[c] / count[c] / step;
       out[c] = static_cast<std::uint8_t>(std::clamp((level - mean) * 256 + 128.5, 0.0, 255.0));
@@ -353,7 +353,7 @@ void place_levels(std::span<const std::int16_t> levels, float step, Bytes toward
 
 Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out, DecodeScratch& scratch) {
   const bool is_dithered = mode == EcuqMode::dither;
-  const std::size_t extra = is_dithered ? sizeof(std::uint64_t) : centroids;
+  const std::size_t extra = is_dithered ? sizeof(std::uint64_t) : centroid_count;
   const std::size_t listed_at = sizeof(float) + extra + 1 + sizeof(std::uint16_t);
   if (body.size() < sizeof(float)) return damaged("the step is cut off");
   const auto step = load<float>(body);
@@ -387,7 +387,7 @@ Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out, Decode
   if (is_dithered) {
     kernels().undither(levels.data(), levels.size(), {.step = step, .key = key}, out.data());
   } else {
-    place_levels(levels, step, body.subspan(sizeof step, centroids), out);
+    place_levels(levels, step, body.subspan(sizeof step, centroid_count), out);
   }
   const Bytes values = list.subspan(listed * sizeof(std::uint16_t));
   for (std::size_t i = 0; i < listed; ++i) {

@@ -350,7 +350,10 @@ TEST_CASE("a flood of new keys does not hold the thread") {
     is_over = true;
   };
   const auto other = [&]() -> Awaitable<void> {
-    for (; !is_over; ++turns) co_await net::post(pair.world.io, net::use_awaitable);
+    while (!is_over) {
+      ++turns;
+      co_await net::post(pair.world.io, net::use_awaitable);
+    }
   };
   net::co_spawn(pair.world.io, server(), rethrow);
   net::co_spawn(pair.world.io, client(), rethrow);

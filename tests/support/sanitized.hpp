@@ -4,7 +4,7 @@
 
 namespace fl::test {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#ifdef FL_SANITIZED  // A build with FL_SANITIZE: GCC and clang say it by different names.
 inline constexpr bool is_sanitized = true;
 #else
 inline constexpr bool is_sanitized = false;
