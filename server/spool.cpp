@@ -82,7 +82,7 @@ Result<void> Upload::hash_what_is_there() {
   FL_TRY(const std::uint64_t size, file_->size());
   if (size > bytes_ + mark_bytes) FL_CHECK(file_->truncate(bytes_ + mark_bytes));
   FL_TRY(const std::uint64_t there, marked_progress());
-  std::vector<std::byte> block(hash_block_bytes);
+  std::vector<std::byte> block(std::min<std::uint64_t>(hash_block_bytes, there));
   while (next_offset_ < there) {
     const auto bytes =
         static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), there - next_offset_));

@@ -224,7 +224,7 @@ TEST_CASE("late=1: an update that came too late for its round counts in the next
 
 TEST_CASE("a server that dies between two rounds goes on with what was under way") {
   // At every change of its disk in a short asynchronous run, with and without a loss of power.
-  for (std::uint64_t n = 1; n <= 200; n += 3) {
+  for (std::uint64_t n = 1; n <= 200; n += 5) {
     WorldOptions options = with_a_slow_one("async:buffer=2", 5);
     options.seed = n;
     World world(options);

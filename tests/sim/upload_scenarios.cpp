@@ -226,7 +226,7 @@ TEST_CASE("with error feedback, an update that was refused as too large locks no
 TEST_CASE("an update that is much larger than all before widens the sums, and counts") {
   for (const char* const mode : {"sync", "async:buffer=2", "sync:late=1"}) {
     CAPTURE(std::string(mode));
-    for (std::uint64_t kill_at = 0; kill_at <= 120; kill_at += 17) {
+    for (std::uint64_t kill_at = 0; kill_at <= 120; kill_at += 29) {
       CAPTURE(kill_at);
       WorldOptions options = calm(3);
       options.settings.mode = mode;
