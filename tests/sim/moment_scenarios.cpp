@@ -1,5 +1,6 @@
 // Somebody goes, comes or is revoked at a moment at which nothing was thought to happen.
 #include "tests/sim/scenario.hpp"
+#include "tests/support/sanitized.hpp"
 
 namespace fl::test {
 namespace {
@@ -23,7 +24,7 @@ class AtClosing {
 TEST_CASE("a client is revoked while its round is being recorded") {
   for (const char* const mode : {"sync", "async:buffer=2", "sync:late=1"}) {
     CAPTURE(std::string(mode));
-    for (int delay = 0; delay < 70; delay += 5) {
+    for (int delay = 0; delay < 70; delay += or_sanitized(3, 5)) {
       CAPTURE(delay);
       WorldOptions options = calm(3);
       options.settings.mode = mode;
