@@ -1,5 +1,5 @@
 # The history: SQLite, and the tables it is printed as.
-fl_library(fl_store
+fl_library(fl_store WAITS
   SOURCES
     ${CMAKE_CURRENT_LIST_DIR}/history.cpp
     ${CMAKE_CURRENT_LIST_DIR}/statement.cpp

@@ -76,11 +76,16 @@ if(FL_SANITIZE MATCHES "undefined")
   target_compile_options(fl_hot INTERFACE -fsanitize=${costly})
 endif()
 
-# fl_library(NAME SOURCES … LIBS …): a static library with our options.
+# fl_library(NAME [WAITS] SOURCES … LIBS …): a static library with our options. WAITS: for sockets, the
+# disk or people, and leaves what grows with the model or its messages to others; -O2 would compile it
+# a fifth longer for nothing (./dev bench).
 function(fl_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "WAITS" "" "SOURCES;LIBS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC fl_options ${arg_LIBS})
+  if(arg_WAITS)
+    target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  endif()
 endfunction()
 
 # What ./dev builds: the programs; and for its tests what the sanitizers look at (for
