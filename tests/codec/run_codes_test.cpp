@@ -12,9 +12,9 @@ using namespace fl::testing;
 
 TEST_CASE("few levels come back as runs, in classes or not, and damaged ones do not") {
   constexpr std::size_t n = 30'000;
-  constexpr std::size_t each = test::or_sanitized(1000, 150);
+  constexpr std::size_t each = test::or_sanitized(1000, 60);
   constexpr std::size_t cut = test::or_sanitized(1, 11);
-  constexpr std::size_t step = test::or_sanitized(13, 131);
+  constexpr std::size_t step = test::or_sanitized(13, 331);
   for (const std::size_t count : {1u, 2u, 8u}) {
     for (const std::int32_t top : {1, 2, 40}) {
       CAPTURE(count);

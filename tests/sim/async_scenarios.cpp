@@ -225,7 +225,7 @@ TEST_CASE("late=1: an update that came too late for its round counts in the next
 
 TEST_CASE("a server that dies between two rounds goes on with what was under way") {
   // At changes of its disk all over a short asynchronous run, with and without a loss of power.
-  for (std::uint64_t n = 1; n <= 200; n += or_sanitized(3u, 5u)) {
+  for (std::uint64_t n = 1; n <= 200; n += or_sanitized(3u, 7u)) {
     WorldOptions options = with_a_slow_one("async:buffer=2", 5);
     options.seed = n;
     World world(options);

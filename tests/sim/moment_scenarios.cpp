@@ -24,7 +24,7 @@ class AtClosing {
 TEST_CASE("a client is revoked while its round is being recorded") {
   for (const char* const mode : {"sync", "async:buffer=2", "sync:late=1"}) {
     CAPTURE(std::string(mode));
-    for (int delay = 0; delay < 70; delay += or_sanitized(3, 5)) {
+    for (int delay = 0; delay < 70; delay += or_sanitized(3, 7)) {
       CAPTURE(delay);
       WorldOptions options = calm(3);
       options.settings.mode = mode;

@@ -227,7 +227,7 @@ TEST_CASE("with error feedback, an update that was refused as too large locks no
 TEST_CASE("an update that is much larger than all before widens the sums, and counts") {
   for (const char* const mode : {"sync", "async:buffer=2", "sync:late=1"}) {
     CAPTURE(std::string(mode));
-    for (std::uint64_t kill_at = 0; kill_at <= 120; kill_at += or_sanitized(17u, 29u)) {
+    for (std::uint64_t kill_at = 0; kill_at <= 120; kill_at += or_sanitized(17u, 41u)) {
       CAPTURE(kill_at);
       WorldOptions options = calm(3);
       options.settings.mode = mode;
