@@ -30,6 +30,12 @@ CODECS = {
 # 400 kB: an update is more than one chunk.
 MODEL = "synthetic:100000"
 RUN = ("--new-run", "--model", MODEL, "--min-clients", 3, "--deadline", 0)
+# Of a server's and a client's steps a third client shows no others.
+PAIR = ("a", "b")
+
+
+def run_of(names):
+    return (*RUN, "--min-clients", len(names))
 
 
 def keep_alive(federation, server, clients, limit_s=120, flags=()):
@@ -64,12 +70,13 @@ class Undisturbed(FederationTest):
     place = memory_folder()
 
     @classmethod
-    def reference(cls, codec, rounds):
-        """The digests of a run in which nothing is killed."""
-        federation = cls.template.copy(cls.root / f"undisturbed-{codec}-{rounds}")
+    def reference(cls, codec, rounds, names=None):
+        """The digests of a run of these clients, or all, in which nothing is killed."""
+        names = names or cls.names
+        federation = cls.template.copy(cls.root / f"undisturbed-{codec}-{rounds}-{len(names)}")
         try:
-            server = federation.server(*RUN, *CODECS[codec], "--rounds", rounds)
-            programs = [server] + [federation.client(name) for name in cls.names]
+            server = federation.server(*run_of(names), *CODECS[codec], "--rounds", rounds)
+            programs = [server] + [federation.client(name) for name in names]
             codes = [program.wait() for program in programs]
             if any(codes):
                 raise AssertionError("\n".join(map(str, programs)))
@@ -83,25 +90,30 @@ class Crashes(Undisturbed):
     def setUpClass(cls):
         super().setUpClass()
         cls.undisturbed = {name: cls.reference(name, 3) for name in CODECS}
+        cls.undisturbed_pair = cls.reference("lossy", 3, PAIR)
 
-    def crash(self, codec, where, failpoint):
+    def crash_of_pair(self, where, failpoint):
+        return self.crash("lossy", where, failpoint, PAIR, self.undisturbed_pair)
+
+    def crash(self, codec, where, failpoint, names=None, wanted=None):
         """One run, in which one program dies at `failpoint`. Returns whether it did."""
+        names, wanted = names or self.names, wanted or self.undisturbed[codec]
         name = f"{codec}-{where}-{failpoint}".replace(":", "-")
         federation = self.template.copy(self.root / name)
         try:
             armed = failpoint if where == "server" else ""
-            flags = [*RUN, *CODECS[codec], "--rounds", 3]
+            flags = [*run_of(names), *CODECS[codec], "--rounds", 3]
             server = federation.server_or_killed(*flags, failpoint=armed)
             clients = {
                 client: federation.client(client, failpoint=failpoint if where == client else "")
-                for client in self.names
+                for client in names
             }
             first = clients.get(where)
             keep_alive(federation, server, clients, flags=flags)
             for name, client in clients.items():
                 if client.wait() != 0:
                     raise AssertionError(f"it did not end with the run: {client}")
-            if federation.digests() != self.undisturbed[codec]:
+            if federation.digests() != wanted:
                 raise AssertionError(
                     f"other models after a crash at {failpoint} of {where}, codec {codec}"
                 )
@@ -142,10 +154,10 @@ class Crashes(Undisturbed):
         )
 
     def test_the_server_at_every_step_on_the_disk(self):
-        self.walk_disk_steps(100, lambda failpoint, _: self.crash("lossy", "server", failpoint))
+        self.walk_disk_steps(100, lambda failpoint, _: self.crash_of_pair("server", failpoint))
 
     def test_a_client_at_every_step_on_the_disk(self):
-        self.walk_disk_steps(50, lambda failpoint, _: self.crash("lossy", "a", failpoint))
+        self.walk_disk_steps(50, lambda failpoint, _: self.crash_of_pair("a", failpoint))
 
     def test_the_server_as_it_asks_another_client_in_place_of_one(self):
         """c is asked in each round and stands still, so that at the deadline b or a is asked: the
