@@ -1,5 +1,6 @@
 #include "client/options.hpp"
 
+#include "client/learn/partition.hpp"
 #include "shared/base/flags.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -39,6 +40,10 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
                  "fashion-mnist, idx:DIR, either with :test for the test set");
   app.add_option("--partition", learn.partition,
                  "How the data is cut into shards: iid, dirichlet:ALPHA, labels:K, file:PARTS.json")
+      ->check([](const std::string& text) -> std::string {
+        const auto spec = parse_partition(text);
+        return spec ? "" : spec.error().message();
+      })
       ->capture_default_str();
   app.add_option("--partition-seed", learn.partition_seed,
                  "Seed of the partition, the same for all its clients")

@@ -136,11 +136,13 @@ Line line_of(const EventRecord& event) {
 }
 
 Json object_of(const RunSummary& of) {
-  return {{"run_id", of.run.id},        {"key", of.run.key},
-          {"model", of.run.model},      {"state", to_text(of.run.state)},
-          {"rounds", of.rounds_closed}, {"rounds_wanted", of.run.rounds_total},
-          {"seed", of.run.seed},        {"made_at", of.run.started_at},
-          {"queued", of.run.queued}};
+  const auto settings = parse_json(of.run.config_json);
+  return {
+      {"run_id", of.run.id},        {"key", of.run.key},
+      {"model", of.run.model},      {"state", to_text(of.run.state)},
+      {"rounds", of.rounds_closed}, {"rounds_wanted", of.run.rounds_total},
+      {"seed", of.run.seed},        {"made_at", of.run.started_at},
+      {"queued", of.run.queued},    {"settings", settings.is_object() ? Json(settings) : Json()}};
 }
 
 Line line_of(const RunSummary& of) {
@@ -304,7 +306,7 @@ std::string machine_text(const std::vector<Row>& rows, Format format) {
     for (const Json& value : object) {
       fields.push_back(value.is_null()     ? ""
                        : value.is_string() ? csv_field(value.get<std::string>())
-                                           : json_text(value));
+                                           : csv_field(json_text(value)));
     }
     text += fmt::format("{}\n", fmt::join(fields, ","));
   }

@@ -39,7 +39,8 @@ Result<Mode> parse_mode(std::string_view spec) {
                   : discount == "inverse" ? Mode::Discount::inverse
                   : discount == "sqrt"    ? Mode::Discount::sqrt
                                           : Mode::Discount::exponential;
-  mode.base = options.number_below("base", 0.9, 0.01, 1);
+  constexpr double not_given = 0;
+  const double base = options.number_below("base", not_given, 0.01, 1);
   if (mode.is_async) {
     mode.late_max = options.count("late", 20, 1);
     mode.buffer = options.count("buffer", 10, 1);
@@ -50,6 +51,11 @@ Result<Mode> parse_mode(std::string_view spec) {
     mode.late_max = options.count("late", 0, 0);
   }
   FL_CHECK(options.finish());
+  if (base != not_given && mode.discount != Mode::Discount::exponential) {
+    return Error(Errc::invalid_input,
+                 fmt::format("'{}': base= is of weight=exponential, not of {}", spec, discount));
+  }
+  if (base != not_given) mode.base = base;
   return mode;
 }
 

@@ -1,5 +1,6 @@
 #include "server/options.hpp"
 
+#include "shared/algorithm/local_work.hpp"
 #include "shared/base/flags.hpp"
 
 #include <fmt/format.h>
@@ -118,6 +119,15 @@ void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& 
       ->check(CLI::ExistingFile);
 }
 
+std::string idle_setting(const RunSettings& settings, const std::set<std::string>& given) {
+  const auto optimizer = parse_optimizer(settings.optimizer);
+  if (optimizer && !optimizer->is_sgd() && given.contains("momentum")) {
+    return fmt::format("--momentum is of sgd and nesterov; --optimizer {} has beta1=",
+                       settings.optimizer);
+  }
+  return {};
+}
+
 int parse_options(int argc, char** argv, ServerOptions& options) {
   CLI::App app{
       "Coordinates a federation: samples clients, sends them the model, adds up their updates.\n"
@@ -210,7 +220,8 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
                     : *strategies ? Command::strategies
                     : *queue      ? Command::queue
                                   : Command::serve;
-  if (const auto why = unheeded_flag(argc, argv, options); !why.empty()) {
+  for (const auto& why : {unheeded_flag(argc, argv, options), idle_setting(s, options.given)}) {
+    if (why.empty()) continue;
     std::cerr << "fl-server: " << why << "\n";
     return wrong_usage;
   }

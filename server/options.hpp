@@ -45,6 +45,11 @@ struct ServerOptions {
   double expires_s = 3600;
 };
 
+/// The first of the `given` flags that means nothing beside the others, and why; empty if there is
+/// none.
+[[nodiscard]] std::string idle_setting(const RunSettings& settings,
+                                       const std::set<std::string>& given);
+
 /// The flags of the run's settings; `given` gets the names of those that are used. Both must
 /// outlive the parsing.
 void declare_run_settings(CLI::App& app, RunSettings& settings, std::set<std::string>& given);

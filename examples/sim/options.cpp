@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 
 namespace fl {
 
@@ -65,6 +66,10 @@ int parse_options(int argc, char** argv, SimOptions& options) {
     settings.initial_weights = std::filesystem::absolute(settings.initial_weights);
   if (!options.given.contains("min-clients"))
     settings.min_clients = std::min(settings.min_clients, options.clients);
+  if (const auto why = idle_setting(settings, options.given); !why.empty()) {
+    std::cerr << "fl-sim: " << why << "\n";
+    return wrong_usage;
+  }
   options.threads = threads_for(options.threads);
   options.learn.model = settings.model;
   options.learn.shards = options.clients;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -33,11 +34,28 @@ class TomlFile final : public CLI::Config {
       CLI::ConfigItem& item = flags.emplace_back();
       item.name = name;
       item.inputs.push_back(text_of(name, value));
+      // Flags on the command line come before those in the file.
+      if (app_->get_option("--" + name)->empty()) lines_[name] = key.source().begin.line;
     }
     return flags;
   }
 
+  /// "FILE:LINE: " of the flag that CLI11 complains of, which names it, if its value is from here.
+  std::string place_of(std::string_view complaint) const {
+    for (const auto& [name, line] : lines_) {
+      const std::string flag = "--" + name;
+      const auto at = complaint.find(flag);
+      if (at == std::string_view::npos) continue;
+      const auto behind = complaint.substr(at + flag.size(), 1);
+      if (behind.empty() || behind == ":" || behind == " ")
+        return fmt::format("{}:{}: ", file(), line);
+    }
+    return "";
+  }
+
  private:
+  std::string file() const { return app_->get_config_ptr()->as<std::string>(); }
+
   std::string text_of(const std::string& name, const toml::node& value) const {
     if (const auto text = value.value_exact<std::string>()) return *text;
     if (const auto whole = value.value_exact<std::int64_t>()) return std::to_string(*whole);
@@ -47,12 +65,12 @@ class TomlFile final : public CLI::Config {
   }
 
   CLI::ConfigError wrong(const toml::source_region& place, std::string_view what) const {
-    return {
-        fmt::format("{}:{}: {}", app_->get_config_ptr()->as<std::string>(), place.begin.line, what),
-        CLI::ExitCodes::ConfigError};
+    return {fmt::format("{}:{}: {}", file(), place.begin.line, what), CLI::ExitCodes::ConfigError};
   }
 
   const CLI::App* app_;
+  // Of the flags whose values are from here. from_config() is CLI11's, and const.
+  mutable std::map<std::string, std::uint32_t> lines_;
 };
 
 }  // namespace
@@ -64,7 +82,11 @@ void add_config_flag(CLI::App& app, const std::string& help) {
 }
 
 int exit_code(const CLI::App& app, const CLI::ParseError& error) {
-  return app.exit(error) == 0 ? 0 : wrong_usage;
+  const auto* const file = dynamic_cast<const TomlFile*>(app.get_config_formatter().get());
+  const std::string place = file == nullptr ? "" : file->place_of(error.what());
+  if (place.empty()) return app.exit(error) == 0 ? 0 : wrong_usage;
+  app.exit(CLI::ParseError(place + error.what(), error.get_exit_code()));
+  return wrong_usage;
 }
 
 CLI::Validator number_from(double least) {

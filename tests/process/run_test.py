@@ -366,6 +366,7 @@ class WholeRun(FederationTest):
         runs = {run["run_id"]: run for run in json.loads(out)}
         self.assertEqual((runs[last]["model"], runs[last]["state"]), ("synthetic:9000", "waiting"))
         self.assertEqual((runs[last]["rounds"], runs[last]["rounds_wanted"]), (0, 10))
+        self.assertEqual(runs[last]["settings"]["model"], "synthetic:9000")
         # Another run is of the model that the one before had, if nothing else is said.
         _, out, _ = federation.server_command("queue", "--rounds", 2)
         self.assertIn("of 'synthetic:9000', 2 rounds", out)

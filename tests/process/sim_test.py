@@ -24,6 +24,8 @@ MISTAKES = [
     ("--data", "fashion-mnist"),
     ("--test", "fashion-mnist:test"),
     ("--holdout", "1"),
+    ("--partition", "dirichlet:round"),
+    ("--momentum", "0.5", "--optimizer", "adamw"),
     ("--epochs-from", "2"),
     ("--json", "/nonesuch/rounds.json"),
     ("--listen", "127.0.0.1:0"),
@@ -160,9 +162,9 @@ class Sim(FederationTest):
 
     def test_every_wrong_flag_is_refused(self):
         federation = self.make()
-        for flag, value in MISTAKES:
-            with self.subTest(flag=flag, value=value):
-                flags = ["--clients", "3", "--model", "synthetic:9", "--rounds", "1", flag, value]
+        for flag, *rest in MISTAKES:
+            with self.subTest(flag=flag, rest=rest):
+                flags = ["--clients", "3", "--model", "synthetic:9", "--rounds", "1", flag, *rest]
                 code, _, err = federation.command(
                     "fl-sim", "--state", federation.folder / "unused", *flags
                 )

@@ -57,12 +57,14 @@ SERVER_MISTAKES = [
     ("--initial-weights", "/nonesuch"),
     ("--config", "/nonesuch"),
     ("--no-such-flag", "1"),
+    ("--momentum", "0.5", "--optimizer", "adam"),
 ]
 CLIENT_MISTAKES = [
     ("--shard", "0/3"),
     ("--shard", "4/3"),
     ("--shard", "half"),
     ("--partition", "dirichlet:0.5"),
+    ("--partition", "pizza", "--shard", "1/3"),
     ("--holdout", "2"),
     ("--device", "abacus"),
     ("--precision", "fp8"),
@@ -80,11 +82,11 @@ class Flags(FederationTest):
         federation = self.make()
         mistakes = [("fl-server", *mistake) for mistake in SERVER_MISTAKES]
         mistakes += [("fl-client", *mistake) for mistake in CLIENT_MISTAKES]
-        for number, (program, flag, value) in enumerate(mistakes):
-            with self.subTest(program=program, flag=flag, value=value):
-                flags = last_of_each(["--admin", "off", "--listen", "127.0.0.1:0", flag, value])
+        for number, (program, flag, *rest) in enumerate(mistakes):
+            with self.subTest(program=program, flag=flag, rest=rest):
+                flags = last_of_each(["--admin", "off", "--listen", "127.0.0.1:0", flag, *rest])
                 if program == "fl-client":
-                    flags = [flag, value]
+                    flags = [flag, *rest]
                 state = federation.folder / f"unused-{number}"
                 code, _, err = federation.command(program, "--state", state, *flags)
                 self.assertIn(code, (1, 2), err)
@@ -138,14 +140,19 @@ class Flags(FederationTest):
             "[rounds]\nmany = 3": "without tables",
             "rounds = [3]": "rounds is no text, number",
             "rounds = -1": "'-1' is not a number from 0 on",
+            'lr = "fast"': "fast",
         }
         for text, words in mistakes.items():
             config.write_text("# A mistake.\n" + text + "\n")
             wrong = federation.server("--config", config, ready=False)
             self.assertGreater(wrong.wait(), 0)
             self.assertIn(words, wrong.stderr())
-            if "-1" not in text:
-                self.assertRegex(wrong.stderr(), r"server\.toml:[23]: ")
+            self.assertRegex(wrong.stderr(), r"server\.toml:[23]: ")
+        # The command line's value counts, and is what is wrong.
+        config.write_text("rounds = 3\n")
+        wrong = federation.server("--config", config, "--rounds", "-1", ready=False)
+        self.assertGreater(wrong.wait(), 0)
+        self.assertNotIn("server.toml", wrong.stderr())
 
     def test_an_empty_state_is_no_folder(self):
         federation = self.make()

@@ -263,6 +263,7 @@ TEST_CASE("a wrong mode is told what would fit") {
   const auto why = [](const char* spec) { return parse_mode(spec).error().message(); };
   CHECK(why("lazy").find("there are sync and async") != std::string::npos);
   CHECK(why("async:buffer=0").find("1 or more") != std::string::npos);
+  CHECK(why("async:base=0.5").find("of weight=exponential, not of sqrt") != std::string::npos);
   CHECK(why("async:weight=cubic").find("sqrt constant inverse exponential") != std::string::npos);
   CHECK(why("sync:buffer=3").find("no option 'buffer'") != std::string::npos);
   CHECK_FALSE(parse_mode("async:base=1"));
