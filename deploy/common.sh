@@ -23,12 +23,15 @@ need_disk() {
       "clone to a larger disk"
 }
 
-# One compiler per core, but no more than memory has room for: a file that includes libtorch
-# takes g++ close to 2 GiB.
+# How many compilers memory has room for: a file that includes libtorch takes g++ close to 2 GiB.
+jobs_by_memory() {
+  awk '/^MemTotal:/ { jobs = int($2 / 1048576 / 2); print (jobs > 0 ? jobs : 1) }' /proc/meminfo
+}
+
+# One compiler per core, but no more than that.
 jobs_max() {
-  local cores memory_gib
+  local cores by_memory
   cores=$(nproc)
-  memory_gib=$(awk '/^MemTotal:/ { print int($2 / 1048576) }' /proc/meminfo)
-  local by_memory=$((memory_gib / 2 > 0 ? memory_gib / 2 : 1))
+  by_memory=$(jobs_by_memory)
   echo $((cores < by_memory ? cores : by_memory))
 }

@@ -110,9 +110,11 @@ function(fl_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE fl_options fl_doctest_main ${arg_LIBS})
-  if(NOT arg_OPTIMIZED AND NOT fl_hot IN_LIST arg_LIBS)
-    # Optimizing most tests takes longer than it saves.
-    target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O0>)
+  if(NOT fl_hot IN_LIST arg_LIBS)
+    # Optimizing most tests takes longer than it saves, and above -O1 all.
+    set(level $<IF:$<BOOL:${arg_OPTIMIZED}>,-O1,-O0>)
+    target_compile_options(${name} PRIVATE
+      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:${level}>)
   endif()
   if(fast IN_LIST arg_LABELS)
     add_dependencies(fast_tests ${name})
