@@ -22,12 +22,29 @@ bool cpu_has_avx2_and_f16c() {
   const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
   return f16c && __builtin_cpu_supports("avx2");  // Which also asks whether the system saves ymm.
 }
+
+bool cpu_has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
+}
+
+/// The AVX2 row but for what is worth a version of its own: most functions wait for memory, or take
+/// as long in registers of twice the width.
+Kernels make_avx512_row() {
+  Kernels row = avx2_row;
+  row.name = "avx512";
+  row.rans_decode = rans_decode_avx512;
+  return row;
+}
 #endif
 
 std::vector<const Kernels*> runnable_rows() {
   std::vector<const Kernels*> rows = {&scalar_row};
 #ifdef FL_HAS_AVX2
-  if (cpu_has_avx2_and_f16c()) rows.push_back(&avx2_row);
+  static const Kernels avx512_row = make_avx512_row();
+  if (cpu_has_avx2_and_f16c()) {
+    rows.push_back(&avx2_row);
+    if (cpu_has_avx512()) rows.push_back(&avx512_row);
+  }
 #endif
   return rows;
 }

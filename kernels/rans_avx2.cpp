@@ -2,7 +2,7 @@
 // section 4). Words are taken and written for eight lanes at once, by shuffles that a mask selects.
 //
 // Compiled with -mavx2: includes no header with inline functions that another file could share.
-#include "kernels/rans_step.hpp"
+#include "kernels/rans_decode.hpp"
 #include "kernels/rows.hpp"
 
 #include <immintrin.h>
@@ -11,13 +11,11 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t words_bytes = 16;  // Of eight words.
-
 struct Shuffles {
   // Word k goes to the k-th lane of the mask; other lanes become 0.
   alignas(32) std::uint8_t spread[256][32];
   // The lanes of the mask go to the last words, in order.
-  alignas(16) std::uint8_t gather[256][words_bytes];
+  alignas(16) std::uint8_t gather[256][rans::words_bytes];
 };
 
 constexpr Shuffles make_shuffles() {
@@ -42,9 +40,9 @@ constexpr Shuffles make_shuffles() {
 
 constexpr Shuffles shuffles = make_shuffles();
 
-__m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+using rans::load;
+using rans::store;
 __m128i load_half(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
-void store(void* to, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(to), x); }
 
 std::uint64_t sign_mask(__m256i x) {
   return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(x)));
@@ -86,25 +84,6 @@ __m256i push(__m256i x, const Codes& codes) {
                           _mm256_mullo_epi32(quotient, codes.rest));
 }
 
-/// rans::Place at each of eight low bits: loads that go to all lanes, and blends, which are faster
-/// than AMD's gather.
-[[gnu::always_inline]] inline __m256i places_at(const rans::Place* places, __m256i low) {
-  const auto place = [places](std::uint64_t at) {
-    return _mm256_set1_epi32(static_cast<int>(places[at]));
-  };
-  const auto pair = [place](std::int64_t two_low) {
-    const auto two = static_cast<std::uint64_t>(two_low);
-    return _mm256_blend_epi32(place(static_cast<std::uint32_t>(two)), place(two >> 32), 0xAA);
-  };
-  const __m128i first = _mm256_castsi256_si128(low);
-  const __m128i second = _mm256_extracti128_si256(low, 1);
-  const __m256i p0123 =
-      _mm256_blend_epi32(pair(_mm_cvtsi128_si64(first)), pair(_mm_extract_epi64(first, 1)), 0xCC);
-  const __m256i p4567 =
-      _mm256_blend_epi32(pair(_mm_cvtsi128_si64(second)), pair(_mm_extract_epi64(second, 1)), 0xCC);
-  return _mm256_blend_epi32(p0123, p4567, 0xF0);
-}
-
 /// rans::push of eight symbols, with the words that must go first written before `out`. Returns the
 /// new states.
 [[gnu::always_inline]] inline __m256i encode_eight(const rans::Code* codes,
@@ -118,46 +97,23 @@ __m256i push(__m256i x, const Codes& codes) {
   const __m128i words =
       _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
   // All eight are stored; what is below `out` then is written over later.
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(out - words_bytes),
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out - rans::words_bytes),
                    _mm_shuffle_epi8(words, load_half(shuffles.gather[mask])));
   out -= sizeof(std::uint16_t) * __builtin_popcountll(mask);
   return push(choose(full, x, _mm256_srli_epi32(x, 16)), these);
 }
 
-/// rans::pop in eight lanes, with the words that come in then. Returns the places they were at.
-template <bool has_classes>
-[[gnu::always_inline]] inline __m256i decode_eight(const rans::Place* places,
-                                                   const std::uint8_t* classes, std::size_t i,
-                                                   __m256i& x, const std::uint8_t*& in) {
-  const __m256i low_bits = _mm256_set1_epi32(rans::total - 1);
-  __m256i at = _mm256_and_si256(x, low_bits);
-  if constexpr (has_classes) {
-    const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(classes + i));
-    at = _mm256_or_si256(at, _mm256_slli_epi32(_mm256_cvtepu8_epi32(eight), rans::bits));
+/// What rans_decode.hpp asks of a row.
+struct Avx2 {
+  [[gnu::always_inline]] static __m256i take_words(__m256i x, const std::uint8_t*& in) {
+    const __m256i below = _mm256_sub_epi32(x, _mm256_set1_epi32(rans::state_min));
+    const std::uint64_t mask = sign_mask(below);
+    const __m256i words = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_half(in)),
+                                              load(shuffles.spread[mask]));
+    in += sizeof(std::uint16_t) * static_cast<std::uint64_t>(__builtin_popcountll(mask));
+    return _mm256_or_si256(choose(below, x, _mm256_slli_epi32(x, 16)), words);
   }
-  const __m256i place = places_at(places, at);
-  const __m256i offset = _mm256_and_si256(_mm256_srli_epi32(place, 8), low_bits);
-  const __m256i product =
-      _mm256_mullo_epi32(_mm256_srli_epi32(place, 20), _mm256_srli_epi32(x, rans::bits));
-  x = _mm256_add_epi32(product, offset);
-  const __m256i below = _mm256_sub_epi32(x, _mm256_set1_epi32(rans::state_min));
-  const std::uint64_t mask = sign_mask(below);
-  const __m256i words =
-      _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_half(in)), load(shuffles.spread[mask]));
-  in += sizeof(std::uint16_t) * __builtin_popcountll(mask);
-  x = _mm256_or_si256(choose(below, x, _mm256_slli_epi32(x, 16)), words);
-  return place;
-}
-
-/// The symbols of 32 places, in order.
-__m256i symbols_of(__m256i a, __m256i b, __m256i c, __m256i d) {
-  const __m256i byte = _mm256_set1_epi32(0xff);
-  const __m256i packed = _mm256_packus_epi16(
-      _mm256_packus_epi32(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte)),
-      _mm256_packus_epi32(_mm256_and_si256(c, byte), _mm256_and_si256(d, byte)));
-  // Packing works on halves of the registers; the permutation puts them back in order.
-  return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-}
+};
 
 // Few different symbols are counted by comparing 32 at a time with each: twice as fast as in a
 // table for 17 of them, and no faster for 40.
@@ -230,51 +186,11 @@ std::uint8_t* rans_encode_avx2(const rans::Code* codes, const std::uint8_t* symb
   return out;
 }
 
-namespace {
-
-template <bool has_classes>
-const std::uint8_t* decode(const rans::Place* places, const std::uint8_t* classes,
-                           std::uint32_t* states, const std::uint8_t* in, const std::uint8_t* end,
-                           std::uint8_t* symbols, std::size_t n) {
-  constexpr std::ptrdiff_t step_bytes = 4 * words_bytes;  // That a step may load.
-  const std::uint8_t* const stream_end = end;
-  std::uint8_t last_words[2 * step_bytes] = {};
-  __m256i x0 = load(states);
-  __m256i x1 = load(states + 8);
-  __m256i x2 = load(states + 16);
-  __m256i x3 = load(states + 24);
-  for (std::size_t i = 0; i < n; i += rans::lanes_max) {
-    if (end - in < step_bytes) {
-      if (in > end) return nullptr;
-      if (end == stream_end) {  // The last words move to where zeros are behind them, once.
-        const std::ptrdiff_t left = end - in;
-        __builtin_memcpy(last_words, in, static_cast<std::size_t>(left));
-        in = last_words;
-        end = last_words + left;
-      }
-    }
-    const __m256i place_0 = decode_eight<has_classes>(places, classes, i, x0, in);
-    const __m256i place_1 = decode_eight<has_classes>(places, classes, i + 8, x1, in);
-    const __m256i place_2 = decode_eight<has_classes>(places, classes, i + 16, x2, in);
-    const __m256i place_3 = decode_eight<has_classes>(places, classes, i + 24, x3, in);
-    store(symbols + i, symbols_of(place_0, place_1, place_2, place_3));
-  }
-  if (in > end) return nullptr;
-  store(states, x0);
-  store(states + 8, x1);
-  store(states + 16, x2);
-  store(states + 24, x3);
-  return stream_end - (end - in);
-}
-
-}  // namespace
-
 const std::uint8_t* rans_decode_avx2(const rans::Place* places, const std::uint8_t* classes,
                                      std::uint32_t* states, const std::uint8_t* in,
                                      const std::uint8_t* end, std::uint8_t* symbols,
                                      std::size_t n) {
-  return classes == nullptr ? decode<false>(places, nullptr, states, in, end, symbols, n)
-                            : decode<true>(places, classes, states, in, end, symbols, n);
+  return rans::decode<Avx2>(places, classes, states, in, end, symbols, n);
 }
 
 }  // namespace fl

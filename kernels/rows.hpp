@@ -15,7 +15,8 @@ extern const Kernels avx2_row;  // Runs only where the CPU has AVX2 and F16C.
 void hadamard_avx2(float* x, int log2_n);  // In hadamard_avx2.cpp.
 #endif
 
-// The rows' entries for rANS: the scalar ones in rans.cpp, the others in rans_avx2.cpp.
+// The rows' entries for rANS: the scalar ones in rans.cpp, the others in rans_avx2.cpp and
+// rans_avx512.cpp.
 void count_symbols(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);
 std::uint8_t* rans_encode_scalar(const rans::Code* codes, const std::uint8_t* symbols,
                                  std::size_t n, std::uint32_t* states, std::uint8_t* out);
@@ -30,6 +31,10 @@ std::uint8_t* rans_encode_avx2(const rans::Code* codes, const std::uint8_t* symb
 const std::uint8_t* rans_decode_avx2(const std::uint32_t* places, const std::uint8_t* classes,
                                      std::uint32_t* states, const std::uint8_t* in,
                                      const std::uint8_t* end, std::uint8_t* symbols, std::size_t n);
+const std::uint8_t* rans_decode_avx512(const std::uint32_t* places, const std::uint8_t* classes,
+                                       std::uint32_t* states, const std::uint8_t* in,
+                                       const std::uint8_t* end, std::uint8_t* symbols,
+                                       std::size_t n);
 #endif
 
 }  // namespace fl
