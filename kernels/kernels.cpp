@@ -32,6 +32,11 @@ bool cpu_has_avx512() {
 Kernels make_avx512_row() {
   Kernels row = avx2_row;
   row.name = "avx512";
+  row.gaussian = gaussian_avx512;
+  row.quantize = quantize_avx512;
+  row.dither = dither_avx512;
+  row.undither = undither_avx512;
+  row.dither_classes = dither_classes_avx512;
   row.rans_decode = rans_decode_avx512;
   return row;
 }

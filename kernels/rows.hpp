@@ -13,6 +13,15 @@ extern const Kernels avx2_row;  // Runs only where the CPU has AVX2 and F16C.
 
 #ifdef FL_HAS_AVX2
 void hadamard_avx2(float* x, int log2_n);  // In hadamard_avx2.cpp.
+
+// In avx512.cpp.
+void gaussian_avx512(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
+                     std::size_t n);
+void quantize_avx512(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels);
+std::int32_t dither_avx512(const float* x, std::size_t n, const DitherArgs& args,
+                           std::int16_t* levels, std::uint8_t* classes);
+void undither_avx512(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out);
+void dither_classes_avx512(std::size_t n, const DitherArgs& args, std::uint8_t* classes);
 #endif
 
 // The rows' entries for rANS: the scalar ones in rans.cpp, the others in rans_avx2.cpp and

@@ -1,0 +1,43 @@
+// Two vectors as one, for element.hpp: where each value waits for a long chain of operations, those
+// of the second fill the time. Internal linkage on purpose; see philox.hpp.
+#pragma once
+
+namespace fl {
+
+template <class V>
+struct Twice {
+  template <class T>
+  struct Both {
+    T a;
+    T b;
+    friend Both operator+(Both x, Both y) { return {x.a + y.a, x.b + y.b}; }
+    friend Both operator-(Both x, Both y) { return {x.a - y.a, x.b - y.b}; }
+    friend Both operator*(Both x, Both y) { return {x.a * y.a, x.b * y.b}; }
+    friend Both operator&(Both x, Both y) { return {x.a & y.a, x.b & y.b}; }
+    friend Both operator|(Both x, Both y) { return {x.a | y.a, x.b | y.b}; }
+    friend Both operator^(Both x, Both y) { return {x.a ^ y.a, x.b ^ y.b}; }
+    friend Both operator+(Both x, int y) { return {x.a + y, x.b + y}; }
+    friend Both operator-(Both x, int y) { return {x.a - y, x.b - y}; }
+    friend Both operator&(Both x, int y) { return {x.a & y, x.b & y}; }
+    Both operator-() const { return {-a, -b}; }
+    Both operator~() const { return {~a, ~b}; }
+  };
+  using Float = Both<typename V::Float>;
+  using Int = Both<typename V::Int>;
+
+  static Float constant(float value) { return {V::constant(value), V::constant(value)}; }
+  static Int bits(Float x) { return {V::bits(x.a), V::bits(x.b)}; }
+  static Float from_bits(Int x) { return {V::from_bits(x.a), V::from_bits(x.b)}; }
+  static Float to_float(Int x) { return {V::to_float(x.a), V::to_float(x.b)}; }
+  static Float root(Float x) { return {V::root(x.a), V::root(x.b)}; }
+  static Int shift_right(Int x, int by) {
+    return {V::shift_right(x.a, by), V::shift_right(x.b, by)};
+  }
+  static Int shift_right_signed(Int x, int by) {
+    return {V::shift_right_signed(x.a, by), V::shift_right_signed(x.b, by)};
+  }
+  static Int shift_left(Int x, int by) { return {V::shift_left(x.a, by), V::shift_left(x.b, by)}; }
+  static Int add(Int x, Int y) { return {V::add(x.a, y.a), V::add(x.b, y.b)}; }
+};
+
+}  // namespace fl
