@@ -28,10 +28,9 @@ namespace {
 
 /// What all clients share, and outlives them.
 struct World {
-  /// One client more than can train: while its update is taken in, no thread is idle. More would
-  /// only take memory, and caches, from each other.
-  World(std::size_t threads, std::size_t models_max)
-      : workers(threads), turns(threads + 1), models(models_max) {}
+  /// More clients at work than threads would only take memory, and caches, from each other.
+  World(net::io_context& io, std::size_t threads, std::size_t models_max)
+      : workers(io.get_executor()), turns(threads), models(models_max) {}
 
   Offload workers;  // For the clients' training, and for the engine's adding up.
   Turns turns;
@@ -106,7 +105,7 @@ class Federation {
   Federation(const SimOptions& options, ChosenRun run, const SharedLearning& learning, Store& store)
       : options_(options),
         run_(std::move(run)),
-        world_(static_cast<std::size_t>(options.threads), models_max(run_.settings)),
+        world_(io_, static_cast<std::size_t>(options.threads), models_max(run_.settings)),
         engine_(std::make_shared<RoundEngine>(
             net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
             RoundEngine::Workers{&store_thread_, &world_.workers},
@@ -142,15 +141,18 @@ class Federation {
                   rethrow);
     {
       std::vector<std::jthread> crew;
-      crew.reserve(static_cast<std::size_t>(options_.threads));
+      crew.reserve(static_cast<std::size_t>(crew_size()));
       const WithoutStopSignals guard;
-      for (int i = 0; i < options_.threads; ++i) crew.emplace_back([this] { io_.run(); });
+      for (int i = 0; i < crew_size(); ++i) crew.emplace_back([this] { io_.run(); });
     }
     if (failure_) return *failure_;
     return {};
   }
 
  private:
+  /// One for each client at work, one for the evaluator, and one that hears of Ctrl-C, and takes
+  /// updates in, while they train.
+  [[nodiscard]] int crew_size() const { return options_.threads + (options_.test.empty() ? 1 : 2); }
   /// As many as the server keeps: from an older one no step leads to the newest.
   static std::size_t models_max(const RunSettings& settings) {
     return settings.keep_checkpoints > 0 ? settings.keep_checkpoints : settings.rounds + 1;
@@ -207,7 +209,9 @@ class Federation {
   const SimOptions& options_;
   ChosenRun run_;
   net::io_context io_;
-  Offload store_thread_{1};
+  // All work is done by the loop's own threads: to wake others for each piece took a tenth of the
+  // time.
+  Offload store_thread_{net::make_strand(io_)};
   World world_;
   std::shared_ptr<RoundEngine> engine_;
   CurrentEngine current_{engine_};

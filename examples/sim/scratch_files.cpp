@@ -10,6 +10,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -72,48 +73,123 @@ Error not_found(const std::filesystem::path& path) {
 
 }  // namespace
 
-/// Memory of closed files, for the next ones: fresh memory costs more than the bytes in it.
-struct ScratchFiles::Buffers {
-  struct Buffer {
+/// The memory of files, and of closed ones for the next: fresh memory costs more than the bytes in
+/// it. Any thread.
+struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
+  struct Memory {
     std::unique_ptr<std::byte[]> bytes;
     std::size_t capacity = 0;
   };
 
-  Buffer take() {
+  std::shared_ptr<Memory> take(std::size_t bytes_min) {
+    Memory memory;
+    {
+      const std::lock_guard lock(mutex);
+      if (!free.empty()) {
+        memory = std::move(free.back());
+        free.pop_back();
+      }
+    }
+    if (memory.capacity < bytes_min) {
+      const std::size_t capacity = std::bit_ceil(std::max<std::size_t>(bytes_min, 4096));
+      memory = {std::make_unique_for_overwrite<std::byte[]>(capacity), capacity};
+    }
+    const std::shared_ptr<Memory> taken(new Memory(std::move(memory)),
+                                        [self = shared_from_this()](Memory* returned) {
+                                          self->give_back(std::move(*returned));
+                                          delete returned;
+                                        });
     const std::lock_guard lock(mutex);
-    if (free.empty()) return {};
-    Buffer buffer = std::move(free.back());
-    free.pop_back();
-    return buffer;
-  }
-  void give_back(Buffer buffer) {
-    if (buffer.capacity == 0) return;
-    const std::lock_guard lock(mutex);
-    free.push_back(std::move(buffer));
+    in_use[taken->bytes.get()] = taken;
+    return taken;
   }
 
-  std::mutex mutex;
-  std::vector<Buffer> free;
+  /// The memory that all of `bytes` lie in, or none.
+  std::shared_ptr<Memory> holding(Bytes bytes) {
+    const std::lock_guard lock(mutex);
+    auto after = in_use.upper_bound(bytes.data());
+    if (after == in_use.begin()) return nullptr;
+    auto memory = std::prev(after)->second.lock();
+    if (!memory) return nullptr;
+    const auto before = static_cast<std::size_t>(bytes.data() - memory->bytes.get());
+    return before + bytes.size() <= memory->capacity ? memory : nullptr;
+  }
+
+  std::mutex mutex;  // Guards what follows.
+  std::vector<Memory> free;
+  std::map<const std::byte*, std::weak_ptr<Memory>, std::less<>> in_use;  // By where it begins.
+
+ private:
+  void give_back(Memory memory) {
+    const std::lock_guard lock(mutex);
+    in_use.erase(memory.bytes.get());
+    free.push_back(std::move(memory));
+  }
 };
 
+/// The bytes of a file: its own, and at its beginning perhaps those of another file, of which it is
+/// a copy (an update, on its way from client to server). Memory that another file reads is not
+/// written to: its owner goes on in other memory.
 struct ScratchFiles::Contents {
   explicit Contents(std::shared_ptr<Buffers> from) : buffers(std::move(from)) {}
-  ~Contents() { buffers->give_back(std::move(buffer)); }
-  Contents(const Contents&) = delete;
-  Contents& operator=(const Contents&) = delete;
 
-  void reserve(std::size_t bytes) {
-    if (buffer.capacity == 0) buffer = buffers->take();
-    if (bytes <= buffer.capacity) return;
-    const std::size_t capacity = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
-    Buffers::Buffer grown{std::make_unique_for_overwrite<std::byte[]>(capacity), capacity};
-    if (size > 0) std::memcpy(grown.bytes.get(), buffer.bytes.get(), size);
-    buffer = std::move(grown);
+  /// The first bytes of [offset, offset + bytes) that lie together, fewer or all.
+  Bytes run_at(std::size_t offset, std::size_t bytes) const {
+    if (offset < lent_bytes) return {lent + offset, std::min(bytes, lent_bytes - offset)};
+    return {own->bytes.get() + offset, bytes};
+  }
+
+  /// Whether `bytes` are another file's, and lie there behind those that this one has of it.
+  bool borrow(std::size_t offset, Bytes bytes) {
+    if (offset != lent_bytes || bytes.size() < borrowed_bytes_min) return false;
+    if (lent_bytes > 0 && lent + offset != bytes.data()) return false;
+    auto memory = buffers->holding(bytes);
+    if (!memory || memory == own || (lent_bytes > 0 && memory != lender)) return false;
+    if (lent_bytes == 0) lent = bytes.data();
+    lender = std::move(memory);
+    lent_bytes += bytes.size();
+    return true;
+  }
+
+  void write(std::size_t offset, Bytes bytes) {
+    const std::size_t end = offset + bytes.size();
+    if (!borrow(offset, bytes)) {
+      make_own(end, offset < lent_bytes);
+      copy_bytes(own->bytes.get() + offset, bytes.data(), bytes.size());
+    }
+    size = std::max(size, end);
+  }
+
+  void truncate(std::size_t bytes) {
+    lent_bytes = std::min(lent_bytes, bytes);
+    if (bytes > size) make_own(bytes, false);
+    size = bytes;
+  }
+
+  std::size_t size = 0;
+
+ private:
+  static constexpr std::size_t borrowed_bytes_min = 4096;
+
+  /// From here on `own` has room for so many bytes, and for the file, and may be written to.
+  void make_own(std::size_t bytes, bool also_lent) {
+    bytes = std::max(bytes, size);
+    if (!own || own.use_count() > 1 || own->capacity < bytes) {
+      const auto before = std::exchange(own, buffers->take(bytes));
+      if (before)
+        copy_bytes(own->bytes.get(), before->bytes.get(), std::min(size, before->capacity));
+    }
+    if (!also_lent) return;
+    copy_bytes(own->bytes.get(), lent, lent_bytes);
+    lent_bytes = 0;
+    lender.reset();
   }
 
   std::shared_ptr<Buffers> buffers;
-  Buffers::Buffer buffer;
-  std::size_t size = 0;
+  std::shared_ptr<Buffers::Memory> own;
+  std::shared_ptr<Buffers::Memory> lender;
+  const std::byte* lent = nullptr;
+  std::size_t lent_bytes = 0;
 };
 
 class ScratchFiles::Passing final : public File {
@@ -124,27 +200,30 @@ class ScratchFiles::Passing final : public File {
     const std::uint64_t size = contents_->size;
     if (offset >= size) return std::size_t{0};
     const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), size - offset));
-    copy_bytes(out.data(), contents_->buffer.bytes.get() + offset, bytes);
+    for (std::size_t done = 0; done < bytes;) {
+      const Bytes run = contents_->run_at(static_cast<std::size_t>(offset) + done, bytes - done);
+      copy_bytes(out.data() + done, run.data(), run.size());
+      done += run.size();
+    }
     return bytes;
   }
   Result<void> write_at(std::uint64_t offset, Bytes bytes) override {
-    if (bytes.empty()) return {};
-    const auto end = static_cast<std::size_t>(offset + bytes.size());
-    contents_->reserve(end);
-    copy_bytes(contents_->buffer.bytes.get() + offset, bytes.data(), bytes.size());
-    contents_->size = std::max(contents_->size, end);
+    if (!bytes.empty()) contents_->write(static_cast<std::size_t>(offset), bytes);
     return {};
   }
   Result<void> truncate(std::uint64_t bytes) override {
-    contents_->reserve(static_cast<std::size_t>(bytes));
-    contents_->size = static_cast<std::size_t>(bytes);
+    contents_->truncate(static_cast<std::size_t>(bytes));
     return {};
   }
   Result<std::uint64_t> size() override { return std::uint64_t{contents_->size}; }
   Result<void> sync() override { return {}; }
   void start_writeback(std::uint64_t, std::uint64_t) override {}
   Bytes view(std::uint64_t offset, std::uint64_t bytes) override {
-    return part_of(Bytes(contents_->buffer.bytes.get(), contents_->size), offset, bytes);
+    const std::uint64_t size = contents_->size;
+    if (bytes == 0 || offset > size || bytes > size - offset) return {};
+    const Bytes run =
+        contents_->run_at(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
+    return run.size() == bytes ? run : Bytes{};
   }
 
  private:

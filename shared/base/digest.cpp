@@ -1,6 +1,9 @@
 #include "shared/base/digest.hpp"
 
 #include <xxhash.h>
+#ifdef FL_XXHASH_DISPATCHES
+#include <xxh_x86dispatch.h>  // Gives xxhash.h's names to the functions that choose.
+#endif
 
 #include <fmt/format.h>
 

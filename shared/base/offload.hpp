@@ -5,6 +5,7 @@
 #include "shared/base/clock.hpp"
 #include "shared/base/stop_signals.hpp"
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/thread_pool.hpp>
 
 #include <algorithm>
@@ -20,11 +21,15 @@ class Offload {
   Offload() = default;
   /// The same after a pause, one work after the other: a simulated thread. Pauses are above 0.
   explicit Offload(std::function<Duration()> pause) : pause_(std::move(pause)) {}
-  explicit Offload(std::size_t threads) : pool_(make_pool(threads)) {}
+  explicit Offload(std::size_t threads)
+      : pool_(make_pool(threads)), executor_(pool_->get_executor()) {}
+  /// On the threads of `executor`, beside what else they run; on a strand, one after the other.
+  explicit Offload(net::any_io_executor executor) : executor_(std::move(executor)) {}
   ~Offload() { finish(); }
 
-  /// Waits for all work that was given; none may come after. To be called before what the work
-  /// uses, and the io_context that takes its results, are gone. Not on a pool's own thread.
+  /// Waits for all work that was given to threads of its own; none may come after. To be called
+  /// before what the work uses, and the io_context that takes its results, are gone. Not on a
+  /// pool's own thread.
   void finish() {
     if (pool_) pool_->join();
   }
@@ -37,9 +42,8 @@ class Offload {
       free_at_ = std::max(free_at_, Clock::now()) + pause_();
       co_await sleep_until(free_at_);
     }
-    if (!pool_) co_return work();
-    co_return co_await net::co_spawn(pool_->get_executor(), call(std::move(work)),
-                                     net::use_awaitable);
+    if (!executor_) co_return work();
+    co_return co_await net::co_spawn(executor_, call(std::move(work)), net::use_awaitable);
   }
 
  private:
@@ -49,10 +53,13 @@ class Offload {
   }
   template <class Function>
   static Awaitable<std::invoke_result_t<Function&>> call(Function work) {
+    // Where they are the caller's own threads, this is still inside of its strand.
+    co_await net::post(net::use_awaitable);
     co_return work();
   }
 
   std::unique_ptr<net::thread_pool> pool_;
+  net::any_io_executor executor_;  // None: the caller's.
   std::function<Duration()> pause_;
   TimePoint free_at_{};  // When the simulated thread has done what it was given.
 };

@@ -1,0 +1,113 @@
+// fl-sim's files in memory, one of which may have its bytes from another without a copy: each holds
+// what was written to it, whatever happens to the other. Random operations against plain vectors.
+#include "examples/sim/scratch_files.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <random>
+#include <vector>
+
+using namespace fl;
+
+namespace {
+
+using Random = std::mt19937;
+
+std::size_t draw(Random& random, std::size_t below) { return random() % below; }
+
+/// A file and what it must hold.
+struct Twin {
+  std::unique_ptr<File> file;
+  std::vector<std::byte> bytes;
+
+  void write(std::size_t offset, Bytes from) {
+    const std::vector<std::byte> copy(from.begin(), from.end());  // `from` may be of this file.
+    REQUIRE(file->write_at(offset, from));
+    if (offset + copy.size() > bytes.size()) bytes.resize(offset + copy.size());
+    std::ranges::copy(copy, bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+  }
+
+  void check(Random& random) const {
+    REQUIRE(*file->size() == bytes.size());
+    const std::size_t begin = draw(random, bytes.size() + 1);
+    const std::size_t count = draw(random, bytes.size() - begin + 1);
+    std::vector<std::byte> there(count);
+    REQUIRE(*file->read_at(begin, there) == count);
+    const Bytes wanted = Bytes(bytes).subspan(begin, count);
+    REQUIRE(std::ranges::equal(there, wanted));
+    if (const Bytes seen = file->view(begin, count); !seen.empty())
+      REQUIRE(std::ranges::equal(seen, wanted));
+  }
+};
+
+std::unique_ptr<File> open(ScratchFiles& files, const std::string& name) {
+  auto file = files.open("/nonesuch/" + name, OpenMode::truncate);
+  REQUIRE(file);
+  return std::move(*file);
+}
+
+std::vector<std::byte> noise(Random& random, std::size_t bytes) {
+  std::vector<std::byte> out(bytes);
+  for (std::byte& byte : out) byte = static_cast<std::byte>(random());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("an update that is handed over is not copied, and stays when its writer goes on") {
+  ScratchFiles files;
+  Random random(1);
+  const auto update = noise(random, 100000);
+  auto client = open(files, "update-0");
+  REQUIRE(client->write_at(0, update));
+  const auto server = open(files, "task-1-00");
+  for (std::size_t at = 0; at < update.size(); at += 50000)
+    REQUIRE(server->write_at(at, client->view(at, 50000)));
+  const std::byte mark{7};
+  REQUIRE(server->write_at(update.size(), Bytes(&mark, 1)));
+  CHECK(server->view(0, update.size()).data() == client->view(0, update.size()).data());
+
+  REQUIRE(client->write_at(10, Bytes(&mark, 1)));
+  CHECK(std::ranges::equal(server->view(0, update.size()), update));
+  CHECK(client->view(10, 1)[0] == mark);
+  client.reset();
+  CHECK(std::ranges::equal(server->view(0, update.size()), update));
+  CHECK(server->view(update.size(), 1)[0] == mark);
+  CHECK(server->view(update.size() - 1, 2).empty());  // They do not lie together.
+}
+
+TEST_CASE("files that lend each other their bytes hold what was written to them") {
+  Random random(2);
+  for (int round = 0; round < 20; ++round) {
+    ScratchFiles files;
+    std::array<Twin, 3> twins;
+    for (std::size_t k = 0; k < twins.size(); ++k)
+      twins[k].file = open(files, "update-" + std::to_string(k));
+    for (int step = 0; step < 200; ++step) {
+      Twin& to = twins[draw(random, twins.size())];
+      const Twin& from = twins[draw(random, twins.size())];
+      const std::size_t action = draw(random, 8);
+      if (action == 0) {
+        const std::size_t size = draw(random, to.bytes.size() + 1);
+        REQUIRE(to.file->truncate(size));
+        to.bytes.resize(size);
+      } else if (action < 4) {
+        // No gaps: what lies in one is not defined.
+        const std::size_t offset = draw(random, to.bytes.size() + 1);
+        to.write(offset, noise(random, draw(random, 3000)));
+      } else if (&from != &to) {
+        // As uploads do, from the beginning or where the last one ended; or anywhere.
+        const std::size_t size = std::min(to.bytes.size(), from.bytes.size());
+        const std::size_t begin = action == 4 ? draw(random, size + 1) : action == 5 ? size : 0;
+        const std::size_t count = draw(random, from.bytes.size() - begin + 1);
+        if (const Bytes seen = from.file->view(begin, count); !seen.empty()) to.write(begin, seen);
+      }
+      if (to.bytes.size() > 60000) {
+        REQUIRE(to.file->truncate(20000));
+        to.bytes.resize(20000);
+      }
+      for (const Twin& twin : twins) twin.check(random);
+    }
+  }
+}
