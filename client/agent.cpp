@@ -187,6 +187,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   hello.set_evaluator(options_.evaluator);
   hello.set_model(options_.model);
   for (const auto& row : codec_rows()) hello.add_codecs(std::string(row.name));
+  hello.add_codecs(std::string(delta_codec));
   FL_CO_CHECK(co_await send(std::move(header)));
 
   FL_CO_TRY(const Message answer, co_await link_->receive());

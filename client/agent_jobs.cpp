@@ -58,6 +58,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     begin.set_round(offer.round());
     begin.set_version(offer.version());
     begin.set_codec(offer.codec());
+    begin.set_reference(offer.reference());
     FL_TRY(auto kept, local_values(version));
     if (offer.evaluate_holdout()) {
       std::vector<float> room;
@@ -98,7 +99,8 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
 /// Where the update lies, if it is sent as the trainer has made it and can be coded there.
 DeviceCopy Agent::update_on_device(const Codec& codec) {
   const bool is_as_made = strategy_->local() == nullptr && layout_.personal_elements == 0;
-  if (!is_as_made || codec.error_feedback() || !codec.is_for_device()) return {};
+  if (!is_as_made || codec.error_feedback() || codec.is_delta() || !codec.is_for_device())
+    return {};
   const float* const values = trainer_->update_on_device();
   if (values == nullptr) return {};
   if (!coder_) {

@@ -43,7 +43,7 @@ Result<Digest> digest_of(File& file, std::uint64_t bytes) {
 bool is_ours(std::string_view name) {
   return name.starts_with("update-") || name.starts_with("residual-") ||
          name.starts_with("local-values-") || name.starts_with("velocity-") ||
-         name.starts_with("codec-state-");
+         name.starts_with("codec-state-") || name.starts_with("reference-");
 }
 
 double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
@@ -92,12 +92,14 @@ ClientState::OwnTensors own_tensors_in(const nlohmann::json& json) {
 }  // namespace
 
 bool ClientState::Kept::has(std::string_view name) const {
-  return name == residual || name == local_values || name == velocity || name == codec_state;
+  return name == residual || name == local_values || name == velocity || name == codec_state ||
+         name == reference;
 }
 
 ClientState::Kept ClientState::kept_in(const nlohmann::json& json) {
-  return {json.value("residual", ""), json.value("local_values", ""), json.value("velocity", ""),
-          json.value("codec_state", "")};
+  return {json.value("residual", ""),  json.value("local_values", ""),
+          json.value("velocity", ""),  json.value("codec_state", ""),
+          json.value("reference", ""), json.value("reference_task", std::int64_t{0})};
 }
 
 void ClientState::put_kept(const Kept& kept, nlohmann::json& json) {
@@ -105,6 +107,8 @@ void ClientState::put_kept(const Kept& kept, nlohmann::json& json) {
   if (!kept.local_values.empty()) json["local_values"] = kept.local_values;
   if (!kept.velocity.empty()) json["velocity"] = kept.velocity;
   if (!kept.codec_state.empty()) json["codec_state"] = kept.codec_state;
+  if (!kept.reference.empty()) json["reference"] = kept.reference;
+  if (kept.reference_task != 0) json["reference_task"] = kept.reference_task;
 }
 
 Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder, int threads) {
@@ -232,6 +236,10 @@ Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
   return read_vector((pending_ ? pending_->kept : kept_).residual, layout.elements());
 }
 
+Result<std::vector<float>> ClientState::reference(const Layout& layout) const {
+  return read_vector(kept_.reference, layout.elements());
+}
+
 Result<std::vector<float>> ClientState::local_values(std::uint64_t elements) const {
   if (kept_.local_values.empty()) return std::vector<float>();
   return read_vector(kept_.local_values, elements);
@@ -285,7 +293,8 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
                                       std::span<float> local_values, const LocalRule* rule,
                                       DeviceCopy device) {
   // What a device has is the update as it is here now, which nothing may change.
-  FL_ASSERT(device.values == nullptr || !(codec.error_feedback() || layout.has_shared()));
+  FL_ASSERT(device.values == nullptr ||
+            !(codec.error_feedback() || codec.is_delta() || layout.has_shared()));
   auto saved = code_update(layout, update, codec, seed, begin, local_values, rule, device);
   if (!saved && saved.error().code() == Errc::corrupt && device.values != nullptr &&
       device.coder->is_there()) {
@@ -316,13 +325,25 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
     FL_TRY(const auto carried, read_vector(kept_.residual, layout.all.elements()));
     add_residual(update, carried);
   }
+  std::vector<float> reference;
+  std::vector<float> difference;
+  if (codec.is_delta()) {
+    const bool is_kept = begin.reference() == kept_.reference_task;
+    if (!is_kept) begin.set_reference(0);
+    reference.resize(layout.all.elements());
+    if (is_kept) {
+      FL_TRY(reference, this->reference(layout.all));
+    }
+    difference = difference_to(update, reference);
+  }
   const std::string name = next_name("update");
   FL_TRY(auto file, new_update_file(name));
   FileSink sink(*file);
   CodecState state = codec_state();
   const TimePoint began = Clock::now();
-  FL_TRY(const std::uint64_t bytes, codec.encode(layout.all, update, seed, sink,
-                                                 block_elements_default, &state, threads_, device));
+  FL_TRY(const std::uint64_t bytes,
+         codec.encode(layout.all, codec.is_delta() ? std::span(difference) : update, seed, sink,
+                      block_elements_default, &state, threads_, device));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(file->truncate(bytes));
   FL_TRY(const Digest digest, digest_of(*file, bytes));
@@ -342,15 +363,29 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
     FL_TRY(kept.velocity, write_kept("velocity", std::as_bytes(std::span(velocity))));
   }
   const bool has_local = !local_values.empty();
-  FL_TRY(const double nmse, nmse_of(layout.all, update, codec, *file, bytes,
-                                    feedback || layout.has_shared(), threads_));
-  pending.begin.set_nmse(nmse);
+  if (codec.is_delta()) {
+    FileSource source(*file);
+    FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
+    FL_CHECK(add_decoded(reference, reader, threads_));
+    FL_TRY(kept.reference, write_kept("reference", std::as_bytes(std::span(reference))));
+    kept.reference_task = pending.begin.task();
+    const double power = power_of(update);
+    for (std::size_t i = 0; i < update.size(); ++i) update[i] -= reference[i];  // What was lost.
+    pending.begin.set_nmse(power > 0 ? power_of(update) / power : 0.0);
+  } else {
+    FL_TRY(const double nmse, nmse_of(layout.all, update, codec, *file, bytes,
+                                      feedback || layout.has_shared(), threads_));
+    pending.begin.set_nmse(nmse);
+  }
   if (has_local) {
     const std::span lost = update.subspan(layout.model_elements);  // Of the shared vector's change.
     for (std::size_t i = 0; i < lost.size(); ++i) local_values[i] -= lost[i];
     std::ranges::fill(lost, 0.0F);
-    if (rule != nullptr && rule->follows_sent()) {
-      FL_ASSERT(!layout.has_shared());
+    const bool follows = rule != nullptr && rule->follows_sent();
+    FL_ASSERT(!(follows && layout.has_shared()));
+    if (follows && codec.is_delta()) {
+      rule->follow(reference, local_values.first(reference.size()));
+    } else if (follows) {
       FileSource source(*file);
       FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
       FL_CHECK(reader.for_each_block(
@@ -364,8 +399,9 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   if (feedback) {
     FL_TRY(kept.residual, write_kept("residual", std::as_bytes(update)));
   }
-  if (feedback || has_local) FL_CHECK(file->sync());
-  if (feedback || has_local || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
+  const bool belongs_together = feedback || codec.is_delta() || has_local;
+  if (belongs_together) FL_CHECK(file->sync());
+  if (belongs_together || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
   FL_CHECK(replace(std::move(pending), kept_));
   pending_file_ = std::move(file);
   failpoint("update.saved");
@@ -413,13 +449,15 @@ Result<void> ClientState::settle_unused(const RunLayout& layout, bool keeps_mass
 Result<void> ClientState::put_back_and_settle(const RunLayout& layout, bool keeps_mass) {
   Kept kept = pending_->kept;
   kept.local_values = kept_.local_values;
+  kept.reference = kept_.reference;
+  kept.reference_task = kept_.reference_task;
   if (!keeps_mass) kept.residual.clear();
-  if (!kept.residual.empty()) {
+  if (!kept.residual.empty() && !pending_->begin.codec().starts_with(delta_prefix)) {
     FL_TRY(auto values, residual(layout.all));
     FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));
     FileSource source(*file);
     FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout.all));
-    FL_CHECK(put_back(values, reader, threads_));
+    FL_CHECK(add_decoded(values, reader, threads_));
     std::ranges::fill(std::span(values).subspan(layout.model_elements), 0.0F);
     FL_TRY(kept.residual, write_kept("residual", std::as_bytes(std::span(values))));
     FL_CHECK(files_->sync_folder(folder_));

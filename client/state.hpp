@@ -17,7 +17,8 @@
 // an update therefore has no residual.
 //
 // A round's codec may have no error feedback where another's had: then the residual stays as it is
-// until there is feedback again, and what is refused in between goes back into it all the same.
+// until there is feedback again, and what is refused in between goes back into it all the same, but
+// for a delta, which is no update. A delta's reference goes forward when the update is accepted.
 //
 // The state goes forward with each update that is made, also when the update is then refused: it is
 // a start for the codec and stands for no mass, and the newest one is the best. One that is damaged
@@ -73,6 +74,8 @@ class ClientState {
     std::string local_values;
     std::string velocity;
     std::string codec_state;
+    std::string reference;  // The last accepted update as the server has it, where deltas are sent,
+    std::int64_t reference_task = 0;  // and which task's that was.
     [[nodiscard]] bool has(std::string_view name) const;
   };
   /// The update that is trained, coded and not yet decided.
@@ -87,8 +90,10 @@ class ClientState {
   /// All is again as it was before the update was made: trained again, it will be the same.
   [[nodiscard]] Result<void> forget_pending();
 
-  /// Codes `update` (plus the residual, when the codec asks for feedback) and makes it the pending
-  /// one. `begin` comes with everything but bytes and digest. `local_values`: what
+  /// Codes `update` (plus the residual, when the codec asks for feedback; less the reference, when
+  /// it is for deltas and begin.reference() is the task of what is kept: otherwise that becomes 0)
+  /// and makes it the pending one. `begin` comes with everything but bytes and digest.
+  /// `local_values`: what
   /// the method keeps here from now on (first the local rule's vector, model_elements, then the
   /// personal part), or empty, and `rule` whose vector that is. Both spans are used as scratch.
   /// `device`: where a copy of `update` lies, where nothing is added to it (no error feedback,
@@ -110,6 +115,8 @@ class ClientState {
 
   /// The residual, of a pending update if there is one, or zeros.
   [[nodiscard]] Result<std::vector<float>> residual(const Layout& layout) const;
+  /// The reference of the next delta, that of a pending one not counted, or zeros.
+  [[nodiscard]] Result<std::vector<float>> reference(const Layout& layout) const;
   /// What the method keeps at this client, this many values; empty before its first accepted
   /// update.
   [[nodiscard]] Result<std::vector<float>> local_values(std::uint64_t elements) const;

@@ -153,6 +153,9 @@ Result<void> print_codecs() {
              "any of them with error feedback: what a code loses is sent later");
   fmt::print("{:<54} {}\n", "SELECTOR+...+dgc:M",
              "error feedback with momentum M and factor masking (Lin 2018)");
+  fmt::print("{:<54} {}\n", "delta+...",
+             "of --codec: what an update differs by from the client's last (EF21); 4 bytes a "
+             "parameter of disk for each client, at both ends");
   fmt::print("{:<54} {}\n", "PATTERN=CODEC;…;*=CODEC",
              "by tensor name, the first that fits: '*.bias=none;*=topk:0.01+qsgd:8'");
   fmt::print("{:<54} {}\n", "…,dense_below=N",

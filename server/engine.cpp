@@ -32,6 +32,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       workers_(workers),
       paths_(std::move(paths)),
       spool_(files, paths_.spool),
+      references_(files, paths_.references),
       changed_(strand_),
       decided_(strand_),
       group_(strand_) {}
@@ -80,6 +81,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     };
     going = co_await with_store(std::move(close));
     if (going) going = spool_.keep_only({});  // What was still under way.
+    if (going && sends_deltas()) going = references_.prepare({});
     if (going) outcome = Outcome::finished;
   }
   // Whoever is stopped while the disk is full has nothing left to save.
@@ -197,6 +199,11 @@ Awaitable<Result<void>> RoundEngine::restore() {
   if (mode_.ahead > 0) {
     auto count = [run = run_.id](Store& store) { return store.accepted_counts(run); };
     FL_CO_TRY(clocks_, co_await with_store(std::move(count)));
+  }
+  if (sends_deltas()) {
+    auto refer = [run = run_.id](Store& store) { return store.newest_deltas(run); };
+    FL_CO_TRY(auto newest, co_await with_store(std::move(refer)));
+    FL_CO_CHECK(references_.prepare(std::move(newest)));
   }
   auto find_open = [run = run_.id](Store& store) { return store.open_round_of(run); };
   FL_CO_TRY(auto open, co_await with_store(std::move(find_open)));
@@ -343,7 +350,8 @@ Result<UpdateNorms> RoundEngine::add_to_sums(File& file, std::uint64_t bytes,
                                              const TaskRecord& task) {
   FileSource source(file);
   FL_TRY(auto reader, PayloadReader::open(source, bytes, layout_));
-  return sums_->add(reader, discounted_weight_of(task), adjustment_of(task));
+  FL_TRY(const AdjustUpdate adjust, adjustment_of(task));
+  return sums_->add(reader, discounted_weight_of(task), adjust);
 }
 
 // Collect --------------------------------------------------------------------------------------
@@ -467,6 +475,20 @@ RoundFacts RoundEngine::facts_of_round() const {
   return facts;
 }
 
+bool RoundEngine::sends_deltas() const {
+  return std::ranges::any_of(
+      ladder_, [](const std::string& codec) { return codec.starts_with(delta_prefix); });
+}
+
+std::map<std::string, std::int64_t> RoundEngine::accepted_deltas() const {
+  std::map<std::string, std::int64_t> accepted;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state == TaskState::accepted && task.record.codec.starts_with(delta_prefix))
+      accepted[client] = task.record.id;
+  }
+  return accepted;
+}
+
 Awaitable<Result<void>> RoundEngine::apply_and_record() {
   phase_ = "making the new model";
   auto& round = *round_;
@@ -486,7 +508,11 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
               {{"run", run_.key},
                {"model", run_.model},
                {"clients", std::to_string(round.count(TaskState::accepted))}}};
-  auto work = [&job] { return make_next_version(job); };
+  const auto deltas = accepted_deltas();
+  auto work = [this, &job, &deltas]() -> Result<CheckpointRecord> {
+    FL_CHECK(references_.sync(deltas));
+    return make_next_version(job);
+  };
   const auto next = co_await with_room(std::move(work));
   // Stopped while it waits, the round stays open, and the next start closes it.
   if (!next && next.error().code() == Errc::no_space) co_return success();
@@ -556,6 +582,7 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   for (const auto& [client, task] : carried_) under_way.insert(task.record.id);
   // What is removed here is garbage already: if we die before, the next start removes it.
   FL_CO_CHECK(spool_.keep_only(under_way));
+  FL_CO_CHECK(references_.advance(deltas));
   for (const Round version : commit.dropped_versions) {
     const auto dropped = versions_.extract(version);
     FL_CO_CHECK(remove_files(dropped.mapped()->record));

@@ -13,6 +13,7 @@
 #include "server/codec_choice.hpp"
 #include "server/mode.hpp"
 #include "server/model_files.hpp"
+#include "server/references.hpp"
 #include "server/sampler.hpp"
 #include "server/settings.hpp"
 #include "server/spool.hpp"
@@ -82,6 +83,7 @@ class RoundEngine {
   struct Paths {
     std::filesystem::path checkpoints;
     std::filesystem::path spool;
+    std::filesystem::path references;
   };
   struct Workers {
     Offload* store;    // One thread: the only one that calls Store.
@@ -263,7 +265,7 @@ class RoundEngine {
   [[nodiscard]] Round staleness_of(const TaskRecord& task) const {
     return round_->record.base_version - task.base_version;
   }
-  [[nodiscard]] AdjustUpdate adjustment_of(const TaskRecord& task) const;
+  [[nodiscard]] Result<AdjustUpdate> adjustment_of(const TaskRecord& task) const;
 
   Awaitable<Result<bool>> add_tasks(std::size_t count);  // Whether anyone could be asked.
   [[nodiscard]] bool may_be_asked(const std::string& client) const;
@@ -318,6 +320,9 @@ class RoundEngine {
   [[nodiscard]] Traffic traffic_of(const std::string& client) const;
   [[nodiscard]] Traffic traffic() const;
   [[nodiscard]] bool came_from_seed() const;
+  [[nodiscard]] bool sends_deltas() const;  // Some client, in some round.
+  /// The accepted tasks of the open round that do.
+  [[nodiscard]] std::map<std::string, std::int64_t> accepted_deltas() const;
   void fail(const Error& error);
 
   net::any_io_executor strand_;
@@ -334,6 +339,7 @@ class RoundEngine {
   Workers workers_;
   Paths paths_;
   Spool spool_;
+  References references_;  // Where sends_deltas().
 
   std::map<Round, std::shared_ptr<const ModelVersion>>
       versions_;  // Kept ones; the last is the newest.

@@ -144,12 +144,13 @@ std::uint64_t RoundEngine::clock_max() const {
   return slowest + mode_.ahead;
 }
 
-AdjustUpdate RoundEngine::adjustment_of(const TaskRecord& task) const {
-  if (mode_.compensation == 0 || staleness_of(task) == 0) return nullptr;
+Result<AdjustUpdate> RoundEngine::adjustment_of(const TaskRecord& task) const {
+  if (task.codec.starts_with(delta_prefix)) return references_.keep(task.id, task.reference);
+  if (mode_.compensation == 0 || staleness_of(task) == 0) return AdjustUpdate();
   const TrainSettings work = work_of(task.base_version + 1);
   const double factor = mode_.compensation / (work.lr * effective_steps(work, task.steps));
-  return Compensation(versions_.at(task.base_version), versions_.at(round_->record.base_version),
-                      factor);
+  return AdjustUpdate(Compensation(versions_.at(task.base_version),
+                                   versions_.at(round_->record.base_version), factor));
 }
 
 }  // namespace fl

@@ -113,6 +113,7 @@ std::vector<TaskRecord> RoundEngine::sample(std::size_t count) const {
     task.examples = candidates[pick].examples;
     const CodecChoice choice = choose_codec(rungs, limit, candidates[pick].history);
     task.codec = choice.codec;
+    if (task.codec.starts_with(delta_prefix)) task.reference = references_.of(task.client);
     task.codec_reason = choice.reason;
     tasks.push_back(std::move(task));
   }
@@ -259,6 +260,7 @@ void RoundEngine::send_offer(Task& task) {
   const std::string identity = fmt::format("{}/{}/{}", settings_.seed, round, task.record.client);
   offer.set_seed(Digest::of(bytes_of(std::string_view(identity))).short_id());
   offer.set_codec(task.record.codec);
+  offer.set_reference(task.record.reference);
   if (const TimePoint deadline = due(task); deadline != never) {
     const auto left = std::max(Duration::zero(), deadline - Clock::now());
     offer.set_deadline_ms(static_cast<std::uint64_t>(

@@ -152,6 +152,12 @@ Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task
     return bad(Errc::invalid_input, fmt::format("it is coded as '{}', asked for was '{}'",
                                                 begin.codec().substr(0, 64), task.record.codec));
   }
+  if (begin.reference() != 0 && begin.reference() != task.record.reference) {
+    return bad(
+        Errc::conflict,
+        fmt::format("it is the difference to the update of task {}, asked for was that to {}",
+                    begin.reference(), task.record.reference));
+  }
   const auto codec = parse_codec(task.record.codec).value();  // What its round has, warm-up or not.
   const std::uint64_t bytes_max = codec->payload_bytes_max(layout_);
   if (begin.bytes() == 0 || begin.bytes() > bytes_max) {
@@ -203,6 +209,7 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
   record = task->record;
   record.examples = begin.examples();
   record.steps = begin.steps();
+  record.reference = begin.reference();
   for (;;) {
     auto work = [this, upload = grant.upload, record, &decode_seconds]() -> Result<UpdateNorms> {
       FL_CHECK(spool_.finish(*upload));

@@ -289,10 +289,10 @@ Result<int> serve(const ServerOptions& options) {
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
     FL_CHECK(check_settings(run.settings));
     FL_TRY(const Layout layout, builtin_layout(run.record.model));
-    return std::make_shared<RoundEngine>(
-        strand, run.settings, run.record, layout, files, *store,
-        RoundEngine::Workers{&store_thread, &compute},
-        RoundEngine::Paths{checkpoints_of(state, run.record), state / "spool"});
+    return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
+                                         RoundEngine::Workers{&store_thread, &compute},
+                                         RoundEngine::Paths{checkpoints_of(state, run.record),
+                                                            state / "spool", state / "references"});
   };
   FL_TRY(auto first_engine, make_engine(first));
   CurrentEngine current(std::move(first_engine));

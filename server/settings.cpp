@@ -37,6 +37,11 @@ Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spe
                                                           std::uint32_t round) {
   if (spec == "none" || spec == "none+ef") return parse_codec("none");  // Loses nothing.
   FL_TRY(auto codec, parse_codec(spec, round));
+  if (codec->is_delta()) {
+    return Error(
+        Errc::invalid_input,
+        fmt::format("'{}': steps of the model are differences already: without delta+", spec));
+  }
   if (codec->momentum() > 0) {
     return Error(Errc::invalid_input, fmt::format("'{}': momentum is for gradients, which steps of "
                                                   "the model are not: +ef instead",
@@ -175,7 +180,15 @@ Result<void> check_settings(const RunSettings& s) {
   if (!ladder) return ladder.error().at("--codec");
   const bool counts_signs = parse_strategy(s.strategy).value()->counts_signs();
   for (const std::string& spec : *ladder) {
-    const auto names = parse_codec(spec).value()->names();
+    const auto codec = parse_codec(spec).value();
+    const auto names = codec->names();
+    if (codec->is_delta() && counts_signs)
+      return bad("codec",
+                 "delta+ sends differences, and this strategy counts the signs of updates");
+    if (codec->is_delta() && parse_mode(s.mode).value().carries())
+      return bad("codec", fmt::format("delta+ wants every update in its own round, and --mode {} "
+                                      "takes late ones",
+                                      s.mode));
     if (counts_signs && std::ranges::find(names, "ecuq") != names.end())
       return bad("codec",
                  "ecuq gives a 0 a sign by chance, and this strategy counts signs: "

@@ -110,6 +110,9 @@ struct TaskRecord {
   std::string spool_file;  // Name inside STATE/spool.
   std::string codec;
   std::string codec_reason;  // Why this one; "" where all clients have the same (codec_choice.hpp).
+  /// Of a delta (references.hpp): the task whose update it may be the difference to, then what it
+  /// was; 0: none.
+  std::int64_t reference = 0;
   std::string reason;
 };
 
@@ -324,6 +327,8 @@ class Store {
   [[nodiscard]] Result<RoundsBefore> rounds_before(RunId run);
   /// How many updates of each client were accepted, of those that had any; the open round's too.
   [[nodiscard]] Result<std::map<std::string, std::uint64_t>> accepted_counts(RunId run);
+  /// Each client's last accepted task with a codec "delta+…", of the recorded rounds.
+  [[nodiscard]] Result<std::map<std::string, std::int64_t>> newest_deltas(RunId run);
   [[nodiscard]] Result<std::optional<TaskRecord>> find_task(RunId run, std::int64_t task);
   /// Final states of several tasks at once (the engine commits in groups). A task that already has
   /// a final state is `conflict`, and nothing is changed.

@@ -13,7 +13,7 @@ std::string select_tasks(std::string_view where) {
   return fmt::format(
       "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
       " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse,"
-      " base_version, codec_reason, ready_seconds, upload_seconds, seconds FROM task"
+      " base_version, codec_reason, ready_seconds, upload_seconds, seconds, reference FROM task"
       " WHERE run_id = ?1 AND {} ORDER BY id",
       where);
 }
@@ -43,6 +43,7 @@ Result<TaskRecord> read_task(const Row& row) {
   task.ready_seconds = row.real(20);
   task.upload_seconds = row.real(21);
   task.seconds = row.real(22);
+  task.reference = row.integer(23);
   return task;
 }
 
@@ -94,11 +95,11 @@ Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round roun
     FL_CHECK(db.run(
         "INSERT INTO task (run_id, round, client, state, offered_at, examples, steps,"
         " loss, norm, train_seconds, codec, update_bytes, update_digest, spool_file,"
-        " reason, base_version, codec_reason) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6, ?7, ?8,"
-        " ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+        " reason, base_version, codec_reason, reference) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6,"
+        " ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
         run, round, task.client, now, task.examples, task.steps, task.loss, task.norm,
         task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
-        task.spool_file, task.reason, task.base_version, task.codec_reason));
+        task.spool_file, task.reason, task.base_version, task.codec_reason, task.reference));
     task.id = db.last_id();
     task.round = round;
   }
@@ -113,12 +114,12 @@ Result<void> decide(Database& db, const TaskRecord& task, double now) {
              " norm = ?7, train_seconds = ?8, codec = ?9, update_bytes = ?10,"
              " update_digest = ?11, spool_file = ?12, reason = ?13, raw_bytes = ?14,"
              " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17, ready_seconds = ?18,"
-             " upload_seconds = ?19, seconds = ?20"
+             " upload_seconds = ?19, seconds = ?20, reference = ?21"
              " WHERE id = ?1 AND state = 'offered'",
              task.id, to_text(task.state), now, task.examples, task.steps, task.loss, task.norm,
              task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
              task.spool_file, task.reason, task.raw_bytes, task.encode_seconds, task.decode_seconds,
-             task.nmse, task.ready_seconds, task.upload_seconds, task.seconds));
+             task.nmse, task.ready_seconds, task.upload_seconds, task.seconds, task.reference));
   if (changed == 1) return {};
   FL_TRY(const auto state, db.find(
                                "SELECT state FROM task WHERE id = ?1",
@@ -421,6 +422,21 @@ Result<std::map<std::string, std::uint64_t>> Store::accepted_counts(RunId run) {
                  " GROUP BY client",
                  note, run));
   return counts;
+}
+
+Result<std::map<std::string, std::int64_t>> Store::newest_deltas(RunId run) {
+  std::map<std::string, std::int64_t> newest;
+  const auto note = [&newest](const Row& row) {
+    newest[row.text(0)] = row.integer(1);
+    return true;
+  };
+  FL_CHECK(
+      db_->query("SELECT t.client, max(t.id) FROM task AS t"
+                 " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
+                 " WHERE t.run_id = ?1 AND t.state = 'accepted' AND t.codec LIKE 'delta+%'"
+                 " AND r.ended_at IS NOT NULL GROUP BY t.client",
+                 note, run));
+  return newest;
 }
 
 Result<std::optional<TaskRecord>> Store::find_task(RunId run, std::int64_t task) {

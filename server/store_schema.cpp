@@ -187,8 +187,14 @@ CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, enco
   GROUP BY t.run_id, t.codec;
 )sql";
 
+constexpr const char* references = R"sql(
+ALTER TABLE task ADD COLUMN reference INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 // What changes it later comes here as a step of its own: databases are about that have this one.
-constexpr std::array migrations_in_order{Migration{"the history's schema", schema}};
+constexpr std::array migrations_in_order{
+    Migration{"the history's schema", schema},
+    Migration{"what an update is the difference to, in table task", references}};
 
 struct Marks {
   int application = 0;

@@ -109,7 +109,8 @@ class Federation {
         engine_(std::make_shared<RoundEngine>(
             net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
             RoundEngine::Workers{&store_thread_, &world_.workers},
-            RoundEngine::Paths{checkpoints_of(options.state, run_.record), spool_folder()})),
+            RoundEngine::Paths{checkpoints_of(options.state, run_.record), spool_folder(),
+                               std::filesystem::path(options.state) / "references"})),
         signals_(io_),
         stopped_(engine_->executor()) {
     for (std::uint32_t shard = 0; shard < options.clients; ++shard) {

@@ -24,12 +24,14 @@ const Method& dense_method() {
 std::string Codec::canonical() const {
   std::string text;
   for (const Rule& rule : rules_) text += (text.empty() ? "" : ";") + rule.spec();
-  if (momentum_ > 0) return text + fmt::format("+dgc:{}", momentum_);
-  return text + (error_feedback_ ? "+ef" : "");
+  if (upkeep_.is_delta) return std::string(delta_prefix) + text;
+  if (upkeep_.momentum > 0) return text + fmt::format("+dgc:{}", upkeep_.momentum);
+  return text + (upkeep_.error_feedback ? "+ef" : "");
 }
 
 std::vector<std::string> Codec::names() const {
   std::vector<std::string> out;
+  if (upkeep_.is_delta) out.emplace_back(delta_codec);
   const auto add = [&](const std::string& spec) {
     std::string name = spec.substr(0, spec.find_first_of(":,"));
     if (std::ranges::find(out, name) == out.end()) out.push_back(std::move(name));

@@ -2,7 +2,7 @@
 // "qsgd:127,bucket=256+ef". Payloads say how to decode them (payload.hpp), so only the encoding end
 // needs a Codec.
 //
-//   SPEC  = (CODEC | RULE {";" RULE}) ["+ef" | "+dgc:" MOMENTUM]
+//   SPEC  = ["delta+"] (CODEC | RULE {";" RULE}) ["+ef" | "+dgc:" MOMENTUM]
 //   RULE  = PATTERN "=" CODEC              the first that fits a tensor's name (rule.hpp)
 //   CODEC = QUANTIZER | SELECTOR ["+" QUANTIZER]
 //   each of the two = NAME [":" ARG] {"," KEY "=" VALUE}
@@ -15,8 +15,9 @@
 //
 // "+ef" asks for error feedback (feedback.hpp), which the owner of the residual does: the codec
 // itself keeps nothing. "+dgc:0.9" asks for it with a momentum of 0.9, where there is a selector.
-// Nor does it keep what helps some codecs from round to round: that is in a CodecState, if there is
-// one.
+// "delta+" in front asks for what the last vector of this sender is not yet (feedback.hpp), which
+// again both ends do. Nor does it keep what helps some codecs from round to round: that is in a
+// CodecState, if there is one.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -39,19 +40,27 @@ namespace fl {
 /// Immutable; any thread.
 class Codec {
  public:
-  /// The last rule fits every name. `momentum` is above 0 and below 1, or 0: none; with it there is
-  /// error feedback.
-  Codec(std::vector<Rule> rules, bool error_feedback, float momentum)
-      : rules_(std::move(rules)), error_feedback_(error_feedback), momentum_(momentum) {}
+  /// What is done about what it loses. `momentum` is above 0 and below 1, or 0: none; with it there
+  /// is error feedback, and where a delta is sent there is none.
+  struct Upkeep {
+    bool error_feedback = false;
+    float momentum = 0;
+    bool is_delta = false;
+  };
+  /// The last rule fits every name.
+  Codec(std::vector<Rule> rules, const Upkeep& upkeep)
+      : rules_(std::move(rules)), upkeep_(upkeep) {}
 
   /// The shortest spec that parses to this codec: no settings that equal their defaults.
   [[nodiscard]] std::string canonical() const;
-  [[nodiscard]] bool error_feedback() const { return error_feedback_; }
+  [[nodiscard]] bool error_feedback() const { return upkeep_.error_feedback; }
   /// Of the error feedback; 0: it has none.
-  [[nodiscard]] float momentum() const { return momentum_; }
+  [[nodiscard]] float momentum() const { return upkeep_.momentum; }
+  /// Whether it codes what a vector differs by from what was decoded of the last one.
+  [[nodiscard]] bool is_delta() const { return upkeep_.is_delta; }
   /// Whether what is decoded is always what was encoded.
   [[nodiscard]] bool is_exact() const {
-    return canonical() == (error_feedback_ ? "none+ef" : "none");
+    return canonical() == (upkeep_.error_feedback ? "none+ef" : "none");
   }
   /// Whether a device can do a part of encode().
   [[nodiscard]] bool is_for_device() const;
@@ -89,9 +98,12 @@ class Codec {
   class Encoding;
 
   std::vector<Rule> rules_;
-  bool error_feedback_;
-  float momentum_;
+  Upkeep upkeep_;
 };
+
+/// What the spec of a codec begins with that is_delta(), and its name among the codecs' names.
+inline constexpr std::string_view delta_prefix = "delta+";
+inline constexpr std::string_view delta_codec = "delta";
 
 inline constexpr std::uint32_t warmed_up = 0xffff'ffff;  // A round after every warm-up.
 

@@ -103,6 +103,8 @@ Result<const CodecParser*> find_parser(const SpecParts& parts) {
     return wrong(parts.whole, parts.name,
                  fmt::format("{} comes once, at the end, and is for all rules", parts.name));
   }
+  if (parts.name == delta_codec)
+    return wrong(parts.whole, parts.name, "delta comes once, in front: delta+topk:0.01");
   std::string names;
   for (const CodecParser& r : codec_table) names += fmt::format(" {}", r.shown.name);
   return wrong(parts.whole, parts.name, fmt::format("there is no such codec; there are:{}", names));

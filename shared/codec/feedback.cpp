@@ -59,12 +59,19 @@ Result<double> squared_error(std::span<const float> update, PayloadReader& paylo
   return std::accumulate(errors.begin(), errors.end(), 0.0);
 }
 
-Result<void> put_back(std::span<float> residual, PayloadReader& payload, int threads) {
-  FL_ASSERT(residual.size() == payload.layout().elements());
+Result<void> add_decoded(std::span<float> values, PayloadReader& payload, int threads) {
+  FL_ASSERT(values.size() == payload.layout().elements());
   return payload.for_each_block(
       threads, [=](std::uint64_t, const Block& block, std::span<const float> sent) {
-        for (std::size_t i = 0; i < sent.size(); ++i) residual[block.flat + i] += sent[i];
+        for (std::size_t i = 0; i < sent.size(); ++i) values[block.flat + i] += sent[i];
       });
+}
+
+std::vector<float> difference_to(std::span<const float> update, std::span<const float> reference) {
+  FL_ASSERT(update.size() == reference.size());
+  std::vector<float> out(update.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = update[i] - reference[i];
+  return out;
 }
 
 }  // namespace fl

@@ -3,7 +3,7 @@
 //
 //   add_residual(update, residual);          before encoding
 //   keep_residual(update, payload, residual) after encoding: residual = update - decode(payload)
-//   put_back(residual, payload)              when the receiver refused the payload or lost it
+//   add_decoded(residual, payload)           when the receiver refused the payload or lost it
 //
 // With momentum (a codec's "+dgc"), what is added up is not the updates but a velocity: Lin 2018,
 // "Deep gradient compression", momentum correction (section 3.2) and momentum factor masking
@@ -19,7 +19,19 @@
 // clients' own momentum turned off. A payload that is refused goes back into the residual whole;
 // the velocity stays stopped where it was sent, so that a client that was late begins there anew.
 //
-// Plain functions on flat vectors of one layout; the owner keeps residual and velocity, durably.
+// Instead of a residual there may be a reference (a codec's "delta+"): what both ends have of the
+// sender's last update. Richtarik 2021, "EF21: a new, simpler, theoretically better, and
+// practically faster error feedback", algorithm 2, with the update in place of the gradient. What
+// is coded is the difference to it, so what was lost before is in the next one; and where a
+// sender's updates resemble each other, as they do when its data are not like the others', little
+// is left to code.
+//
+//   difference_to(update, reference)         what to encode
+//   add_decoded(reference, payload)          at both ends: the update as it counts, the next
+//                                            reference; in the one order reference + decoded
+//
+// Plain functions on flat vectors of one layout; the owner keeps residual, velocity and reference,
+// durably.
 // The results are the same with any number of threads.
 #pragma once
 
@@ -27,6 +39,7 @@
 #include "shared/codec/payload.hpp"
 
 #include <span>
+#include <vector>
 
 namespace fl {
 
@@ -49,8 +62,13 @@ void add_velocity(std::span<float> update, std::span<float> velocity, float mome
 [[nodiscard]] Result<double> squared_error(std::span<const float> update, PayloadReader& payload,
                                            int threads = 1);
 
-/// residual += decode(payload): as if it had never been sent. Errors as above.
-[[nodiscard]] Result<void> put_back(std::span<float> residual, PayloadReader& payload,
-                                    int threads = 1);
+/// values += decode(payload): a residual's, as if it had never been sent; a reference's, as the
+/// receiver has it then. Errors as above.
+[[nodiscard]] Result<void> add_decoded(std::span<float> values, PayloadReader& payload,
+                                       int threads = 1);
+
+/// update - reference.
+[[nodiscard]] std::vector<float> difference_to(std::span<const float> update,
+                                               std::span<const float> reference);
 
 }  // namespace fl

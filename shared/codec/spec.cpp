@@ -151,25 +151,37 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
   return rules;
 }
 
-// What stands behind the last plus sign, if that is error feedback, and what stands before it.
-struct Feedback {
+// What a codec is between a "delta+" and the feedback behind the last plus sign, if they are there.
+struct Parts {
   std::string_view body;
-  std::string_view text;  // Empty: there is none.
+  std::string_view feedback;  // Empty: there is none.
   float momentum = 0;
+  bool is_delta = false;
 };
 
-Result<Feedback> take_feedback(std::string_view spec) {
-  const std::size_t plus = spec.rfind('+');
-  if (plus == std::string_view::npos) return Feedback{.body = spec, .text = {}};
-  Feedback feedback = {.body = spec.substr(0, plus), .text = spec.substr(plus + 1)};
-  const auto [name, momentum] = cut(feedback.text, ':');
-  if (feedback.text == "ef") return feedback;
-  if (name != "dgc") return Feedback{.body = spec, .text = {}};
-  FL_TRY(feedback.momentum,
+Result<Parts> take_apart(std::string_view spec) {
+  Parts parts{.body = spec, .feedback = {}};
+  if (spec.starts_with(delta_prefix)) {
+    parts.is_delta = true;
+    parts.body.remove_prefix(delta_prefix.size());
+  }
+  const std::size_t plus = parts.body.rfind('+');
+  if (plus == std::string_view::npos) return parts;
+  const std::string_view last = parts.body.substr(plus + 1);
+  const auto [name, momentum] = cut(last, ':');
+  if (last != "ef" && name != "dgc") return parts;
+  if (parts.is_delta) {
+    return wrong(spec, last,
+                 "what a delta has lost is in the next one anyway: it goes without error feedback");
+  }
+  parts.body = parts.body.substr(0, plus);
+  parts.feedback = last;
+  if (last == "ef") return parts;
+  FL_TRY(parts.momentum,
          parse_real<float>(spec, momentum.value_or(name.substr(name.size())),
                            "dgc wants its momentum here, above 0 and below 1, such as dgc:0.9",
                            [](float m) { return m > 0 && m < 1; }));
-  return feedback;
+  return parts;
 }
 
 }  // namespace
@@ -177,21 +189,26 @@ Result<Feedback> take_feedback(std::string_view spec) {
 Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uint32_t round) {
   FL_ASSERT(round >= 1);
   if (spec.size() > spec_bytes_max) return too_long(spec.size());
-  FL_TRY(const Feedback feedback, take_feedback(spec));
-  const std::string_view body = feedback.body;
-  const bool error_feedback = !feedback.text.empty();
+  FL_TRY(const Parts parts, take_apart(spec));
+  const std::string_view body = parts.body;
+  const bool error_feedback = !parts.feedback.empty();
+  // Whatever is lost comes again later, so it need not be right on average but little.
+  const bool comes_again = error_feedback || parts.is_delta;
   std::vector<Rule> rules;
   if (body.find(';') != std::string_view::npos || pattern_of(body)) {
-    FL_TRY(rules, parse_rules(spec, body, error_feedback, round));
+    FL_TRY(rules, parse_rules(spec, body, comes_again, round));
   } else {
-    FL_TRY(Rule rule, parse_rule(spec, {}, body, error_feedback, round));
+    FL_TRY(Rule rule, parse_rule(spec, {}, body, comes_again, round));
     rules.push_back(std::move(rule));
   }
-  if (feedback.momentum > 0 &&
+  if (parts.momentum > 0 &&
       std::ranges::none_of(rules, [](const Rule& rule) { return rule.selector != nullptr; })) {
-    return wrong(spec, feedback.text, "dgc is for a selector, such as topk:0.001+dgc:0.9");
+    return wrong(spec, parts.feedback, "dgc is for a selector, such as topk:0.001+dgc:0.9");
   }
-  auto codec = std::make_shared<const Codec>(std::move(rules), error_feedback, feedback.momentum);
+  auto codec = std::make_shared<const Codec>(std::move(rules),
+                                             Codec::Upkeep{.error_feedback = error_feedback,
+                                                           .momentum = parts.momentum,
+                                                           .is_delta = parts.is_delta});
   // Payloads carry it, and it can be the longer of the two: 1e5 becomes 100000. A warm-up only
   // makes it shorter, by more than the digits of any of its numbers.
   if (codec->canonical().size() > spec_bytes_max) return too_long(codec->canonical().size());

@@ -32,7 +32,7 @@ struct SpecParts {
   std::vector<std::pair<std::string_view, std::string_view>> settings;  // Key and value.
   std::optional<WarmUp> warm_up;                                        // No setting any more.
   std::uint32_t round = warmed_up;
-  bool error_feedback = false;  // Of the whole codec.
+  bool error_feedback = false;  // Or a delta: what the whole codec loses comes again later.
 };
 
 using MethodResult = Result<std::unique_ptr<const Method>>;

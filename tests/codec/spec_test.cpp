@@ -46,6 +46,26 @@ TEST_CASE("canonical specs parse to themselves") {
   CHECK(codec_of("topk:0.1+ecuq:2,mode=centroid+ef")->canonical() == "topk:0.1+ecuq:2+ef");
 }
 
+TEST_CASE("a delta is any codec as under feedback, and has none itself") {
+  for (const std::string& spec : specs_to_test()) {
+    const auto delta = codec_of("delta+" + spec);
+    const std::string under_feedback = codec_of(spec + "+ef")->canonical();
+    CHECK(delta->canonical() == "delta+" + under_feedback.substr(0, under_feedback.size() - 3));
+    CHECK(delta->is_delta());
+    CHECK_FALSE(delta->error_feedback());
+    CHECK_FALSE(delta->is_exact());
+    CHECK(delta->names().front() == "delta");
+  }
+  CHECK_FALSE(codec_of("qsgd:4")->is_delta());
+  CHECK(codec_of("delta+*.bias=none;*=topk:0.01+qsgd:4")->canonical() ==
+        "delta+*.bias=none;*=topk:0.01+qsgd:4");
+  CHECK(pointed_at("delta+qsgd:4+ef") == "ef");
+  CHECK(pointed_at("delta+topk:0.1+dgc:0.9") == "dgc:0.9");
+  CHECK(pointed_at("delta+delta+qsgd:4") == "delta+qsgd:4");
+  CHECK(pointed_at("delta") == "delta");
+  CHECK(pointed_at("delta+") == "");
+}
+
 TEST_CASE("selectors compose with quantizers, and rules with each other") {
   const auto canonical = [](std::string_view spec) { return codec_of(spec)->canonical(); };
   for (const char* same :

@@ -52,7 +52,7 @@ TEST_CASE("the same payload, residual, loss and values, whatever the codec") {
       reader.decode_all(values[way], by).value();
       residuals[way].resize(x.size());
       keep_residual(x, reader, residuals[way], by).value();
-      put_back(residuals[way], reader, by).value();
+      add_decoded(residuals[way], reader, by).value();
       velocities[way] = x;
       stop_sent(velocities[way], reader, by).value();
       losses[way] = squared_error(x, reader, by).value();

@@ -278,6 +278,17 @@ class Checker {
   Result<std::vector<float>> accepted_update(const TaskRecord& task) {
     FL_TRY(const std::string update, spooled_update(task));
     FL_TRY(auto values, decode(update, layout_));
+    const bool is_delta = task.codec.starts_with(delta_prefix);
+    std::vector<float> reference(values.size());
+    if (is_delta) {
+      Deltas& deltas = deltas_[task.client];
+      if (task.reference != 0 && task.reference != deltas.task)
+        return wrong(
+            fmt::format("it refers to task {}, the last one was {}", task.reference, deltas.task));
+      if (task.reference != 0) reference = deltas.newest;
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = reference[i] + values[i];
+      deltas = {task.id, std::exchange(deltas.newest, values), values};
+    }
     if (!world_.clients().contains(task.client)) return values;  // A test's own client.
     const auto& client = world_.clients().at(task.client);
     const auto trained = client.updates.find(task.base_version + 1);
@@ -290,8 +301,11 @@ class Checker {
     const bool has_feedback = settings_.codec.ends_with("+ef");
     const auto sent = sent_part(trained->second);
     double largest = 0;
-    for (const float x : sent) largest = std::max(largest, std::fabs(static_cast<double>(x)));
-    const double bound = task.codec == "none"   ? 0
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      largest = std::max(largest, std::fabs(static_cast<double>(sent[i]) - reference[i]));
+    // Of a delta no error is larger than its value (coded_levels.hpp, and what is not selected).
+    const double bound = is_delta               ? largest
+                         : task.codec == "none" ? 0
                          : task.codec == "fp16" ? largest / 1024
                                                 : largest / 7.5;
     for (std::size_t i = 0; i < model_elements_ && !has_feedback; ++i) {
@@ -329,8 +343,23 @@ class Checker {
     }
     if (client.member.evaluator) return {};
     if (vector_.personal_elements > 0) FL_CHECK(check_personal(name, client));
+    if (settings_.codec.starts_with(delta_prefix)) return check_reference(name, client);
     if (settings_.codec.ends_with("+ef")) return check_mass(name, client);
     return {};
+  }
+
+  /// What a client has of its last update is what counted of it; the last verdict may not have
+  /// come.
+  Result<void> check_reference(const std::string& name, World::Client& client) {
+    const Deltas& deltas = deltas_[name];
+    FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
+    FL_TRY(const auto reference, state.reference(layout_));
+    std::vector<float> newest = deltas.newest;
+    std::vector<float> before = deltas.before;
+    newest.resize(reference.size());
+    before.resize(reference.size());
+    if (reference == newest || (state.pending() && reference == before)) return {};
+    return wrong("what it refers to is not its last update");
   }
 
   /// A client's personal part is what its accepted updates have made of the initial one; the last
@@ -404,6 +433,9 @@ class Checker {
     if (!spool.empty() && !world_.has_lost_power())
       return wrong(
           fmt::format("{} files are left in the spool, {} first", spool.size(), spool.front()));
+    const auto references = world_.server_disk().list("/state/references");
+    if (references && !references->empty() && !world_.has_lost_power())
+      return wrong(fmt::format("{} references are left", references->size()));
     FL_TRY(const auto kept, history_.store->checkpoints(history_.run.id));
     FL_TRY(auto files, world_.server_disk().list("/state/checkpoints"));
     std::erase_if(files, [&kept](const std::string& name) {
@@ -441,6 +473,13 @@ class Checker {
   std::vector<std::vector<float>> state_;   // What the strategy keeps.
   std::map<std::int64_t, TaskRecord> tasks_;
   std::map<std::string, std::vector<std::vector<float>>> accepted_;  // Decoded, by client.
+  /// A client's updates where it sends deltas: the last one, and that before it.
+  struct Deltas {
+    std::int64_t task = 0;
+    std::vector<float> before;
+    std::vector<float> newest;
+  };
+  std::map<std::string, Deltas> deltas_;
   std::uint64_t bytes_up_ = 0;
   std::uint64_t bytes_down_ = 0;
   std::uint64_t update_bytes_ = 0;

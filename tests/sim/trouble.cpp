@@ -209,6 +209,8 @@ WorldOptions draw_options(std::uint64_t seed) {
     options.troubles.push_back(all_troubles[below(all_troubles.size())]);
   // Drawn last, so that what a seed draws besides is what it drew when there were no ladders.
   if (below(5) == 0) settings.codec = "auto:none+ef|fp16+ef|qsgd:8+ef|terngrad+ef";
+  if (below(5) == 0 && settings.mode == "sync")
+    settings.codec = std::array{"delta+qsgd:8", "delta+ecuq:8", "delta+topk:0.3"}[below(3)];
   return options;
 }
 

@@ -208,7 +208,8 @@ Result<void> World::boot(Server& server) {
   server.engine = std::make_shared<RoundEngine>(
       net::make_strand(io_), options_.settings, *run, options_.problem.layout, server.files,
       *server.store, RoundEngine::Workers{&server.store_worker, &server.compute},
-      RoundEngine::Paths{state_folder / "checkpoints", state_folder / "spool"});
+      RoundEngine::Paths{state_folder / "checkpoints", state_folder / "spool",
+                         state_folder / "references"});
   net::co_spawn(
       server.engine->executor(), server.engine->run(),
       [this, &server](const std::exception_ptr& failure, Result<RoundEngine::Outcome> result) {
