@@ -22,8 +22,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/niid.json"
 ROUNDS = 50
+# A party whose training diverges, as SCAFFOLD's can on two classes, is left out of that round.
 FLAGS = (
-    "--clients 10 --min-clients 10 --data fashion-mnist --test fashion-mnist:test --model lenet "
+    "--clients 10 --min-clients 5 --data fashion-mnist --test fashion-mnist:test --model lenet "
     "--local-epochs 10 --batch-size 64 --lr 0.01 --momentum 0.9 --weight-decay 1e-5 --codec none"
 ).split()
 METHODS = {

@@ -1,0 +1,64 @@
+// The codecs alone, as a library: a vector becomes bytes and comes back, twice with error feedback.
+//
+//   codec-example [SPEC]          such as ecuq:2+ef, or one of `fl-server codecs`
+//
+// In a CMake project of your own:
+//
+//   add_subdirectory(tributary EXCLUDE_FROM_ALL)
+//   target_link_libraries(my-program PRIVATE fl_codec)
+#include "shared/codec/codec.hpp"
+#include "shared/codec/feedback.hpp"
+#include "shared/codec/payload.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace {
+
+fl::Result<void> show(const std::string& spec) {
+  // What both ends know: the tensors, in the order in which their values lie in one flat vector.
+  FL_TRY(const fl::Layout layout,
+         fl::Layout::make({{"layer.weight", {1000, 1000}}, {"layer.bias", {1000}}}));
+  FL_TRY(const auto codec, fl::parse_codec(spec));
+
+  std::vector<float> residual(layout.elements());
+  fl::CodecState state;  // What some codecs learn from one vector for the next.
+  for (std::uint64_t round = 1; round <= 2; ++round) {
+    std::vector<float> update(layout.elements());
+    for (std::size_t i = 0; i < update.size(); ++i)
+      update[i] = std::sin(static_cast<float>(i * round));
+    if (codec->error_feedback()) fl::add_residual(update, residual);
+
+    // The sender. The same vector and seed give the same bytes on every machine.
+    std::vector<std::byte> payload;
+    fl::VectorSink sink(payload);
+    FL_TRY(const std::uint64_t bytes,
+           codec->encode(layout, update, round, sink, fl::block_elements_default, &state));
+
+    // The receiver, which needs no codec: a payload says how to decode it, and may be hostile.
+    fl::SpanSource source(payload);
+    FL_TRY(auto reader, fl::PayloadReader::open(source, bytes, layout));
+    std::vector<float> received(layout.elements());
+    FL_CHECK(reader.decode_all(received));
+
+    FL_TRY(const double lost, fl::squared_error(update, reader));
+    std::printf("round %d: %s, %llu bytes, %.3f bits a value, a mean error of %.4f\n",
+                static_cast<int>(round), reader.spec().c_str(),
+                static_cast<unsigned long long>(bytes),
+                8 * static_cast<double>(bytes) / static_cast<double>(layout.elements()),
+                std::sqrt(lost / static_cast<double>(layout.elements())));
+    if (codec->error_feedback()) FL_CHECK(fl::keep_residual(update, reader, residual));
+  }
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto shown = show(argc > 1 ? argv[1] : "ecuq:2+ef");
+  if (shown) return 0;
+  std::fprintf(stderr, "%s\n", shown.error().message().c_str());
+  return 1;
+}
