@@ -552,6 +552,34 @@ float dot(const float* x, const float* y, std::size_t n) {
   return element::finish_dot(x, y, i, n, lanes);
 }
 
+// Bit k: whether value k of eight is at least `below` + 1.
+std::uint32_t at_least(const unsigned char* eight, __m256i below) {
+  const __m256i magnitude = _mm256_and_si256(
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(eight)), _mm256_set1_epi32(0x7fffffff));
+  const __m256i found = _mm256_cmpgt_epi32(magnitude, below);
+  return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(found)));
+}
+
+std::size_t find_at_least(const void* words, std::size_t n, std::uint32_t least,
+                          std::uint32_t* indices) {
+  const auto* const bytes = static_cast<const unsigned char*>(words);
+  const __m256i below = _mm256_set1_epi32(static_cast<std::int32_t>(least) - 1);
+  std::size_t found = 0;
+  std::size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const unsigned char* const at = bytes + 4 * i;
+    std::uint32_t mask = at_least(at, below) | at_least(at + 32, below) << 8 |
+                         at_least(at + 64, below) << 16 | at_least(at + 96, below) << 24;
+    for (; mask != 0; mask &= mask - 1) {
+      indices[found++] =
+          static_cast<std::uint32_t>(i) + static_cast<std::uint32_t>(__builtin_ctz(mask));
+    }
+  }
+  const std::size_t more = scalar_row.find_at_least(bytes + 4 * i, n - i, least, indices + found);
+  for (std::size_t k = 0; k < more; ++k) indices[found + k] += static_cast<std::uint32_t>(i);
+  return found + more;
+}
+
 void add_scaled(float* sum, const float* x, std::size_t n, float factor) {
   const __m256 factors = _mm256_set1_ps(factor);
   std::size_t i = 0;
@@ -589,6 +617,7 @@ const Kernels avx2_row = {
     .round = round,
     .dot = dot,
     .add_scaled = add_scaled,
+    .find_at_least = find_at_least,
     .count_symbols = count_symbols_avx2,
     .rans_encode = rans_encode_avx2,
     .rans_decode = rans_decode_avx2,

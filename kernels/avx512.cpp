@@ -215,6 +215,35 @@ void undither_avx512(const std::int16_t* levels, std::size_t n, const DitherArgs
   scalar_row.undither(levels + i, n - i, rest, out + i);
 }
 
+std::size_t find_at_least_avx512(const void* words, std::size_t n, std::uint32_t least,
+                                 std::uint32_t* indices) {
+  const auto* const bytes = static_cast<const unsigned char*>(words);
+  const __m512i leasts = _mm512_set1_epi32(static_cast<std::int32_t>(least));
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  std::size_t found = 0;
+  std::size_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    __mmask16 masks[4];
+    for (std::size_t k = 0; k < 4; ++k) {
+      const __m512i words_k = _mm512_loadu_si512(bytes + 4 * i + 64 * k);
+      masks[k] = _mm512_cmpge_epi32_mask(_mm512_and_si512(words_k, magnitude), leasts);
+    }
+    if ((masks[0] | masks[1] | masks[2] | masks[3]) == 0) continue;
+    for (std::size_t k = 0; k < 4; ++k) {
+      const auto first = static_cast<std::int32_t>(i + 16 * k);
+      // No more were found than were looked at, so there is room for sixteen.
+      _mm512_storeu_si512(
+          indices + found,
+          _mm512_maskz_compress_epi32(masks[k], _mm512_add_epi32(lanes, _mm512_set1_epi32(first))));
+      found += static_cast<std::size_t>(__builtin_popcountll(std::uint64_t{masks[k]}));
+    }
+  }
+  const std::size_t more = scalar_row.find_at_least(bytes + 4 * i, n - i, least, indices + found);
+  for (std::size_t k = 0; k < more; ++k) indices[found + k] += static_cast<std::uint32_t>(i);
+  return found + more;
+}
+
 void dither_classes_avx512(std::size_t n, const DitherArgs& args, std::uint8_t* classes) {
   if (args.first % half_line_elements != 0) return avx2_row.dither_classes(n, args, classes);
   const RoundKeys keys = round_keys(args.key);

@@ -37,6 +37,7 @@ Kernels make_avx512_row() {
   row.dither = dither_avx512;
   row.undither = undither_avx512;
   row.dither_classes = dither_classes_avx512;
+  row.find_at_least = find_at_least_avx512;
   row.rans_decode = rans_decode_avx512;
   return row;
 }

@@ -135,6 +135,12 @@ struct Kernels {
   /// sum[i] += x[i] * factor, product and sum each rounded.
   void (*add_scaled)(float* sum, const float* x, std::size_t n, float factor);
 
+  /// Writes the indices, ascending, of those of n 32-bit words whose lowest 31 bits are at least
+  /// `least`: of floats, by magnitude. Returns how many; what is behind them in `indices`, which
+  /// has room for n, may be written over. n <= 2^32, least < 2^31.
+  std::size_t (*find_at_least)(const void* words, std::size_t n, std::uint32_t least,
+                               std::uint32_t* indices);
+
   /// counts[s] = how often s occurs, for the 256 values of s; n < 2^32.
   void (*count_symbols)(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);
   /// The whole steps of rans_encode and rans_decode (rans.hpp), which are what to call: n is a

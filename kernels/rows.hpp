@@ -21,6 +21,8 @@ void quantize_avx512(const float* x, std::size_t n, const QuantizeArgs& args, st
 std::int32_t dither_avx512(const float* x, std::size_t n, const DitherArgs& args,
                            std::int16_t* levels, std::uint8_t* classes);
 void undither_avx512(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out);
+std::size_t find_at_least_avx512(const void* words, std::size_t n, std::uint32_t least,
+                                 std::uint32_t* indices);
 void dither_classes_avx512(std::size_t n, const DitherArgs& args, std::uint8_t* classes);
 #endif
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace fl {
 
@@ -227,6 +228,19 @@ float dot(const float* x, const float* y, std::size_t n) {
   return element::finish_dot(x, y, i, n, lanes);
 }
 
+std::size_t find_at_least(const void* words, std::size_t n, std::uint32_t least,
+                          std::uint32_t* indices) {
+  const auto* const bytes = static_cast<const unsigned char*>(words);
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint32_t word;
+    std::memcpy(&word, bytes + i * sizeof word, sizeof word);
+    indices[found] = static_cast<std::uint32_t>(i);  // Stays if it is one.
+    found += (word & 0x7fffffff) >= least ? 1 : 0;
+  }
+  return found;
+}
+
 void add_scaled(float* sum, const float* x, std::size_t n, float factor) {
   for (std::size_t i = 0; i < n; ++i) sum[i] += x[i] * factor;
 }
@@ -259,6 +273,7 @@ const Kernels scalar_row = {
     .round = round,
     .dot = dot,
     .add_scaled = add_scaled,
+    .find_at_least = find_at_least,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_scalar,
     .rans_decode = rans_decode_scalar,

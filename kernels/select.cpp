@@ -1,5 +1,7 @@
 #include "kernels/select.hpp"
 
+#include "kernels/kernels.hpp"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -116,27 +118,19 @@ std::vector<std::uint32_t> large_magnitudes(std::span<const std::span<const T>> 
   if (rank >= sample.size() / 8) return {};
   const auto guess = sample.begin() + static_cast<std::ptrdiff_t>(rank);
   std::ranges::nth_element(sample, guess, std::greater{});
-  const auto least = static_cast<std::int32_t>(*guess);
-
-  std::vector<std::uint32_t> large(2 * rank * guess_stride);
-  std::size_t found = 0;
-  const auto take = [&](T value) {
-    large[found] = magnitude_of(value);
-    found += static_cast<std::int32_t>(large[found]) >= least ? 1 : 0;
-  };
+  const std::size_t large_max = 2 * rank * guess_stride;
+  std::vector<std::uint32_t> large;
+  large.reserve(large_max);
+  std::array<std::uint32_t, 4096> indices;
   for (const std::span<const T> run : runs) {
-    std::size_t i = 0;
-    for (; i + step <= run.size(); i += step) {
-      if (!any_candidate(run.data() + i, [&](std::int32_t m) { return m >= least; })) continue;
-      if (found + step > large.size()) return {};
-      for (std::size_t j = 0; j < step; ++j) take(run[i + j]);
-    }
-    for (; i < run.size(); ++i) {
-      if (found == large.size()) return {};
-      take(run[i]);
+    for (std::size_t i = 0; i < run.size(); i += indices.size()) {
+      const auto part = run.subspan(i, std::min(indices.size(), run.size() - i));
+      const std::size_t found =
+          kernels().find_at_least(part.data(), part.size(), *guess, indices.data());
+      if (large.size() + found > large_max) return {};
+      for (std::size_t j = 0; j < found; ++j) large.push_back(magnitude_of(part[indices[j]]));
     }
   }
-  large.resize(found);
   return large;
 }
 
@@ -154,23 +148,17 @@ Cutoff find(std::span<const std::span<const T>> runs, std::uint64_t k) {
 
 template <class T>
 std::size_t select(std::span<const T> x, Cutoff& cutoff, std::uint32_t* indices) {
-  const auto least = static_cast<std::int32_t>(cutoff.magnitude);
+  const std::size_t found = kernels().find_at_least(x.data(), x.size(), cutoff.magnitude, indices);
+  // Of equal ones the first. Without a branch: each index is written, and stays if it is selected.
   std::size_t selected = 0;
-  // Without a branch: each index is written, and stays if it is selected.
-  const auto take = [&](std::size_t i) {
-    const std::uint32_t magnitude = magnitude_of(x[i]);
-    const auto is_tie =
-        static_cast<std::uint32_t>(magnitude == cutoff.magnitude) & (cutoff.ties > 0 ? 1u : 0u);
-    indices[selected] = static_cast<std::uint32_t>(i);
-    selected += (magnitude > cutoff.magnitude ? 1u : 0u) | is_tie;
-    cutoff.ties -= is_tie;
-  };
-  std::size_t i = 0;
-  for (; i + step <= x.size(); i += step) {
-    if (!any_candidate(x.data() + i, [&](std::int32_t m) { return m >= least; })) continue;
-    for (std::size_t k = 0; k < step; ++k) take(i + k);
+  for (std::size_t k = 0; k < found; ++k) {
+    const std::uint32_t index = indices[k];
+    const std::uint32_t is_tie = magnitude_of(x[index]) == cutoff.magnitude ? 1 : 0;
+    const std::uint32_t has_room = cutoff.ties > 0 ? 1 : 0;
+    indices[selected] = index;
+    selected += 1 - (is_tie & (1 - has_room));
+    cutoff.ties -= is_tie & has_room;
   }
-  for (; i < x.size(); ++i) take(i);
   return selected;
 }
 

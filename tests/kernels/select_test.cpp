@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -62,13 +63,39 @@ std::vector<std::vector<float>> vectors(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("what is selected is what sorting selects, with ties, and in parts") {
-  for (const std::size_t n : {1u, 2u, 15u, 16u, 17u, 1000u, 20'000u, 100'000u}) {
-    for (const auto& x : vectors(n)) {
-      for (const std::size_t k : {std::size_t{1}, n / 100 + 1, n / 10 + 1, n / 2 + 1, n}) {
-        const Indices expected = by_sorting(x, k);
-        CHECK(by_selection(x, k, n) == expected);
-        CHECK(by_selection(x, k, 37) == expected);
+TEST_CASE("what is selected is what sorting selects, with ties, in parts, and by every row") {
+  const Kernels& chosen = kernels();
+  for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
+    force_kernels(*row);
+    for (const std::size_t n : {1u, 2u, 15u, 16u, 17u, 1000u, 20'000u, 100'000u}) {
+      for (const auto& x : vectors(n)) {
+        for (const std::size_t k : {std::size_t{1}, n / 100 + 1, n / 10 + 1, n / 2 + 1, n}) {
+          const Indices expected = by_sorting(x, k);
+          CHECK(by_selection(x, k, n) == expected);
+          CHECK(by_selection(x, k, 37) == expected);
+        }
+      }
+    }
+  }
+  force_kernels(chosen);
+}
+
+TEST_CASE("what is at least as large is found, of every length, by every row") {
+  for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
+    for (const std::size_t n : {0u, 1u, 15u, 16u, 17u, 31u, 32u, 33u, 1000u}) {
+      for (const auto& x : vectors(n)) {
+        for (const float least : {0.0f, 0.3f, 1.5f, 2.5f, 1e30f}) {
+          Indices expected;
+          for (std::uint32_t i = 0; i < n; ++i) {
+            if (std::fabs(x[i]) >= least) expected.push_back(i);
+          }
+          Indices found(n);  // Exactly: ASan watches its end.
+          found.resize(
+              row->find_at_least(x.data(), n, std::bit_cast<std::uint32_t>(least), found.data()));
+          CHECK(found == expected);
+        }
       }
     }
   }
