@@ -22,10 +22,12 @@ from federation import (
     write_images,
 )
 
-# The second loses values on the way and so lives on its residuals and carries.
+# The second loses values on the way and so lives on its residuals and carries; the third, on what
+# both ends have of the update before.
 CODECS = {
     "plain": ("--codec", "none"),
     "lossy": ("--codec", "ecuq:4+ef", "--downlink-codec", "qsgd:127"),
+    "delta": ("--codec", "delta+kbit:8"),
 }
 # 400 kB: an update is more than one chunk.
 MODEL = "synthetic:100000"
@@ -139,7 +141,9 @@ class Crashes(Undisturbed):
             for codec, (where, point), passage in itertools.product(CODECS, points, (1, 2))
             # Passed once in a run; passed only where model steps are coded.
             if (point, passage) != ("initial.committed", 2)
-            and (point, codec) != ("delta.synced", "plain")
+            and (point != "delta.synced" or codec == "lossy")
+            # The first round's updates refer to none.
+            and (codec, passage) != ("delta", 1)
         ]
         # The last passage: the run is over, and nobody has been told.
         cases += [(codec, "server", "round.committed:3") for codec in CODECS]
