@@ -228,7 +228,7 @@ class Ecuq final : public Method, public LevelCoder {
       append(out, key);
       append(out, static_cast<std::uint8_t>(std::countr_zero(classes.count)));
     } else {
-      const auto all = centroids_of(x, step, levels);
+      const auto all = centroids_of_few(x, step, levels);
       for (std::size_t c = 0; c < centroids_below(top); ++c) append(out, all[c]);
     }
     if (!append_runs(levels, top, out, classes)) {
@@ -284,6 +284,21 @@ class Ecuq final : public Method, public LevelCoder {
       count[c] = counts[0][c + 1] + counts[1][c + 1];
     }
     return centroids_from(sum, count, step);
+  }
+
+  /// The same where few levels are not 0. The sums are exact (LevelTally), in whatever order.
+  static std::array<std::uint8_t, centroid_count> centroids_of_few(
+      std::span<const float> x, float step, std::span<const std::int16_t> levels) {
+    std::array<double, centroid_count + 1> sum{};
+    std::array<std::uint32_t, centroid_count + 1> count{};
+    for_each_not_zero(levels, [&](std::size_t i) {
+      const auto c =
+          std::min<std::size_t>(static_cast<std::size_t>(std::abs(levels[i])) - 1, centroid_count);
+      sum[c] += static_cast<double>(std::fabs(x[i]));
+      ++count[c];
+    });
+    return centroids_from(std::span(sum).first<centroid_count>(),
+                          std::span(count).first<centroid_count>(), step);
   }
 
   /// `sum`: of the magnitudes of the levels from 1 on and their negatives; `count`: how many.

@@ -40,10 +40,6 @@ std::optional<Indices> take_list(Bytes& bytes, std::size_t n) {
   return indices;
 }
 
-std::size_t class_of(const LevelClasses& classes, std::size_t i) {
-  return classes.count > 1 ? classes.of[i] : 0;
-}
-
 /// The levels that are not 0, by class, and which of the class's elements they are.
 struct Found {
   std::array<Indices, rans_classes_max> indices;
@@ -53,8 +49,16 @@ struct Found {
 
 Found find_levels(std::span<const std::int16_t> x, const LevelClasses& classes) {
   Found found;
+  if (classes.count == 1) {
+    for_each_not_zero(x, [&](std::size_t i) {
+      found.indices[0].push_back(static_cast<std::uint32_t>(i));
+      found.levels[0].push_back(x[i]);
+    });
+    found.elements[0] = static_cast<std::uint32_t>(x.size());
+    return found;
+  }
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::size_t c = class_of(classes, i);
+    const std::size_t c = classes.of[i];
     if (x[i] != 0) {
       found.indices[c].push_back(found.elements[c]);
       found.levels[c].push_back(x[i]);

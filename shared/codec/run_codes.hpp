@@ -16,6 +16,7 @@
 #include "shared/codec/level_codes.hpp"
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,25 @@ namespace fl {
 /// codes lose 1% there.
 [[nodiscard]] constexpr bool is_for_runs(std::uint64_t elements, std::uint64_t zeros) {
   return (elements - zeros) * 16 < elements;
+}
+
+/// Calls use(i) for each level that is not 0, in order. Fast where they are few.
+template <class Use>
+void for_each_not_zero(std::span<const std::int16_t> levels, const Use& use) {
+  constexpr std::size_t at_once = 8;
+  std::size_t i = 0;
+  for (; i + at_once <= levels.size(); i += at_once) {
+    std::uint64_t four[2];
+    static_assert(sizeof four == at_once * sizeof(std::int16_t));
+    std::memcpy(four, levels.data() + i, sizeof four);
+    if ((four[0] | four[1]) == 0) continue;
+    for (std::size_t k = i; k < i + at_once; ++k) {
+      if (levels[k] != 0) use(k);
+    }
+  }
+  for (; i < levels.size(); ++i) {
+    if (levels[i] != 0) use(i);
+  }
 }
 
 /// Appends the levels, if they are for runs and bit fields (kernels/pack.hpp) are not shorter; else
