@@ -240,6 +240,20 @@ Result<std::vector<float>> ClientState::reference(const Layout& layout) const {
   return read_vector(kept_.reference, layout.elements());
 }
 
+/// The reference, or zeros where there is none that can be read, which `begin` says then.
+Result<std::vector<float>> ClientState::reference_for(wire::Begin& begin,
+                                                      const Layout& layout) const {
+  if (begin.reference() == 0) return std::vector<float>(layout.elements());
+  auto kept = reference(layout);
+  if (kept) return kept;
+  const Errc code = kept.error().code();
+  if (code != Errc::not_found && code != Errc::corrupt) return kept;
+  log_warn("{} can't be read ({}): this update is sent whole", (folder_ / kept_.reference).string(),
+           kept.error().message());
+  begin.set_reference(0);
+  return std::vector<float>(layout.elements());
+}
+
 Result<std::vector<float>> ClientState::local_values(std::uint64_t elements) const {
   if (kept_.local_values.empty()) return std::vector<float>();
   return read_vector(kept_.local_values, elements);
@@ -328,12 +342,8 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   std::vector<float> reference;
   std::vector<float> difference;
   if (codec.is_delta()) {
-    const bool is_kept = begin.reference() == kept_.reference_task;
-    if (!is_kept) begin.set_reference(0);
-    reference.resize(layout.all.elements());
-    if (is_kept) {
-      FL_TRY(reference, this->reference(layout.all));
-    }
+    if (begin.reference() != kept_.reference_task) begin.set_reference(0);
+    FL_TRY(reference, reference_for(begin, layout.all));
     difference = difference_to(update, reference);
   }
   const std::string name = next_name("update");
@@ -451,8 +461,9 @@ Result<void> ClientState::put_back_and_settle(const RunLayout& layout, bool keep
   kept.local_values = kept_.local_values;
   kept.reference = kept_.reference;
   kept.reference_task = kept_.reference_task;
-  if (!keeps_mass) kept.residual.clear();
-  if (!kept.residual.empty() && !pending_->begin.codec().starts_with(delta_prefix)) {
+  const bool is_delta = pending_->begin.codec().starts_with(delta_prefix);
+  if (!keeps_mass && !is_delta) kept.residual.clear();
+  if (!kept.residual.empty() && !is_delta) {
     FL_TRY(auto values, residual(layout.all));
     FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));
     FileSource source(*file);

@@ -133,6 +133,8 @@ class ClientState {
   [[nodiscard]] Result<std::vector<float>> kept_values(const std::string& name,
                                                        const Layout& layout) const;
   [[nodiscard]] CodecState codec_state() const;
+  [[nodiscard]] Result<std::vector<float>> reference_for(wire::Begin& begin,
+                                                         const Layout& layout) const;
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
   [[nodiscard]] Result<void> code_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,

@@ -32,7 +32,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       workers_(workers),
       paths_(std::move(paths)),
       spool_(files, paths_.spool),
-      references_(files, paths_.references),
+      references_(files, paths_.references, layout_.bytes()),
       changed_(strand_),
       decided_(strand_),
       group_(strand_) {}
@@ -81,7 +81,6 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     };
     going = co_await with_store(std::move(close));
     if (going) going = spool_.keep_only({});  // What was still under way.
-    if (going && sends_deltas()) going = references_.prepare({});
     if (going) outcome = Outcome::finished;
   }
   // Whoever is stopped while the disk is full has nothing left to save.
@@ -200,11 +199,9 @@ Awaitable<Result<void>> RoundEngine::restore() {
     auto count = [run = run_.id](Store& store) { return store.accepted_counts(run); };
     FL_CO_TRY(clocks_, co_await with_store(std::move(count)));
   }
-  if (sends_deltas()) {
-    auto refer = [run = run_.id](Store& store) { return store.newest_deltas(run); };
-    FL_CO_TRY(auto newest, co_await with_store(std::move(refer)));
-    FL_CO_CHECK(references_.prepare(std::move(newest)));
-  }
+  auto refer = [run = run_.id](Store& store) { return store.newest_deltas(run); };
+  FL_CO_TRY(auto newest, co_await with_store(std::move(refer)));
+  FL_CO_CHECK(references_.prepare(std::move(newest)));
   auto find_open = [run = run_.id](Store& store) { return store.open_round_of(run); };
   FL_CO_TRY(auto open, co_await with_store(std::move(find_open)));
   auto list = [run = run_.id](Store& store) { return store.offered_tasks(run); };
@@ -273,7 +270,13 @@ Awaitable<Result<void>> RoundEngine::rebuild_sums() {
       return {};
     };
     auto added = co_await with_room(std::move(work));
-    if (!added) co_return added.error().at(fmt::format("the accepted update {}", task.spool_file));
+    if (!added) {
+      const Error error = added.error().at(fmt::format("the accepted update {}", task.spool_file));
+      if (error.code() != Errc::not_found && error.code() != Errc::corrupt) co_return error;
+      co_return Error(error.code(), fmt::format("{}; the round can't go on without: put the file "
+                                                "back, or begin another run with --new-run",
+                                                error.message()));
+    }
   }
   co_return success();
 }
@@ -473,11 +476,6 @@ RoundFacts RoundEngine::facts_of_round() const {
   }
   facts.effective_steps = steps;
   return facts;
-}
-
-bool RoundEngine::sends_deltas() const {
-  return std::ranges::any_of(
-      ladder_, [](const std::string& codec) { return codec.starts_with(delta_prefix); });
 }
 
 std::map<std::string, std::int64_t> RoundEngine::accepted_deltas() const {

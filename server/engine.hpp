@@ -320,7 +320,6 @@ class RoundEngine {
   [[nodiscard]] Traffic traffic_of(const std::string& client) const;
   [[nodiscard]] Traffic traffic() const;
   [[nodiscard]] bool came_from_seed() const;
-  [[nodiscard]] bool sends_deltas() const;  // Some client, in some round.
   /// The accepted tasks of the open round that do.
   [[nodiscard]] std::map<std::string, std::int64_t> accepted_deltas() const;
   void fail(const Error& error);
@@ -339,7 +338,7 @@ class RoundEngine {
   Workers workers_;
   Paths paths_;
   Spool spool_;
-  References references_;  // Where sends_deltas().
+  References references_;
 
   std::map<Round, std::shared_ptr<const ModelVersion>>
       versions_;  // Kept ones; the last is the newest.

@@ -263,7 +263,10 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
       co_return verdict_for(begin, wire::Verdict::LATER, "the server's disk failed");
     }
     // Bytes that are not those announced are this session's loss only: the client sends them again.
-    const bool again = code == Errc::no_space || (code == Errc::corrupt && grant.upload->differs());
+    const bool again =
+        will_pass(checked.error()) || (code == Errc::corrupt && grant.upload->differs());
+    if (code == Errc::no_space)
+      disk_is_full(fmt::format("{}: {}", client, checked.error().message()));
     report("warning", fmt::format("{}: update {}: {}", client, again ? "to be repeated" : "refused",
                                   checked.error().message()));
     auto removed = spool_.remove(grant.upload->file_name());
@@ -277,6 +280,12 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
     outcome = wire::Verdict::REFUSED;
     record.state = TaskState::refused;
     record.reason = checked.error().message();
+    if (record.codec.starts_with(delta_prefix)) {
+      const bool is_reference_bad =
+          record.reference != 0 && (code == Errc::not_found || code == Errc::corrupt);
+      auto dropped = references_.refuse(client, record.id, is_reference_bad);
+      if (!dropped) fail(dropped.error());
+    }
   }
   if (auto settled = co_await settle(*task, record); !settled)
     co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");

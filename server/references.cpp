@@ -18,20 +18,26 @@ namespace {
 struct Keeping {
   std::shared_ptr<File> from;  // Null: it refers to none, which is all zeros.
   std::shared_ptr<File> to;
+  std::string from_path;
+  std::string to_path;
   bool has_failed = false;
   std::vector<float> reference;
 
   Result<void> operator()(std::uint64_t first, std::span<float> values) {
     reference.assign(values.size(), 0.0f);
     const std::uint64_t at = first * sizeof(float);
-    if (from) FL_CHECK(from->read_exactly(at, std::as_writable_bytes(std::span(reference))));
+    if (from) {
+      auto read = from->read_exactly(at, std::as_writable_bytes(std::span(reference)));
+      if (!read) return read.error().at(from_path);
+    }
     // In the order of add_decoded(), by which the client has its own.
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = reference[i] + values[i];
     // Once the disk is full the update is taken back, and for that these values are wanted again.
     if (has_failed) return {};
     auto written = to->write_at(at, std::as_bytes(values));
     has_failed = written.has_error();
-    return written;
+    if (has_failed) return written.error().at(to_path);
+    return {};
   }
 };
 
@@ -45,15 +51,23 @@ Result<void> References::prepare(Tasks newest) {
   FL_CHECK(files_.make_folder(folder_));
   newest_ = std::move(newest);
   for (auto at = newest_.begin(); at != newest_.end();) {
-    if (files_.exists(path_of(at->second))) {
+    FL_TRY(const bool is_there, is_whole(at->second));
+    if (is_there) {
       ++at;
       continue;
     }
-    log_warn("{} is missing: the next update of {} refers to nothing", path_of(at->second).string(),
-             at->first);
+    log_warn("{} is missing, or cut off: the next update of {} refers to nothing",
+             path_of(at->second).string(), at->first);
     at = newest_.erase(at);
   }
   return remove_others();
+}
+
+Result<bool> References::is_whole(std::int64_t task) const {
+  if (!files_.exists(path_of(task))) return false;
+  FL_TRY(const auto file, files_.open(path_of(task), OpenMode::read));
+  FL_TRY(const std::uint64_t size, file->size());
+  return size == bytes_;
 }
 
 std::int64_t References::of(const std::string& client) const {
@@ -63,6 +77,8 @@ std::int64_t References::of(const std::string& client) const {
 
 Result<AdjustUpdate> References::keep(std::int64_t task, std::int64_t reference) const {
   auto keeping = std::make_shared<Keeping>();
+  keeping->from_path = path_of(reference).string();
+  keeping->to_path = path_of(task).string();
   if (reference != 0) {
     FL_TRY(keeping->from, files_.open(path_of(reference), OpenMode::read));
   }
@@ -72,17 +88,27 @@ Result<AdjustUpdate> References::keep(std::int64_t task, std::int64_t reference)
   });
 }
 
+Result<void> References::refuse(const std::string& client, std::int64_t task,
+                                bool is_reference_bad) {
+  if (is_reference_bad) newest_.erase(client);
+  return files_.remove(path_of(task));
+}
+
 Result<void> References::sync(const Tasks& tasks) const {
   if (tasks.empty()) return {};
+  const auto once = [](const Result<void>& synced) -> Result<void> {
+    if (synced) return {};
+    return Error(Errc::io, synced.error().message());
+  };
   for (const auto& [client, task] : tasks) {
     FL_TRY(const auto file, files_.open(path_of(task), OpenMode::update));
-    FL_CHECK(file->sync());
+    FL_CHECK(once(file->sync()));
   }
-  return files_.sync_folder(folder_);
+  return once(files_.sync_folder(folder_));
 }
 
 Result<void> References::advance(const Tasks& tasks) {
-  if (tasks.empty()) return {};
+  if (tasks.empty() && newest_.empty()) return {};
   for (const auto& [client, task] : tasks) newest_[client] = task;
   return remove_others();
 }

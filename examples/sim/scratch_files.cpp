@@ -106,10 +106,13 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
 
   /// The memory that all of `bytes` lie in, or none.
   std::shared_ptr<Memory> holding(Bytes bytes) {
-    const std::lock_guard lock(mutex);
-    auto after = in_use.upper_bound(bytes.data());
-    if (after == in_use.begin()) return nullptr;
-    auto memory = std::prev(after)->second.lock();
+    // Let go of without the lock: where its owner goes meanwhile, its end takes that.
+    std::shared_ptr<Memory> memory;
+    {
+      const std::lock_guard lock(mutex);
+      const auto after = in_use.upper_bound(bytes.data());
+      if (after != in_use.begin()) memory = std::prev(after)->second.lock();
+    }
     if (!memory) return nullptr;
     const auto before = static_cast<std::size_t>(bytes.data() - memory->bytes.get());
     return before + bytes.size() <= memory->capacity ? memory : nullptr;

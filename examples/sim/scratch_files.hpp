@@ -2,7 +2,7 @@
 // and what only passes through (updates on both ends, partial downloads, clients' manifests) lies
 // in memory, for as long as somebody has the file open: then its bytes are forgotten and its name
 // stays. So memory is that of the clients at work, not of all. What lasts (checkpoints, residuals
-// of error feedback, states of codecs) lies in files of the operating system.
+// of error feedback, references of deltas, states of codecs) lies in files of the operating system.
 //
 // Any thread; one File of the passing kind is used by one thread at a time. A range of it that was
 // jumped over holds anything, not zeros.

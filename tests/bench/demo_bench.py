@@ -30,6 +30,7 @@ SETTINGS = {
     "top 0.1% warm-up": ["--codec", "topk:0.001,from=0.25,over=8+ef"],
     "top 0.1% dgc": ["--codec", "topk:0.001,from=0.25,over=8+dgc:0.9", "--momentum", "0"],
     "ecuq both ways": ["--codec", "ecuq:0.5+ef", "--downlink-codec", "ecuq:0.5"],
+    "delta both ways": ["--codec", "delta+ecuq:0.5", "--downlink-codec", "ecuq:0.5"],
 }
 
 

@@ -421,6 +421,24 @@ class Checker {
     return {};
   }
 
+  /// The server has each client's last update as it counted, and no others.
+  Result<void> check_references() {
+    FL_TRY(auto names, world_.server_disk().list("/state/references"));
+    for (const auto& [client, deltas] : deltas_) {
+      if (deltas.task == 0) continue;  // Nothing of it was accepted.
+      const std::string name = std::to_string(deltas.task);
+      if (std::erase(names, name) == 0)
+        return wrong(fmt::format("there is no reference of {}", client));
+      const std::string file = peek(world_.server_disk(), "/state/references/" + name);
+      if (!std::ranges::equal(bytes_of(std::string_view(file)),
+                              std::as_bytes(std::span<const float>(deltas.newest))))
+        return wrong(fmt::format("the reference of {} is not its last update", client));
+    }
+    if (!names.empty() && !world_.has_lost_power())
+      return wrong(fmt::format("{} references are left, {} first", names.size(), names.front()));
+    return {};
+  }
+
   Result<void> check_leftovers() {
     // A restarted server begins to count anew, so a round may then have next to none.
     const bool has_counted = bytes_up_ > 0 && bytes_down_ > 0;
@@ -433,9 +451,7 @@ class Checker {
     if (!spool.empty() && !world_.has_lost_power())
       return wrong(
           fmt::format("{} files are left in the spool, {} first", spool.size(), spool.front()));
-    const auto references = world_.server_disk().list("/state/references");
-    if (references && !references->empty() && !world_.has_lost_power())
-      return wrong(fmt::format("{} references are left", references->size()));
+    FL_CHECK(check_references());
     FL_TRY(const auto kept, history_.store->checkpoints(history_.run.id));
     FL_TRY(auto files, world_.server_disk().list("/state/checkpoints"));
     std::erase_if(files, [&kept](const std::string& name) {

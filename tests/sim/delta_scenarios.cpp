@@ -82,40 +82,62 @@ TEST_CASE("with deltas the model goes where it goes without a codec") {
   CHECK(distance("topk:0.1,dense_below=0") > 10 * delta);
 }
 
-TEST_CASE("a client that has lost what it refers to begins anew, and so does one of the server's") {
-  for (const bool is_client : {true, false}) {
-    CAPTURE(is_client);
+TEST_CASE("whoever has lost what an update refers to, or a part of it, gets the next one whole") {
+  enum class Loss { clients_manifest, clients_file, clients_half, servers_file, servers_half };
+  for (const Loss loss : {Loss::clients_manifest, Loss::clients_file, Loss::clients_half,
+                          Loss::servers_file, Loss::servers_half}) {
+    CAPTURE(static_cast<int>(loss));
     World world(deltas("delta+qsgd:8", 6));
+    MemFiles& clients = world.clients().at("client-1").disk;
+    const auto reference_in = [](MemFiles& disk, const std::string& folder,
+                                 const std::string& prefix) {
+      for (const auto& name : disk.list(folder).value()) {
+        if (name.starts_with(prefix)) return folder + "/" + name;
+      }
+      return std::string();
+    };
+    const auto halve = [](MemFiles& disk, const std::string& file) {
+      REQUIRE(disk.open(file, OpenMode::update).value()->truncate(100));
+    };
     bool is_lost = false;
     world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
       const bool is_time = is_up && header.has_fetch() && header.fetch().version() == 3;
       if (is_lost || !is_time || client != "client-1") return;
       is_lost = true;
-      if (is_client) {
+      const bool is_clients = loss <= Loss::clients_half;
+      if (is_clients) {
         world.kill_client(client, false);
-        REQUIRE(world.clients().at(client).disk.remove("/state/client.json"));
-        return;
+      } else {
+        world.kill_server(false);
       }
-      world.kill_server(false);
-      const auto names = world.server_disk().list("/state/references").value();
-      CHECK(names.size() == 3);
-      for (const auto& name : names) {
-        // That of client-1, which was asked first in the third round or not, by its task.
-        REQUIRE(world.server_disk().remove("/state/references/" + name));
+      const std::string file = is_clients
+                                   ? reference_in(clients, "/state", "reference-")
+                                   : reference_in(world.server_disk(), "/state/references", "");
+      REQUIRE(!file.empty());
+      switch (loss) {
+        case Loss::clients_manifest: REQUIRE(clients.remove("/state/client.json")); return;
+        case Loss::clients_file: REQUIRE(clients.remove(file)); return;
+        case Loss::clients_half: return halve(clients, file);
+        case Loss::servers_file: REQUIRE(world.server_disk().remove(file)); return;
+        case Loss::servers_half: return halve(world.server_disk(), file);
       }
     };
     REQUIRE(world.run());
     CHECK(is_lost);
-    if (is_client) CHECK(check(world));
+    CHECK(check(world));
+    std::size_t anew = 0;
     for (const auto& [name, client] : world.clients()) {
       const auto tasks = accepted_of(world, name);
       REQUIRE(tasks.size() == 6);
-      if (is_client) {
-        check_chain(tasks, name == "client-1" ? std::vector<Round>{1, 4} : std::vector<Round>{1});
-      } else {
-        CHECK(std::ranges::count(tasks, 0, &TaskRecord::reference) == 2);
+      std::vector<Round> rounds;
+      for (const TaskRecord& task : tasks) {
+        if (task.reference == 0) rounds.push_back(task.round);
       }
+      check_chain(tasks, rounds);
+      CHECK(rounds.front() == 1);
+      anew += rounds.size();
     }
+    CHECK(anew == 4);  // All in the first round, and one once more.
   }
 }
 

@@ -5,7 +5,10 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <random>
+#include <thread>
 #include <vector>
 
 using namespace fl;
@@ -75,6 +78,30 @@ TEST_CASE("an update that is handed over is not copied, and stays when its write
   CHECK(std::ranges::equal(server->view(0, update.size()), update));
   CHECK(server->view(update.size(), 1)[0] == mark);
   CHECK(server->view(update.size() - 1, 2).empty());  // They do not lie together.
+}
+
+TEST_CASE("files come and go on several threads, and lend while they do") {
+  ScratchFiles files;
+  std::atomic<bool> is_over = false;
+  std::vector<std::jthread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const std::vector<std::byte> bytes(8192);
+      for (unsigned i = 0; !is_over; ++i) {
+        // Some write what lies in no file, beside whose memory that of others begins and ends.
+        auto file = files.open("/nonesuch/update-" + std::to_string(t), OpenMode::truncate).value();
+        file->write_at(0, bytes).value();
+        if (t % 2 == 0) continue;
+        const auto copy =
+            files.open("/nonesuch/task-" + std::to_string(t), OpenMode::truncate).value();
+        copy->write_at(0, file->view(0, bytes.size())).value();
+        file.reset();
+      }
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  is_over = true;
+  threads.clear();
 }
 
 TEST_CASE("files that lend each other their bytes hold what was written to them") {
