@@ -323,37 +323,106 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
   return saved;
 }
 
+/// What goes with an update while it is coded, each empty where the codec has none.
+struct ClientState::Companions {
+  std::vector<float> velocity;
+  std::vector<float> reference;
+  std::vector<float> difference;  // What is coded then, in place of the update.
+};
+
+/// Adds to the update what is carried to it, and finds what it differs by from the last one.
+Result<ClientState::Companions> ClientState::take_companions(const RunLayout& layout,
+                                                             std::span<float> update,
+                                                             const Codec& codec,
+                                                             wire::Begin& begin) const {
+  Companions out;
+  if (codec.momentum() > 0) {
+    FL_TRY(out.velocity, read_vector(kept_.velocity, layout.all.elements()));
+    // What travels with the model is no gradient, and has none.
+    add_velocity(update.first(layout.model_elements),
+                 std::span(out.velocity).first(layout.model_elements), codec.momentum());
+  }
+  if (codec.error_feedback()) {
+    FL_TRY(const auto carried, read_vector(kept_.residual, layout.all.elements()));
+    add_residual(update, carried);
+  }
+  if (codec.is_delta()) {
+    if (begin.reference() != kept_.reference_task) begin.set_reference(0);
+    FL_TRY(out.reference, reference_for(begin, layout.all));
+    out.difference = difference_to(update, out.reference);
+  }
+  return out;
+}
+
+/// Writes the companions as they are behind this update, and says what coding lost. With feedback,
+/// of a delta, and where something travels with the model, the update becomes what was lost.
+Result<void> ClientState::keep_companions(const RunLayout& layout, std::span<float> update,
+                                          const Codec& codec, File& file, Companions& companions,
+                                          Pending& pending) {
+  const std::uint64_t bytes = pending.begin.bytes();
+  Kept& kept = pending.kept;
+  FileSource source(file);
+  if (codec.momentum() > 0) {
+    FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
+    FL_CHECK(stop_sent(companions.velocity, reader, threads_));
+    FL_TRY(kept.velocity, write_kept("velocity", std::as_bytes(std::span(companions.velocity))));
+  }
+  if (!codec.is_delta()) {
+    const bool is_kept = codec.error_feedback() || layout.has_shared();
+    FL_TRY(const double nmse, nmse_of(layout.all, update, codec, file, bytes, is_kept, threads_));
+    pending.begin.set_nmse(nmse);
+    return {};
+  }
+  std::vector<float>& reference = companions.reference;
+  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
+  FL_CHECK(add_decoded(reference, reader, threads_));
+  FL_TRY(kept.reference, write_kept("reference", std::as_bytes(std::span(reference))));
+  kept.reference_task = pending.begin.task();
+  const double power = power_of(update);
+  for (std::size_t i = 0; i < update.size(); ++i) update[i] -= reference[i];
+  pending.begin.set_nmse(power > 0 ? power_of(update) / power : 0.0);
+  return {};
+}
+
+/// Local values go forward by what was sent (the rule's vector by the update as it counts, what is
+/// shared by what was not lost of it, which `update` holds there and then no more).
+Result<void> ClientState::advance_local(const RunLayout& layout, std::span<float> update,
+                                        const Codec& codec, File& file,
+                                        const Companions& companions, std::span<float> local_values,
+                                        const LocalRule* rule, Pending& pending) {
+  const std::span lost = update.subspan(layout.model_elements);
+  for (std::size_t i = 0; i < lost.size(); ++i) local_values[i] -= lost[i];
+  std::ranges::fill(lost, 0.0F);
+  const bool follows = rule != nullptr && rule->follows_sent();
+  FL_ASSERT(!(follows && layout.has_shared()));
+  if (follows && codec.is_delta()) {
+    rule->follow(companions.reference, local_values.first(companions.reference.size()));
+  } else if (follows) {
+    FileSource source(file);
+    FL_TRY(auto reader, PayloadReader::open(source, pending.begin.bytes(), layout.all));
+    FL_CHECK(reader.for_each_block(
+        threads_, [&](std::uint64_t, const Block& block, std::span<const float> sent) {
+          rule->follow(sent, local_values.subspan(block.flat, sent.size()));
+        }));
+  }
+  FL_TRY(pending.kept.local_values,
+         write_kept("local-values", std::as_bytes(std::span<const float>(local_values))));
+  return {};
+}
+
 Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
                                       std::span<float> local_values, const LocalRule* rule,
                                       DeviceCopy device) {
-  const bool feedback = codec.error_feedback();
-  std::vector<float> velocity;
-  if (codec.momentum() > 0) {
-    FL_TRY(velocity, read_vector(kept_.velocity, layout.all.elements()));
-    // What travels with the model is no gradient, and has none.
-    add_velocity(update.first(layout.model_elements),
-                 std::span(velocity).first(layout.model_elements), codec.momentum());
-  }
-  if (feedback) {
-    FL_TRY(const auto carried, read_vector(kept_.residual, layout.all.elements()));
-    add_residual(update, carried);
-  }
-  std::vector<float> reference;
-  std::vector<float> difference;
-  if (codec.is_delta()) {
-    if (begin.reference() != kept_.reference_task) begin.set_reference(0);
-    FL_TRY(reference, reference_for(begin, layout.all));
-    difference = difference_to(update, reference);
-  }
+  FL_TRY(Companions companions, take_companions(layout, update, codec, begin));
+  const std::span<const float> coded = codec.is_delta() ? companions.difference : update;
   const std::string name = next_name("update");
   FL_TRY(auto file, new_update_file(name));
   FileSink sink(*file);
   CodecState state = codec_state();
   const TimePoint began = Clock::now();
-  FL_TRY(const std::uint64_t bytes,
-         codec.encode(layout.all, codec.is_delta() ? std::span(difference) : update, seed, sink,
-                      block_elements_default, &state, threads_, device));
+  FL_TRY(const std::uint64_t bytes, codec.encode(layout.all, coded, seed, sink,
+                                                 block_elements_default, &state, threads_, device));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(file->truncate(bytes));
   FL_TRY(const Digest digest, digest_of(*file, bytes));
@@ -362,54 +431,17 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   failpoint("update.written");
 
   Pending pending{std::move(begin), name, kept_};
-  Kept& kept = pending.kept;
   if (state.is_changed()) {
-    FL_TRY(kept.codec_state, write_kept("codec-state", state.bytes()));
+    FL_TRY(pending.kept.codec_state, write_kept("codec-state", state.bytes()));
   }
-  if (codec.momentum() > 0) {
-    FileSource source(*file);
-    FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
-    FL_CHECK(stop_sent(velocity, reader, threads_));
-    FL_TRY(kept.velocity, write_kept("velocity", std::as_bytes(std::span(velocity))));
-  }
+  FL_CHECK(keep_companions(layout, update, codec, *file, companions, pending));
   const bool has_local = !local_values.empty();
-  if (codec.is_delta()) {
-    FileSource source(*file);
-    FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
-    FL_CHECK(add_decoded(reference, reader, threads_));
-    FL_TRY(kept.reference, write_kept("reference", std::as_bytes(std::span(reference))));
-    kept.reference_task = pending.begin.task();
-    const double power = power_of(update);
-    for (std::size_t i = 0; i < update.size(); ++i) update[i] -= reference[i];  // What was lost.
-    pending.begin.set_nmse(power > 0 ? power_of(update) / power : 0.0);
-  } else {
-    FL_TRY(const double nmse, nmse_of(layout.all, update, codec, *file, bytes,
-                                      feedback || layout.has_shared(), threads_));
-    pending.begin.set_nmse(nmse);
+  if (has_local)
+    FL_CHECK(advance_local(layout, update, codec, *file, companions, local_values, rule, pending));
+  if (codec.error_feedback()) {
+    FL_TRY(pending.kept.residual, write_kept("residual", std::as_bytes(update)));
   }
-  if (has_local) {
-    const std::span lost = update.subspan(layout.model_elements);  // Of the shared vector's change.
-    for (std::size_t i = 0; i < lost.size(); ++i) local_values[i] -= lost[i];
-    std::ranges::fill(lost, 0.0F);
-    const bool follows = rule != nullptr && rule->follows_sent();
-    FL_ASSERT(!(follows && layout.has_shared()));
-    if (follows && codec.is_delta()) {
-      rule->follow(reference, local_values.first(reference.size()));
-    } else if (follows) {
-      FileSource source(*file);
-      FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
-      FL_CHECK(reader.for_each_block(
-          threads_, [&](std::uint64_t, const Block& block, std::span<const float> sent) {
-            rule->follow(sent, local_values.subspan(block.flat, sent.size()));
-          }));
-    }
-    FL_TRY(kept.local_values,
-           write_kept("local-values", std::as_bytes(std::span<const float>(local_values))));
-  }
-  if (feedback) {
-    FL_TRY(kept.residual, write_kept("residual", std::as_bytes(update)));
-  }
-  const bool belongs_together = feedback || codec.is_delta() || has_local;
+  const bool belongs_together = codec.error_feedback() || codec.is_delta() || has_local;
   if (belongs_together) FL_CHECK(file->sync());
   if (belongs_together || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
   FL_CHECK(replace(std::move(pending), kept_));

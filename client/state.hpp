@@ -140,6 +140,17 @@ class ClientState {
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,
                                          std::span<float> local_values, const LocalRule* rule,
                                          DeviceCopy device);
+  struct Companions;
+  [[nodiscard]] Result<Companions> take_companions(const RunLayout& layout, std::span<float> update,
+                                                   const Codec& codec, wire::Begin& begin) const;
+  [[nodiscard]] Result<void> keep_companions(const RunLayout& layout, std::span<float> update,
+                                             const Codec& codec, File& file, Companions& companions,
+                                             Pending& pending);
+  [[nodiscard]] Result<void> advance_local(const RunLayout& layout, std::span<float> update,
+                                           const Codec& codec, File& file,
+                                           const Companions& companions,
+                                           std::span<float> local_values, const LocalRule* rule,
+                                           Pending& pending);
   [[nodiscard]] Result<void> put_back_and_settle(const RunLayout& layout, bool keeps_mass);
   [[nodiscard]] Result<std::vector<float>> read_vector(const std::string& name,
                                                        std::uint64_t elements) const;

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -195,9 +196,35 @@ struct ScratchFiles::Contents {
   std::size_t lent_bytes = 0;
 };
 
+/// The contents of the last small files that were closed, of those that somebody may open again.
+/// Any thread.
+class ScratchFiles::Recent {
+ public:
+  void keep(std::shared_ptr<Contents> contents) {
+    const std::size_t bytes = contents->size;
+    if (bytes > file_bytes_max) return;
+    const std::lock_guard lock(mutex_);
+    kept_.emplace_back(std::move(contents), bytes);
+    for (bytes_ += bytes; bytes_ > bytes_max; kept_.pop_front()) bytes_ -= kept_.front().second;
+  }
+
+ private:
+  static constexpr std::size_t file_bytes_max = 1 << 18;
+  static constexpr std::size_t bytes_max = 2 << 20;
+
+  std::mutex mutex_;  // Guards what follows.
+  std::deque<std::pair<std::shared_ptr<Contents>, std::size_t>> kept_;
+  std::size_t bytes_ = 0;
+};
+
 class ScratchFiles::Passing final : public File {
  public:
-  explicit Passing(std::shared_ptr<Contents> contents) : contents_(std::move(contents)) {}
+  /// `recent`: where its contents go when it is closed; or null.
+  Passing(std::shared_ptr<Contents> contents, std::shared_ptr<Recent> recent)
+      : contents_(std::move(contents)), recent_(std::move(recent)) {}
+  ~Passing() override {
+    if (recent_) recent_->keep(std::move(contents_));
+  }
 
   Result<std::size_t> read_at(std::uint64_t offset, MutableBytes out) override {
     const std::uint64_t size = contents_->size;
@@ -231,9 +258,11 @@ class ScratchFiles::Passing final : public File {
 
  private:
   std::shared_ptr<Contents> contents_;
+  std::shared_ptr<Recent> recent_;
 };
 
-ScratchFiles::ScratchFiles() : buffers_(std::make_shared<Buffers>()) {}
+ScratchFiles::ScratchFiles()
+    : buffers_(std::make_shared<Buffers>()), recent_(std::make_shared<Recent>()) {}
 
 bool ScratchFiles::is_passing(const std::filesystem::path& path) {
   // Of the server's spool; of the client's state and its partial downloads.
@@ -259,7 +288,10 @@ Result<std::unique_ptr<File>> ScratchFiles::open(const std::filesystem::path& pa
   auto contents = mode == OpenMode::truncate ? nullptr : place.lock();
   if (!contents) contents = std::make_shared<Contents>(buffers_);
   place = contents;
-  return std::unique_ptr<File>(std::make_unique<Passing>(std::move(contents)));
+  // Uploads: where a round's sums must take in what is much larger, those before are added again.
+  const bool is_upload = name.starts_with("task-");
+  return std::unique_ptr<File>(
+      std::make_unique<Passing>(std::move(contents), is_upload ? recent_ : nullptr));
 }
 
 Result<void> ScratchFiles::rename(const std::filesystem::path& from,

@@ -1,8 +1,9 @@
 // The disk of a federation in one process, which never goes on after a crash: nothing is synced,
 // and what only passes through (updates on both ends, partial downloads, clients' manifests) lies
 // in memory, for as long as somebody has the file open: then its bytes are forgotten and its name
-// stays. So memory is that of the clients at work, not of all. What lasts (checkpoints, residuals
-// of error feedback, references of deltas, states of codecs) lies in files of the operating system.
+// stays, but for two MiB of small uploads. So memory is that of the clients at work, not of all.
+// What lasts (checkpoints, residuals of error feedback, references of deltas, states of codecs)
+// lies in files of the operating system.
 //
 // Any thread; one File of the passing kind is used by one thread at a time. A range of it that was
 // jumped over holds anything, not zeros.
@@ -32,6 +33,7 @@ class ScratchFiles final : public Files {
 
  private:
   class Passing;
+  class Recent;
   struct Contents;
   struct Buffers;
   using Names = std::map<std::string, std::weak_ptr<Contents>>;
@@ -41,6 +43,7 @@ class ScratchFiles final : public Files {
 
   Files& disk_ = posix_files();
   std::shared_ptr<Buffers> buffers_;
+  std::shared_ptr<Recent> recent_;
   std::mutex mutex_;                      // Guards what follows.
   std::map<std::string, Names> folders_;  // Of the passing files.
 };

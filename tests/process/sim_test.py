@@ -126,6 +126,18 @@ class Sim(FederationTest):
         epochs = [steps / math.ceil(examples / 4) for _, _, steps, examples in drawn[0]]
         self.assertEqual(set(epochs), {2, 3, 4, 5})
 
+    def test_an_update_that_is_much_larger_than_all_before(self):
+        """Those that are added up already are added again, with a wider range."""
+        if not (BIN / "libfl-torch.so").exists():
+            self.skipTest("NOTHING WAS WIDENED: this build has no libtorch")
+        federation = self.make()
+        data = write_images(federation.folder / "data", 60)
+        run = "--clients 6 --model logistic --rounds 3 --lr 1e-6 --momentum 0.9999 --codec none"
+        steps = "--local-steps 150 --local-steps-schedule post-local:from=2 --batch-size 8"
+        self.sim(federation, *run.split(), *steps.split(), "--data", f"idx:{data}", "--threads", 1)
+        said = federation.query("SELECT count(*) FROM event WHERE text LIKE '%much larger%'")
+        self.assertEqual(said, [(1,)])
+
     def test_memory_does_not_grow_with_clients(self):
         if os.environ.get("FL_SANITIZE"):
             self.skipTest("NO MEMORY WAS MEASURED: most of a sanitizer build's is the sanitizer's")
