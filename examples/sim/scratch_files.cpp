@@ -9,9 +9,11 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <iterator>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -77,8 +79,11 @@ Error not_found(const std::filesystem::path& path) {
 /// The memory of files, and of closed ones for the next: fresh memory costs more than the bytes in
 /// it. Any thread.
 struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
   struct Memory {
-    std::unique_ptr<std::byte[]> bytes;
+    std::unique_ptr<std::byte[], Free> bytes;
     std::size_t capacity = 0;
   };
 
@@ -92,8 +97,7 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
       }
     }
     if (memory.capacity < bytes_min) {
-      const std::size_t capacity = std::bit_ceil(std::max<std::size_t>(bytes_min, 4096));
-      memory = {std::make_unique_for_overwrite<std::byte[]>(capacity), capacity};
+      memory = fresh(std::bit_ceil(std::max<std::size_t>(bytes_min, 4096)));
     }
     const std::shared_ptr<Memory> taken(new Memory(std::move(memory)),
                                         [self = shared_from_this()](Memory* returned) {
@@ -124,6 +128,15 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
   std::map<const std::byte*, std::weak_ptr<Memory>, std::less<>> in_use;  // By where it begins.
 
  private:
+  /// In huge pages, where it is for them: what passes is walked through once, and not again.
+  static Memory fresh(std::size_t capacity) {
+    constexpr std::size_t huge_page = 2 << 20;
+    const std::size_t alignment = std::min(capacity, huge_page);
+    auto* const bytes = static_cast<std::byte*>(std::aligned_alloc(alignment, capacity));
+    if (bytes == nullptr) throw std::bad_alloc();
+    if (capacity >= huge_page) ::madvise(bytes, capacity, MADV_HUGEPAGE);
+    return {std::unique_ptr<std::byte[], Free>(bytes), capacity};
+  }
   void give_back(Memory memory) {
     const std::lock_guard lock(mutex);
     in_use.erase(memory.bytes.get());
