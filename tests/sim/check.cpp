@@ -142,7 +142,8 @@ class Checker {
     if (history_.run.state != RunState::finished) return wrong("the run is not finished");
     if (versions_.size() != rounds_.size() + 1)
       return wrong(fmt::format("{} rounds made {} versions", rounds_.size(), versions_.size()));
-    if (settings_.target_accuracy == 0 && rounds_.size() != settings_.rounds)
+    const bool may_end_early = settings_.target_accuracy > 0 || settings_.patience > 0;
+    if (!may_end_early && rounds_.size() != settings_.rounds)
       return wrong(fmt::format("{} rounds, not {}", rounds_.size(), settings_.rounds));
     return {};
   }

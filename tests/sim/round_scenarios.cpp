@@ -238,6 +238,36 @@ TEST_CASE("the run ends early at its target accuracy") {
   }));
 }
 
+TEST_CASE("the run ends early when no round was better for as many as it has patience") {
+  WorldOptions options = calm(2);
+  options.problem.noise = 0.1;
+  options.settings.rounds = 200;
+  options.settings.patience = 4;
+  options.members.push_back({"judge", {0, 0, 50}, true});
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto history = History::open(world);
+  const auto rounds = history->store->summary(history->run.id).value();
+  CHECK(rounds.size() < 200);
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    REQUIRE(rounds[i].eval_accuracy);
+    if (*rounds[i].eval_accuracy > *rounds[best].eval_accuracy) best = i;
+    // A version is measured while the next round is open, which is still closed.
+    CHECK(i - best <= 4 + 1);
+  }
+  CHECK(rounds.size() - 1 - best >= 4);
+  const auto events = history->store->events(history->run.id).value();
+  CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
+    return event.text.starts_with(fmt::format(
+               "the run ends after {} of 200 rounds: no version was better than version "
+               "{}, with",
+               rounds.size(), best + 1)) &&
+           event.text.ends_with("in 4 rounds");
+  }));
+}
+
 TEST_CASE("a client of another protocol or model is told so, leaves, and disturbs nobody") {
   struct Case {
     std::function<void(wire::Hello&)> change;
