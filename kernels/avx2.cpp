@@ -15,8 +15,10 @@ namespace {
 struct Avx2 {
   using Float = __m256;
   using Int = std::int32_t __attribute__((vector_size(32)));
+  using Words = __m256i;
 
   static __m256i raw(Int x) { return reinterpret_cast<__m256i>(x); }
+  static Words all_lanes(std::uint32_t x) { return _mm256_set1_epi64x(x); }
   static Float constant(float value) { return _mm256_set1_ps(value); }
   static Int bits(Float x) { return reinterpret_cast<Int>(x); }
   static Float from_bits(Int x) { return reinterpret_cast<Float>(x); }
@@ -40,24 +42,7 @@ struct Avx2 {
 constexpr std::uint64_t line_elements = philox::line_elements;
 constexpr std::uint64_t half_line_elements = philox::half_line_elements;
 
-// The keys of all Philox rounds for one seed, made once for a run.
-struct RoundKeys {
-  __m256i key_0[philox::rounds];
-  __m256i key_1[philox::rounds];
-};
-
-RoundKeys round_keys(std::uint64_t seed) {
-  RoundKeys keys;
-  auto key_0 = static_cast<std::uint32_t>(seed);
-  auto key_1 = static_cast<std::uint32_t>(seed >> 32);
-  for (int round = 0; round < philox::rounds; ++round) {
-    keys.key_0[round] = _mm256_set1_epi64x(key_0);
-    keys.key_1[round] = _mm256_set1_epi64x(key_1);
-    key_0 += philox::key_step_0;
-    key_1 += philox::key_step_1;
-  }
-  return keys;
-}
+using RoundKeys = philox::RoundKeys<Avx2>;
 
 // The 32 words of a line, eight to a vector, in order.
 struct Line {
@@ -279,14 +264,8 @@ void scale_fixed(const std::int64_t* sum, std::size_t n, double factor, float* o
   scalar_row.scale_fixed(sum + i, n - i, factor, out + i);
 }
 
-// How many of the n elements from `first` on come before the next whole line.
-std::size_t before_line(std::uint64_t first, std::size_t n) {
-  const std::size_t head = (line_elements - first % line_elements) % line_elements;
-  return head < n ? head : n;
-}
-
 void random_words(std::uint64_t seed, std::uint64_t stream, std::uint32_t* out, std::size_t n) {
-  const RoundKeys keys = round_keys(seed);
+  const RoundKeys keys(seed);
   for (std::size_t i = 0; i < n; i += line_elements) {
     const Line line = line_at(keys, stream, i / line_elements);
     std::memcpy(out + i, line.words, (n - i < line_elements ? n - i : line_elements) * sizeof *out);
@@ -295,8 +274,8 @@ void random_words(std::uint64_t seed, std::uint64_t stream, std::uint32_t* out, 
 
 void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
               std::size_t n) {
-  const RoundKeys keys = round_keys(seed);
-  std::size_t i = before_line(first, n);
+  const RoundKeys keys(seed);
+  std::size_t i = philox::before_line(first, n);
   scalar_row.gaussian(seed, stream, first, out, i);
   for (; i + line_elements <= n; i += line_elements) {
     const Line line = line_at(keys, stream, (first + i) / line_elements);
@@ -322,7 +301,7 @@ void quantize_line(const float* x, const Line& line, const element::QuantizeFact
 }
 
 void quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels) {
-  const RoundKeys keys = round_keys(args.seed);
+  const RoundKeys keys(args.seed);
   const element::QuantizeFactors factors = element::quantize_factors(args.scale, args.levels);
   std::size_t count;
   for (std::size_t i = 0; i < n; i += count) {
@@ -356,7 +335,7 @@ void dequantize(const std::int16_t* levels, std::size_t n, float step, float* ou
 
 void flip_signs(float* x, std::size_t n, float factor, std::uint64_t seed, std::uint64_t stream) {
   constexpr std::size_t line_signs = element::line_signs;
-  const RoundKeys keys = round_keys(seed);
+  const RoundKeys keys(seed);
   const __m256 factors = _mm256_set1_ps(factor);
   const __m256i to_sign = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
   const __m256i sign = _mm256_set1_epi32(static_cast<std::int32_t>(0x80000000));
@@ -457,7 +436,7 @@ std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::
   if (args.first % half_line_elements != 0) {
     return scalar_row.dither(x, n, args, levels, classes);
   }
-  const RoundKeys keys = round_keys(args.key);
+  const RoundKeys keys(args.key);
   const __m256 per_step = _mm256_set1_ps(1.0f / args.step);
   const std::uint64_t first_line = args.first / half_line_elements;
   __m256i largest = _mm256_setzero_si256();
@@ -486,7 +465,7 @@ void undither(const std::int16_t* levels, std::size_t n, const DitherArgs& args,
     scalar_row.undither(levels, n, args, out);
     return;
   }
-  const RoundKeys keys = round_keys(args.key);
+  const RoundKeys keys(args.key);
   const __m256 step = _mm256_set1_ps(args.step);
   const std::uint64_t first_line = args.first / half_line_elements;
   std::size_t i = 0;
@@ -513,7 +492,7 @@ void dither_classes(std::size_t n, const DitherArgs& args, std::uint8_t* classes
     scalar_row.dither_classes(n, args, classes);
     return;
   }
-  const RoundKeys keys = round_keys(args.key);
+  const RoundKeys keys(args.key);
   const std::uint64_t first_line = args.first / half_line_elements;
   std::size_t i = 0;
   for (; i + half_line_elements <= n; i += half_line_elements) {

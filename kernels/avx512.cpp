@@ -17,9 +17,11 @@ namespace {
 struct Avx512 {
   using Float = __m512;
   using Int = std::int32_t __attribute__((vector_size(64)));
+  using Words = __m512i;
 
   static __m512i raw(Int x) { return reinterpret_cast<__m512i>(x); }
   static Int lanes(__m512i x) { return reinterpret_cast<Int>(x); }
+  static Words all_lanes(std::uint32_t x) { return _mm512_set1_epi64(x); }
   static Float constant(float value) { return _mm512_set1_ps(value); }
   static Int bits(Float x) { return reinterpret_cast<Int>(x); }
   static Float from_bits(Int x) { return reinterpret_cast<Float>(x); }
@@ -37,24 +39,7 @@ struct Avx512 {
 constexpr std::uint64_t line_elements = philox::line_elements;
 constexpr std::uint64_t half_line_elements = philox::half_line_elements;
 
-// The keys of all Philox rounds for one seed, made once for a run.
-struct RoundKeys {
-  __m512i key_0[philox::rounds];
-  __m512i key_1[philox::rounds];
-};
-
-RoundKeys round_keys(std::uint64_t seed) {
-  RoundKeys keys;
-  auto key_0 = static_cast<std::uint32_t>(seed);
-  auto key_1 = static_cast<std::uint32_t>(seed >> 32);
-  for (int round = 0; round < philox::rounds; ++round) {
-    keys.key_0[round] = _mm512_set1_epi64(key_0);
-    keys.key_1[round] = _mm512_set1_epi64(key_1);
-    key_0 += philox::key_step_0;
-    key_1 += philox::key_step_1;
-  }
-  return keys;
-}
+using RoundKeys = philox::RoundKeys<Avx512>;
 
 // The eight blocks of a line: word j of block k in the low half of 64-bit lane k of words[j]. The
 // high halves hold leftovers of the products, which the next multiplication does not see.
@@ -112,21 +97,16 @@ void store_levels(std::int16_t* to, Avx512::Int levels) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtsepi32_epi16(Avx512::raw(levels)));
 }
 
-std::size_t before_line(std::uint64_t first, std::size_t n) {
-  const std::size_t left = (line_elements - first % line_elements) % line_elements;
-  return left < n ? left : n;
-}
-
 }  // namespace
 
 void gaussian_avx512(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
                      std::size_t n) {
-  const RoundKeys keys = round_keys(seed);
+  const RoundKeys keys(seed);
   // Of sixteen words that lie side by side those of the one, then of the other.
   const __m512i evens =
       _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odds = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-  std::size_t i = before_line(first, n);
+  std::size_t i = philox::before_line(first, n);
   scalar_row.gaussian(seed, stream, first, out, i);
   for (; i + 2 * line_elements <= n; i += 2 * line_elements) {
     const std::uint64_t number = (first + i) / line_elements;
@@ -148,7 +128,7 @@ void gaussian_avx512(std::uint64_t seed, std::uint64_t stream, std::uint64_t fir
 void quantize_avx512(const float* x, std::size_t n, const QuantizeArgs& args,
                      std::int16_t* levels) {
   if (args.first % half_line_elements != 0) return avx2_row.quantize(x, n, args, levels);
-  const RoundKeys keys = round_keys(args.seed);
+  const RoundKeys keys(args.seed);
   const element::QuantizeFactors factors = element::quantize_factors(args.scale, args.levels);
   std::size_t i = 0;
   for (; i + half_line_elements <= n; i += half_line_elements) {
@@ -167,7 +147,7 @@ void quantize_avx512(const float* x, std::size_t n, const QuantizeArgs& args,
 std::int32_t dither_avx512(const float* x, std::size_t n, const DitherArgs& args,
                            std::int16_t* levels, std::uint8_t* classes) {
   if (args.first % half_line_elements != 0) return avx2_row.dither(x, n, args, levels, classes);
-  const RoundKeys keys = round_keys(args.key);
+  const RoundKeys keys(args.key);
   const __m512 per_step = _mm512_set1_ps(1.0f / args.step);
   __m512i largest = _mm512_setzero_si512();
   std::size_t i = 0;
@@ -197,7 +177,7 @@ std::int32_t dither_avx512(const float* x, std::size_t n, const DitherArgs& args
 void undither_avx512(const std::int16_t* levels, std::size_t n, const DitherArgs& args,
                      float* out) {
   if (args.first % half_line_elements != 0) return avx2_row.undither(levels, n, args, out);
-  const RoundKeys keys = round_keys(args.key);
+  const RoundKeys keys(args.key);
   const __m512 step = _mm512_set1_ps(args.step);
   std::size_t i = 0;
   for (; i + half_line_elements <= n; i += half_line_elements) {
@@ -246,7 +226,7 @@ std::size_t find_at_least_avx512(const void* words, std::size_t n, std::uint32_t
 
 void dither_classes_avx512(std::size_t n, const DitherArgs& args, std::uint8_t* classes) {
   if (args.first % half_line_elements != 0) return avx2_row.dither_classes(n, args, classes);
-  const RoundKeys keys = round_keys(args.key);
+  const RoundKeys keys(args.key);
   std::size_t i = 0;
   for (; i + half_line_elements <= n; i += half_line_elements) {
     const Line line = line_at(keys, 0, (args.first + i) / half_line_elements);

@@ -7,6 +7,7 @@
 // program, and the linker must not pick one copy for all.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #ifdef __CUDACC__
@@ -75,6 +76,31 @@ FL_HOST_DEVICE static inline std::uint32_t half_word_at(std::uint64_t seed, std:
   const std::uint32_t word = block.word[element % half_line_elements / 16];
   return element % 16 < 8 ? word & 0xffff : word >> 16;
 }
+
+/// How many of n elements, the first of them number `first`, come before the next line begins.
+static inline std::size_t before_line(std::uint64_t first, std::size_t n) {
+  const std::size_t left = (line_elements - first % line_elements) % line_elements;
+  return left < n ? left : n;
+}
+
+/// The keys of all rounds for one seed, made once for a run. A SIMD row's V has a type Words,
+/// registers of 64-bit lanes, and all_lanes(x), which has x in each of them.
+template <class V>
+struct RoundKeys {
+  typename V::Words key_0[rounds];
+  typename V::Words key_1[rounds];
+
+  explicit RoundKeys(std::uint64_t seed) {
+    auto now_0 = static_cast<std::uint32_t>(seed);
+    auto now_1 = static_cast<std::uint32_t>(seed >> 32);
+    for (int round = 0; round < rounds; ++round) {
+      key_0[round] = V::all_lanes(now_0);
+      key_1[round] = V::all_lanes(now_1);
+      now_0 += key_step_0;
+      now_1 += key_step_1;
+    }
+  }
+};
 
 /// The 32 words of elements [32 * line, 32 * line + 32).
 static inline void fill_line(std::uint64_t seed, std::uint64_t stream, std::uint64_t line,

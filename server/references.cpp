@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
