@@ -149,6 +149,7 @@ class Agent {
                              std::stop_token stop);
   [[nodiscard]] Result<std::vector<float>> local_values(std::span<const float> version) const;
   [[nodiscard]] const OwnModel* own_model() const;
+  [[nodiscard]] std::size_t kept_vector_elements() const;
   std::optional<ClientState::OwnTensors> own_tensors() const;
   Result<void> train_own(TrainSettings settings, std::span<const float> global,
                          std::span<float> own, std::stop_token stop);

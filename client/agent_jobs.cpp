@@ -116,12 +116,17 @@ const OwnModel* Agent::own_model() const {
   return strategy_->local() != nullptr ? strategy_->local()->own_model() : nullptr;
 }
 
+/// How many values the rule's vector has: one for each parameter, or a whole model. 0 without one.
+std::size_t Agent::kept_vector_elements() const {
+  const LocalRule* const rule = strategy_->local();
+  if (rule == nullptr || !rule->keeps_vector()) return 0;
+  return own_model() != nullptr ? layout_.model_elements : layout_.parameter_elements;
+}
+
 /// What the method keeps here: the rule's vector, zeros at first, or `version` where it is a model;
 /// and the personal part, as in the initial model at first. Either may be empty.
 Result<std::vector<float>> Agent::local_values(std::span<const float> version) const {
-  const LocalRule* const rule = strategy_->local();
-  const bool has_vector = rule != nullptr && rule->keeps_vector();
-  const std::size_t vector_size = has_vector ? layout_.model_elements : 0;
+  const std::size_t vector_size = kept_vector_elements();
   const std::size_t size = vector_size + layout_.personal_elements;
   FL_TRY(auto values, state_->local_values(size));
   if (values.empty() && own_model() != nullptr)
@@ -141,12 +146,8 @@ Result<std::vector<float>> Agent::local_values(std::span<const float> version) c
 std::optional<ClientState::OwnTensors> Agent::own_tensors() const {
   const bool is_whole = own_model() != nullptr;
   if (!is_whole && layout_.personal_elements == 0) return std::nullopt;
-  const bool has_vector = strategy_->local() != nullptr && strategy_->local()->keeps_vector();
   ClientState::OwnTensors own{
-      model_,
-      strategy_->spec(),
-      {},
-      (has_vector ? layout_.model_elements : 0) + layout_.personal_elements};
+      model_, strategy_->spec(), {}, kept_vector_elements() + layout_.personal_elements};
   for (const auto& tensor : trainer_->layout().tensors()) {
     if (is_whole || strategy_->is_personal(tensor.name))
       own.tensors.push_back({tensor.name, tensor.shape});
@@ -177,6 +178,7 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
     return fits.error().at("the server's settings");
   const LocalRule* const rule = strategy_->local();
   const auto elements = static_cast<std::size_t>(layout_.model_elements);
+  const auto parameters = static_cast<std::size_t>(layout_.parameter_elements);
   const auto shared = version.subspan(elements);
   std::vector<float> room;
   const auto model = whole_model(version, kept, room);
@@ -184,8 +186,9 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   const auto vector = kept.first(kept.size() - personal.size());
 
   if (own_model() != nullptr) FL_CHECK(train_own(*settings, model, vector, stop));
-  std::vector<float> correction(rule != nullptr ? elements : 0);
-  if (rule == nullptr || !rule->correct(shared, vector, correction)) correction.clear();
+  std::vector<float> correction(rule != nullptr ? elements : 0);  // 0 for statistics.
+  if (rule == nullptr || !rule->correct(shared, vector, std::span(correction).first(parameters)))
+    correction.clear();
   std::vector<float> gradient;
   if (rule != nullptr && rule->wants_gradient()) {
     gradient.resize(model.size());
@@ -213,7 +216,9 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   begin.set_loss(report.loss);
   begin.set_train_seconds(report.seconds);
   if (rule != nullptr) {
-    rule->finish({*settings, report.steps, shared, gradient}, update.first(elements),
+    const auto at_start =
+        std::span<const float>(gradient).first(std::min(gradient.size(), parameters));
+    rule->finish({*settings, report.steps, shared, at_start}, update.first(parameters),
                  update.subspan(elements), vector);
   }
   return {};

@@ -74,19 +74,15 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
   // Given twice, the last one counts: so a script's flags can be overridden behind them.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   auto& learn = options.learn;
-  std::string models;
-  for (const auto& row : builtin_models())
-    models += fmt::format("{}{}", models.empty() ? "" : ", ", row.name);
-
   app.add_option("--state", options.state,
                  "Folder for this client's key, certificate and unsent updates")
       ->check(not_empty())
       ->capture_default_str();
   app.add_option("--join", options.join, "Join with this token first, unless done before");
   app.add_option("--name", options.name, "The name to join by; by default the token's");
-  app.add_option(
-      "--model", learn.model,
-      fmt::format("Refuse to train any other: {}; by default the server's choice", models));
+  app.add_option("--model", learn.model,
+                 fmt::format("Refuse to train any other: {}; by default the server's choice",
+                             builtin_model_names()));
   declare_data_flags(app, learn);
   app.add_option(
          "--shard",

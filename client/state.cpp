@@ -338,9 +338,9 @@ Result<ClientState::Companions> ClientState::take_companions(const RunLayout& la
   Companions out;
   if (codec.momentum() > 0) {
     FL_TRY(out.velocity, read_vector(kept_.velocity, layout.all.elements()));
-    // What travels with the model is no gradient, and has none.
-    add_velocity(update.first(layout.model_elements),
-                 std::span(out.velocity).first(layout.model_elements), codec.momentum());
+    // Statistics and what travels with the model are no gradients, and have none.
+    add_velocity(update.first(layout.parameter_elements),
+                 std::span(out.velocity).first(layout.parameter_elements), codec.momentum());
   }
   if (codec.error_feedback()) {
     FL_TRY(const auto carried, read_vector(kept_.residual, layout.all.elements()));
@@ -396,13 +396,15 @@ Result<void> ClientState::advance_local(const RunLayout& layout, std::span<float
   const bool follows = rule != nullptr && rule->follows_sent();
   FL_ASSERT(!(follows && layout.has_shared()));
   if (follows && codec.is_delta()) {
-    rule->follow(companions.reference, local_values.first(companions.reference.size()));
+    rule->follow(std::span(companions.reference).first(layout.parameter_elements),
+                 local_values.first(layout.parameter_elements));
   } else if (follows) {
     FileSource source(file);
     FL_TRY(auto reader, PayloadReader::open(source, pending.begin.bytes(), layout.all));
     FL_CHECK(reader.for_each_block(
         threads_, [&](std::uint64_t, const Block& block, std::span<const float> sent) {
-          rule->follow(sent, local_values.subspan(block.flat, sent.size()));
+          if (block.flat < layout.parameter_elements)
+            rule->follow(sent, local_values.subspan(block.flat, sent.size()));
         }));
   }
   FL_TRY(pending.kept.local_values,
@@ -501,7 +503,8 @@ Result<void> ClientState::put_back_and_settle(const RunLayout& layout, bool keep
     FileSource source(*file);
     FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout.all));
     FL_CHECK(add_decoded(values, reader, threads_));
-    std::ranges::fill(std::span(values).subspan(layout.model_elements), 0.0F);
+    // Of gradients alone the next update can bring what this one has not.
+    std::ranges::fill(std::span(values).subspan(layout.parameter_elements), 0.0F);
     FL_TRY(kept.residual, write_kept("residual", std::as_bytes(std::span(values))));
     FL_CHECK(files_->sync_folder(folder_));
   }

@@ -93,9 +93,8 @@ class ClientState {
   /// Codes `update` (plus the residual, when the codec asks for feedback; less the reference, when
   /// it is for deltas and begin.reference() is the task of what is kept: otherwise that becomes 0)
   /// and makes it the pending one. `begin` comes with everything but bytes and digest.
-  /// `local_values`: what
-  /// the method keeps here from now on (first the local rule's vector, model_elements, then the
-  /// personal part), or empty, and `rule` whose vector that is. Both spans are used as scratch.
+  /// `local_values`: what the method keeps here from now on (first the local rule's vector, then
+  /// the personal part), or empty, and `rule` whose vector that is. Both spans are used as scratch.
   /// `device`: where a copy of `update` lies, where nothing is added to it (no error feedback,
   /// nothing that travels with the model).
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,

@@ -35,17 +35,19 @@ class Steps {
     return steps;
   }
 
-  /// How many elements the block that begins at `first` has: model and shared vector lie in
-  /// different ones. 0 behind the last.
+  /// How many elements the block that begins at `first` has: parameters, statistics and shared
+  /// vector lie in different ones. 0 behind the last.
   [[nodiscard]] std::size_t block_at(std::uint64_t first) const {
-    const std::uint64_t end =
-        first < job_->model_elements ? job_->model_elements : job_->layout.elements();
+    const RunLayout& layout = job_->layout;
+    const std::uint64_t end = first < layout.parameter_elements ? layout.parameter_elements
+                              : first < layout.model_elements   ? layout.model_elements
+                                                                : layout.all.elements();
     return static_cast<std::size_t>(std::min(block_elements, end - first));
   }
 
   Result<void> read(std::uint64_t first, std::span<float> step) {
     job_->sums.mean(first, job_->divisor, step);
-    if (first >= job_->model_elements) {
+    if (first >= job_->layout.model_elements) {
       const auto part = static_cast<float>(job_->strategy.shared_step(job_->round));
       const auto grown = static_cast<float>(job_->strategy.shared_keep(job_->round) - 1);
       for (float& value : step) value *= part;
@@ -55,6 +57,7 @@ class Steps {
       for (std::size_t i = 0; i < step.size(); ++i) step[i] += grown * values_[i];
       return {};
     }
+    if (first >= job_->layout.parameter_elements) return {};
     std::vector<std::span<float>> state;
     values_.resize(job_->strategy.state_vectors() * step.size());
     for (unsigned vector = 0; vector < job_->strategy.state_vectors(); ++vector) {
@@ -76,7 +79,7 @@ class Steps {
   explicit Steps(const StepJob& job) : job_(&job) {}
 
   [[nodiscard]] std::uint64_t place(unsigned vector, std::uint64_t first) const {
-    return (vector * job_->model_elements + first) * sizeof(float);
+    return (vector * job_->layout.parameter_elements + first) * sizeof(float);
   }
   Result<void> read_state(unsigned vector, std::uint64_t first, std::span<float> out) const {
     if (before_) return before_->read_exactly(place(vector, first), std::as_writable_bytes(out));
@@ -98,15 +101,15 @@ Result<void> add_block(const StepJob& job, std::uint64_t first, std::span<const 
   const Scan scan = kernels().scan(values.data(), values.size());
   if (scan.first_bad < values.size()) {
     return Error(Errc::invalid_input, fmt::format("the new model would not be finite at {}",
-                                                  job.layout.describe(first + scan.first_bad)));
+                                                  job.layout.all.describe(first + scan.first_bad)));
   }
   return out.append(values);
 }
 
 Result<CheckpointRecord> apply_exactly(const StepJob& job, Steps& steps, CheckpointWriter& out) {
-  std::vector<float> step(std::min(block_elements, job.layout.elements()));
+  std::vector<float> step(std::min(block_elements, job.layout.all.elements()));
   std::vector<float> values(step.size());
-  for (std::uint64_t first = 0; first < job.layout.elements();) {
+  for (std::uint64_t first = 0; first < job.layout.all.elements();) {
     const std::span part(step.data(), steps.block_at(first));
     FL_CHECK(steps.read(first, part));
     FL_CHECK(add_block(job, first, part, std::span(values.data(), part.size()), out));
@@ -118,7 +121,7 @@ Result<CheckpointRecord> apply_exactly(const StepJob& job, Steps& steps, Checkpo
 
 /// The step of the round plus what earlier codes lost.
 Result<std::vector<float>> whole_step(const StepJob& job, Steps& steps) {
-  std::vector<float> step(job.layout.elements());
+  std::vector<float> step(job.layout.all.elements());
   const auto path = job.folder / carry_name(job.base.record.version);
   std::unique_ptr<File> carry;
   if (job.files.exists(path)) {
@@ -145,10 +148,10 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
   FL_TRY(const auto delta, job.files.open(job.folder / delta_name(version), OpenMode::truncate));
   FileSink sink(*delta);
   FL_TRY(const std::uint64_t delta_bytes,
-         job.downlink.encode(job.layout, step, job.seed + version, sink, block_elements_default,
+         job.downlink.encode(job.layout.all, step, job.seed + version, sink, block_elements_default,
                              nullptr, std::min(threads_for(0), codec_threads_max)));
   FileSource source(*delta);
-  FL_TRY(auto reader, PayloadReader::open(source, delta_bytes, job.layout));
+  FL_TRY(auto reader, PayloadReader::open(source, delta_bytes, job.layout.all));
   std::vector<float> decoded;
   std::vector<float> values;
   for (std::uint64_t index = 0; index < reader.blocks(); ++index) {
@@ -177,7 +180,7 @@ Result<CheckpointRecord> make_next_version(const StepJob& job) {
   FL_ASSERT(job.sums.total_weight() > 0);
   const Round base = job.base.record.version;
   FL_TRY(auto out,
-         CheckpointWriter::create(job.files, job.folder, base + 1, job.layout, job.facts));
+         CheckpointWriter::create(job.files, job.folder, base + 1, job.layout.all, job.facts));
   FL_TRY(auto steps, Steps::open(job));
   // An exact code of the step saves nothing over the model itself, so it is not written.
   FL_TRY(CheckpointRecord record, job.downlink.canonical() == "none"

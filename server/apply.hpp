@@ -1,8 +1,8 @@
 // From the sums of a round to the next version of the model, block by block: the model is never in
 // memory as a whole. The strategy (shared/algorithm/strategy.hpp) makes of the weighted mean of the
 // updates, sum(n_k s_k d_k) / sum(n_k), s_k being 1 unless it is stale (mode.hpp), what is added to
-// the model. What it keeps for that lies beside the checkpoints, one file for each version: vector
-// after vector, P values each.
+// the model's parameters; its statistics (layout.hpp) move by the mean. What the strategy keeps for
+// that lies beside the checkpoints, one file for each version: vector after vector, P values each.
 //
 // With a lossy downlink codec the step itself is coded, and the new version is defined by what
 // decodes: w' = w + decode(encode(step + carried)). So every client that adds the coded steps holds
@@ -27,8 +27,7 @@ namespace fl {
 struct StepJob {
   Files& files;
   const std::filesystem::path& folder;
-  const Layout& layout;          // The run's: the model, and what travels with it.
-  std::uint64_t model_elements;  // P: where the model ends in it.
+  const RunLayout& layout;
   const ModelVersion& base;
   const Accumulator& sums;  // With a total weight above 0.
   double divisor;           // What makes of them the mean: their weight, before any discount.

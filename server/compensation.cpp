@@ -1,10 +1,14 @@
 #include "server/compensation.hpp"
 
+#include <algorithm>
 #include <vector>
 
 namespace fl {
 
 Result<void> Compensation::operator()(std::uint64_t first, std::span<float> update) const {
+  if (first >= parameters_) return {};
+  update = update.first(
+      static_cast<std::size_t>(std::min<std::uint64_t>(update.size(), parameters_ - first)));
   std::vector<float> then(update.size());
   std::vector<float> now(update.size());
   FL_CHECK(read_values(*then_, first, then));

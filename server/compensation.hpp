@@ -20,9 +20,10 @@ namespace fl {
 class Compensation {
  public:
   /// `factor`: lambda / (lr * H), H being the effective number of steps (effective_steps()).
+  /// `parameters`: how many elements have a gradient; those behind them stay as they are.
   Compensation(std::shared_ptr<const ModelVersion> then, std::shared_ptr<const ModelVersion> now,
-               double factor)
-      : then_(std::move(then)), now_(std::move(now)), factor_(factor) {}
+               double factor, std::uint64_t parameters)
+      : then_(std::move(then)), now_(std::move(now)), factor_(factor), parameters_(parameters) {}
 
   /// The update's values from element `first` on. Reads both versions; any thread.
   [[nodiscard]] Result<void> operator()(std::uint64_t first, std::span<float> update) const;
@@ -31,6 +32,7 @@ class Compensation {
   std::shared_ptr<const ModelVersion> then_;
   std::shared_ptr<const ModelVersion> now_;
   double factor_;
+  std::uint64_t parameters_;
 };
 
 }  // namespace fl

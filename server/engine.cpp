@@ -494,8 +494,7 @@ Awaitable<Result<void>> RoundEngine::apply_and_record() {
   const auto downlink = parse_downlink_codec(settings_.downlink_codec, round.record.round).value();
   StepJob job{files_,
               paths_.checkpoints,
-              layout_,
-              vector_.model_elements,
+              vector_,
               *base,
               *sums_,
               static_cast<double>(accepted_weight() * mode_.unit()),

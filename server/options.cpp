@@ -2,6 +2,7 @@
 
 #include "shared/algorithm/local_work.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
 
@@ -59,7 +60,7 @@ std::string unheeded_flag(int argc, char** argv, const ServerOptions& options) {
 
 void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& given) {
   setting(app, given, "rounds", s.rounds, "How many rounds");
-  setting(app, given, "model", s.model, "lenet, cnn, mlp, logistic, or synthetic:N");
+  setting(app, given, "model", s.model, builtin_model_names());
   setting(app, given, "strategy", s.strategy,
           "The federated method, NAME:KEY=VALUE,… (see 'fl-server strategies')");
   setting(app, given, "min-clients", s.min_clients,

@@ -155,10 +155,10 @@ std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples)
 }
 
 Result<Learner> Learner::make(std::string_view model, torch::Device device,
-                              torch::ScalarType precision, torch::Tensor weights) {
+                              torch::ScalarType precision, torch::Tensor values) {
   FL_TRY(const Layout layout, builtin_layout(model));
   FL_TRY(Module module, make_module(model));
-  FlatParameters parameters(module, layout, device, std::move(weights));
+  FlatParameters parameters(module, layout, device, std::move(values));
   return Learner(std::move(module), std::move(parameters), precision);
 }
 
@@ -208,7 +208,7 @@ double Learner::add_gradient(const Examples& examples, const torch::Tensor& batc
     const torch::Tensor images = examples.images.index_select(0, part);
     const torch::Tensor logits = [&] {
       const Autocast autocast(images.device(), precision_);
-      return module_->forward(images).to(torch::kFloat32);
+      return forward(images, true).to(torch::kFloat32);
     }();
     torch::Tensor loss =
         torch::cross_entropy_loss(logits, examples.labels.index_select(0, part)) * share;

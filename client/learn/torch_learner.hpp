@@ -27,7 +27,7 @@ struct Examples {
 /// A round's training, which all its threads have in common.
 struct LocalRun {
   const TrainSettings& settings;
-  torch::Tensor start;            // The weights that it began with, and
+  torch::Tensor start;            // The parameters that it began with, and
   torch::Tensor correction = {};  // what is added to every gradient. Undefined: nothing.
   std::uint64_t seed = 0;         // Of the order of the examples.
   std::uint64_t steps = 0;        // Of all threads together.
@@ -45,10 +45,10 @@ struct LocalShare {
 
 class Learner {
  public:
-  /// `weights`: those of another, to be shared; undefined: its own. Errors as make_module().
+  /// `values`: those of another's model, to be shared; undefined: its own. Errors as
+  /// make_module().
   [[nodiscard]] static Result<Learner> make(std::string_view model, torch::Device device,
-                                            torch::ScalarType precision,
-                                            torch::Tensor weights = {});
+                                            torch::ScalarType precision, torch::Tensor values = {});
 
   /// Takes steps until the run has as many as it needs. The state of optimizer and loss scale is
   /// new. `number`, from 0, tells the run's threads apart. Errors, with round and step: cancelled;
@@ -57,7 +57,10 @@ class Learner {
                                          std::uint64_t number);
 
   [[nodiscard]] FlatParameters& parameters() { return parameters_; }
-  [[nodiscard]] torch::Tensor forward(const torch::Tensor& images) {
+  /// As in training where `is_training`: a BatchNorm goes by the images' statistics, and counts
+  /// them among its own; otherwise by its own.
+  [[nodiscard]] torch::Tensor forward(const torch::Tensor& images, bool is_training) {
+    if (module_->is_training() != is_training) module_->train(is_training);
     return module_->forward(images);
   }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
@@ -72,36 +73,97 @@ nn::Sequential logistic() {
                          {"fc", nn::Linear(model_image_side * model_image_side, image_classes)}});
 }
 
+nn::Conv2d conv3x3(std::int64_t from, std::int64_t to, std::int64_t stride) {
+  return nn::Conv2d(nn::Conv2dOptions(from, to, 3).stride(stride).padding(1).bias(false));
+}
+
+// He 2016, figure 2 and section 3.3, option A: where the channels double, the image halves, and the
+// shortcut takes every other pixel and has zeros for the new channels.
+struct ResidualBlock : nn::Module {
+  ResidualBlock(std::int64_t from, std::int64_t to)
+      : conv1(register_module("conv1", conv3x3(from, to, from == to ? 1 : 2))),
+        bn1(register_module("bn1", nn::BatchNorm2d(to))),
+        conv2(register_module("conv2", conv3x3(to, to, 1))),
+        bn2(register_module("bn2", nn::BatchNorm2d(to))),
+        added(to - from) {}
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = bn2(conv2(bn1(conv1(x)).relu_()));
+    if (added == 0) return torch::relu(y + x);
+    const torch::Tensor fewer = x.slice(2, 0, {}, 2).slice(3, 0, {}, 2);
+    return torch::relu(y + torch::constant_pad_nd(fewer, {0, 0, 0, 0, 0, added}));
+  }
+
+  nn::Conv2d conv1;
+  nn::BatchNorm2d bn1;
+  nn::Conv2d conv2;
+  nn::BatchNorm2d bn2;
+  std::int64_t added;  // Channels.
+};
+
+// He 2016, section 4.2: 6 blocks + 2 layers.
+nn::Sequential resnet(std::int64_t blocks) {
+  nn::Sequential model({{"conv1", conv3x3(1, 16, 1)}, {"bn1", nn::BatchNorm2d(16)}});
+  model->push_back("relu1", relu());
+  std::int64_t channels = 16;
+  for (std::int64_t b = 0; b < 3 * blocks; ++b) {
+    const std::int64_t before = std::exchange(channels, std::int64_t{16} << (b / blocks));
+    model->push_back(fmt::format("block{}", b + 1), ResidualBlock(before, channels));
+  }
+  model->push_back("pool", nn::Functional([](const torch::Tensor& x) { return x.mean({2, 3}); }));
+  model->push_back("fc", nn::Linear(channels, image_classes));
+  return model;
+}
+
+nn::Sequential resnet8() { return resnet(1); }
+nn::Sequential resnet20() { return resnet(3); }
+
 struct ModuleRow {
   std::string_view model;
   nn::Sequential (*make)();
 };
-constexpr std::array<ModuleRow, 4> modules = {
-    {{"lenet", lenet}, {"cnn", cnn}, {"mlp", mlp}, {"logistic", logistic}}};
+constexpr std::array<ModuleRow, 6> modules = {{{"lenet", lenet},
+                                               {"cnn", cnn},
+                                               {"resnet8", resnet8},
+                                               {"resnet20", resnet20},
+                                               {"mlp", mlp},
+                                               {"logistic", logistic}}};
+
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+/// What travels of a module: its parameters, and its statistics behind them. A BatchNorm's count of
+/// batches (num_batches_tracked) stays: with a momentum, as all have here, nothing depends on it.
+NamedTensors tensors_of(const Module& module) {
+  NamedTensors tensors;
+  for (const auto& item : module->named_parameters())
+    tensors.emplace_back(item.key(), item.value());
+  for (const auto& item : module->named_buffers()) {
+    if (!item.key().ends_with("num_batches_tracked"))
+      tensors.emplace_back(item.key(), item.value());
+  }
+  return tensors;
+}
 
 Result<void> check_layout(const Module& module, const Layout& layout, std::string_view model) {
-  // They would be of this client alone, and gone at a restart.
-  if (!module->buffers().empty())
-    return Error(Errc::internal,
-                 fmt::format("model '{}': buffers don't travel; use parameters, or a "
-                             "normalization without running statistics",
-                             model));
-  const auto parameters = module->named_parameters();
+  const NamedTensors tensors = tensors_of(module);
   const auto disagree = [&](std::string_view what) {
     return Error(Errc::internal,
                  fmt::format("model \"{}\": module and layout differ: {}", model, what));
   };
-  if (parameters.size() != layout.tensors().size()) {
-    return disagree(fmt::format("{} and {} tensors", parameters.size(), layout.tensors().size()));
+  if (tensors.size() != layout.tensors().size()) {
+    return disagree(fmt::format("{} and {} tensors", tensors.size(), layout.tensors().size()));
   }
-  for (std::size_t t = 0; t < parameters.size(); ++t) {
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
     const Layout::Tensor& tensor = layout.tensors()[t];
-    const auto shape = parameters[t].value().sizes().vec();
-    if (parameters[t].key() != tensor.name || shape != tensor.shape) {
-      return disagree(fmt::format("{} [{}] and {} [{}]", parameters[t].key(),
-                                  fmt::join(shape, ", "), tensor.name,
+    const auto& [name, values] = tensors[t];
+    const auto shape = values.sizes().vec();
+    if (name != tensor.name || shape != tensor.shape) {
+      return disagree(fmt::format("{} [{}] and {} [{}]", name, fmt::join(shape, ", "), tensor.name,
                                   fmt::join(tensor.shape, ", ")));
     }
+    // Other buffers would be of this client alone, and gone at a restart.
+    if (!values.requires_grad() && !is_statistic(name))
+      return disagree(fmt::format("{} is a buffer and no BatchNorm's statistic", name));
   }
   return {};
 }
@@ -122,15 +184,19 @@ Result<Module> make_module(std::string_view model) {
 
 FlatParameters::FlatParameters(const Module& module, const Layout& layout, torch::Device device,
                                torch::Tensor shared)
-    : weights(std::move(shared)) {
+    : model(std::move(shared)) {
   const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(device);
-  const auto elements = static_cast<std::int64_t>(layout.elements());
-  if (!weights.defined()) weights = torch::zeros({elements}, options);
-  gradient = torch::zeros({elements}, options);
+  if (!model.defined())
+    model = torch::zeros({static_cast<std::int64_t>(layout.elements())}, options);
   module->to(device);
-  const auto parameters = module->parameters();
-  FL_ASSERT(parameters.size() == layout.tensors().size());
-  for (std::size_t t = 0; t < parameters.size(); ++t) {
+  const NamedTensors tensors = tensors_of(module);
+  FL_ASSERT(tensors.size() == layout.tensors().size());
+  const auto parameters = module->parameters().size();
+  const std::uint64_t end =
+      parameters < tensors.size() ? layout.tensors()[parameters].offset : layout.elements();
+  weights = model.narrow(0, 0, static_cast<std::int64_t>(end));
+  gradient = torch::zeros_like(weights);
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
     const Layout::Tensor& tensor = layout.tensors()[t];
     const auto view_into = [&](const torch::Tensor& flat) {
       return flat
@@ -138,10 +204,11 @@ FlatParameters::FlatParameters(const Module& module, const Layout& layout, torch
                   static_cast<std::int64_t>(tensor.elements))
           .view(tensor.shape);
     };
-    const torch::Tensor& parameter = parameters[t];
-    parameter.set_data(view_into(weights));
+    const torch::Tensor& values = tensors[t].second;
+    values.set_data(view_into(model));
     // Where a gradient is there, backward() adds to it in place.
-    parameter.mutable_grad() = view_into(gradient);
+    if (t < parameters) values.mutable_grad() = view_into(gradient);
+    if (tensor.name.ends_with("running_var")) variances.push_back(view_into(model));
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 namespace fl {
 
@@ -21,21 +22,23 @@ using Module = std::shared_ptr<torch::nn::SequentialImpl>;
 inline constexpr std::uint32_t model_image_side = 28;  // Every built-in model sees 28 x 28 x 1.
 
 /// A module from images [n, 1, 28, 28] in [0, 1] to logits [n, 10], on the CPU, whose parameters
-/// have the names, shapes and order of builtin_layout(model). Its weights are arbitrary. A model
-/// without a module is invalid_input; one whose parameters differ from the layout is internal, and
-/// names the first that does.
+/// and, behind them, statistics (is_statistic()) have the names, shapes and order of
+/// builtin_layout(model). Its weights are arbitrary. A model without a module is invalid_input; one
+/// that differs from the layout is internal, and names the first tensor that does.
 [[nodiscard]] Result<Module> make_module(std::string_view model);
 
-/// All parameters of a module, and their gradients, as two flat vectors in the order of the layout:
+/// All parameters of a module, and their gradients, as flat vectors in the order of the layout:
 /// loading a model is one copy, and an optimizer step a few operations on whole vectors.
 struct FlatParameters {
-  /// Moves the module to `device` and makes its parameters views into `shared`, the weights of
-  /// another, or where that is undefined into its own.
+  /// Moves the module to `device` and makes its tensors views into `shared`, the model of another,
+  /// or where that is undefined into its own.
   FlatParameters(const Module& module, const Layout& layout, torch::Device device,
                  torch::Tensor shared = {});
 
-  torch::Tensor weights;   // fp32 [layout.elements()]
-  torch::Tensor gradient;  // The same; backward() adds to it.
+  torch::Tensor model;     // fp32 [layout.elements()]
+  torch::Tensor weights;   // Its parameters, which stand before the statistics: fp32 [P].
+  torch::Tensor gradient;  // fp32 [P]; backward() adds to it.
+  std::vector<torch::Tensor> variances;  // Views into `model`: each running_var.
 };
 
 }  // namespace fl

@@ -142,8 +142,8 @@ class TorchTrainer final : public Trainer {
       const TimePoint begin = Clock::now();
       const torch::Tensor start = flat(global).to(device_);
       load(start);
-      LocalRun run{.settings = settings, .start = start, .stop = std::move(stop)};
-      if (!correction.empty()) run.correction = flat(correction).to(device_);
+      LocalRun run{.settings = settings, .start = parameters_of(start), .stop = std::move(stop)};
+      if (!correction.empty()) run.correction = parameters_of(flat(correction).to(device_));
       run.seed = mix_seeds(settings.seed, client_seed_);
       const std::int64_t step_size = step_examples(settings, train_.size());
       run.steps = steps_max(settings, (train_.size() + step_size - 1) / step_size);
@@ -152,7 +152,7 @@ class TorchTrainer final : public Trainer {
                               std::chrono::duration<double>(settings.local_seconds));
       }
       FL_TRY(TrainReport report, run_threads(run));
-      flat(update).copy_(first().parameters().weights.sub_(start));
+      flat(update).copy_(first().parameters().model.sub_(start));
       FL_CHECK(check_finite(update, settings, report.steps));
       holds_update_ = true;
       report.seconds = seconds(Clock::now() - begin);
@@ -169,14 +169,15 @@ class TorchTrainer final : public Trainer {
       for (std::int64_t at = 0; at < all; at += evaluation_batch) {
         if (stop.stop_requested()) return Error(Errc::cancelled, "the gradient was stopped");
         const std::int64_t n = std::min(evaluation_batch, all - at);
-        const torch::Tensor logits = first().forward(train_.images.narrow(0, at, n));
+        const torch::Tensor logits = first().forward(train_.images.narrow(0, at, n), true);
         torch::cross_entropy_loss(logits, train_.labels.narrow(0, at, n), {}, at::Reduction::Sum)
             .div(static_cast<double>(all))
             .backward();
       }
       const torch::NoGradGuard no_grad;
       first().parameters().gradient.add_(first().parameters().weights, settings.weight_decay);
-      flat(gradient).copy_(first().parameters().gradient);
+      std::ranges::fill(gradient, 0.0F);
+      parameters_of(flat(gradient)).copy_(first().parameters().gradient);
       first().parameters().gradient.zero_();
       return success();
     });
@@ -193,7 +194,7 @@ class TorchTrainer final : public Trainer {
         if (stop.stop_requested()) return Error(Errc::cancelled, "evaluation stopped");
         const std::int64_t n = std::min(evaluation_batch, holdout_.size() - at);
         const torch::Tensor labels = holdout_.labels.narrow(0, at, n);
-        const torch::Tensor logits = first().forward(holdout_.images.narrow(0, at, n));
+        const torch::Tensor logits = first().forward(holdout_.images.narrow(0, at, n), false);
         loss += torch::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum).item<double>();
         right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
       }
@@ -218,7 +219,7 @@ class TorchTrainer final : public Trainer {
 
   const float* update_on_device() override {
     if (!device_.is_cuda() || !holds_update_) return nullptr;
-    return first().parameters().weights.const_data_ptr<float>();
+    return first().parameters().model.const_data_ptr<float>();
   }
 
  private:
@@ -230,10 +231,17 @@ class TorchTrainer final : public Trainer {
 
   Learner& first() { return learners_.front(); }
 
+  /// Of a tensor with a value for each of the model's.
+  torch::Tensor parameters_of(const torch::Tensor& values) {
+    return values.narrow(0, 0, first().parameters().weights.size(0));
+  }
+
   void load(const torch::Tensor& weights) {
     const torch::NoGradGuard no_grad;
     holds_update_ = false;
-    first().parameters().weights.copy_(weights);
+    first().parameters().model.copy_(weights);
+    // What stale updates and roundings have made of a variance near 0 is no variance.
+    for (torch::Tensor& variance : first().parameters().variances) variance.clamp_min_(0);
     // A round that was stopped may have left gradients.
     for (Learner& learner : learners_) learner.parameters().gradient.zero_();
   }
@@ -313,8 +321,8 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
     }
     std::vector<Learner> learners;
     for (int number = 0; number < options.hogwild; ++number) {
-      const auto weights = learners.empty() ? torch::Tensor() : learners[0].parameters().weights;
-      FL_TRY(Learner learner, Learner::make(options.model, device, precision, weights));
+      const auto values = learners.empty() ? torch::Tensor() : learners[0].parameters().model;
+      FL_TRY(Learner learner, Learner::make(options.model, device, precision, values));
       learners.push_back(std::move(learner));
     }
     torch::set_num_threads(std::max(1, threads_for(options.threads) / options.hogwild));

@@ -45,14 +45,16 @@ class Trainer {
 
   /// Starts from `global`, trains, and writes w_local - w_global to `update`; both have
   /// layout().elements() values. `correction`, as many values or none, is added to the gradient of
-  /// every step. A stop asked for through `stop` ends it with Errc::cancelled. A loss that is not
-  /// finite is Errc::invalid_input, with the step it happened at.
+  /// every step; of statistics (shared/params/layout.hpp), which have none, it is not looked at. A
+  /// stop asked for through `stop` ends it with Errc::cancelled. A loss that is not finite is
+  /// Errc::invalid_input, with the step it happened at.
   [[nodiscard]] virtual Result<TrainReport> train(std::span<const float> global,
                                                   const TrainSettings& settings,
                                                   std::span<const float> correction,
                                                   std::span<float> update,
                                                   std::stop_token stop) = 0;
-  /// Writes the gradient of the mean loss over the training examples, plus weight_decay * weights.
+  /// Writes the gradient of the mean loss over the training examples, plus weight_decay * weights;
+  /// zeros for statistics.
   [[nodiscard]] virtual Result<void> gradient(std::span<const float> weights,
                                               const TrainSettings& settings,
                                               std::span<float> gradient, std::stop_token stop) = 0;
@@ -77,7 +79,7 @@ class Trainer {
 
 /// What the command line says of the model and the data.
 struct LearnOptions {
-  std::string model;  // "lenet", "cnn", "mlp", "logistic", "synthetic:N"; the server names it.
+  std::string model;  // As builtin_layout() knows it; the server names it.
   std::string data;   // "fashion-mnist", "fashion-mnist:test", "idx:DIR[:test]"; "" for synthetic.
   std::string partition = "iid";  // "iid", "dirichlet:ALPHA", "labels:K".
   std::uint32_t shard = 0;        // 0-based here; the command line's 3/10 is shard 2 of 10.

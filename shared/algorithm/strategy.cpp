@@ -95,23 +95,32 @@ Result<void> Strategy::needs_sgd(const TrainSettings& settings) const {
 Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy) {
   RunLayout layout;
   std::vector<TensorSpec> specs;
+  const auto bad = [&](std::string_view why) {
+    return Error(Errc::invalid_input, fmt::format("'{}': {}", strategy.spec(), why));
+  };
+  std::size_t parameters = 0;
+  bool has_statistics = false;
   for (const auto& tensor : model.tensors()) {
     const bool is_personal = strategy.is_personal(tensor.name);
     (is_personal ? layout.personal_elements : layout.model_elements) += tensor.elements;
+    if (is_statistic(tensor.name)) {
+      has_statistics = true;
+    } else if (has_statistics) {
+      return bad(fmt::format("{} stands behind a BatchNorm's statistics", tensor.name));
+    } else if (!is_personal) {
+      layout.parameter_elements = layout.model_elements;
+      parameters = specs.size() + 1;
+    }
     if (layout.stretches.empty() || layout.stretches.back().is_personal != is_personal)
       layout.stretches.push_back({is_personal, 0});
     layout.stretches.back().elements += tensor.elements;
     if (!is_personal) specs.push_back({tensor.name, tensor.shape});
   }
-  const auto bad = [&](std::string_view why) {
-    return Error(Errc::invalid_input, fmt::format("'{}': {}", strategy.spec(), why));
-  };
   if (strategy.has_personal() && layout.personal_elements == 0)
     return bad("no tensor of the model has a name that is personal");
-  if (layout.model_elements == 0) return bad("every tensor is personal: nothing is left to send");
+  if (parameters == 0) return bad("every parameter is personal: nothing is left to send");
   if (!strategy.shared_vector().empty()) {
-    const std::size_t tensors = specs.size();
-    for (std::size_t i = 0; i < tensors; ++i) {
+    for (std::size_t i = 0; i < parameters; ++i) {
       specs.push_back(
           {fmt::format("{}.{}", strategy.shared_vector(), specs[i].name), specs[i].shape});
     }

@@ -3,7 +3,7 @@
 // of the table in strategy.cpp. Both ends parse the run's spec, so both hold the same object.
 //
 // Everything works on flat fp32 spans of the model's parameters (P values, in layout order), a
-// block of them at a time on the server. Immutable after parsing; any thread.
+// block of them at a time on the server; a model's statistics (layout.hpp) are not among them. Immutable after parsing; any thread.
 #pragma once
 
 #include "shared/algorithm/local_work.hpp"
@@ -155,13 +155,16 @@ struct StrategyRow {
 /// invalid_input: an unknown name, an unknown option, or a value that is out of range.
 [[nodiscard]] Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec);
 
-/// The tensors of a run's vector: the model's but for personal ones, and behind them those of the
-/// shared vector, named SHARED.TENSOR. Versions, updates and sums are such vectors; only a client
-/// has the personal tensors, and joins them for training.
+/// The tensors of a run's vector: the model's but for personal ones, its parameters first and then
+/// its statistics (is_statistic()), and behind them those of the shared vector, one for each
+/// parameter, named SHARED.PARAMETER. Versions, updates and sums are such vectors; only a client
+/// has the personal tensors, and joins them for training. The method is about the parameters;
+/// statistics become the weighted mean of the clients'.
 struct RunLayout {
   Layout all;
-  std::uint64_t model_elements = 0;     // Of the model's tensors in it: P.
-  std::uint64_t personal_elements = 0;  // Of those that are not.
+  std::uint64_t parameter_elements = 0;  // Of the model's parameters in it: P.
+  std::uint64_t model_elements = 0;      // Of these and the statistics.
+  std::uint64_t personal_elements = 0;   // Of the model's tensors that are not in it.
   /// The whole model, in its layout's order: stretches of one kind, each going on where the last of
   /// its kind ended.
   struct Stretch {
@@ -177,7 +180,8 @@ struct RunLayout {
             std::span<float> whole) const;
   void split(std::span<const float> whole, std::span<float> part, std::span<float> personal) const;
 };
-/// invalid_input: a pattern that fits no tensor, or nothing that is not personal.
+/// invalid_input: a pattern that fits no tensor, no parameter that is not personal, or one that
+/// stands behind a statistic.
 [[nodiscard]] Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy);
 
 }  // namespace fl

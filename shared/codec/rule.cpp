@@ -34,10 +34,7 @@ bool Rule::fits(std::string_view name) const {
 }
 
 bool Rule::sends_dense(const Layout::Tensor& tensor) const {
-  if (dense_below == 0) return false;
-  const std::string_view name = tensor.name;
-  return tensor.elements < dense_below || name.ends_with("running_mean") ||
-         name.ends_with("running_var") || name.ends_with("num_batches_tracked");
+  return tensor.elements < dense_below || is_statistic(tensor.name);
 }
 
 std::uint64_t Rule::dense_below_of(std::string_view pattern, bool has_selector) {

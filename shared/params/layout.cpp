@@ -65,6 +65,11 @@ void hash(Hasher& hasher, const TensorSpec& spec) {
 
 }  // namespace
 
+bool is_statistic(std::string_view tensor) {
+  const std::string_view last = tensor.substr(tensor.rfind('.') + 1);
+  return last == "running_mean" || last == "running_var";
+}
+
 Result<Layout> Layout::make(const std::vector<TensorSpec>& specs) {
   if (specs.size() > limits::tensors_max) {
     return Error(Errc::too_large, fmt::format("{} tensors, at most {} are allowed", specs.size(),

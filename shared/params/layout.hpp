@@ -6,9 +6,15 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fl {
+
+/// Whether a tensor of that name is no parameter but what a BatchNorm has counted, by PyTorch's
+/// names: its last part is running_mean or running_var. No gradient moves it: clients average what
+/// they have counted, whatever the method, and it is never coded with a loss.
+[[nodiscard]] bool is_statistic(std::string_view tensor);
 
 struct TensorSpec {
   std::string name;

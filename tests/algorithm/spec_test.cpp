@@ -103,6 +103,35 @@ TEST_CASE("the layout of a run has what travels with the model behind it") {
   CHECK(scaffold.all.tensors()[3].shape == std::vector<std::int64_t>{3});
 }
 
+TEST_CASE(
+    "the statistics of a BatchNorm stand behind the parameters, and have no control variates") {
+  const Layout model = Layout::make({{"bn.weight", {2}},
+                                     {"fc.weight", {3}},
+                                     {"bn.running_mean", {2}},
+                                     {"bn.running_var", {2}}})
+                           .value();
+  const auto layout = run_layout(model, *parse_strategy("scaffold").value()).value();
+  CHECK(layout.parameter_elements == 5);
+  CHECK(layout.model_elements == 9);
+  CHECK(layout.personal_elements == 0);
+  CHECK(layout.all.elements() == 14);
+  CHECK(layout.all.tensors().back().name == "control.fc.weight");
+
+  const auto fedbn = run_layout(model, *parse_strategy("scaffold:personal=bn.*").value()).value();
+  CHECK(fedbn.parameter_elements == 3);
+  CHECK(fedbn.model_elements == 3);
+  CHECK(fedbn.personal_elements == 6);
+  CHECK(fedbn.all.elements() == 6);
+
+  const auto none = run_layout(model, *parse_strategy("fedavg:personal=*weight").value());
+  REQUIRE(none.has_error());
+  CHECK(none.error().message().find("every parameter is personal") != std::string::npos);
+  const Layout mixed = Layout::make({{"bn.running_mean", {2}}, {"fc.weight", {3}}}).value();
+  const auto wrong = run_layout(mixed, *parse_strategy("fedavg").value());
+  REQUIRE(wrong.has_error());
+  CHECK(wrong.error().message().find("fc.weight") != std::string::npos);
+}
+
 TEST_CASE("personal tensors are not in a run's vector, and come back in their places") {
   const Layout model =
       Layout::make({{"a", {2}}, {"bn1", {1}}, {"b", {2}}, {"bn2", {1}}, {"fc", {1}}}).value();

@@ -67,6 +67,9 @@ TEST_CASE("built-in models have the parameters of their papers") {
   CHECK(elements("cnn") == 1'663'370);
   CHECK(elements("mlp") == 199'210);
   CHECK(elements("logistic") == 7'850);
+  // And the statistics: 2 for each of 240 and 688 channels.
+  CHECK(elements("resnet8") == 75'002 + 480);
+  CHECK(elements("resnet20") == 269'434 + 1376);
   CHECK(elements("synthetic:1000") == 1000);
   CHECK(builtin_layout("lenet").value().tensors()[9].name == "fc3.bias");
   for (const char* wrong : {"synthetic:", "synthetic:0", "synthetic:-1", "synthetic:1x",
@@ -103,4 +106,28 @@ TEST_CASE("initial weights are uniform in +-1/sqrt(fan_in), differ by seed, and 
   CHECK(Digest::of(std::as_bytes(std::span(weights))).hex() == "b6c69a0eb1b255968df011f59c8a7114");
   CHECK(builtin_initial_weights("synthetic:5", 9).value() == std::vector<float>(5));
   CHECK_FALSE(builtin_initial_weights("resnet", 1).has_value());
+}
+
+TEST_CASE("a BatchNorm begins as the identity, and its statistics stand last") {
+  const Layout layout = builtin_layout("resnet8").value();
+  const auto values = builtin_initial_weights("resnet8", 1).value();
+  bool has_statistics = false;
+  std::size_t statistics = 0;
+  for (const auto& tensor : layout.tensors()) {
+    CAPTURE(tensor.name);
+    const auto part = std::span(values).subspan(tensor.offset, tensor.elements);
+    const auto all_are = [&](float value) {
+      return std::ranges::all_of(part, [=](float v) { return v == value; });
+    };
+    const bool is_norm = tensor.name.find("bn") != std::string::npos;
+    if (tensor.name.ends_with("running_var")) CHECK(all_are(1));
+    if (tensor.name.ends_with("running_mean")) CHECK(all_are(0));
+    if (is_norm && tensor.name.ends_with(".weight")) CHECK(all_are(1));
+    if (is_norm && tensor.name.ends_with(".bias")) CHECK(all_are(0));
+    if (!is_norm) CHECK_FALSE(all_are(part[0]));
+    if (is_statistic(tensor.name)) ++statistics;
+    CHECK((is_statistic(tensor.name) || !has_statistics));
+    has_statistics = has_statistics || is_statistic(tensor.name);
+  }
+  CHECK(statistics == 14);
 }

@@ -63,20 +63,21 @@ TEST_CASE("each tensor takes the first rule that fits") {
   CHECK(methods("qsgd:8", layout) == std::vector{qsgd_rans, qsgd_rans, qsgd_rans, qsgd});
 }
 
-TEST_CASE("small tensors and BatchNorm's statistics go dense, unless the spec says otherwise") {
+TEST_CASE("small tensors go dense unless the spec says otherwise, BatchNorm's statistics always") {
   const Layout layout = layout_of({{"a", {1023}},
                                    {"b", {1024}},
                                    {"bn.running_mean", {4000}},
                                    {"bn.running_var", {4000}},
-                                   {"bn.num_batches_tracked", {4000}}});
+                                   {"bn.running_variance", {4000}}});
   constexpr int fp32 = 0, fp16 = 1, sparse = 16;
-  CHECK(methods("topk:0.1", layout) == std::vector{fp32, sparse, fp32, fp32, fp32});
+  CHECK(methods("topk:0.1", layout) == std::vector{fp32, sparse, fp32, fp32, sparse});
   CHECK(methods("topk:0.1,dense_below=1000+fp16", layout) ==
-        std::vector{sparse, sparse, fp32, fp32, fp32});
-  CHECK(methods("topk:0.1,dense_below=0", layout) == std::vector(5, sparse));
-  CHECK(methods("*=fp16", layout) == std::vector{fp32, fp16, fp32, fp32, fp32});
-  CHECK(methods("fp16", layout) == std::vector(5, fp16));
-  CHECK(methods("fp16,dense_below=1024", layout) == std::vector{fp32, fp16, fp32, fp32, fp32});
+        std::vector{sparse, sparse, fp32, fp32, sparse});
+  CHECK(methods("topk:0.1,dense_below=0", layout) ==
+        std::vector{sparse, sparse, fp32, fp32, sparse});
+  CHECK(methods("*=fp16", layout) == std::vector{fp32, fp16, fp32, fp32, fp16});
+  CHECK(methods("fp16", layout) == std::vector{fp16, fp16, fp32, fp32, fp16});
+  CHECK(methods("fp16,dense_below=1024", layout) == std::vector{fp32, fp16, fp32, fp32, fp16});
 }
 
 TEST_CASE("a codec names every row that it is made of, once") {

@@ -151,16 +151,10 @@ std::unique_ptr<torch::optim::Optimizer> plain_optimizer(const fl::TrainSettings
                                                  .nesterov(o.kind == Kind::nesterov));
 }
 
-/// `correction`: of all parameters the same, added to every gradient.
-std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> global,
-                                const fl::TrainSettings& s, double correction = 0) {
-  PlainLenet model;
-  model.load(global);
-  std::vector<torch::Tensor> start;
-  for (const torch::Tensor& parameter : model.parameters()) {
-    start.push_back(parameter.detach().clone());
-  }
-  const auto optimizer = plain_optimizer(s, model.parameters());
+/// The steps of all epochs along the gradients of loss_of(images, labels), of each batch in turn.
+void take_plain_steps(
+    const fl::ImageSet& set, const fl::TrainSettings& s, torch::optim::Optimizer& optimizer,
+    const std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>& loss_of) {
   const std::int64_t n = set.size();
   for (std::uint64_t epoch = 0; epoch < s.local_epochs; ++epoch) {
     const auto order = fl::shuffled_indices(set.size(), fl::mix_seeds(s.seed, 0), epoch);
@@ -173,21 +167,63 @@ std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> 
       }
       torch::Tensor y = torch::empty({count}, torch::kInt64);
       std::ranges::copy(batch.labels, y.data_ptr<std::int64_t>());
-      torch::Tensor loss = torch::nn::functional::cross_entropy(model.forward(x), y);
-      for (std::size_t p = 0; p < start.size() && s.proximal_mu > 0; ++p) {
-        loss = loss + s.proximal_mu / 2 * (model.parameters()[p] - start[p]).square().sum();
-      }
-      for (const torch::Tensor& parameter : model.parameters()) {
-        if (correction != 0) loss = loss + correction * parameter.sum();
-      }
-      optimizer->zero_grad();
+      const torch::Tensor loss = loss_of(x, y);
+      optimizer.zero_grad();
       loss.backward();
-      optimizer->step();
+      optimizer.step();
     }
   }
+}
+
+/// `correction`: of all parameters the same, added to every gradient.
+std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> global,
+                                const fl::TrainSettings& s, double correction = 0) {
+  PlainLenet model;
+  model.load(global);
+  std::vector<torch::Tensor> start;
+  for (const torch::Tensor& parameter : model.parameters()) {
+    start.push_back(parameter.detach().clone());
+  }
+  const auto optimizer = plain_optimizer(s, model.parameters());
+  take_plain_steps(set, s, *optimizer, [&](const torch::Tensor& x, const torch::Tensor& y) {
+    torch::Tensor loss = torch::nn::functional::cross_entropy(model.forward(x), y);
+    for (std::size_t p = 0; p < start.size() && s.proximal_mu > 0; ++p) {
+      loss = loss + s.proximal_mu / 2 * (model.parameters()[p] - start[p]).square().sum();
+    }
+    for (const torch::Tensor& parameter : model.parameters()) {
+      if (correction != 0) loss = loss + correction * parameter.sum();
+    }
+    return loss;
+  });
   std::vector<float> update = model.flat();
   for (std::size_t i = 0; i < update.size(); ++i) update[i] -= global[i];
   return update;
+}
+
+/// Of resnet8 in train() mode; its statistics stand last.
+std::vector<float> plain_resnet_update(const fl::ImageSet& set, std::span<const float> global,
+                                       const fl::TrainSettings& s) {
+  const auto module = fl::make_module("resnet8").value();
+  std::vector<torch::Tensor> tensors = module->parameters();
+  for (const auto& buffer : module->named_buffers()) {
+    if (buffer.key().find("running") != std::string::npos) tensors.push_back(buffer.value());
+  }
+  const auto start = torch::tensor(at::ArrayRef<float>(global.data(), global.size()));
+  std::int64_t at = 0;
+  for (const torch::Tensor& tensor : tensors) {
+    const torch::NoGradGuard no_grad;
+    tensor.copy_(start.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+    at += tensor.numel();
+  }
+  REQUIRE(at == start.numel());
+  const auto optimizer = plain_optimizer(s, module->parameters());
+  take_plain_steps(set, s, *optimizer, [&](const torch::Tensor& x, const torch::Tensor& y) {
+    return torch::nn::functional::cross_entropy(module->forward(x), y);
+  });
+  std::vector<torch::Tensor> pieces;
+  for (const torch::Tensor& tensor : tensors) pieces.push_back(tensor.detach().flatten());
+  const torch::Tensor update = torch::cat(pieces).sub_(start);
+  return {update.data_ptr<float>(), update.data_ptr<float>() + update.numel()};
 }
 
 }  // namespace
@@ -204,7 +240,7 @@ TEST_CASE("every module has the layout of the model table") {
     CHECK(logits.sizes() == at::IntArrayRef{3, fl::image_classes});
     ++modules;
   }
-  CHECK(modules == 4);
+  CHECK(modules == 6);
   CHECK(fl::make_module("resnet").has_error());
 }
 
@@ -228,6 +264,45 @@ TEST_CASE("updates equal those of torch::optim::SGD") {
     CHECK(norm(update) > 0.01);
     CHECK(largest_difference(update, plain_update(images, global, settings)) < 1e-6);
   }
+}
+
+TEST_CASE("a model with BatchNorm: parameters as by torch::optim, statistics as it counts them") {
+  const fl::ImageSet images = made_up_images(60, 1);
+  const auto trainer = trainer_of("resnet8", 60);
+  const auto global = trainer->initial_weights(3);
+  fl::TrainSettings settings = {.local_epochs = 2, .batch_size = 16, .lr = 0.05, .seed = 9};
+  settings.momentum = 0.9;
+  settings.weight_decay = 0.01;
+  const auto update = train(*trainer, global, settings);
+  const auto expected = plain_resnet_update(images, global, settings);
+  CHECK(largest_difference(update, expected) < 2e-4);
+  constexpr std::size_t statistics = 480;
+  const auto last = std::span(update).last(statistics);
+  CHECK(norm(last) > 1);
+  CHECK(largest_difference(last, std::span(expected).last(statistics)) < 2e-4);
+
+  // A correction is of gradients; and evaluation goes by the statistics, which it leaves alone.
+  std::vector<float> correction(global.size());
+  std::ranges::fill(std::span(correction).last(statistics), 1e6F);
+  std::vector<float> corrected(global.size());
+  REQUIRE(trainer->train(global, settings, correction, corrected, {}).has_value());
+  CHECK(corrected == update);
+  std::vector<float> trained = global;
+  for (std::size_t i = 0; i < trained.size(); ++i) trained[i] += update[i];
+  const auto report = trainer->evaluate(trained, {}).value();
+  CHECK(trainer->evaluate(trained, {}).value().loss == report.loss);
+  std::vector<float> without = trained;
+  std::copy(global.end() - statistics, global.end(), without.end() - statistics);
+  CHECK(trainer->evaluate(without, {}).value().loss != report.loss);
+  // What rounding and stale updates make of a variance is taken for 0.
+  for (float& value : std::span(without).last(statistics)) value = -1e-3F;
+  CHECK(std::isfinite(trainer->evaluate(without, {}).value().loss));
+
+  std::vector<float> gradient(global.size(), 7.0F);
+  REQUIRE(trainer->gradient(global, settings, gradient, {}).has_value());
+  CHECK(norm(std::span(gradient).first(gradient.size() - statistics)) > 0.1);
+  CHECK(norm(std::span(gradient).last(statistics)) == 0);
+  CHECK(train(*trainer, global, settings) == update);
 }
 
 TEST_CASE("updates equal those of torch::optim's other optimizers") {

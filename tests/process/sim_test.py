@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+import struct
 import unittest
 
 from federation import BIN, WAIT_MAX_S, FederationTest, wait_until, write_images
@@ -30,6 +31,19 @@ MISTAKES = [
     ("--json", "/nonesuch/rounds.json"),
     ("--listen", "127.0.0.1:0"),
 ]
+
+
+def read_tensors(path):
+    """A checkpoint's, by name, each a flat tuple of floats."""
+    data = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        tensors[name] = struct.unpack_from(f"<{(end - begin) // 4}f", data, 8 + length + begin)
+    return tensors
 
 
 class Sim(FederationTest):
@@ -125,6 +139,27 @@ class Sim(FederationTest):
         self.assertEqual(drawn[0], drawn[1])
         epochs = [steps / math.ceil(examples / 4) for _, _, steps, examples in drawn[0]]
         self.assertEqual(set(epochs), {2, 3, 4, 5})
+
+    def test_batch_norm_statistics_travel_or_stay(self):
+        if not (BIN / "libfl-torch.so").exists():
+            self.skipTest("NOTHING WAS TRAINED: this build has no libtorch")
+        federation = self.make()
+        data = write_images(federation.folder / "data", 40)
+        flags = "--clients 2 --model resnet8 --rounds 2 --batch-size 8 --codec topk:0.01+dgc:0.5".split()
+        kept = []
+        for strategy in ("scaffold", "fednova:personal=*bn*"):
+            self.sim(federation, *flags, "--strategy", strategy, "--data", f"idx:{data}")
+            (row,) = federation.query("SELECT file FROM checkpoint ORDER BY made_at DESC LIMIT 1")
+            kept.append(read_tensors(next(federation.state.rglob(row[0]))))
+        averaged, fedbn = kept
+        # Means move with each batch, and none of them is left out as a codec leaves out weights.
+        for name in ("bn1.running_mean", "block3.bn2.running_var"):
+            values = averaged[name]
+            self.assertTrue(all(value not in (0, 1) for value in values), name)
+        self.assertTrue(all(value > 0 for value in averaged["block3.bn2.running_var"]))
+        self.assertNotIn("control.bn1.running_mean", averaged)
+        self.assertIn("control.bn1.weight", averaged)
+        self.assertEqual([name for name in fedbn if "bn" in name], [])
 
     def test_an_update_that_is_much_larger_than_all_before(self):
         """Those that are added up already are added again, with a wider range."""

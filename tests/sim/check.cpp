@@ -107,6 +107,7 @@ class Checker {
         mode_(parse_mode(settings_.mode).value()),
         strategy_(parse_strategy(settings_.strategy).value()),
         vector_(run_layout(world.options().problem.layout, *strategy_).value()),
+        parameter_elements_(static_cast<std::size_t>(vector_.parameter_elements)),
         model_elements_(static_cast<std::size_t>(vector_.model_elements)),
         layout_(vector_.all) {}
 
@@ -154,7 +155,7 @@ class Checker {
     std::vector<float> model = sent_part(problem.initial_weights(settings_.seed));
     model.resize(layout_.elements());
     for (unsigned vector = 0; vector < strategy_->state_vectors(); ++vector)
-      state_.emplace_back(model_elements_, strategy_->initial_state(vector));
+      state_.emplace_back(parameter_elements_, strategy_->initial_state(vector));
     std::vector<float> carry(model.size());
     FL_CHECK(check_version(0, model));
     models_.push_back(model);
@@ -200,7 +201,7 @@ class Checker {
     if (round > 1) facts.regrouped = static_cast<double>(rounds_.at(round - 2).population) / all;
     const std::span whole(step);
     const std::vector<std::span<float>> state(state_.begin(), state_.end());
-    strategy_->step(facts, state, whole.first(model_elements_));
+    strategy_->step(facts, state, whole.first(parameter_elements_));
     const auto part = static_cast<float>(strategy_->shared_step(facts));
     const auto grown = static_cast<float>(strategy_->shared_keep(facts) - 1);
     for (std::size_t i = model_elements_; i < step.size(); ++i) {
@@ -253,7 +254,7 @@ class Checker {
     if (age > mode_.late_max) return wrong(fmt::format("an update {} versions old counted", age));
     if (mode_.compensation > 0 && age > 0) {
       const double factor = mode_.compensation / (settings_.lr * static_cast<double>(task.steps));
-      for (std::size_t i = 0; i < values.size(); ++i) {
+      for (std::size_t i = 0; i < parameter_elements_; ++i) {
         const double moved = static_cast<double>(models_.at(task.round - 1)[i]) -
                              static_cast<double>(models_.at(task.base_version)[i]);
         const double u = values[i];
@@ -384,7 +385,7 @@ class Checker {
     FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
     const bool has_vector = strategy_->local() != nullptr && strategy_->local()->keeps_vector();
     FL_TRY(const auto kept,
-           state.local_values((has_vector ? model_elements_ : 0) + vector_.personal_elements));
+           state.local_values((has_vector ? parameter_elements_ : 0) + vector_.personal_elements));
     if (kept.empty() && state.pending()) return {};
     if (kept.size() < expected.size()) return wrong("its personal part is not there");
     const auto last = std::span(kept).last(expected.size());
@@ -413,7 +414,7 @@ class Checker {
     }
     // A task that was given up is another's in the same round, trained again.
     for (const auto& [task, round] : client.saved) add(sent_part(client.updates.at(round)), -1);
-    for (std::size_t i = 0; i < model_elements_; ++i) {
+    for (std::size_t i = 0; i < parameter_elements_; ++i) {
       if (std::fabs(mass[i]) > 1e-5 * static_cast<double>(1 + client.saved.size())) {
         return wrong(fmt::format("{} of {} is off by {}", layout_.describe(i), client.saved.size(),
                                  mass[i]));
@@ -481,6 +482,7 @@ class Checker {
   Mode mode_;
   std::shared_ptr<const Strategy> strategy_;
   RunLayout vector_;
+  std::size_t parameter_elements_;
   std::size_t model_elements_;
   const Layout& layout_;
   std::vector<VersionRow> versions_;

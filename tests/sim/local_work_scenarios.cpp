@@ -52,7 +52,7 @@ TEST_CASE("for a time, no client takes more steps or epochs than are given") {
   CHECK(steps_with(options) == Steps{{"client-1", 1}, {"client-2", 1}, {"client-3", 1}});
 }
 
-/// How far the last model is from the mean of the clients' points, at the worst.
+/// How far the last model's parameters are from the mean of the clients' points, at the worst.
 double distance_from_mean(const WorldOptions& options,
                           const std::function<void(World&)>& prepare = nullptr) {
   World world(options);
@@ -69,7 +69,7 @@ double distance_from_mean(const WorldOptions& options,
   std::vector<float> weights(problem.layout.elements());
   REQUIRE(read_values(*last, 0, weights));
   double largest = 0;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
+  for (std::size_t i = 0; i < vector.parameter_elements; ++i) {
     double mean = 0;
     for (std::uint32_t k = 0; k < 3; ++k) mean += double{problem.point(k)[i]} / 3;
     largest = std::max(largest, std::fabs(weights[i] - mean));

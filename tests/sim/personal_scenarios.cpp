@@ -41,10 +41,11 @@ void check_files(World& world, const Kept& expected) {
 
 TEST_CASE("what a client has made for itself lies in its folder when the run is over") {
   const std::uint64_t all = calm(2).problem.layout.elements();
-  const std::vector<std::string> model{"body.weight", "body.bias", "scale"};
+  const std::vector<std::string> model{"body.weight", "body.bias", "scale", "norm.running_mean"};
   for (const Kept& expected :
        {Kept{"ditto:lambda=0.5", model, all}, Kept{"fedavg:personal=scale", {"scale"}, 1},
-        Kept{"scaffold:personal=*.bias", {"body.bias"}, all}, Kept{"feddyn", {}, 0}}) {
+        Kept{"fedavg:personal=norm.*", {"norm.running_mean"}, 2},
+        Kept{"scaffold:personal=*.bias", {"body.bias"}, all - 2}, Kept{"feddyn", {}, 0}}) {
     CAPTURE(expected.strategy);
     WorldOptions options = calm(2);
     options.settings.strategy = expected.strategy;

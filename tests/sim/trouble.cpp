@@ -139,7 +139,7 @@ WorldOptions draw_options(std::uint64_t seed) {
                                   "scaffold:option=1,weight=uniform",
                                   "feddyn:alpha=0.5",
                                   "ditto:lambda=0.5",
-                                  "fedavg:personal=*.bias|scale",
+                                  "fedavg:personal=*.bias|norm.*",
                                   "scaffold:personal=*.bias"};
   settings.model = options.problem.model;
   settings.seed = random();

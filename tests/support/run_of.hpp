@@ -3,13 +3,10 @@
 
 #include "shared/algorithm/strategy.hpp"
 
-#include <utility>
-
 namespace fl::test {
 
-inline RunLayout run_of(Layout model) {
-  const std::uint64_t elements = model.elements();
-  return {std::move(model), elements, 0, {{false, elements}}};
+inline RunLayout run_of(const Layout& model) {
+  return run_layout(model, *parse_strategy("fedavg").value()).value();
 }
 
 }  // namespace fl::test

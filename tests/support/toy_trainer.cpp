@@ -21,6 +21,7 @@ std::vector<float> draws(std::uint64_t seed, std::uint64_t stream, std::uint64_t
   return values;
 }
 
+constexpr std::int64_t statistics = 2;
 constexpr std::uint64_t initial_stream = 1'000'000;
 constexpr std::uint64_t noise_stream = 1'000'001;
 
@@ -29,8 +30,11 @@ constexpr std::uint64_t noise_stream = 1'000'001;
 ToyProblem ToyProblem::make(std::uint64_t parameters, std::uint64_t seed) {
   const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, parameters / 8));
   ToyProblem problem;
-  problem.layout =
-      Layout::make({{"body.weight", {rows, 7}}, {"body.bias", {rows}}, {"scale", {}}}).value();
+  problem.layout = Layout::make({{"body.weight", {rows, 7}},
+                                 {"body.bias", {rows}},
+                                 {"scale", {}},
+                                 {"norm.running_mean", {statistics}}})
+                       .value();
   problem.seed = seed;
   return problem;
 }
@@ -70,8 +74,14 @@ Result<TrainReport> ToyTrainer::train(std::span<const float> global, const Train
   const auto noise = static_cast<float>(problem_.noise);
   std::vector<float> noises;
   if (noise > 0) noises = draws(settings.seed, noise_stream, update.size());
+  const std::size_t parameters = update.size() - statistics;
   for (std::size_t i = 0; i < update.size(); ++i) {
     float w = global[i];
+    if (i >= parameters) {
+      for (std::uint64_t step = 0; step < steps; ++step) w += 0.3F * (point_[i] - w);
+      update[i] = w - global[i];
+      continue;
+    }
     const float added = correction.empty() ? 0.0F : correction[i];
     for (std::uint64_t step = 0; step < steps; ++step)
       w -= lr * (w - point_[i] + added + mu * (w - global[i]));

@@ -1,7 +1,8 @@
 // A model whose training is understood: client k wants the weights to be its own point c_k, each
 // step of gradient descent on |w - c_k|^2 / 2 goes a part `lr` of the way there, and so the
-// federation goes to the weighted mean of the points. The same bits for the same weights and
-// settings.
+// federation goes to the weighted mean of the points. What it has of statistics goes 0.3 of the
+// way in each step, whatever the settings and corrections are. The same bits for the same weights
+// and settings.
 #pragma once
 
 #include "client/learn/trainer.hpp"
@@ -20,7 +21,7 @@ struct ToyProblem {
   std::uint64_t seed = 0;  // Of the clients' points.
   double noise = 0;        // Of an update, drawn with the task's seed: as a shuffle would.
 
-  /// About `parameters` of them, in three tensors.
+  /// About `parameters` of them, in three tensors, and two statistics in one.
   static ToyProblem make(std::uint64_t parameters, std::uint64_t seed);
   /// c_k, values in [-1, 1).
   [[nodiscard]] std::vector<float> point(std::uint32_t client) const;
