@@ -1,7 +1,8 @@
 #include "examples/sim/scratch_files.hpp"
 
+#include "kernels/huge_pages.hpp"
+
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +14,6 @@
 #include <cstring>
 #include <deque>
 #include <iterator>
-#include <new>
 #include <string_view>
 #include <utility>
 

@@ -3,6 +3,7 @@
 // accepted updates give the same bits.
 #pragma once
 
+#include "kernels/huge_pages.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/payload.hpp"
 #include "shared/params/layout.hpp"
@@ -13,7 +14,6 @@
 #include <functional>
 #include <mutex>
 #include <span>
-#include <vector>
 
 namespace fl {
 
@@ -88,7 +88,7 @@ class Accumulator {
 
   const Layout& layout_;
   FixedPoint fixed_;
-  std::vector<std::int64_t> sums_;
+  HugeVector<std::int64_t> sums_;
   std::atomic<std::uint64_t> total_weight_ = 0;
   std::atomic<bool> broken_ = false;
   std::array<std::mutex, 64> stripes_;  // A stripe of elements belongs to one of these.

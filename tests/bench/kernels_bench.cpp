@@ -1,6 +1,7 @@
 // Prints the speed of every kernel in every row, and its ratio to a copy of the fp32 values. One
 // core; the best of several runs; vectors of 16 Mi values, so that memory and not the cache is
 // measured, and of 16 Ki, where it is the arithmetic.
+#include "kernels/huge_pages.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
 #include "kernels/rans.hpp"
@@ -60,7 +61,7 @@ void measure_blocks(std::size_t n) {
   std::vector<float> x(n);
   std::vector<float> out(block);
   std::vector<std::int16_t> levels(block);
-  std::vector<std::int64_t> sums(n);
+  HugeVector<std::int64_t> sums(n);  // As the accumulator has them.
   std::vector<std::uint8_t> packed(2 * block);
   kernels().gaussian(1, 1, 0, x.data(), n);
   volatile double sink = 0;
@@ -155,7 +156,7 @@ void measure(std::size_t n) {
   std::vector<float> out(n);
   std::vector<std::uint16_t> halves(n);
   std::vector<std::int16_t> levels(n);
-  std::vector<std::int64_t> sums(n);
+  HugeVector<std::int64_t> sums(n);  // As the accumulator has them.
   std::vector<std::uint8_t> packed(2 * n);
   kernels().gaussian(1, 1, 0, x.data(), n);
   volatile double sink = 0;
@@ -164,6 +165,13 @@ void measure(std::size_t n) {
   const auto copy = [&] { std::memcpy(out.data(), x.data(), n * sizeof(float)); };
   copy_seconds = fastest(n, copy);
   report("-", "memcpy", n, 8, copy);
+  if (n * sizeof(float) >= huge_page_bytes) {
+    // Beside what the sums have, whose pages are huge where the system gives such.
+    const HugeVector<float> from(x.begin(), x.end());
+    HugeVector<float> to(n);
+    report("-", "memcpy huge pages", n, 8,
+           [&] { std::memcpy(to.data(), from.data(), n * sizeof(float)); });
+  }
   for (const Kernels* row : all_kernels()) {
     const char* name = row->name;
     report(name, "to_half", n, 6, [&] { row->to_half(x.data(), n, halves.data()); });

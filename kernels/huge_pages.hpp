@@ -1,0 +1,55 @@
+// Memory for long vectors that are walked through from one end to the other: in huge pages, where
+// the system gives them on demand (Linux, transparent_hugepage at madvise or always). A walk
+// through ordinary pages waits for a page's address every 4 KiB; adding an update to sums takes a
+// sixth longer there.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace fl {
+
+inline constexpr std::size_t huge_page_bytes = 2 << 20;
+
+/// To be given back with std::free(); `bytes` is above 0. Throws std::bad_alloc.
+[[nodiscard]] inline std::byte* allocate_in_huge_pages(std::size_t bytes) {
+  constexpr std::size_t ordinary = 64;  // A line of the cache.
+  const std::size_t alignment = bytes < huge_page_bytes ? ordinary : huge_page_bytes;
+  const std::size_t whole = (bytes + alignment - 1) / alignment * alignment;
+  void* const memory = whole < bytes ? nullptr : std::aligned_alloc(alignment, whole);
+  if (memory == nullptr) throw std::bad_alloc();
+#ifdef __linux__
+  // Where it fails, pages are ordinary ones.
+  if (alignment == huge_page_bytes) ::madvise(memory, whole, MADV_HUGEPAGE);
+#endif
+  return static_cast<std::byte*>(memory);
+}
+
+template <class T>
+struct HugePageAllocator {
+  using value_type = T;
+  HugePageAllocator() = default;
+  template <class U>
+  HugePageAllocator(const HugePageAllocator<U>&) {}  // NOLINT: as the standard wants it.
+
+  [[nodiscard]] T* allocate(std::size_t n) {
+    if (n > ~std::size_t{0} / sizeof(T)) throw std::bad_array_new_length();
+    return reinterpret_cast<T*>(allocate_in_huge_pages(n * sizeof(T)));
+  }
+  void deallocate(T* memory, std::size_t) { std::free(memory); }
+  template <class U>
+  bool operator==(const HugePageAllocator<U>&) const {
+    return true;
+  }
+};
+
+template <class T>
+using HugeVector = std::vector<T, HugePageAllocator<T>>;
+
+}  // namespace fl
