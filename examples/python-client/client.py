@@ -4,7 +4,8 @@
     Hello -> Welcome -> Ready, then round by round
     Offer -> Fetch -> Model, Chunks -> (train) -> Begin -> Resume -> Chunks -> Verdict, until Bye.
 
-messages.py has its bytes, enrol.py the client's certificate, model.py what is trained.
+messages.py has its bytes, codec.py what an update is coded by, enrol.py the client's certificate,
+model.py what is trained.
 """
 
 import argparse
@@ -17,9 +18,10 @@ import numpy as np
 import websockets.asyncio.client as websocket
 from websockets.exceptions import InvalidStatus, WebSocketException
 
+import codec
 import enrol
 from enrol import Refused
-from messages import digest, frame, layout_digest, make_upload, parse, wire
+from messages import digest, encode_plain, frame, layout_digest, make_upload, parse, wire
 from model import make_model
 
 PROTOCOL = 1
@@ -96,7 +98,7 @@ class Client:
     async def shake_hands(self):
         """Hello, Welcome, Ready. Who this is, its certificate says."""
         self.request = None  # The server asks again for what it still wants.
-        await self.send(hello=wire.Hello(protocol=PROTOCOL, software="python", codecs=["none"]))
+        await self.send(hello=wire.Hello(protocol=PROTOCOL, software="python", codecs=codec.names()))
         welcome = (await self.receive("welcome"))[0].welcome
         if welcome.strategy.partition(":")[0] not in STRATEGIES:
             reason = f"strategy '{welcome.strategy}' has a client's half that this one lacks"
@@ -107,6 +109,7 @@ class Client:
             if layout_digest(self.model.layout) != welcome.layout_digest:
                 raise Refused(f"the server's {welcome.model} has other tensors than this client's")
             self.initial = self.model.initial(welcome.seed)
+            self.coder = codec.Coder(self.model.layout) if codec.LIBRARY else None
             self.run_key, self.pending = welcome.run_key, None
         await self.send(ready=wire.Ready(train_examples=self.model.examples))
 
@@ -119,7 +122,8 @@ class Client:
             request, self.request = self.request, None
             if request.HasField("offer"):
                 return request.offer
-            self.pending = make_upload(self.initial, self.model.layout, purpose=wire.INITIAL)
+            payload = encode_plain(self.initial, self.model.layout)
+            self.pending = make_upload(payload, purpose=wire.INITIAL, codec="none")
             await self.upload()
 
     async def train(self, offer):
@@ -133,9 +137,15 @@ class Client:
         # On a thread, so that the server's pings are answered meanwhile.
         update, steps, loss = await asyncio.to_thread(self.model.train, weights, offer)
         print(f"round {offer.round}: trained, loss {loss:.4f}")
-        task = dict(task=offer.task, round=offer.round, version=offer.version)
-        result = dict(examples=self.model.examples, steps=steps, loss=loss)
-        self.pending = make_upload(update, self.model.layout, **task, **result)
+        payload, nmse = await asyncio.to_thread(self.encode, offer, update)
+        task = dict(task=offer.task, round=offer.round, version=offer.version, codec=offer.codec)
+        result = dict(examples=self.model.examples, steps=steps, loss=loss, nmse=nmse)
+        self.pending = make_upload(payload, **task, **result)
+
+    def encode(self, offer, update):
+        if self.coder is None:  # Then it said in its Hello that it knows no other.
+            return encode_plain(update, self.model.layout), 0.0
+        return self.coder.encode(offer.codec, offer.round, offer.seed, update)
 
     async def fetch(self, version):
         """The weights of a model version; None if the server has it no more."""
@@ -164,6 +174,9 @@ class Client:
                 await asyncio.sleep(LATER_PAUSE_S)
                 continue
             self.pending = None
+            if begin.purpose == wire.UPDATE and header.verdict.outcome != wire.Verdict.ACCEPTED:
+                if self.coder:
+                    self.coder.take_back(payload)
             if self.request and self.request.offer.task == begin.task:
                 self.request = None  # It had been offered again, after a break.
             outcome = wire.Verdict.Outcome.Name(header.verdict.outcome)

@@ -1,4 +1,5 @@
-"""The bytes on the wire: messages of proto/wire.proto, and the payload of codec `none`."""
+"""The bytes on the wire: messages of proto/wire.proto, and the payload of codec `none`; codec.py has
+the others."""
 
 import importlib
 import math
@@ -51,8 +52,8 @@ def layout_digest(layout):
     return digest(text)
 
 
-def encode(values, layout):
-    """The payload (shared/codec/payload.hpp). Each tensor is cut into blocks; each block is a byte
+def encode_plain(values, layout):
+    """The payload of codec `none` (shared/codec/payload.hpp). Each tensor is cut into blocks; each block is a byte
     that says fp32, and the values."""
     blocks, begin = [], 0
     for _, shape in layout:
@@ -67,9 +68,8 @@ def encode(values, layout):
     return b"".join([prefix, spec, sizes, *blocks])
 
 
-def make_upload(values, layout, **fields):
+def make_upload(payload, **fields):
     """(begin, payload): the message that announces an upload, and the bytes to follow it."""
-    payload = encode(values, layout)
-    begin = wire.Begin(codec="none", **fields)
+    begin = wire.Begin(**fields)
     begin.bytes, begin.digest = len(payload), digest(payload)
     return begin, payload

@@ -70,9 +70,14 @@ class PythonClient(FederationTest):
 
     def test_logistic_regression_learns(self):
         """Two Python clients make a model that tells apart what can be told apart."""
-        federation = self.make()
-        flags = "--new-run --model logistic --seed 3 --min-clients 2 --rounds 5 --lr 0.05"
-        server = federation.server(*flags.split())
+        for codec in ("none", "ecuq:1+ef", "topk:0.2+kbit:4+dgc:0.3", "powersgd:2+ef"):
+            with self.subTest(codec):
+                self.learn(codec)
+
+    def learn(self, codec):
+        federation = self.make(codec.replace(":", "-"))
+        flags = "--new-run --model logistic --seed 3 --min-clients 2 --rounds 8 --lr 0.05"
+        server = federation.server(*flags.split(), "--codec", codec)
         clients = []
         centres = np.random.default_rng(1).standard_normal((10, 784))
         for number, name in enumerate(("a", "b")):
@@ -94,8 +99,13 @@ class PythonClient(FederationTest):
                 "SELECT train_loss FROM round_summary WHERE run_id = (SELECT max(id) FROM run)"
             )
         ]
-        self.assertEqual(len(losses), 5)
+        self.assertEqual(len(losses), 8)
         self.assertLess(losses[-1], losses[0] / 5, losses)
+        tasks = federation.query("SELECT codec, update_bytes, nmse, state FROM task")
+        self.assertEqual({(task[0], task[3]) for task in tasks}, {(codec, "accepted")})
+        most = 7850 * 4 * (1.1 if codec == "none" else 0.25)
+        self.assertLess(max(task[1] for task in tasks), most)
+        self.assertEqual({task[2] > 0 for task in tasks}, {codec != "none"})
         path = sorted((federation.checkpoints).glob("*.safetensors"))[-1]
         model = safetensors.numpy.load_file(path)
         guesses = (centres @ model["fc.weight"].T + model["fc.bias"]).argmax(axis=1)

@@ -3,18 +3,21 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import os
 import sys
 
 from websockets.exceptions import WebSocketException
 
-from federation import SOURCE
+from federation import BIN, SOURCE
 
 EXAMPLE = SOURCE / "examples" / "python-client"
 PROGRAM = EXAMPLE / "client.py"
 sys.path.insert(0, str(EXAMPLE))
+if (BIN / "libfl-codec.so").exists():  # Sanitizers' builds have none.
+    os.environ["FL_CODEC_LIBRARY"] = str(BIN / "libfl-codec.so")
 import enrol  # noqa: E402
 from client import Client, Finished  # noqa: E402,F401
-from messages import frame, make_upload, parse, wire  # noqa: E402,F401
+from messages import encode_plain, frame, make_upload, parse, wire  # noqa: E402,F401
 
 
 def identity(federation, name):
@@ -64,8 +67,8 @@ class Peer(Client):
         """Waits for an offer, and makes an update for it `pending`, with `changes` to its Begin."""
         offer = await self.next_offer()
         self.pending = make_upload(
-            self.initial + 1 if values is None else values,
-            self.model.layout,
+            encode_plain(self.initial + 1 if values is None else values, self.model.layout),
+            codec="none",
             task=offer.task,
             round=offer.round,
             version=offer.version,

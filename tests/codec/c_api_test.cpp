@@ -1,0 +1,170 @@
+// The C interface gives what the library beneath it gives, and its errors.
+#include "shared/codec/c_api.h"
+
+#include "codec_support.hpp"
+#include "shared/codec/feedback.hpp"
+
+#include <sstream>
+
+using namespace fl;
+using namespace fl::testing;
+
+namespace {
+
+constexpr const char* lines = "w 40 100\nw.bias 1500\nbn.running_mean 30\n";
+const Layout& layout() {
+  static const Layout made =
+      layout_of({{"w", {40, 100}}, {"w.bias", {1500}}, {"bn.running_mean", {30}}});
+  return made;
+}
+
+struct FreeCoder {
+  void operator()(flc_coder* coder) const { flc_coder_free(coder); }
+};
+using Coder = std::unique_ptr<flc_coder, FreeCoder>;
+
+/// With no residual or velocity where `keeps` has none.
+struct Sender {
+  Coder coder{flc_coder_new(lines)};
+  std::vector<float> residual = std::vector<float>(layout().elements());
+  std::vector<float> velocity = std::vector<float>(layout().elements());
+  double nmse = -1;
+
+  std::vector<std::byte> encode(const std::string& spec, std::uint32_t round, std::uint64_t seed,
+                                const std::vector<float>& x) {
+    const std::int32_t keeps = flc_keeps(spec.c_str());
+    REQUIRE(keeps >= 0);
+    std::uint64_t bytes = 0;
+    const std::uint8_t* const payload =
+        flc_coder_encode(coder.get(), spec.c_str(), round, seed, x.data(),
+                         (keeps & FLC_RESIDUAL) != 0 ? residual.data() : nullptr,
+                         (keeps & FLC_VELOCITY) != 0 ? velocity.data() : nullptr, 1, &bytes, &nmse);
+    if (payload == nullptr) return {};
+    const Bytes all(reinterpret_cast<const std::byte*>(payload), bytes);
+    return {all.begin(), all.end()};
+  }
+};
+
+const std::uint8_t* data_of(const std::vector<std::byte>& bytes) {
+  return reinterpret_cast<const std::uint8_t*>(bytes.data());
+}
+
+bool says(std::string_view words) {
+  return std::string_view(flc_error()).find(words) != std::string_view::npos;
+}
+
+}  // namespace
+
+TEST_CASE("C: the payloads of three rounds are those of the library, for every codec") {
+  for (const std::string& plain : specs_to_test()) {
+    for (const std::string& spec : {plain, plain + "+ef"}) {
+      CAPTURE(spec);
+      Sender sender;
+      const auto codec = codec_of(spec);
+      CodecState state;
+      std::vector<float> residual(layout().elements());
+      for (std::uint32_t round = 1; round <= 3; ++round) {
+        auto x = normal(layout().elements(), round);
+        const auto payload = sender.encode(spec, round, round + 7, x);
+        if (codec->error_feedback()) add_residual(x, residual);
+        std::vector<std::byte> expected;
+        VectorSink sink(expected);
+        codec->encode(layout(), x, round + 7, sink, block_elements_default, &state).value();
+        CHECK(payload == expected);
+        const auto decoded = decode(expected, layout());
+        std::vector<float> out(layout().elements());
+        CHECK(flc_coder_decode(sender.coder.get(), data_of(payload), payload.size(), out.data(),
+                               1) == 0);
+        CHECK(out == decoded);
+        double lost = 0;
+        double power = 0;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          lost += std::pow(double{x[i]} - decoded[i], 2);
+          power += std::pow(double{x[i]}, 2);
+          residual[i] = x[i] - decoded[i];
+        }
+        CHECK(sender.nmse == doctest::Approx(lost / power));
+        if (codec->error_feedback()) CHECK(sender.residual == residual);
+      }
+    }
+  }
+}
+
+TEST_CASE("C: momentum is of parameters, and what is taken back is sent again") {
+  Sender sender;
+  const std::string spec = "topk:0.1,dense_below=0+dgc:0.5";
+  CHECK(flc_keeps(spec.c_str()) == (FLC_RESIDUAL | FLC_VELOCITY));
+  const std::size_t statistics = layout().tensors().back().offset;
+  std::vector<float> x(layout().elements(), 1.0F);
+  sender.encode(spec, 1, 1, x);
+  const auto payload = sender.encode(spec, 2, 1, x);
+  const auto sent = decode(payload, layout());
+  // Statistics go as they are, each time; what was not sent has gathered its momentum.
+  for (std::size_t i = statistics; i < sent.size(); ++i) CHECK(sent[i] == 1);
+  CHECK(std::ranges::count(sent, 2.5F) == 400 + 150);
+  const std::vector<float> before = sender.residual;
+  REQUIRE(flc_coder_take_back(sender.coder.get(), data_of(payload), payload.size(),
+                              sender.residual.data(), 1) == 0);
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    CHECK(sender.residual[i] == (i < statistics ? before[i] + sent[i] : 0));
+}
+
+TEST_CASE("C: a warm-up goes by the round") {
+  Sender early;
+  Sender late;
+  const std::string spec = "topk:0.01,from=0.25,over=4,dense_below=0";
+  const auto x = normal(layout().elements(), 3);
+  CHECK(early.encode(spec, 1, 1, x).size() > 4 * late.encode(spec, 9, 1, x).size());
+}
+
+TEST_CASE("C: its names are the codecs' but for deltas, and each can be had") {
+  std::istringstream names(flc_names());
+  std::size_t count = 0;
+  for (std::string name; names >> name; ++count) {
+    CHECK(name != delta_codec);
+    CHECK(std::ranges::find(codec_rows(), name, &CodecRow::name) != codec_rows().end());
+  }
+  CHECK(count >= 16);
+  CHECK(flc_version() == FLC_VERSION);
+}
+
+TEST_CASE("C: what is wrong is refused with its reason") {
+  for (const auto& [text, words] : std::vector<std::pair<const char*, const char*>>{
+           {"w 4x", "'4x' is no size, in the line of w"},
+           {"w -1", "size -1"},
+           {"w 3\nw 3", "two tensors"},
+           {"\nw 3", "empty name"},
+           {"w 99999999999999999999", "is no size"}}) {
+    CAPTURE(std::string(text));
+    CHECK(flc_coder_new(text) == nullptr);
+    CHECK(says(words));
+  }
+  CHECK(flc_keeps("zip") == -1);
+  CHECK(says("zip"));
+  Sender sender;
+  CHECK(flc_coder_elements(sender.coder.get()) == layout().elements());
+  auto x = normal(layout().elements(), 1);
+  std::uint64_t bytes = 0;
+  const auto refused = [&](const char* spec, float* residual) {
+    return flc_coder_encode(sender.coder.get(), spec, 1, 1, x.data(), residual, nullptr, 1, &bytes,
+                            nullptr) == nullptr;
+  };
+  CHECK(refused("ecuq:2+ef", nullptr));
+  CHECK(says("flc_keeps"));
+  CHECK(refused("topk:0.1+dgc:0.9", sender.residual.data()));
+  CHECK(refused("delta+ecuq:2", nullptr));
+  CHECK(refused("ecuq:nine", nullptr));
+  x[4001] = std::nanf("");
+  CHECK(refused("ecuq:2", nullptr));
+  CHECK(says("w.bias[1]"));
+  x[4001] = 0;
+
+  auto payload = sender.encode("ecuq:2", 1, 1, x);
+  std::vector<float> out(layout().elements());
+  CHECK(flc_coder_decode(sender.coder.get(), data_of(payload), payload.size() - 1, out.data(), 1) ==
+        -1);
+  payload[8] ^= std::byte{1};
+  CHECK(flc_coder_take_back(sender.coder.get(), data_of(payload), payload.size(), out.data(), 1) ==
+        -1);
+  CHECK(says("layout"));
+}
