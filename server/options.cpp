@@ -60,7 +60,10 @@ std::string unheeded_flag(int argc, char** argv, const ServerOptions& options) {
 
 void declare_run_settings(CLI::App& app, RunSettings& s, std::set<std::string>& given) {
   setting(app, given, "rounds", s.rounds, "How many rounds");
-  setting(app, given, "model", s.model, builtin_model_names());
+  setting(app, given, "model", s.model,
+          builtin_model_names() +
+              "; or custom:NAME, what clients in other languages call theirs, with the tensors of "
+              "--initial-weights");
   setting(app, given, "strategy", s.strategy,
           "The federated method, NAME:KEY=VALUE,… (see 'fl-server strategies')");
   setting(app, given, "min-clients", s.min_clients,

@@ -69,6 +69,9 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
     return ChosenRun{std::move(run), std::move(settings)};
   }
   FL_TRY(RunSettings settings, merge_settings(run, options));
+  // A run that has no initial model yet may get another one.
+  if (options.given.contains("initial-weights") && run.state == RunState::waiting)
+    FL_CHECK(take_tensors(posix_files(), settings));
   FL_CHECK(check_settings(settings));
   FL_TRY(const RunSettings before, settings_of(run));
   run.config_json = to_json(settings);
@@ -91,7 +94,7 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
 /// That a run can begin from its file: a server that finds out later has to give the run up.
 Result<void> check_initial_weights(const RunSettings& settings) {
   if (settings.initial_weights.empty()) return {};
-  FL_TRY(const Layout layout, builtin_layout(settings.model));
+  FL_TRY(const Layout layout, model_layout(settings));
   FL_TRY(const auto strategy, parse_strategy(settings.strategy));
   FL_CHECK(read_initial_weights(posix_files(), settings.initial_weights, layout, *strategy));
   return {};
@@ -100,7 +103,6 @@ Result<void> check_initial_weights(const RunSettings& settings) {
 /// Everything is checked before a run that goes on is stopped for it.
 Result<RunRecord> make_record(const RunSettings& settings) {
   FL_CHECK(check_settings(settings));
-  FL_CHECK(builtin_layout(settings.model));
   FL_CHECK(check_initial_weights(settings));
   std::array<std::byte, 8> key{};
   FL_CHECK(fill_random(key));
@@ -117,9 +119,11 @@ Result<RunRecord> make_record(const RunSettings& settings) {
 /// Of a run that is to be made: what the flags say, of the model that the clients have data for.
 Result<RunSettings> new_settings(Store& store, const ServerOptions& options) {
   RunSettings settings = options.settings;
-  if (options.given.contains("model")) return settings;
-  FL_TRY(const auto latest, store.latest_run());
-  if (latest) settings.model = latest->model;
+  if (!options.given.contains("model")) {
+    FL_TRY(const auto latest, store.latest_run());
+    if (latest) settings.model = latest->model;
+  }
+  FL_CHECK(take_tensors(posix_files(), settings));
   return settings;
 }
 

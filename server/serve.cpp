@@ -253,7 +253,9 @@ Result<int> serve(const ServerOptions& options) {
   FL_TRY(const auto listen, parse_listen(options.listen, "--listen"));
   // Without a run that they change the flags are all there is, and no folder is made for bad ones.
   if (!files.exists(state / "history.sqlite")) {
-    FL_CHECK(check_settings(options.settings));
+    RunSettings settings = options.settings;
+    FL_CHECK(take_tensors(files, settings));
+    FL_CHECK(check_settings(settings));
     FL_CHECK(check_no_models(files, state / "checkpoints"));
   }
   FL_CHECK(files.make_folder(state));
@@ -288,7 +290,7 @@ Result<int> serve(const ServerOptions& options) {
   const net::any_io_executor strand = net::make_strand(io);
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
     FL_CHECK(check_settings(run.settings));
-    FL_TRY(const Layout layout, builtin_layout(run.record.model));
+    FL_TRY(const Layout layout, model_layout(run.settings));
     return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
                                          RoundEngine::Workers{&store_thread, &compute},
                                          RoundEngine::Paths{checkpoints_of(state, run.record),

@@ -5,11 +5,14 @@
 #include "server/sampler.hpp"
 #include "shared/algorithm/schedule.hpp"
 #include "shared/base/json.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/params/model_table.hpp"
+#include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 namespace fl {
@@ -18,7 +21,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     RunSettings, model, strategy, seed, rounds, min_clients, clients_per_round, fraction, sampling,
     mode, over_select, deadline_s, local_epochs, local_steps, local_steps_schedule, local_seconds,
     batch_size, accumulate, optimizer, lr, lr_schedule, momentum, weight_decay, proximal_mu, codec,
-    downlink_codec, target_accuracy, patience, keep_checkpoints, initial_weights)
+    downlink_codec, target_accuracy, patience, keep_checkpoints, initial_weights, tensors)
 
 std::string to_json(const RunSettings& settings) { return json_text(nlohmann::json(settings)); }
 
@@ -31,6 +34,42 @@ Result<RunSettings> settings_from_json(const std::string& json) {
   } catch (const nlohmann::json::exception& error) {
     return Error(Errc::corrupt, fmt::format("the stored settings of the run: {}", error.what()));
   }
+}
+
+Result<void> take_tensors(Files& files, RunSettings& settings) {
+  if (!settings.model.starts_with(custom_prefix)) return {};
+  const auto take = [&]() -> Result<void> {
+    const std::string_view name = std::string_view(settings.model).substr(custom_prefix.size());
+    const auto is_right = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
+    if (name.empty() || name.size() > limits::model_name_bytes_max ||
+        !std::ranges::all_of(name, is_right)) {
+      return Error(Errc::invalid_input,
+                   fmt::format("a name is of letters, digits, - and _, up to {} of them",
+                               limits::model_name_bytes_max));
+    }
+    if (settings.initial_weights.empty())
+      return Error(Errc::invalid_input,
+                   "its tensors are those of --initial-weights FILE, which is wanted with it");
+    FL_TRY(const auto file, files.open(settings.initial_weights, OpenMode::read));
+    auto info = read_safetensors_header(*file);
+    if (!info) return info.error().at(settings.initial_weights);
+    settings.tensors.clear();
+    for (const auto& tensor : info->layout.tensors())
+      settings.tensors.emplace_back(tensor.name, tensor.shape);
+    std::ranges::sort(settings.tensors, {}, [](const auto& tensor) {
+      return std::pair(is_statistic(tensor.first), tensor.first);
+    });
+    return {};
+  };
+  if (auto taken = take(); !taken) return taken.error().at("--model " + settings.model);
+  return {};
+}
+
+Result<Layout> model_layout(const RunSettings& settings) {
+  if (!settings.model.starts_with(custom_prefix)) return builtin_layout(settings.model);
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, shape] : settings.tensors) specs.push_back({name, shape});
+  return Layout::make(specs);
 }
 
 Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spec,
@@ -78,7 +117,7 @@ namespace {
 
 /// Whether model, strategy and local work fit each other.
 Result<void> check_method(const RunSettings& s) {
-  const auto model = builtin_layout(s.model);
+  const auto model = model_layout(s);
   if (!model) return model.error().at("--model");
   const auto parsed = parse_strategy(s.strategy);
   if (!parsed) return parsed.error().at("--strategy");

@@ -6,11 +6,15 @@
 #include "shared/algorithm/local_work.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/file.hpp"
 #include "shared/codec/codec.hpp"
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace fl {
 
@@ -44,7 +48,18 @@ struct RunSettings {
   std::uint32_t patience = 0;           // Versions without a better accuracy; 0: no limit.
   std::uint32_t keep_checkpoints = 10;  // 0: all.
   std::string initial_weights;          // Absolute path of a safetensors file; "": from the seed.
+  /// Names and shapes, where the model is custom:NAME: those of its initial weights, by name, and
+  /// statistics (layout.hpp) last: so what a file's order is does not matter.
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> tensors;
 };
+
+inline constexpr std::string_view custom_prefix = "custom:";
+
+/// Sets `tensors`, where the model wants them. Errors: invalid_input, without initial weights, and
+/// what the file's header has.
+[[nodiscard]] Result<void> take_tensors(Files& files, RunSettings& settings);
+/// Of a built-in model, or of one whose tensors are taken.
+[[nodiscard]] Result<Layout> model_layout(const RunSettings& settings);
 
 [[nodiscard]] std::string to_json(const RunSettings& settings);
 [[nodiscard]] Result<RunSettings> settings_from_json(const std::string& json);

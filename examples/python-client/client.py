@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import pathlib
 import random
+import runpy
 import sys
 
 import numpy as np
@@ -38,12 +39,13 @@ class Finished(Exception):
 
 class Client:
     """One member of a federation. `pending` is an upload that has no verdict yet, and so outlives a
-    connection; `request` is the newest Offer or Initialise that nothing has been done about."""
+    connection; `request` is the newest Offer or Initialise that nothing has been done about,
+    `to_evaluate` the newest version that is to be measured."""
 
-    def __init__(self, folder, data=""):
+    def __init__(self, folder, data="", models=make_model):
         self.server, self.tls = enrol.load(folder)
-        self.data = data
-        self.run_key = self.pending = self.request = None
+        self.data, self.models = data, models
+        self.run_key = self.pending = self.request = self.to_evaluate = None
         self.backoff_s = BACKOFF_MIN_S
 
     async def run(self):
@@ -90,14 +92,17 @@ class Client:
                 raise endings.get(header.bye.cause, ConnectionError)(header.bye.reason)
             if kind in ("offer", "initialise"):
                 self.request = header
-            if kind == "offer" and header.offer.initial_digest not in (b"", digest(self.initial)):
-                raise Refused("the run began with other initial weights than this client makes")
+            if kind == "evaluate":
+                self.to_evaluate = header.evaluate.version
+            if kind == "offer" and header.offer.initial_digest:
+                if header.offer.initial_digest != digest(self.initial):
+                    raise Refused("the run began with other initial weights than this client's")
             if kind in kinds:
                 return header, payload
 
     async def shake_hands(self):
         """Hello, Welcome, Ready. Who this is, its certificate says."""
-        self.request = None  # The server asks again for what it still wants.
+        self.request = self.to_evaluate = None  # The server asks again for what it still wants.
         await self.send(hello=wire.Hello(protocol=PROTOCOL, software="python", codecs=codec.names()))
         welcome = (await self.receive("welcome"))[0].welcome
         if welcome.strategy.partition(":")[0] not in STRATEGIES:
@@ -105,26 +110,48 @@ class Client:
             await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING, reason=reason))
             raise Refused(reason)
         if welcome.run_key != self.run_key:
-            self.model = make_model(welcome.model, self.data)
+            self.model = self.models(welcome.model, self.data)
             if layout_digest(self.model.layout) != welcome.layout_digest:
                 raise Refused(f"the server's {welcome.model} has other tensors than this client's")
-            self.initial = self.model.initial(welcome.seed)
+            # A run of custom:NAME begins with the weights of a file, which the server has.
+            has_initial = hasattr(self.model, "initial")
+            self.initial = self.model.initial(welcome.seed) if has_initial else None
             self.coder = codec.Coder(self.model.layout) if codec.LIBRARY else None
             self.run_key, self.pending = welcome.run_key, None
-        await self.send(ready=wire.Ready(train_examples=self.model.examples))
+        held_out = getattr(self.model, "held_out", 0)
+        ready = wire.Ready(train_examples=self.model.examples, holdout_examples=held_out)
+        await self.send(ready=ready)
 
     async def next_offer(self):
         """The newest task. Before its first task, a run needs initial weights: one client is asked
         to upload them, and which one makes no difference, as all make the same from the seed."""
         while True:
+            if self.to_evaluate is not None:
+                await self.evaluate()
             if not self.request:
-                await self.receive("offer", "initialise")
+                await self.receive("offer", "initialise", "evaluate")
+                continue
             request, self.request = self.request, None
             if request.HasField("offer"):
                 return request.offer
+            if self.initial is None:
+                raise Refused("this model has no initial(seed): the server needs --initial-weights")
             payload = encode_plain(self.initial, self.model.layout)
             self.pending = make_upload(payload, purpose=wire.INITIAL, codec="none")
             await self.upload()
+
+    async def evaluate(self):
+        """Measures a version on the examples that are held out: the run's last one, say, from which
+        nobody trains."""
+        version, self.to_evaluate = self.to_evaluate, None
+        weights = await self.fetch(version)
+        if weights is None:
+            return
+        measured = dict(version=version, examples=getattr(self.model, "held_out", 0))
+        if measured["examples"]:
+            loss, accuracy = await asyncio.to_thread(self.model.evaluate, weights)
+            measured.update(loss=loss, accuracy=accuracy)
+        await self.send(evaluation=wire.Evaluation(**measured))
 
     async def train(self, offer):
         """Does one task, and leaves the update pending."""
@@ -135,12 +162,17 @@ class Client:
         if weights is None or self.request:
             return  # The server has moved on.
         # On a thread, so that the server's pings are answered meanwhile.
+        measured = {}
+        if offer.evaluate_holdout and getattr(self.model, "held_out", 0):
+            held_loss, right = await asyncio.to_thread(self.model.evaluate, weights)
+            measured = dict(has_holdout=True, holdout_examples=self.model.held_out)
+            measured.update(holdout_loss=held_loss, holdout_accuracy=right)
         update, steps, loss = await asyncio.to_thread(self.model.train, weights, offer)
         print(f"round {offer.round}: trained, loss {loss:.4f}")
         payload, nmse = await asyncio.to_thread(self.encode, offer, update)
         task = dict(task=offer.task, round=offer.round, version=offer.version, codec=offer.codec)
         result = dict(examples=self.model.examples, steps=steps, loss=loss, nmse=nmse)
-        self.pending = make_upload(payload, **task, **result)
+        self.pending = make_upload(payload, **task, **result, **measured)
 
     def encode(self, offer, update):
         if self.coder is None:  # Then it said in its Hello that it knows no other.
@@ -195,12 +227,14 @@ def main():
     parser.add_argument("--state", type=pathlib.Path, default="python-client-state", help="folder")
     parser.add_argument("--join", metavar="TOKEN", help="join with this token, unless done before")
     parser.add_argument("--data", default="", help=".npz of x [n, 784], y [n], for logistic")
+    parser.add_argument("--models", help="a Python file with make_model(NAME, DATA) of your own")
     options = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)
     try:
         if options.join:
             enrol.join(options.join, options.state)
-        asyncio.run(Client(options.state, options.data).run())
+        models = runpy.run_path(options.models)["make_model"] if options.models else make_model
+        asyncio.run(Client(options.state, options.data, models).run())
     except (Refused, OSError) as error:
         sys.exit(f"client.py: {error}")
     except KeyboardInterrupt:

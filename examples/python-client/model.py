@@ -1,5 +1,17 @@
 """What is trained, in numpy: put your own here. A model has a `layout`, the [(name, shape)] of its
-tensors, and a number of `examples`; weights are one flat fp32 vector in the layout's order."""
+tensors, and a number of `examples`; weights are one flat fp32 vector in the layout's order.
+
+    train(weights, offer)   (update, steps, mean loss), by the offer's settings
+    initial(seed)           weights that are the same on every machine; without it a run begins with
+                            the server's --initial-weights
+    evaluate(weights)       (mean loss, accuracy) on examples that are held out, if there are such:
+                            `held_out` is how many
+
+`--model custom:NAME --initial-weights FILE.safetensors` on the server names a model that is yours:
+its tensors are the file's, as safetensors.torch.save_file(module.state_dict(), FILE) writes them. Its
+layout has the parameters first and then what a BatchNorm has counted (running_mean and running_var;
+num_batches_tracked does not travel), both sorted by name. torch_model.py makes one of any
+torch.nn.Module."""
 
 import math
 import pathlib

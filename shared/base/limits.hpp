@@ -21,6 +21,7 @@ inline constexpr auto chunk_time_goal = 250ms;
 inline constexpr std::uint64_t parameters_max = 1ull << 36;
 inline constexpr std::size_t tensors_max = 1 << 16;
 inline constexpr std::size_t tensor_name_bytes_max = 512;
+inline constexpr std::size_t model_name_bytes_max = 64;    // Of custom:NAME.
 inline constexpr std::uint64_t examples_max = 1ull << 40;  // Weight of one update.
 inline constexpr double steps_per_s_max = 1e5;             // Of a client that trains for a time.
 /// A client reads no longer file with the state of its codec.

@@ -36,7 +36,7 @@ std::string shown(const std::string& name) {
 
 struct Entry {
   TensorSpec spec;
-  ElementType type{};
+  std::optional<ElementType> type;  // None: it is passed over.
   std::uint64_t begin = 0;  // From the start of the data.
   std::uint64_t end = 0;
 };
@@ -76,8 +76,10 @@ Result<Metadata> parse_metadata(const json& value) {
   return metadata;
 }
 
-Result<ElementType> parse_type(const std::string& name, const json& value) {
+/// None: a BatchNorm's count of batches, an integer, which is passed over.
+Result<std::optional<ElementType>> parse_type(const std::string& name, const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : std::string();
+  if (text == "I64" && name.ends_with("num_batches_tracked")) return std::optional<ElementType>();
   if (text == "F32") return ElementType::f32;
   if (text == "F16") return ElementType::f16;
   if (text == "BF16") return ElementType::bf16;
@@ -121,24 +123,28 @@ Result<SafetensorsInfo> arrange(std::vector<Entry> entries, std::uint64_t data_b
   std::ranges::sort(entries, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
   std::vector<TensorSpec> specs;
   specs.reserve(entries.size());
-  for (const Entry& entry : entries) specs.push_back(entry.spec);
+  for (const Entry& entry : entries) {
+    if (entry.type) specs.push_back(entry.spec);
+  }
   auto layout = Layout::make(specs);
   if (!layout) return layout.error().at("safetensors");
 
   SafetensorsInfo info;
   info.layout = std::move(*layout);
   std::uint64_t expected = 0;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    const Entry& entry = entries[i];
-    const std::uint64_t bytes = info.layout.tensors()[i].elements * bytes_of_type(entry.type);
+  for (const Entry& entry : entries) {
+    const std::uint64_t bytes =
+        entry.type ? info.layout.tensors()[info.types.size()].elements * bytes_of_type(*entry.type)
+                   : sizeof(std::int64_t);
     if (entry.begin != expected || entry.end != expected + bytes) {
       return corrupt(fmt::format("tensor {} lies at bytes {} to {}, where {} to {} was expected",
                                  entry.spec.name, entry.begin, entry.end, expected,
                                  expected + bytes));
     }
-    info.types.push_back(entry.type);
-    info.begin.push_back(data_begin + entry.begin);
     expected = entry.end;
+    if (!entry.type) continue;
+    info.types.push_back(*entry.type);
+    info.begin.push_back(data_begin + entry.begin);
   }
   if (expected != data_bytes) {
     return corrupt(

@@ -40,8 +40,10 @@ struct SafetensorsInfo {
   Metadata metadata;                 // Sorted by key.
 };
 
-/// Errors: corrupt (not a safetensors file; sizes, offsets or names that can't be), too_large,
-/// invalid_input (a type of element that we don't read, with the tensor's name), and the File's.
+/// What a BatchNorm of PyTorch has counted its batches in, an int64 named num_batches_tracked, is
+/// passed over. Errors: corrupt (not a safetensors file; sizes, offsets or names that can't be),
+/// too_large, invalid_input (a type of element that we don't read, with the tensor's name), and the
+/// File's.
 [[nodiscard]] Result<SafetensorsInfo> read_safetensors_header(File& file);
 
 /// Reads the tensors of `wanted`, by name, in whatever order the file has them, into

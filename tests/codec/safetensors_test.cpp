@@ -78,6 +78,28 @@ TEST_CASE("a foreign file: other order, F16 and BF16") {
   CHECK(out == std::vector<float>{3.140625f, 1.0f, -2.0f, 1.5f, -2.0f});
 }
 
+TEST_CASE("a BatchNorm's count of batches is passed over, wherever it lies, and no other integer") {
+  const std::string before = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)";
+  const std::string count =
+      R"("bn.num_batches_tracked":{"dtype":"I64","shape":[],"data_offsets":[8,16]},)";
+  const std::string after = R"("b":{"dtype":"F32","shape":[],"data_offsets":[16,20]}})";
+  MemoryFile file = file_of(before + count + after, 20);
+  const auto info = read_safetensors_header(file).value();
+  CHECK(info.layout.digest() == layout_of({{"a", {2}}, {"b", {}}}).digest());
+  CHECK(info.begin[1] - info.begin[0] == 16);
+  std::vector<float> values(3, 7.0F);
+  REQUIRE(read_safetensors(file, info.layout, values).has_value());
+  CHECK(values == std::vector<float>(3));
+
+  std::string two = count;
+  two.replace(two.find("[]"), 2, "[2]");
+  two.replace(two.find("16]"), 2, "24");
+  CHECK(refusal(before + two + after, 20).code() == Errc::corrupt);
+  std::string other = count;
+  other.replace(other.find("num_batches_tracked"), 19, "num_batches");
+  CHECK(refusal(before + other + after, 20).code() == Errc::invalid_input);
+}
+
 TEST_CASE("missing, extra and mis-shaped tensors are named, and nothing is written") {
   const Layout there = layout_of({{"a", {2, 3}}, {"b", {4}}, {"extra", {1}}});
   MemoryFile file(written(there, normal(11, 1), {}));

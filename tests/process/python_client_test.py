@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import sys
+import tempfile
 import unittest
 
 import numpy as np
@@ -181,6 +183,138 @@ class PythonClient(FederationTest):
         for ends in (server, program):
             self.expect_exit(ends)
         self.assertEqual(federation.rounds_done(), 2)
+
+
+class Separator:
+    """A custom model with a BatchNorm's names: tells two clouds apart along `direction`."""
+
+    layout = [("head.weight", [40]), ("norm.running_mean", [40]), ("norm.running_var", [40])]
+    examples, held_out = 200, 40
+
+    def __init__(self, number):
+        draw = np.random.default_rng(number)
+        direction = np.linspace(-1, 1, 40)
+        self.y = draw.choice([-1.0, 1.0], 240)
+        self.x = 3 + number + np.outer(self.y, direction) + 0.3 * draw.standard_normal((240, 40))
+
+    def train(self, weights, offer):
+        w, mean, variance = weights.reshape(3, 40).astype(np.float64)
+        x, y, start = self.x[:200], self.y[:200], w.copy()
+        for _ in range(offer.local_epochs):
+            z = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-5)
+            w -= offer.lr * -(y / (1 + np.exp(y * (z @ w)))) @ z / len(y)
+        change = [w - start, 0.5 * (x.mean(axis=0) - mean), 0.5 * (x.var(axis=0) - variance)]
+        return np.concatenate(change).astype(np.float32), offer.local_epochs, 0.5
+
+    def evaluate(self, weights):
+        w, mean, variance = weights.reshape(3, 40)
+        guess = np.sign((self.x[200:] - mean) / np.sqrt(variance + 1e-5) @ w)
+        return 0.5, float((guess == self.y[200:]).mean())
+
+
+class CustomModel(AsyncFederationTest):
+    names = ("a", "b")
+
+    def write(self, path, **tensors):
+        # As PyTorch has them: sorted otherwise than the layout, and with a count of batches.
+        safetensors.numpy.save_file(tensors, path)
+        return path
+
+    async def test_a_model_that_the_server_has_never_heard_of(self):
+        federation = self.make()
+        zeros = np.zeros(40, np.float32)
+        tensors = {
+            "norm.running_mean": zeros,
+            "norm.running_var": zeros + 1,
+            "norm.num_batches_tracked": np.array(0, np.int64),
+            "head.weight": zeros,
+        }
+        file = self.write(federation.folder / "weights.safetensors", **tensors)
+        flags = ("--new-run", "--model", "custom:clouds", "--initial-weights", file)
+        run = "--rounds 6 --min-clients 2 --lr 0.5 --codec topk:0.5,dense_below=0+ef"
+        server = federation.server(*flags, *run.split())
+        clients = [
+            Client(identity(federation, name), models=lambda name, _, n=n: Separator(n))
+            for n, name in enumerate(("a", "b"))
+        ]
+        with contextlib.redirect_stdout(None):
+            running = asyncio.gather(*(client.run() for client in clients))
+            await asyncio.to_thread(wait_until, "two rounds", lambda: federation.rounds_done() >= 2)
+            # What a restart needs of the model lies in the history.
+            file.unlink()
+            server.kill()
+            server = await asyncio.to_thread(federation.server)
+            await asyncio.wait_for(running, 60)
+        self.expect_exit(server)
+        rows = federation.query(
+            "SELECT round, eval_accuracy FROM round_summary WHERE eval_accuracy IS NOT NULL"
+        )
+        self.assertGreater(max(rows)[1], 0.95, rows)
+        model = safetensors.numpy.load_file(sorted(federation.checkpoints.glob("*.safetensors"))[-1])
+        self.assertEqual(list(model), ["head.weight", "norm.running_mean", "norm.running_var"])
+        # Six times half of the way from 0 to the middle of 3 and 4, and nothing is left out.
+        np.testing.assert_allclose(model["norm.running_mean"], 3.5 * (1 - 0.5**6), atol=0.2)
+
+    async def test_its_mistakes_are_told(self):
+        federation = self.make()
+        odd = self.write(federation.folder / "odd.safetensors", a=np.zeros(3, np.int64))
+        for flags, reason in (
+            (("custom:mine",), "its tensors are those of --initial-weights FILE"),
+            (("custom:", "--initial-weights", odd), "a name is of letters, digits"),
+            (("custom:a b", "--initial-weights", odd), "a name is of letters, digits"),
+            (("custom:mine", "--initial-weights", odd), "tensor a has elements of type I64"),
+        ):
+            with self.subTest(flags):
+                code, _, error = federation.server_command("--new-run", "--model", *flags)
+                self.assertEqual(code, 1, error)
+                self.assertIn(reason, error)
+        right = self.write(federation.folder / "right.safetensors", w=np.zeros(3, np.float32))
+        federation.server(
+            *("--new-run", "--model", "custom:mine", "--initial-weights", right, "--min-clients", 2)
+        )
+        client = federation.client("a")
+        self.assertGreater(await asyncio.to_thread(client.wait), 0)
+        self.assertIn("custom:mine", client.stderr())
+
+
+class TorchModel(unittest.TestCase):
+    """examples/python-client/torch_model.py, where there is PyTorch: its wheel is too large for the
+    tests' environment."""
+
+    def setUp(self):
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("NOTHING WAS TRAINED: no PyTorch here")
+
+    def test_it_trains_a_module_with_a_batch_norm(self):
+        import torch
+        from torch_model import TorchModel, save
+
+        torch.manual_seed(1)
+        nn = torch.nn
+        module = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+        x = torch.randn(300, 8)
+        model = TorchModel(module, x, (x[:, 0] > 0).long(), held_out=0.2, device="cpu")
+        names = [name for name, _ in model.layout]
+        self.assertEqual(names[-2:], ["1.running_mean", "1.running_var"])
+        self.assertEqual(names[:-2], sorted(names[:-2]))
+        with tempfile.TemporaryDirectory() as folder:
+            save(module, f"{folder}/weights.safetensors")
+            tensors = safetensors.numpy.load_file(f"{folder}/weights.safetensors")
+        weights = np.concatenate([tensors[name].ravel() for name in names])
+        np.testing.assert_array_equal(weights, model.flat())
+        settings = dict(batch_size=8, accumulate=2, lr=0.1, momentum=0.9, local_epochs=2, seed=5)
+        offer = wire.Offer(proximal_mu=0.01, **settings)
+        update, steps, _ = model.train(weights, offer)
+        self.assertEqual(steps, 2 * 15)
+        self.assertTrue(np.abs(update[-32:]).min() > 0)
+        again, _, _ = model.train(weights, offer)
+        np.testing.assert_array_equal(update, again)
+        before, after = model.evaluate(weights), model.evaluate(weights + update)
+        self.assertLess(after[0], before[0])
+        self.assertGreater(after[1], before[1] + 0.3)
+        far, _, _ = model.train(weights, wire.Offer(**settings))
+        near, _, _ = model.train(weights, wire.Offer(proximal_mu=5, **settings))
+        self.assertLess(np.linalg.norm(near[:-32]), np.linalg.norm(far[:-32]))
 
 
 class Torn(Client):
