@@ -4,8 +4,8 @@
     Hello -> Welcome -> Ready, then round by round
     Offer -> Fetch -> Model, Chunks -> (train) -> Begin -> Resume -> Chunks -> Verdict, until Bye.
 
-messages.py has its bytes, codec.py what an update is coded by, enrol.py the client's certificate,
-model.py what is trained.
+messages.py has its bytes, codec.py what an update is coded by, kept.py what a restart finds, enrol.py
+the client's certificate, model.py what is trained.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 import codec
 import enrol
+import kept
 from enrol import Refused
 from messages import digest, encode_plain, frame, layout_digest, make_upload, parse, wire
 from model import make_model
@@ -31,6 +32,7 @@ LATER_PAUSE_S = 2
 # Those that ask nothing of a client but SGD, with a proximal term perhaps.
 STRATEGIES = "fedavg fedprox fedavgm slowmo diloco fedadagrad fedadam fedyogi".split()
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 15
+NOTHING = -1, None
 
 
 class Finished(Exception):
@@ -40,10 +42,12 @@ class Finished(Exception):
 class Client:
     """One member of a federation. `pending` is an upload that has no verdict yet, and so outlives a
     connection; `request` is the newest Offer or Initialise that nothing has been done about,
-    `to_evaluate` the newest version that is to be measured."""
+    `to_evaluate` the newest version that is to be measured, `replica` the version that was fetched
+    last, and its weights."""
 
     def __init__(self, folder, data="", models=make_model):
-        self.server, self.tls = enrol.load(folder)
+        self.folder = pathlib.Path(folder)
+        self.server, self.tls = enrol.load(self.folder)
         self.data, self.models = data, models
         self.run_key = self.pending = self.request = self.to_evaluate = None
         self.backoff_s = BACKOFF_MIN_S
@@ -117,7 +121,8 @@ class Client:
             has_initial = hasattr(self.model, "initial")
             self.initial = self.model.initial(welcome.seed) if has_initial else None
             self.coder = codec.Coder(self.model.layout) if codec.LIBRARY else None
-            self.run_key, self.pending = welcome.run_key, None
+            self.run_key, self.replica = welcome.run_key, NOTHING
+            self.pending = kept.load(self.folder, self.run_key, self.coder)
         held_out = getattr(self.model, "held_out", 0)
         ready = wire.Ready(train_examples=self.model.examples, holdout_examples=held_out)
         await self.send(ready=ready)
@@ -173,6 +178,7 @@ class Client:
         task = dict(task=offer.task, round=offer.round, version=offer.version, codec=offer.codec)
         result = dict(examples=self.model.examples, steps=steps, loss=loss, nmse=nmse)
         self.pending = make_upload(payload, **task, **result, **measured)
+        kept.save(self.folder, self.run_key, self.pending, self.coder)
 
     def encode(self, offer, update):
         if self.coder is None:  # Then it said in its Hello that it knows no other.
@@ -180,8 +186,16 @@ class Client:
         return self.coder.encode(offer.codec, offer.round, offer.seed, update)
 
     async def fetch(self, version):
-        """The weights of a model version; None if the server has it no more."""
-        await self.send(fetch=wire.Fetch(version=version))
+        """The weights of a model version; None if the server has it no more. Where the server codes
+        its steps (--downlink-codec), they come from the version that is here already."""
+        have, weights = self.replica
+        if have == version:
+            return weights
+        fetch = wire.Fetch(version=version)
+        if self.coder and weights is not None and have < version:
+            fetch.have_base, fetch.have_version = True, have
+            fetch.have_digest = digest(weights)
+        await self.send(fetch=fetch)
         header, _ = await self.receive("model", "failed")
         if header.HasField("failed"):
             return None
@@ -189,9 +203,23 @@ class Client:
         while len(data) < header.model.bytes:
             _, part = await self.receive("chunk")
             data += part
-        if digest(data) != header.model.digest:
+        self.replica = NOTHING  # Until it is known to be right.
+        if header.model.full:
+            weights = np.frombuffer(data, np.float32)
+        else:
+            weights = await asyncio.to_thread(self.add_steps, weights, header.model.deltas, data)
+        if digest(weights) != header.model.digest:
             raise ConnectionError(f"model version {version} arrived damaged")
-        return np.frombuffer(data, np.float32)
+        weights.flags.writeable = False
+        self.replica = version, weights
+        return weights
+
+    def add_steps(self, weights, deltas, data):
+        begin = 0
+        for delta in deltas:
+            weights = weights + self.coder.decode(bytes(data[begin : begin + delta.bytes]))
+            begin += delta.bytes
+        return weights
 
     async def upload(self):
         """Brings in what is pending, until there is a verdict on it."""
@@ -206,9 +234,10 @@ class Client:
                 await asyncio.sleep(LATER_PAUSE_S)
                 continue
             self.pending = None
-            if begin.purpose == wire.UPDATE and header.verdict.outcome != wire.Verdict.ACCEPTED:
-                if self.coder:
+            if begin.purpose == wire.UPDATE:
+                if self.coder and header.verdict.outcome != wire.Verdict.ACCEPTED:
                     self.coder.take_back(payload)
+                kept.save(self.folder, self.run_key, None, self.coder)
             if self.request and self.request.offer.task == begin.task:
                 self.request = None  # It had been offered again, after a break.
             outcome = wire.Verdict.Outcome.Name(header.verdict.outcome)

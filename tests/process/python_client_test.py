@@ -13,7 +13,7 @@ import safetensors.numpy
 import xxhash
 
 from federation import AsyncFederationTest, FederationTest, forge, wait_until
-from python_peer import PROGRAM, Client, identity, wire
+from python_peer import PROGRAM, Client, codec, identity, kept, wire
 
 
 class PythonClient(FederationTest):
@@ -72,14 +72,19 @@ class PythonClient(FederationTest):
 
     def test_logistic_regression_learns(self):
         """Two Python clients make a model that tells apart what can be told apart."""
-        for codec in ("none", "ecuq:1+ef", "topk:0.2+kbit:4+dgc:0.3", "powersgd:2+ef"):
-            with self.subTest(codec):
-                self.learn(codec)
+        for codecs in (
+            ("none", "none"),
+            ("ecuq:1+ef", "ecuq:1"),
+            ("topk:0.2+kbit:4+dgc:0.3", "kbit:4"),
+            ("powersgd:2+ef", "none"),
+        ):
+            with self.subTest(codecs):
+                self.learn(*codecs)
 
-    def learn(self, codec):
+    def learn(self, codec, downlink):
         federation = self.make(codec.replace(":", "-"))
         flags = "--new-run --model logistic --seed 3 --min-clients 2 --rounds 8 --lr 0.05"
-        server = federation.server(*flags.split(), "--codec", codec)
+        server = federation.server(*flags.split(), "--codec", codec, "--downlink-codec", downlink)
         clients = []
         centres = np.random.default_rng(1).standard_normal((10, 784))
         for number, name in enumerate(("a", "b")):
@@ -108,6 +113,9 @@ class PythonClient(FederationTest):
         most = 7850 * 4 * (1.1 if codec == "none" else 0.25)
         self.assertLess(max(task[1] for task in tasks), most)
         self.assertEqual({task[2] > 0 for task in tasks}, {codec != "none"})
+        # Of 16 models one or two were fetched whole, if steps come coded.
+        ((down,),) = federation.query("SELECT sum(bytes_down) FROM round_summary")
+        self.assertEqual(down < 6 * 7850 * 4, downlink != "none", down)
         path = sorted((federation.checkpoints).glob("*.safetensors"))[-1]
         model = safetensors.numpy.load_file(path)
         guesses = (centres @ model["fc.weight"].T + model["fc.bias"]).argmax(axis=1)
@@ -335,8 +343,42 @@ class Torn(Client):
         await super().send_chunks(resume)
 
 
+class Killed(Client):
+    """Dies when its update lies on the disk, before the server hears of it."""
+
+    async def upload(self):
+        if self.pending and self.pending[0].purpose == wire.UPDATE:
+            raise KeyboardInterrupt
+        await super().upload()
+
+
 class PythonClientCut(AsyncFederationTest):
     names = ("a",)
+
+    async def test_a_restarted_client_brings_what_it_had_trained(self):
+        federation = self.make()
+        flags = "--new-run --model synthetic:3000 --min-clients 1 --rounds 2"
+        server = federation.server(*flags.split(), "--codec", "topk:0.1+ef")
+        first = Killed(identity(federation, "a"))
+        with contextlib.redirect_stdout(None):
+            with self.assertRaises(KeyboardInterrupt):
+                await first.serve()
+            (begin, payload), lost = first.pending, first.coder.residual
+            second = Client(identity(federation, "a"))
+            await asyncio.wait_for(second.run(), 60)
+        self.expect_exit(server)
+        rows = federation.query("SELECT update_digest, state FROM task ORDER BY round")
+        self.assertEqual([state for _, state in rows], ["accepted"] * 2)
+        self.assertEqual(rows[0][0], begin.digest.hex())
+        # The second update had what the first had lost: sent and residual are both updates' sum.
+        coder = second.coder
+        again = Client(identity(federation, "a"))
+        again.coder = codec.Coder([("weight", [3000])])
+        self.assertIsNone(kept.load(again.folder, second.run_key, again.coder))
+        np.testing.assert_array_equal(again.coder.residual, coder.residual)
+        self.assertEqual(np.count_nonzero(lost == 0), 300)
+        self.assertGreater(np.abs(coder.residual).sum(), 1.2 * np.abs(lost).sum())
+        self.assertIsNone(kept.load(again.folder, "another run", again.coder))
 
     async def test_a_broken_upload_goes_on_where_it_broke(self):
         federation = self.make()

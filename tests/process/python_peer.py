@@ -15,7 +15,9 @@ PROGRAM = EXAMPLE / "client.py"
 sys.path.insert(0, str(EXAMPLE))
 if (BIN / "libfl-codec.so").exists():  # Sanitizers' builds have none.
     os.environ["FL_CODEC_LIBRARY"] = str(BIN / "libfl-codec.so")
+import codec  # noqa: E402,F401
 import enrol  # noqa: E402
+import kept  # noqa: E402,F401
 from client import Client, Finished  # noqa: E402,F401
 from messages import encode_plain, frame, make_upload, parse, wire  # noqa: E402,F401
 
