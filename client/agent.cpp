@@ -203,6 +203,8 @@ Awaitable<Result<void>> Agent::shake_hands() {
   }
   auto ready = co_await prepare(answer.header.welcome());
   wire::Header next;
+  const bool is_told = std::exchange(told_run_, ready ? "" : run_key_) == run_key_ && !ready;
+  if (is_told) co_return ready.error();  // The history has its reason already.
   if (!ready) {
     next.mutable_bye()->set_cause(wire::Bye::LEAVING);
     next.mutable_bye()->set_reason(ready.error().message());
@@ -274,7 +276,19 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
       coder_.reset();
       return factory_(model);
     };
-    FL_CO_TRY(trainer_, co_await worker_.run(std::move(make)));
+    auto made = co_await worker_.run(std::move(make));
+    if (!made) {
+      model_.clear();
+      // Who has been in a run, and stays, waits for one that is for it.
+      const bool is_for_others = options_.stay && connection_ > 0;
+      if (!is_for_others || made.error().code() != Errc::invalid_input) co_return made.error();
+      const Error others = Error(Errc::unavailable,
+                                 fmt::format("this run is for others: {}", made.error().message()));
+      // That it tries again does not mean that there is nothing to say.
+      if (told_run_ != run_key_) log_warn("{}; waiting for another", others.message());
+      co_return others;
+    }
+    trainer_ = std::move(*made);
     model_ = welcome.model();
     log_info("{}: {} parameters, {} training examples, {} held out", model_,
              trainer_->layout().elements(), trainer_->train_examples(),

@@ -80,6 +80,12 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
   if (!clients || !clients->empty()) return;
   const auto token = make_join_token(store, authority.fingerprint(), address, "client-1", 3600);
   if (!token) return;
+  if (run.model.starts_with(custom_prefix)) {
+    fmt::print(
+        "\nTo join with a client of yours that trains {} (once, within the hour):\n\n  {}\n\n",
+        run.model, *token);
+    return;
+  }
   const bool needs_data = !run.model.starts_with("synthetic:");
   fmt::print(
       "\nTo join from a machine that reaches this one at {} (once, within the hour; --advertise\n"

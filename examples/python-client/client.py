@@ -51,6 +51,7 @@ class Client:
         self.data, self.models = data, models
         self.run_key = self.pending = self.request = self.to_evaluate = None
         self.backoff_s = BACKOFF_MIN_S
+        self.refusals = 0  # In a row.
 
     async def run(self):
         """Takes part until the run is over, in as many connections as it needs."""
@@ -99,7 +100,7 @@ class Client:
             if kind == "evaluate":
                 self.to_evaluate = header.evaluate.version
             if kind == "offer" and header.offer.initial_digest:
-                if header.offer.initial_digest != digest(self.initial):
+                if self.initial is None or header.offer.initial_digest != digest(self.initial):
                     raise Refused("the run began with other initial weights than this client's")
             if kind in kinds:
                 return header, payload
@@ -119,7 +120,9 @@ class Client:
                 raise Refused(f"the server's {welcome.model} has other tensors than this client's")
             # A run of custom:NAME begins with the weights of a file, which the server has.
             has_initial = hasattr(self.model, "initial")
-            self.initial = self.model.initial(welcome.seed) if has_initial else None
+            self.initial = None
+            if has_initial:
+                self.initial = np.ascontiguousarray(self.model.initial(welcome.seed), np.float32)
             self.coder = codec.Coder(self.model.layout) if codec.LIBRARY else None
             self.run_key, self.replica = welcome.run_key, NOTHING
             self.pending = kept.load(self.folder, self.run_key, self.coder)
@@ -174,7 +177,11 @@ class Client:
             measured.update(holdout_loss=held_loss, holdout_accuracy=right)
         update, steps, loss = await asyncio.to_thread(self.model.train, weights, offer)
         print(f"round {offer.round}: trained, loss {loss:.4f}")
-        payload, nmse = await asyncio.to_thread(self.encode, offer, update)
+        try:
+            payload, nmse = await asyncio.to_thread(self.encode, offer, update)
+        except ValueError as error:  # Of another size, or not finite.
+            print(f"round {offer.round}: {error}")
+            return await self.send(failed=wire.Failed(task=offer.task, reason=str(error)))
         task = dict(task=offer.task, round=offer.round, version=offer.version, codec=offer.codec)
         result = dict(examples=self.model.examples, steps=steps, loss=loss, nmse=nmse)
         self.pending = make_upload(payload, **task, **result, **measured)
@@ -235,13 +242,25 @@ class Client:
                 continue
             self.pending = None
             if begin.purpose == wire.UPDATE:
-                if self.coder and header.verdict.outcome != wire.Verdict.ACCEPTED:
-                    self.coder.take_back(payload)
-                kept.save(self.folder, self.run_key, None, self.coder)
+                self.settle(header.verdict.outcome, payload)
             if self.request and self.request.offer.task == begin.task:
                 self.request = None  # It had been offered again, after a break.
             outcome = wire.Verdict.Outcome.Name(header.verdict.outcome)
             print(f"round {begin.round}: {outcome} {header.verdict.reason}")
+
+    def settle(self, outcome, payload):
+        """What did not count goes into the next update, but not what was refused again and again: with
+        that the next would be refused, too."""
+        verdict = wire.Verdict
+        self.refusals = {verdict.ACCEPTED: 0, verdict.REFUSED: self.refusals + 1}.get(
+            outcome, self.refusals
+        )
+        if self.coder and outcome != verdict.ACCEPTED:
+            if outcome == verdict.REFUSED and self.refusals > 1:
+                self.coder.residual = None
+            else:
+                self.coder.take_back(payload)
+        kept.save(self.folder, self.run_key, None, self.coder)
 
     async def send_chunks(self, resume):
         """From the first byte that the server lacks: after a break it has some already."""

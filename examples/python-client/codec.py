@@ -6,6 +6,8 @@ import pathlib
 
 import numpy as np
 
+from messages import flat
+
 VERSION = 1
 RESIDUAL, VELOCITY = 1, 2
 THREADS = 0  # As many as cores.
@@ -68,9 +70,14 @@ class Coder:
         """(payload, NMSE) of the update of round `number`, by `spec` (see fl-server codecs)."""
         keeps = LIBRARY.flc_keeps(spec.encode())
         check(keeps >= 0)
-        self.residual = self.kept(self.residual, keeps & RESIDUAL)
-        self.velocity = self.kept(self.velocity, keeps & VELOCITY)
-        vectors = [np.ascontiguousarray(update, np.float32), self.residual, self.velocity]
+        if keeps & RESIDUAL and self.residual is None:
+            self.residual = np.zeros(self.size, np.float32)
+        if keeps & VELOCITY and self.velocity is None:
+            self.velocity = np.zeros(self.size, np.float32)
+        # A residual waits for a codec that asks for it.
+        residual = self.residual if keeps & RESIDUAL else None
+        velocity = self.velocity if keeps & VELOCITY else None
+        vectors = [flat(update, self.size), residual, velocity]
         addresses = [None if vector is None else vector.ctypes.data for vector in vectors]
         size, nmse = ctypes.c_uint64(), ctypes.c_double()
         told = ctypes.byref(size), ctypes.byref(nmse)
@@ -79,11 +86,6 @@ class Coder:
         )
         check(payload)
         return ctypes.string_at(payload, size.value), nmse.value
-
-    def kept(self, vector, is_wanted):
-        if not is_wanted:
-            return None  # As in fl-client, what a codec does not ask for is no more.
-        return np.zeros(self.size, np.float32) if vector is None else vector
 
     def decode(self, payload):
         out = np.empty(self.size, np.float32)

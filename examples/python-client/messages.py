@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
 import xxhash
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
@@ -52,9 +53,18 @@ def layout_digest(layout):
     return digest(text)
 
 
+def flat(values, size):
+    """`values` as what the wire and the library take: `size` of them, fp32, one after the other."""
+    vector = np.ascontiguousarray(values, np.float32).ravel()
+    if vector.size != size:
+        raise ValueError(f"{vector.size} values, and the layout has {size}")
+    return vector
+
+
 def encode_plain(values, layout):
     """The payload of codec `none` (shared/codec/payload.hpp). Each tensor is cut into blocks; each block is a byte
     that says fp32, and the values."""
+    values = flat(values, sum(math.prod(shape) for _, shape in layout))
     blocks, begin = [], 0
     for _, shape in layout:
         end = begin + math.prod(shape)

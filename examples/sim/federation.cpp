@@ -81,6 +81,11 @@ class VirtualClient final : public Connector {
 };
 
 Result<void> check(const SimOptions& options) {
+  if (options.settings.model.starts_with(custom_prefix))
+    return Error(Errc::invalid_input,
+                 fmt::format("--model {}: what clients in other languages train, "
+                             "and none of these do",
+                             options.settings.model));
   FL_CHECK(check_settings(options.settings));
   if (options.settings.min_clients > options.clients) {
     return Error(Errc::invalid_input, fmt::format("--min-clients {}: there are {} clients",

@@ -47,11 +47,15 @@ FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight, doub
 }
 
 Accumulator::Accumulator(const Layout& layout, const FixedPoint& fixed)
-    : layout_(layout), fixed_(fixed), sums_(layout.elements()) {}
+    : layout_(layout),
+      fixed_(fixed),
+      sums_(layout.elements()),
+      statistics_(layout.statistics().end - layout.statistics().begin) {}
 
 void Accumulator::reset(const FixedPoint& fixed) {
   fixed_ = fixed;
   std::ranges::fill(sums_, 0);
+  std::ranges::fill(statistics_, 0);
   total_weight_ = 0;
   broken_ = false;
 }
@@ -106,21 +110,38 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
     FL_CHECK(adjust(block.flat, values));
     scan = kernels().scan(values.data(), values.size());
   }
+  const bool has_statistics = is_of_statistics(block.flat);
+  const int range_log2 = has_statistics ? statistic_range_log2 : fixed_.range_log2;
   const bool is_finite = scan.first_bad >= values.size();
-  if (!is_finite || scan.max_abs >= std::ldexp(1.0, fixed_.range_log2))
-    return out_of_range(block.flat, values);
+  if (!is_finite || scan.max_abs >= std::ldexp(1.0, range_log2))
+    return out_of_range(block.flat, values, range_log2);
+  if (has_statistics) {
+    for_each_stripe(block.flat, values, [&](std::uint64_t at, std::span<const float> part) {
+      Wide* const sums = statistics_.data() + (at - layout_.statistics().begin);
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        const double scaled = std::ldexp(static_cast<double>(part[i]), statistic_fraction_bits);
+        sums[i] += static_cast<Wide>(std::nearbyint(scaled)) * weight;
+      }
+    });
+    return Scan{.max_abs = 0, .sum_squares = 0, .first_bad = scan.first_bad};
+  }
+  for_each_stripe(block.flat, values, [&](std::uint64_t at, std::span<const float> part) {
+    kernels().add_fixed(sums_.data() + at, part.data(), part.size(), fixed_.fraction_bits, weight);
+  });
+  return scan;
+}
 
-  std::uint64_t at = block.flat;
+template <class Use>
+void Accumulator::for_each_stripe(std::uint64_t at, std::span<const float> values, const Use& use) {
   while (!values.empty()) {
     const std::uint64_t stripe = at / stripe_elements;
     const auto part =
         values.first(std::min<std::uint64_t>(values.size(), (stripe + 1) * stripe_elements - at));
     const std::lock_guard lock(stripes_[stripe % stripes_.size()]);
-    kernels().add_fixed(sums_.data() + at, part.data(), part.size(), fixed_.fraction_bits, weight);
+    use(at, part);
     at += part.size();
     values = values.subspan(part.size());
   }
-  return scan;
 }
 
 // Adding with the negative weight is exact, because the sums wrap around and nothing is rounded
@@ -137,11 +158,13 @@ Result<void> Accumulator::take_back(PayloadReader& update, std::uint64_t blocks,
   return {};
 }
 
-Error Accumulator::out_of_range(std::uint64_t flat, std::span<const float> values) const {
-  const double limit = std::ldexp(1.0, fixed_.range_log2);
+Error Accumulator::out_of_range(std::uint64_t flat, std::span<const float> values,
+                                int range_log2) const {
+  const double limit = std::ldexp(1.0, range_log2);
   const auto big = std::ranges::find_if(values, [&](float v) { return !(std::fabs(v) < limit); });
   const auto index = static_cast<std::uint64_t>(big - values.begin());
-  return {std::isfinite(*big) ? Errc::too_large : Errc::invalid_input,
+  const bool may_be_widened = std::isfinite(*big) && !is_of_statistics(flat);
+  return {may_be_widened ? Errc::too_large : Errc::invalid_input,
           fmt::format("{} is {}, values must stay below {}", layout_.describe(flat + index), *big,
                       limit)};
 }
@@ -150,6 +173,12 @@ void Accumulator::mean(std::uint64_t first, double divisor, std::span<float> out
   FL_ASSERT(first <= sums_.size() && out.size() <= sums_.size() - first && divisor > 0);
   const double factor = std::ldexp(1.0 / divisor, -fixed_.fraction_bits);
   kernels().scale_fixed(sums_.data() + first, out.size(), factor, out.data());
+  const auto [begin, end] = layout_.statistics();
+  const double statistic_factor = std::ldexp(1.0 / divisor, -statistic_fraction_bits);
+  for (std::uint64_t at = std::max(first, begin); at < std::min(first + out.size(), end); ++at) {
+    out[at - first] =
+        static_cast<float>(static_cast<double>(statistics_[at - begin]) * statistic_factor);
+  }
 }
 
 }  // namespace fl

@@ -1,6 +1,9 @@
 // The weighted sum of many updates in 64-bit fixed point. Integer sums do not depend on the order
 // of arrival, on the number of threads, or on what was added and taken back in between: the same
 // accepted updates give the same bits.
+//
+// Statistics (shared/params/layout.hpp), which are few, may be of any size: variances of 1e8 beside
+// gradients of 1e-4. Their sums have 128 bits, and neither range nor norms are about them.
 #pragma once
 
 #include "kernels/huge_pages.hpp"
@@ -14,6 +17,7 @@
 #include <functional>
 #include <mutex>
 #include <span>
+#include <vector>
 
 namespace fl {
 
@@ -42,6 +46,11 @@ inline constexpr std::uint64_t total_weight_max = 1ull << 40;         // Of all 
 [[nodiscard]] FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight,
                                             double norm_max = 0);
 
+/// Of statistics: magnitudes below 2^46 in steps of 2^-40, in sums of weights up to 2^40.
+inline constexpr int statistic_range_log2 = 46;
+inline constexpr int statistic_fraction_bits = 40;
+
+/// Of all but the statistics.
 struct UpdateNorms {
   double l2 = 0;
   float max_abs = 0;
@@ -51,7 +60,7 @@ struct UpdateNorms {
 /// in the same way, or an update could not be taken back.
 using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
 
-/// Memory: 8 bytes per parameter, and a block for each add() under way. Refers to the layout, which
+/// Memory: 8 bytes per parameter, 24 per statistic, and a block for each add() under way. Refers to the layout, which
 /// must outlive it. add() may run on several threads at once, with a reader each; everything else
 /// only while no add() runs.
 class Accumulator {
@@ -61,7 +70,8 @@ class Accumulator {
   /// sums += weight * adjust(decode(update)), all of it or nothing: on error what was added is
   /// taken back exactly. Without `adjust` it is what was decoded. The norms are of what is added.
   /// Errors: what the reader and `adjust` find; invalid_input for a weight that is not 1 to
-  /// update_weight_max; too_large for a value out of range (naming tensor[index]); conflict when
+  /// update_weight_max, and for a statistic out of range; too_large for another value out of range
+  /// (naming tensor[index]); conflict when
   /// the weights would pass weight_max. Should the update become unreadable while it is taken back,
   /// the sums are lost: broken() is true and every add() fails until reset().
   [[nodiscard]] Result<UpdateNorms> add(PayloadReader& update, std::uint64_t weight,
@@ -84,11 +94,20 @@ class Accumulator {
   Result<void> take_back(PayloadReader& update, std::uint64_t blocks, std::int64_t weight,
                          const AdjustUpdate& adjust, std::span<float> values);
   Result<void> reserve(std::uint64_t weight);
-  Error out_of_range(std::uint64_t flat, std::span<const float> values) const;
+  [[nodiscard]] bool is_of_statistics(std::uint64_t element) const {
+    return element >= layout_.statistics().begin && element < layout_.statistics().end;
+  }
+  /// The lock of a stripe, and what of `values`, from element `at` on, lies in it.
+  template <class Use>
+  void for_each_stripe(std::uint64_t at, std::span<const float> values, const Use& use);
+  Error out_of_range(std::uint64_t flat, std::span<const float> values, int range_log2) const;
 
   const Layout& layout_;
   FixedPoint fixed_;
+  __extension__ using Wide = __int128;
+
   HugeVector<std::int64_t> sums_;
+  std::vector<Wide> statistics_;  // Those of layout_.statistics().
   std::atomic<std::uint64_t> total_weight_ = 0;
   std::atomic<bool> broken_ = false;
   std::array<std::mutex, 64> stripes_;  // A stripe of elements belongs to one of these.

@@ -125,9 +125,12 @@ const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t rou
       return Error(Errc::invalid_input, codec->canonical() + " needs what flc_keeps() says");
     const std::size_t elements = layout.elements();
     std::vector<float> x(update, update + elements);
+    std::vector<float> speed;  // The velocity, until all is well.
     if (codec->momentum() > 0) {
+      speed.assign(velocity, velocity + elements);
       for_each_parameter(layout, [&](std::size_t begin, std::size_t n) {
-        add_velocity(std::span(x).subspan(begin, n), {velocity + begin, n}, codec->momentum());
+        add_velocity(std::span(x).subspan(begin, n), std::span(speed).subspan(begin, n),
+                     codec->momentum());
       });
     }
     if (codec->error_feedback()) add_residual(x, {residual, elements});
@@ -138,7 +141,7 @@ const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t rou
            codec->encode(layout, x, seed, sink, block_elements_default, &coder->state, threads));
     SpanSource source(coder->payload);
     FL_TRY(auto reader, PayloadReader::open(source, *bytes, layout));
-    if (codec->momentum() > 0) FL_CHECK(stop_sent({velocity, elements}, reader, threads));
+    if (codec->momentum() > 0) FL_CHECK(stop_sent(speed, reader, threads));
     const double power = power_of(x);
     double lost = 0;
     if (codec->error_feedback()) {
@@ -147,6 +150,7 @@ const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t rou
     } else if (!codec->is_exact()) {
       FL_TRY(lost, squared_error(x, reader, threads));
     }
+    if (codec->momentum() > 0) std::ranges::copy(speed, velocity);
     if (nmse != nullptr) *nmse = power > 0 ? lost / power : 0;
     return reinterpret_cast<const uint8_t*>(coder->payload.data());
   });

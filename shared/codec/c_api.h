@@ -1,5 +1,5 @@
 /* The codecs for a program in any language that can call C: libfl-codec.so, which is made beside
- * fl-client. examples/python-client/codecs.py calls it from Python.
+ * fl-client. examples/python-client/codec.py calls it from Python.
  *
  * Vectors are fp32, one value after the other in the layout's order, `elements` of them. A function
  * that fails returns NULL, 0 or -1, as it says, and flc_error() then has the reason. A coder is used
@@ -47,8 +47,9 @@ uint64_t flc_coder_elements(const flc_coder* coder);
  * with the payload, as they are after the call.
  *
  * `nmse`: |x - decoded|^2 / |x|^2 of what was coded; may be NULL. NULL is returned for a wrong spec,
- * and for a value that is not finite or out of the codec's range; residual and velocity are of no
- * use then. */
+ * and for a value that is not finite or out of the codec's range; residual and velocity are then as
+ * they were. A BatchNorm's running_mean and running_var have no momentum; whoever adds vectors of
+ * another kind to a model (SCAFFOLD's control variates) codes them without feedback. */
 const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t round,
                                         uint64_t seed, const float* update, float* residual,
                                         float* velocity, int32_t threads, uint64_t* bytes,

@@ -85,6 +85,11 @@ Result<Layout> Layout::make(const std::vector<TensorSpec>& specs) {
     }
     FL_TRY(const std::uint64_t elements, count_elements(spec));
     layout.tensors_.push_back({spec.name, spec.shape, layout.elements_, elements});
+    if (is_statistic(spec.name)) {
+      Stretch& all = layout.statistics_;
+      if (all.end == 0) all.begin = layout.elements_;
+      all.end = layout.elements_ + elements;
+    }
     layout.elements_ += elements;
     if (layout.elements_ > limits::parameters_max) {
       return Error(Errc::too_large, fmt::format("with tensor {} there are more than {} parameters",

@@ -35,7 +35,16 @@ class Layout {
   /// Refuses empty and repeated names, negative sizes, and totals past limits::parameters_max.
   static Result<Layout> make(const std::vector<TensorSpec>& specs);
 
+  /// Elements [begin, end) of the flat vector.
+  struct Stretch {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+  };
+
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
+  /// From the first of its statistics to the end of the last; empty where there are none. A run's
+  /// layout has nothing else in it (run_layout() in shared/algorithm/strategy.hpp).
+  [[nodiscard]] const Stretch& statistics() const { return statistics_; }
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::uint64_t bytes() const { return elements_ * sizeof(float); }
   /// Of names and shapes, in order.
@@ -46,6 +55,7 @@ class Layout {
  private:
   std::vector<Tensor> tensors_;
   std::uint64_t elements_ = 0;
+  Stretch statistics_;
   Digest digest_;
 };
 

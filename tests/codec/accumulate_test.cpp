@@ -223,3 +223,55 @@ TEST_CASE("the largest sum that the limits allow is exact") {
   for (int i = 0; i < 4; ++i) CHECK(add(sums, {payload, update_weight_max}, layout).has_value());
   CHECK(mean_of(sums, layout) == std::vector<float>{largest, -largest});
 }
+
+TEST_CASE("statistics of any size take no digit from the others, nor a part in the norms") {
+  const Layout layout =
+      layout_of({{"w", {3}}, {"bn.running_mean", {2}}, {"bn.running_var", {2}}, {"c.w", {2}}});
+  const std::vector<std::vector<float>> values = {
+      {1e-4f, -3e-4f, 0, 5e5f, 1e-7f, 9e12f, 1e8f, 2e-4f, 1e-4f},
+      {2e-4f, 1e-4f, 0, -5e5f, 3e-7f, 7e12f, 3e8f, -1e-4f, 1e-4f}};
+  // What a run begins with after updates of such norms.
+  Accumulator sums(layout, choose_fixed_point(1, 1 << 21, 5e-4));
+  std::vector<Upload> all;
+  for (const auto& x : values) {
+    all.push_back({encode(*codec_of("none"), layout, x), 1'000'000});
+    const auto norms = add(sums, all.back(), layout);
+    REQUIRE(norms.has_value());
+    CHECK(norms->max_abs < 4e-4f);
+    CHECK(norms->l2 < 5e-4);
+  }
+  const auto mean = mean_of(sums, layout);
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    const double expected = (double{values[0][i]} + values[1][i]) / 2;
+    CAPTURE(i);
+    CHECK(mean[i] == doctest::Approx(expected).epsilon(1e-5));
+  }
+  std::vector<float> part(4);
+  sums.mean(2, 2e6, part);
+  CHECK(std::equal(part.begin(), part.end(), mean.begin() + 2));
+
+  // A bad value behind them takes them back exactly; a statistic that can't be is named.
+  for (const auto& [at, value, code] :
+       {std::tuple{8, 1.0f, Errc::too_large}, std::tuple{5, 1e14f, Errc::invalid_input},
+        std::tuple{6, -std::numeric_limits<float>::infinity(), Errc::corrupt}}) {
+    auto x = values[0];
+    x[static_cast<std::size_t>(at)] = value;
+    const auto refused = add(sums, {encode(*codec_of("none"), layout, values[0]), 7}, layout);
+    REQUIRE(refused.has_value());
+    std::vector<std::byte> payload = encode(*codec_of("none"), layout, values[0]);
+    // The codec would refuse what is not finite; the blocks' values lie at the payload's end.
+    std::memcpy(payload.data() + payload.size() -
+                    (9 - static_cast<std::size_t>(at)) * sizeof(float) - (at < 7 ? 1 : 0) -
+                    (at < 5 ? 1 : 0),
+                &value, sizeof value);
+    const auto before = mean_of(sums, layout);
+    const auto bad = add(sums, {payload, 7}, layout);
+    REQUIRE(bad.has_error());
+    CAPTURE(bad.error().message());
+    CHECK(bad.error().code() == code);
+    CHECK(mean_of(sums, layout) == before);
+  }
+  sums.reset(choose_fixed_point(1, 1 << 21));
+  REQUIRE(add(sums, all[1], layout).has_value());
+  CHECK(mean_of(sums, layout)[5] == doctest::Approx(7e12));
+}

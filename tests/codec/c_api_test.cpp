@@ -94,19 +94,19 @@ TEST_CASE("C: momentum is of parameters, and what is taken back is sent again") 
   Sender sender;
   const std::string spec = "topk:0.1,dense_below=0+dgc:0.5";
   CHECK(flc_keeps(spec.c_str()) == (FLC_RESIDUAL | FLC_VELOCITY));
-  const std::size_t statistics = layout().tensors().back().offset;
+  const std::size_t first_statistic = layout().tensors().back().offset;
   std::vector<float> x(layout().elements(), 1.0F);
   sender.encode(spec, 1, 1, x);
   const auto payload = sender.encode(spec, 2, 1, x);
   const auto sent = decode(payload, layout());
   // Statistics go as they are, each time; what was not sent has gathered its momentum.
-  for (std::size_t i = statistics; i < sent.size(); ++i) CHECK(sent[i] == 1);
+  for (std::size_t i = first_statistic; i < sent.size(); ++i) CHECK(sent[i] == 1);
   CHECK(std::ranges::count(sent, 2.5F) == 400 + 150);
   const std::vector<float> before = sender.residual;
   REQUIRE(flc_coder_take_back(sender.coder.get(), data_of(payload), payload.size(),
                               sender.residual.data(), 1) == 0);
   for (std::size_t i = 0; i < sent.size(); ++i)
-    CHECK(sender.residual[i] == (i < statistics ? before[i] + sent[i] : 0));
+    CHECK(sender.residual[i] == (i < first_statistic ? before[i] + sent[i] : 0));
 }
 
 TEST_CASE("C: a warm-up goes by the round") {
@@ -135,7 +135,8 @@ TEST_CASE("C: what is wrong is refused with its reason") {
            {"w 3\nw 3", "two tensors"},
            {"\nw 3", "empty name"},
            {"w 99999999999999999999", "is no size"}}) {
-    CAPTURE(std::string(text));
+    const std::string layout_text = text;
+    CAPTURE(layout_text);
     CHECK(flc_coder_new(text) == nullptr);
     CHECK(says(words));
   }

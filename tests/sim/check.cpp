@@ -54,31 +54,37 @@ Result<std::vector<std::vector<std::string>>> rows_of(Store& store, const std::s
 /// (accumulate.hpp), in 128 bits, one value after the other.
 class Sum {
  public:
-  Sum(std::size_t elements, int fraction_bits) : sums_(elements), fraction_bits_(fraction_bits) {}
+  Sum(const Layout& layout, int fraction_bits)
+      : sums_(layout.elements()), fraction_bits_(layout.elements(), fraction_bits) {
+    for (const auto& tensor : layout.tensors()) {
+      if (!is_statistic(tensor.name)) continue;
+      for (std::uint64_t i = 0; i < tensor.elements; ++i)
+        fraction_bits_[tensor.offset + i] = statistic_fraction_bits;
+    }
+  }
 
   /// `weight`: with its discount; `whole`: without, in the same units.
   void add(std::span<const float> values, std::uint64_t weight, std::uint64_t whole) {
     for (std::size_t i = 0; i < values.size(); ++i) {
-      sums_[i] += static_cast<Wide>(
-                      std::nearbyint(std::ldexp(static_cast<double>(values[i]), fraction_bits_))) *
+      sums_[i] += static_cast<Wide>(std::nearbyint(
+                      std::ldexp(static_cast<double>(values[i]), fraction_bits_[i]))) *
                   weight;
     }
     weight_ += whole;
   }
 
   [[nodiscard]] std::vector<float> mean() const {
-    const double factor = std::ldexp(1.0 / static_cast<double>(weight_), -fraction_bits_);
     std::vector<float> out(sums_.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i] =
-          static_cast<float>(static_cast<double>(static_cast<std::int64_t>(sums_[i])) * factor);
+      const double factor = std::ldexp(1.0 / static_cast<double>(weight_), -fraction_bits_[i]);
+      out[i] = static_cast<float>(static_cast<double>(sums_[i]) * factor);
     }
     return out;
   }
 
  private:
   std::vector<Wide> sums_;
-  int fraction_bits_;
+  std::vector<int> fraction_bits_;
   std::uint64_t weight_ = 0;
 };
 
@@ -224,7 +230,7 @@ class Checker {
     const RoundRow& row = rounds_.at(round - 1);
     if (!row.is_closed || row.base != round - 1) return wrong("it is open, or of another base");
     FL_TRY(const auto tasks, history_.store->tasks(history_.run.id, round));
-    Sum sum(layout_.elements(), row.fraction_bits);
+    Sum sum(layout_, row.fraction_bits);
     std::uint32_t accepted = 0;
     std::uint64_t update_bytes = 0;
     std::set<std::string> counted;
