@@ -203,8 +203,10 @@ Awaitable<Result<void>> Agent::shake_hands() {
   }
   auto ready = co_await prepare(answer.header.welcome());
   wire::Header next;
-  const bool is_told = std::exchange(told_run_, ready ? "" : run_key_) == run_key_ && !ready;
-  if (is_told) co_return ready.error();  // The history has its reason already.
+  // The history has its reason then.
+  const bool is_told = !ready && !run_key_.empty() && told_run_ == run_key_;
+  told_run_ = ready ? "" : run_key_;
+  if (is_told) co_return ready.error();
   if (!ready) {
     next.mutable_bye()->set_cause(wire::Bye::LEAVING);
     next.mutable_bye()->set_reason(ready.error().message());
