@@ -25,6 +25,7 @@ enum class LevelRounding : std::uint8_t {
   nearest,    // As the table's round() with `step`.
   dither,     // As its dither() with DitherArgs{step, seed, 0, class_bits}.
   stochastic  // As its quantize() of each `bucket` values, whose scale is their largest magnitude.
+              // With `clip` no more than so many root mean squares of the block, the only bucket.
 };
 
 /// A block of the vector, and how its values are rounded.
@@ -43,6 +44,7 @@ struct LevelBlock {
   std::uint32_t bucket = 1;  // There are at most device_buckets_max.
   std::uint64_t stream = 0;
   std::uint64_t first = 0;
+  float clip = 0;  // 0: none.
 };
 
 [[nodiscard]] FL_HOST_DEVICE constexpr std::size_t bucket_count(const LevelBlock& block) {

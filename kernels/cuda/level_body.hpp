@@ -4,15 +4,26 @@
 
 #include "kernels/cuda/halves.hpp"
 #include "kernels/cuda/rans_body.hpp"
+#include "kernels/cuda/scan_body.hpp"
 #include "kernels/element.hpp"
 #include "kernels/level_device.hpp"
 
+#include <cmath>
+
 namespace fl::cuda {
+
+/// What is counted, of the levels.
+struct TallyCounts {
+  std::uint32_t counts[rans_classes_max * device_alphabet];
+  double sums[summed_levels];
+};
 
 /// Shared memory.
 struct TallyMemory {
-  std::uint32_t counts[rans_classes_max * device_alphabet];
-  double sums[summed_levels];
+  union {  // What is measured of the values is known before they are counted.
+    ScanMemory scan;
+    TallyCounts of_levels;
+  };
   std::uint32_t scales[device_buckets_max];  // The bits of floats, which order like them.
   element::QuantizeFactors factors[device_buckets_max];
   std::uint32_t largest;
@@ -20,6 +31,25 @@ struct TallyMemory {
 
 FL_DEVICE inline std::uint32_t magnitude_bits(float x) {
   return static_cast<std::uint32_t>(element::Scalar::bits(x)) & 0x7fffffff;
+}
+
+/// Lowers the scale of a block that is one bucket to run.clip root mean squares, as doubles have
+/// them.
+template <class Block>
+FL_DEVICE inline void clip_scale(const Block& block, const float* x, const LevelBlock& run,
+                                 TallyMemory& shared) {
+  sum_in_order(
+      block, x, run.elements, shared.scan, [](unsigned, std::size_t, std::size_t) {},
+      [](float value) { return static_cast<double>(value) * value; });
+  block.each([&](unsigned thread) {
+    if (thread != 0) return;
+    const double mean = shared.scan.lanes[0] / static_cast<double>(run.elements);
+    const double most = static_cast<double>(run.clip) * std::sqrt(mean);
+    const auto largest = static_cast<std::int32_t>(shared.scales[0]);
+    if (!(most < static_cast<double>(element::Scalar::from_bits(largest)))) return;
+    const std::int32_t bits = element::Scalar::bits(static_cast<float>(most));
+    shared.scales[0] = static_cast<std::uint32_t>(bits);
+  });
 }
 
 /// Fills shared.scales and shared.factors, of a block that has a bucket's worth of each.
@@ -44,6 +74,7 @@ FL_DEVICE inline void find_scales(const Block& block, const float* x, const Leve
     }
     Block::raise(shared.scales + bucket, largest);
   });
+  if (run.clip > 0) clip_scale(block, x, run, shared);
   block.each([&](unsigned thread) {
     for (std::size_t b = thread; b < buckets; b += Block::threads) {
       if (shared.scales[b] == 0) continue;
@@ -103,8 +134,6 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
   constexpr std::size_t counters = rans_classes_max * device_alphabet;
   const float* const x = vector + run.begin;
   block.each([&](unsigned thread) {
-    for (std::size_t c = thread; c < counters; c += Block::threads) shared.counts[c] = 0;
-    if (thread < summed_levels) shared.sums[thread] = 0;
     if (thread == 0) shared.largest = 0;
   });
   block.each([&](unsigned thread) {
@@ -118,15 +147,20 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
   const auto most = static_cast<std::uint32_t>(element::Scalar::bits(run.most));
   const bool is_levelled = shared.largest > 0 && shared.largest <= most;
   const bool has_scales = run.rounding == LevelRounding::stochastic;
+  if (is_levelled && has_scales) find_scales(block, x, run, shared);
+  TallyCounts& found = shared.of_levels;
+  block.each([&](unsigned thread) {
+    for (std::size_t c = thread; c < counters; c += Block::threads) found.counts[c] = 0;
+    if (thread < summed_levels) found.sums[thread] = 0;
+  });
   if (is_levelled) {
-    if (has_scales) find_scales(block, x, run, shared);
     block.each([&](unsigned thread) {
       double sums[summed_levels] = {};
       for_each_level<Block>(thread, x, run, shared, [&](std::size_t i, std::int32_t level, int of) {
         const std::int32_t place = level + device_levels_max;
         levels[i] = static_cast<std::uint8_t>(place);
         if (run.class_bits > 0) classes[i] = static_cast<std::uint8_t>(of);
-        Block::add(shared.counts + of * static_cast<std::int32_t>(device_alphabet) + place, 1);
+        Block::add(found.counts + of * static_cast<std::int32_t>(device_alphabet) + place, 1);
         if (run.rounding != LevelRounding::nearest) return;
         const std::int32_t size = level < 0 ? -level : level;
         const float magnitude = x[i] < 0 ? -x[i] : x[i];
@@ -135,15 +169,15 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
         }
       });
       for (std::size_t s = 0; s < summed_levels; ++s) {
-        if (sums[s] > 0) Block::add(shared.sums + s, sums[s]);
+        if (sums[s] > 0) Block::add(found.sums + s, sums[s]);
       }
     });
   }
   block.each([&](unsigned thread) {
     for (std::size_t c = thread; c < counters; c += Block::threads) {
-      tally->counts[c] = shared.counts[c];
+      tally->counts[c] = found.counts[c];
     }
-    if (thread < summed_levels) tally->sums[thread] = shared.sums[thread];
+    if (thread < summed_levels) tally->sums[thread] = found.sums[thread];
     const std::size_t buckets = is_levelled && has_scales ? bucket_count(run) : 0;
     for (std::size_t b = thread; b < buckets; b += Block::threads) {
       tally->scales[b] = element::Scalar::from_bits(static_cast<std::int32_t>(shared.scales[b]));

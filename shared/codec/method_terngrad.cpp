@@ -13,12 +13,14 @@
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
 #include "shared/codec/coded_levels.hpp"
+#include "shared/codec/device_levels.hpp"
 #include "shared/codec/run_codes.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace fl {
 
@@ -31,7 +33,7 @@ struct TerngradSettings {
   bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
 };
 
-class Terngrad final : public Method {
+class Terngrad final : public Method, public LevelCoder {
  public:
   explicit Terngrad(const TerngradSettings& settings) : settings_(settings) {
     FL_ASSERT(settings.clip >= 0);
@@ -64,6 +66,26 @@ class Terngrad final : public Method {
     const bool is_rans = append_levels(levels, 1, scratch.coded, out);
     out[0] = static_cast<std::byte>(is_rans ? MethodId::terngrad_rans : MethodId::terngrad);
     return {};
+  }
+
+  const LevelCoder* level_coder() const override { return this; }
+
+  std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
+                                        const MethodPlan&) const override {
+    if (settings_.has_feedback) return std::nullopt;
+    LevelBlock run = stochastic_block(block, 1, block.elements, seed);
+    run.clip = settings_.clip;
+    return run;
+  }
+
+  LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
+                       std::vector<std::byte>& out) const override {
+    if (tally.is_levelled == 0) return {};
+    if (is_for_runs(block.elements, count_levels(block, tally)[device_levels_max])) return {};
+    out.resize(1 + sizeof(float));
+    out[0] = static_cast<std::byte>(MethodId::terngrad_rans);
+    store(MutableBytes(out), 1, tally.scales[0]);
+    return append_level_tables(block, tally, 1, 0, out);
   }
 
  private:

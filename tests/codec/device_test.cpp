@@ -88,8 +88,9 @@ TEST_CASE("levels of a scale are the CPU's, of all sizes and scales") {
       {{"large", {65'536}}, {"part", {20'001}}, {"small", {16'383}}, {"few", {77}}, {"one", {1}}});
   auto normals = normal(layout.elements(), 5);
   std::fill_n(normals.begin() + 70'000, 1000, 0.0f);  // A bucket without a value.
-  for (const char* spec : {"qsgd:1", "qsgd:7", "qsgd:127", "qsgd:7,bucket=300",
-                           "qsgd:7,bucket=65536", "kbit:2", "kbit:4", "kbit:8"}) {
+  for (const char* spec :
+       {"qsgd:1", "qsgd:7", "qsgd:127", "qsgd:7,bucket=300", "qsgd:7,bucket=65536", "kbit:2",
+        "kbit:4", "kbit:8", "terngrad", "terngrad,clip=0.7", "terngrad,clip=0"}) {
     CAPTURE(std::string(spec));
     const auto codec = codec_of(spec);
     REQUIRE(codec->is_for_device());
