@@ -42,14 +42,15 @@ class Finished(Exception):
 class Client:
     """One member of a federation. `pending` is an upload that has no verdict yet, and so outlives a
     connection; `request` is the newest Offer or Initialise that nothing has been done about,
-    `to_evaluate` the newest version that is to be measured, `replica` the version that was fetched
+    `to_evaluate` the versions that are to be measured, `replica` the version that was fetched
     last, and its weights."""
 
-    def __init__(self, folder, data="", models=make_model):
+    def __init__(self, folder, data="", models=make_model, is_evaluator=False):
         self.folder = pathlib.Path(folder)
         self.server, self.tls = enrol.load(self.folder)
-        self.data, self.models = data, models
-        self.run_key = self.pending = self.request = self.to_evaluate = None
+        self.data, self.models, self.is_evaluator = data, models, is_evaluator
+        self.run_key = self.pending = self.request = None
+        self.to_evaluate = []
         self.backoff_s = BACKOFF_MIN_S
         self.refusals = 0  # In a row.
 
@@ -98,7 +99,7 @@ class Client:
             if kind in ("offer", "initialise"):
                 self.request = header
             if kind == "evaluate":
-                self.to_evaluate = header.evaluate.version
+                self.to_evaluate.append(header.evaluate.version)
             if kind == "offer" and header.offer.initial_digest:
                 if self.initial is None or header.offer.initial_digest != digest(self.initial):
                     raise Refused("the run began with other initial weights than this client's")
@@ -107,8 +108,10 @@ class Client:
 
     async def shake_hands(self):
         """Hello, Welcome, Ready. Who this is, its certificate says."""
-        self.request = self.to_evaluate = None  # The server asks again for what it still wants.
-        await self.send(hello=wire.Hello(protocol=PROTOCOL, software="python", codecs=codec.names()))
+        self.request, self.to_evaluate = None, []  # The server asks again for what it still wants.
+        hello = wire.Hello(protocol=PROTOCOL, software="python", codecs=codec.names())
+        hello.evaluator = self.is_evaluator
+        await self.send(hello=hello)
         welcome = (await self.receive("welcome"))[0].welcome
         if welcome.strategy.partition(":")[0] not in STRATEGIES:
             reason = f"strategy '{welcome.strategy}' has a client's half that this one lacks"
@@ -127,15 +130,17 @@ class Client:
             self.run_key, self.replica = welcome.run_key, NOTHING
             self.pending = kept.load(self.folder, self.run_key, self.coder)
         held_out = getattr(self.model, "held_out", 0)
-        ready = wire.Ready(train_examples=self.model.examples, holdout_examples=held_out)
-        await self.send(ready=ready)
+        if self.is_evaluator and not held_out:
+            raise Refused("who evaluates only needs examples that are held out")
+        examples = 0 if self.is_evaluator else self.model.examples
+        await self.send(ready=wire.Ready(train_examples=examples, holdout_examples=held_out))
 
     async def next_offer(self):
         """The newest task. Before its first task, a run needs initial weights: one client is asked
         to upload them, and which one makes no difference, as all make the same from the seed."""
         while True:
-            if self.to_evaluate is not None:
-                await self.evaluate()
+            while self.to_evaluate:
+                await self.evaluate(self.to_evaluate.pop(0))
             if not self.request:
                 await self.receive("offer", "initialise", "evaluate")
                 continue
@@ -148,13 +153,13 @@ class Client:
             self.pending = make_upload(payload, purpose=wire.INITIAL, codec="none")
             await self.upload()
 
-    async def evaluate(self):
-        """Measures a version on the examples that are held out: the run's last one, say, from which
-        nobody trains."""
-        version, self.to_evaluate = self.to_evaluate, None
+    async def evaluate(self, version):
+        """Measures it on the examples that are held out. Who trains is asked for the run's last one;
+        who does not, for every one."""
         weights = await self.fetch(version)
         if weights is None:
-            return
+            gone = wire.Failed(version=version, reason=f"version {version} is gone")
+            return await self.send(failed=gone)
         measured = dict(version=version, examples=getattr(self.model, "held_out", 0))
         if measured["examples"]:
             loss, accuracy = await asyncio.to_thread(self.model.evaluate, weights)
@@ -275,6 +280,7 @@ def main():
     parser.add_argument("--state", type=pathlib.Path, default="python-client-state", help="folder")
     parser.add_argument("--join", metavar="TOKEN", help="join with this token, unless done before")
     parser.add_argument("--data", default="", help=".npz of x [n, 784], y [n], for logistic")
+    parser.add_argument("--evaluate-only", action="store_true", help="measure every version")
     parser.add_argument("--models", help="a Python file with make_model(NAME, DATA) of your own")
     options = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)
@@ -282,7 +288,8 @@ def main():
         if options.join:
             enrol.join(options.join, options.state)
         models = runpy.run_path(options.models)["make_model"] if options.models else make_model
-        asyncio.run(Client(options.state, options.data, models).run())
+        client = Client(options.state, options.data, models, options.evaluate_only)
+        asyncio.run(client.run())
     except (Refused, OSError) as error:
         sys.exit(f"client.py: {error}")
     except KeyboardInterrupt:

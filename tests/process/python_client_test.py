@@ -221,7 +221,7 @@ class Separator:
 
 
 class CustomModel(AsyncFederationTest):
-    names = ("a", "b")
+    names = ("a", "b", "judge")
 
     def write(self, path, **tensors):
         # As PyTorch has them: sorted otherwise than the layout, and with a count of batches.
@@ -245,6 +245,9 @@ class CustomModel(AsyncFederationTest):
             Client(identity(federation, name), models=lambda name, _, n=n: Separator(n))
             for n, name in enumerate(("a", "b"))
         ]
+        judge = Client(identity(federation, "judge"), models=lambda *_: Separator(7))
+        judge.is_evaluator = True
+        clients.append(judge)
         with contextlib.redirect_stdout(None):
             running = asyncio.gather(*(client.run() for client in clients))
             await asyncio.to_thread(wait_until, "two rounds", lambda: federation.rounds_done() >= 2)
@@ -258,6 +261,14 @@ class CustomModel(AsyncFederationTest):
             "SELECT round, eval_accuracy FROM round_summary WHERE eval_accuracy IS NOT NULL"
         )
         self.assertGreater(max(rows)[1], 0.95, rows)
+        ((count, last),) = federation.query(
+            "SELECT count(DISTINCT version), max(version) FROM metric"
+            " WHERE client = 'judge' AND evaluator = 1 AND name = 'accuracy'"
+        )
+        self.assertGreater(count, 15)
+        self.assertEqual(last, 20)
+        trained = federation.query("SELECT DISTINCT client FROM task ORDER BY client")
+        self.assertEqual(trained, [("a",), ("b",)])
         model = safetensors.numpy.load_file(sorted(federation.checkpoints.glob("*.safetensors"))[-1])
         self.assertEqual(list(model), ["head.weight", "norm.running_mean", "norm.running_var"])
         # Each round is half of the way to the middle of 3 and 4, and nothing is left out.
