@@ -89,8 +89,7 @@ Result<InitialWeights> read_initial_weights(Files& files, const std::filesystem:
     InitialWeights weights{std::vector<float>(wanted.elements()), {}};
     const auto may_be_left = [&](const std::string& name) {
       weights.unused.push_back(name);
-      // A shared vector's name has no dot.
-      return names.contains(name) || names.contains(name.substr(name.find('.') + 1));
+      return names.contains(name) || names.contains(parameter_of_shared(name));
     };
     FL_TRY(const auto file, files.open(path, OpenMode::read));
     FL_CHECK(read_safetensors(*file, wanted, weights.values, may_be_left));

@@ -54,15 +54,14 @@ Result<void> take_tensors(Files& files, RunSettings& settings) {
     FL_TRY(const auto file, files.open(settings.initial_weights, OpenMode::read));
     auto info = read_safetensors_header(*file);
     if (!info) return info.error().at(settings.initial_weights);
-    // In a checkpoint of ours SHARED.TENSOR may lie beside TENSOR; only that is the model's.
+    // In a checkpoint of ours a shared vector may lie beside the model.
     const bool is_ours = std::ranges::find(info->metadata, "run", &Metadata::value_type::first) !=
                          info->metadata.end();
     std::set<std::string_view> names;
     for (const auto& tensor : info->layout.tensors()) names.insert(tensor.name);
     settings.tensors.clear();
     for (const auto& [tensor, shape, offset, elements] : info->layout.tensors()) {
-      const std::string_view behind_dot = std::string_view(tensor).substr(tensor.find('.') + 1);
-      if (is_ours && behind_dot != tensor && names.contains(behind_dot)) continue;
+      if (is_ours && names.contains(parameter_of_shared(tensor))) continue;
       settings.tensors.emplace_back(tensor, shape);
     }
     std::ranges::sort(settings.tensors, {}, [](const auto& tensor) {

@@ -10,6 +10,7 @@ the client's certificate, model.py what is trained.
 
 import argparse
 import asyncio
+import contextlib
 import pathlib
 import random
 import runpy
@@ -71,12 +72,17 @@ class Client:
     async def serve(self):
         """One connection. It ends in an exception: the server's Bye, or what broke it."""
         async with self.connect() as self.ws:
-            await self.shake_hands()
-            self.backoff_s = BACKOFF_MIN_S
-            await self.upload()  # What the last connection left behind.
-            while True:
-                await self.train(await self.next_offer())
-                await self.upload()
+            try:
+                await self.shake_hands()
+                self.backoff_s = BACKOFF_MIN_S
+                await self.upload()  # What the last connection left behind.
+                while True:
+                    await self.train(await self.next_offer())
+                    await self.upload()
+            except Refused as reason:  # For the server's history, unless it was the server's.
+                with contextlib.suppress(WebSocketException):
+                    await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING, reason=str(reason)))
+                raise
 
     def connect(self):
         address = f"wss://{self.server}/v1/session"
@@ -114,9 +120,7 @@ class Client:
         await self.send(hello=hello)
         welcome = (await self.receive("welcome"))[0].welcome
         if welcome.strategy.partition(":")[0] not in STRATEGIES:
-            reason = f"strategy '{welcome.strategy}' has a client's half that this one lacks"
-            await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING, reason=reason))
-            raise Refused(reason)
+            raise Refused(f"strategy '{welcome.strategy}' has a client's half that this one lacks")
         if welcome.run_key != self.run_key:
             self.model = self.models(welcome.model, self.data)
             if layout_digest(self.model.layout) != welcome.layout_digest:

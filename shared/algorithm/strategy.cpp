@@ -92,6 +92,20 @@ Result<void> Strategy::needs_sgd(const TrainSettings& settings) const {
                            spec_));
 }
 
+std::string_view parameter_of_shared(std::string_view tensor) {
+  static const auto vectors = [] {
+    std::vector<std::string> names;
+    for (const StrategyRow& row : strategy_rows()) {
+      const auto strategy = parse_strategy(row.name).value();
+      if (!strategy->shared_vector().empty()) names.emplace_back(strategy->shared_vector());
+    }
+    return names;
+  }();
+  const auto dot = std::min(tensor.find('.'), tensor.size());
+  if (std::ranges::find(vectors, tensor.substr(0, dot)) == vectors.end()) return {};
+  return tensor.substr(std::min(dot + 1, tensor.size()));
+}
+
 Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy) {
   RunLayout layout;
   std::vector<TensorSpec> specs;

@@ -155,6 +155,10 @@ struct StrategyRow {
 /// invalid_input: an unknown name, an unknown option, or a value that is out of range.
 [[nodiscard]] Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec);
 
+/// The part of "SHARED.PARAMETER" behind the dot, where SHARED is some method's shared vector;
+/// otherwise empty.
+[[nodiscard]] std::string_view parameter_of_shared(std::string_view tensor);
+
 /// The tensors of a run's vector: the model's but for personal ones, its parameters first and then
 /// its statistics (is_statistic()), and behind them those of the shared vector, one for each
 /// parameter, named SHARED.PARAMETER. Versions, updates and sums are such vectors; only a client

@@ -132,6 +132,12 @@ TEST_CASE(
   CHECK(wrong.error().message().find("fc.weight") != std::string::npos);
 }
 
+TEST_CASE("what travels beside a model is known by a method's name for it, and by nothing else") {
+  CHECK(parameter_of_shared("control.fc.weight") == "fc.weight");
+  for (const char* other : {"block.fc.weight", "control", "controls.fc.weight", "fc.weight", ""})
+    CHECK(parameter_of_shared(other).empty());
+}
+
 TEST_CASE("personal tensors are not in a run's vector, and come back in their places") {
   const Layout model =
       Layout::make({{"a", {2}}, {"bn1", {1}}, {"b", {2}}, {"bn2", {1}}, {"fc", {1}}}).value();

@@ -127,6 +127,8 @@ class PythonClient(FederationTest):
         wrong = self.python(federation, "a")
         self.assertGreater(wrong.wait(), 0)
         self.assertIn("the run trains mlp", wrong.stderr())
+        said = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: %the run trains mlp'"
+        wait_until("the history says so", lambda: federation.query(said) == [(1,)])
         stranger = self.python(federation, "stranger")
         self.assertGreater(stranger.wait(), 0)
         self.assertIn("holds no identity: join first", stranger.stderr())
@@ -358,7 +360,7 @@ class CustomModel(AsyncFederationTest):
     async def test_a_new_run_begins_with_a_checkpoint(self):
         """Also where control variates lie beside the model."""
         federation = self.make()
-        names = {"fc.weight": [3, 4], "fc.bias": [3]}
+        names = {"fc.weight": [3, 4], "fc.bias": [3], "block.fc.weight": [2], "block.fc.bias": [2]}
         file = self.write(
             federation.folder / "w.safetensors",
             **{name: np.ones(shape, np.float32) for name, shape in names.items()},
