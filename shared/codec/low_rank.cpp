@@ -1,6 +1,7 @@
 #include "shared/codec/low_rank.hpp"
 
 #include "kernels/kernels.hpp"
+#include "kernels/matrix.hpp"
 #include "shared/codec/block_key.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +14,6 @@ namespace fl {
 
 namespace {
 
-constexpr std::uint64_t run_cols = 1024;  // Of a matrix, at a time: they stay in the L1 cache.
 constexpr std::size_t rank_head_bytes = 1 + 1;  // Method id and K.
 
 // Below this share of its length, what is left of a vector is the rounding of the others.
@@ -102,35 +102,14 @@ std::optional<MatrixShape> matrix_of(const Layout::Tensor& tensor, std::uint32_t
 
 void multiply(std::span<const float> matrix, const MatrixShape& shape, const RightFactor& right,
               std::span<float> left) {
-  std::vector<double> sums(right.rank);
-  for (std::uint64_t row = 0; row < shape.rows; ++row) {
-    std::ranges::fill(sums, 0.0);
-    const float* const values = matrix.data() + row * shape.cols;
-    for (std::uint64_t col = 0; col < shape.cols; col += run_cols) {
-      const std::uint64_t count = std::min(run_cols, shape.cols - col);
-      for (std::size_t k = 0; k < sums.size(); ++k) {
-        sums[k] += kernels().dot(values + col, right.values.data() + k * shape.cols + col, count);
-      }
-    }
-    for (std::size_t k = 0; k < sums.size(); ++k) {
-      left[k * shape.rows + row] = static_cast<float>(sums[k]);
-    }
-  }
+  fl::multiply(matrix.data(), {shape.rows, shape.cols, right.rank}, right.values.data(),
+               left.data());
 }
 
 void multiply_transposed(std::span<const float> matrix, const MatrixShape& shape,
                          std::span<const float> left, RightFactor& right) {
-  std::ranges::fill(right.values, 0.0f);
-  for (std::uint64_t col = 0; col < shape.cols; col += run_cols) {
-    const std::uint64_t count = std::min(run_cols, shape.cols - col);
-    for (std::uint64_t row = 0; row < shape.rows; ++row) {
-      for (std::size_t k = 0; k < right.rank; ++k) {
-        kernels().add_scaled(right.values.data() + k * shape.cols + col,
-                             matrix.data() + row * shape.cols + col, count,
-                             left[k * shape.rows + row]);
-      }
-    }
-  }
+  fl::multiply_transposed(matrix.data(), {shape.rows, shape.cols, right.rank}, left.data(),
+                          right.values.data());
 }
 
 void orthonormalize(std::span<float> vectors, std::size_t n) {

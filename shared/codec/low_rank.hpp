@@ -67,11 +67,10 @@ struct LowRankPlan {
   std::map<std::uint32_t, LowRankFactors> tensors;
 };
 
-/// L = M R^T: every sum over runs of 1024 columns, each of which is one dot() of the kernels, added
-/// in double and in order.
+/// L = M R^T, as kernels/matrix.hpp has it.
 void multiply(std::span<const float> matrix, const MatrixShape& shape, const RightFactor& right,
               std::span<float> left);
-/// R = L^T M, row after row of M.
+/// R = L^T M, as there.
 void multiply_transposed(std::span<const float> matrix, const MatrixShape& shape,
                          std::span<const float> left, RightFactor& right);
 /// Makes vectors of n values each orthonormal, by modified Gram-Schmidt in double. One that depends

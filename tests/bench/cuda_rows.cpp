@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/cuda_levels.hpp"
+#include "kernels/cuda/cuda_matrix.hpp"
 #include "kernels/cuda/cuda_pack.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
 #include "kernels/cuda/cuda_rans.hpp"
@@ -233,6 +234,11 @@ void measure_cuda_rows(std::size_t n) {
   check(cudaMemset(out, 0, n * sizeof(float)));  // Others would grow to infinity.
   report("flip_signs", 8, [&](Stream s) { return cuda::flip_signs(out, block, blocks, flips, s); });
   report("flip+hadamard", 8, [&](Stream s) { return cuda::hadamard(out, 16, blocks, flips, s); });
+  const MatrixSizes matrix = {.rows = n / 4096, .cols = 4096, .rank = 4};  // For powersgd:4.
+  float* const left = out + matrix.rank * matrix.cols;
+  report("multiply", 4, [&](Stream s) { return cuda::multiply(x, matrix, out, left, s); });
+  report("multiply^T", 4,
+         [&](Stream s) { return cuda::multiply_transposed(x, matrix, left, out, s); });
   const auto k = static_cast<std::uint32_t>(n / 100);
   report("find_largest", 4,
          [&](Stream s) { return cuda::find_largest(x, n, k, cutoff, numbers, s); });

@@ -2,6 +2,7 @@
 // alignment of whole vectors. Without a device it says so and has nothing to check.
 #include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/cuda_levels.hpp"
+#include "kernels/cuda/cuda_matrix.hpp"
 #include "kernels/cuda/cuda_pack.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
 #include "kernels/cuda/cuda_rans.hpp"
@@ -401,6 +402,33 @@ TEST_CASE("the device selects what the host selects") {
       CHECK(same_bits(device_indices.host(), indices));
       CHECK(device_cutoff.host()[0] == cutoff);
     }
+  }
+}
+
+TEST_CASE("the device multiplies matrices as the host does") {
+  if (!has_device()) return;
+  Stream stream;
+  for (const MatrixSizes sizes : {MatrixSizes{1, 1, 1}, MatrixSizes{3, 33, 2},
+                                  MatrixSizes{257, 1025, 4}, MatrixSizes{1000, 5000, 16}}) {
+    CAPTURE(sizes.cols);
+    std::vector<float> matrix(sizes.rows * sizes.cols);
+    std::vector<float> right(sizes.rank * sizes.cols);
+    kernels().gaussian(1, 1, 0, matrix.data(), matrix.size());
+    kernels().gaussian(1, 2, 0, right.data(), right.size());
+    std::vector<float> left(sizes.rank * sizes.rows);
+    multiply(matrix.data(), sizes, right.data(), left.data());
+    DeviceArray<float> device_matrix(matrix);
+    DeviceArray<float> device_right(right);
+    DeviceArray<float> device_left(left.size());
+    check(cuda::multiply(device_matrix.data(), sizes, device_right.data(), device_left.data(),
+                         stream.raw));
+    stream.wait();
+    CHECK(same_bits(device_left.host(), left));
+    multiply_transposed(matrix.data(), sizes, left.data(), right.data());
+    check(cuda::multiply_transposed(device_matrix.data(), sizes, device_left.data(),
+                                    device_right.data(), stream.raw));
+    stream.wait();
+    CHECK(same_bits(device_right.host(), right));
   }
 }
 

@@ -1,0 +1,46 @@
+// The bodies of the kernels for products of a matrix with a few vectors, on a CPU, against the
+// functions whose bits they are to have.
+#include "kernels/cuda/matrix_body.hpp"
+#include "tests/kernels/cuda_twins.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace fl;
+using namespace fl::twins;
+
+TEST_CASE("blocks multiply matrices as every row does") {
+  for (const MatrixSizes sizes :
+       {MatrixSizes{1, 1, 1}, MatrixSizes{2, 31, 3}, MatrixSizes{5, 1024, 2},
+        MatrixSizes{7, 1025, 4}, MatrixSizes{3, 2500, 1}, MatrixSizes{40, 33, 9}}) {
+    CAPTURE(sizes.rows);
+    CAPTURE(sizes.cols);
+    const auto matrix = values(sizes.rows * sizes.cols, 1);
+    const auto right = values(sizes.rank * sizes.cols, 2);
+    std::vector<float> left(sizes.rank * sizes.rows);
+    std::vector<float> back(right.size());
+    multiply(matrix.data(), sizes, right.data(), left.data(), plain());
+    multiply_transposed(matrix.data(), sizes, left.data(), back.data(), plain());
+    for (const Kernels* row : all_kernels()) {
+      std::vector<float> out(left.size(), 7.0f);
+      multiply(matrix.data(), sizes, right.data(), out.data(), *row);
+      CHECK(same_bits(out, left));
+      out.assign(back.size(), 7.0f);
+      multiply_transposed(matrix.data(), sizes, left.data(), out.data(), *row);
+      CHECK(same_bits(out, back));
+    }
+    for (const unsigned blocks : {1u, 3u, 64u}) {
+      CAPTURE(blocks);
+      std::vector<float> out(left.size(), 7.0f);
+      launch<32>(blocks, [&](const auto& warp) {
+        auto shared = shared_memory<cuda::DotMemory>(1);
+        cuda::multiply_rows(warp, matrix.data(), sizes, right.data(), out.data(), shared.front());
+      });
+      CHECK(same_bits(out, left));
+      out.assign(back.size(), 7.0f);
+      launch<256>(blocks, [&](const auto& block) {
+        cuda::multiply_columns(block, matrix.data(), sizes, left.data(), out.data());
+      });
+      CHECK(same_bits(out, back));
+    }
+  }
+}
