@@ -179,7 +179,7 @@ class Agent {
   std::optional<Digest> initial_digest_;  // Of (model, seed), once made.
   std::string run_initial_;               // wire::Offer::initial_digest, once said.
   std::string run_key_;
-  std::string told_run_;  // The run of which the server was told last that this client is not in it.
+  std::string told_run_;  // The last run of which the server was told why this client is not in it.
 
   std::shared_ptr<Link> link_;
   std::uint64_t connection_ = 0;

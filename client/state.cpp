@@ -56,17 +56,9 @@ Result<double> nmse_of(const Layout& layout, std::span<float> x, const Codec& co
     if (is_kept) std::ranges::fill(x, 0.0F);
     return 0.0;
   }
-  const double power = power_of(x);
   FileSource source(file);
   FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
-  double lost = 0;
-  if (is_kept) {
-    FL_CHECK(keep_residual(x, reader, x, threads));
-    lost = power_of(x);
-  } else {
-    FL_TRY(lost, squared_error(x, reader, threads));
-  }
-  return power > 0 ? lost / power : 0.0;
+  return fl::nmse_of(x, reader, is_kept, threads);
 }
 
 nlohmann::json json_of(const ClientState::OwnTensors& own) {

@@ -82,7 +82,7 @@ struct CheckpointRecord {
   std::string file;  // Name inside the run's folder (RunRecord::checkpoints).
   std::uint64_t bytes = 0;
   Digest digest;           // Of the fp32 values in layout order.
-  double value_max = 0;    // Largest magnitude of all but its statistics, for the next round's sums.
+  double value_max = 0;    // Largest magnitude but of statistics, for the next round's sums.
   std::string delta_file;  // Name, there too, of the coded step from version-1, or "".
   std::uint64_t delta_bytes = 0;
 };

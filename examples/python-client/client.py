@@ -260,15 +260,15 @@ class Client:
     def settle(self, outcome, payload):
         """What did not count goes into the next update, but not what was refused again and again: with
         that the next would be refused, too."""
-        verdict = wire.Verdict
-        self.refusals = {verdict.ACCEPTED: 0, verdict.REFUSED: self.refusals + 1}.get(
-            outcome, self.refusals
-        )
-        if self.coder and outcome != verdict.ACCEPTED:
-            if outcome == verdict.REFUSED and self.refusals > 1:
-                self.coder.residual = None
-            else:
-                self.coder.take_back(payload)
+        if outcome == wire.Verdict.ACCEPTED:
+            self.refusals = 0
+        elif outcome == wire.Verdict.REFUSED:
+            self.refusals += 1
+        is_refused_again = outcome == wire.Verdict.REFUSED and self.refusals > 1
+        if self.coder and is_refused_again:
+            self.coder.residual = None
+        elif self.coder and outcome != wire.Verdict.ACCEPTED:
+            self.coder.take_back(payload)
         kept.save(self.folder, self.run_key, None, self.coder)
 
     async def send_chunks(self, resume):

@@ -3,7 +3,8 @@
 // of the table in strategy.cpp. Both ends parse the run's spec, so both hold the same object.
 //
 // Everything works on flat fp32 spans of the model's parameters (P values, in layout order), a
-// block of them at a time on the server; a model's statistics (layout.hpp) are not among them. Immutable after parsing; any thread.
+// block of them at a time on the server; a model's statistics (layout.hpp) are not among them.
+// Immutable after parsing; any thread.
 #pragma once
 
 #include "shared/algorithm/local_work.hpp"

@@ -60,9 +60,9 @@ struct UpdateNorms {
 /// in the same way, or an update could not be taken back.
 using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
 
-/// Memory: 8 bytes per parameter, 24 per statistic, and a block for each add() under way. Refers to the layout, which
-/// must outlive it. add() may run on several threads at once, with a reader each; everything else
-/// only while no add() runs.
+/// Memory: 8 bytes per parameter, 24 per statistic, and a block for each add() under way. Refers to
+/// the layout, which must outlive it. add() may run on several threads at once, with a reader each;
+/// everything else only while no add() runs.
 class Accumulator {
  public:
   Accumulator(const Layout& layout, const FixedPoint& fixed);
@@ -71,9 +71,9 @@ class Accumulator {
   /// taken back exactly. Without `adjust` it is what was decoded. The norms are of what is added.
   /// Errors: what the reader and `adjust` find; invalid_input for a weight that is not 1 to
   /// update_weight_max, and for a statistic out of range; too_large for another value out of range
-  /// (naming tensor[index]); conflict when
-  /// the weights would pass weight_max. Should the update become unreadable while it is taken back,
-  /// the sums are lost: broken() is true and every add() fails until reset().
+  /// (naming tensor[index]); conflict when the weights would pass weight_max. Should the update
+  /// become unreadable while it is taken back, the sums are lost: broken() is true and every add()
+  /// fails until reset().
   [[nodiscard]] Result<UpdateNorms> add(PayloadReader& update, std::uint64_t weight,
                                         const AdjustUpdate& adjust = nullptr);
 
@@ -97,15 +97,16 @@ class Accumulator {
   [[nodiscard]] bool is_of_statistics(std::uint64_t element) const {
     return element >= layout_.statistics().begin && element < layout_.statistics().end;
   }
-  /// The lock of a stripe, and what of `values`, from element `at` on, lies in it.
+  /// Calls use(first element, values) for what of `values`, from element `at` on, lies in each
+  /// stripe, with its lock.
   template <class Use>
   void for_each_stripe(std::uint64_t at, std::span<const float> values, const Use& use);
   Error out_of_range(std::uint64_t flat, std::span<const float> values, int range_log2) const;
 
-  const Layout& layout_;
-  FixedPoint fixed_;
   __extension__ using Wide = __int128;
 
+  const Layout& layout_;
+  FixedPoint fixed_;
   HugeVector<std::int64_t> sums_;
   std::vector<Wide> statistics_;  // Those of layout_.statistics().
   std::atomic<std::uint64_t> total_weight_ = 0;

@@ -1,6 +1,5 @@
 #include "shared/codec/c_api.h"
 
-#include "kernels/kernels.hpp"
 #include "shared/codec/codec.hpp"
 #include "shared/codec/feedback.hpp"
 #include "shared/codec/payload.hpp"
@@ -62,8 +61,6 @@ Result<std::vector<TensorSpec>> parse_layout(std::string_view text) {
   }
   return specs;
 }
-
-double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
 
 /// Calls use(begin, elements) for each tensor that has gradients.
 template <class Use>
@@ -142,16 +139,13 @@ const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t rou
     SpanSource source(coder->payload);
     FL_TRY(auto reader, PayloadReader::open(source, *bytes, layout));
     if (codec->momentum() > 0) FL_CHECK(stop_sent(speed, reader, threads));
-    const double power = power_of(x);
     double lost = 0;
-    if (codec->error_feedback()) {
-      FL_CHECK(keep_residual(x, reader, {residual, elements}, threads));
-      lost = power_of({residual, elements});
-    } else if (!codec->is_exact()) {
-      FL_TRY(lost, squared_error(x, reader, threads));
+    if (codec->error_feedback() || !codec->is_exact()) {
+      FL_TRY(lost, nmse_of(x, reader, codec->error_feedback(), threads));
     }
+    if (codec->error_feedback()) std::ranges::copy(x, residual);
     if (codec->momentum() > 0) std::ranges::copy(speed, velocity);
-    if (nmse != nullptr) *nmse = power > 0 ? lost / power : 0;
+    if (nmse != nullptr) *nmse = lost;
     return reinterpret_cast<const uint8_t*>(coder->payload.data());
   });
 }

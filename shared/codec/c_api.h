@@ -2,8 +2,8 @@
  * fl-client. examples/python-client/codec.py calls it from Python.
  *
  * Vectors are fp32, one value after the other in the layout's order, `elements` of them. A function
- * that fails returns NULL, 0 or -1, as it says, and flc_error() then has the reason. A coder is used
- * by one thread at a time; what it returns is valid until its next call. */
+ * that fails returns NULL, 0 or -1, as it says, and flc_error() then has the reason. A coder is
+ * used by one thread at a time; what it returns is valid until its next call. */
 #ifndef TRIBUTARY_SHARED_CODEC_C_API_H
 #define TRIBUTARY_SHARED_CODEC_C_API_H
 
@@ -46,22 +46,21 @@ uint64_t flc_coder_elements(const flc_coder* coder);
  * (feedback.hpp). NULL where flc_keeps() asks for neither. A client makes both durable together
  * with the payload, as they are after the call.
  *
- * `nmse`: |x - decoded|^2 / |x|^2 of what was coded; may be NULL. NULL is returned for a wrong spec,
- * and for a value that is not finite or out of the codec's range; residual and velocity are then as
- * they were. A BatchNorm's running_mean and running_var have no momentum; whoever adds vectors of
- * another kind to a model (SCAFFOLD's control variates) codes them without feedback. */
-const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t round,
-                                        uint64_t seed, const float* update, float* residual,
-                                        float* velocity, int32_t threads, uint64_t* bytes,
-                                        double* nmse);
+ * `nmse`: |x - decoded|^2 / |x|^2 of what was coded; may be NULL. NULL is returned for a wrong
+ * spec, and for a value that is not finite or out of the codec's range; residual and velocity are
+ * then as they were. A BatchNorm's running_mean and running_var have no momentum; whoever adds
+ * vectors of another kind to a model (SCAFFOLD's control variates) codes them without feedback. */
+const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t round, uint64_t seed,
+                                const float* update, float* residual, float* velocity,
+                                int32_t threads, uint64_t* bytes, double* nmse);
 
 /* Fills `out`; the payload need not be trusted. 0, or -1: it is damaged, or of another layout. */
-int32_t flc_coder_decode(flc_coder* coder, const uint8_t* payload, uint64_t bytes,
-                                 float* out, int32_t threads);
+int32_t flc_coder_decode(flc_coder* coder, const uint8_t* payload, uint64_t bytes, float* out,
+                         int32_t threads);
 
 /* Gives a payload that was refused, or came too late, back to the residual. 0, or -1 as above. */
 int32_t flc_coder_take_back(flc_coder* coder, const uint8_t* payload, uint64_t bytes,
-                                    float* residual, int32_t threads);
+                            float* residual, int32_t threads);
 
 #ifdef __cplusplus
 }

@@ -59,6 +59,19 @@ Result<double> squared_error(std::span<const float> update, PayloadReader& paylo
   return std::accumulate(errors.begin(), errors.end(), 0.0);
 }
 
+Result<double> nmse_of(std::span<float> update, PayloadReader& payload, bool is_kept, int threads) {
+  const auto power_of = [&] { return kernels().scan(update.data(), update.size()).sum_squares; };
+  const double power = power_of();
+  double lost = 0;
+  if (is_kept) {
+    FL_CHECK(keep_residual(update, payload, update, threads));
+    lost = power_of();
+  } else {
+    FL_TRY(lost, squared_error(update, payload, threads));
+  }
+  return power > 0 ? lost / power : 0.0;
+}
+
 Result<void> add_decoded(std::span<float> values, PayloadReader& payload, int threads) {
   FL_ASSERT(values.size() == payload.layout().elements());
   return payload.for_each_block(

@@ -62,6 +62,11 @@ void add_velocity(std::span<float> update, std::span<float> velocity, float mome
 [[nodiscard]] Result<double> squared_error(std::span<const float> update, PayloadReader& payload,
                                            int threads = 1);
 
+/// |update - decode(payload)|^2 / |update|^2, 0 where that is 0. If `is_kept` the update becomes
+/// what was lost of it. Errors as above.
+[[nodiscard]] Result<double> nmse_of(std::span<float> update, PayloadReader& payload, bool is_kept,
+                                     int threads = 1);
+
 /// values += decode(payload): a residual's, as if it had never been sent; a reference's, as the
 /// receiver has it then. Errors as above.
 [[nodiscard]] Result<void> add_decoded(std::span<float> values, PayloadReader& payload,

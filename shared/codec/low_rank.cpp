@@ -1,7 +1,6 @@
 #include "shared/codec/low_rank.hpp"
 
 #include "kernels/kernels.hpp"
-#include "kernels/matrix.hpp"
 #include "shared/codec/block_key.hpp"
 
 #include <fmt/format.h>
@@ -98,18 +97,6 @@ std::optional<MatrixShape> matrix_of(const Layout::Tensor& tensor, std::uint32_t
   if (sent * min_ratio > static_cast<double>(tensor.elements)) return std::nullopt;
   if (sent > factor_elements_max) return std::nullopt;
   return shape;
-}
-
-void multiply(std::span<const float> matrix, const MatrixShape& shape, const RightFactor& right,
-              std::span<float> left) {
-  fl::multiply(matrix.data(), {shape.rows, shape.cols, right.rank}, right.values.data(),
-               left.data());
-}
-
-void multiply_transposed(std::span<const float> matrix, const MatrixShape& shape,
-                         std::span<const float> left, RightFactor& right) {
-  fl::multiply_transposed(matrix.data(), {shape.rows, shape.cols, right.rank}, left.data(),
-                          right.values.data());
 }
 
 void orthonormalize(std::span<float> vectors, std::size_t n) {

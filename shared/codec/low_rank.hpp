@@ -10,6 +10,7 @@
 // takes to decode beside its own bytes is the R of its tensor, which the PayloadReader fetches.
 #pragma once
 
+#include "kernels/matrix.hpp"
 #include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
@@ -60,6 +61,8 @@ struct LowRankFactors {
   RightFactor right;
   std::vector<float> left;  // `rank` columns of the matrix' rows.
   bool is_in_range = true;  // Whether all that decodes is finite.
+
+  [[nodiscard]] MatrixSizes sizes() const { return {shape.rows, shape.cols, right.rank}; }
 };
 
 /// By tensor; those that are not there are sent dense.
@@ -67,12 +70,6 @@ struct LowRankPlan {
   std::map<std::uint32_t, LowRankFactors> tensors;
 };
 
-/// L = M R^T, as kernels/matrix.hpp has it.
-void multiply(std::span<const float> matrix, const MatrixShape& shape, const RightFactor& right,
-              std::span<float> left);
-/// R = L^T M, as there.
-void multiply_transposed(std::span<const float> matrix, const MatrixShape& shape,
-                         std::span<const float> left, RightFactor& right);
 /// Makes vectors of n values each orthonormal, by modified Gram-Schmidt in double. One that depends
 /// on those before it becomes zeros.
 void orthonormalize(std::span<float> vectors, std::size_t n);

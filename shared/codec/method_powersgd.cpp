@@ -23,9 +23,9 @@ class Powersgd final : public LowRankMethod {
  private:
   bool starts_warm() const override { return true; }
   void factorize(std::span<const float> matrix, LowRankFactors& out) const override {
-    multiply(matrix, out.shape, out.right, out.left);
+    multiply(matrix.data(), out.sizes(), out.right.values.data(), out.left.data());
     orthonormalize(out.left, out.shape.rows);
-    multiply_transposed(matrix, out.shape, out.left, out.right);
+    multiply_transposed(matrix.data(), out.sizes(), out.left.data(), out.right.values.data());
   }
 };
 

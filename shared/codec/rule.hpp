@@ -27,8 +27,8 @@ struct Rule {
 
   /// `*` is any run of characters, also none; `?` any one.
   [[nodiscard]] bool fits(std::string_view name) const;
-  /// Whether the tensor goes as fp32 all the same: because it is small, or a statistic (layout.hpp),
-  /// of which every value is needed.
+  /// Whether the tensor goes as fp32 all the same: because it is small, or a statistic
+  /// (layout.hpp), of which every value is needed.
   [[nodiscard]] bool sends_dense(const Layout::Tensor& tensor) const;
   /// dense_below when the spec does not say it.
   [[nodiscard]] static std::uint64_t dense_below_of(std::string_view pattern, bool has_selector);

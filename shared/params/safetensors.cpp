@@ -37,7 +37,7 @@ std::string shown(const std::string& name) {
 struct Entry {
   TensorSpec spec;
   std::optional<ElementType> type;  // None: it is passed over.
-  std::uint64_t begin = 0;  // From the start of the data.
+  std::uint64_t begin = 0;          // From the start of the data.
   std::uint64_t end = 0;
 };
 
