@@ -31,6 +31,7 @@ CODECS = {
 }
 # 400 kB: an update is more than one chunk.
 MODEL = "synthetic:100000"
+IS_OVER = f"SELECT 1 FROM run WHERE model = '{MODEL}' AND state = 'finished'"
 RUN = ("--new-run", "--model", MODEL, "--min-clients", 3, "--deadline", 0)
 # Of a server's and a client's steps a third client shows no others.
 PAIR = ("a", "b")
@@ -48,7 +49,7 @@ def keep_alive(federation, server, clients, limit_s=120, flags=()):
     end = time.monotonic() + limit_s
     while (code := server.process.poll()) != 0:
         if code == -signal.SIGKILL:
-            if federation.query(f"SELECT 1 FROM run WHERE model = '{MODEL}' AND state = 'finished'"):
+            if federation.query(IS_OVER):
                 return restarts + 1  # All clients have been told before.
             has_run = federation.query(f"SELECT 1 FROM run WHERE model = '{MODEL}'")
             server, restarts = federation.server(*(() if has_run else flags)), restarts + 1
@@ -253,7 +254,8 @@ class Crashes(Undisturbed):
             if code is None and victims["server"].running():
                 victims[name].kill()
                 kills += 1
-                is_over = federation.query("SELECT state FROM run") == [("finished",)]
+                # Not the template's run, which this one has stopped.
+                is_over = federation.query(IS_OVER) != []
                 if name == "server" and is_over:
                     break  # It would not start again.
                 victims[name] = federation.server() if name == "server" else federation.client(name)
