@@ -27,6 +27,12 @@ bool cpu_has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
 }
 
+/// Since Intel's Ice Lake and AMD's Zen 4.
+bool cpu_has_vbmi2() {
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi") &&
+         __builtin_cpu_supports("avx512vbmi2");
+}
+
 /// The AVX2 row but for what is worth a version of its own: most functions wait for memory, or take
 /// as long in registers of twice the width.
 Kernels make_avx512_row() {
@@ -38,7 +44,7 @@ Kernels make_avx512_row() {
   row.undither = undither_avx512;
   row.dither_classes = dither_classes_avx512;
   row.find_at_least = find_at_least_avx512;
-  row.rans_decode = rans_decode_avx512;
+  if (cpu_has_vbmi2()) row.rans_decode = rans_decode_avx512;
   return row;
 }
 #endif

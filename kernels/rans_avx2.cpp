@@ -105,13 +105,22 @@ __m256i push(__m256i x, const Codes& codes) {
 
 /// What rans_decode.hpp asks of a row.
 struct Avx2 {
-  [[gnu::always_inline]] static __m256i take_words(__m256i x, const std::uint8_t*& in) {
-    const __m256i below = _mm256_sub_epi32(x, _mm256_set1_epi32(rans::state_min));
-    const std::uint64_t mask = sign_mask(below);
+  [[gnu::always_inline]] static __m256i take_words(const rans::Popped& popped,
+                                                   const std::uint8_t*& in) {
+    const std::uint64_t mask = sign_mask(popped.below);
     const __m256i words = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_half(in)),
                                               load(shuffles.spread[mask]));
     in += sizeof(std::uint16_t) * static_cast<std::uint64_t>(__builtin_popcountll(mask));
-    return _mm256_or_si256(choose(below, x, _mm256_slli_epi32(x, 16)), words);
+    return _mm256_or_si256(choose(popped.below, popped.x, _mm256_slli_epi32(popped.x, 16)), words);
+  }
+
+  static __m256i symbols_of(__m256i a, __m256i b, __m256i c, __m256i d) {
+    const __m256i byte = _mm256_set1_epi32(0xff);
+    const __m256i packed = _mm256_packus_epi16(
+        _mm256_packus_epi32(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte)),
+        _mm256_packus_epi32(_mm256_and_si256(c, byte), _mm256_and_si256(d, byte)));
+    // Packing works on halves of the registers; the permutation puts them back in order.
+    return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   }
 };
 

@@ -1,8 +1,9 @@
 // How the SIMD rows decode rANS, written once for them: the 32 lanes' states in four AVX2
 // registers. A row is a type V with
 //
-//   take_words(x, in)  the states x with a word of `in` shifted into each that is below state_min,
-//                      the first word into the first of them; moves `in` on.
+//   take_words(popped, in)  the states with a word of `in` shifted into each that is below
+//                           state_min, the first word into the first of them; moves `in` on.
+//   symbols_of(a, b, c, d)  the symbols, which are the low bytes, of 32 places, in order.
 //
 // V lies in an unnamed namespace, so that each file has these functions for itself: they are
 // compiled with different machine options in one program.
@@ -16,6 +17,11 @@ namespace fl::rans {
 
 /// What eight lanes' words have at most.
 inline constexpr std::size_t words_bytes = 8 * sizeof(std::uint16_t);
+
+/// Eight lanes after pop(): the states, and all bits set where one is below state_min.
+struct Popped {
+  __m256i x, below;
+};
 
 static inline __m256i load(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -43,10 +49,12 @@ static inline void store(void* to, __m256i x) { _mm256_storeu_si256(static_cast<
 }
 
 /// pop() of eight lanes; `offset` is how far into its range the place is.
-static inline __m256i pop_eight(__m256i x, __m256i place, __m256i offset) {
+static inline Popped pop_eight(__m256i x, __m256i place, __m256i offset) {
   const __m256i product =
       _mm256_mullo_epi32(_mm256_srli_epi32(place, 20), _mm256_srli_epi32(x, bits));
-  return _mm256_add_epi32(product, offset);
+  // Compared before the sum is there: the next step waits for the words.
+  const __m256i least = _mm256_sub_epi32(_mm256_set1_epi32(state_min), offset);
+  return {_mm256_add_epi32(product, offset), _mm256_cmpgt_epi32(least, product)};
 }
 
 /// Looks places up in memory.
@@ -55,17 +63,17 @@ struct Table {
   const Place* places;
   const std::uint8_t* classes;
 
-  /// pop() of eight lanes, before words come in. Returns the places they were at.
-  [[gnu::always_inline]] __m256i pop(std::size_t i, __m256i& x) const {
+  /// pop() of eight lanes, and the places they were at.
+  [[gnu::always_inline]] Popped pop(std::size_t i, __m256i x, __m256i& place) const {
     const __m256i low_bits = _mm256_set1_epi32(total - 1);
     __m256i at = _mm256_and_si256(x, low_bits);
     if constexpr (has_classes) {
       const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(classes + i));
       at = _mm256_or_si256(at, _mm256_slli_epi32(_mm256_cvtepu8_epi32(eight), bits));
     }
-    const __m256i place = places_at(places, at);
-    x = pop_eight(x, place, _mm256_and_si256(_mm256_srli_epi32(place, 8), low_bits));
-    return place;
+    place = places_at(places, at);
+    const __m256i offset = _mm256_and_si256(_mm256_srli_epi32(place, 8), low_bits);
+    return pop_eight(x, place, offset);
   }
 };
 
@@ -80,16 +88,16 @@ struct Few {
   __m256i begins;
   __m256i from[steps];
 
-  [[gnu::always_inline]] __m256i pop(std::size_t, __m256i& x) const {
+  [[gnu::always_inline]] Popped pop(std::size_t, __m256i x, __m256i& place) const {
     const __m256i at = _mm256_and_si256(x, _mm256_set1_epi32(total - 1));
     __m256i entry = _mm256_cmpgt_epi32(from[0], at);  // -1 where it lies beyond.
 #pragma GCC unroll 7
     for (int k = 1; k < steps; ++k) {
       entry = _mm256_add_epi32(entry, _mm256_cmpgt_epi32(from[k], at));
     }
-    const __m256i place = _mm256_permutevar8x32_epi32(first_places, entry);
-    x = pop_eight(x, place, _mm256_sub_epi32(at, _mm256_permutevar8x32_epi32(begins, entry)));
-    return place;
+    place = _mm256_permutevar8x32_epi32(first_places, entry);
+    const __m256i offset = _mm256_sub_epi32(at, _mm256_permutevar8x32_epi32(begins, entry));
+    return pop_eight(x, place, offset);
   }
 };
 
@@ -97,19 +105,9 @@ struct Few {
 template <class V, class Places>
 [[gnu::always_inline]] static inline __m256i decode_eight(const Places& places, std::size_t i,
                                                           __m256i& x, const std::uint8_t*& in) {
-  const __m256i place = places.pop(i, x);
-  x = V::take_words(x, in);
+  __m256i place;
+  x = V::take_words(places.pop(i, x, place), in);
   return place;
-}
-
-/// The symbols of 32 places, in order.
-static inline __m256i symbols_of(__m256i a, __m256i b, __m256i c, __m256i d) {
-  const __m256i byte = _mm256_set1_epi32(0xff);
-  const __m256i packed = _mm256_packus_epi16(
-      _mm256_packus_epi32(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte)),
-      _mm256_packus_epi32(_mm256_and_si256(c, byte), _mm256_and_si256(d, byte)));
-  // Packing works on halves of the registers; the permutation puts them back in order.
-  return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 /// rans_decode of a row (kernels.hpp), with places from a Table or a Few.
@@ -139,7 +137,7 @@ static const std::uint8_t* decode_with(const Places& places, std::uint32_t* stat
     const __m256i place_1 = decode_eight<V>(places, i + 8, x1, in);
     const __m256i place_2 = decode_eight<V>(places, i + 16, x2, in);
     const __m256i place_3 = decode_eight<V>(places, i + 24, x3, in);
-    store(symbols + i, symbols_of(place_0, place_1, place_2, place_3));
+    store(symbols + i, V::symbols_of(place_0, place_1, place_2, place_3));
   }
   if (in > end) return nullptr;
   store(states, x0);
