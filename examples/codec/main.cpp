@@ -34,8 +34,7 @@ fl::Result<void> show(const std::string& spec) {
     // The sender. The same vector and seed give the same bytes on every machine.
     std::vector<std::byte> payload;
     fl::VectorSink sink(payload);
-    FL_TRY(const std::uint64_t bytes,
-           codec->encode(layout, update, round, sink, fl::block_elements_default, &state));
+    FL_TRY(const std::uint64_t bytes, codec->encode(layout, update, round, sink, 0, &state));
 
     // The receiver, which needs no codec: a payload says how to decode it, and may be hostile.
     fl::SpanSource source(payload);

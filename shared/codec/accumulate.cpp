@@ -12,8 +12,8 @@ namespace fl {
 
 namespace {
 
-// As long as a block can be, so that one add locks two stripes at most, one after the other.
-constexpr std::uint64_t stripe_elements = block_elements_max;
+// As long as most blocks, so that one add locks two stripes at most, one after the other.
+constexpr std::uint64_t stripe_elements = block_elements_default;
 
 constexpr int range_log2_min = 12;
 constexpr int fraction_bits_min = 10;
@@ -67,7 +67,7 @@ Result<UpdateNorms> Accumulator::add(PayloadReader& update, std::uint64_t weight
   FL_CHECK(reserve(weight));
 
   const auto signed_weight = static_cast<std::int64_t>(weight);
-  std::vector<float> values(std::min<std::uint64_t>(block_elements_max, layout_.elements()));
+  std::vector<float> values(std::min<std::uint64_t>(update.block_elements(), layout_.elements()));
   UpdateNorms norms;
   double sum_squares = 0;
   for (std::uint64_t i = 0; i < update.blocks(); ++i) {

@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/base/parallel.hpp"
+#include "shared/codec/parts.hpp"
 #include "shared/codec/payload.hpp"
 #include "shared/codec/sparse.hpp"
 
@@ -48,6 +49,20 @@ bool Codec::is_for_device() const {
                              [](const Rule& rule) { return rule.level_coder() != nullptr; });
 }
 
+std::uint32_t Codec::block_elements(const Layout& layout) const {
+  const auto is_large = [](const Layout::Tensor& tensor) {
+    return tensor.elements > block_elements_default;
+  };
+  if (std::ranges::none_of(layout.tensors(), is_large)) return block_elements_default;
+  const auto may_send_many = [](const Rule& rule) {
+    return rule.selector && !rule.selector->sends_few();
+  };
+  const auto sends_few = [](const Rule& rule) { return rule.sends_few(); };
+  return std::ranges::any_of(rules_, sends_few) && std::ranges::none_of(rules_, may_send_many)
+             ? block_elements_max
+             : block_elements_default;
+}
+
 std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
   std::vector<const Rule*> out;
   for (const Layout::Tensor& tensor : layout.tensors()) {
@@ -60,7 +75,8 @@ std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
 }
 
 std::vector<Codec::Plan> Codec::plan(const Layout& layout, std::span<const float> x,
-                                     std::span<const Rule* const> rule_of, std::uint64_t seed,
+                                     std::span<const Rule* const> rule_of,
+                                     std::uint32_t block_elements, std::uint64_t seed,
                                      CodecState* state) const {
   std::vector<Plan> plans;
   for (const Rule& rule : rules_) {
@@ -72,22 +88,24 @@ std::vector<Codec::Plan> Codec::plan(const Layout& layout, std::span<const float
     if (rule.selector) {
       plan.selection = rule.selector->plan(layout, x, tensors, state);
     } else {
-      plan.method = rule.quantizer->plan(layout, x, tensors, seed, state);
+      plan.method = rule.quantizer->plan(layout, x, tensors, block_elements, seed, state);
     }
   }
   return plans;
 }
 
 std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block_elements) const {
-  const BlockMap map(layout, block_elements);
+  const BlockMap map(layout, block_elements == 0 ? this->block_elements(layout) : block_elements);
   const auto rule_of = rules_of(layout);
   std::uint64_t bytes = payload_header_bytes + canonical().size();
   for (std::uint64_t i = 0; i < map.blocks(); ++i) {
     const Block block = map.at(i);
     const Rule* const rule = rule_of[block.tensor];
-    bytes +=
-        sizeof(std::uint32_t) + (rule ? rule->block_bytes_max(layout.tensors()[block.tensor], block)
-                                      : dense_method().block_bytes_max(block.elements));
+    bytes += sizeof(std::uint32_t);
+    bytes += rule ? rule->block_bytes_max(layout.tensors()[block.tensor], block)
+                  : block_bytes_max(block.elements, [](std::size_t elements) {
+                      return dense_method().block_bytes_max(elements);
+                    });
   }
   return bytes;
 }
@@ -134,9 +152,9 @@ class Codec::Encoding {
         x_(x),
         seed_(seed),
         rule_of_(codec.rules_of(map.layout())),
-        plans_(codec.plan(map.layout(), x, rule_of_, seed, state)),
+        plans_(codec.plan(map.layout(), x, rule_of_, map.block_elements(), seed, state)),
         // What is only copied is not worth their buffers.
-        lanes_(threads, codec.is_exact() ? 1 : map.blocks() / run_blocks),
+        lanes_(threads, codec.is_exact() ? 1 : map.blocks() / map.run_blocks()),
         scratches_(lanes_.count()) {
     if (device.coder == nullptr || device.values == nullptr || !device.coder->is_there() ||
         !codec.is_for_device())
@@ -181,7 +199,7 @@ class Codec::Encoding {
  private:
   [[nodiscard]] std::uint64_t batch_blocks() const {
     if (device_ != nullptr) return LevelDevice::batch_blocks_max;
-    return lanes_.count() == 1 ? 1 : lanes_.count() * run_blocks;
+    return lanes_.count() == 1 ? 1 : lanes_.count() * map_->run_blocks();
   }
 
   Plan& plan_of(const Rule& rule) {
@@ -208,7 +226,8 @@ class Codec::Encoding {
           coded.rule->selector->select(coded.values, coded.block, seed_,
                                        plan_of(*coded.rule).selection, coded.selected);
       } else if (const LevelCoder* const coder = coded.rule->level_coder();
-                 device_ != nullptr && coder != nullptr) {
+                 device_ != nullptr && coder != nullptr &&
+                 coded.block.elements <= part_elements_max) {
         const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).method);
         if (!run) continue;
         batch.on_device.push_back({.coder = coder, .block = *run, .out = &coded.bytes});
@@ -221,7 +240,7 @@ class Codec::Encoding {
   /// The bytes of all its blocks, or in `result` why there are none.
   void finish(Batch& batch) {
     if (device_ != nullptr) take_from_device(batch);
-    lanes_.for_each_run(batch.blocks.size(), 2,
+    lanes_.for_each_run(batch.blocks.size(), std::min<std::size_t>(map_->run_blocks(), 2),
                         [&](std::size_t lane, std::size_t begin, std::size_t end) {
                           for (std::size_t i = begin; i < end; ++i) {
                             if (!batch.blocks[i].is_coded) encode(batch.blocks[i], lane);
@@ -254,16 +273,16 @@ class Codec::Encoding {
     const Rule* const rule = coded.rule;
     if (rule && rule->selector) {
       if (coded.result)
-        coded.result = encode_selected(coded.selected, *rule->quantizer, map_->layout(),
-                                       coded.block, seed_, scratches_[lane], coded.bytes);
+        coded.result = encode_selected_block(coded.selected, *rule->quantizer, map_->layout(),
+                                             coded.block, seed_, scratches_[lane], coded.bytes);
       return;
     }
     coded.result = check_finite(coded, map_->layout());
     if (!coded.result) return;
     const Method& method = rule ? *rule->quantizer : dense_method();
     coded.result =
-        method.encode(coded.values, coded.scan, map_->layout(), coded.block, seed_,
-                      rule ? plan_of(*rule).method : MethodPlan{}, scratches_[lane], coded.bytes);
+        encode_block(method, coded.values, coded.scan, map_->layout(), coded.block, seed_,
+                     rule ? plan_of(*rule).method : MethodPlan{}, scratches_[lane], coded.bytes);
   }
 
   const Codec* codec_;
@@ -285,6 +304,8 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
                                     std::uint32_t block_elements, CodecState* state, int threads,
                                     const DeviceCopy& device) const {
   FL_ASSERT(x.size() == layout.elements() && threads >= 0);
+  if (block_elements == 0) block_elements = this->block_elements(layout);
+  FL_ASSERT(block_elements <= this->block_elements(layout));
   const BlockMap map(layout, block_elements);
   return Encoding(*this, map, x, seed, state, threads, device).write(out);
 }

@@ -67,20 +67,23 @@ class Codec {
   /// The rows of codec_rows() that it is made of, by name; who encodes must know them all.
   [[nodiscard]] std::vector<std::string> names() const;
 
+  /// The largest blocks of its payloads (block_map.hpp).
+  [[nodiscard]] std::uint32_t block_elements(const Layout& layout) const;
   /// No payload of this layout is longer.
-  [[nodiscard]] std::uint64_t payload_bytes_max(
-      const Layout& layout, std::uint32_t block_elements = block_elements_default) const;
+  [[nodiscard]] std::uint64_t payload_bytes_max(const Layout& layout,
+                                                std::uint32_t block_elements = 0) const;
 
   /// Writes the payload of x (layout.elements() values) to offset 0 of `out` and returns its bytes.
   /// Works block by block: beside the sink it takes the memory of a few blocks, of eight for each
   /// of several `threads` (0: one for each core), of 128 with a device. The same (x, seed, state)
   /// gives the same bytes on every machine, with any number of threads, and with a device; no state
-  /// is an empty one. Errors: invalid_input, naming tensor[index], for the first value that is not
-  /// finite or past the codec's range; the sink's. What the sink then holds is no payload, and what
-  /// the state holds is of no use.
+  /// is an empty one. For `block_elements` 0 is block_elements(layout), which none may be above.
+  /// Errors: invalid_input, naming tensor[index], for the first value that is not finite or past
+  /// the codec's range; the sink's. What the sink then holds is no payload, and what the state
+  /// holds is of no use.
   [[nodiscard]] Result<std::uint64_t> encode(const Layout& layout, std::span<const float> x,
                                              std::uint64_t seed, PayloadSink& out,
-                                             std::uint32_t block_elements = block_elements_default,
+                                             std::uint32_t block_elements = 0,
                                              CodecState* state = nullptr, int threads = 1,
                                              const DeviceCopy& device = {}) const;
 
@@ -93,7 +96,8 @@ class Codec {
   };
   /// One for each rule.
   [[nodiscard]] std::vector<Plan> plan(const Layout& layout, std::span<const float> x,
-                                       std::span<const Rule* const> rule_of, std::uint64_t seed,
+                                       std::span<const Rule* const> rule_of,
+                                       std::uint32_t block_elements, std::uint64_t seed,
                                        CodecState* state) const;
   class Encoding;
 

@@ -16,7 +16,7 @@
 
 namespace fl {
 
-static_assert(block_elements_max <= device_block_max);
+static_assert(part_elements_max <= device_block_max);
 
 /// A block that a device may code.
 struct BlockOnDevice {

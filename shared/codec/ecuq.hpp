@@ -26,6 +26,8 @@ struct EcuqSettings {
   EcuqMode mode_otherwise = EcuqMode::dither;  // Of a spec that does not say it.
 
   [[nodiscard]] bool is_dithered() const { return mode == EcuqMode::dither; }
+  /// Runs of zeros (method_ecuq.cpp), a kilobyte or so of a block of part_elements_max.
+  [[nodiscard]] bool sends_few() const { return rate <= 0.2; }
 
   /// Of a large block.
   [[nodiscard]] int class_bits_most() const {
@@ -38,7 +40,7 @@ struct EcuqSettings {
     // Of a block, for each frequency in its tables, which then cost less than they gain. So a
     // block's classes have no more symbols than rANS has.
     constexpr std::size_t values_per_frequency = 256;
-    static_assert(block_elements_max / values_per_frequency <= rans_symbols_max);
+    static_assert(part_elements_max / values_per_frequency <= rans_symbols_max);
     const std::size_t values = values_per_frequency * static_cast<std::size_t>(2 * top + 1);
     int bits = class_bits_most();
     while (bits > 0 && elements < values << bits) --bits;
@@ -61,9 +63,10 @@ struct EcuqSettings {
 /// Larger values are listed, whatever their dither: the others' levels are at most 127.
 inline float ecuq_levelled_max(float step) { return step * (ecuq_levels_max - 0.5f); }
 
-/// The step with which these tensors' payload has the settings' rate, found on a sample of their
-/// values; 0 if all of that is 0, or none is there.
+/// The step with which these tensors' payload, of blocks of so many elements, has the settings'
+/// rate, found on a sample of their values; 0 if all of that is 0, or none is there.
 [[nodiscard]] float ecuq_step_for(const EcuqSettings& settings,
-                                  std::span<const std::span<const float>> tensors);
+                                  std::span<const std::span<const float>> tensors,
+                                  std::uint32_t block_elements = block_elements_default);
 
 }  // namespace fl

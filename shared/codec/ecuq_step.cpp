@@ -153,7 +153,8 @@ void symbols_of(std::span<const float> x, std::span<const std::int16_t> levels, 
 }
 
 /// The bits of a value with this step, of the sample's and of all that they stand for.
-double rate_of(const EcuqSettings& settings, const Sample& sample, float step, Tried& tried) {
+double rate_of(const EcuqSettings& settings, const Sample& sample,
+               std::uint32_t block_elements_most, float step, Tried& tried) {
   const std::size_t n = sample.values.size();
   std::array<std::int16_t, piece_samples> levels;
   for (std::size_t first = 0; first < n; first += piece_samples) {
@@ -167,7 +168,7 @@ double rate_of(const EcuqSettings& settings, const Sample& sample, float step, T
   std::size_t begin = 0;
   for (const std::size_t end : sample.part_ends) {
     const double elements = static_cast<double>(end - begin) * scale;
-    const double blocks = std::max(1.0, elements / block_elements_default);
+    const double blocks = std::max(1.0, elements / block_elements_most);
     const auto block_elements = static_cast<std::size_t>(elements / blocks);
     ClassCounts classes;
     const std::size_t class_count =
@@ -208,7 +209,8 @@ double rate_of(const EcuqSettings& settings, const Sample& sample, float step, T
 
 }  // namespace
 
-float ecuq_step_for(const EcuqSettings& settings, std::span<const std::span<const float>> tensors) {
+float ecuq_step_for(const EcuqSettings& settings, std::span<const std::span<const float>> tensors,
+                    std::uint32_t block_elements) {
   Sample sample = sample_of(tensors, samples_most(settings));
   const std::size_t n = sample.values.size();
   const Scan scan = kernels().scan(sample.values.data(), n);
@@ -243,7 +245,7 @@ float ecuq_step_for(const EcuqSettings& settings, std::span<const std::span<cons
   double excess_before = 0;
   for (int tries = 0; tries < tries_max; ++tries) {
     if (place <= too_small || place >= too_large) place = (too_small + too_large) / 2;
-    const double excess = rate_of(settings, sample, step_at(place), tried) - target;
+    const double excess = rate_of(settings, sample, block_elements, step_at(place), tried) - target;
     if (std::fabs(excess) < 0.001 * target) return step_at(place);
     (excess > 0 ? too_small : too_large) = place;
     if (tries > 0) {

@@ -158,8 +158,8 @@ std::size_t LowRankMethod::bytes_max_of(const Layout::Tensor& tensor, const Bloc
 }
 
 MethodPlan LowRankMethod::plan(const Layout& layout, std::span<const float> x,
-                               std::span<const std::uint32_t> tensors, std::uint64_t seed,
-                               CodecState* state) const {
+                               std::span<const std::uint32_t> tensors, std::uint32_t,
+                               std::uint64_t seed, CodecState* state) const {
   auto plan = std::make_shared<LowRankPlan>();
   for (const std::uint32_t t : tensors) {
     const Layout::Tensor& tensor = layout.tensors()[t];
@@ -199,6 +199,16 @@ Result<void> LowRankMethod::encode(std::span<const float> x, const Scan& scan, c
   }
   write_block(found->second, block, out);
   return {};
+}
+
+Result<bool> LowRankMethod::encode_large(std::span<const float> x, const Scan& scan,
+                                         const Layout& layout, const Block& block,
+                                         std::uint64_t seed, const MethodPlan& plan,
+                                         EncodeScratch& scratch,
+                                         std::vector<std::byte>& out) const {
+  if (!plan.low_rank->tensors.contains(block.tensor)) return false;
+  FL_CHECK(encode(x, scan, layout, block, seed, plan, scratch, out));
+  return true;
 }
 
 bool is_low_rank(Bytes block) {

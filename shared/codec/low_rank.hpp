@@ -95,11 +95,14 @@ class LowRankMethod : public Method {
   std::size_t bytes_max_of(const Layout::Tensor& tensor, const Block& block) const final;
   bool needs_places() const final { return true; }
   MethodPlan plan(const Layout& layout, std::span<const float> x,
-                  std::span<const std::uint32_t> tensors, std::uint64_t seed,
-                  CodecState* state) const final;
+                  std::span<const std::uint32_t> tensors, std::uint32_t block_elements,
+                  std::uint64_t seed, CodecState* state) const final;
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
                       const Block& block, std::uint64_t seed, const MethodPlan& plan,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const final;
+  Result<bool> encode_large(std::span<const float> x, const Scan& scan, const Layout& layout,
+                            const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                            EncodeScratch& scratch, std::vector<std::byte>& out) const final;
 
  private:
   [[nodiscard]] std::uint32_t rank() const { return static_cast<std::uint32_t>(settings_.rank); }

@@ -1,5 +1,6 @@
 #include "shared/codec/method.hpp"
 
+#include "shared/codec/parts.hpp"
 #include "shared/codec/sparse.hpp"
 
 #include <fmt/format.h>
@@ -7,7 +8,7 @@
 namespace fl {
 
 MethodPlan Method::plan(const Layout&, std::span<const float>, std::span<const std::uint32_t>,
-                        std::uint64_t, CodecState*) const {
+                        std::uint32_t, std::uint64_t, CodecState*) const {
   return {};
 }
 
@@ -15,8 +16,15 @@ std::size_t Method::bytes_max_of(const Layout::Tensor&, const Block& block) cons
   return block_bytes_max(block.elements);
 }
 
+Result<bool> Method::encode_large(std::span<const float>, const Scan&, const Layout&, const Block&,
+                                  std::uint64_t, const MethodPlan&, EncodeScratch&,
+                                  std::vector<std::byte>&) const {
+  return false;
+}
+
 Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
   if (!bytes.empty()) {
+    if (out.size() > part_elements_max) return decode_large_block(bytes, out, scratch);
     const auto id = static_cast<MethodId>(bytes[0]);
     if (id == MethodId::sparse) return decode_sparse(bytes.subspan(1), out, scratch);
     if (id == MethodId::randk) return decode_randk(bytes.subspan(1), out, scratch);
@@ -50,6 +58,7 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
     case MethodId::countsketch: return Error(Errc::corrupt, "a sketch inside of a sparse block");
     case MethodId::sparse:
     case MethodId::randk: return Error(Errc::corrupt, "a sparse block inside of another");
+    case MethodId::parts: return Error(Errc::corrupt, "parts of a block that needs none");
     case MethodId::powersgd:
     case MethodId::gradzip: return Error(Errc::corrupt, "a block of low rank without its tensor");
   }

@@ -24,6 +24,7 @@
 //   28 powersgd, 29 gradzip  parts of the factors of a matrix (low_rank.hpp), of which one lies in
 //            the tensor's first block: the one method whose blocks don't decode alone
 //   30 countsketch  a sketch of the largest values (method_countsketch.cpp)
+//   33 parts  a large block, part by part (parts.hpp)
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -66,6 +67,7 @@ enum class MethodId : std::uint8_t {
   countsketch = 30,
   ecuq_dither_runs = 31,
   ecuq_centroid_runs = 32,
+  parts = 33,
 };
 
 /// Of countsketch, at both ends.
@@ -125,15 +127,26 @@ class Method {
   /// this method codes; x is the whole vector, and any of it may be NaN. Behind a selector there is
   /// no plan. `state`: what is left there is found there with the next vector; null: no next one.
   [[nodiscard]] virtual MethodPlan plan(const Layout& layout, std::span<const float> x,
-                                        std::span<const std::uint32_t> tensors, std::uint64_t seed,
+                                        std::span<const std::uint32_t> tensors,
+                                        std::uint32_t block_elements, std::uint64_t seed,
                                         CodecState* state) const;
-  /// Replaces `out` by the block's bytes. The values are finite; `scan` is theirs. Random choices
-  /// depend on (seed, block.tensor, element in the tensor) alone. Errors name tensor[index].
+  /// Whether it sends so few of the values that a block of part_elements_max has a few bytes.
+  [[nodiscard]] virtual bool sends_few() const { return false; }
+  /// Replaces `out` by the block's bytes. The values are finite, part_elements_max at most; `scan`
+  /// is theirs. Random choices depend on (seed, block.tensor, element in the tensor) alone. Errors
+  /// name tensor[index].
   [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Scan& scan,
                                             const Layout& layout, const Block& block,
                                             std::uint64_t seed, const MethodPlan& plan,
                                             EncodeScratch& scratch,
                                             std::vector<std::byte>& out) const = 0;
+  /// The same for more of them. False: here it can't be done, and the parts are to be coded; here
+  /// for methods that never can.
+  [[nodiscard]] virtual Result<bool> encode_large(std::span<const float> x, const Scan& scan,
+                                                  const Layout& layout, const Block& block,
+                                                  std::uint64_t seed, const MethodPlan& plan,
+                                                  EncodeScratch& scratch,
+                                                  std::vector<std::byte>& out) const;
   /// Null: no device can do a part of encode().
   [[nodiscard]] virtual const LevelCoder* level_coder() const { return nullptr; }
 };

@@ -35,7 +35,7 @@ namespace fl {
 namespace {
 
 constexpr std::int32_t sketch_rows_max = 15;
-constexpr std::int32_t sketch_cells_max = block_elements_max / 2;
+constexpr std::int32_t sketch_cells_max = part_elements_max / 2;
 
 struct CountsketchSettings {
   /// An eighth of the columns.
@@ -53,8 +53,7 @@ constexpr std::uint64_t shared_seed = 0;
 
 /// Of a block's share of what 65,536 elements have, rounded up.
 std::size_t share_of_block(std::int32_t number, std::size_t elements) {
-  return (static_cast<std::size_t>(number) * elements + block_elements_max - 1) /
-         block_elements_max;
+  return (static_cast<std::size_t>(number) * elements + part_elements_max - 1) / part_elements_max;
 }
 
 /// The cell of a random word: its upper 31 bits by the columns. The lowest bit is the sign.

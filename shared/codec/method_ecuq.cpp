@@ -105,15 +105,18 @@ class Ecuq final : public Method, public LevelCoder {
            listed_max(elements) * ecuq_listed_bytes + packed_bytes(elements, ecuq_levels_max);
   }
 
+  bool sends_few() const override { return settings_.sends_few(); }
+
   MethodPlan plan(const Layout& layout, std::span<const float> x,
-                  std::span<const std::uint32_t> tensors, std::uint64_t,
-                  CodecState*) const override {
+                  std::span<const std::uint32_t> tensors, std::uint32_t block_elements,
+                  std::uint64_t, CodecState*) const override {
     std::vector<std::span<const float>> parts;
     for (const std::uint32_t t : tensors) {
       const Layout::Tensor& tensor = layout.tensors()[t];
       parts.push_back(x.subspan(tensor.offset, tensor.elements));
     }
-    return {.step = ecuq_step_for(settings_, parts), .low_rank = {}};
+    const std::uint32_t most = std::max(block_elements, block_elements_default);
+    return {.step = ecuq_step_for(settings_, parts, most), .low_rank = {}};
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
@@ -137,19 +140,11 @@ class Ecuq final : public Method, public LevelCoder {
       listed = 0;
       step = std::min(step * 2, ecuq_step_max);
     }
-    const auto classes = classes_in(scratch.coded, settings_.class_bits_most() > 0 ? x.size() : 0);
-    const std::int32_t top =
-        std::clamp(settings_.quantize(x, step, key, levels, classes), 1, ecuq_levels_max);
-    const int class_bits = settings_.class_bits_of(x.size(), top);
-    if (class_bits < settings_.class_bits_most()) {
-      for (std::uint8_t& of : classes)
-        of = static_cast<std::uint8_t>(of >> (settings_.class_bits_most() - class_bits));
-    }
-    const LevelClasses coded_classes = {.of = classes, .count = std::size_t{1} << class_bits};
+    const auto [top, class_bits, classes] = quantize(x, step, key, levels, scratch);
 
     begin_block(step, out);
     if (listed == 0 && is_for_runs(x.size(), count_zeros(levels)) &&
-        encode_runs(x, step, key, levels, top, coded_classes, out))
+        encode_runs(x, step, key, levels, top, classes, out))
       return {};
     if (settings_.is_dithered()) {
       append(out, key);
@@ -160,11 +155,25 @@ class Ecuq final : public Method, public LevelCoder {
     append(out, std::uint8_t{0});
     append(out, std::uint16_t{0});
     if (listed > 0) append_listed(x, step, levels, out);
-    const bool is_rans = append_levels(levels, top, scratch.coded, out, coded_classes);
+    const bool is_rans = append_levels(levels, top, scratch.coded, out, classes);
     out[head_at] = static_cast<std::byte>(static_cast<unsigned>(top) | (is_rans ? rans_flag : 0));
     store(MutableBytes(out), head_at + 1,
           static_cast<std::uint16_t>(listed | (is_rans ? class_bits : 0) << listed_bits));
     return {};
+  }
+
+  /// As runs.
+  Result<bool> encode_large(std::span<const float> x, const Scan& scan, const Layout& layout,
+                            const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                            EncodeScratch& scratch, std::vector<std::byte>& out) const override {
+    FL_CHECK(check_scale(scan.max_abs, layout, block.flat, "ecuq"));
+    if (plan.step == 0 || scan.max_abs > ecuq_levelled_max(plan.step)) return false;
+    const std::uint64_t key = block_key(seed, KeyFamily::quantizer, block);
+    const auto levels = levels_in(scratch.levels, x.size());
+    const auto [top, class_bits, classes] = quantize(x, plan.step, key, levels, scratch);
+    begin_block(plan.step, out);
+    return is_for_runs(x.size(), count_zeros(levels)) &&
+           encode_runs(x, plan.step, key, levels, top, classes, out);
   }
 
   const LevelCoder* level_coder() const override { return this; }
@@ -212,6 +221,28 @@ class Ecuq final : public Method, public LevelCoder {
   }
 
  private:
+  struct Quantized {
+    std::int32_t top;  // The largest level, from 1 to ecuq_levels_max.
+    int class_bits;
+    LevelClasses classes;
+  };
+
+  /// Fills the levels.
+  Quantized quantize(std::span<const float> x, float step, std::uint64_t key,
+                     std::span<std::int16_t> levels, EncodeScratch& scratch) const {
+    const int most = settings_.class_bits_most();
+    const auto classes = classes_in(scratch.coded, most > 0 ? x.size() : 0);
+    const std::int32_t top =
+        std::clamp(settings_.quantize(x, step, key, levels, classes), 1, ecuq_levels_max);
+    const int bits = settings_.class_bits_of(x.size(), top);
+    if (bits < most) {
+      for (std::uint8_t& of : classes) of = static_cast<std::uint8_t>(of >> (most - bits));
+    }
+    return {.top = top,
+            .class_bits = bits,
+            .classes = {.of = classes, .count = std::size_t{1} << bits}};
+  }
+
   void begin_block(float step, std::vector<std::byte>& out) const {
     out.assign({static_cast<std::byte>(settings_.is_dithered() ? MethodId::ecuq_dither
                                                                : MethodId::ecuq_centroid)});

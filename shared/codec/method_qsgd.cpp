@@ -46,7 +46,7 @@ class Qsgd final : public Method, public LevelCoder {
  public:
   explicit Qsgd(const QsgdSettings& settings) : settings_(settings) {
     FL_ASSERT(settings.levels >= 1 && settings.levels <= 32767);
-    FL_ASSERT(settings.bucket >= 1 && settings.bucket <= block_elements_max);
+    FL_ASSERT(settings.bucket >= 1 && settings.bucket <= part_elements_max);
   }
 
   std::string spec() const override {
@@ -137,7 +137,7 @@ MethodResult parse_qsgd(const SpecParts& parts) {
   for (const auto& [key, value] : parts.settings) {
     if (key == "bucket") {
       FL_TRY(const std::int32_t bucket,
-             parse_number(parts.whole, value, "bucket", 1, block_elements_max));
+             parse_number(parts.whole, value, "bucket", 1, part_elements_max));
       settings.bucket = static_cast<std::uint32_t>(bucket);
     } else if (key == "norm") {
       if (value != "max" && value != "l2") return wrong(parts.whole, value, "norm is max or l2");

@@ -154,7 +154,7 @@ Result<const RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, B
 }
 
 Result<void> PayloadReader::decode_by(int threads, const DecodeOne& decode_one) {
-  Lanes lanes(threads, blocks() / run_blocks);
+  Lanes lanes(threads, blocks() / map_.run_blocks());
   // Each with buffers of its own.
   std::vector<PayloadReader> others(lanes.count() - 1, *this);
   struct Failure {
@@ -169,7 +169,7 @@ Result<void> PayloadReader::decode_by(int threads, const DecodeOne& decode_one) 
       if (!decoded) failures[lane] = {i, decoded.error()};
     }
   };
-  lanes.for_each_run(blocks(), run_blocks, decode_run);
+  lanes.for_each_run(blocks(), map_.run_blocks(), decode_run);
   const Failure* first = nullptr;
   for (const auto& failure : failures) {
     if (failure && (first == nullptr || failure->index < first->index)) first = &*failure;

@@ -52,6 +52,8 @@ class PayloadReader {
   [[nodiscard]] const std::string& spec() const { return spec_; }
   [[nodiscard]] const Layout& layout() const { return map_.layout(); }
   [[nodiscard]] std::uint64_t blocks() const { return map_.blocks(); }
+  /// No block has more.
+  [[nodiscard]] std::uint32_t block_elements() const { return map_.block_elements(); }
   /// Where the block's elements lie. `index` < blocks().
   [[nodiscard]] Block block(std::uint64_t index) const { return map_.at(index); }
 

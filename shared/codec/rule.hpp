@@ -38,6 +38,11 @@ struct Rule {
     return selector ? nullptr : quantizer->level_coder();
   }
 
+  /// As Method::sends_few().
+  [[nodiscard]] bool sends_few() const {
+    return selector ? selector->sends_few() : quantizer->sends_few();
+  }
+
   [[nodiscard]] std::string spec() const;
   /// Of a block of a tensor that is not sent dense.
   [[nodiscard]] std::size_t block_bytes_max(const Layout::Tensor& tensor, const Block& block) const;

@@ -40,6 +40,8 @@ class Selector {
   /// No more elements are selected of a block, which belongs to a tensor of so many.
   [[nodiscard]] virtual std::size_t selected_max(std::uint64_t tensor_elements,
                                                  std::size_t block_elements) const = 0;
+  /// As Method::sends_few(), whatever codes the values.
+  [[nodiscard]] virtual bool sends_few() const = 0;
   /// Before the first block; here for selectors that plan nothing. `tensors`: which of the layout's
   /// this selector works on; x is the whole vector, and any of it may be NaN. `state`: what is left
   /// there is found there with the next vector; null: no next one.
@@ -52,6 +54,8 @@ class Selector {
                       SelectionPlan& plan, Selected& out) const = 0;
 };
 
+/// What Selector::sends_few() says of those that send about this share.
+[[nodiscard]] constexpr bool is_few(double fraction) { return fraction <= 0x1p-6; }
 /// `fraction` of the elements, rounded up.
 [[nodiscard]] std::uint64_t share_of(std::uint64_t elements, double fraction);
 /// The cutoff that selects this share of all runs together, but never a zero.

@@ -42,6 +42,8 @@ class EmaThreshold final : public Selector {
 
   std::string spec() const override { return fmt::format("ema-threshold:{}", fraction_); }
 
+  bool sends_few() const override { return is_few(fraction_); }
+
   std::size_t selected_max(std::uint64_t, std::size_t block_elements) const override {
     return block_elements;
   }

@@ -27,6 +27,8 @@ class Randk final : public Selector {
 
   std::string spec() const override { return fmt::format("randk:{}", fraction_); }
 
+  bool sends_few() const override { return is_few(fraction_); }
+
   std::size_t selected_max(std::uint64_t, std::size_t block_elements) const override {
     const double share = std::floor(fraction_ * static_cast<double>(block_elements) + 0.5);
     return std::max<std::size_t>(1, static_cast<std::size_t>(share));

@@ -20,6 +20,8 @@ class Threshold final : public Selector {
 
   std::string spec() const override { return fmt::format("threshold:{}", threshold_); }
 
+  bool sends_few() const override { return false; }
+
   std::size_t selected_max(std::uint64_t, std::size_t block_elements) const override {
     return block_elements;
   }

@@ -24,6 +24,8 @@ class Topk final : public Selector {
     return fmt::format("topk:{}{}", fraction_, scope_ == TopkScope::global ? ",scope=global" : "");
   }
 
+  bool sends_few() const override { return is_few(fraction_); }
+
   std::size_t selected_max(std::uint64_t tensor_elements,
                            std::size_t block_elements) const override {
     if (scope_ == TopkScope::global) return block_elements;

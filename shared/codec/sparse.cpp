@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/codec/index_codes.hpp"
+#include "shared/codec/parts.hpp"
 
 #include <fmt/format.h>
 
@@ -26,7 +27,7 @@ Result<void> encode_values(const Selected& selected, const Scan& scan, const Met
   for (std::size_t i = 0; i < selected.values.size(); ++i) {
     placed[selected.indices[i]] = selected.values[i];
   }
-  FL_CHECK(quantizer.encode(placed, scan, layout, block, seed, {}, scratch, out));
+  FL_CHECK(encode_block(quantizer, placed, scan, layout, block, seed, {}, scratch, out));
   return encoded;
 }
 
@@ -64,6 +65,7 @@ Result<void> encode_selected(const Selected& selected, const Method& quantizer,
                              EncodeScratch& scratch, std::vector<std::byte>& out) {
   const std::span<const float> values = selected.values;
   FL_ASSERT(values.size() == selected.indices.size() && values.size() <= block.elements);
+  FL_ASSERT(block.elements <= part_elements_max || values.size() <= sparse_values_max);
   const Scan scan = kernels().scan(values.data(), values.size());
   if (scan.first_bad != values.size()) {
     return Error(Errc::invalid_input,

@@ -20,11 +20,15 @@
 
 namespace fl {
 
+/// k is a u16.
+inline constexpr std::size_t sparse_values_max = 65535;
+
 /// The most bytes of a block with up to `selected` of so many elements.
 [[nodiscard]] std::size_t sparse_bytes_max(const Method& quantizer, std::size_t elements,
                                            std::size_t selected);
 
-/// Replaces `out` by the block's bytes. Errors name tensor[index]: the quantizer's, and
+/// Replaces `out` by the block's bytes; of more than part_elements_max elements at most
+/// sparse_values_max are selected. Errors name tensor[index]: the quantizer's, and
 /// invalid_input for a selected value that is not finite.
 [[nodiscard]] Result<void> encode_selected(const Selected& selected, const Method& quantizer,
                                            const Layout& layout, const Block& block,

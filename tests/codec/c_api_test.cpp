@@ -69,7 +69,7 @@ TEST_CASE("C: the payloads of three rounds are those of the library, for every c
         if (codec->error_feedback()) add_residual(x, residual);
         std::vector<std::byte> expected;
         VectorSink sink(expected);
-        codec->encode(layout(), x, round + 7, sink, block_elements_default, &state).value();
+        codec->encode(layout(), x, round + 7, sink, 0, &state).value();
         CHECK(payload == expected);
         const auto decoded = decode(expected, layout());
         std::vector<float> out(layout().elements());

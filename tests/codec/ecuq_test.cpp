@@ -144,8 +144,7 @@ TEST_CASE("a rate far below a bit is within 3% of the entropy, and its error is 
     const double share = 1 - zeros / n;
     const double entropy = share - share * std::log2(share) - (1 - share) * std::log2(1 - share);
     const double bits = static_cast<double>(payload.size()) * 8 / n;
-    // A block's 15 bytes beside its levels are 4% of it at a twentieth of a bit.
-    CHECK(bits < (rate < 0.1 ? 1.06 : 1.03) * entropy);
+    CHECK(bits < 1.03 * entropy);
     double low = 0;
     double high = 5;
     while (high - low > 1e-9) {

@@ -1,0 +1,44 @@
+// Blocks of more than part_elements_max elements (block_map.hpp), which codecs make that send few of
+// the values. After the method id:
+//
+//   33 parts   the size in bytes of each part as u32, then the parts, one after the other: blocks as
+//              part_elements_max elements each would have them, the last one with the rest; of any
+//              method but this one and those of low rank
+//
+// Who can code so many at once does, and the block has the bytes of its method: sparse blocks of up
+// to 65,535 values, ecuq's runs, matrices of low rank.
+#pragma once
+
+#include "shared/base/bytes.hpp"
+#include "shared/base/error.hpp"
+#include "shared/codec/method.hpp"
+#include "shared/codec/selector.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace fl {
+
+/// method.encode() for a block of any size.
+[[nodiscard]] Result<void> encode_block(const Method& method, std::span<const float> x,
+                                        const Scan& scan, const Layout& layout, const Block& block,
+                                        std::uint64_t seed, const MethodPlan& plan,
+                                        EncodeScratch& scratch, std::vector<std::byte>& out);
+
+/// encode_selected() (sparse.hpp) for a block of any size.
+[[nodiscard]] Result<void> encode_selected_block(const Selected& selected, const Method& quantizer,
+                                                 const Layout& layout, const Block& block,
+                                                 std::uint64_t seed, EncodeScratch& scratch,
+                                                 std::vector<std::byte>& out);
+
+/// The most bytes of a block, whole or in parts, of which `bytes_max` says it for fewer elements.
+[[nodiscard]] std::size_t block_bytes_max(
+    std::size_t elements, const std::function<std::size_t(std::size_t elements)>& bytes_max);
+
+/// decode_block() of more than part_elements_max elements.
+[[nodiscard]] Result<void> decode_large_block(Bytes bytes, std::span<float> out,
+                                              DecodeScratch& scratch);
+
+}  // namespace fl
