@@ -9,6 +9,7 @@
 #include "shared/base/parallel.hpp"
 #include "shared/params/model_table.hpp"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/utils.h>
@@ -152,6 +153,7 @@ class TorchTrainer final : public Trainer {
                               std::chrono::duration<double>(settings.local_seconds));
       }
       FL_TRY(TrainReport report, run_threads(run));
+      // A copy that waits: so what reads the update on the device need not wait for its stream.
       flat(update).copy_(first().parameters().model.sub_(start));
       FL_CHECK(check_finite(update, settings, report.steps));
       holds_update_ = true;
@@ -208,10 +210,16 @@ class TorchTrainer final : public Trainer {
   Result<std::unique_ptr<LevelDevice>> make_level_device() override {
 #ifdef FL_HAS_CUDA
     if (device_.is_cuda()) {
-      const char* error = nullptr;
-      auto device = cuda::make_level_device(error);
-      if (device) return device;
-      return Error(Errc::unavailable, fmt::format("CUDA: {}", error));
+      return guarded([&]() -> Result<std::unique_ptr<LevelDevice>> {
+        const char* error = nullptr;
+        auto device = cuda::make_level_device(error);
+        if (device) return device;
+        // After a round's training libtorch may hold all of the device's memory, unused.
+        c10::getDeviceAllocator(device_.type())->emptyCache();
+        device = cuda::make_level_device(error);
+        if (device) return device;
+        return Error(Errc::unavailable, fmt::format("CUDA: {}", error));
+      });
     }
 #endif
     return std::unique_ptr<LevelDevice>();

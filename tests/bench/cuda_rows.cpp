@@ -45,6 +45,7 @@ template <class T>
 T* to_device(const std::vector<T>& values) {
   T* const memory = device_memory<T>(values.size());
   check(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  check(cudaDeviceSynchronize());  // It may return once it is staged.
   return memory;
 }
 
@@ -58,6 +59,7 @@ struct Timer {
   double fastest(const std::function<int(CUstream_st*)>& work) const {
     float best_ms = std::numeric_limits<float>::max();
     for (int run = 0; run < 9; ++run) {
+      check(work(stream));  // So that the stream has no time to be idle while we launch the next.
       check(cudaEventRecord(begin, stream));
       check(work(stream));
       check(cudaEventRecord(end, stream));
@@ -231,7 +233,8 @@ void measure_cuda_rows(std::size_t n) {
     return cuda::rans_decode(device_streams, device_ends, symbol_blocks, nullptr, 1, bytes, lengths,
                              s);
   });
-  check(cudaMemset(out, 0, n * sizeof(float)));  // Others would grow to infinity.
+  check(
+      cudaMemsetAsync(out, 0, n * sizeof(float), timer.stream));  // Others would grow to infinity.
   report("flip_signs", 8, [&](Stream s) { return cuda::flip_signs(out, block, blocks, flips, s); });
   report("flip+hadamard", 8, [&](Stream s) { return cuda::hadamard(out, 16, blocks, flips, s); });
   const MatrixSizes matrix = {.rows = n / 4096, .cols = 4096, .rank = 4};  // For powersgd:4.

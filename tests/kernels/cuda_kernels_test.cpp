@@ -46,6 +46,8 @@ struct DeviceArray {
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
     check(cudaMemcpy(data(), values.data(), size * sizeof(T), cudaMemcpyHostToDevice));
+    // The copy may return once it is staged, and the tests' streams don't wait for it.
+    check(cudaDeviceSynchronize());
   }
   T* data() { return static_cast<T*>(memory.get()) + 1; }  // Misaligned for vectors on purpose.
   std::vector<T> host() {
