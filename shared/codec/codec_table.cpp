@@ -39,7 +39,8 @@ constexpr std::array codec_table = {
         parse_sign},
     CodecParser{
         {"eden", "eden:B",
-         "B bits, 1 to 4, of a randomly rotated block, which makes all blocks alike; unbiased",
+         "B bits, 0.05 to 4, of a randomly rotated block, which makes all blocks alike; unbiased "
+         "without +ef",
          "eden:2"},
         parse_eden,
         nullptr,

@@ -48,8 +48,10 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
     case MethodId::terngrad_rans: return decode_terngrad(body, true, out, scratch);
     case MethodId::terngrad_runs: return decode_terngrad_runs(body, out, scratch);
     case MethodId::sign: return decode_sign(body, out);
-    case MethodId::eden: return decode_eden(body, false, out, scratch);
-    case MethodId::eden_rans: return decode_eden(body, true, out, scratch);
+    case MethodId::eden: return decode_eden(body, false, false, out, scratch);
+    case MethodId::eden_rans: return decode_eden(body, false, true, out, scratch);
+    case MethodId::eden_mixed: return decode_eden(body, true, false, out, scratch);
+    case MethodId::eden_mixed_rans: return decode_eden(body, true, true, out, scratch);
     case MethodId::ecuq_dither: return decode_ecuq(body, EcuqMode::dither, out, scratch);
     case MethodId::ecuq_centroid: return decode_ecuq(body, EcuqMode::centroid, out, scratch);
     case MethodId::ecuq_dither_runs: return decode_ecuq_runs(body, EcuqMode::dither, out, scratch);

@@ -25,6 +25,7 @@
 //            the tensor's first block: the one method whose blocks don't decode alone
 //   30 countsketch  a sketch of the largest values (method_countsketch.cpp)
 //   33 parts  a large block, part by part (parts.hpp)
+//   34, 35 eden  as 26 and 27, of a fraction of bits (method_eden.cpp)
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -68,6 +69,8 @@ enum class MethodId : std::uint8_t {
   ecuq_dither_runs = 31,
   ecuq_centroid_runs = 32,
   parts = 33,
+  eden_mixed = 34,
+  eden_mixed_rans = 35,
 };
 
 /// Of countsketch, at both ends.
@@ -190,8 +193,9 @@ struct DecodeScratch {
 [[nodiscard]] Result<void> decode_terngrad_runs(Bytes body, std::span<float> out,
                                                 DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_sign(Bytes body, std::span<float> out);
-[[nodiscard]] Result<void> decode_eden(Bytes body, bool is_rans, std::span<float> out,
-                                       DecodeScratch& scratch);
+/// `is_mixed`: its values are not all of the same number of bits.
+[[nodiscard]] Result<void> decode_eden(Bytes body, bool is_mixed, bool is_rans,
+                                       std::span<float> out, DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_countsketch(Bytes body, std::span<float> out,
                                               DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out,

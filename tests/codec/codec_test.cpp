@@ -68,7 +68,7 @@ double error_bound(const std::string& spec, std::span<const float> x, std::size_
     // Every value is a part of others: all that is bounded is the norm of the error.
     const auto block = x.first(std::min<std::size_t>(x.size(), block_elements_max));
     const double norm = std::sqrt(kernels().scan(block.data(), block.size()).sum_squares);
-    return (spec.starts_with("randk") ? 4 : 2) * norm + 1e-40;
+    return (spec.starts_with("randk") || spec == "eden:0.3" ? 4 : 2) * norm + 1e-40;
   }
   if (spec.find("+ecuq") != std::string::npos) return 2 * ecuq_error_bound("", x);
   for (const char* selector : {"topk", "randk", "threshold"}) {

@@ -201,7 +201,8 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("eden") == "");
   CHECK(pointed_at("eden:0") == "0");
   CHECK(pointed_at("eden:5+ef") == "5+ef");
-  CHECK(pointed_at("eden:0.5") == "0.5");
+  CHECK(pointed_at("eden:0.04") == "0.04");
+  CHECK(pointed_at("eden:1.2345") == "1.2345");
   CHECK(pointed_at("eden:2,norm=l2") == "norm=l2");
   CHECK(pointed_at("powersgd") == "");
   CHECK(pointed_at("powersgd:0") == "0");
@@ -270,6 +271,7 @@ TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says"
   all("powersgd:1,from=16,over=4",
       {"powersgd:16", "powersgd:8", "powersgd:4", "powersgd:2", "powersgd:1"});
   all("eden:1,from=4,over=2+ef", {"eden:4+ef", "eden:2+ef", "eden:1+ef"});
+  all("eden:1,from=3,over=2", {"eden:3", "eden:1.732", "eden:1"});
   all("ecuq:0.5,from=8bit,over=4", {"ecuq:8", "ecuq:4", "ecuq:2", "ecuq:1", "ecuq:0.5"});
   all("*.bias=none;a=kbit:2,over=2,from=8;*=topk:0.01,from=1,over=1+kbit:4,from=6,over=2",
       {"*.bias=none;a=kbit:8;*=topk:1+kbit:6", "*.bias=none;a=kbit:4;*=topk:0.01+kbit:5",

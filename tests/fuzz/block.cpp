@@ -17,6 +17,8 @@ bool may_be_infinite(MethodId id) {
     case MethodId::kbit_rans:
     case MethodId::eden:
     case MethodId::eden_rans:
+    case MethodId::eden_mixed:
+    case MethodId::eden_mixed_rans:
     case MethodId::sparse:
     case MethodId::randk: return true;
     default: return false;
