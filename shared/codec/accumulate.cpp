@@ -12,7 +12,8 @@ namespace fl {
 
 namespace {
 
-// As long as most blocks, so that one add locks two stripes at most, one after the other.
+// As long as most blocks, so that one add locks two stripes, one after the other; a large block
+// some more.
 constexpr std::uint64_t stripe_elements = block_elements_default;
 
 constexpr int range_log2_min = 12;

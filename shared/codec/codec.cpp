@@ -50,17 +50,17 @@ bool Codec::is_for_device() const {
 }
 
 std::uint32_t Codec::block_elements(const Layout& layout) const {
-  const auto is_large = [](const Layout::Tensor& tensor) {
-    return tensor.elements > block_elements_default;
-  };
-  if (std::ranges::none_of(layout.tensors(), is_large)) return block_elements_default;
-  const auto may_send_many = [](const Rule& rule) {
-    return rule.selector && !rule.selector->sends_few();
-  };
-  const auto sends_few = [](const Rule& rule) { return rule.sends_few(); };
-  return std::ranges::any_of(rules_, sends_few) && std::ranges::none_of(rules_, may_send_many)
-             ? block_elements_max
-             : block_elements_default;
+  bool is_any_few = false;
+  const auto rule_of = rules_of(layout);
+  for (std::size_t t = 0; t < rule_of.size(); ++t) {
+    const Rule* const rule = rule_of[t];
+    if (rule == nullptr || layout.tensors()[t].elements <= block_elements_default) continue;
+    is_any_few |= rule->sends_few();
+    // Whoever selects many, and what a device could code, wants the smaller ones.
+    if (!rule->sends_few() && (rule->selector || rule->level_coder() != nullptr))
+      return block_elements_default;
+  }
+  return is_any_few ? block_elements_max : block_elements_default;
 }
 
 std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
@@ -103,9 +103,7 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
     const Rule* const rule = rule_of[block.tensor];
     bytes += sizeof(std::uint32_t);
     bytes += rule ? rule->block_bytes_max(layout.tensors()[block.tensor], block)
-                  : block_bytes_max(block.elements, [](std::size_t elements) {
-                      return dense_method().block_bytes_max(elements);
-                    });
+                  : dense_method().bytes_max_of(layout.tensors()[block.tensor], block);
   }
   return bytes;
 }
@@ -198,7 +196,9 @@ class Codec::Encoding {
 
  private:
   [[nodiscard]] std::uint64_t batch_blocks() const {
-    if (device_ != nullptr) return LevelDevice::batch_blocks_max;
+    if (device_ != nullptr)
+      return LevelDevice::batch_blocks_max /
+             std::max(1u, map_->block_elements() / block_elements_default);
     return lanes_.count() == 1 ? 1 : lanes_.count() * map_->run_blocks();
   }
 

@@ -75,9 +75,10 @@ class Codec {
 
   /// Writes the payload of x (layout.elements() values) to offset 0 of `out` and returns its bytes.
   /// Works block by block: beside the sink it takes the memory of a few blocks, of eight for each
-  /// of several `threads` (0: one for each core), of 128 with a device. The same (x, seed, state)
-  /// gives the same bytes on every machine, with any number of threads, and with a device; no state
-  /// is an empty one. For `block_elements` 0 is block_elements(layout), which none may be above.
+  /// of several `threads` (0: one for each core), of 128 with a device; of large ones an eighth of
+  /// that. The same (x, seed, state) gives the same bytes on every machine, with any number of
+  /// threads, and with a device; no state is an empty one. For `block_elements` 0 is
+  /// block_elements(layout), which none may be above.
   /// Errors: invalid_input, naming tensor[index], for the first value that is not finite or past
   /// the codec's range; the sink's. What the sink then holds is no payload, and what the state
   /// holds is of no use.

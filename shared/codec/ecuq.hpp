@@ -29,7 +29,7 @@ struct EcuqSettings {
   /// Runs of zeros (method_ecuq.cpp), a kilobyte or so of a block of part_elements_max.
   [[nodiscard]] bool sends_few() const { return rate <= 0.2; }
 
-  /// Of a large block.
+  /// Of a block that is not small.
   [[nodiscard]] int class_bits_most() const {
     if (!is_dithered() || rate >= 3) return 0;
     return rate >= 2 ? 1 : rate > 1 ? 2 : ecuq_class_bits_max;
@@ -37,8 +37,8 @@ struct EcuqSettings {
 
   /// Of a block whose levels are from -top to top.
   [[nodiscard]] int class_bits_of(std::size_t elements, std::int32_t top) const {
-    // Of a block, for each frequency in its tables, which then cost less than they gain. So a
-    // block's classes have no more symbols than rANS has.
+    // Of a block, for each frequency in its tables, which then cost less than they gain. So the
+    // classes have no more symbols than rANS has; but for large blocks, which are runs.
     constexpr std::size_t values_per_frequency = 256;
     static_assert(part_elements_max / values_per_frequency <= rans_symbols_max);
     const std::size_t values = values_per_frequency * static_cast<std::size_t>(2 * top + 1);

@@ -168,12 +168,17 @@ double rate_of(const EcuqSettings& settings, const Sample& sample,
   std::size_t begin = 0;
   for (const std::size_t end : sample.part_ends) {
     const double elements = static_cast<double>(end - begin) * scale;
-    const double blocks = std::max(1.0, elements / block_elements_most);
-    const auto block_elements = static_cast<std::size_t>(elements / blocks);
     ClassCounts classes;
-    const std::size_t class_count =
-        count_classes(settings, tried, begin, end, block_elements, classes);
+    double blocks = std::max(1.0, elements / block_elements_default);
+    auto block_elements = static_cast<std::size_t>(elements / blocks);
+    std::size_t class_count = count_classes(settings, tried, begin, end, block_elements, classes);
     const bool is_sparse = is_coded_as_runs(std::span(classes).first(class_count));
+    if (is_sparse && block_elements_most > block_elements_default) {  // Else it is in parts.
+      blocks = std::max(1.0, elements / block_elements_most);
+      block_elements = static_cast<std::size_t>(elements / blocks);
+      if (tried.class_bits > 0)
+        class_count = count_classes(settings, tried, begin, end, block_elements, classes);
+    }
     double table_bits = 0;
     for (auto& counts : std::span(classes).first(class_count)) {
       bits += counts[listed_symbol] * static_cast<double>(8 * ecuq_listed_bytes) * scale;

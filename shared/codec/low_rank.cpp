@@ -154,7 +154,7 @@ std::size_t LowRankMethod::block_bytes_max(std::size_t elements) const {
 
 std::size_t LowRankMethod::bytes_max_of(const Layout::Tensor& tensor, const Block& block) const {
   const auto shape = matrix_of(tensor, rank(), settings_.min_ratio);
-  return shape ? low_rank_bytes(id_, rank(), *shape, block) : block_bytes_max(block.elements);
+  return shape ? low_rank_bytes(id_, rank(), *shape, block) : Method::bytes_max_of(tensor, block);
 }
 
 MethodPlan LowRankMethod::plan(const Layout& layout, std::span<const float> x,

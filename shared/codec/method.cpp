@@ -13,7 +13,8 @@ MethodPlan Method::plan(const Layout&, std::span<const float>, std::span<const s
 }
 
 std::size_t Method::bytes_max_of(const Layout::Tensor&, const Block& block) const {
-  return block_bytes_max(block.elements);
+  return bytes_max_in_parts(block.elements,
+                            [this](std::size_t elements) { return block_bytes_max(elements); });
 }
 
 Result<bool> Method::encode_large(std::span<const float>, const Scan&, const Layout&, const Block&,

@@ -12,9 +12,9 @@
 // classes at higher rates, none from 3 bits on, and fewer where a block is small for the tables of
 // all.
 //
-// Below half a bit few levels are not 0. Then a large block's states and tables would be a fifth of
-// it at 0.1 bits; the runs of zeros between the others (run_codes.hpp) are within 3% of the entropy
-// with all that a block has besides.
+// Below half a bit few levels are not 0. Then the states and tables would be a fifth of a block of
+// 65,536 at 0.1 bits; the runs of zeros between the others (run_codes.hpp) are within 3% of the
+// entropy with all that a block has besides.
 //
 // The bytes of a block, with ids 24 (dither) and 25 (centroid):
 //   binary32 step; 0: all elements are 0, and nothing follows
@@ -115,8 +115,7 @@ class Ecuq final : public Method, public LevelCoder {
       const Layout::Tensor& tensor = layout.tensors()[t];
       parts.push_back(x.subspan(tensor.offset, tensor.elements));
     }
-    const std::uint32_t most = std::max(block_elements, block_elements_default);
-    return {.step = ecuq_step_for(settings_, parts, most), .low_rank = {}};
+    return {.step = ecuq_step_for(settings_, parts, block_elements), .low_rank = {}};
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
@@ -162,7 +161,7 @@ class Ecuq final : public Method, public LevelCoder {
     return {};
   }
 
-  /// As runs.
+  /// As runs, or not at all: the parts are then rounded anew, with dithers of their own.
   Result<bool> encode_large(std::span<const float> x, const Scan& scan, const Layout& layout,
                             const Block& block, std::uint64_t seed, const MethodPlan& plan,
                             EncodeScratch& scratch, std::vector<std::byte>& out) const override {

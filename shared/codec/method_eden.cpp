@@ -17,8 +17,9 @@
 //
 // Of a fraction of bits, such as 1.5, the first values of each rotated piece have 2 bits and the
 // others 1: which are which is all the same after a rotation (the paper has them drawn at random).
-// Below one bit the others are not sent and decode to 0 (the paper draws what is rotated: the same
-// error in the mean, but not for each vector). The scale makes up for either.
+// Below one bit the others are not sent and decode to 0, and the scale, which is found as if they
+// were, is multiplied by what part they are (the paper draws what is rotated: the same error in the
+// mean, but not for each vector).
 //
 // The bytes, with B in whole bits: u8 B, and nothing more for a block of zeros; u64 key, from which
 // the signs follow; the scale of each piece, binary32; the levels of all pieces, in order. With
@@ -122,9 +123,9 @@ std::vector<Piece> pieces_of(std::size_t elements, const EdenBits& bits) {
   return pieces;
 }
 
-/// Where the levels of each piece are, of all that are sent.
-struct Places {
-  Places(std::span<const Piece> pieces, const EdenBits& bits) {
+/// How many levels all pieces together send.
+struct LevelCounts {
+  LevelCounts(std::span<const Piece> pieces, const EdenBits& bits) {
     for (const Piece& piece : pieces) {
       more += bits.count_of_more(piece.size());
       if (bits.fewer() > 0) fewer += piece.size() - bits.count_of_more(piece.size());
@@ -137,12 +138,12 @@ struct Places {
 };
 
 /// Class 0 of those with more bits, 1 of the others.
-LevelClasses classes_of(const Places& places, LevelScratch& scratch) {
-  if (places.fewer == 0) return {};
-  scratch.classes.resize(std::max(scratch.classes.size(), places.all()));
-  const auto of = std::span(scratch.classes).first(places.all());
-  std::ranges::fill(of.first(places.more), std::uint8_t{0});
-  std::ranges::fill(of.subspan(places.more), std::uint8_t{1});
+LevelClasses classes_of(const LevelCounts& counts, LevelScratch& scratch) {
+  if (counts.fewer == 0) return {};
+  scratch.classes.resize(std::max(scratch.classes.size(), counts.all()));
+  const auto of = std::span(scratch.classes).first(counts.all());
+  std::ranges::fill(of.first(counts.more), std::uint8_t{0});
+  std::ranges::fill(of.subspan(counts.more), std::uint8_t{1});
   return {.of = of, .count = 2};
 }
 
@@ -190,10 +191,12 @@ class Eden final : public Method {
     const std::size_t scales_at = 1 + bits_.scales_at();
     out.resize(scales_at + pieces.size() * sizeof(float));
     store(MutableBytes(out), 1 + bits_.own_bytes(), key);
-    const Places places(pieces, bits_);
-    const auto levels = levels_in(scratch.levels, places.all());
+    const LevelCounts counts(pieces, bits_);
+    // Behind them is room for those of a piece that are not sent.
+    const std::size_t not_sent = bits_.fewer() == 0 ? pieces.front().size() : 0;
+    const auto levels = levels_in(scratch.levels, counts.all() + not_sent).first(counts.all());
     std::int16_t* more = levels.data();
-    std::int16_t* fewer = more + places.more;
+    std::int16_t* fewer = more + counts.more;
     for (std::size_t p = 0; p < pieces.size(); ++p) {
       const auto values = x.subspan(pieces[p].begin, pieces[p].elements);
       const float scale = encode_piece(values, pieces[p], key, 2 * p, scratch, more, fewer);
@@ -202,7 +205,7 @@ class Eden final : public Method {
                            block.flat + pieces[p].begin, "eden"));
       store(MutableBytes(out), scales_at + p * sizeof scale, scale);
     }
-    append(levels, places, scratch, out);
+    append(levels, counts, scratch, out);
     return {};
   }
 
@@ -228,34 +231,38 @@ class Eden final : public Method {
     kernels().flip_signs(rotated.data(), piece.size(), second_factor(piece), key, stream + 1);
     kernels().hadamard(rotated.data(), piece.log2_size);
     const std::size_t count = bits_.count_of_more(piece.size());
-    const std::size_t rest = bits_.fewer() > 0 ? piece.size() - count : 0;
-    double product = kernels().nearest(rotated.data(), count, more_, more);
+    const std::size_t rest = piece.size() - count;
+    const std::size_t sent = bits_.fewer() > 0 ? piece.size() : count;
+    const double product_of_more = kernels().nearest(rotated.data(), count, more_, more);
+    double product = product_of_more;
     if (rest > 0) product += kernels().nearest(rotated.data() + count, rest, fewer_, fewer);
     double scale = sum_squares * first_factor * static_cast<double>(piece.size()) / product;
+    scale *= static_cast<double>(piece.size()) / static_cast<double>(sent);
     if (has_feedback_) {
+      if (sent == count) product = product_of_more;
       kernels().centroids_of(more, count, more_, rotated.data());
-      if (rest > 0) kernels().centroids_of(fewer, rest, fewer_, rotated.data() + count);
-      scale = product / kernels().scan(rotated.data(), count + rest).sum_squares / first_factor;
+      if (sent > count) kernels().centroids_of(fewer, rest, fewer_, rotated.data() + count);
+      scale = product / kernels().scan(rotated.data(), sent).sum_squares / first_factor;
     }
     more += count;
-    fewer += rest;
+    fewer += sent - count;
     return sum_squares == 0 ? 0 : static_cast<float>(scale);
   }
 
   /// The levels in the shorter form.
-  void append(std::span<const std::int16_t> levels, const Places& places, EncodeScratch& scratch,
-              std::vector<std::byte>& out) const {
+  void append(std::span<const std::int16_t> levels, const LevelCounts& counts,
+              EncodeScratch& scratch, std::vector<std::byte>& out) const {
     const std::size_t before = out.size();
-    const std::size_t bytes_of_more = packed_code_bytes(places.more, bits_.more());
+    const std::size_t bytes_of_more = packed_code_bytes(counts.more, bits_.more());
     out.resize(before + bytes_of_more +
-               (places.fewer > 0 ? packed_code_bytes(places.fewer, bits_.fewer()) : 0));
+               (counts.fewer > 0 ? packed_code_bytes(counts.fewer, bits_.fewer()) : 0));
     // There are as many levels below 0 as from 0 on: of its alphabet the last is never used. Two
     // levels are equally frequent, and there is nothing to gain.
     const std::size_t coded = bits_.more() == 1
                                   ? 0
                                   : write_rans_levels(levels, more_.count, scratch.coded,
                                                       MutableBytes(out).subspan(before),
-                                                      classes_of(places, scratch.coded));
+                                                      classes_of(counts, scratch.coded));
     if (coded > 0) {
       out[0] = static_cast<std::byte>(bits_.is_whole() ? MethodId::eden_rans
                                                        : MethodId::eden_mixed_rans);
@@ -263,9 +270,9 @@ class Eden final : public Method {
       return;
     }
     auto* const fields = reinterpret_cast<std::uint8_t*>(out.data() + before);
-    pack_codes(levels.data(), places.more, bits_.more(), fields);
-    if (places.fewer > 0)
-      pack_codes(levels.data() + places.more, places.fewer, bits_.fewer(), fields + bytes_of_more);
+    pack_codes(levels.data(), counts.more, bits_.more(), fields);
+    if (counts.fewer > 0)
+      pack_codes(levels.data() + counts.more, counts.fewer, bits_.fewer(), fields + bytes_of_more);
   }
 
   EdenBits bits_;
@@ -286,26 +293,26 @@ bool are_codes(std::span<const std::int16_t> levels, std::int32_t count) {
 }
 
 /// The levels of all pieces, in scratch.levels.
-Result<void> read_codes(Bytes coded, bool is_rans, const EdenBits& bits, const Places& places,
+Result<void> read_codes(Bytes coded, bool is_rans, const EdenBits& bits, const LevelCounts& counts,
                         DecodeScratch& scratch) {
-  const auto levels = levels_in(scratch.levels, places.all());
+  const auto levels = levels_in(scratch.levels, counts.all());
   const int more = bits.more();
   const int fewer = bits.fewer();
   if (is_rans) {
     if (!read_rans_levels(coded, 1 << (more - 1), scratch.coded, levels,
-                          classes_of(places, scratch.coded)) ||
-        !are_codes(levels.first(places.more), 1 << (more - 1)) ||
-        (places.fewer > 0 && !are_codes(levels.subspan(places.more), 1 << (fewer - 1))))
+                          classes_of(counts, scratch.coded)) ||
+        !are_codes(levels.first(counts.more), 1 << (more - 1)) ||
+        (counts.fewer > 0 && !are_codes(levels.subspan(counts.more), 1 << (fewer - 1))))
       return Error(Errc::corrupt, "the entropy-coded levels are damaged");
     return {};
   }
-  const std::size_t bytes_of_more = packed_code_bytes(places.more, more);
-  const std::size_t rest = places.fewer > 0 ? packed_code_bytes(places.fewer, fewer) : 0;
+  const std::size_t bytes_of_more = packed_code_bytes(counts.more, more);
+  const std::size_t rest = counts.fewer > 0 ? packed_code_bytes(counts.fewer, fewer) : 0;
   FL_CHECK(check_body_bytes(coded, bytes_of_more + rest));
   const auto* const fields = reinterpret_cast<const std::uint8_t*>(coded.data());
-  if (!unpack_codes(fields, places.more, more, levels.data()) ||
-      (places.fewer > 0 &&
-       !unpack_codes(fields + bytes_of_more, places.fewer, fewer, levels.data() + places.more)))
+  if (!unpack_codes(fields, counts.more, more, levels.data()) ||
+      (counts.fewer > 0 &&
+       !unpack_codes(fields + bytes_of_more, counts.fewer, fewer, levels.data() + counts.more)))
     return Error(Errc::corrupt, "bits are set behind the last level");
   return {};
 }
@@ -361,11 +368,11 @@ Result<void> decode_eden(Bytes body, bool is_mixed, bool is_rans, std::span<floa
   const std::size_t codes_at = scales_at + pieces.size() * sizeof(float);
   if (body.size() < codes_at) return Error(Errc::corrupt, "eden scales are cut off");
   const auto key = load<std::uint64_t>(body, key_at);
-  const Places places(pieces, bits);
-  FL_CHECK(read_codes(body.subspan(codes_at), is_rans, bits, places, scratch));
+  const LevelCounts counts(pieces, bits);
+  FL_CHECK(read_codes(body.subspan(codes_at), is_rans, bits, counts, scratch));
   auto& rotated = scratch.rotated;
   const std::int16_t* more = scratch.levels.data();
-  const std::int16_t* fewer = more + places.more;
+  const std::int16_t* fewer = more + counts.more;
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     const Piece& piece = pieces[p];
     FL_TRY(const float scale, read_scale(body, scales_at + p * sizeof(float)));

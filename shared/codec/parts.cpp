@@ -90,7 +90,7 @@ Result<void> encode_block(const Method& method, std::span<const float> x, const 
 Result<void> encode_selected_block(const Selected& selected, const Method& quantizer,
                                    const Layout& layout, const Block& block, std::uint64_t seed,
                                    EncodeScratch& scratch, std::vector<std::byte>& out) {
-  if (block.elements <= part_elements_max || selected.values.size() <= sparse_values_max)
+  if (selected.values.size() <= sparse_values_max(block.elements))
     return encode_selected(selected, quantizer, layout, block, seed, scratch, out);
   // Random indices are known by the whole block's key alone; who draws so many of them takes
   // smaller blocks.
@@ -115,8 +115,8 @@ Result<void> encode_selected_block(const Selected& selected, const Method& quant
       });
 }
 
-std::size_t block_bytes_max(std::size_t elements,
-                            const std::function<std::size_t(std::size_t)>& bytes_max) {
+std::size_t bytes_max_in_parts(std::size_t elements,
+                               const std::function<std::size_t(std::size_t)>& bytes_max) {
   if (elements <= part_elements_max) return bytes_max(elements);
   const std::size_t parts = part_count(elements);
   const std::size_t last = elements - (parts - 1) * part_elements_max;

@@ -1,12 +1,13 @@
-// Blocks of more than part_elements_max elements (block_map.hpp), which codecs make that send few of
-// the values. After the method id:
+// Blocks of more than part_elements_max elements (block_map.hpp), which codecs make that send few
+// of the values. After the method id:
 //
-//   33 parts   the size in bytes of each part as u32, then the parts, one after the other: blocks as
+//   33 parts   the size in bytes of each part as u32, then the parts, one after the other: blocks
+//   as
 //              part_elements_max elements each would have them, the last one with the rest; of any
 //              method but this one and those of low rank
 //
-// Who can code so many at once does, and the block has the bytes of its method: sparse blocks of up
-// to 65,535 values, ecuq's runs, matrices of low rank.
+// Who can code so many at once does, and the block has the bytes of its method: sparse blocks,
+// where a 16th of the elements is selected at most; ecuq's runs; matrices of low rank.
 #pragma once
 
 #include "shared/base/bytes.hpp"
@@ -33,8 +34,8 @@ namespace fl {
                                                  std::uint64_t seed, EncodeScratch& scratch,
                                                  std::vector<std::byte>& out);
 
-/// The most bytes of a block, whole or in parts, of which `bytes_max` says it for fewer elements.
-[[nodiscard]] std::size_t block_bytes_max(
+/// The most bytes of a block, whole or in parts; bytes_max(elements) says it for either.
+[[nodiscard]] std::size_t bytes_max_in_parts(
     std::size_t elements, const std::function<std::size_t(std::size_t elements)>& bytes_max);
 
 /// decode_block() of more than part_elements_max elements.

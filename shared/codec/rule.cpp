@@ -53,15 +53,10 @@ std::string Rule::spec() const {
 }
 
 std::size_t Rule::block_bytes_max(const Layout::Tensor& tensor, const Block& block) const {
-  if (!selector) {
-    const std::size_t whole = quantizer->bytes_max_of(tensor, block);
-    return std::max(whole, fl::block_bytes_max(block.elements, [this](std::size_t elements) {
-                      return quantizer->block_bytes_max(elements);
-                    }));
-  }
-  return fl::block_bytes_max(block.elements, [&](std::size_t elements) {
+  if (!selector) return quantizer->bytes_max_of(tensor, block);
+  return bytes_max_in_parts(block.elements, [&](std::size_t elements) {
     const std::size_t selected = selector->selected_max(tensor.elements, elements);
-    return sparse_bytes_max(*quantizer, elements, std::min(selected, sparse_values_max + 1));
+    return sparse_bytes_max(*quantizer, elements, std::min(selected, sparse_values_max(elements)));
   });
 }
 

@@ -64,8 +64,8 @@ Result<void> encode_selected(const Selected& selected, const Method& quantizer,
                              const Layout& layout, const Block& block, std::uint64_t seed,
                              EncodeScratch& scratch, std::vector<std::byte>& out) {
   const std::span<const float> values = selected.values;
-  FL_ASSERT(values.size() == selected.indices.size() && values.size() <= block.elements);
-  FL_ASSERT(block.elements <= part_elements_max || values.size() <= sparse_values_max);
+  FL_ASSERT(values.size() == selected.indices.size() &&
+            values.size() <= sparse_values_max(block.elements));
   const Scan scan = kernels().scan(values.data(), values.size());
   if (scan.first_bad != values.size()) {
     return Error(Errc::invalid_input,

@@ -6,7 +6,8 @@
 //              the selected values as above
 //
 // Elements that are not selected decode to 0. A block of which all is selected is written as the
-// block of its values. No block holds another that is sparse, so decoding never recurses.
+// block of its values. No sparse block holds another, so decoding goes three blocks deep at most:
+// parts, a sparse one, its values.
 #pragma once
 
 #include "shared/base/bytes.hpp"
@@ -20,16 +21,19 @@
 
 namespace fl {
 
-/// k is a u16.
-inline constexpr std::size_t sparse_values_max = 65535;
+/// What a block of so many elements may have selected. Of a large one (parts.hpp) no more than
+/// Golomb codes are good for: more of them are shorter in parts, where there may be a bitmap; and k
+/// is a u16.
+[[nodiscard]] constexpr std::size_t sparse_values_max(std::size_t elements) {
+  return elements <= part_elements_max ? elements : elements / 16;
+}
 
 /// The most bytes of a block with up to `selected` of so many elements.
 [[nodiscard]] std::size_t sparse_bytes_max(const Method& quantizer, std::size_t elements,
                                            std::size_t selected);
 
-/// Replaces `out` by the block's bytes; of more than part_elements_max elements at most
-/// sparse_values_max are selected. Errors name tensor[index]: the quantizer's, and
-/// invalid_input for a selected value that is not finite.
+/// Replaces `out` by the block's bytes; at most sparse_values_max() are selected. Errors name
+/// tensor[index]: the quantizer's, and invalid_input for a selected value that is not finite.
 [[nodiscard]] Result<void> encode_selected(const Selected& selected, const Method& quantizer,
                                            const Layout& layout, const Block& block,
                                            std::uint64_t seed, EncodeScratch& scratch,

@@ -82,6 +82,34 @@ TEST_CASE("eden is unbiased: the mean over many seeds is x within 5 sigma" * sta
   check_unbiased("randk:0.5,dense_below=0+eden:1", normal(1024, 44), 1024);
 }
 
+TEST_CASE("below one bit a vector of a few values is not large at any seed") {
+  // Of two ones among sixteen the values that are sent may all be 0 after the rotation.
+  for (const char* spec : {"eden:0.05", "eden:0.25", "eden:0.5", "eden:0.9"}) {
+    CAPTURE(spec);
+    for (const std::size_t n : {16u, 64u, 128u, 1000u}) {
+      std::vector<float> x(n);
+      x[0] = x[3] = 1;
+      double sum = 0;
+      constexpr std::uint64_t seeds = 500;
+      for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+        const auto back =
+            decode(encode(*codec_of(spec), flat_layout(static_cast<std::int64_t>(n)), x, seed),
+                   flat_layout(static_cast<std::int64_t>(n)));
+        CHECK(squares(back) < 1000);
+        sum += (static_cast<double>(back[0]) + static_cast<double>(back[3])) / 2;
+      }
+      CHECK(sum / seeds == doctest::Approx(1).epsilon(0.5));
+    }
+  }
+  const auto values = normal(3000, 5);
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    const auto back = decode(
+        encode(*codec_of("topk:0.002,dense_below=0+eden:0.5"), flat_layout(3000), values, seed),
+        flat_layout(3000));
+    CHECK(kernels().scan(back.data(), back.size()).max_abs < 100);
+  }
+}
+
 TEST_CASE("under error feedback eden loses what is left of a Gaussian, and never more than all") {
   constexpr std::size_t n = 1 << 20;
   struct Case {
@@ -100,7 +128,7 @@ TEST_CASE("under error feedback eden loses what is left of a Gaussian, and never
 TEST_CASE("eden: what is decoded has x's own length along x, for blocks of every size") {
   for (const std::size_t n : {1u, 2u, 3u, 9u, 17u, 100u, 1000u, 1023u, 1025u, 33000u, 65535u}) {
     const Layout layout = flat_layout(static_cast<std::int64_t>(n));
-    for (const char* spec : {"eden:1", "eden:2", "eden:3", "eden:4", "eden:0.5", "eden:2.3"}) {
+    for (const char* spec : {"eden:1", "eden:2", "eden:3", "eden:4", "eden:2.3"}) {
       CAPTURE(n);
       CAPTURE(spec);
       for (const float size : {1.0f, 1e-41f, 0x1p108f}) {

@@ -1,4 +1,6 @@
-// One block of a payload: u16 its elements less one, then its bytes, of any method.
+// One block of a payload: u16 its elements less one, then its bytes, of any method. Where these may
+// be a large block's (shared/codec/parts.hpp), it is decoded a second time with eight times as
+// many.
 #include "shared/codec/method.hpp"
 
 #include "tests/fuzz/rows.hpp"
@@ -20,8 +22,32 @@ bool may_be_infinite(MethodId id) {
     case MethodId::eden_mixed:
     case MethodId::eden_mixed_rans:
     case MethodId::sparse:
-    case MethodId::randk: return true;
+    case MethodId::randk:
+    case MethodId::parts: return true;
     default: return false;
+  }
+}
+
+bool may_be_large(MethodId id) {
+  switch (id) {
+    case MethodId::parts:
+    case MethodId::sparse:
+    case MethodId::randk:
+    case MethodId::ecuq_dither_runs:
+    case MethodId::ecuq_centroid_runs: return true;
+    default: return false;
+  }
+}
+
+void decode(Bytes block, std::size_t elements) {
+  DecodeScratch scratch;  // The second row finds in it what the first has left.
+  const auto values = fuzz::decode_with_all_rows(elements, [&](std::span<float> out) {
+    auto decoded = decode_block(block, out, scratch);
+    FL_ASSERT(decoded || decoded.error().code() == Errc::corrupt);
+    return decoded;
+  });
+  if (values && !may_be_infinite(static_cast<MethodId>(block[0]))) {
+    FL_ASSERT(std::ranges::all_of(*values, [](float v) { return std::isfinite(v); }));
   }
 }
 
@@ -32,15 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < sizeof(std::uint16_t)) return 0;
   const std::size_t elements = load<std::uint16_t>(input) + std::size_t{1};
   const Bytes block = input.subspan(sizeof(std::uint16_t));
-
-  DecodeScratch scratch;  // The second row finds in it what the first has left.
-  const auto values = fuzz::decode_with_all_rows(elements, [&](std::span<float> out) {
-    auto decoded = decode_block(block, out, scratch);
-    FL_ASSERT(decoded || decoded.error().code() == Errc::corrupt);
-    return decoded;
-  });
-  if (values && !may_be_infinite(static_cast<MethodId>(block[0]))) {
-    FL_ASSERT(std::ranges::all_of(*values, [](float v) { return std::isfinite(v); }));
-  }
+  decode(block, elements);
+  if (!block.empty() && may_be_large(static_cast<MethodId>(block[0]))) decode(block, 8 * elements);
   return 0;
 }
