@@ -243,8 +243,9 @@ void measure(std::size_t n) {
   const std::size_t block = std::min<std::size_t>(n, 65536);
   std::vector<std::uint8_t> symbols(n);
   std::vector<std::uint8_t> back(n);
-  for (const int alphabet : {3, 17, 255}) {
-    const auto middle = static_cast<float>(alphabet / 2);
+  for (const int top : {1, 8, 127}) {  // The largest level.
+    const int alphabet = 2 * top + 1;
+    const auto middle = static_cast<float>(top);
     for (std::size_t i = 0; i < n; ++i) {
       const float level = std::clamp(std::round(x[i] * middle / 4), -middle, middle);
       symbols[i] = static_cast<std::uint8_t>(level + middle);
