@@ -3,6 +3,7 @@
 #include "client/learn/torch_trainer.hpp"
 #include "client/learn/random.hpp"
 #include "client/learn/torch_models.hpp"
+#include "shared/codec/codec.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <doctest/doctest.h>
@@ -617,6 +618,37 @@ TEST_CASE("what a trainer can't be made of is an error that names it") {
     expect(make("lenet", {}, "cuda"), "\"cuda\"");
   }
   CHECK(make("lenet", {}, "auto").has_value());
+}
+
+// Goal: libtorch's update, on its own stream, and the coder's kernels on theirs, work together.
+// Method: the bytes of an update that is coded where it lies are those of the CPU.
+TEST_CASE("an update on a GPU is coded there, with the CPU's bytes") {
+  if (!torch::cuda::is_available()) {
+    MESSAGE("skipped: there is no GPU");
+    return;
+  }
+  const auto trainer = make("cnn", {made_up_images(200, 1), {}}, "cuda").value();
+  fl::DeviceCoder coder(trainer->make_level_device().value());
+  REQUIRE(coder.is_there());
+  auto weights = trainer->initial_weights(3);
+  for (const char* spec : {"ecuq:4", "ecuq:2", "qsgd:7", "kbit:8", "terngrad,clip=0"}) {
+    CAPTURE(spec);
+    const auto codec = fl::parse_codec(spec).value();
+    const auto update = train(*trainer, weights, {.batch_size = 20, .lr = 0.01});
+    const auto payload = [&](const fl::DeviceCopy& device) {
+      std::vector<std::byte> bytes;
+      fl::VectorSink sink(bytes);
+      codec->encode(trainer->layout(), update, 5, sink, 0, nullptr, 1, device).value();
+      return bytes;
+    };
+    const std::uint64_t before = coder.blocks_coded();
+    const auto there = payload({.coder = &coder, .values = trainer->update_on_device()});
+    const bool is_same = there == payload({});
+    CHECK(is_same);
+    CHECK(coder.is_there());
+    CHECK(coder.blocks_coded() > before);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += update[i];
+  }
 }
 
 // Goal: it learns, with threads that race too, and in lower precision nearly as well. Method: LeNet
