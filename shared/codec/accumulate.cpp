@@ -1,5 +1,6 @@
 #include "shared/codec/accumulate.hpp"
 
+#include "kernels/element.hpp"
 #include "kernels/kernels.hpp"
 
 #include <fmt/format.h>
@@ -23,6 +24,13 @@ constexpr int norm_headroom_log2 = 4;
 
 // What add_fixed converts exactly: |x| * 2^fraction_bits < 2^51.
 constexpr int product_log2_max = 51;
+
+/// The first value that is not below 2^range_log2; there is one.
+std::size_t first_beyond(std::span<const float> values, int range_log2) {
+  const double limit = std::ldexp(1.0, range_log2);
+  const auto is_beyond = [limit](float v) { return !(std::fabs(v) < limit); };
+  return static_cast<std::size_t>(std::ranges::find_if(values, is_beyond) - values.begin());
+}
 
 }  // namespace
 
@@ -106,16 +114,26 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
                                     const AdjustUpdate& adjust, std::span<float> values) {
   const Block block = update.block(index);
   values = values.first(block.elements);
-  FL_TRY(Scan scan, update.decode(index, values));
+  const bool has_statistics = is_of_statistics(block.flat);
+  Scan scan;
+  if (adjust || has_statistics) {
+    FL_TRY(scan, update.decode(index, values));
+  } else {
+    FL_TRY(const auto decoded, update.decode_or_select(index, values));
+    if (const auto* const selected = std::get_if<SelectedValues>(&decoded))
+      return add_selected(block.flat, *selected, weight);
+    scan = std::get<Scan>(decoded);
+  }
   if (adjust) {
     FL_CHECK(adjust(block.flat, values));
     scan = kernels().scan(values.data(), values.size());
   }
-  const bool has_statistics = is_of_statistics(block.flat);
   const int range_log2 = has_statistics ? statistic_range_log2 : fixed_.range_log2;
   const bool is_finite = scan.first_bad >= values.size();
-  if (!is_finite || scan.max_abs >= std::ldexp(1.0, range_log2))
-    return out_of_range(block.flat, values, range_log2);
+  if (!is_finite || scan.max_abs >= std::ldexp(1.0, range_log2)) {
+    const std::size_t i = first_beyond(values, range_log2);
+    return out_of_range(block.flat + i, values[i], range_log2);
+  }
   if (has_statistics) {
     for_each_stripe(block.flat, values, [&](std::uint64_t at, std::span<const float> part) {
       Wide* const sums = statistics_.data() + (at - layout_.statistics().begin);
@@ -129,6 +147,32 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
   for_each_stripe(block.flat, values, [&](std::uint64_t at, std::span<const float> part) {
     kernels().add_fixed(sums_.data() + at, part.data(), part.size(), fixed_.fraction_bits, weight);
   });
+  return scan;
+}
+
+/// What add_block() does of the same values among zeros, to the last bit.
+Result<Scan> Accumulator::add_selected(std::uint64_t flat, const SelectedValues& selected,
+                                       std::int64_t weight) {
+  const auto [indices, values] = selected;
+  Scan scan;
+  double lanes[element::scan_lanes] = {};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    scan.max_abs = std::max(scan.max_abs, std::fabs(values[i]));
+    lanes[indices[i] % element::scan_lanes] += static_cast<double>(values[i]) * values[i];
+  }
+  scan.sum_squares = element::add_lanes(lanes);
+  if (scan.max_abs >= std::ldexp(1.0, fixed_.range_log2)) {
+    const std::size_t i = first_beyond(values, fixed_.range_log2);
+    return out_of_range(flat + indices[i], values[i], fixed_.range_log2);
+  }
+  std::vector<std::int64_t> products(values.size());
+  kernels().add_fixed(products.data(), values.data(), values.size(), fixed_.fraction_bits, weight);
+  for (std::size_t i = 0; i < indices.size();) {
+    const std::uint64_t stripe = (flat + indices[i]) / stripe_elements;
+    const std::lock_guard lock(stripes_[stripe % stripes_.size()]);
+    for (; i < indices.size() && (flat + indices[i]) / stripe_elements == stripe; ++i)
+      sums_[flat + indices[i]] += products[i];
+  }
   return scan;
 }
 
@@ -159,15 +203,11 @@ Result<void> Accumulator::take_back(PayloadReader& update, std::uint64_t blocks,
   return {};
 }
 
-Error Accumulator::out_of_range(std::uint64_t flat, std::span<const float> values,
-                                int range_log2) const {
-  const double limit = std::ldexp(1.0, range_log2);
-  const auto big = std::ranges::find_if(values, [&](float v) { return !(std::fabs(v) < limit); });
-  const auto index = static_cast<std::uint64_t>(big - values.begin());
-  const bool may_be_widened = std::isfinite(*big) && !is_of_statistics(flat);
+Error Accumulator::out_of_range(std::uint64_t flat, float value, int range_log2) const {
+  const bool may_be_widened = std::isfinite(value) && !is_of_statistics(flat);
   return {may_be_widened ? Errc::too_large : Errc::invalid_input,
-          fmt::format("{} is {}, values must stay below {}", layout_.describe(flat + index), *big,
-                      limit)};
+          fmt::format("{} is {}, values must stay below {}", layout_.describe(flat), value,
+                      std::ldexp(1.0, range_log2))};
 }
 
 void Accumulator::mean(std::uint64_t first, double divisor, std::span<float> out) const {

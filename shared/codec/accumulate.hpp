@@ -101,7 +101,9 @@ class Accumulator {
   /// stripe, with its lock.
   template <class Use>
   void for_each_stripe(std::uint64_t at, std::span<const float> values, const Use& use);
-  Error out_of_range(std::uint64_t flat, std::span<const float> values, int range_log2) const;
+  Result<Scan> add_selected(std::uint64_t flat, const SelectedValues& selected,
+                            std::int64_t weight);
+  [[nodiscard]] Error out_of_range(std::uint64_t flat, float value, int range_log2) const;
 
   __extension__ using Wide = __int128;
 

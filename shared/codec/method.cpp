@@ -26,10 +26,9 @@ Result<bool> Method::encode_large(std::span<const float>, const Scan&, const Lay
 Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
   if (!bytes.empty()) {
     if (out.size() > part_elements_max) return decode_large_block(bytes, out, scratch);
-    const auto id = static_cast<MethodId>(bytes[0]);
-    if (id == MethodId::sparse) return decode_sparse(bytes.subspan(1), out, scratch);
-    if (id == MethodId::randk) return decode_randk(bytes.subspan(1), out, scratch);
-    if (id == MethodId::countsketch) return decode_countsketch(bytes.subspan(1), out, scratch);
+    if (is_sparse(bytes)) return decode_sparse(bytes, out, scratch);
+    if (static_cast<MethodId>(bytes[0]) == MethodId::countsketch)
+      return decode_countsketch(bytes.subspan(1), out, scratch);
   }
   return decode_dense_block(bytes, out, scratch);
 }

@@ -129,8 +129,8 @@ Result<void> decode_large_block(Bytes bytes, std::span<float> out, DecodeScratch
   const Bytes body = bytes.subspan(1);
   switch (static_cast<MethodId>(bytes[0])) {
     case MethodId::parts: return decode_parts(body, out, scratch);
-    case MethodId::sparse: return decode_sparse(body, out, scratch);
-    case MethodId::randk: return decode_randk(body, out, scratch);
+    case MethodId::sparse:
+    case MethodId::randk: return decode_sparse(bytes, out, scratch);
     case MethodId::ecuq_dither_runs: return decode_ecuq_runs(body, EcuqMode::dither, out, scratch);
     case MethodId::ecuq_centroid_runs:
       return decode_ecuq_runs(body, EcuqMode::centroid, out, scratch);

@@ -120,9 +120,36 @@ Result<void> PayloadReader::read_table(std::uint64_t table_at, std::uint64_t byt
 
 Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
   const Block block = map_.at(index);
+  FL_TRY(const Bytes bytes, look_at_block(index, bytes_));
+  return decode_bytes(index, block, bytes, out);
+}
+
+Result<std::variant<Scan, SelectedValues>> PayloadReader::decode_or_select(std::uint64_t index,
+                                                                           std::span<float> out) {
+  using Either = std::variant<Scan, SelectedValues>;
+  const Block block = map_.at(index);
+  FL_TRY(const Bytes bytes, look_at_block(index, bytes_));
+  if (!is_sparse(bytes)) {
+    FL_TRY(const Scan scan, decode_bytes(index, block, bytes, out));
+    return Either(scan);
+  }
+  const auto selected = read_selected(bytes, block.elements, scratch_);
+  if (!selected) return selected.error().at("payload: " + map_.describe(index));
+  const std::span values = selected->values;
+  const auto bad = kernels().scan(values.data(), values.size()).first_bad;
+  if (bad < values.size())
+    return corrupt("{} is {}", layout().describe(block.flat + selected->indices[bad]), values[bad]);
+  // Of more than a 16th what is done to all values at once is done sooner.
+  if (values.size() * 16 <= block.elements) return Either(*selected);
+  FL_ASSERT(out.size() == block.elements);
+  place(*selected, out);
+  return Either(kernels().scan(out.data(), out.size()));
+}
+
+Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, const Block& block, Bytes bytes,
+                                         std::span<float> out) {
   FL_ASSERT(out.size() == block.elements);
   const auto decoded = [&]() -> Result<void> {
-    FL_TRY(const Bytes bytes, look_at_block(index, bytes_));
     if (!is_low_rank(bytes)) return decode_block(bytes, out, scratch_);
     FL_TRY(const RightFactor* const right, right_factor_of(index, bytes));
     return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, out);

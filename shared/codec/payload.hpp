@@ -19,6 +19,7 @@
 #include "shared/codec/byte_io.hpp"
 #include "shared/codec/low_rank.hpp"
 #include "shared/codec/method.hpp"
+#include "shared/codec/sparse.hpp"
 #include "shared/params/layout.hpp"
 
 #include <cstdint>
@@ -26,6 +27,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace fl {
@@ -60,6 +62,10 @@ class PayloadReader {
   /// Fills `out`, block(index).elements values, and returns their norms. All values are finite, or
   /// it is an error that names the block and the element; `out` is then without meaning.
   [[nodiscard]] Result<Scan> decode(std::uint64_t index, std::span<float> out);
+  /// The same, but of a sparse block with few values these alone, valid until the next call; `out`
+  /// is of no use then.
+  [[nodiscard]] Result<std::variant<Scan, SelectedValues>> decode_or_select(std::uint64_t index,
+                                                                            std::span<float> out);
   /// All blocks, into layout().elements() values.
   [[nodiscard]] Result<void> decode_all(std::span<float> out, int threads = 1);
   /// Calls use(its index, block, its values) for every block: with several threads in no order, and
@@ -72,6 +78,8 @@ class PayloadReader {
   PayloadReader(ByteSource& source, BlockMap map, std::string spec)
       : source_(&source), map_(std::move(map)), spec_(std::move(spec)) {}
   Result<void> read_table(std::uint64_t table_at, std::uint64_t bytes);
+  Result<Scan> decode_bytes(std::uint64_t index, const Block& block, Bytes bytes,
+                            std::span<float> out);
   Result<Bytes> look_at_block(std::uint64_t index, std::vector<std::byte>& scratch);
   Result<const RightFactor*> right_factor_of(std::uint64_t index, Bytes bytes);
   /// decode(index) by use(reader, lane, index), for all blocks.

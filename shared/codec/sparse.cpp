@@ -43,16 +43,6 @@ Result<std::size_t> read_k(Bytes body, std::size_t elements, std::size_t k_min) 
   return k;
 }
 
-/// The values of these indices, and 0 everywhere else.
-Result<void> decode_values(Bytes bytes, std::span<const std::uint32_t> indices,
-                           std::span<float> out, DecodeScratch& scratch) {
-  scratch.values.resize(indices.size());
-  FL_CHECK(decode_dense_block(bytes, scratch.values, scratch));
-  std::ranges::fill(out, 0.0f);
-  for (std::size_t i = 0; i < indices.size(); ++i) out[indices[i]] = scratch.values[i];
-  return {};
-}
-
 }  // namespace
 
 std::size_t sparse_bytes_max(const Method& quantizer, std::size_t elements, std::size_t selected) {
@@ -94,26 +84,48 @@ Result<void> encode_selected(const Selected& selected, const Method& quantizer,
   return {};
 }
 
-Result<void> decode_sparse(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  FL_TRY(const std::size_t k, read_k(body, out.size(), 0));
-  const Bytes rest = body.subspan(sizeof(std::uint16_t));
-  if (k == 0) {
-    std::ranges::fill(out, 0.0f);
-    return rest.empty() ? success() : damaged("nothing is selected, but something sent");
-  }
-  scratch.indices.resize(std::max(scratch.indices.size(), k));
-  const auto indices = std::span(scratch.indices).first(k);
-  const auto taken = read_indices(rest, out.size(), scratch, indices);
-  if (!taken) return damaged("the indices are damaged");
-  return decode_values(rest.subspan(*taken), indices, out, scratch);
+bool is_sparse(Bytes block) {
+  if (block.empty()) return false;
+  const auto id = static_cast<MethodId>(block[0]);
+  return id == MethodId::sparse || id == MethodId::randk;
 }
 
-Result<void> decode_randk(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  FL_TRY(const std::size_t k, read_k(body, out.size(), 1));
-  const Bytes rest = body.subspan(sizeof(std::uint16_t));
-  if (rest.size() < sizeof(std::uint64_t)) return damaged("the key is cut off");
-  const auto indices = random_indices(load<std::uint64_t>(rest), out.size(), k, scratch.indices);
-  return decode_values(rest.subspan(sizeof(std::uint64_t)), indices, out, scratch);
+Result<SelectedValues> read_selected(Bytes block, std::size_t elements, DecodeScratch& scratch) {
+  const bool is_random = static_cast<MethodId>(block[0]) == MethodId::randk;
+  const Bytes body = block.subspan(1);
+  FL_TRY(const std::size_t k, read_k(body, elements, is_random ? 1 : 0));
+  Bytes rest = body.subspan(sizeof(std::uint16_t));
+  std::span<const std::uint32_t> indices;
+  if (is_random) {
+    if (rest.size() < sizeof(std::uint64_t)) return damaged("the key is cut off");
+    indices = random_indices(load<std::uint64_t>(rest), elements, k, scratch.indices);
+    rest = rest.subspan(sizeof(std::uint64_t));
+  } else if (k == 0) {
+    if (!rest.empty()) return damaged("nothing is selected, but something sent");
+    return SelectedValues{};
+  } else {
+    scratch.indices.resize(std::max(scratch.indices.size(), k));
+    const auto room = std::span(scratch.indices).first(k);
+    const auto taken = read_indices(rest, elements, scratch, room);
+    if (!taken) return damaged("the indices are damaged");
+    indices = room;
+    rest = rest.subspan(*taken);
+  }
+  scratch.values.resize(k);
+  FL_CHECK(decode_dense_block(rest, scratch.values, scratch));
+  return SelectedValues{.indices = indices, .values = scratch.values};
+}
+
+void place(const SelectedValues& selected, std::span<float> out) {
+  std::ranges::fill(out, 0.0f);
+  for (std::size_t i = 0; i < selected.indices.size(); ++i)
+    out[selected.indices[i]] = selected.values[i];
+}
+
+Result<void> decode_sparse(Bytes block, std::span<float> out, DecodeScratch& scratch) {
+  FL_TRY(const SelectedValues selected, read_selected(block, out.size(), scratch));
+  place(selected, out);
+  return {};
 }
 
 }  // namespace fl

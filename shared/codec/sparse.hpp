@@ -39,8 +39,20 @@ namespace fl {
                                            std::uint64_t seed, EncodeScratch& scratch,
                                            std::vector<std::byte>& out);
 
-// For decode_block: `body` is what follows the id. Errors are corrupt.
-[[nodiscard]] Result<void> decode_sparse(Bytes body, std::span<float> out, DecodeScratch& scratch);
-[[nodiscard]] Result<void> decode_randk(Bytes body, std::span<float> out, DecodeScratch& scratch);
+[[nodiscard]] bool is_sparse(Bytes block);
+
+/// Ascending indices, and the value of each; all other elements are 0.
+struct SelectedValues {
+  std::span<const std::uint32_t> indices;
+  std::span<const float> values;
+};
+/// Of a block that is_sparse(), in the scratch. May give values that are not finite. Errors are
+/// corrupt.
+[[nodiscard]] Result<SelectedValues> read_selected(Bytes block, std::size_t elements,
+                                                   DecodeScratch& scratch);
+/// Among zeros.
+void place(const SelectedValues& selected, std::span<float> out);
+/// decode_block() of a block that is_sparse().
+[[nodiscard]] Result<void> decode_sparse(Bytes block, std::span<float> out, DecodeScratch& scratch);
 
 }  // namespace fl

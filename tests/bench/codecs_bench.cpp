@@ -3,6 +3,7 @@
 #include "kernels/kernels.hpp"
 #include "kernels/philox.hpp"
 #include "shared/base/file.hpp"
+#include "shared/codec/accumulate.hpp"
 #include "shared/codec/codec.hpp"
 #include "shared/codec/payload.hpp"
 #include "shared/params/model_table.hpp"
@@ -53,6 +54,7 @@ struct Measured {
   // Of one pass over the vector.
   double encode_seconds = std::numeric_limits<double>::infinity();
   double decode_seconds = std::numeric_limits<double>::infinity();
+  double add_seconds = std::numeric_limits<double>::infinity();
 };
 
 struct Row {
@@ -114,6 +116,13 @@ void decode(const std::vector<std::byte>& payload, const Layout& layout, std::ve
   PayloadReader::open(source, payload.size(), layout).value().decode_all(out).value();
 }
 
+// What a server does with an update.
+void add(const std::vector<std::byte>& payload, const Layout& layout, Accumulator& sums) {
+  SpanSource source(payload);
+  auto reader = PayloadReader::open(source, payload.size(), layout).value();
+  static_cast<void>(sums.add(reader, 1).value());
+}
+
 // Lowers `best` to the seconds that one of `repeats` runs of work() takes.
 void time_into(double& best, std::size_t repeats, const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
@@ -134,12 +143,14 @@ void measure(const Codec& codec, Vector& vector, Measured& measured) {
   };
   encode();  // So that the payload's memory is there.
   measured.bits = 8.0 * static_cast<double>(payload.size()) / static_cast<double>(n);
+  Accumulator sums(vector.layout, choose_fixed_point(1, 1 << 20));
   // They take turns, so that a busy machine slows them alike.
   for (int turn = 0; turn < 2; ++turn) {
     time_into(vector.copy_seconds, repeats,
               [&] { std::memcpy(out.data(), vector.x.data(), n * sizeof(float)); });
     time_into(measured.encode_seconds, repeats, encode);
     time_into(measured.decode_seconds, repeats, [&] { decode(payload, vector.layout, out); });
+    time_into(measured.add_seconds, repeats, [&] { add(payload, vector.layout, sums); });
   }
   measured.nmse = testing::nmse(vector.x, out);
 }
@@ -223,14 +234,16 @@ std::vector<Row> rows_of(std::span<const std::string> specs, std::size_t vectors
 }
 
 void print_head(std::span<const Vector> vectors) {
-  fmt::print("{:<25}{:<56}{:<19}{}\n", "", fmt::format("Gaussian, {} values", vectors[0].x.size()),
+  fmt::print("{:<25}{:<70}{:<19}{}\n", "", fmt::format("Gaussian, {} values", vectors[0].x.size()),
              "Laplace, as many",
              vectors.size() < 3 ? "LeNet's update" : fmt::format("LeNet, {}", vectors[2].x.size()));
   constexpr auto head =
-      "{:<18} {:<6} {:>7} {:>8} {:>7} {:>6} {:>6} {:>6} {:>6}   {:>7} {:>8}   {:>7} {:>8}\n";
-  fmt::print(head, "", "", "", "", "above", "encode", "of", "decode", "of", "", "", "", "");
+      "{:<18} {:<6} {:>7} {:>8} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}   {:>7} {:>8}   {:>7} "
+      "{:>8}\n";
+  fmt::print(head, "", "", "", "", "above", "encode", "of", "decode", "of", "add", "of", "", "", "",
+             "");
   fmt::print(head, "codec", "biased", "bits", "NMSE", "bound", "GB/s", "memcpy", "GB/s", "memcpy",
-             "bits", "NMSE", "bits", "NMSE");
+             "GB/s", "memcpy", "bits", "NMSE", "bits", "NMSE");
 }
 
 // Of the Gaussian vector; infinite without an error.
@@ -243,13 +256,12 @@ double gigabytes_per_second(const Vector& vector, double seconds) {
 
 void print_row(const Row& row, std::span<const Vector> vectors) {
   const Measured& m = row.of[0];
-  fmt::print("{:<18} {:<6} {:>7.3f} {:>8.2e} {:>7} {:>6.2f} {:>6.2f} {:>6.2f} {:>6.2f}", row.spec,
-             row.is_biased() ? "yes" : "no", m.bits, m.nmse,
-             m.nmse == 0 ? "-" : fmt::format("{:.3f}", above_bound(m)),
-             gigabytes_per_second(vectors[0], m.encode_seconds),
-             vectors[0].copy_seconds / m.encode_seconds,
-             gigabytes_per_second(vectors[0], m.decode_seconds),
-             vectors[0].copy_seconds / m.decode_seconds);
+  fmt::print("{:<18} {:<6} {:>7.3f} {:>8.2e} {:>7}", row.spec, row.is_biased() ? "yes" : "no",
+             m.bits, m.nmse, m.nmse == 0 ? "-" : fmt::format("{:.3f}", above_bound(m)));
+  for (const double seconds : {m.encode_seconds, m.decode_seconds, m.add_seconds}) {
+    fmt::print(" {:>6.2f} {:>6.2f}", gigabytes_per_second(vectors[0], seconds),
+               vectors[0].copy_seconds / seconds);
+  }
   for (const Measured& other : std::span(row.of).subspan(1)) {
     fmt::print("   {:>7.3f} {:>8.2e}", other.bits, other.nmse);
   }
@@ -267,7 +279,9 @@ nlohmann::json to_json(const Row& row, std::span<const Vector> vectors) {
            {"encode_gb_per_s", gigabytes_per_second(vectors[i], m.encode_seconds)},
            {"decode_gb_per_s", gigabytes_per_second(vectors[i], m.decode_seconds)},
            {"encode_of_memcpy", vectors[i].copy_seconds / m.encode_seconds},
-           {"decode_of_memcpy", vectors[i].copy_seconds / m.decode_seconds}};
+           {"decode_of_memcpy", vectors[i].copy_seconds / m.decode_seconds},
+           {"add_gb_per_s", gigabytes_per_second(vectors[i], m.add_seconds)},
+           {"add_of_memcpy", vectors[i].copy_seconds / m.add_seconds}};
     if (i == 0 && m.nmse > 0) one["bits_above_bound"] = above_bound(m);
   }
   return out;
@@ -294,6 +308,7 @@ bits    a value, of the whole payload
 NMSE    |x - decoded|^2 / |x|^2
 above   bits beyond the rate-distortion bound of a Gaussian, log2(1 / NMSE) / 2
 biased  whether the mean over 256 seeds misses x, measured on the Gaussian
+add     to the sums of a round, from the payload
 GB/s    of fp32 values, and the ratio to a memcpy of them: one core, best of --runs
 
 The update is that of one client in one round on Fashion-MNIST, from tests/bench/data. Another:

@@ -64,6 +64,48 @@ class FailingSource final : public ByteSource {
 
 }  // namespace
 
+TEST_CASE("few values are added as the same values among zeros are, to the last bit") {
+  const std::vector<float> x = normal(big_layout().elements(), 60);
+  for (const char* spec : {"topk:0.001,dense_below=0", "topk:0.01+qsgd:8", "topk:0.12+fp16",
+                           "topk:0.3", "randk:0.01", "threshold:3.5", "a=topk:0.01;*=none"}) {
+    CAPTURE(spec);
+    const Upload few{encode(*codec_of(spec), big_layout(), x, 3, block_elements_default), 7};
+    const auto values = decode(few.payload, big_layout());
+    const Upload all{encode(*codec_of("none"), big_layout(), values), 7};
+    Accumulator of_few(big_layout(), fixed);
+    Accumulator of_all(big_layout(), fixed);
+    const UpdateNorms norms = add(of_few, few, big_layout()).value();
+    const UpdateNorms expected = add(of_all, all, big_layout()).value();
+    CHECK(norms.l2 == expected.l2);
+    CHECK(norms.max_abs == expected.max_abs);
+    CHECK(mean_of(of_few, big_layout()) == mean_of(of_all, big_layout()));
+  }
+}
+
+TEST_CASE("one of few values that is out of range is named, and what was added taken back") {
+  std::vector<float> x = normal(big_layout().elements(), 61);
+  x[70001 + 66'000] = 1e6f;
+  const Upload large{encode(*codec_of("topk:0.01"), big_layout(), x), 7};
+  const Upload good{encode(*codec_of("topk:0.01"), big_layout(), normal(x.size(), 62)), 5};
+  Accumulator sums(big_layout(), fixed);
+  REQUIRE(add(sums, good, big_layout()).has_value());
+  const auto before = mean_of(sums, big_layout());
+  const auto refused = add(sums, large, big_layout());
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().code() == Errc::too_large);
+  CHECK(refused.error().message().find("b[66000]") != std::string::npos);
+  CHECK(mean_of(sums, big_layout()) == before);
+  // fp16 that is infinite is damage, as in any block.
+  auto damaged =
+      encode(*codec_of("topk:0.01,dense_below=0+fp16"), big_layout(), normal(x.size(), 63));
+  damaged[damaged.size() - 1] = std::byte{0x7c};
+  damaged[damaged.size() - 2] = std::byte{0};
+  const auto corrupt = add(sums, {damaged, 1}, big_layout());
+  REQUIRE(corrupt.has_error());
+  CHECK(corrupt.error().code() == Errc::corrupt);
+  CHECK(mean_of(sums, big_layout()) == before);
+}
+
 TEST_CASE("the mean has the same bits in any order and with any number of threads") {
   const auto all = uploads();
   Accumulator forward(big_layout(), fixed);
