@@ -54,9 +54,8 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
     case MethodId::eden_mixed_rans: return decode_eden(body, true, true, out, scratch);
     case MethodId::ecuq_dither: return decode_ecuq(body, EcuqMode::dither, out, scratch);
     case MethodId::ecuq_centroid: return decode_ecuq(body, EcuqMode::centroid, out, scratch);
-    case MethodId::ecuq_dither_runs: return decode_ecuq_runs(body, EcuqMode::dither, out, scratch);
-    case MethodId::ecuq_centroid_runs:
-      return decode_ecuq_runs(body, EcuqMode::centroid, out, scratch);
+    case MethodId::ecuq_dither_runs: return decode_ecuq_dither_runs(body, out, scratch);
+    case MethodId::ecuq_centroid_runs: return decode_sparse(bytes, out, scratch);
     case MethodId::countsketch: return Error(Errc::corrupt, "a sketch inside of a sparse block");
     case MethodId::sparse:
     case MethodId::randk: return Error(Errc::corrupt, "a sparse block inside of another");

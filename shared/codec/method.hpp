@@ -165,7 +165,9 @@ struct DecodeScratch {
   std::vector<std::int16_t> levels;
   LevelScratch coded;
   std::vector<std::uint32_t> indices;
-  std::vector<float> values;  // Of a sparse block, while the block in it is decoded.
+  std::vector<float> values;               // Of a sparse block, while the block in it is decoded.
+  std::vector<std::uint32_t> run_indices;  // Of ecuq's runs, which may be in it,
+  std::vector<float> run_values;           // and what is there.
   std::vector<float> rotated;
   SketchScratch sketch;
 };
@@ -200,8 +202,8 @@ struct DecodeScratch {
                                               DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out,
                                        DecodeScratch& scratch);
-[[nodiscard]] Result<void> decode_ecuq_runs(Bytes body, EcuqMode mode, std::span<float> out,
-                                            DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_ecuq_dither_runs(Bytes body, std::span<float> out,
+                                                   DecodeScratch& scratch);
 
 /// Errors corrupt, unless `body` has exactly the bytes that the method makes of these elements.
 [[nodiscard]] Result<void> check_body_bytes(Bytes body, std::size_t expected);

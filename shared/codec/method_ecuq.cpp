@@ -40,6 +40,7 @@
 #include "shared/codec/device_levels.hpp"
 #include "shared/codec/ecuq.hpp"
 #include "shared/codec/run_codes.hpp"
+#include "shared/codec/sparse.hpp"
 
 #include <fmt/format.h>
 
@@ -376,10 +377,12 @@ namespace {
 
 Error damaged(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
 
-/// The value of each level from -S on, in steps.
-void place_levels(std::span<const std::int16_t> levels, float step, Bytes towards_zero,
-                  std::span<float> out) {
-  std::array<float, 2 * ecuq_levels_max + 1> values;
+/// The value of each level, which is behind ecuq_levels_max of them.
+using LevelValues = std::array<float, 2 * ecuq_levels_max + 1>;
+
+/// `towards_zero`: how far those of levels 1, 2, ... and their negatives lie towards 0.
+LevelValues level_values(float step, Bytes towards_zero) {
+  LevelValues values;
   for (std::int32_t level = 0; level <= ecuq_levels_max; ++level) {
     auto value = static_cast<float>(level);
     if (level >= 1 && level <= std::ssize(towards_zero)) {
@@ -389,9 +392,30 @@ void place_levels(std::span<const std::int16_t> levels, float step, Bytes toward
     values[static_cast<std::size_t>(ecuq_levels_max + level)] = value * step;
     values[static_cast<std::size_t>(ecuq_levels_max - level)] = -value * step;
   }
-  for (std::size_t i = 0; i < out.size(); ++i) {
+  return values;
+}
+
+void place_levels(std::span<const std::int16_t> levels, const LevelValues& values,
+                  std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = values[static_cast<std::size_t>(levels[i] + ecuq_levels_max)];
-  }
+}
+
+/// What runs begin with, with either id, and what follows.
+struct RunsHead {
+  float step;
+  std::int32_t top;
+  Bytes rest;
+};
+
+Result<RunsHead> read_runs_head(Bytes body) {
+  if (body.size() < sizeof(float) + 1) return damaged("the step is cut off");
+  const auto step = load<float>(body);
+  if (!(step >= ecuq_step_min && step <= ecuq_step_max))
+    return damaged(fmt::format("the step is {}", step));
+  const auto top = std::to_integer<std::int32_t>(body[sizeof step]);
+  if (top < 1 || top > ecuq_levels_max) return damaged(fmt::format("there are {} levels", top));
+  return RunsHead{.step = step, .top = top, .rest = body.subspan(sizeof step + 1)};
 }
 
 }  // namespace
@@ -432,7 +456,7 @@ Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out, Decode
   if (is_dithered) {
     kernels().undither(levels.data(), levels.size(), {.step = step, .key = key}, out.data());
   } else {
-    place_levels(levels, step, body.subspan(sizeof step, centroid_count), out);
+    place_levels(levels, level_values(step, body.subspan(sizeof step, centroid_count)), out);
   }
   const Bytes values = list.subspan(listed * sizeof(std::uint16_t));
   for (std::size_t i = 0; i < listed; ++i) {
@@ -444,34 +468,36 @@ Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out, Decode
   return {};
 }
 
-Result<void> decode_ecuq_runs(Bytes body, EcuqMode mode, std::span<float> out,
-                              DecodeScratch& scratch) {
-  const bool is_dithered = mode == EcuqMode::dither;
-  if (body.size() < sizeof(float) + 1) return damaged("the step is cut off");
-  const auto step = load<float>(body);
-  if (!(step >= ecuq_step_min && step <= ecuq_step_max))
-    return damaged(fmt::format("the step is {}", step));
-  const auto top = std::to_integer<std::int32_t>(body[sizeof step]);
-  if (top < 1 || top > ecuq_levels_max) return damaged(fmt::format("there are {} levels", top));
-  const Bytes rest = body.subspan(sizeof step + 1);
-  const std::size_t extra = is_dithered ? sizeof(std::uint64_t) + 1 : centroids_below(top);
-  if (rest.size() < extra) return damaged("the block's head is cut off");
-  const std::uint64_t key = is_dithered ? load<std::uint64_t>(rest) : 0;
-  const int class_bits = is_dithered ? std::to_integer<int>(rest[sizeof key]) : 0;
+Result<void> decode_ecuq_dither_runs(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  FL_TRY(const RunsHead head, read_runs_head(body));
+  constexpr std::size_t extra = sizeof(std::uint64_t) + 1;
+  if (head.rest.size() < extra) return damaged("the block's head is cut off");
+  const auto key = load<std::uint64_t>(head.rest);
+  const int class_bits = std::to_integer<int>(head.rest[sizeof key]);
   if (class_bits > ecuq_class_bits_max) return damaged("there are no such classes");
   const auto classes = classes_in(scratch.coded, class_bits > 0 ? out.size() : 0);
-  kernels().dither_classes(classes.size(), {.step = step, .key = key, .class_bits = class_bits},
-                           classes.data());
+  kernels().dither_classes(
+      classes.size(), {.step = head.step, .key = key, .class_bits = class_bits}, classes.data());
   const auto levels = levels_in(scratch.levels, out.size());
-  if (!read_runs(rest.subspan(extra), top, levels,
+  if (!read_runs(head.rest.subspan(extra), head.top, levels,
                  {.of = classes, .count = std::size_t{1} << class_bits}))
     return damaged("the runs of levels are damaged");
-  if (is_dithered) {
-    kernels().undither(levels.data(), levels.size(), {.step = step, .key = key}, out.data());
-  } else {
-    place_levels(levels, step, rest.first(extra), out);
-  }
+  kernels().undither(levels.data(), levels.size(), {.step = head.step, .key = key}, out.data());
   return {};
+}
+
+Result<SelectedValues> read_ecuq_centroid_runs(Bytes body, std::size_t elements,
+                                               DecodeScratch& scratch) {
+  FL_TRY(const RunsHead head, read_runs_head(body));
+  const std::size_t extra = centroids_below(head.top);
+  if (head.rest.size() < extra) return damaged("the block's head is cut off");
+  auto few = read_few(head.rest.subspan(extra), head.top, elements);
+  if (!few) return damaged("the runs of levels are damaged");
+  const LevelValues values = level_values(head.step, head.rest.first(extra));
+  scratch.run_indices = std::move(few->indices);
+  scratch.run_values.resize(few->levels.size());
+  place_levels(few->levels, values, scratch.run_values);
+  return SelectedValues{.indices = scratch.run_indices, .values = scratch.run_values};
 }
 
 }  // namespace fl

@@ -130,10 +130,9 @@ Result<void> decode_large_block(Bytes bytes, std::span<float> out, DecodeScratch
   switch (static_cast<MethodId>(bytes[0])) {
     case MethodId::parts: return decode_parts(body, out, scratch);
     case MethodId::sparse:
-    case MethodId::randk: return decode_sparse(bytes, out, scratch);
-    case MethodId::ecuq_dither_runs: return decode_ecuq_runs(body, EcuqMode::dither, out, scratch);
-    case MethodId::ecuq_centroid_runs:
-      return decode_ecuq_runs(body, EcuqMode::centroid, out, scratch);
+    case MethodId::randk:
+    case MethodId::ecuq_centroid_runs: return decode_sparse(bytes, out, scratch);
+    case MethodId::ecuq_dither_runs: return decode_ecuq_dither_runs(body, out, scratch);
     default:
       return bad_parts(fmt::format("method {} codes {} elements at once, not {}",
                                    std::to_integer<int>(bytes[0]), part_elements_max, out.size()));

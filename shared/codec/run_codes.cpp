@@ -152,15 +152,28 @@ bool append_runs(std::span<const std::int16_t> x, std::int32_t levels, std::vect
   return false;
 }
 
+std::optional<FewLevels> read_few(Bytes bytes, std::int32_t levels, std::size_t elements) {
+  auto indices = take_list(bytes, elements);
+  if (!indices || !is_for_runs(elements, elements - indices->size())) return std::nullopt;
+  std::vector<std::int16_t> found(indices->size(), 1);
+  if (!read_sizes(bytes, levels, found) || !read_signs(bytes, false, found) || !bytes.empty())
+    return std::nullopt;
+  return FewLevels{.indices = std::move(*indices), .levels = std::move(found)};
+}
+
 bool read_runs(Bytes bytes, std::int32_t levels, std::span<std::int16_t> out,
                const LevelClasses& classes) {
   FL_ASSERT(levels >= 1 && levels <= rans_levels_max && classes.count <= rans_classes_max);
   FL_ASSERT(classes.count == 1 || classes.of.size() == out.size());
-  std::array<std::size_t, rans_classes_max> elements{out.size()};
-  if (classes.count > 1) {
-    elements = {};
-    for (const std::uint8_t c : classes.of) ++elements[c];
+  if (classes.count == 1) {
+    const auto few = read_few(bytes, levels, out.size());
+    if (!few) return false;
+    std::ranges::fill(out, std::int16_t{0});
+    for (std::size_t i = 0; i < few->indices.size(); ++i) out[few->indices[i]] = few->levels[i];
+    return true;
   }
+  std::array<std::size_t, rans_classes_max> elements{};
+  for (const std::uint8_t c : classes.of) ++elements[c];
   std::array<Indices, rans_classes_max> indices;
   std::size_t count = 0;
   for (std::size_t c = classes.count; c-- > 0;) {
@@ -172,15 +185,10 @@ bool read_runs(Bytes bytes, std::int32_t levels, std::span<std::int16_t> out,
   // What nobody sends, and what would take long: lists of all elements for each of the sizes.
   if (!is_for_runs(out.size(), out.size() - count)) return false;
   std::vector<std::int16_t> found(count, 1);
-  if (!read_sizes(bytes, levels, found) || !read_signs(bytes, classes.count > 1, found) ||
-      !bytes.empty())
+  if (!read_sizes(bytes, levels, found) || !read_signs(bytes, true, found) || !bytes.empty())
     return false;
 
   std::ranges::fill(out, std::int16_t{0});
-  if (classes.count == 1) {
-    for (std::size_t i = 0; i < count; ++i) out[indices[0][i]] = found[i];
-    return true;
-  }
   std::array<std::size_t, rans_classes_max> level{};  // The class's next, in `found`.
   for (std::size_t c = classes.count; c-- > 1;) level[c - 1] = level[c] + indices[c].size();
   // Behind the last one stands an index that no element has.

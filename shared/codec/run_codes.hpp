@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,6 +53,15 @@ void for_each_not_zero(std::span<const std::int16_t> levels, const Use& use) {
 /// them.
 [[nodiscard]] bool append_runs(std::span<const std::int16_t> x, std::int32_t levels,
                                std::vector<std::byte>& out, const LevelClasses& classes = {});
+
+/// Levels that are not 0, and which ones they are.
+struct FewLevels {
+  std::vector<std::uint32_t> indices;  // Ascending.
+  std::vector<std::int16_t> levels;
+};
+/// read_runs() of one class, without the zeros.
+[[nodiscard]] std::optional<FewLevels> read_few(Bytes bytes, std::int32_t levels,
+                                                std::size_t elements);
 
 /// Fills `out` from bytes that need not be trusted; false unless they are the levels of so many
 /// elements, to the last byte. |level| <= levels then. 1 <= levels <= rans_levels_max.

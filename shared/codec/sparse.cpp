@@ -87,12 +87,14 @@ Result<void> encode_selected(const Selected& selected, const Method& quantizer,
 bool is_sparse(Bytes block) {
   if (block.empty()) return false;
   const auto id = static_cast<MethodId>(block[0]);
-  return id == MethodId::sparse || id == MethodId::randk;
+  return id == MethodId::sparse || id == MethodId::randk || id == MethodId::ecuq_centroid_runs;
 }
 
 Result<SelectedValues> read_selected(Bytes block, std::size_t elements, DecodeScratch& scratch) {
-  const bool is_random = static_cast<MethodId>(block[0]) == MethodId::randk;
+  const auto id = static_cast<MethodId>(block[0]);
+  const bool is_random = id == MethodId::randk;
   const Bytes body = block.subspan(1);
+  if (id == MethodId::ecuq_centroid_runs) return read_ecuq_centroid_runs(body, elements, scratch);
   FL_TRY(const std::size_t k, read_k(body, elements, is_random ? 1 : 0));
   Bytes rest = body.subspan(sizeof(std::uint16_t));
   std::span<const std::uint32_t> indices;

@@ -39,6 +39,8 @@ namespace fl {
                                            std::uint64_t seed, EncodeScratch& scratch,
                                            std::vector<std::byte>& out);
 
+/// Whether what it has are values and where they are: the two above, and ecuq's runs without
+/// dither.
 [[nodiscard]] bool is_sparse(Bytes block);
 
 /// Ascending indices, and the value of each; all other elements are 0.
@@ -52,6 +54,9 @@ struct SelectedValues {
                                                    DecodeScratch& scratch);
 /// Among zeros.
 void place(const SelectedValues& selected, std::span<float> out);
+/// read_selected() of runs (method_ecuq.cpp): `body` is what follows the id.
+[[nodiscard]] Result<SelectedValues> read_ecuq_centroid_runs(Bytes body, std::size_t elements,
+                                                             DecodeScratch& scratch);
 /// decode_block() of a block that is_sparse().
 [[nodiscard]] Result<void> decode_sparse(Bytes block, std::span<float> out, DecodeScratch& scratch);
 

@@ -67,7 +67,8 @@ class FailingSource final : public ByteSource {
 TEST_CASE("few values are added as the same values among zeros are, to the last bit") {
   const std::vector<float> x = normal(big_layout().elements(), 60);
   for (const char* spec : {"topk:0.001,dense_below=0", "topk:0.01+qsgd:8", "topk:0.12+fp16",
-                           "topk:0.3", "randk:0.01", "threshold:3.5", "a=topk:0.01;*=none"}) {
+                           "topk:0.3", "randk:0.01", "threshold:3.5", "a=topk:0.01;*=none",
+                           "ecuq:0.1+ef", "ecuq:0.25+ef", "topk:0.05+ecuq:0.1"}) {
     CAPTURE(spec);
     const Upload few{encode(*codec_of(spec), big_layout(), x, 3, block_elements_default), 7};
     const auto values = decode(few.payload, big_layout());
