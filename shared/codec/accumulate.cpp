@@ -170,8 +170,11 @@ Result<Scan> Accumulator::add_selected(std::uint64_t flat, const SelectedValues&
   for (std::size_t i = 0; i < indices.size();) {
     const std::uint64_t stripe = (flat + indices[i]) / stripe_elements;
     const std::lock_guard lock(stripes_[stripe % stripes_.size()]);
-    for (; i < indices.size() && (flat + indices[i]) / stripe_elements == stripe; ++i)
-      sums_[flat + indices[i]] += products[i];
+    for (; i < indices.size() && (flat + indices[i]) / stripe_elements == stripe; ++i) {
+      std::int64_t& sum = sums_[flat + indices[i]];  // Modulo 2^64, as add_fixed's.
+      sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) +
+                                      static_cast<std::uint64_t>(products[i]));
+    }
   }
   return scan;
 }

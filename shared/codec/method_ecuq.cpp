@@ -383,9 +383,10 @@ using LevelValues = std::array<float, 2 * ecuq_levels_max + 1>;
 /// `towards_zero`: how far those of levels 1, 2, ... and their negatives lie towards 0.
 LevelValues level_values(float step, Bytes towards_zero) {
   LevelValues values;
-  for (std::int32_t level = 0; level <= ecuq_levels_max; ++level) {
+  values[ecuq_levels_max] = 0;
+  for (std::int32_t level = 1; level <= ecuq_levels_max; ++level) {
     auto value = static_cast<float>(level);
-    if (level >= 1 && level <= std::ssize(towards_zero)) {
+    if (level <= std::ssize(towards_zero)) {
       const int c = std::to_integer<int>(towards_zero[static_cast<std::size_t>(level - 1)]);
       value -= static_cast<float>(c - 128) * 0x1p-8f;
     }

@@ -119,21 +119,22 @@ Result<void> PayloadReader::read_table(std::uint64_t table_at, std::uint64_t byt
 }
 
 Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
-  const Block block = map_.at(index);
-  FL_TRY(const Bytes bytes, look_at_block(index, bytes_));
-  return decode_bytes(index, block, bytes, out);
+  const auto bytes = look_at_block(index, bytes_);
+  if (!bytes) return bytes.error().at("payload: " + map_.describe(index));
+  return decode_bytes(index, map_.at(index), *bytes, out);
 }
 
 Result<std::variant<Scan, SelectedValues>> PayloadReader::decode_or_select(std::uint64_t index,
                                                                            std::span<float> out) {
   using Either = std::variant<Scan, SelectedValues>;
   const Block block = map_.at(index);
-  FL_TRY(const Bytes bytes, look_at_block(index, bytes_));
-  if (!is_sparse(bytes)) {
-    FL_TRY(const Scan scan, decode_bytes(index, block, bytes, out));
+  const auto bytes = look_at_block(index, bytes_);
+  if (!bytes) return bytes.error().at("payload: " + map_.describe(index));
+  if (!is_sparse(*bytes)) {
+    FL_TRY(const Scan scan, decode_bytes(index, block, *bytes, out));
     return Either(scan);
   }
-  const auto selected = read_selected(bytes, block.elements, scratch_);
+  const auto selected = read_selected(*bytes, block.elements, scratch_);
   if (!selected) return selected.error().at("payload: " + map_.describe(index));
   const std::span values = selected->values;
   const auto bad = kernels().scan(values.data(), values.size()).first_bad;

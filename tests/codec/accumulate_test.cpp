@@ -68,7 +68,7 @@ TEST_CASE("few values are added as the same values among zeros are, to the last 
   const std::vector<float> x = normal(big_layout().elements(), 60);
   for (const char* spec : {"topk:0.001,dense_below=0", "topk:0.01+qsgd:8", "topk:0.12+fp16",
                            "topk:0.3", "randk:0.01", "threshold:3.5", "a=topk:0.01;*=none",
-                           "ecuq:0.1+ef", "ecuq:0.25+ef", "topk:0.05+ecuq:0.1"}) {
+                           "ecuq:0.1+ef", "ecuq:0.25+ef", "topk:0.05+ecuq:0.1,mode=centroid"}) {
     CAPTURE(spec);
     const Upload few{encode(*codec_of(spec), big_layout(), x, 3, block_elements_default), 7};
     const auto values = decode(few.payload, big_layout());
@@ -79,6 +79,17 @@ TEST_CASE("few values are added as the same values among zeros are, to the last 
     const UpdateNorms expected = add(of_all, all, big_layout()).value();
     CHECK(norms.l2 == expected.l2);
     CHECK(norms.max_abs == expected.max_abs);
+    CHECK(mean_of(of_few, big_layout()) == mean_of(of_all, big_layout()));
+  }
+  // In large blocks, too.
+  for (const char* spec : {"topk:0.001", "randk:0.01", "ecuq:0.1+ef"}) {
+    CAPTURE(spec);
+    const Upload few{encode(*codec_of(spec), big_layout(), x, 3), 7};
+    const Upload all{encode(*codec_of("none"), big_layout(), decode(few.payload, big_layout())), 7};
+    Accumulator of_few(big_layout(), fixed);
+    Accumulator of_all(big_layout(), fixed);
+    CHECK(add(of_few, few, big_layout()).value().max_abs ==
+          add(of_all, all, big_layout()).value().max_abs);
     CHECK(mean_of(of_few, big_layout()) == mean_of(of_all, big_layout()));
   }
 }
@@ -210,7 +221,9 @@ TEST_CASE("an update that can't be read again while it is taken back breaks the 
   for (int reads = 3; reads < 7; ++reads) {
     FailingSource source(payload, reads);
     auto reader = PayloadReader::open(source, payload.size(), layout).value();
-    CHECK(sums.add(reader, 5).error().code() == Errc::io);
+    const auto failed = sums.add(reader, 5).error();
+    CHECK(failed.code() == Errc::io);
+    CHECK(failed.message().find("block") != std::string::npos);
     CHECK(sums.broken() == (reads > 3));  // With no block added there is nothing to take back.
     if (sums.broken()) CHECK(add(sums, {payload, 5}, layout).error().code() == Errc::internal);
     sums.reset(fixed);
