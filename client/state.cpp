@@ -416,7 +416,8 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   CodecState state = codec_state();
   const TimePoint began = Clock::now();
   FL_TRY(const std::uint64_t bytes,
-         codec.encode(layout.all, coded, seed, sink, 0, &state, threads_, device));
+         codec.encode(layout.all, coded, seed, sink, block_elements_of_codec, &state, threads_,
+                      device));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(file->truncate(bytes));
   FL_TRY(const Digest digest, digest_of(*file, bytes));

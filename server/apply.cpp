@@ -147,9 +147,10 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
   FL_TRY(std::vector<float> step, whole_step(job, steps));
   FL_TRY(const auto delta, job.files.open(job.folder / delta_name(version), OpenMode::truncate));
   FileSink sink(*delta);
-  FL_TRY(const std::uint64_t delta_bytes,
-         job.downlink.encode(job.layout.all, step, job.seed + version, sink, 0, nullptr,
-                             std::min(threads_for(0), codec_threads_max)));
+  FL_TRY(
+      const std::uint64_t delta_bytes,
+      job.downlink.encode(job.layout.all, step, job.seed + version, sink, block_elements_of_codec,
+                          nullptr, std::min(threads_for(0), codec_threads_max)));
   FileSource source(*delta);
   FL_TRY(auto reader, PayloadReader::open(source, delta_bytes, job.layout.all));
   std::vector<float> decoded;

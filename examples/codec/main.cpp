@@ -34,7 +34,8 @@ fl::Result<void> show(const std::string& spec) {
     // The sender. The same vector and seed give the same bytes on every machine.
     std::vector<std::byte> payload;
     fl::VectorSink sink(payload);
-    FL_TRY(const std::uint64_t bytes, codec->encode(layout, update, round, sink, 0, &state));
+    FL_TRY(const std::uint64_t bytes,
+           codec->encode(layout, update, round, sink, fl::block_elements_of_codec, &state));
 
     // The receiver, which needs no codec: a payload says how to decode it, and may be hostile.
     fl::SpanSource source(payload);

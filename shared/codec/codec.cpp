@@ -95,7 +95,8 @@ std::vector<Codec::Plan> Codec::plan(const Layout& layout, std::span<const float
 }
 
 std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block_elements) const {
-  const BlockMap map(layout, block_elements == 0 ? this->block_elements(layout) : block_elements);
+  if (block_elements == block_elements_of_codec) block_elements = this->block_elements(layout);
+  const BlockMap map(layout, block_elements);
   const auto rule_of = rules_of(layout);
   std::uint64_t bytes = payload_header_bytes + canonical().size();
   for (std::uint64_t i = 0; i < map.blocks(); ++i) {
@@ -304,8 +305,9 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
                                     std::uint32_t block_elements, CodecState* state, int threads,
                                     const DeviceCopy& device) const {
   FL_ASSERT(x.size() == layout.elements() && threads >= 0);
-  if (block_elements == 0) block_elements = this->block_elements(layout);
-  FL_ASSERT(block_elements <= this->block_elements(layout));
+  const std::uint32_t largest = this->block_elements(layout);
+  if (block_elements == block_elements_of_codec) block_elements = largest;
+  FL_ASSERT(block_elements <= largest);
   const BlockMap map(layout, block_elements);
   return Encoding(*this, map, x, seed, state, threads, device).write(out);
 }

@@ -233,16 +233,17 @@ class Eden final : public Method {
     const std::size_t count = bits_.count_of_more(piece.size());
     const std::size_t rest = piece.size() - count;
     const std::size_t sent = bits_.fewer() > 0 ? piece.size() : count;
-    const double product_of_more = kernels().nearest(rotated.data(), count, more_, more);
-    double product = product_of_more;
-    if (rest > 0) product += kernels().nearest(rotated.data() + count, rest, fewer_, fewer);
-    double scale = sum_squares * first_factor * static_cast<double>(piece.size()) / product;
-    scale *= static_cast<double>(piece.size()) / static_cast<double>(sent);
-    if (has_feedback_) {
-      if (sent == count) product = product_of_more;
+    double product = kernels().nearest(rotated.data(), count, more_, more);
+    double scale = 0;
+    if (has_feedback_) {  // It is about what is sent.
+      if (sent > count) product += kernels().nearest(rotated.data() + count, rest, fewer_, fewer);
       kernels().centroids_of(more, count, more_, rotated.data());
       if (sent > count) kernels().centroids_of(fewer, rest, fewer_, rotated.data() + count);
       scale = product / kernels().scan(rotated.data(), sent).sum_squares / first_factor;
+    } else {
+      if (rest > 0) product += kernels().nearest(rotated.data() + count, rest, fewer_, fewer);
+      scale = sum_squares * first_factor * static_cast<double>(piece.size()) / product;
+      scale *= static_cast<double>(piece.size()) / static_cast<double>(sent);
     }
     more += count;
     fewer += sent - count;

@@ -1,10 +1,9 @@
 // Blocks of more than part_elements_max elements (block_map.hpp), which codecs make that send few
 // of the values. After the method id:
 //
-//   33 parts   the size in bytes of each part as u32, then the parts, one after the other: blocks
-//   as
-//              part_elements_max elements each would have them, the last one with the rest; of any
-//              method but this one and those of low rank
+//   33 parts  the size in bytes of each part as u32, then the parts, one after the other: blocks of
+//             part_elements_max elements, the last one of the rest; of any method but this one and
+//             those of low rank
 //
 // Who can code so many at once does, and the block has the bytes of its method: sparse blocks,
 // where a 16th of the elements is selected at most; ecuq's runs; matrices of low rank.

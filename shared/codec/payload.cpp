@@ -120,47 +120,57 @@ Result<void> PayloadReader::read_table(std::uint64_t table_at, std::uint64_t byt
 
 Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
   const auto bytes = look_at_block(index, bytes_);
-  if (!bytes) return bytes.error().at("payload: " + map_.describe(index));
-  return decode_bytes(index, map_.at(index), *bytes, out);
+  if (!bytes) return in_block(index, bytes.error());
+  return decode_bytes(index, *bytes, out);
 }
 
 Result<std::variant<Scan, SelectedValues>> PayloadReader::decode_or_select(std::uint64_t index,
                                                                            std::span<float> out) {
   using Either = std::variant<Scan, SelectedValues>;
-  const Block block = map_.at(index);
   const auto bytes = look_at_block(index, bytes_);
-  if (!bytes) return bytes.error().at("payload: " + map_.describe(index));
+  if (!bytes) return in_block(index, bytes.error());
   if (!is_sparse(*bytes)) {
-    FL_TRY(const Scan scan, decode_bytes(index, block, *bytes, out));
+    FL_TRY(const Scan scan, decode_bytes(index, *bytes, out));
     return Either(scan);
   }
+  const Block block = map_.at(index);
   const auto selected = read_selected(*bytes, block.elements, scratch_);
-  if (!selected) return selected.error().at("payload: " + map_.describe(index));
+  if (!selected) return in_block(index, selected.error());
   const std::span values = selected->values;
+  // Of more than a 16th what is done to all values at once is done sooner.
+  if (values.size() * 16 > block.elements) {
+    FL_ASSERT(out.size() == block.elements);
+    place(*selected, out);
+    FL_TRY(const Scan scan, scan_finite(block, out));
+    return Either(scan);
+  }
   const auto bad = kernels().scan(values.data(), values.size()).first_bad;
   if (bad < values.size())
     return corrupt("{} is {}", layout().describe(block.flat + selected->indices[bad]), values[bad]);
-  // Of more than a 16th what is done to all values at once is done sooner.
-  if (values.size() * 16 <= block.elements) return Either(*selected);
-  FL_ASSERT(out.size() == block.elements);
-  place(*selected, out);
-  return Either(kernels().scan(out.data(), out.size()));
+  return Either(*selected);
 }
 
-Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, const Block& block, Bytes bytes,
-                                         std::span<float> out) {
+Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::span<float> out) {
+  const Block block = map_.at(index);
   FL_ASSERT(out.size() == block.elements);
   const auto decoded = [&]() -> Result<void> {
     if (!is_low_rank(bytes)) return decode_block(bytes, out, scratch_);
     FL_TRY(const RightFactor* const right, right_factor_of(index, bytes));
     return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, out);
   }();
-  if (!decoded) return decoded.error().at("payload: " + map_.describe(index));
-  const Scan scan = kernels().scan(out.data(), out.size());
-  if (scan.first_bad != out.size()) {
-    return corrupt("{} is {}", layout().describe(block.flat + scan.first_bad), out[scan.first_bad]);
-  }
-  return scan;
+  if (!decoded) return in_block(index, decoded.error());
+  return scan_finite(block, out);
+}
+
+Result<Scan> PayloadReader::scan_finite(const Block& block, std::span<const float> values) const {
+  const Scan scan = kernels().scan(values.data(), values.size());
+  if (scan.first_bad == values.size()) return scan;
+  return corrupt("{} is {}", layout().describe(block.flat + scan.first_bad),
+                 values[scan.first_bad]);
+}
+
+Error PayloadReader::in_block(std::uint64_t index, const Error& error) const {
+  return error.at("payload: " + map_.describe(index));
 }
 
 Result<Bytes> PayloadReader::look_at_block(std::uint64_t index, std::vector<std::byte>& scratch) {

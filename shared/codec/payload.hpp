@@ -78,8 +78,9 @@ class PayloadReader {
   PayloadReader(ByteSource& source, BlockMap map, std::string spec)
       : source_(&source), map_(std::move(map)), spec_(std::move(spec)) {}
   Result<void> read_table(std::uint64_t table_at, std::uint64_t bytes);
-  Result<Scan> decode_bytes(std::uint64_t index, const Block& block, Bytes bytes,
-                            std::span<float> out);
+  Result<Scan> decode_bytes(std::uint64_t index, Bytes bytes, std::span<float> out);
+  [[nodiscard]] Result<Scan> scan_finite(const Block& block, std::span<const float> values) const;
+  [[nodiscard]] Error in_block(std::uint64_t index, const Error& error) const;
   Result<Bytes> look_at_block(std::uint64_t index, std::vector<std::byte>& scratch);
   Result<const RightFactor*> right_factor_of(std::uint64_t index, Bytes bytes);
   /// decode(index) by use(reader, lane, index), for all blocks.

@@ -113,7 +113,7 @@ inline std::shared_ptr<const Codec> codec_of(std::string_view spec) {
 
 inline std::vector<std::byte> encode(const Codec& codec, const Layout& layout,
                                      std::span<const float> x, std::uint64_t seed = 1,
-                                     std::uint32_t block_elements = 0) {
+                                     std::uint32_t block_elements = block_elements_of_codec) {
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
   const auto size = codec.encode(layout, x, seed, sink, block_elements);
@@ -131,7 +131,7 @@ inline std::vector<float> decode(const std::vector<std::byte>& payload, const La
 
 /// That every row of the kernels makes the same payload of x, and the same values of it.
 inline void check_rows_agree(std::string_view spec, const Layout& layout, std::span<const float> x,
-                             std::uint32_t block_elements = 0) {
+                             std::uint32_t block_elements = block_elements_of_codec) {
   CAPTURE(spec);
   const Kernels& best = kernels();
   std::vector<std::byte> payload;

@@ -40,7 +40,7 @@ double number(const std::string& spec, const char* key, double otherwise) {
 // Selected values are as near as the quantizer makes them, or scaled; the others are lost. What
 // is selected exactly, selector_test.cpp says.
 double sparse_error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
-  const double block = static_cast<double>(std::min<std::size_t>(x.size(), block_elements_max));
+  const double block = static_cast<double>(std::min<std::size_t>(x.size(), block_elements_default));
   double scale = 1;
   if (const std::size_t at = spec.find("randk:"); at != std::string::npos) {
     scale = block / std::max(1.0, std::round(block * std::stod(spec.substr(at + 6))));
@@ -66,7 +66,7 @@ double ecuq_error_bound(const std::string& spec, std::span<const float> x) {
 double error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
   if (spec.find("eden") != std::string::npos || spec.starts_with("countsketch")) {
     // Every value is a part of others: all that is bounded is the norm of the error.
-    const auto block = x.first(std::min<std::size_t>(x.size(), block_elements_max));
+    const auto block = x.first(std::min<std::size_t>(x.size(), block_elements_default));
     const double norm = std::sqrt(kernels().scan(block.data(), block.size()).sum_squares);
     return (spec.starts_with("randk") || spec == "eden:0.3" ? 4 : 2) * norm + 1e-40;
   }
