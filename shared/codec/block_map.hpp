@@ -19,7 +19,7 @@ namespace fl {
 
 inline constexpr std::uint32_t block_elements_min = 256;
 inline constexpr std::uint32_t part_elements_max = 65536;
-inline constexpr std::uint32_t block_elements_max = 8 * part_elements_max;
+inline constexpr std::uint32_t block_elements_max = 16 * part_elements_max;
 inline constexpr std::uint32_t block_elements_default = part_elements_max;
 /// In place of a number: what the codec takes for the layout.
 inline constexpr std::uint32_t block_elements_of_codec = 0;

@@ -228,7 +228,7 @@ class Codec::Encoding {
                                        plan_of(*coded.rule).selection, coded.selected);
       } else if (const LevelCoder* const coder = coded.rule->level_coder();
                  device_ != nullptr && coder != nullptr &&
-                 coded.block.elements <= part_elements_max) {
+                 fl::is_for_device(coded.block.elements)) {
         const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).method);
         if (!run) continue;
         batch.on_device.push_back({.coder = coder, .block = *run, .out = &coded.bytes});

@@ -18,6 +18,12 @@ namespace fl {
 
 static_assert(part_elements_max <= device_block_max);
 
+/// Whether a device may code a block of so many: fewer have no tables (adaptive_codes.hpp), and
+/// more are coded as a whole.
+[[nodiscard]] constexpr bool is_for_device(std::size_t elements) {
+  return elements > adaptive_levels_max && elements <= part_elements_max;
+}
+
 /// A block that a device may code.
 struct BlockOnDevice {
   const LevelCoder* coder;  // Of the method that codes it.

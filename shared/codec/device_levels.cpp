@@ -33,6 +33,7 @@ std::array<std::uint32_t, device_alphabet> count_levels(const LevelBlock& block,
 
 LevelCode append_level_tables(const LevelBlock& block, const LevelTally& tally, std::int32_t top,
                               int class_bits, std::vector<std::byte>& out) {
+  FL_ASSERT(block.elements > adaptive_levels_max);
   LevelCode code{};
   code.class_drop = block.class_bits - class_bits;
   const auto largest = static_cast<std::size_t>(top);

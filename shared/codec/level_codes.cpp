@@ -2,6 +2,7 @@
 
 #include "kernels/rans.hpp"
 #include "shared/base/error.hpp"
+#include "shared/codec/adaptive_codes.hpp"
 #include "shared/codec/bits.hpp"
 
 #include <algorithm>
@@ -51,6 +52,8 @@ std::size_t write_rans_levels(std::span<const std::int16_t> x, std::int32_t leve
   FL_ASSERT(symbols_all <= rans_symbols_max && classes.count <= rans_classes_max);
   FL_ASSERT(classes.count == 1 || classes.of.size() == x.size());
   if (x.empty()) return 0;
+  if (x.size() <= adaptive_levels_max)
+    return write_adaptive_levels(x, levels, scratch, out, classes);
   scratch.symbols.resize(std::max(scratch.symbols.size(), x.size()));
   scratch.stream.resize(std::max(scratch.stream.size(), rans_bytes_max(x.size())));
   std::uint8_t* const symbols = scratch.symbols.data();
@@ -80,7 +83,8 @@ bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
   const auto alphabet = static_cast<std::size_t>(2 * levels + 1);
   const std::size_t symbols_all = classes.count * alphabet;
   FL_ASSERT(classes.count == 1 || classes.of.size() == out.size());
-  if (symbols_all > rans_symbols_max) return false;
+  if (symbols_all > rans_symbols_max || out.empty()) return false;
+  if (out.size() <= adaptive_levels_max) return read_adaptive_levels(bytes, levels, out, classes);
   RansFrequencies frequencies{};
   std::uint32_t sum = 0;  // Of a class.
   BitReader table(bytes);

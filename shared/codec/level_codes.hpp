@@ -1,5 +1,5 @@
 // Quantized levels near their entropy: a table of frequencies, then an rANS stream
-// (kernels/rans.hpp).
+// (kernels/rans.hpp); few of them without a table (adaptive_codes.hpp).
 //
 // The table, in bits, lowest first: for each level from -S to S the bit width of its frequency in 4
 // bits (0: the level does not occur), then the frequency without its highest bit; zeros to a whole
@@ -20,6 +20,8 @@ namespace fl {
 
 /// More levels than rANS has symbols for are always packed in bit fields.
 inline constexpr std::int32_t rans_levels_max = 127;
+/// Up to so many have no table.
+inline constexpr std::size_t adaptive_levels_max = 2048;
 
 /// Levels that are distributed differently: up to rans_classes_max, with 256 symbols together.
 struct LevelClasses {
@@ -32,7 +34,8 @@ struct LevelScratch {
   std::vector<std::uint8_t> symbols;
   std::vector<std::uint8_t> stream;
   std::vector<std::byte> table;
-  std::vector<std::uint8_t> classes;  // For a caller's LevelClasses.
+  std::vector<std::uint32_t> answers;  // Of adaptive_codes.hpp.
+  std::vector<std::uint8_t> classes;   // For a caller's LevelClasses.
 };
 
 /// The frequencies of the levels of each class, and in `table` their tables. counts: how often each

@@ -25,7 +25,7 @@ namespace fl {
 /// Golomb codes are good for: more of them are shorter in parts, where there may be a bitmap; and k
 /// is a u16.
 [[nodiscard]] constexpr std::size_t sparse_values_max(std::size_t elements) {
-  return elements <= part_elements_max ? elements : elements / 16;
+  return elements <= part_elements_max ? elements : (elements - 1) / 16;
 }
 
 /// The most bytes of a block with up to `selected` of so many elements.

@@ -40,9 +40,11 @@ CodedByDevice encode_on(const Codec& codec, const Layout& layout, std::span<cons
   return encode_on(std::make_unique<HostLevelDevice>(), codec, layout, x, block);
 }
 
-/// Some 200 blocks of 256: four batches, with small tensors among them.
+constexpr std::uint32_t small_block = adaptive_levels_max + 1;
+
+/// Some 130 small blocks: three batches, with small tensors among them.
 Layout many_blocks() {
-  return layout_of({{"w", {40, 800}}, {"w.bias", {200}}, {"b", {3}}, {"v", {18'123}}});
+  return layout_of({{"w", {40, 6000}}, {"w.bias", {200}}, {"b", {3}}, {"v", {30'123}}});
 }
 
 }  // namespace
@@ -53,8 +55,8 @@ TEST_CASE("a device gives the CPU's payload, whatever the codec") {
   for (const std::string& spec : specs_to_test()) {
     CAPTURE(spec);
     const auto codec = codec_of(spec);
-    const auto coded = encode_on(*codec, layout, x, 256);
-    CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, 256));
+    const auto coded = encode_on(*codec, layout, x, small_block);
+    CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, small_block));
     CHECK(coded.is_there);
   }
 }
@@ -135,13 +137,13 @@ TEST_CASE("a value that can't be sent is the error that it is on the CPU") {
   const auto codec = codec_of("ecuq:4");
   for (const float bad : {std::numeric_limits<float>::infinity(), -0x1.fp127f,
                           std::numeric_limits<float>::quiet_NaN()}) {
-    for (const std::size_t at : {std::size_t{5}, std::size_t{30'000}, std::size_t{50'000}}) {
+    for (const std::size_t at : {std::size_t{5}, std::size_t{150'000}, std::size_t{250'000}}) {
       auto x = normal(layout.elements(), 4);
       x[at] = bad;
       std::vector<std::byte> bytes;
       VectorSink sink(bytes);
-      const auto wanted = codec->encode(layout, x, 7, sink, 256);
-      const auto coded = encode_on(*codec, layout, x, 256);
+      const auto wanted = codec->encode(layout, x, 7, sink, small_block);
+      const auto coded = encode_on(*codec, layout, x, small_block);
       REQUIRE(wanted.has_error());
       REQUIRE(coded.bytes.has_error());
       CHECK(coded.bytes.error().message() == wanted.error().message());
@@ -153,7 +155,7 @@ TEST_CASE("a device that fails, at any call, costs nothing but itself") {
   const Layout layout = many_blocks();
   const std::vector<float> x = normal(layout.elements(), 3);
   const auto codec = codec_of("ecuq:4");
-  const auto wanted = encode(*codec, layout, x, 7, 256);
+  const auto wanted = encode(*codec, layout, x, 7, small_block);
   bool is_there = false;
   int calls = 0;
   for (; !is_there; ++calls) {
@@ -161,7 +163,7 @@ TEST_CASE("a device that fails, at any call, costs nothing but itself") {
     REQUIRE(calls < 100);
     auto device = std::make_unique<HostLevelDevice>();
     device->calls_left = calls;
-    const auto coded = encode_on(std::move(device), *codec, layout, x, 256);
+    const auto coded = encode_on(std::move(device), *codec, layout, x, small_block);
     CHECK(coded.bytes.value() == wanted);
     is_there = coded.is_there;
   }
@@ -174,7 +176,7 @@ TEST_CASE("a device that makes mistakes is found out") {
   const auto codec = codec_of("ecuq:4");
   auto device = std::make_unique<HostLevelDevice>();
   device->right_streams = 0;
-  const auto coded = encode_on(std::move(device), *codec, layout, x, 256);
-  CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, 256));
+  const auto coded = encode_on(std::move(device), *codec, layout, x, small_block);
+  CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, small_block));
   CHECK_FALSE(coded.is_there);
 }

@@ -1,5 +1,5 @@
 // One block of a payload: u16 its elements less one, then its bytes, of any method. Where these may
-// be a large block's (shared/codec/parts.hpp), it is decoded a second time with eight times as
+// be a large block's (shared/codec/parts.hpp), it is decoded a second time with sixteen times as
 // many.
 #include "shared/codec/method.hpp"
 
@@ -59,6 +59,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t elements = load<std::uint16_t>(input) + std::size_t{1};
   const Bytes block = input.subspan(sizeof(std::uint16_t));
   decode(block, elements);
-  if (!block.empty() && may_be_large(static_cast<MethodId>(block[0]))) decode(block, 8 * elements);
+  if (!block.empty() && may_be_large(static_cast<MethodId>(block[0]))) decode(block, 16 * elements);
   return 0;
 }

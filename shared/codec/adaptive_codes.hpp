@@ -1,0 +1,35 @@
+// Few quantized levels near their entropy: no table of frequencies, which would be a part of their
+// bytes worth mentioning. Encoder and decoder count instead, level by level, what came before.
+//
+// A level is told by answers of yes and no: whether it is 0; whether it is negative; then whether
+// its size is at least 2, 4, 8, ..., until it isn't, and then by halves which of those that are
+// left it is. Each question has counts of its own, and its probability is that of Krichevsky and
+// Trofimov (1981, "The performance of universal encoding"): of n answers, y of them yes, the next
+// is yes with (y + 1/2) / (n + 1). Questions that were never asked cost nothing, so sizes that
+// don't occur are not paid for.
+//
+// The answers are coded by rANS (kernels/rans.hpp) of one lane: its first state, u32, then u16
+// words in the order in which decoding takes them, little-endian.
+#pragma once
+
+#include "shared/base/bytes.hpp"
+#include "shared/codec/level_codes.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace fl {
+
+/// Writes the bytes to the begin of `out` and returns how many, if they are fewer than it has; else
+/// returns 0. |level| <= levels <= rans_levels_max; 1 to adaptive_levels_max of them.
+[[nodiscard]] std::size_t write_adaptive_levels(std::span<const std::int16_t> x,
+                                                std::int32_t levels, LevelScratch& scratch,
+                                                MutableBytes out, const LevelClasses& classes);
+
+/// Fills `out` from bytes that need not be trusted; false unless they are what
+/// write_adaptive_levels() makes of so many levels, to the last byte. 1 <= levels <=
+/// rans_levels_max; 1 to adaptive_levels_max of them, in rans_classes_max classes at most.
+[[nodiscard]] bool read_adaptive_levels(Bytes bytes, std::int32_t levels,
+                                        std::span<std::int16_t> out, const LevelClasses& classes);
+
+}  // namespace fl
