@@ -78,9 +78,9 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     FL_CHECK(train_by_rule(offer, version, begin, update, kept, stop));
     failpoint("update.trained");
     const TimePoint trained = Clock::now();
-    const std::uint64_t before = coder_ ? coder_->blocks_coded() : 0;
+    const std::uint64_t before = work_of_device();
     FL_CHECK(state_->save_update(layout_, update, **codec, offer.seed(), begin, kept,
-                                 strategy_->local(), update_on_device(**codec)));
+                                 strategy_->local(), device_for(**codec)));
     models_.give_back(std::move(update));
     log_info(
         "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
@@ -88,7 +88,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
         offer.round(), begin.steps(), begin.examples(), begin.train_seconds(), begin.loss(),
         state_->pending()->begin.bytes(),
         std::chrono::duration<double>(Clock::now() - trained).count(),
-        coder_ && coder_->blocks_coded() > before ? ", on the GPU" : "");
+        work_of_device() > before ? ", on the GPU" : "");
     return {};
   };
   done.result = work();
@@ -96,19 +96,24 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
   return done;
 }
 
-/// Where the update lies, if it is sent as the trainer has made it and can be coded there.
-DeviceCopy Agent::update_on_device(const Codec& codec) {
-  const bool is_as_made = strategy_->local() == nullptr && layout_.personal_elements == 0;
-  if (!is_as_made || codec.error_feedback() || codec.is_delta() || !codec.is_for_device())
-    return {};
+/// What the update was trained on, if it can be coded there; and where it lies, if it is sent as
+/// the trainer has made it.
+DeviceCopy Agent::device_for(const Codec& codec) {
+  if (!codec.is_for_device()) return {};
   const float* const values = trainer_->update_on_device();
   if (values == nullptr) return {};
   if (!coder_) {
-    auto device = trainer_->make_level_device();
+    auto device = trainer_->make_codec_device();
     if (!device) log_warn("updates are coded on the CPU: {}", device.error().message());
     coder_.emplace(device ? std::move(*device) : nullptr);
   }
-  return {.coder = &*coder_, .values = values};
+  const bool is_as_made = strategy_->local() == nullptr && layout_.personal_elements == 0 &&
+                          !codec.error_feedback() && !codec.is_delta();
+  return {.coder = &*coder_, .values = is_as_made ? values : nullptr};
+}
+
+std::uint64_t Agent::work_of_device() const {
+  return coder_ ? coder_->blocks_coded() + coder_->answers() : 0;
 }
 
 /// What the method trains here and keeps, or nullptr.

@@ -301,10 +301,16 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
   // What a device has is the update as it is here now, which nothing may change.
   FL_ASSERT(device.values == nullptr ||
             !(codec.error_feedback() || codec.is_delta() || layout.has_shared()));
+  const bool is_coded_there =
+      device.coder != nullptr && device.coder->is_there() && codec.is_for_device();
+  // Coding may change it.
+  const std::vector<float> before(
+      update.begin(), is_coded_there && device.values == nullptr ? update.end() : update.begin());
   auto saved = code_update(layout, update, codec, seed, begin, local_values, rule, device);
-  if (!saved && saved.error().code() == Errc::corrupt && device.values != nullptr &&
+  if (!saved && saved.error().code() == Errc::corrupt && is_coded_there &&
       device.coder->is_there()) {
     device.coder->give_up(saved.error().message());
+    std::ranges::copy(before, update.begin());
     saved = code_update(layout, update, codec, seed, std::move(begin), local_values, rule, {});
   }
   // What a full disk has left half-written would be in the way of the next try.

@@ -95,8 +95,9 @@ class ClientState {
   /// and makes it the pending one. `begin` comes with everything but bytes and digest.
   /// `local_values`: what the method keeps here from now on (first the local rule's vector, then
   /// the personal part), or empty, and `rule` whose vector that is. Both spans are used as scratch.
-  /// `device`: where a copy of `update` lies, where nothing is added to it (no error feedback,
-  /// nothing that travels with the model).
+  /// `device`: what may code it, and where a copy of `update` lies there, if nothing is added to it
+  /// (no error feedback, nothing that travels with the model). What it has coded so that it can't
+  /// be decoded is coded again here.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,
                                          std::span<float> local_values = {},

@@ -3,7 +3,7 @@
 #include "client/learn/random.hpp"
 #include "client/learn/torch_learner.hpp"
 #ifdef FL_HAS_CUDA
-#include "kernels/cuda/cuda_levels.hpp"
+#include "kernels/cuda/cuda_codec_device.hpp"
 #endif
 #include "kernels/kernels.hpp"
 #include "shared/base/parallel.hpp"
@@ -207,22 +207,22 @@ class TorchTrainer final : public Trainer {
     });
   }
 
-  Result<std::unique_ptr<LevelDevice>> make_level_device() override {
+  Result<std::unique_ptr<CodecDevice>> make_codec_device() override {
 #ifdef FL_HAS_CUDA
     if (device_.is_cuda()) {
-      return guarded([&]() -> Result<std::unique_ptr<LevelDevice>> {
+      return guarded([&]() -> Result<std::unique_ptr<CodecDevice>> {
         const char* error = nullptr;
-        auto device = cuda::make_level_device(error);
+        auto device = cuda::make_codec_device(error);
         if (device) return device;
         // After a round's training libtorch may hold all of the device's memory, unused.
         c10::getDeviceAllocator(device_.type())->emptyCache();
-        device = cuda::make_level_device(error);
+        device = cuda::make_codec_device(error);
         if (device) return device;
         return Error(Errc::unavailable, fmt::format("CUDA: {}", error));
       });
     }
 #endif
-    return std::unique_ptr<LevelDevice>();
+    return std::unique_ptr<CodecDevice>();
   }
 
   const float* update_on_device() override {

@@ -3,7 +3,7 @@
 // Weights and updates are flat fp32 vectors in the order of layout(). No libtorch in this header.
 #pragma once
 
-#include "kernels/level_device.hpp"
+#include "kernels/codec_device.hpp"
 #include "shared/algorithm/local_work.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
@@ -69,8 +69,8 @@ class Trainer {
 
   /// What codes updates on the device that they are made on; null where that is the CPU. Errors: of
   /// a device that has no room for it.
-  [[nodiscard]] virtual Result<std::unique_ptr<LevelDevice>> make_level_device() {
-    return std::unique_ptr<LevelDevice>();
+  [[nodiscard]] virtual Result<std::unique_ptr<CodecDevice>> make_codec_device() {
+    return std::unique_ptr<CodecDevice>();
   }
   /// The update in that device's memory, if the last call was a train(); null on the CPU. Stays as
   /// it is until the next call.

@@ -7,7 +7,7 @@ namespace fl::cuda {
 
 namespace {
 
-__global__ void begin_kernel(std::uint32_t k, Cutoff* cutoff, std::uint32_t* counts) {
+__global__ void begin_kernel(std::uint64_t k, Cutoff* cutoff, std::uint32_t* counts) {
   begin_digits(WideBlock{}, k, cutoff, counts);
 }
 
@@ -45,15 +45,18 @@ constexpr std::size_t counted_min = 1 << 16;
 
 }  // namespace
 
-int find_largest(const float* x, std::size_t n, std::uint32_t k, Cutoff* cutoff,
+int find_largest(std::span<const std::span<const float>> runs, std::uint64_t k, Cutoff* cutoff,
                  std::uint32_t* counts, CUstream_st* stream) {
   constexpr unsigned threads = threads_per_block;
   int error = start(begin_kernel, 1, threads, 0, stream, k, cutoff, counts);
-  const auto blocks = static_cast<unsigned>(std::min(blocks_max, n / counted_min + 1));
   for (int place = 0; place < digit_count && error == cudaSuccess; ++place) {
     const Digit digit = digit_at(place);
-    error = start(count_kernel, blocks, threads, 0, stream, x, n, digit, cutoff, counts);
-    if (error != cudaSuccess) return error;
+    for (const std::span<const float> run : runs) {
+      const std::size_t n = run.size();
+      const auto blocks = static_cast<unsigned>(std::min(blocks_max, n / counted_min + 1));
+      error = start(count_kernel, blocks, threads, 0, stream, run.data(), n, digit, cutoff, counts);
+      if (error != cudaSuccess) return error;
+    }
     error = start(narrow_kernel, 1, threads, 0, stream, digit, cutoff, counts);
   }
   return error;

@@ -9,6 +9,8 @@
 #include "kernels/philox.hpp"
 #include "kernels/select.hpp"
 
+#include <span>
+
 struct CUstream_st;
 
 namespace fl::cuda {
@@ -16,9 +18,10 @@ namespace fl::cuda {
 /// Numbers that find_largest needs in between.
 inline constexpr std::size_t digit_counts = 1 << 11;
 
-/// Writes the cutoff that selects k of the n values. 1 <= k <= n < 2^32. Reads x three times.
-[[nodiscard]] int find_largest(const float* x, std::size_t n, std::uint32_t k, Cutoff* cutoff,
-                               std::uint32_t* counts, CUstream_st* stream);
+/// Writes the cutoff that selects k of the runs' values, which are at least as many and fewer than
+/// 2^32. 1 <= k. Reads each run, which may be empty, three times.
+[[nodiscard]] int find_largest(std::span<const std::span<const float>> runs, std::uint64_t k,
+                               Cutoff* cutoff, std::uint32_t* counts, CUstream_st* stream);
 
 inline constexpr std::size_t tile_elements = 4096;
 

@@ -1,12 +1,12 @@
-// The bodies of the kernels of a LevelDevice (kernels/level_device.hpp): a block of threads has a
+// The bodies of the kernels of a CodecDevice (kernels/codec_device.hpp): a block of threads has a
 // block of the vector, and a warp its stream.
 #pragma once
 
+#include "kernels/codec_device.hpp"
 #include "kernels/cuda/halves.hpp"
 #include "kernels/cuda/rans_body.hpp"
 #include "kernels/cuda/scan_body.hpp"
 #include "kernels/element.hpp"
-#include "kernels/level_device.hpp"
 
 #include <cmath>
 

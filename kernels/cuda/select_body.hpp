@@ -26,7 +26,7 @@ FL_DEVICE inline std::uint32_t magnitude_at(const float* x, std::size_t i) {
 
 /// What find_largest begins with. One block.
 template <class Block>
-FL_DEVICE inline void begin_digits(const Block& block, std::uint32_t k, Cutoff* cutoff,
+FL_DEVICE inline void begin_digits(const Block& block, std::uint64_t k, Cutoff* cutoff,
                                    std::uint32_t* counts) {
   block.each([&](unsigned thread) {
     if (thread == 0) *cutoff = {.magnitude = 0, .ties = k};

@@ -44,7 +44,7 @@ AnswerRange range_of(bool answer, std::uint32_t probability) {
 /// The questions about levels of one class.
 struct Questions {
   Counts is_not_zero;
-  Counts is_negative;
+  Counts is_below_zero;
   std::array<Counts, rans_levels_max + 1> is_at_least;  // By size.
 
   /// The same of both signs, as most levels are distributed; but eden's are those from -2^(B-1) to
@@ -60,7 +60,7 @@ template <class Ask>
 std::int32_t find_level(Questions& questions, std::int32_t levels, const Ask& ask) {
   if (!ask(questions.is_not_zero, [](std::int32_t level) { return level != 0; })) return 0;
   const bool is_negative =
-      ask(questions.is_negative, [](std::int32_t level) { return level < 0; });
+      ask(questions.is_below_zero, [](std::int32_t level) { return level < 0; });
   const std::int32_t sign = is_negative ? -1 : 1;
   const auto is_at_least = [&](std::int32_t size) {
     return ask(questions.of_size(size, is_negative),
@@ -109,7 +109,7 @@ std::size_t write_adaptive_levels(std::span<const std::int16_t> x, std::int32_t 
   std::size_t at = out.size();
   for (std::size_t i = scratch.answers.size(); i-- > 0;) {
     const AnswerRange range = {scratch.answers[i] >> probability_bits,
-                         scratch.answers[i] % probability_one};
+                               scratch.answers[i] % probability_one};
     if (state >= range.size << probability_bits) {
       if (at < word_bytes) return 0;
       at -= word_bytes;

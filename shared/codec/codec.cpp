@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace fl {
@@ -45,8 +46,7 @@ std::vector<std::string> Codec::names() const {
 }
 
 bool Codec::is_for_device() const {
-  return std::ranges::any_of(rules_,
-                             [](const Rule& rule) { return rule.level_coder() != nullptr; });
+  return std::ranges::any_of(rules_, [](const Rule& rule) { return rule.is_for_device(); });
 }
 
 std::uint32_t Codec::block_elements(const Layout& layout) const {
@@ -74,21 +74,20 @@ std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
   return out;
 }
 
-std::vector<Codec::Plan> Codec::plan(const Layout& layout, std::span<const float> x,
-                                     std::span<const Rule* const> rule_of,
-                                     std::uint32_t block_elements, std::uint64_t seed,
-                                     CodecState* state) const {
+std::vector<Codec::Plan> Codec::plan(VectorToPlan vector,
+                                     std::span<const Rule* const> rule_of) const {
   std::vector<Plan> plans;
   for (const Rule& rule : rules_) {
     std::vector<std::uint32_t> tensors;
     for (std::uint32_t t = 0; t < rule_of.size(); ++t) {
       if (rule_of[t] == &rule) tensors.push_back(t);
     }
+    vector.tensors = tensors;
     Plan& plan = plans.emplace_back();
     if (rule.selector) {
-      plan.selection = rule.selector->plan(layout, x, tensors, state);
+      plan.selection = rule.selector->plan(vector);
     } else {
-      plan.method = rule.quantizer->plan(layout, x, tensors, block_elements, seed, state);
+      plan.method = rule.quantizer->plan(vector);
     }
   }
   return plans;
@@ -151,18 +150,20 @@ class Codec::Encoding {
         x_(x),
         seed_(seed),
         rule_of_(codec.rules_of(map.layout())),
-        plans_(codec.plan(map.layout(), x, rule_of_, map.block_elements(), seed, state)),
+        device_(on_device(codec, x, device)),
+        plans_(codec.plan({.layout = &map.layout(),
+                           .x = x,
+                           .tensors = {},
+                           .block_elements = map.block_elements(),
+                           .seed = seed,
+                           .state = state,
+                           .device = device_ ? &*device_ : nullptr},
+                          rule_of_)),
         // What is only copied is not worth their buffers.
         lanes_(threads, codec.is_exact() ? 1 : map.blocks() / map.run_blocks()),
-        scratches_(lanes_.count()) {
-    if (device.coder == nullptr || device.values == nullptr || !device.coder->is_there() ||
-        !codec.is_for_device())
-      return;
-    device_ = device.coder;
-    on_device_ = device.values;
-  }
+        scratches_(lanes_.count()) {}
   ~Encoding() {
-    if (device_ != nullptr) device_->end();
+    if (device_) device_->coder().end();
   }
   Encoding(const Encoding&) = delete;
   Encoding& operator=(const Encoding&) = delete;
@@ -172,7 +173,7 @@ class Codec::Encoding {
     // The sizes are known only at the end; the prefix has its length already.
     std::uint64_t at = payload_prefix(*map_, codec_->canonical(), sizes).size();
     // A device has the next batch already while one is coded here and written.
-    batches_.resize(device_ != nullptr ? LevelDevice::slots : 1);
+    batches_.resize(device_ ? CodecDevice::slots : 1);
     const std::uint64_t batch_count = (map_->blocks() + batch_blocks() - 1) / batch_blocks();
     std::uint64_t begun = 0;
     std::uint64_t index = 0;  // Of a block.
@@ -196,9 +197,21 @@ class Codec::Encoding {
   }
 
  private:
+  /// Nothing: all is done here.
+  static std::optional<DeviceVector> on_device(const Codec& codec, std::span<const float> x,
+                                               const DeviceCopy& device) {
+    if (device.coder == nullptr || !device.coder->is_there() || !codec.is_for_device())
+      return std::nullopt;
+    const float* there = device.values;
+    if (there == nullptr &&
+        !device.coder->ask([&](CodecDevice& codec_device) { return codec_device.copy(x, there); }))
+      return std::nullopt;
+    return DeviceVector(*device.coder, there, x);
+  }
+
   [[nodiscard]] std::uint64_t batch_blocks() const {
-    if (device_ != nullptr)
-      return LevelDevice::batch_blocks_max /
+    if (device_)
+      return CodecDevice::batch_blocks_max /
              std::max(1u, map_->block_elements() / block_elements_default);
     return lanes_.count() == 1 ? 1 : lanes_.count() * map_->run_blocks();
   }
@@ -219,28 +232,91 @@ class Codec::Encoding {
       coded.values = x_.subspan(coded.block.flat, coded.block.elements);
       coded.is_coded = false;
       coded.result = {};
-      if (!coded.rule) continue;
-      if (coded.rule->selector) {
-        // Selectors want the blocks in order.
+      const LevelCoder* const coder = coded.rule ? coded.rule->level_coder() : nullptr;
+      if (!device_ || coder == nullptr || !fl::is_for_device(coded.block.elements)) continue;
+      const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).method);
+      if (!run) continue;
+      batch.on_device.push_back({.coder = coder, .block = *run, .out = &coded.bytes});
+      batch.device_indices.push_back(i);
+    }
+    if (device_) device_->coder().start(batch.slot, device_->there(), batch.on_device);
+    select(batch.blocks);
+  }
+
+  /// Selectors want the blocks in order.
+  void select(std::span<Coded> blocks) {
+    while (!blocks.empty()) {
+      const auto is_other = [&](const Coded& coded) {
+        return coded.block.tensor != blocks.front().block.tensor;
+      };
+      const auto end = std::ranges::find_if(blocks, is_other);
+      const auto of_tensor = blocks.first(static_cast<std::size_t>(end - blocks.begin()));
+      blocks = blocks.subspan(of_tensor.size());
+      const Rule* const rule = of_tensor.front().rule;
+      if (!rule || !rule->selector) continue;
+      SelectionPlan& plan = plan_of(*rule).selection;
+      if (select_on_device(of_tensor, *rule->selector, plan)) continue;
+      for (Coded& coded : of_tensor) {
         coded.result = check_finite(coded, map_->layout());
         if (coded.result)
-          coded.rule->selector->select(coded.values, coded.block, seed_,
-                                       plan_of(*coded.rule).selection, coded.selected);
-      } else if (const LevelCoder* const coder = coded.rule->level_coder();
-                 device_ != nullptr && coder != nullptr &&
-                 fl::is_for_device(coded.block.elements)) {
-        const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).method);
-        if (!run) continue;
-        batch.on_device.push_back({.coder = coder, .block = *run, .out = &coded.bytes});
-        batch.device_indices.push_back(i);
+          rule->selector->select(coded.values, coded.block, seed_, plan, coded.selected);
       }
     }
-    if (device_ != nullptr) device_->start(batch.slot, on_device_, batch.on_device);
+  }
+
+  /// Blocks of one tensor, one after the other. False: nothing was done.
+  bool select_on_device(std::span<Coded> blocks, const Selector& selector, SelectionPlan& plan) {
+    if (!device_ || !device_->coder().is_there() || !selector.has_cutoffs()) return false;
+    Cutoff& cutoff = *selector.cutoff_of(blocks.front().block.tensor, plan);
+    const Cutoff before = cutoff;
+    const std::uint64_t first = blocks.front().block.flat;
+    const std::uint64_t end = blocks.back().block.flat + blocks.back().block.elements;
+    if (!device_->select_largest(x_.subspan(first, end - first), cutoff, indices_)) return false;
+    auto next = indices_.begin();
+    bool is_right = true;
+    for (Coded& coded : blocks) {
+      const auto begin = static_cast<std::uint32_t>(coded.block.flat - first);
+      Selected& out = coded.selected;
+      out.key.reset();
+      out.room.clear();
+      out.values.clear();
+      for (; next != indices_.end() && *next - begin < coded.block.elements; ++next) {
+        out.room.push_back(*next - begin);
+        out.values.push_back(coded.values[out.room.back()]);
+      }
+      out.indices = out.room;
+      // What is not finite is larger than all else, so it is among them, and is an error here.
+      is_right &=
+          kernels().scan(out.values.data(), out.values.size()).first_bad == out.values.size();
+    }
+    if (is_right && !is_selection_checked_) {
+      is_right = selects_as_here(blocks.front(), selector, before, plan);
+      is_selection_checked_ = true;
+      if (!is_right) give_up("selects", blocks.front());
+    }
+    if (!is_right) cutoff = before;
+    return is_right;
+  }
+
+  /// Of each vector one block is selected from by both.
+  bool selects_as_here(const Coded& coded, const Selector& selector, const Cutoff& before,
+                       SelectionPlan& plan) {
+    Cutoff& cutoff = *selector.cutoff_of(coded.block.tensor, plan);
+    const Cutoff after = std::exchange(cutoff, before);
+    Selected here;
+    selector.select(coded.values, coded.block, seed_, plan, here);
+    cutoff = after;
+    return std::ranges::equal(here.indices, coded.selected.indices);
+  }
+
+  void give_up(std::string_view does, const Coded& coded) {
+    device_->coder().give_up(fmt::format("the device {} {} otherwise than the CPU", does,
+                                         map_->layout().describe(coded.block.flat)));
   }
 
   /// The bytes of all its blocks, or in `result` why there are none.
   void finish(Batch& batch) {
-    if (device_ != nullptr) take_from_device(batch);
+    if (device_) take_from_device(batch);
     lanes_.for_each_run(batch.blocks.size(), std::min<std::size_t>(map_->run_blocks(), 2),
                         [&](std::size_t lane, std::size_t begin, std::size_t end) {
                           for (std::size_t i = begin; i < end; ++i) {
@@ -250,7 +326,7 @@ class Codec::Encoding {
   }
 
   void take_from_device(Batch& batch) {
-    device_->finish(batch.slot);
+    device_->coder().finish(batch.slot);
     for (std::size_t d = 0; d < batch.on_device.size(); ++d) {
       if (!batch.on_device[d].is_coded) continue;
       Coded& coded = batch.blocks[batch.device_indices[d]];
@@ -265,8 +341,7 @@ class Codec::Encoding {
     const auto from_device = coded.bytes;
     encode(coded, 0);
     if (coded.result && coded.bytes == from_device) return true;
-    device_->give_up(fmt::format("the device's bytes of {} are not the CPU's",
-                                 map_->layout().describe(coded.block.flat)));
+    give_up("codes", coded);
     return false;
   }
 
@@ -291,13 +366,14 @@ class Codec::Encoding {
   std::span<const float> x_;
   std::uint64_t seed_;
   std::vector<const Rule*> rule_of_;
+  std::optional<DeviceVector> device_;
   std::vector<Plan> plans_;
   Lanes lanes_;
   std::vector<EncodeScratch> scratches_;  // One for each lane.
   std::vector<Batch> batches_;
-  DeviceCoder* device_ = nullptr;
-  const float* on_device_ = nullptr;
+  std::vector<std::uint32_t> indices_;  // Of select_on_device().
   bool is_checked_ = false;
+  bool is_selection_checked_ = false;
 };
 
 Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x,

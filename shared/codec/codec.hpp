@@ -95,10 +95,8 @@ class Codec {
     MethodPlan method;
   };
   /// One for each rule.
-  [[nodiscard]] std::vector<Plan> plan(const Layout& layout, std::span<const float> x,
-                                       std::span<const Rule* const> rule_of,
-                                       std::uint32_t block_elements, std::uint64_t seed,
-                                       CodecState* state) const;
+  [[nodiscard]] std::vector<Plan> plan(VectorToPlan vector,
+                                       std::span<const Rule* const> rule_of) const;
   class Encoding;
 
   std::vector<Rule> rules_;

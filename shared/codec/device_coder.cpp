@@ -2,6 +2,8 @@
 
 #include "shared/base/log.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace fl {
@@ -18,6 +20,57 @@ bool DeviceCoder::is_good(int error) {
   return false;
 }
 
+std::span<const float> DeviceVector::there(std::span<const float> here) const {
+  FL_ASSERT(here.empty() || (here.data() >= here_.data() && &here.back() <= &here_.back()));
+  return here.empty() ? std::span<const float>()
+                      : std::span(there_ + (here.data() - here_.data()), here.size());
+}
+
+std::optional<Cutoff> DeviceVector::find_largest(std::span<const std::span<const float>> runs,
+                                                 std::uint64_t k) {
+  std::vector<std::span<const float>> runs_there;
+  std::uint64_t elements = 0;
+  for (const auto& run : runs) {
+    runs_there.push_back(there(run));
+    elements += run.size();
+  }
+  if (elements >> 32 != 0) return std::nullopt;
+  Cutoff cutoff{};
+  const auto find = [&](CodecDevice& device) { return device.find_largest(runs_there, k, cutoff); };
+  return coder_->ask(find) ? std::optional(cutoff) : std::nullopt;
+}
+
+bool DeviceVector::select_largest(std::span<const float> run, Cutoff& cutoff,
+                                  std::vector<std::uint32_t>& indices) {
+  FL_ASSERT(run.size() <= device_select_max);
+  Cutoff left = cutoff;
+  if (!coder_->ask(
+          [&](CodecDevice& device) { return device.select_largest(there(run), left, indices); }))
+    return false;
+  // Whoever takes values by them must be sure that these are there.
+  const bool ascend = std::ranges::adjacent_find(indices, std::greater_equal{}) == indices.end();
+  if (!ascend || (!indices.empty() && indices.back() >= run.size())) {
+    coder_->give_up("the device's indices are none");
+    return false;
+  }
+  cutoff = left;
+  return true;
+}
+
+bool DeviceVector::multiply(std::span<const float> matrix, const MatrixSizes& sizes,
+                            std::span<const float> right, std::span<float> left) {
+  return coder_->ask([&](CodecDevice& device) {
+    return device.multiply(there(matrix).data(), sizes, right.data(), left.data());
+  });
+}
+
+bool DeviceVector::multiply_transposed(std::span<const float> matrix, const MatrixSizes& sizes,
+                                       std::span<const float> left, std::span<float> right) {
+  return coder_->ask([&](CodecDevice& device) {
+    return device.multiply_transposed(there(matrix).data(), sizes, left.data(), right.data());
+  });
+}
+
 void DeviceCoder::end() {
   for (std::size_t number = 0; number < slots_.size(); ++number) {
     std::span<const LevelTally> unused;
@@ -28,7 +81,7 @@ void DeviceCoder::end() {
 }
 
 void DeviceCoder::start(std::size_t number, const float* vector, std::span<BlockOnDevice> blocks) {
-  FL_ASSERT(blocks.size() <= LevelDevice::batch_blocks_max);
+  FL_ASSERT(blocks.size() <= CodecDevice::batch_blocks_max);
   Slot& slot = slots_[number];
   slot.blocks = {};
   if (!device_ || blocks.empty()) return;

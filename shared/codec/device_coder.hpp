@@ -1,15 +1,16 @@
-// Blocks that a device codes (kernels/level_device.hpp) while their vector is encoded. Whatever a
+// Blocks that a device codes (kernels/codec_device.hpp) while their vector is encoded. Whatever a
 // device can't do, or fails at, is done by the CPU with the same bytes: so nothing here is an
 // error, and one who asks for a device gets a payload in any case.
 #pragma once
 
-#include "kernels/level_device.hpp"
+#include "kernels/codec_device.hpp"
 #include "shared/codec/block_map.hpp"
 #include "shared/codec/method.hpp"
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -35,13 +36,20 @@ struct BlockOnDevice {
 /// One thread at a time.
 class DeviceCoder {
  public:
-  explicit DeviceCoder(std::unique_ptr<LevelDevice> device) : device_(std::move(device)) {}
+  explicit DeviceCoder(std::unique_ptr<CodecDevice> device) : device_(std::move(device)) {}
 
   [[nodiscard]] bool is_there() const { return device_ != nullptr; }
   /// From now on it is not there, and the log says why.
   void give_up(std::string_view why);
+  /// Calls use(device), which returns the device's error. False: it is not there, or no more.
+  template <class Use>
+  [[nodiscard]] bool ask(const Use& use) {
+    if (!device_ || !is_good(use(*device_))) return false;
+    ++answers_;
+    return true;
+  }
 
-  /// At most LevelDevice::batch_blocks_max blocks of the vector, which lies on the device; both
+  /// At most CodecDevice::batch_blocks_max blocks of the vector, which lies on the device; both
   /// must stay where they are until this slot's finish(), or until end(). Does not wait.
   void start(std::size_t slot, const float* vector, std::span<BlockOnDevice> blocks);
   /// Waits; the blocks that are not coded then are the caller's to code.
@@ -50,6 +58,8 @@ class DeviceCoder {
   void end();
   /// How many blocks the device has coded, of all vectors.
   [[nodiscard]] std::uint64_t blocks_coded() const { return blocks_coded_; }
+  /// What ask() was told, of all vectors.
+  [[nodiscard]] std::uint64_t answers() const { return answers_; }
 
  private:
   struct Slot {
@@ -60,16 +70,50 @@ class DeviceCoder {
   };
   [[nodiscard]] bool is_good(int error);
 
-  std::unique_ptr<LevelDevice> device_;
-  std::array<Slot, LevelDevice::slots> slots_;
+  std::unique_ptr<CodecDevice> device_;
+  std::array<Slot, CodecDevice::slots> slots_;
   std::uint64_t blocks_coded_ = 0;
+  std::uint64_t answers_ = 0;
 };
 
-/// Who may code a vector besides the CPU, and where a copy of the vector lies there. Either may be
-/// null: then the CPU codes all.
+/// Who may do a part of coding a vector besides the CPU, and where a copy of the vector lies there.
+/// No coder: the CPU does all. No values: the coder copies the vector there, if that is of use.
 struct DeviceCopy {
   DeviceCoder* coder = nullptr;
   const float* values = nullptr;
+};
+
+/// A vector here and its copy on a device, which does with it what codec_device.hpp says. Parts of
+/// the vector are told by where they lie here. One thread at a time.
+class DeviceVector {
+ public:
+  DeviceVector(DeviceCoder& coder, const float* there, std::span<const float> here)
+      : coder_(&coder), there_(there), here_(here) {}
+
+  [[nodiscard]] DeviceCoder& coder() const { return *coder_; }
+  [[nodiscard]] const float* there() const { return there_; }
+
+  // Nothing, or false: it must be done here. What was to be written is not, or not whole.
+
+  /// Of fewer than 2^32 values; of more, nothing.
+  [[nodiscard]] std::optional<Cutoff> find_largest(std::span<const std::span<const float>> runs,
+                                                   std::uint64_t k);
+  /// Of at most device_select_max values. Replaces `indices`, which ascend and are below their
+  /// number.
+  [[nodiscard]] bool select_largest(std::span<const float> run, Cutoff& cutoff,
+                                    std::vector<std::uint32_t>& indices);
+  [[nodiscard]] bool multiply(std::span<const float> matrix, const MatrixSizes& sizes,
+                              std::span<const float> right, std::span<float> left);
+  [[nodiscard]] bool multiply_transposed(std::span<const float> matrix, const MatrixSizes& sizes,
+                                         std::span<const float> left, std::span<float> right);
+
+ private:
+  /// The same part on the device.
+  [[nodiscard]] std::span<const float> there(std::span<const float> here) const;
+
+  DeviceCoder* coder_;
+  const float* there_;
+  std::span<const float> here_;
 };
 
 }  // namespace fl

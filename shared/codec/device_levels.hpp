@@ -1,7 +1,7 @@
 // From a device's tally of a block's levels to their code: what LevelCoders have in common.
 #pragma once
 
-#include "kernels/level_device.hpp"
+#include "kernels/codec_device.hpp"
 #include "shared/codec/block_map.hpp"
 
 #include <array>

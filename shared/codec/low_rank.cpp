@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/codec/block_key.hpp"
+#include "shared/codec/device_coder.hpp"
 
 #include <fmt/format.h>
 
@@ -135,6 +136,21 @@ std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank, std::uint6
   return values;
 }
 
+void MatrixProducts::multiply(LowRankFactors& factors) const {
+  const auto& right = factors.right.values;
+  if (device_ != nullptr && device_->multiply(matrix_, factors.sizes(), right, factors.left))
+    return;
+  fl::multiply(matrix_.data(), factors.sizes(), right.data(), factors.left.data());
+}
+
+void MatrixProducts::multiply_transposed(LowRankFactors& factors) const {
+  auto& right = factors.right.values;
+  if (device_ != nullptr &&
+      device_->multiply_transposed(matrix_, factors.sizes(), factors.left, right))
+    return;
+  fl::multiply_transposed(matrix_.data(), factors.sizes(), factors.left.data(), right.data());
+}
+
 LowRankMethod::LowRankMethod(MethodId id, std::string_view name, const LowRankSettings& settings)
     : id_(id), name_(name), settings_(settings) {
   FL_ASSERT(settings.rank >= 1 && settings.rank <= rank_max && settings.min_ratio >= 1);
@@ -157,30 +173,30 @@ std::size_t LowRankMethod::bytes_max_of(const Layout::Tensor& tensor, const Bloc
   return shape ? low_rank_bytes(id_, rank(), *shape, block) : Method::bytes_max_of(tensor, block);
 }
 
-MethodPlan LowRankMethod::plan(const Layout& layout, std::span<const float> x,
-                               std::span<const std::uint32_t> tensors, std::uint32_t,
-                               std::uint64_t seed, CodecState* state) const {
+MethodPlan LowRankMethod::plan(const VectorToPlan& vector) const {
   auto plan = std::make_shared<LowRankPlan>();
-  for (const std::uint32_t t : tensors) {
-    const Layout::Tensor& tensor = layout.tensors()[t];
+  for (const std::uint32_t t : vector.tensors) {
+    const Layout::Tensor& tensor = vector.layout->tensors()[t];
     const auto shape = matrix_of(tensor, rank(), settings_.min_ratio);
-    const auto matrix = x.subspan(tensor.offset, tensor.elements);
-    // What is not finite will be refused by its name, when its block's turn comes.
-    if (!shape || !is_finite(matrix)) continue;
-    const std::uint64_t key =
-        block_key(seed, KeyFamily::quantizer, {.tensor = t, .elements = 0, .first = 0, .flat = 0});
+    const auto matrix = vector.values_of(t);
+    // What is not finite will be refused by its name, when its block's turn comes. A device's
+    // products tell it without a look at the matrix here.
+    if (!shape || (vector.device == nullptr && !is_finite(matrix))) continue;
+    const std::uint64_t key = block_key(vector.seed, KeyFamily::quantizer,
+                                        {.tensor = t, .elements = 0, .first = 0, .flat = 0});
     const std::string place = fmt::format("{}/{}", name_, tensor.name);
-    const bool is_kept = state != nullptr && starts_warm();
-    const auto start = is_kept ? state->find(place) : std::span<const float>();
+    const bool is_kept = vector.state != nullptr && starts_warm();
+    const auto start = is_kept ? vector.state->find(place) : std::span<const float>();
     LowRankFactors factors = {.shape = *shape,
                               .right = {.id = id_,
                                         .rank = rank(),
                                         .key = key,
                                         .values = drawn_right(key, rank(), shape->cols, start)},
                               .left = std::vector<float>(rank() * shape->rows)};
-    factorize(matrix, factors);
+    factorize(MatrixProducts(matrix, vector.device), factors);
+    if (vector.device != nullptr && !is_finite(factors.left) && !is_finite(matrix)) continue;
     factors.is_in_range = decodes_finite(factors);
-    if (is_kept && factors.is_in_range) state->set(place, factors.right.values);
+    if (is_kept && factors.is_in_range) vector.state->set(place, factors.right.values);
     plan->tensors.emplace(t, std::move(factors));
   }
   return {.low_rank = std::move(plan)};

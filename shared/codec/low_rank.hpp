@@ -85,6 +85,22 @@ struct LowRankSettings {
   bool has_feedback = false;  // Of gradzip: whether to lose the rest, or to be unbiased.
 };
 
+/// The products of matrix.hpp of one matrix with a tensor's factors, where it lies.
+class MatrixProducts {
+ public:
+  /// The matrix is a part of the device's vector, if there is one.
+  MatrixProducts(std::span<const float> matrix, DeviceVector* device)
+      : matrix_(matrix), device_(device) {}
+  /// Sets factors.left by factors.right,
+  void multiply(LowRankFactors& factors) const;
+  /// and the other way.
+  void multiply_transposed(LowRankFactors& factors) const;
+
+ private:
+  std::span<const float> matrix_;
+  DeviceVector* device_;
+};
+
 /// What the methods have in common: they differ in how they make the factors.
 class LowRankMethod : public Method {
  public:
@@ -94,9 +110,8 @@ class LowRankMethod : public Method {
   std::size_t block_bytes_max(std::size_t elements) const final;
   std::size_t bytes_max_of(const Layout::Tensor& tensor, const Block& block) const final;
   bool needs_places() const final { return true; }
-  MethodPlan plan(const Layout& layout, std::span<const float> x,
-                  std::span<const std::uint32_t> tensors, std::uint32_t block_elements,
-                  std::uint64_t seed, CodecState* state) const final;
+  MethodPlan plan(const VectorToPlan& vector) const final;
+  bool plans_on_device() const final { return true; }
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
                       const Block& block, std::uint64_t seed, const MethodPlan& plan,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const final;
@@ -108,9 +123,8 @@ class LowRankMethod : public Method {
   [[nodiscard]] std::uint32_t rank() const { return static_cast<std::uint32_t>(settings_.rank); }
   /// Whether a matrix' right factor is a start for the next matrix of the same tensor.
   [[nodiscard]] virtual bool starts_warm() const = 0;
-  /// Sets out.left, whose room is there, and may set out.right, which is drawn. The matrix is
-  /// finite.
-  virtual void factorize(std::span<const float> matrix, LowRankFactors& out) const = 0;
+  /// Sets out.left, whose room is there, and may set out.right, which is drawn.
+  virtual void factorize(const MatrixProducts& matrix, LowRankFactors& out) const = 0;
 
   MethodId id_;
   std::string name_;

@@ -7,10 +7,7 @@
 
 namespace fl {
 
-MethodPlan Method::plan(const Layout&, std::span<const float>, std::span<const std::uint32_t>,
-                        std::uint32_t, std::uint64_t, CodecState*) const {
-  return {};
-}
+MethodPlan Method::plan(const VectorToPlan&) const { return {}; }
 
 std::size_t Method::bytes_max_of(const Layout::Tensor&, const Block& block) const {
   return bytes_max_in_parts(block.elements,

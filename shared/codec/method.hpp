@@ -28,13 +28,13 @@
 //   34, 35 eden  as 26 and 27, of a fraction of bits (method_eden.cpp)
 #pragma once
 
+#include "kernels/codec_device.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/level_device.hpp"
 #include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/block_map.hpp"
-#include "shared/codec/codec_state.hpp"
 #include "shared/codec/level_codes.hpp"
+#include "shared/codec/plan.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -126,13 +126,11 @@ class Method {
   /// Whether a block must be a part of its tensor as it is, and can't be the values that a selector
   /// has gathered.
   [[nodiscard]] virtual bool needs_places() const { return false; }
-  /// Before the first block; here for methods that plan nothing. `tensors`: which of the layout's
-  /// this method codes; x is the whole vector, and any of it may be NaN. Behind a selector there is
-  /// no plan. `state`: what is left there is found there with the next vector; null: no next one.
-  [[nodiscard]] virtual MethodPlan plan(const Layout& layout, std::span<const float> x,
-                                        std::span<const std::uint32_t> tensors,
-                                        std::uint32_t block_elements, std::uint64_t seed,
-                                        CodecState* state) const;
+  /// Before the first block; here for methods that plan nothing. Behind a selector there is no
+  /// plan.
+  [[nodiscard]] virtual MethodPlan plan(const VectorToPlan& vector) const;
+  /// Whether a device can do a part of plan().
+  [[nodiscard]] virtual bool plans_on_device() const { return false; }
   /// Whether it sends so few of the values that a block of part_elements_max has a few bytes.
   [[nodiscard]] virtual bool sends_few() const { return false; }
   /// Replaces `out` by the block's bytes. The values are finite, part_elements_max at most; `scan`

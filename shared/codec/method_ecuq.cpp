@@ -108,15 +108,10 @@ class Ecuq final : public Method, public LevelCoder {
 
   bool sends_few() const override { return settings_.sends_few(); }
 
-  MethodPlan plan(const Layout& layout, std::span<const float> x,
-                  std::span<const std::uint32_t> tensors, std::uint32_t block_elements,
-                  std::uint64_t, CodecState*) const override {
+  MethodPlan plan(const VectorToPlan& vector) const override {
     std::vector<std::span<const float>> parts;
-    for (const std::uint32_t t : tensors) {
-      const Layout::Tensor& tensor = layout.tensors()[t];
-      parts.push_back(x.subspan(tensor.offset, tensor.elements));
-    }
-    return {.step = ecuq_step_for(settings_, parts, block_elements), .low_rank = {}};
+    for (const std::uint32_t t : vector.tensors) parts.push_back(vector.values_of(t));
+    return {.step = ecuq_step_for(settings_, parts, vector.block_elements), .low_rank = {}};
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,

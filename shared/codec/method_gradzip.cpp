@@ -20,8 +20,8 @@ class Gradzip final : public LowRankMethod {
 
  private:
   bool starts_warm() const override { return false; }  // The decoder could not follow.
-  void factorize(std::span<const float> matrix, LowRankFactors& out) const override {
-    multiply(matrix.data(), out.sizes(), out.right.values.data(), out.left.data());
+  void factorize(const MatrixProducts& matrix, LowRankFactors& out) const override {
+    matrix.multiply(out);
     if (has_feedback_) return;
     const float scale = static_cast<float>(out.shape.cols) / static_cast<float>(out.right.rank);
     for (float& v : out.left) v *= scale;

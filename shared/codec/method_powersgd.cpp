@@ -22,10 +22,10 @@ class Powersgd final : public LowRankMethod {
 
  private:
   bool starts_warm() const override { return true; }
-  void factorize(std::span<const float> matrix, LowRankFactors& out) const override {
-    multiply(matrix.data(), out.sizes(), out.right.values.data(), out.left.data());
+  void factorize(const MatrixProducts& matrix, LowRankFactors& out) const override {
+    matrix.multiply(out);
     orthonormalize(out.left, out.shape.rows);
-    multiply_transposed(matrix.data(), out.sizes(), out.left.data(), out.right.values.data());
+    matrix.multiply_transposed(out);
   }
 };
 

@@ -38,6 +38,12 @@ struct Rule {
     return selector ? nullptr : quantizer->level_coder();
   }
 
+  /// Whether a device can do a part of encoding.
+  [[nodiscard]] bool is_for_device() const {
+    if (selector) return selector->has_cutoffs();
+    return quantizer->level_coder() != nullptr || quantizer->plans_on_device();
+  }
+
   /// As Method::sends_few().
   [[nodiscard]] bool sends_few() const {
     return selector ? selector->sends_few() : quantizer->sends_few();

@@ -4,8 +4,7 @@
 
 #include "kernels/select.hpp"
 #include "shared/codec/block_map.hpp"
-#include "shared/codec/codec_state.hpp"
-#include "shared/params/layout.hpp"
+#include "shared/codec/plan.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -24,8 +23,8 @@ struct Selected {
   std::vector<std::uint32_t> room;         // Kept from block to block.
 };
 
-/// What a selector knows of a whole vector while its blocks are encoded: for top-k the cutoffs of
-/// its tensors, which count down their ties.
+/// What a selector knows of a whole vector while its blocks are encoded: where it selects by
+/// cutoffs these, of each tensor or of all, which count down their ties.
 struct SelectionPlan {
   std::vector<Cutoff> cutoffs;
 };
@@ -42,27 +41,26 @@ class Selector {
                                                  std::size_t block_elements) const = 0;
   /// As Method::sends_few(), whatever codes the values.
   [[nodiscard]] virtual bool sends_few() const = 0;
-  /// Before the first block; here for selectors that plan nothing. `tensors`: which of the layout's
-  /// this selector works on; x is the whole vector, and any of it may be NaN. `state`: what is left
-  /// there is found there with the next vector; null: no next one.
-  [[nodiscard]] virtual SelectionPlan plan(const Layout& layout, std::span<const float> x,
-                                           std::span<const std::uint32_t> tensors,
-                                           CodecState* state) const;
+  /// Whether it selects by cutoffs, which a device may do; here for one that doesn't.
+  [[nodiscard]] virtual bool has_cutoffs() const { return false; }
+  /// Before the first block; here for selectors that plan nothing.
+  [[nodiscard]] virtual SelectionPlan plan(const VectorToPlan& vector) const;
+  /// The one of the plan's that selects of a tensor; null where there is none, as here.
+  [[nodiscard]] virtual Cutoff* cutoff_of(std::uint32_t tensor, SelectionPlan& plan) const;
   /// Replaces `out`. x is the block; the blocks come in order. The values may be scaled past what
-  /// is finite.
+  /// is finite. Here by the cutoff of its tensor.
   virtual void select(std::span<const float> x, const Block& block, std::uint64_t seed,
-                      SelectionPlan& plan, Selected& out) const = 0;
+                      SelectionPlan& plan, Selected& out) const;
 };
 
 /// What Selector::sends_few() says of those that send about this share.
 [[nodiscard]] constexpr bool is_few(double fraction) { return fraction <= 0x1p-6; }
 /// `fraction` of the elements, rounded up.
 [[nodiscard]] std::uint64_t share_of(std::uint64_t elements, double fraction);
-/// The cutoff that selects this share of all runs together, but never a zero.
-[[nodiscard]] Cutoff largest_share(std::span<const std::span<const float>> runs, double fraction);
-
-/// Replaces `out` by what the cutoff selects of x, and counts down its ties.
-void select_by(Cutoff& cutoff, std::span<const float> x, Selected& out);
+/// The cutoff that selects this share of all runs together, but never a zero. The runs are parts of
+/// the device's vector, if there is one.
+[[nodiscard]] Cutoff largest_share(std::span<const std::span<const float>> runs, double fraction,
+                                   DeviceVector* device);
 
 /// k indices below n, ascending: element i has word i of the Philox stream (key, 0), and those are
 /// taken whose words, without the highest bit, are largest; of equal ones the first. They lie in

@@ -48,30 +48,32 @@ class EmaThreshold final : public Selector {
     return block_elements;
   }
 
-  SelectionPlan plan(const Layout& layout, std::span<const float> x,
-                     std::span<const std::uint32_t> tensors, CodecState* state) const override {
+  bool has_cutoffs() const override { return true; }
+
+  SelectionPlan plan(const VectorToPlan& vector) const override {
     SelectionPlan plan;
-    plan.cutoffs.resize(layout.tensors().size());
-    for (const std::uint32_t t : tensors) {
-      const Layout::Tensor& tensor = layout.tensors()[t];
-      const std::string place = fmt::format("ema-threshold/{}", tensor.name);
-      const auto found = state != nullptr ? state->find(place) : std::span<const float>();
-      const auto run = x.subspan(tensor.offset, tensor.elements);
+    plan.cutoffs.resize(vector.layout->tensors().size());
+    for (const std::uint32_t t : vector.tensors) {
+      const std::string place = fmt::format("ema-threshold/{}", vector.layout->tensors()[t].name);
+      const auto found =
+          vector.state != nullptr ? vector.state->find(place) : std::span<const float>();
       float next = 0;
-      plan.cutoffs[t] = cutoff_of(run, found.size() == 1 ? found[0] : 0, next);
-      if (state != nullptr && next > 0 && std::isfinite(next)) state->set(place, {next});
+      plan.cutoffs[t] =
+          find_cutoff(vector.values_of(t), found.size() == 1 ? found[0] : 0, vector.device, next);
+      if (vector.state != nullptr && next > 0 && std::isfinite(next))
+        vector.state->set(place, {next});
     }
     return plan;
   }
 
-  void select(std::span<const float> x, const Block& block, std::uint64_t, SelectionPlan& plan,
-              Selected& out) const override {
-    select_by(plan.cutoffs[block.tensor], x, out);
+  Cutoff* cutoff_of(std::uint32_t tensor, SelectionPlan& plan) const override {
+    return &plan.cutoffs[tensor];
   }
 
  private:
   /// The cutoff of this round, and the threshold for the next; 0: none.
-  [[nodiscard]] Cutoff cutoff_of(std::span<const float> run, float threshold, float& next) const {
+  [[nodiscard]] Cutoff find_cutoff(std::span<const float> run, float threshold,
+                                   DeviceVector* device, float& next) const {
     const auto wanted = static_cast<double>(share_of(run.size(), fraction_));
     if (threshold > 0) {
       const double ratio = static_cast<double>(count_above(run, threshold)) / wanted;
@@ -80,7 +82,7 @@ class EmaThreshold final : public Selector {
         return {.magnitude = std::bit_cast<std::uint32_t>(threshold), .ties = 0};
       }
     }
-    const Cutoff cutoff = largest_share({&run, 1}, fraction_);
+    const Cutoff cutoff = largest_share({&run, 1}, fraction_, device);
     next = std::bit_cast<float>(cutoff.magnitude);
     return cutoff;
   }

@@ -26,10 +26,14 @@ class Threshold final : public Selector {
     return block_elements;
   }
 
-  void select(std::span<const float> x, const Block&, std::uint64_t, SelectionPlan&,
-              Selected& out) const override {
-    Cutoff cutoff = {.magnitude = std::bit_cast<std::uint32_t>(threshold_), .ties = 0};
-    select_by(cutoff, x, out);
+  bool has_cutoffs() const override { return true; }
+
+  SelectionPlan plan(const VectorToPlan&) const override {
+    return {.cutoffs = {{.magnitude = std::bit_cast<std::uint32_t>(threshold_), .ties = 0}}};
+  }
+
+  Cutoff* cutoff_of(std::uint32_t, SelectionPlan& plan) const override {
+    return plan.cutoffs.data();
   }
 
  private:

@@ -32,22 +32,21 @@ class Topk final : public Selector {
     return std::min<std::size_t>(block_elements, share_of(tensor_elements, fraction_));
   }
 
-  SelectionPlan plan(const Layout& layout, std::span<const float> x,
-                     std::span<const std::uint32_t> tensors, CodecState*) const override {
-    std::vector<std::span<const float>> runs(layout.tensors().size());
-    for (const std::uint32_t t : tensors) {
-      const Layout::Tensor& tensor = layout.tensors()[t];
-      runs[t] = x.subspan(tensor.offset, tensor.elements);
-    }
-    if (scope_ == TopkScope::global) return {.cutoffs = {largest_share(runs, fraction_)}};
+  bool has_cutoffs() const override { return true; }
+
+  SelectionPlan plan(const VectorToPlan& vector) const override {
+    std::vector<std::span<const float>> runs(vector.layout->tensors().size());
+    for (const std::uint32_t t : vector.tensors) runs[t] = vector.values_of(t);
+    if (scope_ == TopkScope::global)
+      return {.cutoffs = {largest_share(runs, fraction_, vector.device)}};
     SelectionPlan plan;
-    for (const auto& run : runs) plan.cutoffs.push_back(largest_share({&run, 1}, fraction_));
+    for (const auto& run : runs)
+      plan.cutoffs.push_back(largest_share({&run, 1}, fraction_, vector.device));
     return plan;
   }
 
-  void select(std::span<const float> x, const Block& block, std::uint64_t, SelectionPlan& plan,
-              Selected& out) const override {
-    select_by(plan.cutoffs[scope_ == TopkScope::global ? 0 : block.tensor], x, out);
+  Cutoff* cutoff_of(std::uint32_t tensor, SelectionPlan& plan) const override {
+    return &plan.cutoffs[scope_ == TopkScope::global ? 0 : tensor];
   }
 
  private:

@@ -1,7 +1,7 @@
 #include "tests/bench/cuda_rows.hpp"
 
+#include "kernels/cuda/cuda_codec_device.hpp"
 #include "kernels/cuda/cuda_kernels.hpp"
-#include "kernels/cuda/cuda_levels.hpp"
 #include "kernels/cuda/cuda_matrix.hpp"
 #include "kernels/cuda/cuda_pack.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
@@ -77,16 +77,16 @@ struct Timer {
 
 /// Seconds from a vector on the device to its coded levels in the host's memory, as an encoder has
 /// it: frequencies are made here, and one slot's streams are copied while the other has its levels.
-double seconds_of_levels(LevelDevice& device, const float* x, std::size_t n, std::size_t block) {
+double seconds_of_levels(CodecDevice& device, const float* x, std::size_t n, std::size_t block) {
   struct Batch {
     std::vector<LevelBlock> blocks;
     std::vector<LevelCode> codes;
   };
-  Batch batches[LevelDevice::slots];
-  const std::size_t batch_values = LevelDevice::batch_blocks_max * block;
+  Batch batches[CodecDevice::slots];
+  const std::size_t batch_values = CodecDevice::batch_blocks_max * block;
   const std::size_t count = (n + batch_values - 1) / batch_values;
   const auto start = [&](std::size_t number) {
-    Batch& batch = batches[number % LevelDevice::slots];
+    Batch& batch = batches[number % CodecDevice::slots];
     batch.blocks.clear();
     const std::size_t end = std::min(n, (number + 1) * batch_values);
     for (std::size_t at = number * batch_values; at < end; at += block) {
@@ -97,13 +97,13 @@ double seconds_of_levels(LevelDevice& device, const float* x, std::size_t n, std
                               .seed = at,
                               .step = 0.5f});
     }
-    check(device.start(number % LevelDevice::slots, x, batch.blocks));
+    check(device.start(number % CodecDevice::slots, x, batch.blocks));
   };
   const auto began = std::chrono::steady_clock::now();
   start(0);
   for (std::size_t number = 0; number < count; ++number) {
     if (number + 1 < count) start(number + 1);
-    const std::size_t slot = number % LevelDevice::slots;
+    const std::size_t slot = number % CodecDevice::slots;
     std::span<const LevelTally> tallies;
     check(device.tallies(slot, tallies));
     auto& codes = batches[slot].codes;
@@ -122,11 +122,11 @@ double seconds_of_levels(LevelDevice& device, const float* x, std::size_t n, std
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-void measure_level_device(const float* x, std::size_t n, std::size_t block) {
+void measure_codec_device(const float* x, std::size_t n, std::size_t block) {
   const char* error = nullptr;
-  const auto device = cuda::make_level_device(error);
+  const auto device = cuda::make_codec_device(error);
   if (!device) {
-    std::printf("cuda    no level device: %s\n", error);
+    std::printf("cuda    no codec device: %s\n", error);
     return;
   }
   double best = std::numeric_limits<double>::max();
@@ -243,12 +243,14 @@ void measure_cuda_rows(std::size_t n) {
   report("multiply^T", 4,
          [&](Stream s) { return cuda::multiply_transposed(x, matrix, left, out, s); });
   const auto k = static_cast<std::uint32_t>(n / 100);
-  report("find_largest", 4,
-         [&](Stream s) { return cuda::find_largest(x, n, k, cutoff, numbers, s); });
+  const std::span<const float> all(x, n);
+  report("find_largest", 4, [&](Stream s) {
+    return cuda::find_largest({&all, 1}, k, cutoff, numbers, s);
+  });
   report("find+select", 4, [&](Stream s) {
-    const int error = cuda::find_largest(x, n, k, cutoff, numbers, s);
+    const int error = cuda::find_largest({&all, 1}, k, cutoff, numbers, s);
     if (error != 0) return error;
     return cuda::select_largest(x, n, cutoff, numbers, word, between, s);
   });
-  measure_level_device(x, n, block);
+  measure_codec_device(x, n, block);
 }

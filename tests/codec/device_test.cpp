@@ -1,6 +1,6 @@
 // With a device a codec gives what it gives on the CPU: bytes and errors, whatever the device does.
-// The device is the kernels' bodies on a CPU (host_level_device.hpp).
-#include "tests/kernels/host_level_device.hpp"
+// The device is the kernels' bodies on a CPU (host_codec_device.hpp).
+#include "tests/kernels/host_codec_device.hpp"
 
 #include "codec_support.hpp"
 
@@ -10,34 +10,39 @@
 
 using namespace fl;
 using namespace fl::testing;
-using twins::HostLevelDevice;
+using twins::HostCodecDevice;
 
 namespace {
 
 struct CodedByDevice {
   Result<std::vector<std::byte>> bytes;
   std::uint64_t blocks_coded;  // By the device.
-  bool is_there;               // Afterwards.
+  std::uint64_t answers;
+  bool is_there;  // Afterwards.
 };
 
-CodedByDevice encode_on(std::unique_ptr<HostLevelDevice> device, const Codec& codec,
-                        const Layout& layout, std::span<const float> x, std::uint32_t block) {
+enum class Vector { is_there, is_here };
+
+CodedByDevice encode_on(std::unique_ptr<HostCodecDevice> device, const Codec& codec,
+                        const Layout& layout, std::span<const float> x, std::uint32_t block,
+                        Vector vector = Vector::is_there) {
   DeviceCoder coder(std::move(device));
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
   CodecState state;
-  const auto size =
-      codec.encode(layout, x, 7, sink, block, &state, 2, {.coder = &coder, .values = x.data()});
+  const DeviceCopy copy = {.coder = &coder,
+                           .values = vector == Vector::is_there ? x.data() : nullptr};
+  const auto size = codec.encode(layout, x, 7, sink, block, &state, 2, copy);
   const auto out = [&]() -> Result<std::vector<std::byte>> {
     if (!size) return size.error();
     return bytes;
   };
-  return {out(), coder.blocks_coded(), coder.is_there()};
+  return {out(), coder.blocks_coded(), coder.answers(), coder.is_there()};
 }
 
 CodedByDevice encode_on(const Codec& codec, const Layout& layout, std::span<const float> x,
-                        std::uint32_t block) {
-  return encode_on(std::make_unique<HostLevelDevice>(), codec, layout, x, block);
+                        std::uint32_t block, Vector vector = Vector::is_there) {
+  return encode_on(std::make_unique<HostCodecDevice>(), codec, layout, x, block, vector);
 }
 
 constexpr std::uint32_t small_block = adaptive_levels_max + 1;
@@ -134,49 +139,125 @@ TEST_CASE("blocks that are no device's are the CPU's") {
 
 TEST_CASE("a value that can't be sent is the error that it is on the CPU") {
   const Layout layout = many_blocks();
-  const auto codec = codec_of("ecuq:4");
-  for (const float bad : {std::numeric_limits<float>::infinity(), -0x1.fp127f,
-                          std::numeric_limits<float>::quiet_NaN()}) {
-    for (const std::size_t at : {std::size_t{5}, std::size_t{150'000}, std::size_t{250'000}}) {
-      auto x = normal(layout.elements(), 4);
-      x[at] = bad;
-      std::vector<std::byte> bytes;
-      VectorSink sink(bytes);
-      const auto wanted = codec->encode(layout, x, 7, sink, small_block);
-      const auto coded = encode_on(*codec, layout, x, small_block);
-      REQUIRE(wanted.has_error());
-      REQUIRE(coded.bytes.has_error());
-      CHECK(coded.bytes.error().message() == wanted.error().message());
+  for (const char* spec : {"ecuq:4", "topk:0.01+qsgd:8", "threshold:2+qsgd:8",
+                           "w=powersgd:2;*=ecuq:4", "w=gradzip:2;*=ecuq:4"}) {
+    CAPTURE(std::string(spec));
+    const auto codec = codec_of(spec);
+    for (const float bad : {std::numeric_limits<float>::infinity(), -0x1.fp127f,
+                            std::numeric_limits<float>::quiet_NaN()}) {
+      for (const std::size_t at : {std::size_t{5}, std::size_t{150'000}, std::size_t{250'000}}) {
+        auto x = normal(layout.elements(), 4);
+        x[at] = bad;
+        std::vector<std::byte> bytes;
+        VectorSink sink(bytes);
+        const auto wanted = codec->encode(layout, x, 7, sink, small_block);
+        const auto coded = encode_on(*codec, layout, x, small_block);
+        REQUIRE(wanted.has_error());
+        REQUIRE(coded.bytes.has_error());
+        CHECK(coded.bytes.error().message() == wanted.error().message());
+      }
     }
+  }
+}
+
+TEST_CASE("a vector that is not on the device yet is copied there, if that is of use") {
+  const Layout layout = many_blocks();
+  const std::vector<float> x = normal(layout.elements(), 3);
+  for (const char* spec :
+       {"ecuq:4", "topk:0.01+qsgd:8", "w=powersgd:2;*=none", "randk:0.1", "sign"}) {
+    CAPTURE(std::string(spec));
+    const auto codec = codec_of(spec);
+    const auto coded = encode_on(*codec, layout, x, small_block, Vector::is_here);
+    CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, small_block));
+    CHECK((coded.answers > 0) == codec->is_for_device());
+  }
+  CHECK_FALSE(codec_of("randk:0.1+ecuq:4")->is_for_device());
+}
+
+TEST_CASE("what a device selects is what the CPU selects") {
+  const Layout layout = layout_of({{"w", {700, 800}}, {"b", {3}}, {"v", {70'000}}, {"u", {1}}});
+  const auto plain = normal(layout.elements(), 8);
+  auto tied = plain;  // Of few magnitudes, many of them 0.
+  for (float& v : tied) v = std::round(v * 2);
+  const std::vector<float> zeros(layout.elements());
+  for (const char* spec :
+       {"topk:0.01", "topk:0.3+qsgd:7", "topk:0.001,scope=global", "topk:0.01,dense_below=0",
+        "threshold:0.5", "threshold:0", "ema-threshold:0.01", "w=topk:0.01;v=threshold:1;*=fp16",
+        "topk:0.001,scope=global,dense_below=0+ecuq:2"}) {
+    CAPTURE(std::string(spec));
+    const auto codec = codec_of(spec);
+    for (const auto& x : {plain, tied, zeros}) {
+      for (const std::uint32_t block : {small_block, block_elements_of_codec}) {
+        const auto coded = encode_on(*codec, layout, x, block);
+        CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, block));
+        CHECK(coded.is_there);
+        CHECK(coded.answers > 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("a device's thresholds and factors go on from round to round as the CPU's do") {
+  const Layout layout = layout_of({{"w", {300, 100}}, {"v", {40, 500}}, {"b", {3}}});
+  for (const char* spec : {"ema-threshold:0.01", "powersgd:2", "gradzip:3", "powersgd:3+ef"}) {
+    CAPTURE(std::string(spec));
+    const auto codec = codec_of(spec);
+    DeviceCoder coder(std::make_unique<HostCodecDevice>());
+    CodecState there;
+    CodecState here;
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+      const auto x = normal(layout.elements(), round);
+      const auto payload = [&](CodecState& state, const DeviceCopy& device) {
+        std::vector<std::byte> bytes;
+        VectorSink sink(bytes);
+        codec->encode(layout, x, round, sink, 0, &state, 1, device).value();
+        return bytes;
+      };
+      const std::uint64_t before = coder.answers();
+      CHECK(payload(there, {.coder = &coder, .values = x.data()}) == payload(here, {}));
+      CHECK(coder.answers() > before);
+    }
+    CHECK(coder.is_there());
   }
 }
 
 TEST_CASE("a device that fails, at any call, costs nothing but itself") {
   const Layout layout = many_blocks();
   const std::vector<float> x = normal(layout.elements(), 3);
-  const auto codec = codec_of("ecuq:4");
-  const auto wanted = encode(*codec, layout, x, 7, small_block);
-  bool is_there = false;
-  int calls = 0;
-  for (; !is_there; ++calls) {
-    CAPTURE(calls);
-    REQUIRE(calls < 100);
-    auto device = std::make_unique<HostLevelDevice>();
-    device->calls_left = calls;
-    const auto coded = encode_on(std::move(device), *codec, layout, x, small_block);
-    CHECK(coded.bytes.value() == wanted);
-    is_there = coded.is_there;
+  for (const char* spec : {"ecuq:4", "topk:0.01", "w=powersgd:2;v=topk:0.01;*=ecuq:4"}) {
+    CAPTURE(std::string(spec));
+    const auto codec = codec_of(spec);
+    const auto wanted = encode(*codec, layout, x, 7, small_block);
+    bool is_there = false;
+    int calls = 0;
+    for (; !is_there; ++calls) {
+      CAPTURE(calls);
+      REQUIRE(calls < 100);
+      auto device = std::make_unique<HostCodecDevice>();
+      device->calls_left = calls;
+      const auto coded =
+          encode_on(std::move(device), *codec, layout, x, small_block, Vector::is_here);
+      CHECK(coded.bytes.value() == wanted);
+      is_there = coded.is_there;
+    }
+    CHECK(calls > 5);
   }
-  CHECK(calls > 10);
 }
 
 TEST_CASE("a device that makes mistakes is found out") {
   const Layout layout = many_blocks();
   const std::vector<float> x = normal(layout.elements(), 3);
   const auto codec = codec_of("ecuq:4");
-  auto device = std::make_unique<HostLevelDevice>();
+  auto device = std::make_unique<HostCodecDevice>();
   device->right_streams = 0;
   const auto coded = encode_on(std::move(device), *codec, layout, x, small_block);
   CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, small_block));
   CHECK_FALSE(coded.is_there);
+
+  auto selector = std::make_unique<HostCodecDevice>();
+  selector->right_selections = 0;
+  const auto selected =
+      encode_on(std::move(selector), *codec_of("topk:0.01"), layout, x, small_block);
+  CHECK(selected.bytes.value() == encode(*codec_of("topk:0.01"), layout, x, 7, small_block));
+  CHECK_FALSE(selected.is_there);
 }

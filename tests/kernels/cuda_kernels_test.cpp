@@ -1,7 +1,7 @@
 // The CUDA twins against the scalar row, bit for bit, on a stream of their own and off the
 // alignment of whole vectors. Without a device it says so and has nothing to check.
 #include "kernels/cuda/cuda_kernels.hpp"
-#include "kernels/cuda/cuda_levels.hpp"
+#include "kernels/cuda/cuda_codec_device.hpp"
 #include "kernels/cuda/cuda_matrix.hpp"
 #include "kernels/cuda/cuda_pack.hpp"
 #include "kernels/cuda/cuda_quantize.hpp"
@@ -9,7 +9,7 @@
 #include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/cuda_select.hpp"
 #include "kernels/pack.hpp"
-#include "tests/kernels/host_level_device.hpp"
+#include "tests/kernels/host_codec_device.hpp"
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -388,8 +388,9 @@ TEST_CASE("the device selects what the host selects") {
       DeviceArray<float> device_x(x);
       DeviceArray<Cutoff> device_cutoff(1);
       DeviceArray<std::uint32_t> counts(cuda::digit_counts);
-      check(cuda::find_largest(device_x.data(), n, k, device_cutoff.data(), counts.data(),
-                               stream.raw));
+      const std::span<const float> there(device_x.data(), n);
+      const std::array runs = {there.first(n / 3), there.subspan(n / 3)};
+      check(cuda::find_largest(runs, k, device_cutoff.data(), counts.data(), stream.raw));
       stream.wait();
       CHECK(device_cutoff.host()[0] == cutoff);
       std::vector<std::uint32_t> indices(n);
@@ -501,7 +502,7 @@ LevelCode code_of(const LevelBlock& block, const LevelTally& tally) {
 }
 
 /// Both slots at once, as an encoder has them.
-std::vector<LevelsOfSlot> levels_by(LevelDevice& device, const float* vector,
+std::vector<LevelsOfSlot> levels_by(CodecDevice& device, const float* vector,
                                     const std::vector<LevelBlock> (&blocks)[2]) {
   std::vector<LevelsOfSlot> out(2);
   for (std::size_t slot : {0u, 1u}) check(device.start(slot, vector, blocks[slot]));
@@ -523,7 +524,7 @@ std::vector<LevelsOfSlot> levels_by(LevelDevice& device, const float* vector,
 
 }  // namespace
 
-TEST_CASE("a level device of CUDA gives what its bodies give on a CPU") {
+TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
   if (!has_device()) return;
   constexpr std::size_t n = 3'000'000;
   std::vector<float> x(n);
@@ -552,9 +553,9 @@ TEST_CASE("a level device of CUDA gives what its bodies give on a CPU") {
   REQUIRE(begin <= n);
   DeviceArray<float> device_x(x);
   const char* error = nullptr;
-  const auto device = cuda::make_level_device(error);
+  const auto device = cuda::make_codec_device(error);
   REQUIRE(device != nullptr);
-  twins::HostLevelDevice host;
+  twins::HostCodecDevice host;
   const auto seen = levels_by(*device, device_x.data(), blocks);
   const auto wanted = levels_by(host, x.data(), blocks);
   for (const std::size_t slot : {0u, 1u}) {

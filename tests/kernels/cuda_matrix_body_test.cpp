@@ -1,7 +1,6 @@
 // The bodies of the kernels for products of a matrix with a few vectors, on a CPU, against the
 // functions whose bits they are to have.
-#include "kernels/cuda/matrix_body.hpp"
-#include "tests/kernels/cuda_twins.hpp"
+#include "tests/kernels/host_launches.hpp"
 
 #include <doctest/doctest.h>
 
@@ -31,15 +30,10 @@ TEST_CASE("blocks multiply matrices as every row does") {
     for (const unsigned blocks : {1u, 3u, 64u}) {
       CAPTURE(blocks);
       std::vector<float> out(left.size(), 7.0f);
-      launch<32>(blocks, [&](const auto& warp) {
-        auto shared = shared_memory<cuda::DotMemory>(1);
-        cuda::multiply_rows(warp, matrix.data(), sizes, right.data(), out.data(), shared.front());
-      });
+      multiply_by_blocks(matrix.data(), sizes, right.data(), out.data(), blocks);
       CHECK(same_bits(out, left));
       out.assign(back.size(), 7.0f);
-      launch<256>(blocks, [&](const auto& block) {
-        cuda::multiply_columns(block, matrix.data(), sizes, left.data(), out.data());
-      });
+      multiply_transposed_by_blocks(matrix.data(), sizes, left.data(), out.data(), blocks);
       CHECK(same_bits(out, back));
     }
   }

@@ -1,8 +1,7 @@
 // The bodies of the CUDA kernels that select and rotate, started as their .cu files do, against the
 // host's functions.
 #include "kernels/cuda/rotate_body.hpp"
-#include "kernels/cuda/select_body.hpp"
-#include "tests/kernels/cuda_twins.hpp"
+#include "tests/kernels/host_launches.hpp"
 
 #include <doctest/doctest.h>
 
@@ -30,45 +29,17 @@ Selection host_selection(const std::vector<float>& x, std::uint32_t k) {
   return out;
 }
 
-/// As cuda_select.cu starts the bodies, with `blocks` blocks.
 template <unsigned threads>
 Selection block_selection(const std::vector<float>& x, std::uint32_t k, unsigned blocks) {
-  Selection out{};
-  const std::size_t n = x.size();
-  const auto launch_one = [&](const auto& body) {
-    body(cuda::HostBlock<threads>{.index = 0, .blocks = 1, .is_backwards = blocks > 1});
-  };
-  auto counts = shared_memory<std::uint32_t>(cuda::digit_counts);
-  launch_one([&](const auto& block) { cuda::begin_digits(block, k, &out.cutoff, counts.data()); });
-  for (int place = 0; place < cuda::digit_count; ++place) {
-    launch<threads>(blocks, [&](const auto& block) {
-      auto shared = shared_memory<std::uint32_t>(cuda::digit_counts);
-      cuda::count_digit(block, x.data(), n, cuda::digit_at(place), &out.cutoff, counts.data(),
-                        shared.data());
-    });
-    launch_one([&](const auto& block) {
-      auto shared = shared_memory<std::uint32_t>(threads);
-      cuda::narrow_digit(block, cuda::digit_at(place), &out.cutoff, counts.data(), shared.data());
-    });
-  }
+  // Of one run or of several, one of them without a value.
+  const std::span<const float> all(x);
+  const std::span<const float> parts[] = {all.first(x.size() / 3), {}, all.subspan(x.size() / 3)};
+  const auto runs = blocks > 1 ? std::span(parts) : std::span(&all, 1);
+  Selection out{
+      .cutoff = find_largest_by_blocks<threads>(runs, k, blocks), .left = {}, .indices = {}};
   out.left = out.cutoff;
-  auto sums = shared_memory<std::uint64_t>(cuda::tile_sums(n));
-  std::uint32_t selected = 77;
-  launch<threads>(blocks, [&](const auto& block) {
-    auto shared = shared_memory<cuda::Marks>(2 * threads);
-    cuda::count_tiles(block, x.data(), n, &out.left, sums.data(), shared.data());
-  });
-  launch_one([&](const auto& block) {
-    auto shared = shared_memory<cuda::Marks>(2 * threads);
-    cuda::add_tiles(block, n, &out.left, sums.data(), &selected, shared.data());
-  });
-  out.indices.resize(k);  // Exactly: ASan watches its end.
-  launch<threads>(blocks, [&](const auto& block) {
-    auto shared = shared_memory<cuda::Marks>(2 * threads);
-    cuda::write_tiles(block, x.data(), n, &out.left, sums.data(), out.indices.data(),
-                      shared.data());
-  });
-  CHECK(selected == k);
+  out.indices = select_by_blocks<threads>(x, out.left, blocks);
+  CHECK(out.indices.size() == k);
   return out;
 }
 

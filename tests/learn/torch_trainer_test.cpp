@@ -628,10 +628,11 @@ TEST_CASE("an update on a GPU is coded there, with the CPU's bytes") {
     return;
   }
   const auto trainer = make("cnn", {made_up_images(200, 1), {}}, "cuda").value();
-  fl::DeviceCoder coder(trainer->make_level_device().value());
+  fl::DeviceCoder coder(trainer->make_codec_device().value());
   REQUIRE(coder.is_there());
   auto weights = trainer->initial_weights(3);
-  for (const char* spec : {"ecuq:4", "ecuq:2", "qsgd:7", "kbit:8", "terngrad,clip=0"}) {
+  for (const char* spec : {"ecuq:4", "ecuq:2", "qsgd:7", "kbit:8", "terngrad,clip=0",
+                           "topk:0.01+qsgd:8", "threshold:0.001", "powersgd:2"}) {
     CAPTURE(spec);
     const auto codec = fl::parse_codec(spec).value();
     const auto update = train(*trainer, weights, {.batch_size = 20, .lr = 0.01});
@@ -641,12 +642,16 @@ TEST_CASE("an update on a GPU is coded there, with the CPU's bytes") {
       codec->encode(trainer->layout(), update, 5, sink, 0, nullptr, 1, device).value();
       return bytes;
     };
-    const std::uint64_t before = coder.blocks_coded();
-    const auto there = payload({.coder = &coder, .values = trainer->update_on_device()});
-    const bool is_same = there == payload({});
-    CHECK(is_same);
-    CHECK(coder.is_there());
-    CHECK(coder.blocks_coded() > before);
+    // The update itself, and a copy of the one here.
+    for (const float* const values :
+         {trainer->update_on_device(), static_cast<const float*>(nullptr)}) {
+      const std::uint64_t before = coder.blocks_coded() + coder.answers();
+      const auto there = payload({.coder = &coder, .values = values});
+      const bool is_same = there == payload({});
+      CHECK(is_same);
+      CHECK(coder.is_there());
+      CHECK(coder.blocks_coded() + coder.answers() > before);
+    }
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += update[i];
   }
 }

@@ -3,7 +3,7 @@
 #include "client/state.hpp"
 
 #include "kernels/kernels.hpp"
-#include "tests/kernels/host_level_device.hpp"
+#include "tests/kernels/host_codec_device.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/run_of.hpp"
 
@@ -231,11 +231,38 @@ TEST_CASE("an update that a device has coded wrongly is coded again, and nothing
   // The first block is compared with the CPU's; of the others the CPU sees whether they decode.
   for (const std::size_t right : {0u, 1u, 3u, 4u}) {
     CAPTURE(right);
-    auto host = std::make_unique<twins::HostLevelDevice>();
+    auto host = std::make_unique<twins::HostCodecDevice>();
     host->right_streams = right;
     DeviceCoder coder(std::move(host));
     CHECK(digest_with({.coder = &coder, .values = x.data()}) == expected);
     CHECK(coder.is_there() == (right == 4));
+  }
+
+  // With feedback, of the second update, to which the residual of the first is added.
+  const auto residual_with = [&](std::size_t right) {
+    MemFiles files;
+    auto state = ClientState::open(files, folder).value();
+    auto host = std::make_unique<twins::HostCodecDevice>();
+    host->right_streams = right;
+    DeviceCoder coder(right > 0 ? std::move(host) : nullptr);
+    for (const std::uint64_t task : {1u, 2u}) {
+      auto update = x;
+      wire::Begin begin;
+      begin.set_task(task);
+      state
+          .save_update(run_of(layout), update, *parse_codec("ecuq:4+ef").value(), task, begin, {},
+                       nullptr, {.coder = &coder, .values = nullptr})
+          .value();
+      state.settle_accepted().value();
+    }
+    CHECK(coder.is_there() == (right == 8));
+    return state.residual(layout).value();
+  };
+  const auto of_cpu = residual_with(0);
+  for (const std::size_t right : {5u, 7u, 8u}) {
+    CAPTURE(right);
+    const bool is_same = residual_with(right) == of_cpu;
+    CHECK(is_same);
   }
 }
 

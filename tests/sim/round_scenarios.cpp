@@ -1,5 +1,5 @@
 // Who is asked, who counts, and when a round or a run is over.
-#include "tests/kernels/host_level_device.hpp"
+#include "tests/kernels/host_codec_device.hpp"
 #include "tests/sim/hand_client.hpp"
 #include "tests/sim/scenario.hpp"
 
@@ -191,9 +191,11 @@ TEST_CASE("an update is coded where it was made, where that can be, and the mode
   };
   for (const Case& of :
        {Case{"fedavg", "ecuq:4", true}, Case{"fedprox:mu=0.1", "qsgd:7", true},
-        Case{"fedadam", "kbit:4", true}, Case{"fedavg", "ecuq:4+ef", false},
-        Case{"fedavg", "topk:0.1+qsgd:7", false}, Case{"fedavg", "none", false},
-        Case{"scaffold", "ecuq:4", false}, Case{"fedavg:personal=scale", "ecuq:4", false}}) {
+        Case{"fedadam", "kbit:4", true}, Case{"fedavg", "ecuq:4+ef", true},
+        Case{"fedavg", "topk:0.1+qsgd:7", true}, Case{"fedavg", "topk:0.1+dgc:0.5", true},
+        Case{"fedavg", "delta+ecuq:4", true}, Case{"scaffold", "ecuq:4", true},
+        Case{"fedavg:personal=scale", "ecuq:4", true}, Case{"fedavg", "none", false},
+        Case{"fedavg", "randk:0.1", false}, Case{"fedavg", "sign+ef", false}}) {
     CAPTURE(std::string(of.strategy));
     CAPTURE(std::string(of.codec));
     WorldOptions options = calm(2, 30'000);
@@ -201,16 +203,16 @@ TEST_CASE("an update is coded where it was made, where that can be, and the mode
     options.settings.strategy = of.strategy;
     options.settings.codec = of.codec;
     const Digest expected = calm_digest(options);
-    std::size_t streams = 0;
+    std::size_t results = 0;
     for (auto& member : options.members) {
-      member.part.make_device = [&streams] {
-        auto device = std::make_unique<twins::HostLevelDevice>();
-        device->streams_made = &streams;
+      member.part.make_device = [&results] {
+        auto device = std::make_unique<twins::HostCodecDevice>();
+        device->results = &results;
         return device;
       };
     }
     CHECK(calm_digest(options) == expected);
-    CHECK((streams > 0) == of.is_on_device);
+    CHECK((results > 0) == of.is_on_device);
   }
 }
 

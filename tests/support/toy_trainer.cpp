@@ -114,8 +114,8 @@ Result<EvalReport> ToyTrainer::evaluate(std::span<const float> weights, std::sto
   return report;
 }
 
-Result<std::unique_ptr<LevelDevice>> ToyTrainer::make_level_device() {
-  if (!part_.make_device) return std::unique_ptr<LevelDevice>();
+Result<std::unique_ptr<CodecDevice>> ToyTrainer::make_codec_device() {
+  if (!part_.make_device) return std::unique_ptr<CodecDevice>();
   return part_.make_device();
 }
 

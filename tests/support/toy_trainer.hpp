@@ -37,7 +37,7 @@ class ToyTrainer final : public Trainer {
     std::uint64_t holdout = 0;
     double step_seconds = 0.1;  // What a step takes there, where the settings give a time.
     /// Empty: it trains on the CPU.
-    std::function<std::unique_ptr<LevelDevice>()> make_device = {};
+    std::function<std::unique_ptr<CodecDevice>()> make_device = {};
   };
   /// Told of every update made; may change it.
   using Record = std::function<void(const TrainSettings& settings, std::span<float> update)>;
@@ -58,7 +58,7 @@ class ToyTrainer final : public Trainer {
                         std::span<float> gradient, std::stop_token stop) override;
   /// The accuracy is 1 at the client's point and falls with the distance from it.
   Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override;
-  Result<std::unique_ptr<LevelDevice>> make_level_device() override;
+  Result<std::unique_ptr<CodecDevice>> make_codec_device() override;
   const float* update_on_device() override;
 
  private:

@@ -1,17 +1,26 @@
-// A device that rounds blocks of a vector to levels and codes these with rANS (rans.hpp), where the
-// vector lies: what leaves the device is a tally of each block's levels, from which the caller
-// makes frequencies, and then the streams. All bits are those of the table's rows (kernels.hpp).
+// A device that does a codec's work where the vector lies. All bits are those of the CPU's rows
+// (kernels.hpp).
 //
-// Work is in two slots, so that one batch is rounded while another's streams are copied and used.
-// For a slot, in this order: start(), tallies(), code(), streams(). One thread at a time. No header
-// of a device's tool kit is needed here.
+// Blocks of the vector it rounds to levels and codes these with rANS (rans.hpp): what leaves the
+// device is a tally of each block's levels, from which the caller makes frequencies, and then the
+// streams. This is done in two slots, so that one batch is rounded while another's streams are
+// copied and used. For a slot, in this order: start(), tallies(), code(), streams().
+//
+// Of whole vectors, or tensors of them, it selects the largest values (select.hpp), and it
+// multiplies matrices with a few vectors (matrix.hpp).
+//
+// One thread at a time. No header of a device's tool kit is needed here. "There" is the device's
+// memory.
 #pragma once
 
+#include "kernels/matrix.hpp"
 #include "kernels/rans.hpp"
+#include "kernels/select.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace fl {
 
@@ -20,6 +29,9 @@ inline constexpr std::size_t device_alphabet = 2 * device_levels_max + 1;
 inline constexpr std::size_t device_block_max = 65536;
 
 inline constexpr std::size_t device_buckets_max = 256;
+
+/// Of so many values the largest are selected at a time.
+inline constexpr std::size_t device_select_max = std::size_t{1} << 22;
 
 enum class LevelRounding : std::uint8_t {
   nearest,    // As the table's round() with `step`.
@@ -73,14 +85,14 @@ struct LevelCode {
   std::uint32_t bytes_max;  // A longer stream is not fetched.
 };
 
-class LevelDevice {
+class CodecDevice {
  public:
   static constexpr std::size_t slots = 2;
   static constexpr std::size_t batch_blocks_max = 64;
 
-  virtual ~LevelDevice() = default;
+  virtual ~CodecDevice() = default;
 
-  // 0, or an error that error_text() names, after which nothing of the slot counts.
+  // 0, or an error that error_text() names, after which nothing counts of the slot, or of the call.
 
   /// At most batch_blocks_max blocks, of the vector, which lies in the device's memory and stays as
   /// it is until the tallies are there. Does not wait.
@@ -94,6 +106,23 @@ class LevelDevice {
   /// too long, or has no bytes, as bytes[b] says: 0, more than bytes_max, or 0. Valid as above.
   [[nodiscard]] virtual int streams(std::size_t slot, std::span<std::span<const std::uint8_t>> out,
                                     std::span<const std::uint32_t>& bytes) = 0;
+
+  // These wait.
+
+  /// Copies a vector there, where it stays until the next is copied. Takes memory there for the
+  /// longest vector, until the device goes.
+  [[nodiscard]] virtual int copy(std::span<const float> vector, const float*& there) = 0;
+  /// find_largest() of runs there, of fewer than 2^32 values.
+  [[nodiscard]] virtual int find_largest(std::span<const std::span<const float>> there,
+                                         std::uint64_t k, Cutoff& out) = 0;
+  /// select_largest() of at most device_select_max values there. Replaces `indices`.
+  [[nodiscard]] virtual int select_largest(std::span<const float> there, Cutoff& cutoff,
+                                           std::vector<std::uint32_t>& indices) = 0;
+  /// multiply() and multiply_transposed() of a matrix there; the other factors are here.
+  [[nodiscard]] virtual int multiply(const float* there, const MatrixSizes& sizes,
+                                     const float* right, float* left) = 0;
+  [[nodiscard]] virtual int multiply_transposed(const float* there, const MatrixSizes& sizes,
+                                                const float* left, float* right) = 0;
 
   [[nodiscard]] virtual const char* error_text(int error) const = 0;
 };

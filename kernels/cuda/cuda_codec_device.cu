@@ -1,5 +1,7 @@
-#include "kernels/cuda/cuda_levels.hpp"
+#include "kernels/cuda/cuda_codec_device.hpp"
 
+#include "kernels/cuda/cuda_matrix.hpp"
+#include "kernels/cuda/cuda_select.hpp"
 #include "kernels/cuda/device_block.cuh"
 #include "kernels/cuda/level_body.hpp"
 
@@ -10,7 +12,7 @@ namespace fl::cuda {
 namespace {
 
 // Of streams that are shorter than bit fields of a byte for each level, as bytes_max says.
-constexpr std::size_t fetched_max = LevelDevice::batch_blocks_max * device_block_max;
+constexpr std::size_t fetched_max = CodecDevice::batch_blocks_max * device_block_max;
 constexpr std::size_t stream_words = rans_bytes_max(device_block_max) / sizeof(std::uint16_t);
 
 __global__ void tally_kernel(const float* vector, const LevelBlock* runs, std::uint8_t* levels,
@@ -76,6 +78,67 @@ struct DestroyStream {
 };
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
 
+/// One that does not wait for the default stream.
+cudaError_t make_stream(Stream& out) {
+  cudaStream_t raw = nullptr;
+  const cudaError_t error = cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking);
+  out.reset(raw);
+  return error;
+}
+
+/// Values that come from the host or go there, in memory that grows.
+struct Values {
+  OnDevice<float> memory;
+  std::size_t room = 0;
+
+  int reserve(std::size_t n) {
+    if (n <= room) return cudaSuccess;
+    memory.reset();  // Both would be needed at once.
+    room = 0;
+    const cudaError_t error = allocate(memory, n);
+    if (error == cudaSuccess) room = n;
+    return error;
+  }
+  int copy_from(const float* host, std::size_t n, CUstream_st* stream) {
+    return Calls()
+        .then([&] { return reserve(n); })
+        .then([&] {
+          return cudaMemcpyAsync(memory.get(), host, n * sizeof(float), cudaMemcpyHostToDevice,
+                                 stream);
+        })
+        .error();
+  }
+};
+
+/// What is done of whole vectors, one thing after the other.
+struct Whole {
+  Stream stream;
+  Values vector;
+  Values left;
+  Values right;
+  OnDevice<Cutoff> cutoff;
+  OnDevice<std::uint32_t> counts;
+  OnDevice<std::uint64_t> sums;
+  OnDevice<std::uint32_t> selected;
+  OnDevice<std::uint32_t> indices;
+
+  int make() {
+    return Calls()
+        .then([&] { return make_stream(stream); })
+        .then([&] { return allocate(cutoff, 1); })
+        .then([&] { return allocate(counts, digit_counts); })
+        .then([&] { return allocate(sums, tile_sums(device_select_max)); })
+        .then([&] { return allocate(selected, 1); })
+        .then([&] { return allocate(indices, device_select_max); })
+        .error();
+  }
+  template <class T>
+  int copy_to_host(T* to, const T* from, std::size_t n) {
+    return cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream.get());
+  }
+  int wait() { return cudaStreamSynchronize(stream.get()); }
+};
+
 struct Slot {
   OnDevice<LevelBlock> runs;
   OnDevice<LevelTally> tallies;
@@ -93,15 +156,10 @@ struct Slot {
   std::size_t blocks = 0;
 
   int make() {
-    constexpr std::size_t n = LevelDevice::batch_blocks_max;
+    constexpr std::size_t n = CodecDevice::batch_blocks_max;
     constexpr std::size_t values = n * device_block_max;
     return Calls()
-        .then([&] {
-          cudaStream_t raw = nullptr;
-          const cudaError_t error = cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking);
-          stream.reset(raw);
-          return error;
-        })
+        .then([&] { return make_stream(stream); })
         .then([&] { return allocate(runs, n); })
         .then([&] { return allocate(tallies, n); })
         .then([&] { return allocate(codes, n); })
@@ -128,20 +186,22 @@ struct Slot {
   int wait() { return cudaStreamSynchronize(stream.get()); }
 };
 
-class CudaLevelDevice final : public LevelDevice {
+class CudaCodecDevice final : public CodecDevice {
  public:
   int make() {
     return Calls()
         .then([&] { return cudaGetDevice(&device_); })
         .then([&] { return slots_[0].make(); })
         .then([&] { return slots_[1].make(); })
+        .then([&] { return whole_.make(); })
         .error();
   }
 
-  ~CudaLevelDevice() override {
+  ~CudaCodecDevice() override {
     for (Slot& slot : slots_) {
       if (slot.stream) static_cast<void>(slot.wait());
     }
+    if (whole_.stream) static_cast<void>(whole_.wait());
   }
 
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
@@ -202,6 +262,69 @@ class CudaLevelDevice final : public LevelDevice {
     return calls.then([&] { return slot.wait(); }).error();
   }
 
+  int copy(std::span<const float> vector, const float*& there) override {
+    const int error =
+        Calls()
+            .then([&] { return cudaSetDevice(device_); })
+            .then([&] {
+              return whole_.vector.copy_from(vector.data(), vector.size(), whole_.stream.get());
+            })
+            .then([&] { return whole_.wait(); })
+            .error();
+    there = whole_.vector.memory.get();
+    return error;
+  }
+
+  int find_largest(std::span<const std::span<const float>> there, std::uint64_t k,
+                   Cutoff& out) override {
+    return Calls()
+        .then([&] { return cudaSetDevice(device_); })
+        .then([&] {
+          return cuda::find_largest(there, k, whole_.cutoff.get(), whole_.counts.get(),
+                                    whole_.stream.get());
+        })
+        .then([&] { return whole_.copy_to_host(&out, whole_.cutoff.get(), 1); })
+        .then([&] { return whole_.wait(); })
+        .error();
+  }
+
+  int select_largest(std::span<const float> there, Cutoff& cutoff,
+                     std::vector<std::uint32_t>& indices) override {
+    std::uint32_t selected = 0;
+    Calls calls;
+    calls.then([&] { return cudaSetDevice(device_); })
+        .then([&] {
+          return cudaMemcpyAsync(whole_.cutoff.get(), &cutoff, sizeof cutoff,
+                                 cudaMemcpyHostToDevice, whole_.stream.get());
+        })
+        .then([&] {
+          return cuda::select_largest(there.data(), there.size(), whole_.cutoff.get(),
+                                      whole_.indices.get(), whole_.selected.get(),
+                                      whole_.sums.get(), whole_.stream.get());
+        })
+        .then([&] { return whole_.copy_to_host(&selected, whole_.selected.get(), 1); })
+        .then([&] { return whole_.copy_to_host(&cutoff, whole_.cutoff.get(), 1); })
+        .then([&] { return whole_.wait(); });
+    calls.then([&] { return selected <= there.size() ? cudaSuccess : cudaErrorUnknown; });
+    indices.resize(calls.error() == cudaSuccess ? selected : 0);
+    return calls
+        .then([&] { return whole_.copy_to_host(indices.data(), whole_.indices.get(), selected); })
+        .then([&] { return whole_.wait(); })
+        .error();
+  }
+
+  int multiply(const float* there, const MatrixSizes& sizes, const float* right,
+               float* left) override {
+    return multiply_by(cuda::multiply, there, sizes, right, sizes.rank * sizes.cols, whole_.right,
+                       left, sizes.rank * sizes.rows, whole_.left);
+  }
+
+  int multiply_transposed(const float* there, const MatrixSizes& sizes, const float* left,
+                          float* right) override {
+    return multiply_by(cuda::multiply_transposed, there, sizes, left, sizes.rank * sizes.rows,
+                       whole_.left, right, sizes.rank * sizes.cols, whole_.right);
+  }
+
   const char* error_text(int error) const override {
     return cudaGetErrorString(static_cast<cudaError_t>(error));
   }
@@ -214,14 +337,32 @@ class CudaLevelDevice final : public LevelDevice {
                        arguments...);
   }
 
+  template <class Product>
+  int multiply_by(const Product& product, const float* there, const MatrixSizes& sizes,
+                  const float* factor, std::size_t factor_size, Values& factor_there, float* result,
+                  std::size_t result_size, Values& result_there) {
+    return Calls()
+        .then([&] { return cudaSetDevice(device_); })
+        .then([&] { return result_there.reserve(result_size); })
+        .then([&] { return factor_there.copy_from(factor, factor_size, whole_.stream.get()); })
+        .then([&] {
+          return product(there, sizes, factor_there.memory.get(), result_there.memory.get(),
+                         whole_.stream.get());
+        })
+        .then([&] { return whole_.copy_to_host(result, result_there.memory.get(), result_size); })
+        .then([&] { return whole_.wait(); })
+        .error();
+  }
+
   int device_ = 0;
   Slot slots_[slots];
+  Whole whole_;
 };
 
 }  // namespace
 
-std::unique_ptr<LevelDevice> make_level_device(const char*& error) {
-  auto device = std::make_unique<CudaLevelDevice>();
+std::unique_ptr<CodecDevice> make_codec_device(const char*& error) {
+  auto device = std::make_unique<CudaCodecDevice>();
   const int failed = device->make();
   if (failed == cudaSuccess) return device;
   error = device->error_text(failed);

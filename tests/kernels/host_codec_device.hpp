@@ -1,23 +1,24 @@
-// A LevelDevice (kernels/level_device.hpp) that runs the bodies of the CUDA kernels on a CPU, as
-// cuda_levels.cu starts them, in memory of exactly their size. It can be made to fail, and to make
+// A CodecDevice (kernels/codec_device.hpp) that runs the bodies of the CUDA kernels on a CPU, as
+// they are started there, in memory of exactly their size. It can be made to fail, and to make
 // mistakes.
 #pragma once
 
 #include "kernels/cuda/level_body.hpp"
-#include "tests/kernels/cuda_twins.hpp"
+#include "tests/kernels/host_launches.hpp"
 
 #include <cstdint>
 #include <vector>
 
 namespace fl::twins {
 
-class HostLevelDevice final : public LevelDevice {
+class HostCodecDevice final : public CodecDevice {
  public:
   static constexpr int failure = 1;
 
-  int calls_left = -1;                   // Until all calls fail; negative: none does.
-  std::size_t* streams_made = nullptr;   // Of all such devices, by whoever asks.
-  std::size_t right_streams = SIZE_MAX;  // After so many it flips a bit in each stream.
+  int calls_left = -1;             // Until all calls fail; negative: none does.
+  std::size_t* results = nullptr;  // Streams and selections of all such devices, by whoever asks.
+  std::size_t right_streams = SIZE_MAX;     // After so many it flips a bit in each stream.
+  std::size_t right_selections = SIZE_MAX;  // After so many it leaves out one of each.
 
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
     Slot& slot = slots_[number];
@@ -75,9 +76,42 @@ class HostLevelDevice final : public LevelDevice {
       auto& stream = slot.streams[b];
       if (right_streams == 0) stream.back() ^= 0x100;
       if (right_streams > 0) --right_streams;
-      if (streams_made != nullptr) ++*streams_made;
+      if (results != nullptr) ++*results;
       out[b] = {reinterpret_cast<const std::uint8_t*>(stream.data() + stream.size()) - size, size};
     }
+    return next();
+  }
+
+  int copy(std::span<const float> vector, const float*& there) override {
+    copied_.assign(vector.begin(), vector.end());
+    there = copied_.data();
+    return next();
+  }
+
+  int find_largest(std::span<const std::span<const float>> there, std::uint64_t k,
+                   Cutoff& out) override {
+    out = find_largest_by_blocks<256>(there, k, 2);
+    return next();
+  }
+
+  int select_largest(std::span<const float> there, Cutoff& cutoff,
+                     std::vector<std::uint32_t>& indices) override {
+    indices = select_by_blocks<256>(there, cutoff, 2);
+    if (right_selections == 0 && !indices.empty()) indices.erase(indices.begin());
+    if (right_selections > 0) --right_selections;
+    if (results != nullptr) ++*results;
+    return next();
+  }
+
+  int multiply(const float* there, const MatrixSizes& of, const float* right,
+               float* left) override {
+    multiply_by_blocks(there, of, right, left, 3);
+    return next();
+  }
+
+  int multiply_transposed(const float* there, const MatrixSizes& of, const float* left,
+                          float* right) override {
+    multiply_transposed_by_blocks(there, of, left, right, 3);
     return next();
   }
 
@@ -103,6 +137,7 @@ class HostLevelDevice final : public LevelDevice {
   }
 
   Slot slots_[slots];
+  std::vector<float> copied_;
 };
 
 }  // namespace fl::twins

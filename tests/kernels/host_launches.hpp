@@ -1,0 +1,83 @@
+// The bodies of CUDA kernels that need several launches, started on a CPU as their .cu files do.
+#pragma once
+
+#include "kernels/cuda/matrix_body.hpp"
+#include "kernels/cuda/select_body.hpp"
+#include "tests/kernels/cuda_twins.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fl::twins {
+
+template <unsigned threads, class Body>
+void launch_one(bool is_backwards, const Body& body) {
+  body(cuda::HostBlock<threads>{.index = 0, .blocks = 1, .is_backwards = is_backwards});
+}
+
+/// As cuda_select.cu, with `blocks` blocks for each run.
+template <unsigned threads>
+Cutoff find_largest_by_blocks(std::span<const std::span<const float>> runs, std::uint64_t k,
+                              unsigned blocks) {
+  const bool is_backwards = blocks > 1;
+  Cutoff cutoff{};
+  auto counts = shared_memory<std::uint32_t>(cuda::digit_counts);
+  launch_one<threads>(is_backwards, [&](const auto& block) {
+    cuda::begin_digits(block, k, &cutoff, counts.data());
+  });
+  for (int place = 0; place < cuda::digit_count; ++place) {
+    for (const auto& run : runs) {
+      launch<threads>(blocks, [&](const auto& block) {
+        auto shared = shared_memory<std::uint32_t>(cuda::digit_counts);
+        cuda::count_digit(block, run.data(), run.size(), cuda::digit_at(place), &cutoff,
+                          counts.data(), shared.data());
+      });
+    }
+    launch_one<threads>(is_backwards, [&](const auto& block) {
+      auto shared = shared_memory<std::uint32_t>(threads);
+      cuda::narrow_digit(block, cuda::digit_at(place), &cutoff, counts.data(), shared.data());
+    });
+  }
+  return cutoff;
+}
+
+/// The same of select_largest; takes the ties off the cutoff.
+template <unsigned threads>
+std::vector<std::uint32_t> select_by_blocks(std::span<const float> x, Cutoff& cutoff,
+                                            unsigned blocks) {
+  const std::size_t n = x.size();
+  auto sums = shared_memory<std::uint64_t>(cuda::tile_sums(n));
+  std::uint32_t selected = 77;
+  launch<threads>(blocks, [&](const auto& block) {
+    auto shared = shared_memory<cuda::Marks>(2 * threads);
+    cuda::count_tiles(block, x.data(), n, &cutoff, sums.data(), shared.data());
+  });
+  launch_one<threads>(blocks > 1, [&](const auto& block) {
+    auto shared = shared_memory<cuda::Marks>(2 * threads);
+    cuda::add_tiles(block, n, &cutoff, sums.data(), &selected, shared.data());
+  });
+  std::vector<std::uint32_t> indices(selected);  // Exactly: ASan watches its end.
+  launch<threads>(blocks, [&](const auto& block) {
+    auto shared = shared_memory<cuda::Marks>(2 * threads);
+    cuda::write_tiles(block, x.data(), n, &cutoff, sums.data(), indices.data(), shared.data());
+  });
+  return indices;
+}
+
+/// As cuda_matrix.cu.
+inline void multiply_by_blocks(const float* matrix, const MatrixSizes& of, const float* right,
+                               float* left, unsigned blocks) {
+  launch<32>(blocks, [&](const auto& warp) {
+    auto shared = shared_memory<cuda::DotMemory>(1);
+    cuda::multiply_rows(warp, matrix, of, right, left, shared.front());
+  });
+}
+inline void multiply_transposed_by_blocks(const float* matrix, const MatrixSizes& of,
+                                          const float* left, float* right, unsigned blocks) {
+  launch<256>(blocks, [&](const auto& block) {
+    cuda::multiply_columns(block, matrix, of, left, right);
+  });
+}
+
+}  // namespace fl::twins
