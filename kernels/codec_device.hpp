@@ -34,10 +34,13 @@ inline constexpr std::size_t device_buckets_max = 256;
 inline constexpr std::size_t device_select_max = std::size_t{1} << 22;
 
 enum class LevelRounding : std::uint8_t {
-  nearest,    // As the table's round() with `step`.
-  dither,     // As its dither() with DitherArgs{step, seed, 0, class_bits}.
-  stochastic  // As its quantize() of each `bucket` values, whose scale is their largest magnitude.
-              // With `clip` no more than so many root mean squares of the block, the only bucket.
+  nearest,     // As the table's round() with `step`.
+  dither,      // As its dither() with DitherArgs{step, seed, 0, class_bits}.
+  stochastic,  // As its quantize() of each `bucket` values, whose scale is their largest magnitude.
+               // With `clip` no more than so many root mean squares of the block, the only bucket.
+  rotated      // All device_block_max, made of norm 1, go through flip_signs() of (seed, 0) and
+               // hadamard(), then the same of (seed, 1), divided by the root of their number; then
+               // the first `split` as nearest() with centroids[0], the others with centroids[1].
 };
 
 /// A block of the vector, and how its values are rounded.
@@ -57,6 +60,10 @@ struct LevelBlock {
   std::uint64_t stream = 0;
   std::uint64_t first = 0;
   float clip = 0;  // 0: none.
+  // Of rotated ones; with class_bits 1 the first `split` are class 0.
+  std::uint32_t split = 0;
+  bool sums_centroids = false;  // Whether their squares are wanted.
+  Centroids centroids[2] = {};
 };
 
 [[nodiscard]] FL_HOST_DEVICE constexpr std::size_t bucket_count(const LevelBlock& block) {
@@ -75,6 +82,10 @@ struct LevelTally {
   /// Of |x| over the levels l and -l, at l - 1, where it is rounded to the nearest. Exact: such
   /// values lie between half a step and 4.5 steps, so 65,536 of them have at most 44 bits together.
   double sums[summed_levels];
+  // Where it is rotated:
+  double sum_squares;       // Of the values, as scan() has it.
+  double product;           // What both nearest() return, added.
+  double centroid_squares;  // The sum of squares of all values' centroids.
 };
 
 /// Symbols as in level_codes.hpp: (class >> class_drop) * (2 top + 1) + level + top.

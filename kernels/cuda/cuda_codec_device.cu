@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_codec_device.hpp"
 
 #include "kernels/cuda/cuda_matrix.hpp"
+#include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/cuda_select.hpp"
 #include "kernels/cuda/device_block.cuh"
 #include "kernels/cuda/level_body.hpp"
@@ -15,12 +16,32 @@ namespace {
 constexpr std::size_t fetched_max = CodecDevice::batch_blocks_max * device_block_max;
 constexpr std::size_t stream_words = rans_bytes_max(device_block_max) / sizeof(std::uint16_t);
 
-__global__ void tally_kernel(const float* vector, const LevelBlock* runs, std::uint8_t* levels,
-                             std::uint8_t* classes, LevelTally* tallies) {
+/// Of all blocks of a slot; null where none is rotated.
+struct Rotations {
+  float* values = nullptr;
+  SignFlip* flips = nullptr;  // The first one of each block, then the second ones.
+  double* sums = nullptr;
+
+  __device__ Rotation at(std::size_t block) const {
+    return {.values = values + block * device_block_max,
+            .first = flips + block,
+            .second = flips + CodecDevice::batch_blocks_max + block,
+            .sum_squares = sums + block};
+  }
+};
+
+__global__ void begin_rotations_kernel(const float* vector, const LevelBlock* runs,
+                                       Rotations rotations) {
+  __shared__ ScanMemory shared;
+  begin_rotation(WideBlock{}, vector, runs[blockIdx.x], rotations.at(blockIdx.x), shared);
+}
+
+__global__ void tally_kernel(const float* vector, const LevelBlock* runs, Rotations rotations,
+                             std::uint8_t* levels, std::uint8_t* classes, LevelTally* tallies) {
   __shared__ TallyMemory shared;
   const std::size_t at = blockIdx.x * device_block_max;
-  tally_levels(WideBlock{}, vector, runs[blockIdx.x], levels + at, classes + at,
-               tallies + blockIdx.x, shared);
+  tally_levels(WideBlock{}, vector, runs[blockIdx.x], rotations.at(blockIdx.x), levels + at,
+               classes + at, tallies + blockIdx.x, shared);
 }
 
 __global__ void code_kernel(const LevelBlock* runs, const LevelCode* wanted,
@@ -152,6 +173,9 @@ struct Slot {
   PageLocked<LevelCode> host_codes;
   PageLocked<std::uint32_t> host_bytes;
   PageLocked<std::uint8_t> host_streams;
+  OnDevice<float> rotated;  // Not before it is needed, as are the next two.
+  OnDevice<SignFlip> flips;
+  OnDevice<double> sums;
   Stream stream;
   std::size_t blocks = 0;
 
@@ -173,6 +197,19 @@ struct Slot {
         .then([&] { return allocate(host_bytes, n); })
         .then([&] { return allocate(host_streams, fetched_max); })
         .error();
+  }
+
+  int make_rotations() {
+    if (sums) return cudaSuccess;
+    constexpr std::size_t n = CodecDevice::batch_blocks_max;
+    return Calls()
+        .then([&] { return allocate(rotated, n * device_block_max); })
+        .then([&] { return allocate(flips, 2 * n); })
+        .then([&] { return allocate(sums, n); })
+        .error();
+  }
+  [[nodiscard]] Rotations rotations() const {
+    return {.values = rotated.get(), .flips = flips.get(), .sums = sums.get()};
   }
 
   template <class T>
@@ -212,8 +249,15 @@ class CudaCodecDevice final : public CodecDevice {
         .then([&] { return cudaSetDevice(device_); })
         .then([&] { return slot.copy_to_device(slot.runs.get(), slot.host_runs.get()); })
         .then([&] {
+          const bool is_any = std::ranges::any_of(blocks, [](const LevelBlock& block) {
+            return block.rounding == LevelRounding::rotated;
+          });
+          return is_any ? rotate(slot, vector) : cudaSuccess;
+        })
+        .then([&] {
           return start_blocks(tally_kernel, slot, WideBlock::threads, vector, slot.runs.get(),
-                              slot.levels.get(), slot.classes.get(), slot.tallies.get());
+                              slot.rotations(), slot.levels.get(), slot.classes.get(),
+                              slot.tallies.get());
         })
         .then([&] { return slot.copy_to_host(slot.host_tallies.get(), slot.tallies.get()); })
         .error();
@@ -330,6 +374,22 @@ class CudaCodecDevice final : public CodecDevice {
   }
 
  private:
+  /// All blocks of the slot, so that of those that are not to be rotated something else is.
+  static int rotate(Slot& slot, const float* vector) {
+    const auto hadamard_with = [&](const SignFlip* flips) {
+      return hadamard(slot.rotated.get(), rotated_log2, slot.blocks, flips, slot.stream.get());
+    };
+    return Calls()
+        .then([&] { return slot.make_rotations(); })
+        .then([&] {
+          return start_blocks(begin_rotations_kernel, slot, WideBlock::threads, vector,
+                              slot.runs.get(), slot.rotations());
+        })
+        .then([&] { return hadamard_with(slot.flips.get()); })
+        .then([&] { return hadamard_with(slot.flips.get() + batch_blocks_max); })
+        .error();
+  }
+
   template <class... Parameters, class... Arguments>
   static int start_blocks(void (*kernel)(Parameters...), const Slot& slot, unsigned threads,
                           const Arguments&... arguments) {

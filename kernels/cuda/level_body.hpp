@@ -5,7 +5,7 @@
 #include "kernels/codec_device.hpp"
 #include "kernels/cuda/halves.hpp"
 #include "kernels/cuda/rans_body.hpp"
-#include "kernels/cuda/scan_body.hpp"
+#include "kernels/cuda/rotated_body.hpp"
 #include "kernels/element.hpp"
 
 #include <cmath>
@@ -26,6 +26,7 @@ struct TallyMemory {
   };
   std::uint32_t scales[device_buckets_max];  // The bits of floats, which order like them.
   element::QuantizeFactors factors[device_buckets_max];
+  RotatedSums rotated;
   std::uint32_t largest;
 };
 
@@ -39,8 +40,7 @@ template <class Block>
 FL_DEVICE inline void clip_scale(const Block& block, const float* x, const LevelBlock& run,
                                  TallyMemory& shared) {
   sum_in_order(
-      block, x, run.elements, shared.scan, [](unsigned, std::size_t, std::size_t) {},
-      [](float value) { return static_cast<double>(value) * value; });
+      block, x, run.elements, shared.scan, [](unsigned, std::size_t, std::size_t) {}, SquareOf{});
   block.each([&](unsigned thread) {
     if (thread != 0) return;
     const double mean = shared.scan.lanes[0] / static_cast<double>(run.elements);
@@ -96,10 +96,17 @@ FL_DEVICE inline void for_each_half_of(unsigned thread, const LevelBlock& run, s
   }
 }
 
-/// Calls use(i, level, class) for the values that are the thread's.
+/// Calls use(i, level, class) for the values that are the thread's. x: as they are, or rotated.
 template <class Block, class Use>
 FL_DEVICE inline void for_each_level(unsigned thread, const float* x, const LevelBlock& run,
                                      const TallyMemory& shared, const Use& use) {
+  if (run.rounding == LevelRounding::rotated) {
+    for (std::size_t i = thread; i < run.elements; i += Block::threads) {
+      const int half = i < run.split ? 0 : 1;
+      use(i, NearestCentroid(x[i], run.centroids[half]).level(), run.class_bits == 0 ? 0 : half);
+    }
+    return;
+  }
   const float per_step = 1.0f / run.step;
   if (run.rounding == LevelRounding::nearest) {
     for (std::size_t i = thread; i < run.elements; i += Block::threads) {
@@ -125,12 +132,12 @@ FL_DEVICE inline void for_each_level(unsigned thread, const float* x, const Leve
   }
 }
 
-/// The tally of one block. Writes each value's level + 127 to `levels`, and its class to `classes`,
-/// where there are several.
+/// The tally of one block, which was rotated before if that is how it is rounded. Writes each
+/// value's level + 127 to `levels`, and its class to `classes`, where there are several.
 template <class Block>
 FL_DEVICE inline void tally_levels(const Block& block, const float* vector, const LevelBlock& run,
-                                   std::uint8_t* levels, std::uint8_t* classes, LevelTally* tally,
-                                   TallyMemory& shared) {
+                                   const Rotation& rotation, std::uint8_t* levels,
+                                   std::uint8_t* classes, LevelTally* tally, TallyMemory& shared) {
   constexpr std::size_t counters = rans_classes_max * device_alphabet;
   const float* const x = vector + run.begin;
   block.each([&](unsigned thread) {
@@ -148,6 +155,9 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
   const bool is_levelled = shared.largest > 0 && shared.largest <= most;
   const bool has_scales = run.rounding == LevelRounding::stochastic;
   if (is_levelled && has_scales) find_scales(block, x, run, shared);
+  const bool is_rotated = run.rounding == LevelRounding::rotated;
+  if (is_levelled && is_rotated)
+    sum_rotated(block, rotation.values, run, shared.rotated, shared.scan);
   TallyCounts& found = shared.of_levels;
   block.each([&](unsigned thread) {
     for (std::size_t c = thread; c < counters; c += Block::threads) found.counts[c] = 0;
@@ -156,18 +166,20 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
   if (is_levelled) {
     block.each([&](unsigned thread) {
       double sums[summed_levels] = {};
-      for_each_level<Block>(thread, x, run, shared, [&](std::size_t i, std::int32_t level, int of) {
-        const std::int32_t place = level + device_levels_max;
-        levels[i] = static_cast<std::uint8_t>(place);
-        if (run.class_bits > 0) classes[i] = static_cast<std::uint8_t>(of);
-        Block::add(found.counts + of * static_cast<std::int32_t>(device_alphabet) + place, 1);
-        if (run.rounding != LevelRounding::nearest) return;
-        const std::int32_t size = level < 0 ? -level : level;
-        const float magnitude = x[i] < 0 ? -x[i] : x[i];
-        for (std::int32_t s = 0; s < static_cast<std::int32_t>(summed_levels); ++s) {
-          if (size == s + 1) sums[s] += static_cast<double>(magnitude);
-        }
-      });
+      const float* const rounded = is_rotated ? rotation.values : x;
+      for_each_level<Block>(
+          thread, rounded, run, shared, [&](std::size_t i, std::int32_t level, int of) {
+            const std::int32_t place = level + device_levels_max;
+            levels[i] = static_cast<std::uint8_t>(place);
+            if (run.class_bits > 0) classes[i] = static_cast<std::uint8_t>(of);
+            Block::add(found.counts + of * static_cast<std::int32_t>(device_alphabet) + place, 1);
+            if (run.rounding != LevelRounding::nearest) return;
+            const std::int32_t size = level < 0 ? -level : level;
+            const float magnitude = x[i] < 0 ? -x[i] : x[i];
+            for (std::int32_t s = 0; s < static_cast<std::int32_t>(summed_levels); ++s) {
+              if (size == s + 1) sums[s] += static_cast<double>(magnitude);
+            }
+          });
       for (std::size_t s = 0; s < summed_levels; ++s) {
         if (sums[s] > 0) Block::add(found.sums + s, sums[s]);
       }
@@ -182,7 +194,14 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
     for (std::size_t b = thread; b < buckets; b += Block::threads) {
       tally->scales[b] = element::Scalar::from_bits(static_cast<std::int32_t>(shared.scales[b]));
     }
-    if (thread == 0) tally->is_levelled = is_levelled ? 1 : 0;
+    if (thread == 0) {
+      tally->is_levelled = is_levelled ? 1 : 0;
+      if (is_levelled && is_rotated) {
+        tally->sum_squares = *rotation.sum_squares;
+        tally->product = shared.rotated.product;
+        tally->centroid_squares = shared.rotated.centroid_squares;
+      }
+    }
   });
 }
 

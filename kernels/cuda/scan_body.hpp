@@ -18,8 +18,8 @@ struct ScanMemory {
   std::uint32_t first_bad;
 };
 
-/// Leaves the sum of value_of(x) over n values in shared.lanes[0]. Calls look(thread, begin, count)
-/// for each tile, whose values are those from x + begin on and lie in shared.values.
+/// Leaves the sum of value_of(x[i], i) over n values in shared.lanes[0]. Calls look(thread, begin,
+/// count) for each tile, whose values are those from x + begin on and lie in shared.values.
 template <class Block, class Look, class ValueOf>
 FL_DEVICE inline void sum_in_order(const Block& block, const float* x, std::size_t n,
                                    ScanMemory& shared, const Look& look, const ValueOf& value_of) {
@@ -34,7 +34,7 @@ FL_DEVICE inline void sum_in_order(const Block& block, const float* x, std::size
       look(thread, begin, count);
       if (thread >= element::scan_lanes) return;
       for (std::size_t i = thread; i < count; i += element::scan_lanes) {
-        lane[thread] += value_of(shared.values[i]);
+        lane[thread] += value_of(shared.values[i], begin + i);
       }
     });
   }
@@ -45,6 +45,13 @@ FL_DEVICE inline void sum_in_order(const Block& block, const float* x, std::size
     if (thread == 0) element::add_lanes(shared.lanes);
   });
 }
+
+/// For sum_in_order().
+struct SquareOf {
+  FL_DEVICE double operator()(float value, std::size_t) const {
+    return static_cast<double>(value) * value;
+  }
+};
 
 /// Calls use(r, begin, count) for the runs of this block.
 template <class Block, class Use>
@@ -76,8 +83,7 @@ FL_DEVICE inline void scan_runs(const Block& block, const float* x, std::size_t 
       }
       Block::raise(&shared.largest, largest);
     };
-    sum_in_order(block, x + run_begin, run_count, shared, look,
-                 [](float value) { return static_cast<double>(value) * value; });
+    sum_in_order(block, x + run_begin, run_count, shared, look, SquareOf{});
     block.each([&](unsigned thread) {
       if (thread != 0) return;
       const bool is_good = shared.first_bad == run_count;
@@ -104,8 +110,9 @@ FL_DEVICE inline void pack_signs_of_runs(const Block& block, const float* x, std
         bytes[byte] = static_cast<std::uint8_t>(bits);
       }
     };
-    sum_in_order(block, x + run_begin, run_count, shared, look,
-                 [](float value) { return static_cast<double>(value < 0 ? -value : value); });
+    sum_in_order(block, x + run_begin, run_count, shared, look, [](float value, std::size_t) {
+      return static_cast<double>(value < 0 ? -value : value);
+    });
     block.each([&](unsigned thread) {
       if (thread == 0) sums[r] = shared.lanes[0];
     });

@@ -91,6 +91,8 @@ void DeviceCoder::start(std::size_t number, const float* vector, std::span<Block
     FL_ASSERT(run.elements <= device_block_max);
     if (run.rounding == LevelRounding::stochastic) {
       FL_ASSERT(run.levels <= device_levels_max && bucket_count(run) <= device_buckets_max);
+    } else if (run.rounding == LevelRounding::rotated) {
+      FL_ASSERT(run.elements == device_block_max && run.split <= run.elements);
     } else {
       FL_ASSERT(run.most <= run.step * (device_levels_max - 0.5f));
     }

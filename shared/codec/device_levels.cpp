@@ -32,7 +32,7 @@ std::array<std::uint32_t, device_alphabet> count_levels(const LevelBlock& block,
 }
 
 LevelCode append_level_tables(const LevelBlock& block, const LevelTally& tally, std::int32_t top,
-                              int class_bits, std::vector<std::byte>& out) {
+                              int class_bits, std::size_t packed, std::vector<std::byte>& out) {
   FL_ASSERT(block.elements > adaptive_levels_max);
   LevelCode code{};
   code.class_drop = block.class_bits - class_bits;
@@ -48,7 +48,6 @@ LevelCode append_level_tables(const LevelBlock& block, const LevelTally& tally, 
   std::vector<std::byte> tables;
   const RansFrequencies frequencies =
       make_level_tables(std::span(symbols).first(alphabet << class_bits), alphabet, tables);
-  const std::size_t packed = packed_bytes(block.elements, top);
   if (tables.size() >= packed) return code;
   out.insert(out.end(), tables.begin(), tables.end());
   std::ranges::copy(frequencies, code.frequencies);

@@ -20,10 +20,10 @@ namespace fl {
                                                                       const LevelTally& tally);
 
 /// Appends the tables (level_codes.hpp) of levels up to `top`, in 2^class_bits classes, and returns
-/// the code of the stream that follows them. Its `top` is 0 where bit fields would be shorter; then
-/// `out` is of no use.
+/// the code of the stream that follows them. Its `top` is 0 where bit fields, which have `packed`
+/// bytes, would be shorter; then `out` is of no use.
 [[nodiscard]] LevelCode append_level_tables(const LevelBlock& block, const LevelTally& tally,
-                                            std::int32_t top, int class_bits,
+                                            std::int32_t top, int class_bits, std::size_t packed,
                                             std::vector<std::byte>& out);
 
 }  // namespace fl

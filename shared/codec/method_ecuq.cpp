@@ -212,7 +212,8 @@ class Ecuq final : public Method, public LevelCoder {
     }
     append(out, static_cast<std::uint8_t>(top | rans_flag));
     append(out, static_cast<std::uint16_t>(class_bits << listed_bits));
-    return append_level_tables(block, tally, levels, class_bits, out);
+    return append_level_tables(block, tally, levels, class_bits,
+                               packed_bytes(block.elements, levels), out);
   }
 
  private:

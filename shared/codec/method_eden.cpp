@@ -32,6 +32,7 @@
 #include "kernels/pack.hpp"
 #include "shared/codec/block_key.hpp"
 #include "shared/codec/coded_levels.hpp"
+#include "shared/codec/device_levels.hpp"
 
 #include <fmt/format.h>
 
@@ -39,6 +40,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <optional>
 
 namespace fl {
 
@@ -152,7 +155,7 @@ float second_factor(const Piece& piece) {
   return 1 / std::sqrt(static_cast<float>(piece.size()));  // Both to nearest, on every machine.
 }
 
-class Eden final : public Method {
+class Eden final : public Method, public LevelCoder {
  public:
   Eden(const EdenBits& bits, bool has_feedback)
       : bits_(bits),
@@ -171,13 +174,7 @@ class Eden final : public Method {
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
                       const Block& block, std::uint64_t seed, const MethodPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
-    out.resize(1 + bits_.own_bytes());
-    out[0] = static_cast<std::byte>(bits_.is_whole() ? MethodId::eden : MethodId::eden_mixed);
-    if (bits_.is_whole()) {
-      out[1] = static_cast<std::byte>(bits_.more());
-    } else {
-      store(MutableBytes(out), 1, static_cast<std::uint16_t>(bits_.thousandths));
-    }
+    begin_block(out);
     if (scan.max_abs == 0) return {};
     if (x.size_bytes() <= body_bytes(x.size())) {
       out.resize(1 + x.size_bytes());
@@ -209,7 +206,79 @@ class Eden final : public Method {
     return {};
   }
 
+  /// Levels of one bit are worth no entropy code.
+  const LevelCoder* level_coder() const override { return bits_.more() > 1 ? this : nullptr; }
+
+  /// A block that is one piece.
+  std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
+                                        const MethodPlan&) const override {
+    if (block.elements != device_block_max) return std::nullopt;
+    return LevelBlock{.begin = block.flat,
+                      .elements = block.elements,
+                      .rounding = LevelRounding::rotated,
+                      .most = std::numeric_limits<float>::max(),
+                      .seed = block_key(seed, KeyFamily::quantizer, block),
+                      .class_bits = bits_.is_whole() ? 0 : 1,
+                      .split = static_cast<std::uint32_t>(bits_.count_of_more(block.elements)),
+                      .sums_centroids = has_feedback_,
+                      .centroids = {more_, fewer_}};
+  }
+
+  LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
+                       std::vector<std::byte>& out) const override {
+    if (tally.is_levelled == 0) return {};
+    const float scale = scale_of({.sum_squares = tally.sum_squares,
+                                  .product = tally.product,
+                                  .centroid_squares = tally.centroid_squares},
+                                 block.elements, block.elements);
+    if (scale * more_.values[more_.count - 1] > scale_max) return {};
+    begin_block(out);
+    out[0] = static_cast<std::byte>(coded_id());
+    const std::size_t key_at = out.size();
+    out.resize(1 + bits_.scales_at() + sizeof scale);
+    store(MutableBytes(out), key_at, block.seed);
+    store(MutableBytes(out), 1 + bits_.scales_at(), scale);
+    return append_level_tables(block, tally, more_.count, block.class_bits,
+                               bits_.bits_of(block.elements) / 8, out);
+  }
+
  private:
+  /// The id and the bits.
+  void begin_block(std::vector<std::byte>& out) const {
+    out.resize(1 + bits_.own_bytes());
+    out[0] = static_cast<std::byte>(bits_.is_whole() ? MethodId::eden : MethodId::eden_mixed);
+    if (bits_.is_whole()) {
+      out[1] = static_cast<std::byte>(bits_.more());
+    } else {
+      store(MutableBytes(out), 1, static_cast<std::uint16_t>(bits_.thousandths));
+    }
+  }
+  [[nodiscard]] MethodId coded_id() const {
+    return bits_.is_whole() ? MethodId::eden_rans : MethodId::eden_mixed_rans;
+  }
+
+  /// Of a piece.
+  struct Sums {
+    double sum_squares;       // Of its values.
+    double product;           // Of its rotated values and their centroids.
+    double centroid_squares;  // Under error feedback: of those centroids that are sent.
+  };
+
+  /// What makes the norm 1, but for values so small that its inverse would be infinite: these are
+  /// rotated smaller than they should be, which costs precision only.
+  static float first_factor(double sum_squares) {
+    return static_cast<float>(1 / std::max(std::sqrt(sum_squares), 0x1p-126));
+  }
+
+  /// What the centroids of a piece are multiplied by, of which `sent` are sent.
+  [[nodiscard]] float scale_of(const Sums& of, std::size_t size, std::size_t sent) const {
+    if (of.sum_squares == 0) return 0;
+    const auto factor = static_cast<double>(first_factor(of.sum_squares));
+    if (has_feedback_) return static_cast<float>(of.product / of.centroid_squares / factor);
+    const double scale = of.sum_squares * factor * static_cast<double>(size) / of.product;
+    return static_cast<float>(scale * (static_cast<double>(size) / static_cast<double>(sent)));
+  }
+
   /// With the levels in bit fields; pieces are of 16 values at least, so these are whole bytes.
   [[nodiscard]] std::size_t body_bytes(std::size_t elements) const {
     return bits_.scales_at() + coded_bits(elements, bits_) / 8;
@@ -222,32 +291,28 @@ class Eden final : public Method {
     auto& rotated = scratch.rotated;
     rotated.assign(x.begin(), x.end());
     rotated.resize(piece.size());
-    const double sum_squares = kernels().scan(x.data(), x.size()).sum_squares;
-    // Below the smallest normal number its inverse would be infinite: such values are rotated
-    // smaller than they should be, and cost precision only.
-    const auto first_factor = static_cast<float>(1 / std::max(std::sqrt(sum_squares), 0x1p-126));
-    kernels().flip_signs(rotated.data(), piece.size(), first_factor, key, stream);
+    Sums sums = {.sum_squares = kernels().scan(x.data(), x.size()).sum_squares,
+                 .product = 0,
+                 .centroid_squares = 0};
+    kernels().flip_signs(rotated.data(), piece.size(), first_factor(sums.sum_squares), key, stream);
     kernels().hadamard(rotated.data(), piece.log2_size);
     kernels().flip_signs(rotated.data(), piece.size(), second_factor(piece), key, stream + 1);
     kernels().hadamard(rotated.data(), piece.log2_size);
     const std::size_t count = bits_.count_of_more(piece.size());
     const std::size_t rest = piece.size() - count;
     const std::size_t sent = bits_.fewer() > 0 ? piece.size() : count;
-    double product = kernels().nearest(rotated.data(), count, more_, more);
-    double scale = 0;
-    if (has_feedback_) {  // It is about what is sent.
-      if (sent > count) product += kernels().nearest(rotated.data() + count, rest, fewer_, fewer);
+    sums.product = kernels().nearest(rotated.data(), count, more_, more);
+    // Under error feedback it is about what is sent.
+    if (rest > 0 && !(has_feedback_ && sent == count))
+      sums.product += kernels().nearest(rotated.data() + count, rest, fewer_, fewer);
+    if (has_feedback_) {
       kernels().centroids_of(more, count, more_, rotated.data());
       if (sent > count) kernels().centroids_of(fewer, rest, fewer_, rotated.data() + count);
-      scale = product / kernels().scan(rotated.data(), sent).sum_squares / first_factor;
-    } else {
-      if (rest > 0) product += kernels().nearest(rotated.data() + count, rest, fewer_, fewer);
-      scale = sum_squares * first_factor * static_cast<double>(piece.size()) / product;
-      scale *= static_cast<double>(piece.size()) / static_cast<double>(sent);
+      sums.centroid_squares = kernels().scan(rotated.data(), sent).sum_squares;
     }
     more += count;
     fewer += sent - count;
-    return sum_squares == 0 ? 0 : static_cast<float>(scale);
+    return scale_of(sums, piece.size(), sent);
   }
 
   /// The levels in the shorter form.
@@ -265,8 +330,7 @@ class Eden final : public Method {
                                                       MutableBytes(out).subspan(before),
                                                       classes_of(counts, scratch.coded));
     if (coded > 0) {
-      out[0] = static_cast<std::byte>(bits_.is_whole() ? MethodId::eden_rans
-                                                       : MethodId::eden_mixed_rans);
+      out[0] = static_cast<std::byte>(coded_id());
       out.resize(before + coded);
       return;
     }

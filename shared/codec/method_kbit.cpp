@@ -149,7 +149,8 @@ class Kbit final : public Method, public LevelCoder {
     const Channels whole = {.first = block.elements, .others = block.elements};
     store(begin_block(whole, block.elements, out), kbit_settings_bytes, tally.scales[0]);
     out[0] = static_cast<std::byte>(MethodId::kbit_rans);
-    return append_level_tables(block, tally, levels_of(settings_.bits), 0, out);
+    const std::int32_t levels = levels_of(settings_.bits);
+    return append_level_tables(block, tally, levels, 0, packed_bytes(block.elements, levels), out);
   }
 
  private:

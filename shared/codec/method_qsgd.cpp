@@ -105,7 +105,8 @@ class Qsgd final : public Method, public LevelCoder {
       store(body, qsgd_settings_bytes + b * sizeof(float), tally.scales[b]);
     }
     out[0] = static_cast<std::byte>(MethodId::qsgd_rans);
-    return append_level_tables(block, tally, settings_.levels, 0, out);
+    return append_level_tables(block, tally, settings_.levels, 0,
+                               packed_bytes(block.elements, settings_.levels), out);
   }
 
  private:

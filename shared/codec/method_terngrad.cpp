@@ -85,7 +85,7 @@ class Terngrad final : public Method, public LevelCoder {
     out.resize(1 + sizeof(float));
     out[0] = static_cast<std::byte>(MethodId::terngrad_rans);
     store(MutableBytes(out), 1, tally.scales[0]);
-    return append_level_tables(block, tally, 1, 0, out);
+    return append_level_tables(block, tally, 1, 0, packed_bytes(block.elements, 1), out);
   }
 
  private:

@@ -113,6 +113,29 @@ TEST_CASE("levels of a scale are the CPU's, of all sizes and scales") {
   }
 }
 
+TEST_CASE("rotated levels are the CPU's, of whole and broken bits") {
+  const Layout layout = layout_of({{"large", {3, 65'536}}, {"part", {20'001}}, {"small", {4096}}});
+  for (const char* spec : {"eden:2", "eden:3", "eden:4", "eden:1.5", "eden:3.3", "eden:2+ef",
+                           "eden:1.25+ef", "eden:1", "eden:0.5"}) {
+    CAPTURE(std::string(spec));
+    const auto codec = codec_of(spec);
+    auto odd = normal(layout.elements(), 5);
+    std::fill_n(odd.begin(), 65'536, 0.0f);
+    odd[70'000] = 1e6f;
+    for (const auto& x :
+         {normal(layout.elements(), 5), laplace(layout.elements(), 5), odd,
+          normal(layout.elements(), 6, 1e-40f), normal(layout.elements(), 6, 1e30f)}) {
+      const auto coded = encode_on(*codec, layout, x, block_elements_default);
+      CHECK(coded.bytes.value() == encode(*codec, layout, x, 7));
+      CHECK(coded.is_there);
+    }
+    const auto coded =
+        encode_on(*codec, layout, normal(layout.elements(), 5), block_elements_default);
+    const bool is_rans = std::string_view(spec) != "eden:1" && std::string_view(spec) != "eden:0.5";
+    CHECK(coded.blocks_coded == (is_rans ? 3 : 0));
+  }
+}
+
 TEST_CASE("blocks that are no device's are the CPU's") {
   constexpr std::size_t block = 4096;
   const Layout layout = layout_of({{"w", {60, block}}, {"w.bias", {200}}, {"v", {30, block}}});

@@ -29,7 +29,7 @@ std::vector<std::string> specs_of_few() {
   return {"topk:0.01", "topk:0.001+qsgd:8", "topk:0.01,scope=global+fp16", "randk:0.01",
           "randk:0.001+kbit:4", "ema-threshold:0.01", "ecuq:0.05+ef", "ecuq:0.1", "ecuq:0.2",
           "m=powersgd:2;*.bias=none;*=ecuq:0.1", "m=gradzip:2;*=topk:0.01",
-          "m=countsketch:3x4000;*=topk:0.001", "w=sign;*=topk:0.01+sign", "w=eden:1.5;*=ecuq:0.1",
+          "m=countsketch:3x4000;*=topk:0.001", "w=sign;*=topk:0.01+sign", "w=eden:1;*=ecuq:0.1",
           // Of a small tensor it does not count.
           "b=randk:0.5;*=topk:0.01"};
 }

@@ -550,6 +550,20 @@ TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
       begin += elements;
     }
   }
+  for (const std::uint32_t split : {0u, 40'000u, 65'536u}) {
+    LevelBlock rotated = {.begin = begin,
+                          .elements = device_block_max,
+                          .rounding = LevelRounding::rotated,
+                          .most = 12,
+                          .seed = begin,
+                          .split = split,
+                          .sums_centroids = true};
+    rotated.class_bits = split == 40'000 ? 1 : 0;
+    rotated.centroids[0] = {.count = 2, .values = {0.45f, 1.5f}, .thresholds = {1}};
+    rotated.centroids[1] = {.count = 1, .values = {0.8f}, .thresholds = {}};
+    blocks[split % 3 % 2].push_back(rotated);
+    begin += device_block_max;
+  }
   REQUIRE(begin <= n);
   DeviceArray<float> device_x(x);
   const char* error = nullptr;
@@ -571,6 +585,11 @@ TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
         const std::size_t buckets = bucket_count(blocks[slot][b]);
         CHECK(std::ranges::equal(std::span(tally.scales).first(buckets),
                                  std::span(other.scales).first(buckets)));
+      }
+      if (blocks[slot][b].rounding == LevelRounding::rotated) {
+        CHECK(tally.sum_squares == other.sum_squares);
+        CHECK(tally.product == other.product);
+        CHECK(tally.centroid_squares == other.centroid_squares);
       }
       CHECK(seen[slot].streams[b] == wanted[slot].streams[b]);
     }

@@ -147,21 +147,7 @@ TEST_CASE("strides past a tile give the rows' bits, one, two and three at once")
       plain().flip_signs(run, n, flips[r].factor, flips[r].seed, flips[r].stream);
       plain().hadamard(run, log2_n);
     }
-    launch<64>(3, [&](const auto& block) {
-      auto shared = shared_memory<float>(cuda::tile_values);
-      auto words = shared_memory<std::uint32_t>(cuda::tile_words);
-      cuda::transform_tiles(block, x.data(), log2_n, runs, flips.data(), shared.data(),
-                            words.data());
-    });
-    for (int s = cuda::tile_log2; s < log2_n;) {
-      const int count = std::min(3, log2_n - s);
-      launch<64>(3, [&](const auto& block) {
-        if (count == 1) cuda::transform_far<1>(block, x.data(), x.size(), s);
-        if (count == 2) cuda::transform_far<2>(block, x.data(), x.size(), s);
-        if (count == 3) cuda::transform_far<3>(block, x.data(), x.size(), s);
-      });
-      s += count;
-    }
+    hadamard_by_blocks(x.data(), log2_n, runs, flips.data(), 3);
     CHECK(same_bits(x, wanted));
   }
 }

@@ -41,8 +41,10 @@ class HostCodecDevice final : public CodecDevice {
       const LevelBlock& run = slot.runs[b];
       slot.levels[b].resize(run.elements);
       slot.classes[b].resize(run.class_bits > 0 ? run.elements : 0);
-      cuda::tally_levels(block, slot.vector, run, slot.levels[b].data(), slot.classes[b].data(),
-                         &slot.tallies[b], shared.front());
+      Rotated rotated;
+      if (run.rounding == LevelRounding::rotated) rotated = rotate(slot.vector, run);
+      cuda::tally_levels(block, slot.vector, run, rotated.all(), slot.levels[b].data(),
+                         slot.classes[b].data(), &slot.tallies[b], shared.front());
     });
     out = slot.tallies;
     return next();
@@ -118,6 +120,26 @@ class HostCodecDevice final : public CodecDevice {
   const char* error_text(int) const override { return "the device is lost"; }
 
  private:
+  /// A block as the kernels rotate it.
+  struct Rotated {
+    std::vector<float> values;
+    cuda::SignFlip first{};
+    cuda::SignFlip second{};
+    double sum_squares = 0;
+    cuda::Rotation all() { return {values.data(), &first, &second, &sum_squares}; }
+  };
+  static Rotated rotate(const float* vector, const LevelBlock& run) {
+    Rotated out;
+    out.values.resize(run.elements);
+    launch<256>(1, [&](const auto& block) {
+      auto shared = shared_memory<cuda::ScanMemory>(1);
+      cuda::begin_rotation(block, vector, run, out.all(), shared.front());
+    });
+    hadamard_by_blocks(out.values.data(), cuda::rotated_log2, 1, &out.first, 3);
+    hadamard_by_blocks(out.values.data(), cuda::rotated_log2, 1, &out.second, 3);
+    return out;
+  }
+
   struct Slot {
     const float* vector = nullptr;
     std::vector<LevelBlock> runs;

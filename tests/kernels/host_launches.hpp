@@ -2,9 +2,11 @@
 #pragma once
 
 #include "kernels/cuda/matrix_body.hpp"
+#include "kernels/cuda/rotate_body.hpp"
 #include "kernels/cuda/select_body.hpp"
 #include "tests/kernels/cuda_twins.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -65,6 +67,26 @@ std::vector<std::uint32_t> select_by_blocks(std::span<const float> x, Cutoff& cu
   return indices;
 }
 
+/// As cuda_rotate.cu.
+inline void hadamard_by_blocks(float* x, int log2_n, std::size_t runs, const cuda::SignFlip* flips,
+                               unsigned blocks) {
+  launch<64>(blocks, [&](const auto& block) {
+    auto values_shared = shared_memory<float>(cuda::tile_values);
+    auto words = shared_memory<std::uint32_t>(cuda::tile_words);
+    cuda::transform_tiles(block, x, log2_n, runs, flips, values_shared.data(), words.data());
+  });
+  const std::size_t n = runs << log2_n;
+  for (int s = cuda::tile_log2; s < log2_n;) {
+    const int count = std::min(3, log2_n - s);
+    launch<64>(blocks, [&](const auto& block) {
+      if (count == 1) cuda::transform_far<1>(block, x, n, s);
+      if (count == 2) cuda::transform_far<2>(block, x, n, s);
+      if (count == 3) cuda::transform_far<3>(block, x, n, s);
+    });
+    s += count;
+  }
+}
+
 /// As cuda_matrix.cu.
 inline void multiply_by_blocks(const float* matrix, const MatrixSizes& of, const float* right,
                                float* left, unsigned blocks) {
@@ -75,9 +97,8 @@ inline void multiply_by_blocks(const float* matrix, const MatrixSizes& of, const
 }
 inline void multiply_transposed_by_blocks(const float* matrix, const MatrixSizes& of,
                                           const float* left, float* right, unsigned blocks) {
-  launch<256>(blocks, [&](const auto& block) {
-    cuda::multiply_columns(block, matrix, of, left, right);
-  });
+  launch<256>(blocks,
+              [&](const auto& block) { cuda::multiply_columns(block, matrix, of, left, right); });
 }
 
 }  // namespace fl::twins
