@@ -77,7 +77,8 @@ struct Timer {
 
 /// Seconds from a vector on the device to its coded levels in the host's memory, as an encoder has
 /// it: frequencies are made here, and one slot's streams are copied while the other has its levels.
-double seconds_of_levels(CodecDevice& device, const float* x, std::size_t n, std::size_t block) {
+double seconds_of_levels(CodecDevice& device, const LevelBlock& rounding, const float* x,
+                         std::size_t n, std::size_t block) {
   struct Batch {
     std::vector<LevelBlock> blocks;
     std::vector<LevelCode> codes;
@@ -90,12 +91,10 @@ double seconds_of_levels(CodecDevice& device, const float* x, std::size_t n, std
     batch.blocks.clear();
     const std::size_t end = std::min(n, (number + 1) * batch_values);
     for (std::size_t at = number * batch_values; at < end; at += block) {
-      batch.blocks.push_back({.begin = at,
-                              .elements = static_cast<std::uint32_t>(block),
-                              .rounding = LevelRounding::dither,
-                              .most = 60,
-                              .seed = at,
-                              .step = 0.5f});
+      LevelBlock& next = batch.blocks.emplace_back(rounding);
+      next.begin = at;
+      next.elements = static_cast<std::uint32_t>(block);
+      next.seed = at;
     }
     check(device.start(number % CodecDevice::slots, x, batch.blocks));
   };
@@ -129,10 +128,36 @@ void measure_codec_device(const float* x, std::size_t n, std::size_t block) {
     std::printf("cuda    no codec device: %s\n", error);
     return;
   }
+  const auto report = [&](const char* what, double best) {
+    std::printf("%-7s %-17s %9zu values  %8.0f M values/s, to the host's memory\n", "cuda", what, n,
+                static_cast<double>(n) / best * 1e-6);
+  };
+  const auto report_levels = [&](const char* what, const LevelBlock& rounding) {
+    double best = std::numeric_limits<double>::max();
+    for (int run = 0; run < 9; ++run)
+      best = std::min(best, seconds_of_levels(*device, rounding, x, n, block));
+    report(what, best);
+  };
+  report_levels("levels, coded", {.rounding = LevelRounding::dither, .most = 60, .step = 0.5f});
+  LevelBlock rotated = {.rounding = LevelRounding::rotated, .most = 60};
+  rotated.split = static_cast<std::uint32_t>(block);
+  rotated.centroids[0] = {.count = 2, .values = {0.45f, 1.51f}, .thresholds = {0.98f}};  // eden:2.
+  report_levels("rotated, coded", rotated);
   double best = std::numeric_limits<double>::max();
-  for (int run = 0; run < 9; ++run) best = std::min(best, seconds_of_levels(*device, x, n, block));
-  std::printf("%-7s %-17s %9zu values  %8.0f M values/s, to the host's memory\n", "cuda",
-              "levels, coded", n, static_cast<double>(n) / best * 1e-6);
+  for (int run = 0; run < 9; ++run) {
+    const auto began = std::chrono::steady_clock::now();
+    const std::span<const float> all(x, n);
+    Cutoff cutoff{};
+    check(device->find_largest({&all, 1}, n / 100, cutoff));
+    std::vector<std::uint32_t> indices;
+    for (std::size_t at = 0; at < n; at += device_select_max) {
+      const std::size_t count = std::min(device_select_max, n - at);
+      check(device->select_largest(all.subspan(at, count), cutoff, indices));
+    }
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  report("1 %, selected", best);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -593,5 +594,53 @@ TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
       }
       CHECK(seen[slot].streams[b] == wanted[slot].streams[b]);
     }
+  }
+}
+
+TEST_CASE("a codec device of CUDA selects and multiplies as the host does") {
+  if (!has_device()) return;
+  const char* error = nullptr;
+  const auto device = cuda::make_codec_device(error);
+  REQUIRE(device != nullptr);
+  // The second vector is longer: the device's memory for it grows.
+  for (const std::size_t n : {std::size_t{100'000}, device_select_max + 5000}) {
+    CAPTURE(n);
+    std::vector<float> x(n);
+    kernels().gaussian(1, 1, 0, x.data(), n);
+    for (float& v : x) v = std::round(v * 64) / 64;  // With ties.
+    const float* there = nullptr;
+    check(device->copy(x, there));
+
+    const std::span<const float> all(x);
+    const std::span<const float> all_there(there, n);
+    const std::size_t cut = n / 3;
+    const std::array here_runs = {all.first(cut), all.subspan(cut)};
+    const std::array there_runs = {all_there.first(cut), all_there.subspan(cut)};
+    Cutoff wanted = find_largest(here_runs, n / 50);
+    Cutoff seen{};
+    check(device->find_largest(there_runs, n / 50, seen));
+    CHECK(seen == wanted);
+    for (std::size_t begin = 0; begin < n; begin += device_select_max) {
+      const std::size_t count = std::min(device_select_max, n - begin);
+      std::vector<std::uint32_t> indices(count);
+      indices.resize(select_largest(all.subspan(begin, count), wanted, indices.data()));
+      std::vector<std::uint32_t> there_indices;
+      check(device->select_largest(all_there.subspan(begin, count), seen, there_indices));
+      CHECK(same_bits(there_indices, indices));
+      CHECK(seen == wanted);
+    }
+
+    const MatrixSizes of = {.rows = 70, .cols = 1300, .rank = 3};
+    std::vector<float> left(of.rank * of.rows);
+    std::vector<float> right(of.rank * of.cols);
+    kernels().gaussian(2, 2, 0, right.data(), right.size());
+    std::vector<float> left_there(left.size());
+    multiply(x.data(), of, right.data(), left.data());
+    check(device->multiply(there, of, right.data(), left_there.data()));
+    CHECK(same_bits(left_there, left));
+    std::vector<float> right_there(right.size());
+    multiply_transposed(x.data(), of, left.data(), right.data());
+    check(device->multiply_transposed(there, of, left.data(), right_there.data()));
+    CHECK(same_bits(right_there, right));
   }
 }
