@@ -165,7 +165,7 @@ std::string LowRankMethod::spec() const {
 }
 
 std::size_t LowRankMethod::block_bytes_max(std::size_t elements) const {
-  return dense_->block_bytes_max(elements);
+  return dense_method().block_bytes_max(elements);
 }
 
 std::size_t LowRankMethod::bytes_max_of(const Layout::Tensor& tensor, const Block& block) const {
@@ -207,7 +207,7 @@ Result<void> LowRankMethod::encode(std::span<const float> x, const Scan& scan, c
                                    EncodeScratch& scratch, std::vector<std::byte>& out) const {
   const auto found = plan.low_rank->tensors.find(block.tensor);
   if (found == plan.low_rank->tensors.end()) {
-    return dense_->encode(x, scan, layout, block, seed, {}, scratch, out);
+    return dense_method().encode(x, scan, layout, block, seed, {}, scratch, out);
   }
   if (!found->second.is_in_range) {
     return Error(Errc::invalid_input, fmt::format("the matrix of {} has values too large for {}",

@@ -129,7 +129,6 @@ class LowRankMethod : public Method {
   MethodId id_;
   std::string name_;
   LowRankSettings settings_;
-  std::unique_ptr<const Method> dense_ = make_fp32();
 };
 
 [[nodiscard]] bool is_low_rank(Bytes block);

@@ -154,8 +154,9 @@ class Method {
 
 enum class EcuqMode { dither, centroid };
 
-/// The one that others go back to.
+/// The one that others go back to: fp32.
 [[nodiscard]] std::unique_ptr<const Method> make_fp32();
+[[nodiscard]] const Method& dense_method();
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {

@@ -156,7 +156,7 @@ class Countsketch final : public Method {
   bool needs_places() const override { return true; }
 
   std::size_t block_bytes_max(std::size_t elements) const override {
-    if (elements < sketched_min) return dense_->block_bytes_max(elements);
+    if (elements < sketched_min) return dense_method().block_bytes_max(elements);
     return 1 + sketch_head_bytes +
            rows() * share_of_block(settings_.columns, elements) * sizeof(float);
   }
@@ -165,7 +165,7 @@ class Countsketch final : public Method {
                       const Block& block, std::uint64_t seed, const MethodPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     if (x.size() < sketched_min) {
-      return dense_->encode(x, scan, layout, block, seed, {}, scratch, out);
+      return dense_method().encode(x, scan, layout, block, seed, {}, scratch, out);
     }
     const std::uint64_t key = block_key(shared_seed, KeyFamily::quantizer, block);
     const std::size_t columns = share_of_block(settings_.columns, x.size());
@@ -207,7 +207,6 @@ class Countsketch final : public Method {
   [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(settings_.rows); }
 
   CountsketchSettings settings_;
-  std::unique_ptr<const Method> dense_ = make_fp32();
 };
 
 }  // namespace
