@@ -45,7 +45,7 @@ fl::Result<void> show(const std::string& spec) {
 
     FL_TRY(const double lost, fl::squared_error(update, reader));
     std::printf("round %d: %s, %llu bytes, %.3f bits a value, a mean error of %.4f\n",
-                static_cast<int>(round), reader.spec().c_str(),
+                static_cast<int>(round), codec->canonical().c_str(),
                 static_cast<unsigned long long>(bytes),
                 8 * static_cast<double>(bytes) / static_cast<double>(layout.elements()),
                 std::sqrt(lost / static_cast<double>(layout.elements())));

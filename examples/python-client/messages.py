@@ -72,10 +72,9 @@ def encode_plain(values, layout):
             size = min(BLOCK_ELEMENTS, end - begin)
             blocks.append(b"\0" + values[begin : begin + size].tobytes())
             begin += size
-    spec, numbers = b"none", (values.size, BLOCK_ELEMENTS, len(blocks))
-    prefix = struct.pack("<4sHH16sQII", b"FLP1", 1, len(spec), layout_digest(layout), *numbers)
+    prefix = struct.pack("<4sI8s", b"FLP2", BLOCK_ELEMENTS, layout_digest(layout)[:8])
     sizes = struct.pack(f"<{len(blocks)}I", *map(len, blocks))
-    return b"".join([prefix, spec, sizes, *blocks])
+    return b"".join([prefix, sizes, *blocks])
 
 
 def make_upload(payload, **fields):

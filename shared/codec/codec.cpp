@@ -83,7 +83,7 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
   if (block_elements == block_elements_of_codec) block_elements = this->block_elements(layout);
   const BlockMap map(layout, block_elements);
   const auto rule_of = rules_of(layout);
-  std::uint64_t bytes = payload_header_bytes + canonical().size();
+  std::uint64_t bytes = payload_header_bytes;
   for (std::uint64_t i = 0; i < map.blocks(); ++i) {
     const Block block = map.at(i);
     const Rule* const rule = rule_of[block.tensor];

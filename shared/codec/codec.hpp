@@ -107,6 +107,8 @@ class Codec {
 inline constexpr std::string_view delta_prefix = "delta+";
 inline constexpr std::string_view delta_codec = "delta";
 
+inline constexpr std::size_t spec_bytes_max = 256;
+
 inline constexpr std::uint32_t warmed_up = 0xffff'ffff;  // A round after every warm-up.
 
 /// The codec of a round, counted from 1, by default the one that all warm-ups end with. Its

@@ -78,7 +78,7 @@ class Codec::Encoding {
   Result<std::uint64_t> write(PayloadSink& out) {
     std::vector<std::uint32_t> sizes(map_->blocks());
     // The sizes are known only at the end; the prefix has its length already.
-    std::uint64_t at = payload_prefix(*map_, codec_->canonical(), sizes).size();
+    std::uint64_t at = payload_prefix(*map_, sizes).size();
     // A device has the next batch already while one is coded here and written.
     batches_.resize(device_ ? CodecDevice::slots : 1);
     const std::uint64_t batch_count = (map_->blocks() + batch_blocks() - 1) / batch_blocks();
@@ -99,7 +99,7 @@ class Codec::Encoding {
         at += coded.bytes.size();
       }
     }
-    FL_CHECK(out.write(0, payload_prefix(*map_, codec_->canonical(), sizes)));
+    FL_CHECK(out.write(0, payload_prefix(*map_, sizes)));
     return at;
   }
 

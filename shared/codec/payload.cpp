@@ -12,61 +12,55 @@ namespace fl {
 
 namespace {
 
-constexpr std::string_view magic = "FLP1";
+constexpr std::string_view magic = "FLP2";  // The last is the format's version.
+constexpr std::size_t block_elements_at = 4;
+constexpr std::size_t digest_at = 8;
+constexpr std::size_t digest_bytes = 8;
+
+std::string digest_of(const Layout& layout) {
+  return layout.digest().raw().substr(0, digest_bytes);
+}
+
+std::string shown(std::string_view digest) {
+  const auto whole = Digest::from_bytes(std::string(digest) + std::string(digest_bytes, '\0'));
+  return whole->hex().substr(0, 2 * digest_bytes);
+}
 
 template <class... T>
 Error corrupt(fmt::format_string<T...> format, T&&... values) {
   return {Errc::corrupt, "payload: " + fmt::format(format, std::forward<T>(values)...)};
 }
 
-struct Header {
-  std::uint16_t spec_bytes;
-  std::uint32_t block_elements;
-  std::uint32_t blocks;
-};
-
-Result<Header> parse_header(Bytes bytes, const Layout& layout) {
-  if (text_of(bytes.first(magic.size())) != magic) return corrupt("does not begin with FLP1");
-  if (const auto version = load<std::uint16_t>(bytes, 4); version != payload_version) {
-    return corrupt("version {}, this program knows version {}", version, payload_version);
+/// The block_elements.
+Result<std::uint32_t> read_header(Bytes bytes, const Layout& layout) {
+  const std::string_view begin = text_of(bytes.first(magic.size()));
+  if (begin.substr(0, magic.size() - 1) != magic.substr(0, magic.size() - 1))
+    return corrupt("does not begin with {}", magic);
+  if (begin != magic)
+    return corrupt("does not begin with {}, but is of another version of the format", magic);
+  const std::string_view digest = text_of(bytes.subspan(digest_at, digest_bytes));
+  if (digest != digest_of(layout)) {
+    return Error(Errc::conflict, fmt::format("payload: of layout {}, wanted is {}", shown(digest),
+                                             shown(digest_of(layout))));
   }
-  FL_TRY(const Digest digest, Digest::from_bytes(text_of(bytes.subspan(8, 16))));
-  const auto elements = load<std::uint64_t>(bytes, 24);
-  if (digest != layout.digest() || elements != layout.elements()) {
-    return Error(Errc::conflict,
-                 fmt::format("payload: of layout {} with {} elements, wanted is {} with {}",
-                             digest.hex(), elements, layout.digest().hex(), layout.elements()));
-  }
-  const Header header = {.spec_bytes = load<std::uint16_t>(bytes, 6),
-                         .block_elements = load<std::uint32_t>(bytes, 32),
-                         .blocks = load<std::uint32_t>(bytes, 36)};
-  if (header.spec_bytes > spec_bytes_max) {
-    return corrupt("a spec of {} bytes, at most {} are allowed", header.spec_bytes, spec_bytes_max);
-  }
-  if (header.block_elements < block_elements_min || header.block_elements > block_elements_max) {
-    return corrupt("blocks of {} elements, allowed are {} to {}", header.block_elements,
+  const auto block_elements = load<std::uint32_t>(bytes, block_elements_at);
+  if (block_elements < block_elements_min || block_elements > block_elements_max) {
+    return corrupt("blocks of {} elements, allowed are {} to {}", block_elements,
                    block_elements_min, block_elements_max);
   }
-  return header;
+  return block_elements;
 }
 
 }  // namespace
 
-std::vector<std::byte> payload_prefix(const BlockMap& map, std::string_view spec,
+std::vector<std::byte> payload_prefix(const BlockMap& map,
                                       std::span<const std::uint32_t> block_bytes) {
-  FL_ASSERT(spec.size() <= spec_bytes_max && block_bytes.size() == map.blocks());
-  std::vector<std::byte> out(payload_header_bytes + spec.size() + block_bytes.size_bytes());
-  std::memcpy(out.data(), magic.data(), magic.size());
-  store(out, 4, payload_version);
-  store(out, 6, static_cast<std::uint16_t>(spec.size()));
-  const std::string digest = map.layout().digest().raw();
-  std::memcpy(out.data() + 8, digest.data(), digest.size());
-  store(out, 24, map.layout().elements());
-  store(out, 32, map.block_elements());
-  store(out, 36, static_cast<std::uint32_t>(map.blocks()));
-  std::byte* const rest = out.data() + payload_header_bytes;
-  std::ranges::copy(bytes_of(spec), rest);
-  std::ranges::copy(bytes_of(block_bytes), rest + spec.size());
+  FL_ASSERT(block_bytes.size() == map.blocks());
+  std::vector<std::byte> out(payload_header_bytes + block_bytes.size_bytes());
+  std::ranges::copy(bytes_of(magic), out.begin());
+  store(out, block_elements_at, map.block_elements());
+  std::ranges::copy(bytes_of(digest_of(map.layout())), out.begin() + digest_at);
+  std::ranges::copy(bytes_of(block_bytes), out.begin() + payload_header_bytes);
   return out;
 }
 
@@ -75,23 +69,14 @@ Result<PayloadReader> PayloadReader::open(ByteSource& source, std::uint64_t byte
   if (bytes < payload_header_bytes) return corrupt("{} bytes are no payload", bytes);
   std::array<std::byte, payload_header_bytes> raw;
   FL_CHECK(source.read(0, raw));
-  FL_TRY(const Header header, parse_header(raw, layout));
-
-  BlockMap map(layout, header.block_elements);
-  if (header.blocks != map.blocks()) {
-    return corrupt("{} blocks, the layout has {}", header.blocks, map.blocks());
-  }
-  // From here on every number is known to fit: the table is allocated only if it can be there.
-  const std::uint64_t table_at = payload_header_bytes + header.spec_bytes;
+  FL_TRY(const std::uint32_t block_elements, read_header(raw, layout));
+  BlockMap map(layout, block_elements);
+  // The table is allocated only if it can be there.
+  const std::uint64_t table_at = payload_header_bytes;
   if (bytes < table_at + map.blocks() * sizeof(std::uint32_t)) {
     return corrupt("{} bytes, too few for the table of {} blocks", bytes, map.blocks());
   }
-  std::string spec(header.spec_bytes, '\0');
-  FL_CHECK(source.read(payload_header_bytes, std::as_writable_bytes(std::span(spec))));
-  if (!std::ranges::all_of(spec, [](char c) { return c > ' ' && c <= '~'; })) {
-    return corrupt("the spec has a character that is not printable");
-  }
-  PayloadReader reader(source, std::move(map), std::move(spec));
+  PayloadReader reader(source, std::move(map));
   FL_CHECK(reader.read_table(table_at, bytes));
   return reader;
 }

@@ -1,16 +1,14 @@
 // The payload format that all codecs share: one flat fp32 vector of a Layout, in blocks that decode
 // in any order. Little-endian, no padding:
 //
-//    0  4   "FLP1"
-//    4  u16 version, 1
-//    6  u16 bytes of the spec string
-//    8  16  digest of the layout
-//   24  u64 elements of the layout
-//   32  u32 block_elements; the blocks follow from it and the layout (block_map.hpp)
-//   36  u32 number of blocks
-//   40      spec: what codec made it, for logs; decoding does not need it
-//           u32 size in bytes of each block
+//    0  4   "FLP2"
+//    4  u32 block_elements; the blocks follow from it and the layout (block_map.hpp)
+//    8  8   the first half of the layout's digest
+//   16      u32 size in bytes of each block
 //           the blocks, one after the other, to the payload's end (method.hpp says what is in them)
+//
+// Small updates have a few thousand bytes, so nothing is said here that a message says already: the
+// codec's name is in that which announces the payload.
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -32,12 +30,10 @@
 
 namespace fl {
 
-inline constexpr std::uint16_t payload_version = 1;
-inline constexpr std::size_t payload_header_bytes = 40;  // Without the spec.
-inline constexpr std::size_t spec_bytes_max = 256;
+inline constexpr std::size_t payload_header_bytes = 16;
 
 /// Everything before the blocks. `block_bytes` has one size for each of the map's blocks.
-[[nodiscard]] std::vector<std::byte> payload_prefix(const BlockMap& map, std::string_view spec,
+[[nodiscard]] std::vector<std::byte> payload_prefix(const BlockMap& map,
                                                     std::span<const std::uint32_t> block_bytes);
 
 /// Decodes a payload that need not be trusted. One thread per reader; several readers may share a
@@ -51,7 +47,6 @@ class PayloadReader {
   [[nodiscard]] static Result<PayloadReader> open(ByteSource& source, std::uint64_t bytes,
                                                   const Layout& layout);
 
-  [[nodiscard]] const std::string& spec() const { return spec_; }
   [[nodiscard]] const Layout& layout() const { return map_.layout(); }
   [[nodiscard]] std::uint64_t blocks() const { return map_.blocks(); }
   /// No block has more.
@@ -75,8 +70,7 @@ class PayloadReader {
   [[nodiscard]] Result<void> for_each_block(int threads, const UseBlock& use);
 
  private:
-  PayloadReader(ByteSource& source, BlockMap map, std::string spec)
-      : source_(&source), map_(std::move(map)), spec_(std::move(spec)) {}
+  PayloadReader(ByteSource& source, BlockMap map) : source_(&source), map_(std::move(map)) {}
   Result<void> read_table(std::uint64_t table_at, std::uint64_t bytes);
   Result<Scan> decode_bytes(std::uint64_t index, Bytes bytes, std::span<float> out);
   [[nodiscard]] Result<Scan> scan_finite(const Block& block, std::span<const float> values) const;
@@ -89,7 +83,6 @@ class PayloadReader {
 
   ByteSource* source_;
   BlockMap map_;
-  std::string spec_;
   std::vector<std::uint64_t> begin_;  // Of each block in the payload, and the payload's end.
   std::vector<std::byte> bytes_;      // Of the block being decoded, unless they lie in memory.
   DecodeScratch scratch_;

@@ -1,7 +1,5 @@
 #include "shared/codec/spec_parts.hpp"
 
-#include "shared/codec/payload.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>

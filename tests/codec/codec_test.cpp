@@ -235,7 +235,6 @@ TEST_CASE("blocks decode alone and in any order, whatever their size") {
     const auto whole = decode(payload, layout);
     SpanSource source(payload);
     auto reader = PayloadReader::open(source, payload.size(), layout).value();
-    CHECK(reader.spec() == codec_of(spec)->canonical());
     REQUIRE(reader.blocks() == 4 + 3 + 1);
     for (std::uint64_t i = reader.blocks(); i-- > 0;) {
       const Block block = reader.block(i);
@@ -342,7 +341,7 @@ TEST_CASE("sign is one bit a value: the sign times the block's mean magnitude") 
   x[9] = 1.5f;
   const auto payload = encode(*codec_of("sign"), layout, x, 1, 256);
   // A method id and a scale for each block of 9, 256 and 44 values.
-  const std::size_t prefix = payload_header_bytes + 4 + 3 * sizeof(std::uint32_t);
+  const std::size_t prefix = payload_header_bytes + 3 * sizeof(std::uint32_t);
   CHECK(payload.size() == prefix + 3 * 5 + 2 + 32 + 6);
   const auto back = decode(payload, layout);
   const std::vector<float> wanted = {8, -8, 0, 0, 8, -8, 8, -8, 8};  // 72 / 9.
@@ -424,7 +423,7 @@ TEST_CASE("kbit: a row's error is of its own scale, wherever the blocks are cut"
   const auto bytes = [&](const char* spec) {
     return encode(*codec_of(spec), bias, std::vector<float>(40, 1.0f)).size();
   };
-  CHECK(bytes("kbit:8,scale=channel") == bytes("kbit:8") + std::strlen(",scale=channel"));
+  CHECK(bytes("kbit:8,scale=channel") == bytes("kbit:8"));
 }
 
 TEST_CASE("kbit,mode=affine gives equal values back, and spends its levels where the values are") {

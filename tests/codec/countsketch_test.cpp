@@ -27,8 +27,7 @@ std::vector<float> spikes(std::size_t first, std::size_t stride, std::uint64_t s
 std::vector<std::byte> block_of(const char* spec, std::span<const float> x, std::uint64_t seed) {
   const Layout layout = flat_layout(static_cast<std::int64_t>(x.size()));
   const auto payload = encode(*codec_of(spec), layout, x, seed);
-  const std::size_t prefix =
-      payload_header_bytes + codec_of(spec)->canonical().size() + sizeof(std::uint32_t);
+  const std::size_t prefix = payload_header_bytes + sizeof(std::uint32_t);
   return {payload.begin() + static_cast<std::ptrdiff_t>(prefix), payload.end()};
 }
 

@@ -200,7 +200,7 @@ TEST_CASE("levels that have no classes are refused with them") {
     const Layout layout = flat_layout(40);
     auto payload = encode(*codec_of(spec), layout, normal(40, 39));
     CHECK(decode(payload, layout).size() == 40);
-    const std::size_t block = payload_header_bytes + spec.size() + sizeof(std::uint32_t);
+    const std::size_t block = payload_header_bytes + sizeof(std::uint32_t);
     const std::size_t extra = spec == "ecuq:8" ? 8 : 4;
     payload[block + 1 + sizeof(float) + extra + 1 + 1] |= std::byte{0x40};
     SpanSource source(payload);

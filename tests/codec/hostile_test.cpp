@@ -90,7 +90,7 @@ TEST_CASE("a flipped bit gives an error or finite values; flips in the header ar
   for (const std::string& spec : specs_to_test()) {
     CAPTURE(spec);
     auto payload = encode(*codec_of(spec), small_layout(), normal(305, 1), 1, 256);
-    const std::size_t table = payload_header_bytes + codec_of(spec)->canonical().size();
+    constexpr std::size_t table = payload_header_bytes;
     // Every one of the header and of what begins the first block; of the rest one in five.
     const std::size_t all_of = 8 * (table + 3 * sizeof(std::uint32_t) + 32);
     constexpr std::size_t in_head = test::or_sanitized(1, 3), in_rest = test::or_sanitized(5, 17);
@@ -99,15 +99,14 @@ TEST_CASE("a flipped bit gives an error or finite values; flips in the header ar
       payload[bit / 8] ^= mask;
       const bool taken = server.offer(payload);
       payload[bit / 8] ^= mask;
-      const bool in_spec = bit / 8 >= payload_header_bytes && bit / 8 < table;
       // Selected elements, runs and rows of factors can lie in larger blocks as well, if there are
       // as many blocks.
-      const bool in_block_elements = bit / 8 >= 32 && bit / 8 < 36;
+      const bool in_block_elements = bit / 8 >= 4 && bit / 8 < 8;
       const bool is_low_rank = spec.starts_with("powersgd") || spec.starts_with("gradzip");
       const bool has_runs = spec.starts_with("ecuq:0.");
       const bool selects = spec.find("dense_below") != std::string::npos;
       if (in_block_elements && (is_low_rank || has_runs || selects)) continue;
-      if (bit / 8 < table + 3 * sizeof(std::uint32_t) && !in_spec) CHECK_FALSE(taken);
+      if (bit / 8 < table + 3 * sizeof(std::uint32_t)) CHECK_FALSE(taken);
     }
   }
 }
@@ -173,13 +172,14 @@ TEST_CASE("the payload of another layout is a conflict that names both") {
   const auto reader = PayloadReader::open(source, payload.size(), small_layout());
   REQUIRE_FALSE(reader.has_value());
   CHECK(reader.error().code() == Errc::conflict);
-  CHECK(reader.error().message().find(other.digest().hex()) != std::string::npos);
-  CHECK(reader.error().message().find(small_layout().digest().hex()) != std::string::npos);
+  CHECK(reader.error().message().find(other.digest().hex().substr(0, 16)) != std::string::npos);
+  CHECK(reader.error().message().find(small_layout().digest().hex().substr(0, 16)) !=
+        std::string::npos);
 }
 
 TEST_CASE("errors inside a block name the block and the tensor") {
   auto payload = encode(*codec_of("qsgd:1"), small_layout(), normal(305, 1), 1, 256);
-  const std::size_t first_block = payload_header_bytes + 6 + 3 * sizeof(std::uint32_t);
+  const std::size_t first_block = payload_header_bytes + 3 * sizeof(std::uint32_t);
   payload[first_block] = std::byte{77};
   SpanSource source(payload);
   auto reader = PayloadReader::open(source, payload.size(), small_layout()).value();

@@ -36,10 +36,9 @@ std::vector<std::string> specs_of_few() {
 
 /// How many blocks of at least so many elements begin with each of the method ids.
 std::map<int, int> methods_of(const std::vector<std::byte>& payload, std::size_t elements_min) {
-  const auto spec_bytes = load<std::uint16_t>(payload, 6);
-  const auto block_elements = load<std::uint32_t>(payload, 32);
+  const auto block_elements = load<std::uint32_t>(payload, 4);
   const BlockMap map(large_layout(), block_elements);
-  const std::size_t table_at = payload_header_bytes + spec_bytes;
+  const std::size_t table_at = payload_header_bytes;
   std::size_t at = table_at + map.blocks() * sizeof(std::uint32_t);
   std::map<int, int> found;
   for (std::uint64_t b = 0; b < map.blocks(); ++b) {
@@ -270,20 +269,26 @@ TEST_CASE("damaged large blocks are refused, or decode to finite values") {
 }
 
 TEST_CASE("what is sparse is within 3% of its entropy" * statistics) {
-  constexpr double n = 4 << 20;
-  const Layout layout = flat_layout(4 << 20);
-  const std::vector<float> x = normal(layout.elements(), 8);
-  for (const double fraction : {0.001, 0.005, 0.01}) {
+  struct Case {
+    std::int64_t elements;
+    double fraction;
+  };
+  for (const Case& of : {Case{1 << 20, 0.001}, Case{1 << 20, 0.01}, Case{4 << 20, 0.001},
+                         Case{4 << 20, 0.005}, Case{4 << 20, 0.01}}) {
+    const auto n = static_cast<double>(of.elements);
+    const Layout layout = flat_layout(of.elements);
+    const std::vector<float> x = normal(layout.elements(), 8);
     const auto index_bits = [&](double share) {
       return n * (-share * std::log2(share) - (1 - share) * std::log2(1 - share));
     };
-    CAPTURE(fraction);
-    const auto topk = encode(*codec_of(fmt::format("topk:{}", fraction)), layout, x);
-    const double wanted = index_bits(fraction) + fraction * n * 32;
+    const std::string spec = fmt::format("topk:{}", of.fraction);
+    CAPTURE(spec);
+    CAPTURE(of.elements);
+    const auto topk = encode(*codec_of(spec), layout, x);
+    const double wanted = index_bits(of.fraction) + of.fraction * n * 32;
     CHECK(static_cast<double>(topk.size()) * 8 < 1.03 * wanted);
     // The levels' entropy, too.
-    const auto spec = fmt::format("topk:{}+qsgd:8,bucket=65536", fraction);
-    const auto payload = encode(*codec_of(spec), layout, x);
+    const auto payload = encode(*codec_of(spec + "+qsgd:8,bucket=65536"), layout, x);
     std::map<float, double> counts;
     const auto back = decode(payload, layout);
     for (std::size_t begin = 0; begin < back.size(); begin += block_elements_max) {
@@ -296,6 +301,6 @@ TEST_CASE("what is sparse is within 3% of its entropy" * statistics) {
     double level_bits = 0;
     for (const auto& [level, count] : counts)
       level_bits -= count * std::log2(count / (n - not_sent));
-    CHECK(static_cast<double>(payload.size()) * 8 < 1.03 * (index_bits(fraction) + level_bits));
+    CHECK(static_cast<double>(payload.size()) * 8 < 1.03 * (index_bits(of.fraction) + level_bits));
   }
 }

@@ -17,7 +17,7 @@ std::vector<int> methods(const std::string& spec, const Layout& layout) {
   const auto codec = codec_of(spec);
   const auto payload = encode(*codec, layout, normal(layout.elements(), 1));
   CHECK(payload.size() <= codec->payload_bytes_max(layout));
-  const std::size_t table = payload_header_bytes + codec->canonical().size();
+  const std::size_t table = payload_header_bytes;
   std::size_t at = table + layout.tensors().size() * 4;
   std::vector<int> ids;
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {

@@ -343,8 +343,6 @@ TEST_CASE("a payload's limit is that of its round's codec") {
     const auto payload = encode(*codec, layout, normal(layout.elements(), round));
     CHECK(payload.size() <= bytes_max);
     CHECK(bytes_max < before);
-    SpanSource source(payload);
-    CHECK(PayloadReader::open(source, payload.size(), layout)->spec() == codec->canonical());
     before = bytes_max;
   }
 }

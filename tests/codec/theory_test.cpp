@@ -31,7 +31,7 @@ TEST_CASE("none costs 32 bits a value, the prefix and a byte for each block, and
   const Layout layout = flat_layout(million);
   const BlockMap map(layout, block_elements_default);
   const std::vector<std::uint32_t> sizes(map.blocks());
-  const std::size_t prefix = payload_prefix(map, "none", sizes).size();
+  const std::size_t prefix = payload_prefix(map, sizes).size();
   CHECK(bits == 32 + 8.0 * static_cast<double>(prefix + map.blocks()) / million);
   CHECK(loss == 0);
 }
