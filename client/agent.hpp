@@ -143,8 +143,6 @@ class Agent {
   JobDone make_initial(std::uint64_t seed);
   void make_version_0();
   DeviceCopy device_for(const Codec& codec);
-  /// What it has done, of all updates.
-  [[nodiscard]] std::uint64_t work_of_device() const;
   Result<void> check_initial(const wire::Offer& offer);
   Result<void> train_by_rule(const wire::Offer& offer, std::span<const float> version,
                              wire::Begin& begin, std::span<float> update, std::span<float> kept,

@@ -78,7 +78,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     FL_CHECK(train_by_rule(offer, version, begin, update, kept, stop));
     failpoint("update.trained");
     const TimePoint trained = Clock::now();
-    const std::uint64_t before = work_of_device();
+    const std::uint64_t before = coder_ ? coder_->results() : 0;
     FL_CHECK(state_->save_update(layout_, update, **codec, offer.seed(), begin, kept,
                                  strategy_->local(), device_for(**codec)));
     models_.give_back(std::move(update));
@@ -88,7 +88,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
         offer.round(), begin.steps(), begin.examples(), begin.train_seconds(), begin.loss(),
         state_->pending()->begin.bytes(),
         std::chrono::duration<double>(Clock::now() - trained).count(),
-        work_of_device() > before ? ", on the GPU" : "");
+        coder_ && coder_->results() > before ? ", on the GPU" : "");
     return {};
   };
   done.result = work();
@@ -99,7 +99,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
 /// What the update was trained on, if it can be coded there; and where it lies, if it is sent as
 /// the trainer has made it.
 DeviceCopy Agent::device_for(const Codec& codec) {
-  if (!codec.is_for_device()) return {};
+  if (!codec.is_for_device(layout_.all)) return {};
   const float* const values = trainer_->update_on_device();
   if (values == nullptr) return {};
   if (!coder_) {
@@ -110,10 +110,6 @@ DeviceCopy Agent::device_for(const Codec& codec) {
   const bool is_as_made = strategy_->local() == nullptr && layout_.personal_elements == 0 &&
                           !codec.error_feedback() && !codec.is_delta();
   return {.coder = &*coder_, .values = is_as_made ? values : nullptr};
-}
-
-std::uint64_t Agent::work_of_device() const {
-  return coder_ ? coder_->blocks_coded() + coder_->answers() : 0;
 }
 
 /// What the method trains here and keeps, or nullptr.

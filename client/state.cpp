@@ -294,6 +294,13 @@ Result<std::string> ClientState::write_kept(std::string_view kind, Bytes bytes) 
   return name;
 }
 
+/// What goes with an update while it is coded, each empty where the codec has none.
+struct ClientState::Companions {
+  std::vector<float> velocity;
+  std::vector<float> reference;
+  std::vector<float> difference;  // What is coded then, in place of the update.
+};
+
 Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
                                       std::span<float> local_values, const LocalRule* rule,
@@ -301,17 +308,26 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
   // What a device has is the update as it is here now, which nothing may change.
   FL_ASSERT(device.values == nullptr ||
             !(codec.error_feedback() || codec.is_delta() || layout.has_shared()));
-  const bool is_coded_there =
-      device.coder != nullptr && device.coder->is_there() && codec.is_for_device();
-  // Coding may change it.
-  const std::vector<float> before(
-      update.begin(), is_coded_there && device.values == nullptr ? update.end() : update.begin());
-  auto saved = code_update(layout, update, codec, seed, begin, local_values, rule, device);
-  if (!saved && saved.error().code() == Errc::corrupt && is_coded_there &&
-      device.coder->is_there()) {
+  const bool may_be_coded_there =
+      device.coder != nullptr && device.coder->is_there() && codec.is_for_device(layout.all);
+  const bool is_changed = codec.error_feedback() || codec.is_delta() || layout.has_shared();
+  std::vector<float> before;
+  if (may_be_coded_there && is_changed) before.assign(update.begin(), update.end());
+  bool are_taken = false;
+  const auto try_with = [&](const DeviceCopy& by) -> Result<void> {
+    are_taken = false;
+    auto tried = begin;
+    FL_TRY(Companions companions, take_companions(layout, update, codec, tried));
+    are_taken = true;
+    return code_update(layout, update, codec, seed, std::move(tried), std::move(companions),
+                       local_values, rule, by);
+  };
+  auto saved = try_with(device);
+  // What the device has coded does not decode: nothing else that is read then could be damaged.
+  if (!saved && saved.error().code() == Errc::corrupt && may_be_coded_there && are_taken) {
     device.coder->give_up(saved.error().message());
-    std::ranges::copy(before, update.begin());
-    saved = code_update(layout, update, codec, seed, std::move(begin), local_values, rule, {});
+    if (is_changed) std::ranges::copy(before, update.begin());
+    saved = try_with({});
   }
   // What a full disk has left half-written would be in the way of the next try.
   if (!saved) {
@@ -320,13 +336,6 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
   }
   return saved;
 }
-
-/// What goes with an update while it is coded, each empty where the codec has none.
-struct ClientState::Companions {
-  std::vector<float> velocity;
-  std::vector<float> reference;
-  std::vector<float> difference;  // What is coded then, in place of the update.
-};
 
 /// Adds to the update what is carried to it, and finds what it differs by from the last one.
 Result<ClientState::Companions> ClientState::take_companions(const RunLayout& layout,
@@ -412,9 +421,8 @@ Result<void> ClientState::advance_local(const RunLayout& layout, std::span<float
 
 Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> update,
                                       const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                      std::span<float> local_values, const LocalRule* rule,
-                                      DeviceCopy device) {
-  FL_TRY(Companions companions, take_companions(layout, update, codec, begin));
+                                      Companions companions, std::span<float> local_values,
+                                      const LocalRule* rule, const DeviceCopy& device) {
   const std::span<const float> coded = codec.is_delta() ? companions.difference : update;
   const std::string name = next_name("update");
   FL_TRY(auto file, new_update_file(name));

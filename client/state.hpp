@@ -136,11 +136,11 @@ class ClientState {
   [[nodiscard]] Result<std::vector<float>> reference_for(wire::Begin& begin,
                                                          const Layout& layout) const;
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
+  struct Companions;
   [[nodiscard]] Result<void> code_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, std::uint64_t seed, wire::Begin begin,
-                                         std::span<float> local_values, const LocalRule* rule,
-                                         DeviceCopy device);
-  struct Companions;
+                                         Companions companions, std::span<float> local_values,
+                                         const LocalRule* rule, const DeviceCopy& device);
   [[nodiscard]] Result<Companions> take_companions(const RunLayout& layout, std::span<float> update,
                                                    const Codec& codec, wire::Begin& begin) const;
   [[nodiscard]] Result<void> keep_companions(const RunLayout& layout, std::span<float> update,

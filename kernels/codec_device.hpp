@@ -30,6 +30,8 @@ inline constexpr std::size_t device_block_max = 65536;
 
 inline constexpr std::size_t device_buckets_max = 256;
 
+/// Of fewer values selecting and multiplying take longer than a CPU does: starts, waits, copies.
+inline constexpr std::size_t device_elements_min = std::size_t{1} << 16;
 /// Of so many values the largest are selected at a time.
 inline constexpr std::size_t device_select_max = std::size_t{1} << 22;
 

@@ -98,6 +98,8 @@ Cutoff find_by_digits(std::span<const std::span<const T>> runs, std::uint64_t k)
   return cutoff;
 }
 
+constexpr std::size_t counted_at_once = 1 << 20;
+
 // From here on a guess pays: one look at most elements instead of three.
 constexpr std::size_t guess_min = 1 << 16;
 constexpr std::size_t guess_stride = 251;  // A prime, because rows may have a pattern.
@@ -170,6 +172,27 @@ Cutoff find_largest(std::span<const std::span<const float>> runs, std::uint64_t 
 
 Cutoff find_largest(std::span<const std::uint32_t> words, std::uint64_t k) {
   return find<std::uint32_t>(std::span(&words, 1), k);
+}
+
+bool is_cutoff_of(std::span<const std::span<const float>> runs, std::uint64_t k,
+                  const Cutoff& cutoff) {
+  std::uint64_t above = 0;
+  std::uint64_t equal = 0;
+  for (const std::span<const float> run : runs) {
+    for (std::size_t begin = 0; begin < run.size(); begin += counted_at_once) {
+      // 32 bits wide, as the values are, for SIMD.
+      std::uint32_t above_here = 0;
+      std::uint32_t equal_here = 0;
+      for (const float x : run.subspan(begin, std::min(counted_at_once, run.size() - begin))) {
+        const auto magnitude = static_cast<std::int32_t>(magnitude_of(x));
+        above_here += magnitude > static_cast<std::int32_t>(cutoff.magnitude) ? 1 : 0;
+        equal_here += magnitude == static_cast<std::int32_t>(cutoff.magnitude) ? 1 : 0;
+      }
+      above += above_here;
+      equal += equal_here;
+    }
+  }
+  return above < k && k <= above + equal && cutoff.ties == k - above;
 }
 
 std::size_t select_largest(std::span<const float> x, Cutoff& cutoff, std::uint32_t* indices) {

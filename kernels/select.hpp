@@ -24,6 +24,9 @@ struct Cutoff {
 [[nodiscard]] Cutoff find_largest(std::span<const std::span<const float>> runs, std::uint64_t k);
 /// The same for words, by their lowest 31 bits.
 [[nodiscard]] Cutoff find_largest(std::span<const std::uint32_t> words, std::uint64_t k);
+/// Whether find_largest() of the runs returns this. Reads each once.
+[[nodiscard]] bool is_cutoff_of(std::span<const std::span<const float>> runs, std::uint64_t k,
+                                const Cutoff& cutoff);
 
 /// Writes the indices of the elements that `cutoff` selects, ascending, and returns how many.
 /// `indices` has room for x.size(). Takes the ties that it used off the cutoff, so that the next

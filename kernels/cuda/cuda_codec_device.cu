@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t fetched_max = CodecDevice::batch_blocks_max * device_block_max;
 constexpr std::size_t stream_words = rans_bytes_max(device_block_max) / sizeof(std::uint16_t);
 
-/// Of all blocks of a slot; null where none is rotated.
+/// Of all blocks of a slot.
 struct Rotations {
   float* values = nullptr;
   SignFlip* flips = nullptr;  // The first one of each block, then the second ones.
@@ -173,7 +173,7 @@ struct Slot {
   PageLocked<LevelCode> host_codes;
   PageLocked<std::uint32_t> host_bytes;
   PageLocked<std::uint8_t> host_streams;
-  OnDevice<float> rotated;  // Not before it is needed, as are the next two.
+  OnDevice<float> rotated;
   OnDevice<SignFlip> flips;
   OnDevice<double> sums;
   Stream stream;
@@ -191,6 +191,9 @@ struct Slot {
         .then([&] { return allocate(classes, values); })
         .then([&] { return allocate(streams, n * stream_words); })
         .then([&] { return allocate(bytes, n); })
+        .then([&] { return allocate(rotated, values); })
+        .then([&] { return allocate(flips, 2 * n); })
+        .then([&] { return allocate(sums, n); })
         .then([&] { return allocate(host_runs, n); })
         .then([&] { return allocate(host_tallies, n); })
         .then([&] { return allocate(host_codes, n); })
@@ -199,15 +202,6 @@ struct Slot {
         .error();
   }
 
-  int make_rotations() {
-    if (sums) return cudaSuccess;
-    constexpr std::size_t n = CodecDevice::batch_blocks_max;
-    return Calls()
-        .then([&] { return allocate(rotated, n * device_block_max); })
-        .then([&] { return allocate(flips, 2 * n); })
-        .then([&] { return allocate(sums, n); })
-        .error();
-  }
   [[nodiscard]] Rotations rotations() const {
     return {.values = rotated.get(), .flips = flips.get(), .sums = sums.get()};
   }
@@ -380,7 +374,6 @@ class CudaCodecDevice final : public CodecDevice {
       return hadamard(slot.rotated.get(), rotated_log2, slot.blocks, flips, slot.stream.get());
     };
     return Calls()
-        .then([&] { return slot.make_rotations(); })
         .then([&] {
           return start_blocks(begin_rotations_kernel, slot, WideBlock::threads, vector,
                               slot.runs.get(), slot.rotations());

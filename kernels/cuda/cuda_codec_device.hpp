@@ -10,8 +10,9 @@
 
 namespace fl::cuda {
 
-/// Takes about 17 MB of the current device's memory for each slot and 17 MB besides, and 5 MB,
-/// page-locked, of the host's for each slot. Null and the error, as error_text() would name it,
+/// Takes about 34 MB of the current device's memory for each slot and 17 MB besides, and 5 MB,
+/// page-locked, of the host's for each slot; later what copy() and the factors of a product take.
+/// Null and the error, as error_text() would name it,
 /// where that can't be had.
 [[nodiscard]] std::unique_ptr<CodecDevice> make_codec_device(const char*& error);
 

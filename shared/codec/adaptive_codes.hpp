@@ -1,15 +1,18 @@
 // Few quantized levels near their entropy: no table of frequencies, which would be a part of their
 // bytes worth mentioning. Encoder and decoder count instead, level by level, what came before.
 //
-// A level is told by answers of yes and no: whether it is 0; whether it is negative; then whether
-// its size is at least 2, 4, 8, ..., until it isn't, and then by halves which of those that are
-// left it is. Each question has counts of its own, and its probability is that of Krichevsky and
-// Trofimov (1981, "The performance of universal encoding"): of n answers, y of them yes, the next
-// is yes with (y + 1/2) / (n + 1). Questions that were never asked cost nothing, so sizes that
-// don't occur are not paid for.
+// A level is told by answers of yes and no: whether it is not 0; whether it is negative; then
+// whether its size is at least 2, 4, 8 and so on, up to S, until it isn't; and then by halves which
+// of the sizes a to b - 1 that are left it is: whether at least a + (b - a) / 2, rounded down. Each
+// question has counts of its own for each class, and those about sizes are the same of both signs,
+// but for whether it is at least 2. The probability of yes is that of Krichevsky and Trofimov
+// (1981, "The performance of universal encoding"): of n answers, y of them yes, (y + 1/2) / (n +
+// 1), in 2^-16, rounded down. Sizes that don't occur cost nothing.
 //
-// The answers are coded by rANS (kernels/rans.hpp) of one lane: its first state, u32, then u16
-// words in the order in which decoding takes them, little-endian.
+// The answers are coded by binary rANS (Duda 2013, arXiv:1311.2540) of one state in [2^16, 2^32):
+// its low 16 bits are a no where they are below 2^16 less the probability of yes. The bytes are the
+// first state, u32, then u16 words in the order in which decoding takes them, little-endian; the
+// state ends at 2^16.
 #pragma once
 
 #include "shared/base/bytes.hpp"

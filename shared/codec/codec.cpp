@@ -31,8 +31,12 @@ std::vector<std::string> Codec::names() const {
   return out;
 }
 
-bool Codec::is_for_device() const {
-  return std::ranges::any_of(rules_, [](const Rule& rule) { return rule.is_for_device(); });
+bool Codec::is_for_device(const Layout& layout) const {
+  const auto rule_of = rules_of(layout);
+  for (std::size_t t = 0; t < rule_of.size(); ++t) {
+    if (rule_of[t] != nullptr && rule_of[t]->is_for_device(layout.tensors()[t])) return true;
+  }
+  return false;
 }
 
 std::uint32_t Codec::block_elements(const Layout& layout) const {

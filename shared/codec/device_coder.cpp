@@ -3,6 +3,8 @@
 #include "shared/base/log.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -31,13 +33,18 @@ std::optional<Cutoff> DeviceVector::find_largest(std::span<const std::span<const
   std::vector<std::span<const float>> runs_there;
   std::uint64_t elements = 0;
   for (const auto& run : runs) {
-    runs_there.push_back(there(run));
+    if (!run.empty()) runs_there.push_back(there(run));
     elements += run.size();
   }
-  if (elements >> 32 != 0) return std::nullopt;
+  if (elements < device_elements_min || elements >> 32 != 0) return std::nullopt;
   Cutoff cutoff{};
-  const auto find = [&](CodecDevice& device) { return device.find_largest(runs_there, k, cutoff); };
-  return coder_->ask(find) ? std::optional(cutoff) : std::nullopt;
+  if (!coder_->ask([&](CodecDevice& device) { return device.find_largest(runs_there, k, cutoff); }))
+    return std::nullopt;
+  if (!std::exchange(is_cutoff_checked_, true) && !is_cutoff_of(runs, k, cutoff)) {
+    coder_->give_up("the device's cutoff is not the CPU's");
+    return std::nullopt;
+  }
+  return cutoff;
 }
 
 bool DeviceVector::select_largest(std::span<const float> run, Cutoff& cutoff,
@@ -59,16 +66,56 @@ bool DeviceVector::select_largest(std::span<const float> run, Cutoff& cutoff,
 
 bool DeviceVector::multiply(std::span<const float> matrix, const MatrixSizes& sizes,
                             std::span<const float> right, std::span<float> left) {
-  return coder_->ask([&](CodecDevice& device) {
-    return device.multiply(there(matrix).data(), sizes, right.data(), left.data());
-  });
+  if (matrix.size() < device_elements_min || !coder_->ask([&](CodecDevice& device) {
+        return device.multiply(there(matrix).data(), sizes, right.data(), left.data());
+      }))
+    return false;
+  const MatrixSizes of_row = {.rows = 1, .cols = sizes.cols, .rank = sizes.rank};
+  std::vector<float> wanted(sizes.rank);
+  for (const std::size_t row : {std::size_t{0}, sizes.rows - 1}) {
+    fl::multiply(matrix.data() + row * sizes.cols, of_row, right.data(), wanted.data());
+    for (std::size_t k = 0; k < sizes.rank; ++k) {
+      if (!is_same_product(left[k * sizes.rows + row], wanted[k])) return false;
+    }
+  }
+  return true;
 }
 
 bool DeviceVector::multiply_transposed(std::span<const float> matrix, const MatrixSizes& sizes,
                                        std::span<const float> left, std::span<float> right) {
-  return coder_->ask([&](CodecDevice& device) {
-    return device.multiply_transposed(there(matrix).data(), sizes, left.data(), right.data());
-  });
+  if (matrix.size() < device_elements_min || !coder_->ask([&](CodecDevice& device) {
+        return device.multiply_transposed(there(matrix).data(), sizes, left.data(), right.data());
+      }))
+    return false;
+  const MatrixSizes of_column = {.rows = sizes.rows, .cols = 1, .rank = sizes.rank};
+  std::vector<float> column(sizes.rows);
+  std::vector<float> wanted(sizes.rank);
+  for (const std::size_t col : {std::size_t{0}, sizes.cols - 1}) {
+    for (std::size_t row = 0; row < sizes.rows; ++row) column[row] = matrix[row * sizes.cols + col];
+    fl::multiply_transposed(column.data(), of_column, left.data(), wanted.data());
+    for (std::size_t k = 0; k < sizes.rank; ++k) {
+      if (!is_same_product(right[k * sizes.cols + col], wanted[k])) return false;
+    }
+  }
+  return true;
+}
+
+bool DeviceVector::is_same_product(float there, float here) {
+  // Which NaN it is does not matter.
+  if (std::bit_cast<std::uint32_t>(there) == std::bit_cast<std::uint32_t>(here) ||
+      (std::isnan(there) && std::isnan(here)))
+    return true;
+  coder_->give_up("the device's products are not the CPU's");
+  return false;
+}
+
+const float* DeviceCoder::copy(std::span<const float> vector) {
+  if (!device_) return nullptr;
+  const float* there = nullptr;
+  const int error = device_->copy(vector, there);
+  if (error == 0) return there;
+  log_warn("an update is coded on the CPU: {}", device_->error_text(error));
+  return nullptr;
 }
 
 void DeviceCoder::end() {
@@ -122,7 +169,7 @@ void DeviceCoder::finish(std::size_t number) {
     std::vector<std::byte>& out = *blocks[b].out;
     out.insert(out.end(), stream.begin(), stream.end());
     blocks[b].is_coded = true;
-    ++blocks_coded_;
+    ++results_;
   }
 }
 

@@ -1,6 +1,6 @@
-// Blocks that a device codes (kernels/codec_device.hpp) while their vector is encoded. Whatever a
-// device can't do, or fails at, is done by the CPU with the same bytes: so nothing here is an
-// error, and one who asks for a device gets a payload in any case.
+// What a device does (kernels/codec_device.hpp) while a vector is encoded. Whatever it can't do, or
+// fails at, is done by the CPU with the same bytes: so nothing here is an error. Of what it does a
+// part is done by the CPU, too; a device that differs is given up.
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -18,12 +18,6 @@
 namespace fl {
 
 static_assert(part_elements_max <= device_block_max);
-
-/// Whether a device may code a block of so many: fewer have no tables (adaptive_codes.hpp), and
-/// more are coded as a whole.
-[[nodiscard]] constexpr bool is_for_device(std::size_t elements) {
-  return elements > adaptive_levels_max && elements <= part_elements_max;
-}
 
 /// A block that a device may code.
 struct BlockOnDevice {
@@ -45,9 +39,12 @@ class DeviceCoder {
   template <class Use>
   [[nodiscard]] bool ask(const Use& use) {
     if (!device_ || !is_good(use(*device_))) return false;
-    ++answers_;
+    ++results_;
     return true;
   }
+  /// Where a copy of the vector lies on the device, until the next one is made; null where it has
+  /// no room for it, as the log says.
+  [[nodiscard]] const float* copy(std::span<const float> vector);
 
   /// At most CodecDevice::batch_blocks_max blocks of the vector, which lies on the device; both
   /// must stay where they are until this slot's finish(), or until end(). Does not wait.
@@ -56,10 +53,8 @@ class DeviceCoder {
   void finish(std::size_t slot);
   /// Waits for what is still under way.
   void end();
-  /// How many blocks the device has coded, of all vectors.
-  [[nodiscard]] std::uint64_t blocks_coded() const { return blocks_coded_; }
-  /// What ask() was told, of all vectors.
-  [[nodiscard]] std::uint64_t answers() const { return answers_; }
+  /// How many blocks the device has coded and questions it has answered, of all vectors.
+  [[nodiscard]] std::uint64_t results() const { return results_; }
 
  private:
   struct Slot {
@@ -72,8 +67,7 @@ class DeviceCoder {
 
   std::unique_ptr<CodecDevice> device_;
   std::array<Slot, CodecDevice::slots> slots_;
-  std::uint64_t blocks_coded_ = 0;
-  std::uint64_t answers_ = 0;
+  std::uint64_t results_ = 0;
 };
 
 /// Who may do a part of coding a vector besides the CPU, and where a copy of the vector lies there.
@@ -95,13 +89,15 @@ class DeviceVector {
 
   // Nothing, or false: it must be done here. What was to be written is not, or not whole.
 
-  /// Of fewer than 2^32 values; of more, nothing.
+  /// Of device_elements_min values at least, and fewer than 2^32. The first one of the vector is
+  /// checked here.
   [[nodiscard]] std::optional<Cutoff> find_largest(std::span<const std::span<const float>> runs,
                                                    std::uint64_t k);
   /// Of at most device_select_max values. Replaces `indices`, which ascend and are below their
   /// number.
   [[nodiscard]] bool select_largest(std::span<const float> run, Cutoff& cutoff,
                                     std::vector<std::uint32_t>& indices);
+  /// Of device_elements_min values at least. Some results of each are checked here.
   [[nodiscard]] bool multiply(std::span<const float> matrix, const MatrixSizes& sizes,
                               std::span<const float> right, std::span<float> left);
   [[nodiscard]] bool multiply_transposed(std::span<const float> matrix, const MatrixSizes& sizes,
@@ -110,10 +106,13 @@ class DeviceVector {
  private:
   /// The same part on the device.
   [[nodiscard]] std::span<const float> there(std::span<const float> here) const;
+  /// False: it is given up.
+  [[nodiscard]] bool is_same_product(float there, float here);
 
   DeviceCoder* coder_;
   const float* there_;
   std::span<const float> here_;
+  bool is_cutoff_checked_ = false;
 };
 
 }  // namespace fl

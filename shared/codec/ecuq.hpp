@@ -38,10 +38,15 @@ struct EcuqSettings {
   /// Of a block whose levels are from -top to top.
   [[nodiscard]] int class_bits_of(std::size_t elements, std::int32_t top) const {
     // Of a block, for each frequency in its tables, which then cost less than they gain. So the
-    // classes have no more symbols than rANS has; but for large blocks, which are runs.
+    // classes have no more symbols than rANS has; but for large blocks, which are runs. A frequency
+    // that is learned (adaptive_codes.hpp) costs less.
     constexpr std::size_t values_per_frequency = 256;
+    constexpr std::size_t values_per_learned = 64;
     static_assert(part_elements_max / values_per_frequency <= rans_symbols_max);
-    const std::size_t values = values_per_frequency * static_cast<std::size_t>(2 * top + 1);
+    static_assert(adaptive_levels_max / values_per_learned <= rans_symbols_max);
+    const bool are_learned = elements <= adaptive_levels_max;
+    const std::size_t values = (are_learned ? values_per_learned : values_per_frequency) *
+                               static_cast<std::size_t>(2 * top + 1);
     int bits = class_bits_most();
     while (bits > 0 && elements < values << bits) --bits;
     return bits;

@@ -179,6 +179,7 @@ double rate_of(const EcuqSettings& settings, const Sample& sample,
       if (tried.class_bits > 0)
         class_count = count_classes(settings, tried, begin, end, block_elements, classes);
     }
+    const bool has_tables = !is_sparse && block_elements > adaptive_levels_max;
     double table_bits = 0;
     for (auto& counts : std::span(classes).first(class_count)) {
       bits += counts[listed_symbol] * static_cast<double>(8 * ecuq_listed_bytes) * scale;
@@ -192,19 +193,22 @@ double rate_of(const EcuqSettings& settings, const Sample& sample,
       double levels_seen = 0;
       for (std::size_t s = 0; s < counts.size(); ++s) {
         if (counts[s] == 0) continue;
-        const float share = is_sparse ? static_cast<float>(counts[s]) / values_seen
-                                      : static_cast<float>(frequencies[s]) * 0x1p-12f;
+        const float share = has_tables ? static_cast<float>(frequencies[s]) * 0x1p-12f
+                                       : static_cast<float>(counts[s]) / values_seen;
         bits += counts[s] * scale * bits_of(share);
         ++levels_seen;
-        if (!is_sparse) table_bits += 3 + std::bit_width(frequencies[s]);
+        if (has_tables) table_bits += 3 + std::bit_width(frequencies[s]);
       }
       // What few samples make an entropy too small by (Miller 1955, "Note on the bias of
       // information estimates"); the blocks' own is too small in the same way.
       bits += (levels_seen - 1) * 0.72134752 * std::max(0.0, scale - blocks);
+      // Of levels without tables the probabilities cost as much as they take to be learned.
+      if (!is_sparse && !has_tables)
+        table_bits += (levels_seen - 1) / 2 * std::log2(values_seen * scale / blocks);
     }
-    const std::size_t lanes = rans_lanes(block_elements);
+    const std::size_t lanes = has_tables ? rans_lanes(block_elements) : 1;
     const double head_bytes = is_sparse ? 12 + 4 * static_cast<double>(class_count)
-                                        : 24 + static_cast<double>(lanes * sizeof(std::uint32_t));
+                                        : 20 + static_cast<double>(lanes * sizeof(std::uint32_t));
     fixed_bits += blocks * (8 * head_bytes + table_bits);
     begin = end;
   }

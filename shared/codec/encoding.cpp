@@ -57,7 +57,7 @@ class Codec::Encoding {
         x_(x),
         seed_(seed),
         rule_of_(codec.rules_of(map.layout())),
-        device_(on_device(codec, x, device)),
+        device_(on_device(codec, map.layout(), x, device)),
         plans_(codec.plan({.layout = &map.layout(),
                            .x = x,
                            .tensors = {},
@@ -105,21 +105,19 @@ class Codec::Encoding {
 
  private:
   /// Nothing: all is done here.
-  static std::optional<DeviceVector> on_device(const Codec& codec, std::span<const float> x,
-                                               const DeviceCopy& device) {
-    if (device.coder == nullptr || !device.coder->is_there() || !codec.is_for_device())
+  static std::optional<DeviceVector> on_device(const Codec& codec, const Layout& layout,
+                                               std::span<const float> x, const DeviceCopy& device) {
+    if (device.coder == nullptr || !device.coder->is_there() || !codec.is_for_device(layout))
       return std::nullopt;
-    const float* there = device.values;
-    if (there == nullptr &&
-        !device.coder->ask([&](CodecDevice& codec_device) { return codec_device.copy(x, there); }))
-      return std::nullopt;
+    const float* const there = device.values != nullptr ? device.values : device.coder->copy(x);
+    if (there == nullptr) return std::nullopt;
     return DeviceVector(*device.coder, there, x);
   }
 
   [[nodiscard]] std::uint64_t batch_blocks() const {
     if (device_)
       return CodecDevice::batch_blocks_max /
-             std::max(1u, map_->block_elements() / block_elements_default);
+             ((map_->block_elements() + block_elements_default - 1) / block_elements_default);
     return lanes_.count() == 1 ? 1 : lanes_.count() * map_->run_blocks();
   }
 
@@ -140,7 +138,9 @@ class Codec::Encoding {
       coded.is_coded = false;
       coded.result = {};
       const LevelCoder* const coder = coded.rule ? coded.rule->level_coder() : nullptr;
-      if (!device_ || coder == nullptr || !fl::is_for_device(coded.block.elements)) continue;
+      if (!device_ || coder == nullptr || coded.block.elements < coder->elements_min() ||
+          coded.block.elements > part_elements_max)
+        continue;
       const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).method);
       if (!run) continue;
       batch.on_device.push_back({.coder = coder, .block = *run, .out = &coded.bytes});
@@ -173,11 +173,13 @@ class Codec::Encoding {
 
   /// Blocks of one tensor, one after the other. False: nothing was done.
   bool select_on_device(std::span<Coded> blocks, const Selector& selector, SelectionPlan& plan) {
-    if (!device_ || !device_->coder().is_there() || !selector.has_cutoffs()) return false;
-    Cutoff& cutoff = *selector.cutoff_of(blocks.front().block.tensor, plan);
-    const Cutoff before = cutoff;
     const std::uint64_t first = blocks.front().block.flat;
     const std::uint64_t end = blocks.back().block.flat + blocks.back().block.elements;
+    if (!device_ || !device_->coder().is_there() || !selector.has_cutoffs() ||
+        end - first < device_elements_min)
+      return false;
+    Cutoff& cutoff = *selector.cutoff_of(blocks.front().block.tensor, plan);
+    const Cutoff before = cutoff;
     if (!device_->select_largest(x_.subspan(first, end - first), cutoff, indices_)) return false;
     auto next = indices_.begin();
     bool is_right = true;
@@ -197,7 +199,7 @@ class Codec::Encoding {
           kernels().scan(out.values.data(), out.values.size()).first_bad == out.values.size();
     }
     if (is_right && !is_selection_checked_) {
-      is_right = selects_as_here(blocks.front(), selector, before, plan);
+      is_right = selects_as_here(blocks.front(), before);
       is_selection_checked_ = true;
       if (!is_right) give_up("selects", blocks.front());
     }
@@ -206,13 +208,9 @@ class Codec::Encoding {
   }
 
   /// Of each vector one block is selected from by both.
-  bool selects_as_here(const Coded& coded, const Selector& selector, const Cutoff& before,
-                       SelectionPlan& plan) {
-    Cutoff& cutoff = *selector.cutoff_of(coded.block.tensor, plan);
-    const Cutoff after = std::exchange(cutoff, before);
+  static bool selects_as_here(const Coded& coded, Cutoff before) {
     Selected here;
-    selector.select(coded.values, coded.block, seed_, plan, here);
-    cutoff = after;
+    select_by(before, coded.values, here);
     return std::ranges::equal(here.indices, coded.selected.indices);
   }
 

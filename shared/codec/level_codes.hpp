@@ -21,7 +21,7 @@ namespace fl {
 /// More levels than rANS has symbols for are always packed in bit fields.
 inline constexpr std::int32_t rans_levels_max = 127;
 /// Up to so many have no table.
-inline constexpr std::size_t adaptive_levels_max = 2048;
+inline constexpr std::size_t adaptive_levels_max = 4096;
 
 /// Levels that are distributed differently: up to rans_classes_max, with 256 symbols together.
 struct LevelClasses {

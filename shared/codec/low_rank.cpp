@@ -193,9 +193,15 @@ MethodPlan LowRankMethod::plan(const VectorToPlan& vector) const {
                                         .key = key,
                                         .values = drawn_right(key, rank(), shape->cols, start)},
                               .left = std::vector<float>(rank() * shape->rows)};
+    const auto drawn = factors.right.values;
     factorize(MatrixProducts(matrix, vector.device), factors);
-    if (vector.device != nullptr && !is_finite(factors.left) && !is_finite(matrix)) continue;
     factors.is_in_range = decodes_finite(factors);
+    if (vector.device != nullptr && !factors.is_in_range) {
+      if (!is_finite(matrix)) continue;
+      factors.right.values = drawn;  // Rather than refuse the matrix because of a device.
+      factorize(MatrixProducts(matrix, nullptr), factors);
+      factors.is_in_range = decodes_finite(factors);
+    }
     if (is_kept && factors.is_in_range) vector.state->set(place, factors.right.values);
     plan->tensors.emplace(t, std::move(factors));
   }

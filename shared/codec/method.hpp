@@ -102,6 +102,8 @@ struct MethodPlan {
 class LevelCoder {
  public:
   virtual ~LevelCoder() = default;
+  /// Of fewer values there are no tables (adaptive_codes.hpp), and a block must be coded here.
+  [[nodiscard]] virtual std::size_t elements_min() const { return adaptive_levels_max + 1; }
   /// How they are rounded; none where the block must be coded here.
   [[nodiscard]] virtual std::optional<LevelBlock> level_block(const Block& block,
                                                               std::uint64_t seed,
@@ -148,7 +150,7 @@ class Method {
                                                   std::uint64_t seed, const MethodPlan& plan,
                                                   EncodeScratch& scratch,
                                                   std::vector<std::byte>& out) const;
-  /// Null: no device can do a part of encode().
+  /// Null: no device can do a part of encode(), of any block.
   [[nodiscard]] virtual const LevelCoder* level_coder() const { return nullptr; }
 };
 

@@ -9,8 +9,8 @@
 // size, which makes their rate nearly the conditional entropy that the theory has. Given the sign
 // alone a Gaussian's error is twice the theory's at half a bit, 16% more at 1 bit, 2.5% at 2 bits
 // and 0.6% at 3. With 2^k classes the rate's excess is 4^k times smaller. So there are fewer
-// classes at higher rates, none from 3 bits on, and fewer where a block is small for the tables of
-// all.
+// classes at higher rates, none from 3 bits on, and fewer where a block is small for the tables, or
+// learned probabilities, of all.
 //
 // Below half a bit few levels are not 0. Then the states and tables would be a fifth of a block of
 // 65,536 at 0.1 bits; the runs of zeros between the others (run_codes.hpp) are within 3% of the

@@ -210,9 +210,10 @@ class Eden final : public Method, public LevelCoder {
   const LevelCoder* level_coder() const override { return bits_.more() > 1 ? this : nullptr; }
 
   /// A block that is one piece.
+  std::size_t elements_min() const override { return device_block_max; }
+
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
                                         const MethodPlan&) const override {
-    if (block.elements != device_block_max) return std::nullopt;
     return LevelBlock{.begin = block.flat,
                       .elements = block.elements,
                       .rounding = LevelRounding::rotated,

@@ -134,12 +134,14 @@ class Kbit final : public Method, public LevelCoder {
     return {};
   }
 
-  const LevelCoder* level_coder() const override { return this; }
+  const LevelCoder* level_coder() const override {
+    return settings_.scale == KbitScale::tensor && !is_affine() && !settings_.has_feedback
+               ? this
+               : nullptr;
+  }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
                                         const MethodPlan&) const override {
-    if (settings_.scale == KbitScale::channel || is_affine() || settings_.has_feedback)
-      return std::nullopt;
     return stochastic_block(block, levels_of(settings_.bits), block.elements, seed);
   }
 

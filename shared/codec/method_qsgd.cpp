@@ -86,14 +86,16 @@ class Qsgd final : public Method, public LevelCoder {
     return {};
   }
 
-  const LevelCoder* level_coder() const override { return this; }
+  const LevelCoder* level_coder() const override {
+    const bool is_for_device =
+        settings_.norm == QsgdNorm::max && !settings_.has_feedback &&
+        settings_.levels <= device_levels_max &&
+        bucket_count(part_elements_max, settings_.bucket) <= device_buckets_max;
+    return is_for_device ? this : nullptr;
+  }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
                                         const MethodPlan&) const override {
-    if (settings_.norm == QsgdNorm::l2 || settings_.has_feedback ||
-        settings_.levels > device_levels_max ||
-        bucket_count(block.elements, settings_.bucket) > device_buckets_max)
-      return std::nullopt;
     return stochastic_block(block, settings_.levels, settings_.bucket, seed);
   }
 

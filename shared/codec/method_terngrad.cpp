@@ -68,11 +68,10 @@ class Terngrad final : public Method, public LevelCoder {
     return {};
   }
 
-  const LevelCoder* level_coder() const override { return this; }
+  const LevelCoder* level_coder() const override { return settings_.has_feedback ? nullptr : this; }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
                                         const MethodPlan&) const override {
-    if (settings_.has_feedback) return std::nullopt;
     LevelBlock run = stochastic_block(block, 1, block.elements, seed);
     run.clip = settings_.clip;
     return run;

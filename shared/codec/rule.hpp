@@ -38,11 +38,8 @@ struct Rule {
     return selector ? nullptr : quantizer->level_coder();
   }
 
-  /// Whether a device can do a part of encoding.
-  [[nodiscard]] bool is_for_device() const {
-    if (selector) return selector->has_cutoffs();
-    return quantizer->level_coder() != nullptr || quantizer->plans_on_device();
-  }
+  /// Whether a device can do a part of encoding the tensor, and is fast at it.
+  [[nodiscard]] bool is_for_device(const Layout::Tensor& tensor) const;
 
   /// As Method::sends_few().
   [[nodiscard]] bool sends_few() const {

@@ -16,9 +16,13 @@ void Selector::select(std::span<const float> x, const Block& block, std::uint64_
                       SelectionPlan& plan, Selected& out) const {
   Cutoff* const cutoff = cutoff_of(block.tensor, plan);
   FL_ASSERT(cutoff != nullptr);
+  select_by(*cutoff, x, out);
+}
+
+void select_by(Cutoff& cutoff, std::span<const float> x, Selected& out) {
   out.key.reset();
   out.room.resize(std::max(out.room.size(), x.size()));
-  out.indices = std::span(out.room).first(select_largest(x, *cutoff, out.room.data()));
+  out.indices = std::span(out.room).first(select_largest(x, cutoff, out.room.data()));
   out.values.resize(out.indices.size());
   for (std::size_t i = 0; i < out.values.size(); ++i) out.values[i] = x[out.indices[i]];
 }

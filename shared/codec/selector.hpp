@@ -62,6 +62,9 @@ class Selector {
 [[nodiscard]] Cutoff largest_share(std::span<const std::span<const float>> runs, double fraction,
                                    DeviceVector* device);
 
+/// Replaces `out` by what the cutoff selects of x, and counts down its ties.
+void select_by(Cutoff& cutoff, std::span<const float> x, Selected& out);
+
 /// k indices below n, ascending: element i has word i of the Philox stream (key, 0), and those are
 /// taken whose words, without the highest bit, are largest; of equal ones the first. They lie in
 /// `room`, which grows as needed. 1 <= k <= n <= block_elements_max.

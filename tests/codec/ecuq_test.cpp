@@ -169,6 +169,23 @@ TEST_CASE("dither at low rates is not much worse than with all that is known of 
   }
 }
 
+TEST_CASE("small tensors have the bits that were asked for, too") {
+  for (const std::int64_t n : {1000, 2000, 4096, 4097, 10'000}) {
+    std::vector<TensorSpec> tensors;
+    for (int t = 0; t < 8; ++t) tensors.push_back({fmt::format("t{}", t), {n}});
+    const Layout layout = Layout::make(tensors).value();
+    const std::vector<float> x = normal(layout.elements(), 50);
+    for (const double rate : {1.5, 2.0, 4.0}) {
+      CAPTURE(n);
+      CAPTURE(rate);
+      const auto payload = encode(*codec_of(fmt::format("ecuq:{}", rate)), layout, x);
+      const double bits = static_cast<double>(payload.size() - payload_header_bytes) * 8 /
+                          static_cast<double>(layout.elements());
+      CHECK(bits == doctest::Approx(rate).epsilon(0.03));
+    }
+  }
+}
+
 TEST_CASE("levels of classes come back, be a class empty or all of one level") {
   constexpr std::size_t n = 40'000;
   LevelScratch scratch;

@@ -6,7 +6,9 @@
 #include "kernels/cuda/level_body.hpp"
 #include "tests/kernels/host_launches.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace fl::twins {
@@ -17,8 +19,11 @@ class HostCodecDevice final : public CodecDevice {
 
   int calls_left = -1;             // Until all calls fail; negative: none does.
   std::size_t* results = nullptr;  // Streams and selections of all such devices, by whoever asks.
+  std::size_t* copies = nullptr;
   std::size_t right_streams = SIZE_MAX;     // After so many it flips a bit in each stream.
   std::size_t right_selections = SIZE_MAX;  // After so many it leaves out one of each.
+  const Cutoff* wrong_cutoff = nullptr;     // It finds this one.
+  std::optional<float> wrong_product = {};  // multiply() gives it for all.
 
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
     Slot& slot = slots_[number];
@@ -87,12 +92,14 @@ class HostCodecDevice final : public CodecDevice {
   int copy(std::span<const float> vector, const float*& there) override {
     copied_.assign(vector.begin(), vector.end());
     there = copied_.data();
+    if (copies != nullptr) ++*copies;
     return next();
   }
 
   int find_largest(std::span<const std::span<const float>> there, std::uint64_t k,
                    Cutoff& out) override {
     out = find_largest_by_blocks<256>(there, k, 2);
+    if (wrong_cutoff != nullptr) out = *wrong_cutoff;
     return next();
   }
 
@@ -108,6 +115,7 @@ class HostCodecDevice final : public CodecDevice {
   int multiply(const float* there, const MatrixSizes& of, const float* right,
                float* left) override {
     multiply_by_blocks(there, of, right, left, 3);
+    if (wrong_product) std::fill_n(left, of.rank * of.rows, *wrong_product);
     return next();
   }
 

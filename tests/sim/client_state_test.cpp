@@ -238,6 +238,17 @@ TEST_CASE("an update that a device has coded wrongly is coded again, and nothing
     CHECK(coder.is_there() == (right == 4));
   }
 
+  // One that is gone when that is seen has coded it all the same.
+  for (const int calls : {3, 4, 5, 6, 7}) {
+    CAPTURE(calls);
+    auto host = std::make_unique<twins::HostCodecDevice>();
+    host->right_streams = 1;
+    host->calls_left = calls;
+    DeviceCoder coder(std::move(host));
+    CHECK(digest_with({.coder = &coder, .values = x.data()}) == expected);
+    CHECK_FALSE(coder.is_there());
+  }
+
   // With feedback, of the second update, to which the residual of the first is added.
   const auto residual_with = [&](std::size_t right) {
     MemFiles files;

@@ -198,7 +198,7 @@ TEST_CASE("an update is coded where it was made, where that can be, and the mode
         Case{"fedavg", "randk:0.1", false}, Case{"fedavg", "sign+ef", false}}) {
     CAPTURE(std::string(of.strategy));
     CAPTURE(std::string(of.codec));
-    WorldOptions options = calm(2, 30'000);
+    WorldOptions options = calm(2, 150'000);
     options.problem.noise = 0.1;
     options.settings.strategy = of.strategy;
     options.settings.codec = of.codec;
