@@ -3,6 +3,7 @@
 #include "client/learn/partition.hpp"
 #include "shared/base/flags.hpp"
 #include "shared/params/model_table.hpp"
+#include "shared/wire/message.hpp"
 
 #include <fmt/format.h>
 
@@ -68,7 +69,8 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
       "  fl-client --join TOKEN --data fashion-mnist        joins and trains\n"
       "  fl-client --data fashion-mnist --shard 3/10        trains, once joined",
       "fl-client"};
-  app.set_version_flag("--version", "fl-client " FL_VERSION ", protocol 1");
+  app.set_version_flag("--version",
+                       fmt::format("fl-client {}, protocol {}", FL_VERSION, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags");
   app.fallthrough();
   // Given twice, the last one counts: so a script's flags can be overridden behind them.

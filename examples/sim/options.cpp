@@ -5,6 +5,9 @@
 
 #include "shared/base/flags.hpp"
 #include "shared/base/parallel.hpp"
+#include "shared/wire/message.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -27,7 +30,8 @@ int parse_options(int argc, char** argv, SimOptions& options) {
       "  fl-sim --clients 10 --data fashion-mnist --partition dirichlet:0.5 "
       "--test fashion-mnist:test",
       "fl-sim"};
-  app.set_version_flag("--version", "fl-sim " FL_VERSION ", protocol 1");
+  app.set_version_flag("--version",
+                       fmt::format("fl-sim {}, protocol {}", FL_VERSION, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
   // Given twice, the last one counts: so a script's flags can be overridden behind them.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
