@@ -276,19 +276,46 @@ static inline float finish_dot(const float* x, const float* y, std::size_t begin
   return lanes[0];
 }
 
+/// What a rotation is begun with: it makes the norm of values with this sum of squares 1, but where
+/// its inverse would be infinite.
+FL_HOST_DEVICE static inline float unit_factor(double sum_squares) {
+  const double norm = std::sqrt(sum_squares);
+  return static_cast<float>(1 / (norm < 0x1p-126 ? 0x1p-126 : norm));
+}
+
+/// What nearest() wants of a table's thresholds.
+FL_HOST_DEVICE static inline void find_below(const Centroids& centroids, std::int32_t* below) {
+  for (int i = 0; i + 1 < centroids.count; ++i) {
+    below[i] = Scalar::bits(centroids.thresholds[i]) - 1;
+  }
+}
+
+/// One value's, of nearest().
+struct NearestCentroid {
+  std::int32_t level;
+  float magnitude;  // Of the value.
+  float centroid;   // Of that.
+
+  [[nodiscard]] FL_HOST_DEVICE double product() const {
+    return static_cast<double>(magnitude) * centroid;
+  }
+};
+FL_HOST_DEVICE static inline NearestCentroid nearest_centroid(float x, const Centroids& centroids,
+                                                              const std::int32_t* below) {
+  const std::int32_t m = nearest<Scalar>(x, below, centroids.count - 1);
+  const std::int32_t negative = Scalar::bits(x) >> 31;
+  return {m ^ negative, negative == 0 ? x : -x, centroids.values[m]};
+}
+
 /// nearest() of the elements from `begin`, a multiple of scan_lanes, to n.
 static inline void nearest(const float* x, std::size_t begin, std::size_t n,
                            const Centroids& centroids, std::int16_t* levels, double* lanes) {
   std::int32_t below[7]{};
-  for (int i = 0; i + 1 < centroids.count; ++i) {
-    below[i] = Scalar::bits(centroids.thresholds[i]) - 1;
-  }
+  find_below(centroids, below);
   for (std::size_t i = begin; i < n; ++i) {
-    const std::int32_t m = nearest<Scalar>(x[i], below, centroids.count - 1);
-    const std::int32_t negative = Scalar::bits(x[i]) >> 31;
-    levels[i] = static_cast<std::int16_t>(m ^ negative);
-    lanes[i % scan_lanes] +=
-        static_cast<double>(negative == 0 ? x[i] : -x[i]) * centroids.values[m];
+    const NearestCentroid found = nearest_centroid(x[i], centroids, below);
+    levels[i] = static_cast<std::int16_t>(found.level);
+    lanes[i % scan_lanes] += found.product();
   }
 }
 

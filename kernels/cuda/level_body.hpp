@@ -26,7 +26,7 @@ struct TallyMemory {
   };
   std::uint32_t scales[device_buckets_max];  // The bits of floats, which order like them.
   element::QuantizeFactors factors[device_buckets_max];
-  RotatedSums rotated;
+  RotatedMemory rotated;
   std::uint32_t largest;
 };
 
@@ -102,8 +102,8 @@ FL_DEVICE inline void for_each_level(unsigned thread, const float* x, const Leve
                                      const TallyMemory& shared, const Use& use) {
   if (run.rounding == LevelRounding::rotated) {
     for (std::size_t i = thread; i < run.elements; i += Block::threads) {
-      const int half = i < run.split ? 0 : 1;
-      use(i, NearestCentroid(x[i], run.centroids[half]).level(), run.class_bits == 0 ? 0 : half);
+      const int of = run.class_bits == 0 || i < run.split ? 0 : 1;
+      use(i, centroid_of(x[i], i, run, shared.rotated).level, of);
     }
     return;
   }

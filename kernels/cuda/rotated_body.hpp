@@ -6,8 +6,6 @@
 #include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/scan_body.hpp"
 
-#include <cmath>
-
 namespace fl::cuda {
 
 /// Where a block's rotation lies, and what it takes.
@@ -35,48 +33,38 @@ FL_DEVICE inline void begin_rotation(const Block& block, const float* vector, co
   sum_in_order(block, vector + run.begin, run.elements, shared, copy, SquareOf{});
   block.each([&](unsigned thread) {
     if (thread != 0) return;
-    const double sum = shared.lanes[0];
-    const double norm = std::sqrt(sum);
-    const double inverse = 1 / (norm < 0x1p-126 ? 0x1p-126 : norm);
-    *out.sum_squares = sum;
-    *out.first = {.factor = static_cast<float>(inverse), .seed = run.seed, .stream = 0};
+    *out.sum_squares = shared.lanes[0];
+    *out.first = {.factor = element::unit_factor(shared.lanes[0]), .seed = run.seed, .stream = 0};
     *out.second = {.factor = rotated_factor, .seed = run.seed, .stream = 1};
   });
 }
 
-/// Which centroid of its half a rotated value takes.
-struct NearestCentroid {
-  const Centroids* of;
-  std::int32_t m;
-  bool is_negative;
-
-  FL_DEVICE NearestCentroid(float x, const Centroids& centroids) : of(&centroids), m(0) {
-    const std::int32_t bits = element::Scalar::bits(x);
-    is_negative = bits < 0;
-    for (int i = 0; i + 1 < centroids.count; ++i) {
-      if ((bits & 0x7fffffff) >= element::Scalar::bits(centroids.thresholds[i])) ++m;
-    }
-  }
-  [[nodiscard]] FL_DEVICE std::int32_t level() const { return is_negative ? -1 - m : m; }
-  [[nodiscard]] FL_DEVICE double value() const { return static_cast<double>(of->values[m]); }
-};
-
-struct RotatedSums {
+/// Shared memory.
+struct RotatedMemory {
+  std::int32_t below[2][7];  // Of both tables, as element::nearest() wants it.
   double product;
   double centroid_squares;
 };
 
+/// Which centroid a rotated value takes, the i-th.
+FL_DEVICE inline element::NearestCentroid centroid_of(float x, std::size_t i, const LevelBlock& run,
+                                                      const RotatedMemory& shared) {
+  const int half = i < run.split ? 0 : 1;
+  return element::nearest_centroid(x, run.centroids[half], shared.below[half]);
+}
+
 template <class Block>
 FL_DEVICE inline void sum_rotated(const Block& block, const float* x, const LevelBlock& run,
-                                  RotatedSums& out, ScanMemory& shared) {
+                                  RotatedMemory& out, ScanMemory& shared) {
+  block.each([&](unsigned thread) {
+    if (thread < 2) element::find_below(run.centroids[thread], out.below[thread]);
+  });
   const auto look_at_nothing = [](unsigned, std::size_t, std::size_t) {};
   for (int half = 0; half < 2; ++half) {
     const std::size_t begin = half == 0 ? 0 : run.split;
     const std::size_t count = half == 0 ? run.split : run.elements - run.split;
-    const Centroids& centroids = run.centroids[half];
-    sum_in_order(block, x + begin, count, shared, look_at_nothing, [&](float value, std::size_t) {
-      const NearestCentroid nearest(value, centroids);
-      return static_cast<double>(nearest.is_negative ? -value : value) * nearest.value();
+    sum_in_order(block, x + begin, count, shared, look_at_nothing, [&](float value, std::size_t i) {
+      return centroid_of(value, begin + i, run, out).product();
     });
     block.each([&](unsigned thread) {
       if (thread == 0) out.product = half == 0 ? shared.lanes[0] : out.product + shared.lanes[0];
@@ -84,7 +72,7 @@ FL_DEVICE inline void sum_rotated(const Block& block, const float* x, const Leve
   }
   if (!run.sums_centroids) return;
   sum_in_order(block, x, run.elements, shared, look_at_nothing, [&](float value, std::size_t i) {
-    const double centroid = NearestCentroid(value, run.centroids[i < run.split ? 0 : 1]).value();
+    const double centroid = centroid_of(value, i, run, out).centroid;
     return centroid * centroid;
   });
   block.each([&](unsigned thread) {

@@ -131,10 +131,9 @@ bool read_adaptive_levels(Bytes bytes, std::int32_t levels, std::span<std::int16
                           const LevelClasses& classes) {
   FL_ASSERT(!out.empty() && out.size() <= adaptive_levels_max);
   FL_ASSERT(levels >= 1 && levels <= rans_levels_max && classes.count <= rans_classes_max);
-  std::uint32_t state = 0;
-  if (bytes.size() < sizeof state) return false;
-  state = load<std::uint32_t>(bytes);
-  std::size_t at = sizeof state;
+  std::size_t at = sizeof(std::uint32_t);
+  if (bytes.size() < at) return false;
+  auto state = load<std::uint32_t>(bytes);
   if (state < answer_state_min) return false;
   std::array<Questions, rans_classes_max> questions{};
   bool is_good = true;

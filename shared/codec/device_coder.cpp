@@ -74,9 +74,7 @@ bool DeviceVector::multiply(std::span<const float> matrix, const MatrixSizes& si
   std::vector<float> wanted(sizes.rank);
   for (const std::size_t row : {std::size_t{0}, sizes.rows - 1}) {
     fl::multiply(matrix.data() + row * sizes.cols, of_row, right.data(), wanted.data());
-    for (std::size_t k = 0; k < sizes.rank; ++k) {
-      if (!is_same_product(left[k * sizes.rows + row], wanted[k])) return false;
-    }
+    if (!has_products(left, row, wanted)) return false;
   }
   return true;
 }
@@ -93,20 +91,24 @@ bool DeviceVector::multiply_transposed(std::span<const float> matrix, const Matr
   for (const std::size_t col : {std::size_t{0}, sizes.cols - 1}) {
     for (std::size_t row = 0; row < sizes.rows; ++row) column[row] = matrix[row * sizes.cols + col];
     fl::multiply_transposed(column.data(), of_column, left.data(), wanted.data());
-    for (std::size_t k = 0; k < sizes.rank; ++k) {
-      if (!is_same_product(right[k * sizes.cols + col], wanted[k])) return false;
-    }
+    if (!has_products(right, col, wanted)) return false;
   }
   return true;
 }
 
-bool DeviceVector::is_same_product(float there, float here) {
-  // Which NaN it is does not matter.
-  if (std::bit_cast<std::uint32_t>(there) == std::bit_cast<std::uint32_t>(here) ||
-      (std::isnan(there) && std::isnan(here)))
-    return true;
-  coder_->give_up("the device's products are not the CPU's");
-  return false;
+bool DeviceVector::has_products(std::span<const float> there, std::size_t place,
+                                std::span<const float> wanted) {
+  const std::size_t size = there.size() / wanted.size();
+  for (std::size_t k = 0; k < wanted.size(); ++k) {
+    const float seen = there[k * size + place];
+    // Which NaN it is does not matter.
+    if (std::bit_cast<std::uint32_t>(seen) == std::bit_cast<std::uint32_t>(wanted[k]) ||
+        (std::isnan(seen) && std::isnan(wanted[k])))
+      continue;
+    coder_->give_up("the device's products are not the CPU's");
+    return false;
+  }
+  return true;
 }
 
 const float* DeviceCoder::copy(std::span<const float> vector) {

@@ -106,8 +106,9 @@ class DeviceVector {
  private:
   /// The same part on the device.
   [[nodiscard]] std::span<const float> there(std::span<const float> here) const;
-  /// False: it is given up.
-  [[nodiscard]] bool is_same_product(float there, float here);
+  /// Whether these are at this place of the device's factor's columns. False: it is given up.
+  [[nodiscard]] bool has_products(std::span<const float> there, std::size_t place,
+                                  std::span<const float> wanted);
 
   DeviceCoder* coder_;
   const float* there_;

@@ -28,6 +28,7 @@
 // a block takes the Philox streams 2p and 2p + 1 of the key.
 #include "shared/codec/codec_table.hpp"
 
+#include "kernels/element.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/pack.hpp"
 #include "shared/codec/block_key.hpp"
@@ -265,16 +266,10 @@ class Eden final : public Method, public LevelCoder {
     double centroid_squares;  // Under error feedback: of those centroids that are sent.
   };
 
-  /// What makes the norm 1, but for values so small that its inverse would be infinite: these are
-  /// rotated smaller than they should be, which costs precision only.
-  static float first_factor(double sum_squares) {
-    return static_cast<float>(1 / std::max(std::sqrt(sum_squares), 0x1p-126));
-  }
-
   /// What the centroids of a piece are multiplied by, of which `sent` are sent.
   [[nodiscard]] float scale_of(const Sums& of, std::size_t size, std::size_t sent) const {
     if (of.sum_squares == 0) return 0;
-    const auto factor = static_cast<double>(first_factor(of.sum_squares));
+    const auto factor = static_cast<double>(element::unit_factor(of.sum_squares));
     if (has_feedback_) return static_cast<float>(of.product / of.centroid_squares / factor);
     const double scale = of.sum_squares * factor * static_cast<double>(size) / of.product;
     return static_cast<float>(scale * (static_cast<double>(size) / static_cast<double>(sent)));
@@ -295,7 +290,8 @@ class Eden final : public Method, public LevelCoder {
     Sums sums = {.sum_squares = kernels().scan(x.data(), x.size()).sum_squares,
                  .product = 0,
                  .centroid_squares = 0};
-    kernels().flip_signs(rotated.data(), piece.size(), first_factor(sums.sum_squares), key, stream);
+    kernels().flip_signs(rotated.data(), piece.size(), element::unit_factor(sums.sum_squares), key,
+                         stream);
     kernels().hadamard(rotated.data(), piece.log2_size);
     kernels().flip_signs(rotated.data(), piece.size(), second_factor(piece), key, stream + 1);
     kernels().hadamard(rotated.data(), piece.log2_size);
