@@ -26,6 +26,11 @@ Result<TrainSettings> settings_of(const wire::Offer& offer) {
   return settings;
 }
 
+Seeds seeds_of(const wire::Offer& offer) {
+  const std::uint64_t shared = offer.shared_seed();
+  return shared != 0 ? Seeds(offer.seed(), shared) : Seeds(offer.seed());
+}
+
 /// The whole model's, with zeros for the personal part.
 std::vector<float> joined(const RunLayout& layout, std::span<const float> part) {
   std::vector<float> whole(layout.model_elements + layout.personal_elements);
@@ -79,7 +84,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     failpoint("update.trained");
     const TimePoint trained = Clock::now();
     const std::uint64_t before = coder_ ? coder_->results() : 0;
-    FL_CHECK(state_->save_update(layout_, update, **codec, offer.seed(), begin, kept,
+    FL_CHECK(state_->save_update(layout_, update, **codec, seeds_of(offer), begin, kept,
                                  strategy_->local(), device_for(**codec)));
     models_.give_back(std::move(update));
     log_info(

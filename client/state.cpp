@@ -302,7 +302,7 @@ struct ClientState::Companions {
 };
 
 Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> update,
-                                      const Codec& codec, std::uint64_t seed, wire::Begin begin,
+                                      const Codec& codec, Seeds seeds, wire::Begin begin,
                                       std::span<float> local_values, const LocalRule* rule,
                                       DeviceCopy device) {
   const bool is_changed = codec.error_feedback() || codec.is_delta() || layout.has_shared();
@@ -318,7 +318,7 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
     auto tried = begin;
     FL_TRY(Companions companions, take_companions(layout, update, codec, tried));
     are_taken = true;
-    return code_update(layout, update, codec, seed, std::move(tried), std::move(companions),
+    return code_update(layout, update, codec, seeds, std::move(tried), std::move(companions),
                        local_values, rule, by);
   };
   auto saved = try_with(device);
@@ -419,7 +419,7 @@ Result<void> ClientState::advance_local(const RunLayout& layout, std::span<float
 }
 
 Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> update,
-                                      const Codec& codec, std::uint64_t seed, wire::Begin begin,
+                                      const Codec& codec, Seeds seeds, wire::Begin begin,
                                       Companions companions, std::span<float> local_values,
                                       const LocalRule* rule, const DeviceCopy& device) {
   const std::span<const float> coded = codec.is_delta() ? companions.difference : update;
@@ -429,7 +429,7 @@ Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> 
   CodecState state = codec_state();
   const TimePoint began = Clock::now();
   FL_TRY(const std::uint64_t bytes,
-         codec.encode(layout.all, coded, seed, sink, block_elements_of_codec, &state, threads_,
+         codec.encode(layout.all, coded, seeds, sink, block_elements_of_codec, &state, threads_,
                       device));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(file->truncate(bytes));

@@ -99,7 +99,7 @@ class ClientState {
   /// (no error feedback, nothing that travels with the model). What it has coded so that it can't
   /// be decoded is coded again here.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,
-                                         const Codec& codec, std::uint64_t seed, wire::Begin begin,
+                                         const Codec& codec, Seeds seeds, wire::Begin begin,
                                          std::span<float> local_values = {},
                                          const LocalRule* rule = nullptr, DeviceCopy device = {});
   /// The pending update is safe on the server.
@@ -138,7 +138,7 @@ class ClientState {
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
   struct Companions;
   [[nodiscard]] Result<void> code_update(const RunLayout& layout, std::span<float> update,
-                                         const Codec& codec, std::uint64_t seed, wire::Begin begin,
+                                         const Codec& codec, Seeds seeds, wire::Begin begin,
                                          Companions companions, std::span<float> local_values,
                                          const LocalRule* rule, const DeviceCopy& device);
   [[nodiscard]] Result<Companions> take_companions(const RunLayout& layout, std::span<float> update,

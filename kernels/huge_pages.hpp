@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <vector>
@@ -22,7 +23,8 @@ inline constexpr std::size_t huge_page_bytes = 2 << 20;
   constexpr std::size_t ordinary = 64;  // A line of the cache.
   const std::size_t alignment = bytes < huge_page_bytes ? ordinary : huge_page_bytes;
   const std::size_t whole = (bytes + alignment - 1) / alignment * alignment;
-  void* const memory = whole < bytes ? nullptr : std::aligned_alloc(alignment, whole);
+  const bool is_possible = whole >= bytes && whole <= PTRDIFF_MAX;
+  void* const memory = is_possible ? std::aligned_alloc(alignment, whole) : nullptr;
   if (memory == nullptr) throw std::bad_alloc();
 #ifdef __linux__
   // Where it fails, pages are ordinary ones.

@@ -246,10 +246,11 @@ Awaitable<Result<void>> RoundEngine::restore() {
 
 /// In the vector that is there, if there is one: two are as much as the server has.
 void RoundEngine::begin_sums(const FixedPoint& fixed) {
+  const std::uint64_t shared_seed = shared_seed_of(round_->record.base_version + 1);
   if (sums_) {
-    sums_->reset(fixed);
+    sums_->reset(fixed, shared_seed);
   } else {
-    sums_ = std::make_unique<Accumulator>(layout_, fixed);
+    sums_ = std::make_unique<Accumulator>(layout_, fixed, shared_seed);
   }
 }
 

@@ -279,6 +279,8 @@ class RoundEngine {
   [[nodiscard]] std::vector<Candidate> free_candidates() const;
   [[nodiscard]] std::uint32_t quorum() const;
   void send_offer(Task& task);
+  /// Of all offers of a round, by the version that they are of (Seeds, shared/codec/plan.hpp).
+  [[nodiscard]] std::uint64_t shared_seed_of(Round round) const;
   void publish(std::shared_ptr<const ModelVersion> version);
   void ask_evaluators();
 

@@ -228,6 +228,11 @@ Awaitable<Result<bool>> RoundEngine::add_tasks(std::size_t count) {
   co_return true;
 }
 
+std::uint64_t RoundEngine::shared_seed_of(Round round) const {
+  const std::string identity = fmt::format("{}/{}", settings_.seed, round);
+  return Digest::of(bytes_of(std::string_view(identity))).short_id();
+}
+
 void RoundEngine::send_offer(Task& task) {
   const auto peer = peers_.find(task.record.client);
   const Traffic before = traffic_of(task.record.client);
@@ -259,6 +264,7 @@ void RoundEngine::send_offer(Task& task) {
   // Of the run, the round and the client, not of the task's number: the same in every restart.
   const std::string identity = fmt::format("{}/{}/{}", settings_.seed, round, task.record.client);
   offer.set_seed(Digest::of(bytes_of(std::string_view(identity))).short_id());
+  offer.set_shared_seed(shared_seed_of(round));
   offer.set_codec(task.record.codec);
   offer.set_reference(task.record.reference);
   if (const TimePoint deadline = due(task); deadline != never) {

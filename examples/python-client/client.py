@@ -199,7 +199,8 @@ class Client:
     def encode(self, offer, update):
         if self.coder is None:  # Then it said in its Hello that it knows no other.
             return encode_plain(update, self.model.layout), 0.0
-        return self.coder.encode(offer.codec, offer.round, offer.seed, update)
+        seeds = offer.seed, offer.shared_seed or offer.seed
+        return self.coder.encode(offer.codec, offer.round, seeds, update)
 
     async def fetch(self, version):
         """The weights of a model version; None if the server has it no more. Where the server codes

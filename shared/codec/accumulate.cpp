@@ -17,52 +17,19 @@ namespace {
 // some more.
 constexpr std::uint64_t stripe_elements = block_elements_default;
 
-constexpr int range_log2_min = 12;
-constexpr int fraction_bits_min = 10;
-constexpr int narrow_range_log2_min = -60;
-constexpr int norm_headroom_log2 = 4;
-
-// What add_fixed converts exactly: |x| * 2^fraction_bits < 2^51.
-constexpr int product_log2_max = 51;
-
-/// The first value that is not below 2^range_log2; there is one.
-std::size_t first_beyond(std::span<const float> values, int range_log2) {
-  const double limit = std::ldexp(1.0, range_log2);
-  const auto is_beyond = [limit](float v) { return !(std::fabs(v) < limit); };
-  return static_cast<std::size_t>(std::ranges::find_if(values, is_beyond) - values.begin());
-}
-
 }  // namespace
 
-// No overflow: |x| < 2^range_log2, so a fixed-point value is at most
-//   2^(range_log2 + fraction_bits),
-// and a sum of them with weights of 2^weight_log2 in all is at most
-//   2^(range_log2 + fraction_bits + weight_log2) <= 2^62.
-// A partial sum is bounded by the same.
-FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight, double norm_max) {
-  FL_ASSERT(std::isfinite(model_max) && model_max >= 0 && norm_max >= 0);
-  const std::uint64_t weight_max =
-      std::bit_ceil(std::clamp<std::uint64_t>(total_weight, 1, total_weight_max));
-  const int weight_log2 = std::countr_zero(weight_max);
-  const int wanted = model_max > 0 ? static_cast<int>(std::ceil(std::log2(model_max))) + 3 : 0;
-  const int total_log2 = std::min(product_log2_max, 62 - weight_log2);  // Range and fraction.
-  int range_log2 = std::clamp(wanted, range_log2_min, total_log2 - fraction_bits_min);
-  if (norm_max > 0) {
-    const int narrow = std::ilogb(norm_max) + 1 + norm_headroom_log2;
-    range_log2 = std::min(range_log2, std::max(narrow, narrow_range_log2_min));
-  }
-  return {
-      .range_log2 = range_log2, .fraction_bits = total_log2 - range_log2, .weight_max = weight_max};
-}
-
-Accumulator::Accumulator(const Layout& layout, const FixedPoint& fixed)
+Accumulator::Accumulator(const Layout& layout, const FixedPoint& fixed,
+                         std::optional<std::uint64_t> shared_seed)
     : layout_(layout),
       fixed_(fixed),
       sums_(layout.elements()),
-      statistics_(layout.statistics().end - layout.statistics().begin) {}
+      statistics_(layout.statistics().end - layout.statistics().begin),
+      factors_(layout, fixed, shared_seed) {}
 
-void Accumulator::reset(const FixedPoint& fixed) {
+void Accumulator::reset(const FixedPoint& fixed, std::optional<std::uint64_t> shared_seed) {
   fixed_ = fixed;
+  factors_.reset(fixed, shared_seed);
   std::ranges::fill(sums_, 0);
   std::ranges::fill(statistics_, 0);
   total_weight_ = 0;
@@ -119,9 +86,11 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
   if (adjust || has_statistics) {
     FL_TRY(scan, update.decode(index, values));
   } else {
-    FL_TRY(const auto decoded, update.decode_or_select(index, values));
+    FL_TRY(const auto decoded, update.decode_or_take(index, values, factors_.key_of(block.tensor)));
     if (const auto* const selected = std::get_if<SelectedValues>(&decoded))
       return add_selected(block.flat, *selected, weight);
+    if (const auto* const rows = std::get_if<FactorRows>(&decoded))
+      return factors_.add(block, *rows, weight);
     scan = std::get<Scan>(decoded);
   }
   if (adjust) {
@@ -217,6 +186,7 @@ void Accumulator::mean(std::uint64_t first, double divisor, std::span<float> out
   FL_ASSERT(first <= sums_.size() && out.size() <= sums_.size() - first && divisor > 0);
   const double factor = std::ldexp(1.0 / divisor, -fixed_.fraction_bits);
   kernels().scale_fixed(sums_.data() + first, out.size(), factor, out.data());
+  factors_.add_mean(first, divisor, out);
   const auto [begin, end] = layout_.statistics();
   const double statistic_factor = std::ldexp(1.0 / divisor, -statistic_fraction_bits);
   for (std::uint64_t at = std::max(first, begin); at < std::min(first + out.size(), end); ++at) {

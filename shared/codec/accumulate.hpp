@@ -4,10 +4,15 @@
 //
 // Statistics (shared/params/layout.hpp), which are few, may be of any size: variances of 1e8 beside
 // gradients of 1e-4. Their sums have 128 bits, and neither range nor norms are about them.
+//
+// Matrices of low rank whose second factor all updates share are added up undecoded, and decoded
+// once, in the mean (factor_sums.hpp).
 #pragma once
 
 #include "kernels/huge_pages.hpp"
 #include "shared/base/error.hpp"
+#include "shared/codec/factor_sums.hpp"
+#include "shared/codec/fixed_point.hpp"
 #include "shared/codec/payload.hpp"
 #include "shared/params/layout.hpp"
 
@@ -16,41 +21,18 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace fl {
 
-/// Values of magnitude below 2^range_log2, in steps of 2^-fraction_bits, with weights that sum to
-/// at most weight_max. One value is rounded by at most 2^-(fraction_bits + 1), and so is a mean.
-struct FixedPoint {
-  int range_log2;
-  int fraction_bits;
-  std::uint64_t weight_max;
-  bool operator==(const FixedPoint&) const = default;
-};
-
-inline constexpr std::uint64_t update_weight_max = (1ull << 32) - 1;  // Of one update.
-inline constexpr std::uint64_t total_weight_max = 1ull << 40;         // Of all updates of a round.
-
-/// The finest fixed point for updates to a model whose largest magnitude is `model_max`, when the
-/// weights sum to `total_weight` (1 to total_weight_max; beyond that it is taken as the limit).
-/// The range is eight times model_max and at least 4096, but never so wide that fewer than 10
-/// fraction bits are left. fraction_bits is 10 to 39:
-///   total weight up to 2^11: 39 (steps of 2e-12), 2^20: 30 (1e-9), 2^30: 20 (1e-6),
-///                      2^40: 10 (1e-3)
-/// for a model within 512. So give the weight that the round can really reach, not the limit.
-/// With `norm_max` above 0, the largest L2 norm of an update so far, the range is sixteen times
-/// that instead, where this is less: so the sums keep as many digits of small updates, as FedNova's
-/// are, as of large ones. No value of a vector is above its norm, and few are near to it.
-[[nodiscard]] FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight,
-                                            double norm_max = 0);
-
 /// Of statistics: magnitudes below 2^46 in steps of 2^-40, in sums of weights up to 2^40.
 inline constexpr int statistic_range_log2 = 46;
 inline constexpr int statistic_fraction_bits = 40;
 
-/// Of all but the statistics.
+/// Of all but the statistics. What is added undecoded counts with the norms of its factor: l2 is
+/// the same but for rounding, max_abs nothing.
 struct UpdateNorms {
   double l2 = 0;
   float max_abs = 0;
@@ -60,12 +42,15 @@ struct UpdateNorms {
 /// in the same way, or an update could not be taken back.
 using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
 
-/// Memory: 8 bytes per parameter, 24 per statistic, and a block for each add() under way. Refers to
+/// Memory: 8 bytes per parameter, 24 per statistic, at most 2 more per parameter for what is added
+/// undecoded, and a block for each add() under way. Refers to
 /// the layout, which must outlive it. add() may run on several threads at once, with a reader each;
 /// everything else only while no add() runs.
 class Accumulator {
  public:
-  Accumulator(const Layout& layout, const FixedPoint& fixed);
+  /// `shared_seed`: of the updates, for codes that can be added up undecoded; none: nothing is.
+  Accumulator(const Layout& layout, const FixedPoint& fixed,
+              std::optional<std::uint64_t> shared_seed = std::nullopt);
 
   /// sums += weight * adjust(decode(update)), all of it or nothing: on error what was added is
   /// taken back exactly. Without `adjust` it is what was decoded. The norms are of what is added.
@@ -86,7 +71,7 @@ class Accumulator {
   void mean(std::uint64_t first, double divisor, std::span<float> out) const;
 
   /// All sums and weights are 0 again.
-  void reset(const FixedPoint& fixed);
+  void reset(const FixedPoint& fixed, std::optional<std::uint64_t> shared_seed = std::nullopt);
 
  private:
   Result<Scan> add_block(PayloadReader& update, std::uint64_t index, std::int64_t weight,
@@ -111,6 +96,7 @@ class Accumulator {
   FixedPoint fixed_;
   HugeVector<std::int64_t> sums_;
   std::vector<Wide> statistics_;  // Those of layout_.statistics().
+  FactorSums factors_;
   std::atomic<std::uint64_t> total_weight_ = 0;
   std::atomic<bool> broken_ = false;
   std::array<std::mutex, 64> stripes_;  // A stripe of elements belongs to one of these.

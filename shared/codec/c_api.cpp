@@ -110,8 +110,8 @@ void flc_coder_free(flc_coder* coder) { delete coder; }
 uint64_t flc_coder_elements(const flc_coder* coder) { return coder->layout.elements(); }
 
 const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t round, uint64_t seed,
-                                const float* update, float* residual, float* velocity,
-                                int32_t threads, uint64_t* bytes, double* nmse) {
+                                uint64_t shared_seed, const float* update, float* residual,
+                                float* velocity, int32_t threads, uint64_t* bytes, double* nmse) {
   return guarded<const uint8_t*>(nullptr, [&]() -> Result<const uint8_t*> {
     const Layout& layout = coder->layout;
     FL_TRY(const auto codec, parse_codec(spec, round));
@@ -134,8 +134,8 @@ const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t rou
 
     coder->payload.clear();
     VectorSink sink(coder->payload);
-    FL_TRY(*bytes,
-           codec->encode(layout, x, seed, sink, block_elements_of_codec, &coder->state, threads));
+    FL_TRY(*bytes, codec->encode(layout, x, Seeds(seed, shared_seed), sink, block_elements_of_codec,
+                                 &coder->state, threads));
     SpanSource source(coder->payload);
     FL_TRY(auto reader, PayloadReader::open(source, *bytes, layout));
     if (codec->momentum() > 0) FL_CHECK(stop_sent(speed, reader, threads));

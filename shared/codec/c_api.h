@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Changes when a function below does: a caller compares it with the one that it was written for. */
-#define FLC_VERSION 1
+#define FLC_VERSION 2
 uint32_t flc_version(void);
 
 /* Why the last call of this thread that failed did; UTF-8. */
@@ -38,8 +38,9 @@ void flc_coder_free(flc_coder* coder); /* NULL is nothing to free. */
 uint64_t flc_coder_elements(const flc_coder* coder);
 
 /* The payload (payload.hpp) of `update`, and in `bytes` how long it is. `spec` as in `fl-server
- * codecs`, in the state that its warm-ups have in that round, from 1; the same update, seed and
- * history give the same bytes on every machine. `threads`: 0, as many as cores.
+ * codecs`, in the state that its warm-ups have in that round, from 1; the same update, seeds and
+ * history give the same bytes on every machine. `shared_seed`: of all vectors that are added up
+ * with this one, as an offer has it, so that their codes may be added up; or `seed` again. `threads`: 0, as many as cores.
  *
  * With error feedback `residual` is what earlier payloads have lost, zeros at first: it is added to
  * the update, and becomes what this one loses. With momentum ("+dgc") so is `velocity`
@@ -51,8 +52,8 @@ uint64_t flc_coder_elements(const flc_coder* coder);
  * then as they were. A BatchNorm's running_mean and running_var have no momentum; whoever adds
  * vectors of another kind to a model (SCAFFOLD's control variates) codes them without feedback. */
 const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t round, uint64_t seed,
-                                const float* update, float* residual, float* velocity,
-                                int32_t threads, uint64_t* bytes, double* nmse);
+                                uint64_t shared_seed, const float* update, float* residual,
+                                float* velocity, int32_t threads, uint64_t* bytes, double* nmse);
 
 /* Fills `out`; the payload need not be trusted. 0, or -1: it is damaged, or of another layout. */
 int32_t flc_coder_decode(flc_coder* coder, const uint8_t* payload, uint64_t bytes, float* out,

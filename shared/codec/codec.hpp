@@ -76,13 +76,13 @@ class Codec {
   /// Writes the payload of x (layout.elements() values) to offset 0 of `out` and returns its bytes.
   /// Works block by block: beside the sink it takes the memory of a few blocks, of eight for each
   /// of several `threads` (0: one for each core), of 128 with a device (of large ones eight,
-  /// and one for each thread). The same (x, seed, state) gives the same bytes on every machine,
+  /// and one for each thread). The same (x, seeds, state) gives the same bytes on every machine,
   /// with any number of threads, and with a device; no state is an empty one. Blocks may not be
   /// larger than block_elements(layout). Errors: invalid_input, naming tensor[index], for the first
   /// value that is not finite or past the codec's range; the sink's. What the sink then holds is no
   /// payload, and what the state holds is of no use.
   [[nodiscard]] Result<std::uint64_t> encode(const Layout& layout, std::span<const float> x,
-                                             std::uint64_t seed, PayloadSink& out,
+                                             Seeds seeds, PayloadSink& out,
                                              std::uint32_t block_elements = block_elements_of_codec,
                                              CodecState* state = nullptr, int threads = 1,
                                              const DeviceCopy& device = {}) const;

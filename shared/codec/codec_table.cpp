@@ -61,7 +61,7 @@ constexpr std::array codec_table = {
         nullptr,
         true},
     CodecParser{
-        {"gradzip", "gradzip:R[@ROUND][,min_ratio=2]",
+        {"gradzip", "gradzip:R[@ROUND][,min_ratio=2,projection=own]",
          "each matrix as its product with R random directions, fp32 before ROUND; unbiased without "
          "+ef",
          "gradzip:2"},

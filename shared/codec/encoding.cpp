@@ -50,19 +50,19 @@ struct Batch {
 /// One vector on its way into a payload.
 class Codec::Encoding {
  public:
-  Encoding(const Codec& codec, const BlockMap& map, std::span<const float> x, std::uint64_t seed,
+  Encoding(const Codec& codec, const BlockMap& map, std::span<const float> x, Seeds seeds,
            CodecState* state, int threads, const DeviceCopy& device)
       : codec_(&codec),
         map_(&map),
         x_(x),
-        seed_(seed),
+        seed_(seeds.own),
         rule_of_(codec.rules_of(map.layout())),
         device_(on_device(codec, map.layout(), x, device)),
         plans_(codec.plan({.layout = &map.layout(),
                            .x = x,
                            .tensors = {},
                            .block_elements = map.block_elements(),
-                           .seed = seed,
+                           .seeds = seeds,
                            .state = state,
                            .device = device_ ? &*device_ : nullptr},
                           rule_of_)),
@@ -281,16 +281,16 @@ class Codec::Encoding {
   bool is_selection_checked_ = false;
 };
 
-Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x,
-                                    std::uint64_t seed, PayloadSink& out,
-                                    std::uint32_t block_elements, CodecState* state, int threads,
+Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x, Seeds seeds,
+                                    PayloadSink& out, std::uint32_t block_elements,
+                                    CodecState* state, int threads,
                                     const DeviceCopy& device) const {
   FL_ASSERT(x.size() == layout.elements() && threads >= 0);
   const std::uint32_t largest = this->block_elements(layout);
   if (block_elements == block_elements_of_codec) block_elements = largest;
   FL_ASSERT(block_elements <= largest);
   const BlockMap map(layout, block_elements);
-  return Encoding(*this, map, x, seed, state, threads, device).write(out);
+  return Encoding(*this, map, x, seeds, state, threads, device).write(out);
 }
 
 }  // namespace fl

@@ -121,6 +121,11 @@ void orthonormalize(std::span<float> vectors, std::size_t n) {
   std::ranges::transform(work, vectors.begin(), [](double v) { return static_cast<float>(v); });
 }
 
+std::uint64_t shared_key(std::uint64_t shared_seed, std::uint32_t tensor) {
+  return block_key(shared_seed, KeyFamily::quantizer,
+                   {.tensor = tensor, .elements = 0, .first = 0, .flat = 0});
+}
+
 std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank, std::uint64_t cols,
                                std::span<const float> start) {
   std::vector<float> values(rank * cols);
@@ -161,6 +166,7 @@ std::string LowRankMethod::spec() const {
   if (settings_.min_ratio != LowRankSettings{}.min_ratio) {
     text += fmt::format(",min_ratio={}", settings_.min_ratio);
   }
+  if (settings_.has_own_right) text += ",projection=own";
   return text;
 }
 
@@ -182,8 +188,8 @@ MethodPlan LowRankMethod::plan(const VectorToPlan& vector) const {
     // What is not finite will be refused by its name, when its block's turn comes. A device's
     // products tell it without a look at the matrix here.
     if (!shape || (vector.device == nullptr && !is_finite(matrix))) continue;
-    const std::uint64_t key = block_key(vector.seed, KeyFamily::quantizer,
-                                        {.tensor = t, .elements = 0, .first = 0, .flat = 0});
+    const std::uint64_t key =
+        shared_key(settings_.has_own_right ? vector.seeds.own : vector.seeds.shared, t);
     const std::string place = fmt::format("{}/{}", name_, tensor.name);
     const bool is_kept = vector.state != nullptr && starts_warm();
     const auto start = is_kept ? vector.state->find(place) : std::span<const float>();
@@ -256,7 +262,6 @@ Result<RightFactor> read_right_factor(Bytes first_block, const Layout::Tensor& t
   if (rest.size() < bytes) return bad_block("the right factor is cut off");
   if (right.id == MethodId::gradzip) {
     right.key = load<std::uint64_t>(rest);
-    right.values = drawn_right(right.key, right.rank, shape->cols);
     return right;
   }
   right.values.resize(right.rank * shape->cols);
@@ -265,8 +270,13 @@ Result<RightFactor> read_right_factor(Bytes first_block, const Layout::Tensor& t
   return right;
 }
 
-Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
-                             const RightFactor& right, std::span<float> out) {
+void draw_right(RightFactor& right, const Layout::Tensor& tensor) {
+  if (right.id != MethodId::gradzip || !right.values.empty()) return;
+  right.values = drawn_right(right.key, right.rank, matrix_of(tensor, right.rank, 1)->cols);
+}
+
+Result<FactorRows> read_rows(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
+                             const RightFactor& right, std::vector<float>& room) {
   if (bytes.size() < rank_head_bytes || static_cast<MethodId>(bytes[0]) != right.id ||
       std::to_integer<std::uint32_t>(bytes[1]) != right.rank) {
     return bad_block("the block has not the method and rank of its tensor's first");
@@ -277,26 +287,37 @@ Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Bl
   const std::size_t head = bytes_before_left(right.id, right.rank, *shape, block);
   FL_CHECK(
       check_body_bytes(bytes.subspan(1), low_rank_bytes(right.id, right.rank, *shape, block) - 1));
-  std::vector<float> left(rows.count * right.rank);
-  std::memcpy(left.data(), bytes.data() + head, left.size() * sizeof(float));
-  if (!is_finite(left)) return bad_block("the left factor is not finite");
+  room.resize(rows.count * right.rank);
+  std::memcpy(room.data(), bytes.data() + head, room.size() * sizeof(float));
+  if (!is_finite(room)) return bad_block("the left factor is not finite");
+  return FactorRows{.rank = right.rank, .first = rows.first, .count = rows.count, .values = room};
+}
 
-  std::ranges::fill(out, 0.0f);
-  std::uint64_t col = block.first % shape->cols;
+void add_product(const FactorRows& left, std::span<const float> right, std::uint64_t cols,
+                 std::uint64_t first, std::span<float> out) {
+  std::uint64_t col = first % cols;
   std::size_t at = 0;
-  for (std::uint64_t row = 0; row < rows.count; ++row) {
-    const std::size_t count = std::min<std::uint64_t>(shape->cols - col, out.size() - at);
-    for (std::size_t k = 0; k < right.rank; ++k) {
-      kernels().add_scaled(out.data() + at, right.values.data() + k * shape->cols + col, count,
-                           left[k * rows.count + row]);
+  for (std::uint64_t row = 0; at < out.size(); ++row) {
+    const std::size_t count = std::min<std::uint64_t>(cols - col, out.size() - at);
+    for (std::size_t k = 0; k < left.rank; ++k) {
+      kernels().add_scaled(out.data() + at, right.data() + k * cols + col, count,
+                           left.values[k * left.count + row]);
     }
     at += count;
     col = 0;
   }
+}
+
+Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
+                             const RightFactor& right, std::span<float> out) {
+  std::vector<float> room;
+  FL_TRY(const FactorRows left, read_rows(bytes, tensor, block, right, room));
+  std::ranges::fill(out, 0.0f);
+  add_product(left, right.values, matrix_of(tensor, right.rank, 1)->cols, block.first, out);
   return {};
 }
 
-MethodResult parse_low_rank(SpecParts parts,
+MethodResult parse_low_rank(SpecParts parts, bool has_projection,
                             std::unique_ptr<const Method> (*make)(const LowRankSettings&)) {
   FL_CHECK(
       check_has_argument(parts, fmt::format("{0} wants its rank here, such as {0}:2", parts.name)));
@@ -313,8 +334,16 @@ MethodResult parse_low_rank(SpecParts parts,
   FL_TRY(settings.rank,
          parse_whole_argument(parts, fmt::format("the rank of {}", parts.name), 1, rank_max));
   for (const auto& [key, value] : parts.settings) {
+    if (key == "projection" && has_projection) {
+      if (value != "own" && value != "shared")
+        return wrong(parts.whole, value, "projection is own or shared");
+      settings.has_own_right = value == "own";
+      continue;
+    }
     if (key != "min_ratio") {
-      return wrong(parts.whole, key, fmt::format("{} has the setting min_ratio", parts.name));
+      return wrong(parts.whole, key,
+                   fmt::format("{} has the setting{}", parts.name,
+                               has_projection ? "s min_ratio and projection" : " min_ratio"));
     }
     FL_TRY(settings.min_ratio,
            parse_real<double>(parts.whole, value, "min_ratio must be a number from 1 to 1000000",

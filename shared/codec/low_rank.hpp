@@ -8,6 +8,9 @@
 //
 // A block may begin and end within a row of M. All blocks of a tensor have one id and K. What one
 // takes to decode beside its own bytes is the R of its tensor, which the PayloadReader fetches.
+//
+// The R of gradzip follows from the seed that all updates of a round share (unless it is to be the
+// update's own), so their Ls may be added up, and the sum decoded once (factor_sums.hpp).
 #pragma once
 
 #include "kernels/matrix.hpp"
@@ -52,7 +55,15 @@ struct RightFactor {
   MethodId id;
   std::uint32_t rank;
   std::uint64_t key = 0;      // Of gradzip.
-  std::vector<float> values;  // `rank` rows of the matrix' columns.
+  std::vector<float> values;  // `rank` rows of the matrix' columns; of gradzip empty until drawn.
+};
+
+/// Rows of L.
+struct FactorRows {
+  std::uint32_t rank;
+  std::uint64_t first;
+  std::uint64_t count;
+  std::span<const float> values;  // `rank` columns of `count`.
 };
 
 /// Of one tensor.
@@ -74,15 +85,19 @@ struct LowRankPlan {
 /// on those before it becomes zeros.
 void orthonormalize(std::span<float> vectors, std::size_t n);
 
-/// Orthonormal rows of a uniformly random subspace, a function of the key and the sizes; but the
-/// first ones span what those of `start` do that are not all zeros.
+/// The key of a tensor's R, of all vectors with this shared seed.
+[[nodiscard]] std::uint64_t shared_key(std::uint64_t shared_seed, std::uint32_t tensor);
+
+/// Orthonormal rows of a uniformly random subspace, a function of the key and the sizes, of less
+/// rank the first ones; but the first ones span what those of `start` do that are not all zeros.
 [[nodiscard]] std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank,
                                              std::uint64_t cols, std::span<const float> start = {});
 
 struct LowRankSettings {
-  std::int32_t rank;          // 1 to rank_max.
-  double min_ratio = 2;       // From 1 on: a tensor's elements to those of its factors.
-  bool has_feedback = false;  // Of gradzip: whether to lose the rest, or to be unbiased.
+  std::int32_t rank;           // 1 to rank_max.
+  double min_ratio = 2;        // From 1 on: a tensor's elements to those of its factors.
+  bool has_feedback = false;   // Of gradzip: whether to lose the rest, or to be unbiased;
+  bool has_own_right = false;  // and whether R follows from the vector's own seed.
 };
 
 /// The products of matrix.hpp of one matrix with a tensor's factors, where it lies.
@@ -137,15 +152,31 @@ class LowRankMethod : public Method {
 /// corrupt.
 [[nodiscard]] Result<RightFactor> read_right_factor(Bytes first_block,
                                                     const Layout::Tensor& tensor);
+/// Of gradzip: its values, unless they are there.
+void draw_right(RightFactor& right, const Layout::Tensor& tensor);
+
+/// The rows of L that a block touches, from bytes that need not be trusted; finite. `right` is of
+/// the same tensor. Replaces `room`, where they lie then. Errors are corrupt.
+[[nodiscard]] Result<FactorRows> read_rows(Bytes bytes, const Layout::Tensor& tensor,
+                                           const Block& block, const RightFactor& right,
+                                           std::vector<float>& room);
+
+/// out += L R, from element `first` of the matrix on, which is in the first of the rows, as far as
+/// `out` goes. `right`: rows of `cols` values. In one order, so it does not matter where the matrix
+/// is cut.
+void add_product(const FactorRows& left, std::span<const float> right, std::uint64_t cols,
+                 std::uint64_t first, std::span<float> out);
 
 /// Fills `out`, the block's elements, from bytes that need not be trusted. `right` is of the same
-/// tensor. May give values that are not finite. Errors are corrupt.
+/// tensor, and drawn. May give values that are not finite. Errors are corrupt.
 [[nodiscard]] Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor,
                                            const Block& block, const RightFactor& right,
                                            std::span<float> out);
 
 /// RANK or RANK@ROUND: before that round matrices go dense, and a warm-up is counted from there.
+/// `has_projection`: whether R may be the update's own.
 [[nodiscard]] MethodResult parse_low_rank(
-    SpecParts parts, std::unique_ptr<const Method> (*make)(const LowRankSettings&));
+    SpecParts parts, bool has_projection,
+    std::unique_ptr<const Method> (*make)(const LowRankSettings&));
 
 }  // namespace fl

@@ -1,8 +1,12 @@
 // One factor of a matrix: R is a random subspace that both ends draw from a key, and only L = M R^T
 // travels, half of what powersgd sends and less. As GradZip, Cho 2021, "Gradient compression using
 // alternating matrix factorization for large-scale deep learning", with one factor fixed; that it
-// is fixed by chance, and anew with each seed, is the sketching of Konecny 2016, "Federated
+// is fixed by chance, and anew in each round, is the sketching of Konecny 2016, "Federated
 // learning: strategies for improving communication efficiency", section 2.
+//
+// All updates of a round have the same R, so a server adds up their Ls and makes one matrix of the
+// sum. With projection=own each has its own: what they lose then averages out in part, and the
+// server has a matrix to make of each.
 //
 // R's rows are orthonormal, so L is the least-squares factor, and L R the projection of M, which
 // error feedback needs. Without that L is scaled by columns / rank, so that the mean is right.
@@ -36,6 +40,8 @@ std::unique_ptr<const Method> make_gradzip(const LowRankSettings& settings) {
 
 }  // namespace
 
-MethodResult parse_gradzip(const SpecParts& parts) { return parse_low_rank(parts, make_gradzip); }
+MethodResult parse_gradzip(const SpecParts& parts) {
+  return parse_low_rank(parts, true, make_gradzip);
+}
 
 }  // namespace fl

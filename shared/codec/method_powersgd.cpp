@@ -35,6 +35,8 @@ std::unique_ptr<const Method> make_powersgd(const LowRankSettings& settings) {
 
 }  // namespace
 
-MethodResult parse_powersgd(const SpecParts& parts) { return parse_low_rank(parts, make_powersgd); }
+MethodResult parse_powersgd(const SpecParts& parts) {
+  return parse_low_rank(parts, false, make_powersgd);
+}
 
 }  // namespace fl

@@ -17,6 +17,10 @@ constexpr std::size_t block_elements_at = 4;
 constexpr std::size_t digest_at = 8;
 constexpr std::size_t digest_bytes = 8;
 
+/// Of a matrix' elements to those of its factors, from which on these are added up undecoded: so
+/// their sums are small against the decoded ones.
+constexpr double undecoded_ratio = 4;
+
 std::string digest_of(const Layout& layout) {
   return layout.digest().raw().substr(0, digest_bytes);
 }
@@ -109,14 +113,26 @@ Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
   return decode_bytes(index, *bytes, out);
 }
 
-Result<std::variant<Scan, SelectedValues>> PayloadReader::decode_or_select(std::uint64_t index,
-                                                                           std::span<float> out) {
-  using Either = std::variant<Scan, SelectedValues>;
+Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
+                                                           std::span<float> out,
+                                                           std::optional<std::uint64_t> key) {
   const auto bytes = look_at_block(index, bytes_);
   if (!bytes) return in_block(index, bytes.error());
+  if (key && is_low_rank(*bytes)) {
+    const auto right = right_factor_of(index, *bytes);
+    if (!right) return in_block(index, right.error());
+    const Block block = map_.at(index);
+    const Layout::Tensor& tensor = layout().tensors()[block.tensor];
+    if ((*right)->id == MethodId::gradzip && (*right)->key == *key &&
+        matrix_of(tensor, (*right)->rank, undecoded_ratio)) {
+      const auto rows = read_rows(*bytes, tensor, block, **right, rows_);
+      if (!rows) return in_block(index, rows.error());
+      return Taken(*rows);
+    }
+  }
   if (!is_sparse(*bytes)) {
     FL_TRY(const Scan scan, decode_bytes(index, *bytes, out));
-    return Either(scan);
+    return Taken(scan);
   }
   const Block block = map_.at(index);
   const auto selected = read_selected(*bytes, block.elements, scratch_);
@@ -127,12 +143,12 @@ Result<std::variant<Scan, SelectedValues>> PayloadReader::decode_or_select(std::
     FL_ASSERT(out.size() == block.elements);
     place(*selected, out);
     FL_TRY(const Scan scan, scan_finite(block, out));
-    return Either(scan);
+    return Taken(scan);
   }
   const auto bad = kernels().scan(values.data(), values.size()).first_bad;
   if (bad < values.size())
     return corrupt("{} is {}", layout().describe(block.flat + selected->indices[bad]), values[bad]);
-  return Either(*selected);
+  return Taken(*selected);
 }
 
 Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::span<float> out) {
@@ -140,7 +156,8 @@ Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::
   FL_ASSERT(out.size() == block.elements);
   const auto decoded = [&]() -> Result<void> {
     if (!is_low_rank(bytes)) return decode_block(bytes, out, scratch_);
-    FL_TRY(const RightFactor* const right, right_factor_of(index, bytes));
+    FL_TRY(RightFactor* const right, right_factor_of(index, bytes));
+    draw_right(*right, layout().tensors()[block.tensor]);
     return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, out);
   }();
   if (!decoded) return in_block(index, decoded.error());
@@ -163,7 +180,7 @@ Result<Bytes> PayloadReader::look_at_block(std::uint64_t index, std::vector<std:
 }
 
 /// For the block that has these bytes.
-Result<const RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, Bytes bytes) {
+Result<RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, Bytes bytes) {
   const Block block = map_.at(index);
   if (right_factor_ && right_factor_tensor_ == block.tensor) return &*right_factor_;
   right_factor_.reset();

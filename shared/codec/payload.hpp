@@ -57,10 +57,13 @@ class PayloadReader {
   /// Fills `out`, block(index).elements values, and returns their norms. All values are finite, or
   /// it is an error that names the block and the element; `out` is then without meaning.
   [[nodiscard]] Result<Scan> decode(std::uint64_t index, std::span<float> out);
-  /// The same, but of a sparse block with few values these alone, valid until the next call; `out`
-  /// is of no use then.
-  [[nodiscard]] Result<std::variant<Scan, SelectedValues>> decode_or_select(std::uint64_t index,
-                                                                            std::span<float> out);
+  /// The same, but of a sparse block with few values these alone, and of a block of a matrix much
+  /// larger than its factors, whose second one is that of `key` (shared_key()), the rows of the
+  /// first, which need not be finite when decoded. Both are valid until the next call; `out` is of
+  /// no use then.
+  using Taken = std::variant<Scan, SelectedValues, FactorRows>;
+  [[nodiscard]] Result<Taken> decode_or_take(std::uint64_t index, std::span<float> out,
+                                             std::optional<std::uint64_t> key = std::nullopt);
   /// All blocks, into layout().elements() values.
   [[nodiscard]] Result<void> decode_all(std::span<float> out, int threads = 1);
   /// Calls use(its index, block, its values) for every block: with several threads in no order, and
@@ -76,7 +79,7 @@ class PayloadReader {
   [[nodiscard]] Result<Scan> scan_finite(const Block& block, std::span<const float> values) const;
   [[nodiscard]] Error in_block(std::uint64_t index, const Error& error) const;
   Result<Bytes> look_at_block(std::uint64_t index, std::vector<std::byte>& scratch);
-  Result<const RightFactor*> right_factor_of(std::uint64_t index, Bytes bytes);
+  Result<RightFactor*> right_factor_of(std::uint64_t index, Bytes bytes);
   /// decode(index) by use(reader, lane, index), for all blocks.
   using DecodeOne = std::function<Result<Scan>(PayloadReader&, std::size_t, std::uint64_t)>;
   Result<void> decode_by(int threads, const DecodeOne& decode_one);
@@ -88,6 +91,7 @@ class PayloadReader {
   DecodeScratch scratch_;
   std::optional<RightFactor> right_factor_;  // Of the tensor that a block was last decoded of.
   std::uint32_t right_factor_tensor_ = 0;
+  std::vector<float> rows_;  // Of the left factor.
 };
 
 }  // namespace fl

@@ -67,20 +67,23 @@ struct Row {
   [[nodiscard]] bool is_biased() const { return bias_share > 5e-4; }
 };
 
-Vector flat_vector(std::string name, std::size_t n) {
-  const TensorSpec tensor{"w", {static_cast<std::int64_t>(n)}};
+// Of a power of two a matrix, square if it can be, for codecs of low rank.
+Vector matrix_vector(std::string name, std::size_t n) {
+  const std::size_t rows = std::has_single_bit(n) ? std::size_t{1} << std::countr_zero(n) / 2 : n;
+  const TensorSpec tensor{"w",
+                          {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n / rows)}};
   return {std::move(name), Layout::make({tensor}).value(), std::vector<float>(n)};
 }
 
 Vector gaussian_vector(std::size_t n) {
-  Vector out = flat_vector("gaussian", n);
+  Vector out = matrix_vector("gaussian", n);
   kernels().gaussian(values_seed, 0, 0, out.x.data(), n);
   for (float& v : out.x) v *= sigma;
   return out;
 }
 
 Vector laplace_vector(std::size_t n) {
-  Vector out = flat_vector("laplace", n);
+  Vector out = matrix_vector("laplace", n);
   std::uint32_t words[philox::line_elements];
   for (std::size_t i = 0; i < n; ++i) {
     const std::size_t in_line = i % philox::line_elements;
@@ -143,7 +146,7 @@ void measure(const Codec& codec, Vector& vector, Measured& measured) {
   };
   encode();  // So that the payload's memory is there.
   measured.bits = 8.0 * static_cast<double>(payload.size()) / static_cast<double>(n);
-  Accumulator sums(vector.layout, choose_fixed_point(1, 1 << 20));
+  Accumulator sums(vector.layout, choose_fixed_point(1, 1 << 20), seed);
   // They take turns, so that a busy machine slows them alike.
   for (int turn = 0; turn < 2; ++turn) {
     time_into(vector.copy_seconds, repeats,

@@ -3,6 +3,8 @@
 
 #include "codec_support.hpp"
 
+#include "tests/support/distortion.hpp"
+
 #include <limits>
 #include <thread>
 
@@ -330,4 +332,105 @@ TEST_CASE("statistics of any size take no digit from the others, nor a part in t
   sums.reset(choose_fixed_point(1, 1 << 21));
   REQUIRE(add(sums, all[1], layout).has_value());
   CHECK(mean_of(sums, layout)[5] == doctest::Approx(7e12));
+}
+
+namespace {
+
+// Rows that begin and end in the middle of blocks, rows longer than a block, and a vector.
+const Layout& matrices() {
+  static const Layout layout =
+      layout_of({{"tall", {3000, 50}}, {"wide", {40, 2000}}, {"b", {77}}, {"s", {30, 4, 5}}});
+  return layout;
+}
+
+std::vector<Upload> low_rank_uploads() {
+  std::vector<Upload> all;
+  constexpr const char* specs[] = {"gradzip:2",  "gradzip:3+ef", "gradzip:1",
+                                   "powersgd:2", "none",         "*=gradzip:2",
+                                   "qsgd:7",     "gradzip:2",    "gradzip:2,projection=own"};
+  for (std::uint64_t i = 0; i < std::size(specs); ++i) {
+    // The last is of another round.
+    const Seeds seeds(i, i == 7 ? 1234 : 4321);
+    std::vector<std::byte> bytes;
+    VectorSink sink(bytes);
+    codec_of(specs[i])
+        ->encode(matrices(), normal(matrices().elements(), 70 + i, 0.01f), seeds, sink,
+                 i % 2 == 0 ? block_elements_default : 1000)
+        .value();
+    all.push_back({std::move(bytes), 1 + 10 * i});
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("factors that updates share are added up undecoded: the mean is the same to rounding") {
+  const auto all = low_rank_uploads();
+  Accumulator undecoded(matrices(), fixed, 4321);
+  Accumulator decoded(matrices(), fixed);
+  for (const Upload& upload : all) {
+    const auto norms = add(undecoded, upload, matrices()).value();
+    CHECK(norms.l2 == doctest::Approx(add(decoded, upload, matrices())->l2).epsilon(1e-5));
+  }
+  const auto wanted = mean_of(decoded, matrices());
+  const auto mean = mean_of(undecoded, matrices());
+  CHECK(mean != wanted);
+  CHECK(nmse(wanted, mean) < 1e-11);
+  // Where the mean is cut does not show.
+  std::vector<float> cut(mean.size());
+  for (std::size_t at = 0; at < cut.size();) {
+    const std::size_t n = std::min<std::size_t>(cut.size() - at, 1 + at % 777);
+    undecoded.mean(at, static_cast<double>(undecoded.total_weight()),
+                   std::span(cut).subspan(at, n));
+    at += n;
+  }
+  CHECK(cut == mean);
+  // Of another round's they are decoded, every one of them.
+  Accumulator others(matrices(), fixed, 99);
+  for (const Upload& upload : all) REQUIRE(add(others, upload, matrices()).has_value());
+  CHECK(mean_of(others, matrices()) == wanted);
+}
+
+TEST_CASE("sums of factors have no order either, and what is refused leaves nothing in them") {
+  const auto all = low_rank_uploads();
+  Accumulator forward(matrices(), fixed, 4321);
+  for (const Upload& upload : all) REQUIRE(add(forward, upload, matrices()).has_value());
+  const auto mean = mean_of(forward, matrices());
+
+  Accumulator backward(matrices(), fixed, 7);
+  backward.reset(fixed, 4321);
+  for (auto upload = all.rbegin(); upload != all.rend(); ++upload) {
+    REQUIRE(add(backward, *upload, matrices()).has_value());
+    // Damaged at its end, in the last tensor's rows.
+    auto bad = *upload;
+    bad.payload.back() = std::byte{0x7f};
+    bad.payload[bad.payload.size() - 2] = std::byte{0xc0};
+    if (&*upload == &all[5]) CHECK(add(backward, bad, matrices()).has_error());
+    // Of a rank that no other has, and in its last tensor too large.
+    std::vector<float> x = normal(matrices().elements(), 90, 0.01f);
+    std::fill(x.end() - 600, x.end(), 5e4f);
+    std::vector<std::byte> bytes;
+    VectorSink sink(bytes);
+    codec_of("gradzip:4+ef")->encode(matrices(), x, Seeds(1, 4321), sink, 1000).value();
+    const auto refused = add(backward, {bytes, 3}, matrices());
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().code() == Errc::too_large);
+    CHECK(refused.error().message().find("s[0]") != std::string::npos);
+  }
+  CHECK(mean_of(backward, matrices()) == mean);
+
+  Accumulator together(matrices(), fixed, 4321);
+  std::vector<std::thread> threads;
+  for (const Upload& upload : all) {
+    threads.emplace_back([&] { static_cast<void>(add(together, upload, matrices()).value()); });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(mean_of(together, matrices()) == mean);
+
+  // As large as it may be when decoded, it is not too large before.
+  std::vector<float> largest(matrices().elements(), 4095.0f);
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  codec_of("gradzip:1+ef")->encode(matrices(), largest, Seeds(1, 4321), sink).value();
+  CHECK(add(together, {bytes, 1}, matrices()).has_value());
 }

@@ -36,7 +36,7 @@ struct Sender {
     REQUIRE(keeps >= 0);
     std::uint64_t bytes = 0;
     const std::uint8_t* const payload =
-        flc_coder_encode(coder.get(), spec.c_str(), round, seed, x.data(),
+        flc_coder_encode(coder.get(), spec.c_str(), round, seed, seed + 1, x.data(),
                          (keeps & FLC_RESIDUAL) != 0 ? residual.data() : nullptr,
                          (keeps & FLC_VELOCITY) != 0 ? velocity.data() : nullptr, 1, &bytes, &nmse);
     if (payload == nullptr) return {};
@@ -69,7 +69,7 @@ TEST_CASE("C: the payloads of three rounds are those of the library, for every c
         if (codec->error_feedback()) add_residual(x, residual);
         std::vector<std::byte> expected;
         VectorSink sink(expected);
-        codec->encode(layout(), x, round + 7, sink, 0, &state).value();
+        codec->encode(layout(), x, Seeds(round + 7, round + 8), sink, 0, &state).value();
         CHECK(payload == expected);
         const auto decoded = decode(expected, layout());
         std::vector<float> out(layout().elements());
@@ -147,8 +147,8 @@ TEST_CASE("C: what is wrong is refused with its reason") {
   auto x = normal(layout().elements(), 1);
   std::uint64_t bytes = 0;
   const auto refused = [&](const char* spec, float* residual) {
-    return flc_coder_encode(sender.coder.get(), spec, 1, 1, x.data(), residual, nullptr, 1, &bytes,
-                            nullptr) == nullptr;
+    return flc_coder_encode(sender.coder.get(), spec, 1, 1, 1, x.data(), residual, nullptr, 1,
+                            &bytes, nullptr) == nullptr;
   };
   CHECK(refused("ecuq:2+ef", nullptr));
   CHECK(says("flc_keeps"));

@@ -84,6 +84,7 @@ inline std::vector<std::string> specs_to_test() {
         "powersgd:3,min_ratio=1",
         "gradzip:1",
         "gradzip:2,min_ratio=1.5",
+        "gradzip:1,projection=own",
         "countsketch:3x10000,k=900",
         "ecuq:0.1",
         "ecuq:0.1,mode=centroid",

@@ -46,12 +46,12 @@ bool survives(Accumulator& sums, const std::vector<float>& before,
 // An accumulator that holds one good update of weight 2.
 struct Server {
   Server()
-      : sums(small_layout(), choose_fixed_point(1.0, 1 << 20)), mean(small_layout().elements()) {
+      : sums(small_layout(), choose_fixed_point(1.0, 1 << 20), 1), mean(small_layout().elements()) {
     restart();
     sums.mean(0, 2.0, mean);
   }
   void restart() {
-    sums.reset(sums.fixed_point());
+    sums.reset(sums.fixed_point(), 1);  // What payloads are coded with here.
     const auto payload = encode(*codec_of("none"), small_layout(), normal(305, 77));
     SpanSource source(payload);
     auto reader = PayloadReader::open(source, payload.size(), small_layout()).value();

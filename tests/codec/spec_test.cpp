@@ -78,6 +78,8 @@ TEST_CASE("selectors compose with quantizers, and rules with each other") {
   CHECK(canonical("topk:0.010,dense_below=1024,scope=layer") == "topk:0.01");
   CHECK(canonical("powersgd:4,min_ratio=2.0") == "powersgd:4");
   CHECK(canonical("gradzip:4,min_ratio=1e6+ef") == "gradzip:4,min_ratio=1000000+ef");
+  CHECK(canonical("gradzip:4,projection=own,min_ratio=2") == "gradzip:4,projection=own");
+  CHECK(canonical("gradzip:4,projection=shared") == "gradzip:4");
   CHECK(canonical("countsketch:05x80,k=10+ef") == "countsketch:5x80+ef");
   CHECK(canonical("threshold:1e5") == "threshold:100000");
   CHECK(canonical("threshold:-0") == "threshold:0");
@@ -209,6 +211,8 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("powersgd:65+ef") == "65+ef");
   CHECK(pointed_at("powersgd:2,min_ratio=0.9") == "0.9");
   CHECK(pointed_at("gradzip:2,ratio=3") == "ratio=3");
+  CHECK(pointed_at("gradzip:2,projection=mine") == "mine");
+  CHECK(pointed_at("powersgd:2,projection=own") == "projection=own");
   CHECK(pointed_at("gradzip:2,min_ratio=nan") == "nan");
   CHECK(pointed_at("countsketch") == "");
   CHECK(pointed_at("countsketch:5") == "5");

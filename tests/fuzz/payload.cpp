@@ -1,11 +1,14 @@
 // A whole payload, of the layout that the golden ones have (tests/codec/golden_test.cpp).
 #include "shared/codec/payload.hpp"
+#include "shared/codec/accumulate.hpp"
 
 #include "tests/fuzz/rows.hpp"
 
 using namespace fl;
 
 namespace {
+
+constexpr std::uint64_t golden_seed = 0x1234567890abcdef;
 
 const Layout& golden_layout() {
   static const Layout layout =
@@ -19,6 +22,22 @@ Result<void> decode(Bytes payload, std::span<float> out) {
   return reader.decode_all(out);
 }
 
+/// What can't be added leaves nothing in the sums, wherever it ends.
+void add(Bytes payload) {
+  static Accumulator sums(golden_layout(), choose_fixed_point(1, 1 << 20), golden_seed);
+  SpanSource source(payload);
+  auto reader = PayloadReader::open(source, payload.size(), golden_layout());
+  if (!reader) return;
+  if (sums.add(*reader, 3)) {
+    sums.reset(sums.fixed_point(), golden_seed);
+    return;
+  }
+  FL_ASSERT(!sums.broken());
+  std::vector<float> mean(golden_layout().elements());
+  sums.mean(0, 1, mean);
+  FL_ASSERT(std::ranges::all_of(mean, [](float v) { return v == 0; }));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -30,6 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                   decoded.error().code() == Errc::conflict);
         return decoded;
       });
+  add(payload);
   if (values) FL_ASSERT(std::ranges::all_of(*values, [](float v) { return std::isfinite(v); }));
   return 0;
 }

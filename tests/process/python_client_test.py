@@ -328,15 +328,15 @@ class CustomModel(AsyncFederationTest):
         coder = codec.Coder([("w", [4])])
         for wrong in (np.ones(3), np.array([1, np.nan, 1, 1])):
             with self.assertRaises(ValueError):
-                coder.encode("topk:0.25,dense_below=0+dgc:0.5", 1, 1, wrong)
+                coder.encode("topk:0.25,dense_below=0+dgc:0.5", 1, (1, 1), wrong)
         self.assertFalse(coder.velocity.any() or coder.residual.any())
         # Doubles, and not one after the other.
         update = np.array([[8, 0], [4, 0], [2, 0], [1, 0]], np.float64)[:, 0]
-        payload, _ = coder.encode("topk:0.25,dense_below=0+ef", 1, 1, update)
+        payload, _ = coder.encode("topk:0.25,dense_below=0+ef", 1, (1, 1), update)
         np.testing.assert_array_equal(coder.decode(payload), [8, 0, 0, 0])
         np.testing.assert_array_equal(coder.residual, [0, 4, 2, 1])
         # A residual waits where a round's codec does not ask for it, and takes what was late there.
-        payload, nmse = coder.encode("none", 2, 1, update)
+        payload, nmse = coder.encode("none", 2, (1, 1), update)
         self.assertEqual(nmse, 0)
         self.assertEqual(payload, encode_plain(update, [("w", [4])]))
 

@@ -211,6 +211,7 @@ WorldOptions draw_options(std::uint64_t seed) {
   if (below(5) == 0) settings.codec = "auto:none+ef|fp16+ef|qsgd:8+ef|terngrad+ef";
   if (below(5) == 0 && settings.mode == "sync")
     settings.codec = std::array{"delta+qsgd:8", "delta+ecuq:8", "delta+topk:0.3"}[below(3)];
+  if (below(6) == 0) settings.codec = "gradzip:1+ef";
   return options;
 }
 
