@@ -104,7 +104,9 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
 /// What the update was trained on, if it can be coded there; and where it lies, if it is sent as
 /// the trainer has made it.
 DeviceCopy Agent::device_for(const Codec& codec) {
-  if (!codec.is_for_device(layout_.all)) return {};
+  const bool is_as_made = strategy_->local() == nullptr && layout_.personal_elements == 0 &&
+                          !codec.error_feedback() && !codec.is_delta();
+  if (!codec.is_for_device(layout_.all, is_as_made)) return {};
   const float* const values = trainer_->update_on_device();
   if (values == nullptr) return {};
   if (!coder_) {
@@ -112,8 +114,6 @@ DeviceCopy Agent::device_for(const Codec& codec) {
     if (!device) log_warn("updates are coded on the CPU: {}", device.error().message());
     coder_.emplace(device ? std::move(*device) : nullptr);
   }
-  const bool is_as_made = strategy_->local() == nullptr && layout_.personal_elements == 0 &&
-                          !codec.error_feedback() && !codec.is_delta();
   return {.coder = &*coder_, .values = is_as_made ? values : nullptr};
 }
 

@@ -308,8 +308,8 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
   const bool is_changed = codec.error_feedback() || codec.is_delta() || layout.has_shared();
   // What a device has is the update as it is here now, which nothing may change.
   FL_ASSERT(device.values == nullptr || !is_changed);
-  const bool may_be_coded_there =
-      device.coder != nullptr && device.coder->is_there() && codec.is_for_device(layout.all);
+  const bool may_be_coded_there = device.coder != nullptr && device.coder->is_there() &&
+                                  codec.is_for_device(layout.all, device.values != nullptr);
   std::vector<float> before;
   if (may_be_coded_there && is_changed) before.assign(update.begin(), update.end());
   bool are_taken = false;

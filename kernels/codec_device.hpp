@@ -40,6 +40,10 @@ enum class LevelRounding : std::uint8_t {
   dither,      // As its dither() with DitherArgs{step, seed, 0, class_bits}.
   stochastic,  // As its quantize() of each `bucket` values, whose scale is their largest magnitude.
                // With `clip` no more than so many root mean squares of the block, the only bucket.
+  fitted,      // Each `bucket` values to the nearest of 2 `levels` + 1 levels, of the scale that
+               // nearest_scale.hpp finds (with more than its levels_max, of the largest |x|) over
+               // `levels`; to 0 where the largest |x| is below its least_scale.
+  sign,        // To 0 below 0, -1 above, 1 of a zero.
   rotated      // All device_block_max, made of norm 1, go through flip_signs() of (seed, 0) and
                // hadamard(), then the same of (seed, 1), divided by the root of their number; then
                // the first `split` as nearest() with centroids[0], the others with centroids[1].
@@ -50,8 +54,9 @@ struct LevelBlock {
   std::uint64_t begin = 0;     // Its first value in the vector.
   std::uint32_t elements = 0;  // 1 to device_block_max.
   LevelRounding rounding = LevelRounding::nearest;
-  /// The block is left alone unless the largest |x| is above 0 and at most this: at most 126.5
-  /// steps, where there is a step.
+  /// The block is left alone unless the largest |x| is above 0, at least this,
+  float least = 0;
+  /// and at most this: at most 126.5 steps, where there is a step.
   float most = 0;
   std::uint64_t seed = 0;
   float step = 0;
@@ -64,7 +69,8 @@ struct LevelBlock {
   float clip = 0;  // 0: none.
   // Of rotated ones; with class_bits 1 the first `split` are class 0.
   std::uint32_t split = 0;
-  bool sums_centroids = false;  // Whether their squares are wanted.
+  std::uint32_t sent = 0;       // How many of the first ones count, `split` or all,
+  bool sums_centroids = false;  // if their centroids' squares are wanted; these also in `product`.
   Centroids centroids[2] = {};
 };
 
@@ -80,10 +86,11 @@ struct LevelTally {
   /// c * device_alphabet + l + 127. The rest is 0.
   std::uint32_t counts[rans_classes_max * device_alphabet];
   std::uint32_t is_levelled;         // 0: the block was left alone; nothing else counts.
-  float scales[device_buckets_max];  // Of the buckets, where it is rounded stochastically.
+  float scales[device_buckets_max];  // Of the buckets, where it is stochastic, or fitted.
   /// Of |x| over the levels l and -l, at l - 1, where it is rounded to the nearest. Exact: such
   /// values lie between half a step and 4.5 steps, so 65,536 of them have at most 44 bits together.
   double sums[summed_levels];
+  double magnitudes;  // Where it is rounded to signs: as pack_signs() returns.
   // Where it is rotated:
   double sum_squares;       // Of the values, as scan() has it.
   double product;           // What both nearest() return, added.
@@ -96,6 +103,19 @@ struct LevelCode {
   std::int32_t top;  // 0: this block is not coded.
   int class_drop;
   std::uint32_t bytes_max;  // A longer stream is not fetched.
+  /// Above 0: no stream, but a bit each of so many of the first levels, level + top, the first one
+  /// in the lowest bit.
+  std::uint32_t packed;
+};
+
+/// Some rows of cells (kernels/sketch.hpp), one after the other, from which elements are read.
+struct SketchBlock {
+  std::uint64_t key;
+  std::uint32_t rows;  // An odd number up to sketch::rows_max,
+  std::uint32_t columns;
+  std::uint32_t elements;     // up to device_block_max.
+  std::uint32_t cells_begin;  // Its first cell, among those of all,
+  std::uint32_t begin;        // and its first element.
 };
 
 class CodecDevice {
@@ -136,6 +156,11 @@ class CodecDevice {
                                      const float* right, float* left) = 0;
   [[nodiscard]] virtual int multiply_transposed(const float* there, const MatrixSizes& sizes,
                                                 const float* left, float* right) = 0;
+
+  /// What all elements of at most batch_blocks_max sketches are estimated at, from cells that are
+  /// here, as are the estimates.
+  [[nodiscard]] virtual int estimate(std::span<const SketchBlock> sketches,
+                                     std::span<const float> cells, std::span<float> estimates) = 0;
 
   [[nodiscard]] virtual const char* error_text(int error) const = 0;
 };

@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_matrix.hpp"
 #include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/cuda_select.hpp"
+#include "kernels/cuda/cuda_sketch.hpp"
 #include "kernels/cuda/device_block.cuh"
 #include "kernels/cuda/level_body.hpp"
 
@@ -142,6 +143,7 @@ struct Whole {
   OnDevice<std::uint64_t> sums;
   OnDevice<std::uint32_t> selected;
   OnDevice<std::uint32_t> indices;
+  OnDevice<SketchBlock> sketches;
 
   int make() {
     return Calls()
@@ -151,6 +153,7 @@ struct Whole {
         .then([&] { return allocate(sums, tile_sums(device_select_max)); })
         .then([&] { return allocate(selected, 1); })
         .then([&] { return allocate(indices, device_select_max); })
+        .then([&] { return allocate(sketches, CodecDevice::batch_blocks_max); })
         .error();
   }
   template <class T>
@@ -288,11 +291,11 @@ class CudaCodecDevice final : public CodecDevice {
       out[b] = {};
       const std::size_t size = bytes[b];
       if (size == 0 || size > slot.host_codes.get()[b].bytes_max) continue;
-      const std::uint16_t* const end = slot.streams.get() + (b + 1) * stream_words;
+      const auto* const end =
+          reinterpret_cast<const std::uint8_t*>(slot.streams.get() + (b + 1) * stream_words);
       std::uint8_t* const to = slot.host_streams.get() + at;
       calls.then([&] {
-        return cudaMemcpyAsync(to, end - size / sizeof *end, size, cudaMemcpyDeviceToHost,
-                               slot.stream.get());
+        return cudaMemcpyAsync(to, end - size, size, cudaMemcpyDeviceToHost, slot.stream.get());
       });
       out[b] = {to, size};
       at += size;
@@ -361,6 +364,28 @@ class CudaCodecDevice final : public CodecDevice {
                           float* right) override {
     return multiply_by(cuda::multiply_transposed, there, sizes, left, sizes.rank * sizes.rows,
                        whole_.left, right, sizes.rank * sizes.cols, whole_.right);
+  }
+
+  int estimate(std::span<const SketchBlock> sketches, std::span<const float> cells,
+               std::span<float> estimates) override {
+    return Calls()
+        .then([&] { return cudaSetDevice(device_); })
+        .then([&] { return whole_.right.reserve(estimates.size()); })
+        .then(
+            [&] { return whole_.left.copy_from(cells.data(), cells.size(), whole_.stream.get()); })
+        .then([&] {
+          return cudaMemcpyAsync(whole_.sketches.get(), sketches.data(), sketches.size_bytes(),
+                                 cudaMemcpyHostToDevice, whole_.stream.get());
+        })
+        .then([&] {
+          return read_sketches(whole_.sketches.get(), sketches.size(), whole_.left.memory.get(),
+                               whole_.right.memory.get(), whole_.stream.get());
+        })
+        .then([&] {
+          return whole_.copy_to_host(estimates.data(), whole_.right.memory.get(), estimates.size());
+        })
+        .then([&] { return whole_.wait(); })
+        .error();
   }
 
   const char* error_text(int error) const override {

@@ -7,6 +7,7 @@
 #include "kernels/cuda/rans_body.hpp"
 #include "kernels/cuda/rotated_body.hpp"
 #include "kernels/element.hpp"
+#include "kernels/nearest_scale.hpp"
 
 #include <cmath>
 
@@ -18,15 +19,23 @@ struct TallyCounts {
   double sums[summed_levels];
 };
 
+/// Of a scale that is fitted.
+struct ScaleSearch {
+  nearest_scale::Tails tails;
+  double left[nearest_scale::tried];
+};
+
 /// Shared memory.
 struct TallyMemory {
   union {  // What is measured of the values is known before they are counted.
     ScanMemory scan;
+    ScaleSearch search;
     TallyCounts of_levels;
   };
   std::uint32_t scales[device_buckets_max];  // The bits of floats, which order like them.
   element::QuantizeFactors factors[device_buckets_max];
   RotatedMemory rotated;
+  double magnitudes;
   std::uint32_t largest;
 };
 
@@ -52,10 +61,10 @@ FL_DEVICE inline void clip_scale(const Block& block, const float* x, const Level
   });
 }
 
-/// Fills shared.scales and shared.factors, of a block that has a bucket's worth of each.
+/// Fills shared.scales with the largest magnitude of each bucket.
 template <class Block>
-FL_DEVICE inline void find_scales(const Block& block, const float* x, const LevelBlock& run,
-                                  TallyMemory& shared) {
+FL_DEVICE inline void find_largest_of_buckets(const Block& block, const float* x,
+                                              const LevelBlock& run, TallyMemory& shared) {
   const std::size_t buckets = bucket_count(run);
   block.each([&](unsigned thread) {
     for (std::size_t b = thread; b < buckets; b += Block::threads) shared.scales[b] = 0;
@@ -74,13 +83,91 @@ FL_DEVICE inline void find_scales(const Block& block, const float* x, const Leve
     }
     Block::raise(shared.scales + bucket, largest);
   });
+}
+
+/// Fills shared.scales and shared.factors, for stochastic rounding.
+template <class Block>
+FL_DEVICE inline void find_scales(const Block& block, const float* x, const LevelBlock& run,
+                                  TallyMemory& shared) {
+  find_largest_of_buckets(block, x, run, shared);
   if (run.clip > 0) clip_scale(block, x, run, shared);
   block.each([&](unsigned thread) {
-    for (std::size_t b = thread; b < buckets; b += Block::threads) {
+    for (std::size_t b = thread; b < bucket_count(run); b += Block::threads) {
       if (shared.scales[b] == 0) continue;
       const float scale = element::Scalar::from_bits(static_cast<std::int32_t>(shared.scales[b]));
       shared.factors[b] = element::quantize_factors(scale, run.levels);
     }
+  });
+}
+
+/// The scale of one bucket's values, of which the largest is `most`, in place of that.
+template <class Block>
+FL_DEVICE inline void fit_scale(const Block& block, const float* x, std::size_t n, float most,
+                                const LevelBlock& run, ScaleSearch& search,
+                                std::uint32_t* scale_bits) {
+  constexpr auto last = static_cast<std::int32_t>(nearest_scale::bins - 1);
+  const float per_bin = 1.0f / (most / static_cast<float>(last));
+  block.each([&](unsigned thread) {
+    for (std::size_t b = thread; b <= nearest_scale::bins; b += Block::threads)
+      search.tails.count[b] = 0;
+  });
+  block.each([&](unsigned thread) {
+    for (std::size_t i = thread; i < n; i += Block::threads) {
+      const std::int32_t place = element::round_level<element::Scalar>(x[i] * per_bin);
+      const std::int32_t bin = place < 0 ? -place : place;
+      Block::add(search.tails.count + (bin < last ? bin : last), 1);
+    }
+  });
+  block.each([&](unsigned thread) {
+    if (thread == 0) nearest_scale::add_tails(search.tails);
+  });
+  block.each([&](unsigned thread) {
+    for (unsigned number = thread; number < nearest_scale::tried; number += Block::threads) {
+      const double share = nearest_scale::share_of(static_cast<int>(number));
+      search.left[number] = nearest_scale::squares_left(search.tails, share, run.levels);
+    }
+  });
+  block.each([&](unsigned thread) {
+    if (thread != 0) return;
+    const double scale = static_cast<double>(most) * nearest_scale::best_share(search.left);
+    const std::int32_t bits = element::Scalar::bits(static_cast<float>(scale));
+    *scale_bits = static_cast<std::uint32_t>(bits);
+  });
+}
+
+/// Fills shared.scales, 0 for what is too small, and in shared.factors `places`, by which a value
+/// is multiplied to be a level.
+template <class Block>
+FL_DEVICE inline void fit_scales(const Block& block, const float* x, const LevelBlock& run,
+                                 TallyMemory& shared) {
+  find_largest_of_buckets(block, x, run, shared);
+  const auto least = static_cast<std::uint32_t>(element::Scalar::bits(nearest_scale::least_scale));
+  for (std::size_t b = 0; b < bucket_count(run); ++b) {
+    const std::uint32_t largest = shared.scales[b];
+    if (largest < least || run.levels > nearest_scale::levels_max) continue;
+    const std::size_t begin = b * run.bucket;
+    const std::size_t left = run.elements - begin;
+    fit_scale(block, x + begin, left < run.bucket ? left : run.bucket,
+              element::Scalar::from_bits(static_cast<std::int32_t>(largest)), run, shared.search,
+              shared.scales + b);
+  }
+  block.each([&](unsigned thread) {
+    for (std::size_t b = thread; b < bucket_count(run); b += Block::threads) {
+      if (shared.scales[b] < least) shared.scales[b] = 0;
+      const float scale = element::Scalar::from_bits(static_cast<std::int32_t>(shared.scales[b]));
+      shared.factors[b].places = 1.0f / (scale / static_cast<float>(run.levels));
+    }
+  });
+}
+
+template <class Block>
+FL_DEVICE inline void sum_magnitudes(const Block& block, const float* x, const LevelBlock& run,
+                                     TallyMemory& shared) {
+  sum_in_order(
+      block, x, run.elements, shared.scan, [](unsigned, std::size_t, std::size_t) {},
+      MagnitudeOf{});
+  block.each([&](unsigned thread) {
+    if (thread == 0) shared.magnitudes = shared.scan.lanes[0];
   });
 }
 
@@ -104,6 +191,22 @@ FL_DEVICE inline void for_each_level(unsigned thread, const float* x, const Leve
     for (std::size_t i = thread; i < run.elements; i += Block::threads) {
       const int of = run.class_bits == 0 || i < run.split ? 0 : 1;
       use(i, centroid_of(x[i], i, run, shared.rotated).level, of);
+    }
+    return;
+  }
+  if (run.rounding == LevelRounding::sign) {
+    for (std::size_t i = thread; i < run.elements; i += Block::threads)
+      use(i, x[i] < 0 ? 0 : x[i] > 0 ? -1 : 1, 0);
+    return;
+  }
+  if (run.rounding == LevelRounding::fitted) {
+    for (std::size_t i = thread; i < run.elements; i += Block::threads) {
+      const std::size_t bucket = i / run.bucket;
+      const float place = x[i] * shared.factors[bucket].places;
+      const std::int32_t nearest =
+          shared.scales[bucket] == 0 ? 0 : element::round_level<element::Scalar>(place);
+      use(i, nearest > run.levels ? run.levels : (nearest < -run.levels ? -run.levels : nearest),
+          0);
     }
     return;
   }
@@ -152,9 +255,17 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
     Block::raise(&shared.largest, largest);
   });
   const auto most = static_cast<std::uint32_t>(element::Scalar::bits(run.most));
-  const bool is_levelled = shared.largest > 0 && shared.largest <= most;
-  const bool has_scales = run.rounding == LevelRounding::stochastic;
-  if (is_levelled && has_scales) find_scales(block, x, run, shared);
+  const auto least = static_cast<std::uint32_t>(element::Scalar::bits(run.least));
+  const bool is_levelled = shared.largest > 0 && shared.largest >= least && shared.largest <= most;
+  const bool is_fitted = run.rounding == LevelRounding::fitted;
+  const bool has_scales = run.rounding == LevelRounding::stochastic || is_fitted;
+  if (is_levelled && is_fitted) {
+    fit_scales(block, x, run, shared);
+  } else if (is_levelled && has_scales) {
+    find_scales(block, x, run, shared);
+  }
+  const bool is_sign = run.rounding == LevelRounding::sign;
+  if (is_levelled && is_sign) sum_magnitudes(block, x, run, shared);
   const bool is_rotated = run.rounding == LevelRounding::rotated;
   if (is_levelled && is_rotated)
     sum_rotated(block, rotation.values, run, shared.rotated, shared.scan);
@@ -196,6 +307,7 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
     }
     if (thread == 0) {
       tally->is_levelled = is_levelled ? 1 : 0;
+      if (is_levelled && is_sign) tally->magnitudes = shared.magnitudes;
       if (is_levelled && is_rotated) {
         tally->sum_squares = *rotation.sum_squares;
         tally->product = shared.rotated.product;
@@ -217,6 +329,20 @@ FL_DEVICE inline void code_levels(const Block& warp, const LevelBlock& run, cons
     return;
   }
   const std::int32_t to_symbol = code.top - device_levels_max;
+  if (code.packed > 0) {
+    const std::uint32_t size = (code.packed + 7) / 8;
+    std::uint8_t* const out = reinterpret_cast<std::uint8_t*>(out_end) - size;
+    warp.each([&](unsigned lane) {
+      for (std::uint32_t byte = lane; byte < size; byte += Block::threads) {
+        unsigned bits = 0;
+        for (std::uint32_t i = byte * 8; i < code.packed && i < byte * 8 + 8; ++i)
+          bits |= static_cast<unsigned>(levels[i] + to_symbol) << i % 8;
+        out[byte] = static_cast<std::uint8_t>(bits);
+      }
+      if (lane == 0) *bytes = size;
+    });
+    return;
+  }
   const std::int32_t alphabet = 2 * code.top + 1;
   const bool has_classes = run.class_bits > code.class_drop;
   encode_stream(

@@ -62,7 +62,8 @@ FL_DEVICE inline void sum_rotated(const Block& block, const float* x, const Leve
   const auto look_at_nothing = [](unsigned, std::size_t, std::size_t) {};
   for (int half = 0; half < 2; ++half) {
     const std::size_t begin = half == 0 ? 0 : run.split;
-    const std::size_t count = half == 0 ? run.split : run.elements - run.split;
+    const bool is_left_out = run.sums_centroids && begin >= run.sent;
+    const std::size_t count = half == 0 ? run.split : is_left_out ? 0 : run.elements - run.split;
     sum_in_order(block, x + begin, count, shared, look_at_nothing, [&](float value, std::size_t i) {
       return centroid_of(value, begin + i, run, out).product();
     });
@@ -71,7 +72,7 @@ FL_DEVICE inline void sum_rotated(const Block& block, const float* x, const Leve
     });
   }
   if (!run.sums_centroids) return;
-  sum_in_order(block, x, run.elements, shared, look_at_nothing, [&](float value, std::size_t i) {
+  sum_in_order(block, x, run.sent, shared, look_at_nothing, [&](float value, std::size_t i) {
     const double centroid = centroid_of(value, i, run, out).centroid;
     return centroid * centroid;
   });

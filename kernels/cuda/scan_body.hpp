@@ -53,6 +53,12 @@ struct SquareOf {
   }
 };
 
+struct MagnitudeOf {
+  FL_DEVICE double operator()(float value, std::size_t) const {
+    return static_cast<double>(value < 0 ? -value : value);
+  }
+};
+
 /// Calls use(r, begin, count) for the runs of this block.
 template <class Block, class Use>
 FL_DEVICE inline void for_each_run(const Block& block, std::size_t n, std::size_t run,
@@ -110,9 +116,7 @@ FL_DEVICE inline void pack_signs_of_runs(const Block& block, const float* x, std
         bytes[byte] = static_cast<std::uint8_t>(bits);
       }
     };
-    sum_in_order(block, x + run_begin, run_count, shared, look, [](float value, std::size_t) {
-      return static_cast<double>(value < 0 ? -value : value);
-    });
+    sum_in_order(block, x + run_begin, run_count, shared, look, MagnitudeOf{});
     block.each([&](unsigned thread) {
       if (thread == 0) sums[r] = shared.lanes[0];
     });

@@ -31,10 +31,11 @@ std::vector<std::string> Codec::names() const {
   return out;
 }
 
-bool Codec::is_for_device(const Layout& layout) const {
+bool Codec::is_for_device(const Layout& layout, bool is_there) const {
   const auto rule_of = rules_of(layout);
   for (std::size_t t = 0; t < rule_of.size(); ++t) {
-    if (rule_of[t] != nullptr && rule_of[t]->is_for_device(layout.tensors()[t])) return true;
+    if (rule_of[t] != nullptr && rule_of[t]->is_for_device(layout.tensors()[t], is_there))
+      return true;
   }
   return false;
 }
@@ -47,8 +48,9 @@ std::uint32_t Codec::block_elements(const Layout& layout) const {
     if (rule == nullptr || layout.tensors()[t].elements <= block_elements_default) continue;
     is_any_few |= rule->sends_few();
     // Whoever selects many, and what a device could code, wants the smaller ones.
-    if (!rule->sends_few() && (rule->selector || rule->level_coder() != nullptr))
-      return block_elements_default;
+    const LevelCoder* const coder = rule->level_coder();
+    const bool is_for_device = coder != nullptr && coder->is_worth_small_blocks();
+    if (!rule->sends_few() && (rule->selector || is_for_device)) return block_elements_default;
   }
   return is_any_few ? block_elements_max : block_elements_default;
 }

@@ -62,8 +62,8 @@ class Codec {
   [[nodiscard]] bool is_exact() const {
     return canonical() == (upkeep_.error_feedback ? "none+ef" : "none");
   }
-  /// Whether a device can do a part of encode().
-  [[nodiscard]] bool is_for_device(const Layout& layout) const;
+  /// Whether a device can do a part of encode(), of a vector that is there, or else must be copied.
+  [[nodiscard]] bool is_for_device(const Layout& layout, bool is_there) const;
   /// The rows of codec_rows() that it is made of, by name; who encodes must know them all.
   [[nodiscard]] std::vector<std::string> names() const;
 

@@ -1,5 +1,6 @@
 #include "shared/codec/device_coder.hpp"
 
+#include "kernels/sketch.hpp"
 #include "shared/base/log.hpp"
 
 #include <algorithm>
@@ -96,6 +97,23 @@ bool DeviceVector::multiply_transposed(std::span<const float> matrix, const Matr
   return true;
 }
 
+bool DeviceVector::estimate(std::span<const SketchBlock> sketches, std::span<const float> cells,
+                            std::span<float> estimates) {
+  FL_ASSERT(sketches.size() <= CodecDevice::batch_blocks_max);
+  if (!coder_->ask(
+          [&](CodecDevice& device) { return device.estimate(sketches, cells, estimates); }))
+    return false;
+  for (const SketchBlock& of : sketches) {
+    const auto of_it = cells.subspan(of.cells_begin, std::size_t{of.rows} * of.columns);
+    const float wanted = sketch::estimate_of(of.key, 0, of_it.data(), of.rows, of.columns);
+    if (std::bit_cast<std::uint32_t>(wanted) == std::bit_cast<std::uint32_t>(estimates[of.begin]))
+      continue;
+    coder_->give_up("the device's estimates are not the CPU's");
+    return false;
+  }
+  return true;
+}
+
 bool DeviceVector::has_products(std::span<const float> there, std::size_t place,
                                 std::span<const float> wanted) {
   const std::size_t size = there.size() / wanted.size();
@@ -138,11 +156,12 @@ void DeviceCoder::start(std::size_t number, const float* vector, std::span<Block
   for (const BlockOnDevice& block : blocks) {
     const LevelBlock& run = block.block;
     FL_ASSERT(run.elements <= device_block_max);
-    if (run.rounding == LevelRounding::stochastic) {
+    if (run.rounding == LevelRounding::stochastic || run.rounding == LevelRounding::fitted) {
       FL_ASSERT(run.levels <= device_levels_max && bucket_count(run) <= device_buckets_max);
     } else if (run.rounding == LevelRounding::rotated) {
       FL_ASSERT(run.elements == device_block_max && run.split <= run.elements);
-    } else {
+      FL_ASSERT(run.sent == run.split || run.sent == run.elements);
+    } else if (run.rounding != LevelRounding::sign) {
       FL_ASSERT(run.most <= run.step * (device_levels_max - 0.5f));
     }
     slot.runs.push_back(run);

@@ -103,6 +103,10 @@ class DeviceVector {
   [[nodiscard]] bool multiply_transposed(std::span<const float> matrix, const MatrixSizes& sizes,
                                          std::span<const float> left, std::span<float> right);
 
+  /// The first estimate of each is checked here.
+  [[nodiscard]] bool estimate(std::span<const SketchBlock> sketches, std::span<const float> cells,
+                              std::span<float> estimates);
+
  private:
   /// The same part on the device.
   [[nodiscard]] std::span<const float> there(std::span<const float> here) const;

@@ -1,5 +1,6 @@
 #include "shared/codec/device_levels.hpp"
 
+#include "kernels/nearest_scale.hpp"
 #include "kernels/pack.hpp"
 #include "shared/codec/coded_levels.hpp"
 #include "shared/codec/level_codes.hpp"
@@ -19,6 +20,24 @@ LevelBlock stochastic_block(const Block& block, std::int32_t levels, std::uint32
           .bucket = bucket,
           .stream = block.tensor,
           .first = block.first};
+}
+
+LevelBlock fitted_block(const Block& block, std::int32_t levels, std::uint32_t bucket) {
+  return {.begin = block.flat,
+          .elements = block.elements,
+          .rounding = LevelRounding::fitted,
+          .least = nearest_scale::least_scale,
+          .most = nearest_scale::largest_scale,
+          .levels = levels,
+          .bucket = bucket};
+}
+
+LevelCode packed_levels(std::uint32_t levels) {
+  LevelCode code{};
+  code.top = 1;
+  code.packed = levels;
+  code.bytes_max = (levels + 7) / 8;
+  return code;
 }
 
 std::array<std::uint32_t, device_alphabet> count_levels(const LevelBlock& block,

@@ -15,6 +15,13 @@ namespace fl {
 [[nodiscard]] LevelBlock stochastic_block(const Block& block, std::int32_t levels,
                                           std::uint32_t bucket, std::uint64_t seed);
 
+/// As nearest_run() rounds each `bucket` values.
+[[nodiscard]] LevelBlock fitted_block(const Block& block, std::int32_t levels,
+                                      std::uint32_t bucket);
+
+/// A bit each of the first `levels` levels, which are -1 and 0.
+[[nodiscard]] LevelCode packed_levels(std::uint32_t levels);
+
 /// How often each level occurs in all of the block's classes together: level l at l + 127.
 [[nodiscard]] std::array<std::uint32_t, device_alphabet> count_levels(const LevelBlock& block,
                                                                       const LevelTally& tally);

@@ -107,7 +107,8 @@ class Codec::Encoding {
   /// Nothing: all is done here.
   static std::optional<DeviceVector> on_device(const Codec& codec, const Layout& layout,
                                                std::span<const float> x, const DeviceCopy& device) {
-    if (device.coder == nullptr || !device.coder->is_there() || !codec.is_for_device(layout))
+    if (device.coder == nullptr || !device.coder->is_there() ||
+        !codec.is_for_device(layout, device.values != nullptr))
       return std::nullopt;
     const float* const there = device.values != nullptr ? device.values : device.coder->copy(x);
     if (there == nullptr) return std::nullopt;

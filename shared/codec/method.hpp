@@ -90,11 +90,13 @@ struct EncodeScratch {
 };
 
 struct LowRankPlan;  // low_rank.hpp.
+struct SketchPlan;   // method_countsketch.cpp.
 
 /// What a Method knows of a whole vector while its blocks are encoded.
 struct MethodPlan {
   float step = 0;  // 0: each block finds its own.
-  std::shared_ptr<const LowRankPlan> low_rank;
+  std::shared_ptr<const LowRankPlan> low_rank = {};
+  std::shared_ptr<const SketchPlan> sketches = {};  // Null: none were made before.
 };
 
 /// What a method does of a block whose values a device rounds and codes (device_coder.hpp).
@@ -104,6 +106,11 @@ class LevelCoder {
   virtual ~LevelCoder() = default;
   /// Of fewer values there are no tables (adaptive_codes.hpp), and a block must be coded here.
   [[nodiscard]] virtual std::size_t elements_min() const { return adaptive_levels_max + 1; }
+  /// Whether the device saves more than it takes to copy the vector there.
+  [[nodiscard]] virtual bool is_worth_a_copy() const { return true; }
+  /// Whether it saves so much that other tensors' blocks need not be large (block_map.hpp), as it
+  /// codes none that are.
+  [[nodiscard]] virtual bool is_worth_small_blocks() const { return true; }
   /// How they are rounded; none where the block must be coded here.
   [[nodiscard]] virtual std::optional<LevelBlock> level_block(const Block& block,
                                                               std::uint64_t seed,

@@ -20,7 +20,9 @@
 
 #include "kernels/kernels.hpp"
 #include "kernels/select.hpp"
+#include "kernels/sketch.hpp"
 #include "shared/codec/block_key.hpp"
+#include "shared/codec/device_coder.hpp"
 
 #include <fmt/format.h>
 
@@ -29,12 +31,14 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <memory>
 
 namespace fl {
 
 namespace {
 
-constexpr std::int32_t sketch_rows_max = 15;
+constexpr auto sketch_rows_max = static_cast<std::int32_t>(sketch::rows_max);
 constexpr std::int32_t sketch_cells_max = part_elements_max / 2;
 
 struct CountsketchSettings {
@@ -56,14 +60,6 @@ std::size_t share_of_block(std::int32_t number, std::size_t elements) {
   return (static_cast<std::size_t>(number) * elements + part_elements_max - 1) / part_elements_max;
 }
 
-/// The cell of a random word: its upper 31 bits by the columns. The lowest bit is the sign.
-std::size_t column_of(std::uint32_t word, std::size_t columns) {
-  return static_cast<std::size_t>((word >> 1) * std::uint64_t{columns} >> 31);
-}
-float signed_by(std::uint32_t word, float value) {
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ word << 31);
-}
-
 /// The random words of a row of the sketch.
 std::span<const std::uint32_t> words_of(std::uint64_t key, std::size_t row, std::size_t elements,
                                         SketchScratch& scratch) {
@@ -72,12 +68,15 @@ std::span<const std::uint32_t> words_of(std::uint64_t key, std::size_t row, std:
   return std::span(scratch.words).first(elements);
 }
 
-/// Adds the selected values into a row's cells.
+/// Adds the selected values into a row's cells; word_of(i): the word of element i.
+template <class WordOf>
 void fill_row(std::span<const float> x, std::span<const std::uint32_t> selected,
-              std::span<const std::uint32_t> words, std::span<float> cells) {
+              const WordOf& word_of, std::span<float> cells) {
   std::vector<double> sums(cells.size());
   for (const std::uint32_t i : selected) {
-    sums[column_of(words[i], cells.size())] += static_cast<double>(signed_by(words[i], x[i]));
+    const std::uint32_t word = word_of(i);
+    sums[sketch::column_of(word, cells.size())] +=
+        static_cast<double>(sketch::signed_by(word, x[i]));
   }
   std::ranges::transform(sums, cells.begin(), [](double v) { return static_cast<float>(v); });
 }
@@ -85,23 +84,19 @@ void fill_row(std::span<const float> x, std::span<const std::uint32_t> selected,
 void read_row(std::span<const std::uint32_t> words, std::span<const float> cells,
               std::span<float> estimates) {
   for (std::size_t i = 0; i < estimates.size(); ++i) {
-    estimates[i] = signed_by(words[i], cells[column_of(words[i], cells.size())]);
+    estimates[i] = sketch::signed_by(words[i], cells[sketch::column_of(words[i], cells.size())]);
   }
 }
 
 /// Of the rows' estimates, which lie one row after the other and are an odd number: sorts those of
-/// each element, and returns the middle row.
+/// each element (as sketch::median() sorts), and returns the middle row.
 std::span<const float> medians(std::span<float> estimates, std::size_t rows) {
   const std::size_t n = estimates.size() / rows;
   for (std::size_t pass = 0; pass < rows; ++pass) {
     for (std::size_t row = pass % 2; row + 1 < rows; row += 2) {
       float* const lower = estimates.data() + row * n;
       float* const upper = lower + n;
-      for (std::size_t i = 0; i < n; ++i) {
-        const float least = std::min(lower[i], upper[i]);
-        upper[i] = std::max(lower[i], upper[i]);
-        lower[i] = least;
-      }
+      for (std::size_t i = 0; i < n; ++i) sketch::order(lower[i], upper[i]);
     }
   }
   return estimates.subspan(rows / 2 * n, n);
@@ -137,6 +132,27 @@ float least_that_counts(std::span<const float> x, std::span<const float> estimat
   return least;
 }
 
+/// Of one block.
+struct Sketch {
+  std::vector<float> cells;
+  float least = 0;  // Of the estimates that count.
+};
+
+}  // namespace
+
+/// By where their blocks begin in the vector; made with a device's estimates.
+struct SketchPlan {
+  std::map<std::uint64_t, Sketch> of_blocks;
+
+  /// Null: it was not made.
+  [[nodiscard]] const Sketch* find(const Block& block) const {
+    const auto found = of_blocks.find(block.flat);
+    return found == of_blocks.end() ? nullptr : &found->second;
+  }
+};
+
+namespace {
+
 class Countsketch final : public Method {
  public:
   explicit Countsketch(const CountsketchSettings& settings) : settings_(settings) {
@@ -162,48 +178,137 @@ class Countsketch final : public Method {
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      const Block& block, std::uint64_t seed, const MethodPlan& plan,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     if (x.size() < sketched_min) {
       return dense_method().encode(x, scan, layout, block, seed, {}, scratch, out);
     }
-    const std::uint64_t key = block_key(shared_seed, KeyFamily::quantizer, block);
-    const std::size_t columns = share_of_block(settings_.columns, x.size());
-    const std::size_t k = share_of_block(settings_.k, x.size());
+    if (const Sketch* const planned = plan.sketches ? plan.sketches->find(block) : nullptr) {
+      write(*planned, block, out);
+      return {};
+    }
+    const std::uint64_t key = key_of(block);
+    const std::size_t columns = columns_of(x.size());
     SketchScratch& room = scratch.sketch;
-    room.selected.resize(x.size());
-    Cutoff cutoff = find_largest({&x, 1}, k);
-    const auto selected =
-        std::span(room.selected).first(select_largest(x, cutoff, room.selected.data()));
-
-    std::vector<float> cells(rows() * columns);
+    const auto selected = select(x, room.selected);
+    Sketch made = {.cells = std::vector<float>(rows() * columns)};
     room.estimates.resize(rows() * x.size());
     for (std::size_t row = 0; row < rows(); ++row) {
       const auto words = words_of(key, row, x.size(), room);
-      const auto of_row = std::span(cells).subspan(row * columns, columns);
-      fill_row(x, selected, words, of_row);
+      const auto of_row = std::span(made.cells).subspan(row * columns, columns);
+      fill_row(
+          x, selected, [words](std::uint32_t i) { return words[i]; }, of_row);
       read_row(words, of_row, std::span(room.estimates).subspan(row * x.size(), x.size()));
     }
-    if (kernels().scan(cells.data(), cells.size()).first_bad != cells.size()) {
+    if (!is_finite(made.cells)) {
       return Error(Errc::invalid_input, fmt::format("the values at {} are too large for {}",
                                                     layout.describe(block.flat), spec()));
     }
-    const float least = least_that_counts(x, medians(room.estimates, rows()), k);
-    if (least == 0) {
-      out.assign({static_cast<std::byte>(MethodId::sparse), std::byte{0}, std::byte{0}});
-      return {};
-    }
-    out.resize(1 + sketch_head_bytes + cells.size() * sizeof(float));
-    out[0] = static_cast<std::byte>(MethodId::countsketch);
-    out[1] = static_cast<std::byte>(settings_.rows);
-    store(out, 2, static_cast<std::uint16_t>(columns));
-    store(out, 4, key);
-    store(out, 12, least);
-    std::memcpy(out.data() + 1 + sketch_head_bytes, cells.data(), cells.size() * sizeof(float));
+    made.least = least_that_counts(x, medians(room.estimates, rows()), k_of(x.size()));
+    write(made, block, out);
     return {};
   }
 
+  bool plans_on_device() const override { return true; }
+
+  /// What a block's sketch takes is reading it.
+  MethodPlan plan(const VectorToPlan& vector) const override {
+    if (vector.device == nullptr) return {};
+    auto plan = std::make_shared<SketchPlan>();
+    const BlockMap map(*vector.layout, vector.block_elements);
+    std::vector<Block> batch;
+    for (std::uint64_t index = 0; index < map.blocks(); ++index) {
+      const Block block = map.at(index);
+      const bool is_ours = std::ranges::find(vector.tensors, block.tensor) != vector.tensors.end();
+      if (is_ours && block.elements >= sketched_min && block.elements <= part_elements_max)
+        batch.push_back(block);
+      if (batch.size() < CodecDevice::batch_blocks_max && index + 1 < map.blocks()) continue;
+      if (!batch.empty() && !plan_batch(vector, batch, *plan)) break;
+      batch.clear();
+    }
+    return {.sketches = std::move(plan)};
+  }
+
  private:
+  /// False: the device does no more.
+  bool plan_batch(const VectorToPlan& vector, std::span<const Block> blocks,
+                  SketchPlan& plan) const {
+    std::vector<SketchBlock> sketches;
+    std::vector<float> cells;
+    std::vector<std::uint32_t> room;
+    std::uint32_t elements = 0;
+    for (const Block& block : blocks) {
+      const auto x = vector.x.subspan(block.flat, block.elements);
+      const std::size_t columns = columns_of(x.size());
+      sketches.push_back({.key = key_of(block),
+                          .rows = static_cast<std::uint32_t>(rows()),
+                          .columns = static_cast<std::uint32_t>(columns),
+                          .elements = block.elements,
+                          .cells_begin = static_cast<std::uint32_t>(cells.size()),
+                          .begin = elements});
+      elements += block.elements;
+      const std::size_t begin = cells.size();
+      cells.resize(begin + rows() * columns);
+      const auto selected = select(x, room);
+      for (std::size_t row = 0; row < rows(); ++row) {
+        const auto word_of = [&](std::uint32_t i) {
+          return sketch::word_at(sketches.back().key, row, i);
+        };
+        fill_row(x, selected, word_of, std::span(cells).subspan(begin + row * columns, columns));
+      }
+    }
+    std::vector<float> estimates(elements);
+    if (!vector.device->estimate(sketches, cells, estimates)) return false;
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      const auto x = vector.x.subspan(blocks[b].flat, blocks[b].elements);
+      const auto of_it = std::span<const float>(cells).subspan(
+          sketches[b].cells_begin, rows() * std::size_t{sketches[b].columns});
+      // It will be refused by its name, when its turn comes.
+      if (!is_finite(x) || !is_finite(of_it)) continue;
+      const auto read = std::span(estimates).subspan(sketches[b].begin, x.size());
+      plan.of_blocks[blocks[b].flat] = {.cells = {of_it.begin(), of_it.end()},
+                                        .least = least_that_counts(x, read, k_of(x.size()))};
+    }
+    return true;
+  }
+
+  static std::uint64_t key_of(const Block& block) {
+    return block_key(shared_seed, KeyFamily::quantizer, block);
+  }
+  [[nodiscard]] std::size_t columns_of(std::size_t elements) const {
+    return share_of_block(settings_.columns, elements);
+  }
+  [[nodiscard]] std::size_t k_of(std::size_t elements) const {
+    return share_of_block(settings_.k, elements);
+  }
+
+  /// Those that are sketched; they lie in `room`.
+  std::span<const std::uint32_t> select(std::span<const float> x,
+                                        std::vector<std::uint32_t>& room) const {
+    room.resize(std::max(room.size(), x.size()));
+    Cutoff cutoff = find_largest({&x, 1}, k_of(x.size()));
+    return std::span(room).first(select_largest(x, cutoff, room.data()));
+  }
+
+  static bool is_finite(std::span<const float> values) {
+    return kernels().scan(values.data(), values.size()).first_bad == values.size();
+  }
+
+  void write(const Sketch& of, const Block& block, std::vector<std::byte>& out) const {
+    if (of.least == 0) {
+      out.assign({static_cast<std::byte>(MethodId::sparse), std::byte{0}, std::byte{0}});
+      return;
+    }
+    out.resize(1 + sketch_head_bytes + of.cells.size() * sizeof(float));
+    out[0] = static_cast<std::byte>(MethodId::countsketch);
+    out[1] = static_cast<std::byte>(settings_.rows);
+    store(out, 2, static_cast<std::uint16_t>(of.cells.size() / rows()));
+    store(out, 4, key_of(block));
+    store(out, 12, of.least);
+    std::memcpy(out.data() + 1 + sketch_head_bytes, of.cells.data(),
+                of.cells.size() * sizeof(float));
+  }
+
   [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(settings_.rows); }
 
   CountsketchSettings settings_;

@@ -207,21 +207,25 @@ class Eden final : public Method, public LevelCoder {
     return {};
   }
 
-  /// Levels of one bit are worth no entropy code.
-  const LevelCoder* level_coder() const override { return bits_.more() > 1 ? this : nullptr; }
+  const LevelCoder* level_coder() const override { return this; }
 
   /// A block that is one piece.
   std::size_t elements_min() const override { return device_block_max; }
 
+  /// Levels of one bit have no entropy code.
+  bool is_worth_small_blocks() const override { return bits_.more() > 1; }
+
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
                                         const MethodPlan&) const override {
+    const auto more = static_cast<std::uint32_t>(bits_.count_of_more(block.elements));
     return LevelBlock{.begin = block.flat,
                       .elements = block.elements,
                       .rounding = LevelRounding::rotated,
                       .most = std::numeric_limits<float>::max(),
                       .seed = block_key(seed, KeyFamily::quantizer, block),
-                      .class_bits = bits_.is_whole() ? 0 : 1,
-                      .split = static_cast<std::uint32_t>(bits_.count_of_more(block.elements)),
+                      .class_bits = bits_.is_whole() || bits_.fewer() == 0 ? 0 : 1,
+                      .split = more,
+                      .sent = bits_.fewer() > 0 ? block.elements : more,
                       .sums_centroids = has_feedback_,
                       .centroids = {more_, fewer_}};
   }
@@ -232,14 +236,16 @@ class Eden final : public Method, public LevelCoder {
     const float scale = scale_of({.sum_squares = tally.sum_squares,
                                   .product = tally.product,
                                   .centroid_squares = tally.centroid_squares},
-                                 block.elements, block.elements);
+                                 block.elements, block.sent);
     if (scale * more_.values[more_.count - 1] > scale_max) return {};
     begin_block(out);
-    out[0] = static_cast<std::byte>(coded_id());
+    const bool is_packed = bits_.more() == 1;  // Nothing is gained then: see append().
+    if (!is_packed) out[0] = static_cast<std::byte>(coded_id());
     const std::size_t key_at = out.size();
     out.resize(1 + bits_.scales_at() + sizeof scale);
     store(MutableBytes(out), key_at, block.seed);
     store(MutableBytes(out), 1 + bits_.scales_at(), scale);
+    if (is_packed) return packed_levels(block.sent);
     return append_level_tables(block, tally, more_.count, block.class_bits,
                                bits_.bits_of(block.elements) / 8, out);
   }

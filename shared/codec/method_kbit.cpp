@@ -135,14 +135,14 @@ class Kbit final : public Method, public LevelCoder {
   }
 
   const LevelCoder* level_coder() const override {
-    return settings_.scale == KbitScale::tensor && !is_affine() && !settings_.has_feedback
-               ? this
-               : nullptr;
+    return settings_.scale == KbitScale::tensor && !is_affine() ? this : nullptr;
   }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
                                         const MethodPlan&) const override {
-    return stochastic_block(block, levels_of(settings_.bits), block.elements, seed);
+    const std::int32_t levels = levels_of(settings_.bits);
+    return settings_.has_feedback ? fitted_block(block, levels, block.elements)
+                                  : stochastic_block(block, levels, block.elements, seed);
   }
 
   LevelCode level_code(const LevelBlock& block, const LevelTally& tally,

@@ -88,7 +88,7 @@ class Qsgd final : public Method, public LevelCoder {
 
   const LevelCoder* level_coder() const override {
     const bool is_for_device =
-        settings_.norm == QsgdNorm::max && !settings_.has_feedback &&
+        (settings_.norm == QsgdNorm::max || settings_.has_feedback) &&
         settings_.levels <= device_levels_max &&
         bucket_count(part_elements_max, settings_.bucket) <= device_buckets_max;
     return is_for_device ? this : nullptr;
@@ -96,7 +96,9 @@ class Qsgd final : public Method, public LevelCoder {
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
                                         const MethodPlan&) const override {
-    return stochastic_block(block, settings_.levels, settings_.bucket, seed);
+    return settings_.has_feedback
+               ? fitted_block(block, settings_.levels, settings_.bucket)
+               : stochastic_block(block, settings_.levels, settings_.bucket, seed);
   }
 
   LevelCode level_code(const LevelBlock& block, const LevelTally& tally,

@@ -7,8 +7,11 @@
 #include "kernels/kernels.hpp"
 #include "shared/codec/block_key.hpp"
 #include "shared/codec/coded_levels.hpp"
+#include "shared/codec/device_levels.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 namespace fl {
 
@@ -16,7 +19,7 @@ namespace {
 
 std::size_t body_bytes(std::size_t elements) { return sizeof(float) + (elements + 7) / 8; }
 
-class Sign final : public Method {
+class Sign final : public Method, public LevelCoder {
  public:
   std::string spec() const override { return "sign"; }
   std::size_t block_bytes_max(std::size_t elements) const override {
@@ -37,6 +40,32 @@ class Sign final : public Method {
       draw_signs_of_zeros(x, block_key(seed, KeyFamily::quantizer, block), scratch.sketch.words,
                           body.subspan(sizeof scale));
     return {};
+  }
+
+  const LevelCoder* level_coder() const override { return this; }
+
+  std::size_t elements_min() const override { return 1; }
+  // A CPU too only reads it once.
+  bool is_worth_a_copy() const override { return false; }
+  bool is_worth_small_blocks() const override { return false; }
+
+  std::optional<LevelBlock> level_block(const Block& block, std::uint64_t,
+                                        const MethodPlan&) const override {
+    return LevelBlock{.begin = block.flat,
+                      .elements = block.elements,
+                      .rounding = LevelRounding::sign,
+                      .most = std::numeric_limits<float>::max()};
+  }
+
+  LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
+                       std::vector<std::byte>& out) const override {
+    const auto scale = static_cast<float>(tally.magnitudes / block.elements);
+    if (tally.is_levelled == 0 || scale > scale_max) return {};
+    if (count_levels(block, tally)[device_levels_max + 1] > 0) return {};  // Zeros are drawn here.
+    out.resize(1 + sizeof scale);
+    out[0] = static_cast<std::byte>(MethodId::sign);
+    store(MutableBytes(out), 1, scale);
+    return packed_levels(block.elements);
   }
 
  private:

@@ -68,10 +68,11 @@ class Terngrad final : public Method, public LevelCoder {
     return {};
   }
 
-  const LevelCoder* level_coder() const override { return settings_.has_feedback ? nullptr : this; }
+  const LevelCoder* level_coder() const override { return this; }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
                                         const MethodPlan&) const override {
+    if (settings_.has_feedback) return fitted_block(block, 1, block.elements);
     LevelBlock run = stochastic_block(block, 1, block.elements, seed);
     run.clip = settings_.clip;
     return run;

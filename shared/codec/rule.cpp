@@ -38,12 +38,13 @@ bool Rule::sends_dense(const Layout::Tensor& tensor) const {
   return tensor.elements < dense_below || is_statistic(tensor.name);
 }
 
-bool Rule::is_for_device(const Layout::Tensor& tensor) const {
+bool Rule::is_for_device(const Layout::Tensor& tensor, bool is_there) const {
   const bool is_large = tensor.elements >= device_elements_min;
   if (selector) return selector->has_cutoffs() && is_large;
   const LevelCoder* const coder = quantizer->level_coder();
   return (quantizer->plans_on_device() && is_large) ||
-         (coder != nullptr && tensor.elements >= coder->elements_min());
+         (coder != nullptr && tensor.elements >= coder->elements_min() &&
+          (is_there || coder->is_worth_a_copy()));
 }
 
 std::uint64_t Rule::dense_below_of(std::string_view pattern, bool has_selector) {

@@ -38,8 +38,9 @@ struct Rule {
     return selector ? nullptr : quantizer->level_coder();
   }
 
-  /// Whether a device can do a part of encoding the tensor, and is fast at it.
-  [[nodiscard]] bool is_for_device(const Layout::Tensor& tensor) const;
+  /// Whether a device can do a part of encoding the tensor, and is fast at it, which is there, or
+  /// else must be copied.
+  [[nodiscard]] bool is_for_device(const Layout::Tensor& tensor, bool is_there) const;
 
   /// As Method::sends_few().
   [[nodiscard]] bool sends_few() const {

@@ -108,6 +108,8 @@ double seconds_of_levels(CodecDevice& device, const LevelBlock& rounding, const 
     auto& codes = batches[slot].codes;
     codes.assign(tallies.size(), {});
     for (std::size_t b = 0; b < codes.size(); ++b) {
+      codes[b].packed =
+          rounding.rounding == LevelRounding::sign ? batches[slot].blocks[b].elements : 0;
       const std::span counts(tallies[b].counts, device_alphabet);
       std::ranges::copy(rans_frequencies(counts), codes[b].frequencies);
       codes[b].top = device_levels_max;
@@ -139,8 +141,14 @@ void measure_codec_device(const float* x, std::size_t n, std::size_t block) {
     report(what, best);
   };
   report_levels("levels, coded", {.rounding = LevelRounding::dither, .most = 60, .step = 0.5f});
+  report_levels("fitted, coded", {.rounding = LevelRounding::fitted,
+                                  .most = 60,
+                                  .levels = 7,
+                                  .bucket = static_cast<std::uint32_t>(block)});  // kbit:4+ef.
+  report_levels("signs", {.rounding = LevelRounding::sign, .most = 60});
   LevelBlock rotated = {.rounding = LevelRounding::rotated, .most = 60};
   rotated.split = static_cast<std::uint32_t>(block);
+  rotated.sent = rotated.split;
   rotated.centroids[0] = {.count = 2, .values = {0.45f, 1.51f}, .thresholds = {0.98f}};  // eden:2.
   report_levels("rotated, coded", rotated);
   double best = std::numeric_limits<double>::max();
@@ -158,6 +166,27 @@ void measure_codec_device(const float* x, std::size_t n, std::size_t block) {
         best, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   }
   report("1 %, selected", best);
+  best = std::numeric_limits<double>::max();
+  const std::size_t batch = std::min(n / block, CodecDevice::batch_blocks_max);
+  std::vector<SketchBlock> sketches;  // countsketch:5x4000.
+  for (std::uint32_t b = 0; b < batch; ++b) {
+    sketches.push_back({.key = b,
+                        .rows = 5,
+                        .columns = 4000,
+                        .elements = static_cast<std::uint32_t>(block),
+                        .cells_begin = b * 5 * 4000,
+                        .begin = static_cast<std::uint32_t>(b * block)});
+  }
+  const std::vector<float> cells(batch * 5 * 4000, 1.0f);
+  std::vector<float> estimates(batch * block);
+  for (int run = 0; run < 9; ++run) {
+    const auto began = std::chrono::steady_clock::now();
+    check(device->estimate(sketches, cells, estimates));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    best =
+        std::min(best, took.count() / static_cast<double>(batch * block) * static_cast<double>(n));
+  }
+  report("sketches, read", best);
 }
 
 }  // namespace

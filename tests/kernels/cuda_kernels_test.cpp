@@ -483,6 +483,12 @@ struct LevelsOfSlot {
 LevelCode code_of(const LevelBlock& block, const LevelTally& tally) {
   LevelCode code{};
   if (tally.is_levelled == 0) return code;
+  if (block.rounding == LevelRounding::sign) {
+    code.top = 1;
+    code.packed = block.elements;
+    code.bytes_max = device_block_max;
+    return code;
+  }
   const bool has_two = block.class_bits > 0 && block.step > 0.1f;
   code.top = has_two ? 60 : device_levels_max;
   code.class_drop = has_two ? block.class_bits - 1 : block.class_bits;
@@ -533,7 +539,7 @@ TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
   x[100'000] = 1000;  // One block is left alone.
   std::vector<LevelBlock> blocks[2];
   std::size_t begin = 0;
-  LevelBlock ways[5];
+  LevelBlock ways[8];
   ways[0] = {.rounding = LevelRounding::nearest, .most = 12, .step = 0.1f};
   for (const int w : {1, 2, 3}) {
     ways[w] = {.rounding = LevelRounding::dither, .most = 12, .step = w > 2 ? 0.2f : 0.1f};
@@ -541,6 +547,9 @@ TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
   }
   ways[4] = {
       .rounding = LevelRounding::stochastic, .most = 12, .levels = 127, .bucket = 300, .stream = 3};
+  ways[5] = {.rounding = LevelRounding::fitted, .most = 12, .levels = 7, .bucket = 300};
+  ways[6] = {.rounding = LevelRounding::fitted, .most = 12, .levels = 127, .bucket = 65'536};
+  ways[7] = {.rounding = LevelRounding::sign, .most = 12};
   for (const std::uint32_t elements : {1u, 31u, 300u, 16'383u, 16'384u, 20'001u, 65'535u}) {
     for (LevelBlock block : ways) {
       block.begin = begin;
@@ -551,13 +560,14 @@ TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
       begin += elements;
     }
   }
-  for (const std::uint32_t split : {0u, 40'000u, 65'536u}) {
+  for (const std::uint32_t split : {0u, 40'000u, 65'536u, 8u}) {
     LevelBlock rotated = {.begin = begin,
                           .elements = device_block_max,
                           .rounding = LevelRounding::rotated,
                           .most = 12,
                           .seed = begin,
                           .split = split,
+                          .sent = split == 8 ? 8u : std::uint32_t{device_block_max},
                           .sums_centroids = true};
     rotated.class_bits = split == 40'000 ? 1 : 0;
     rotated.centroids[0] = {.count = 2, .values = {0.45f, 1.5f}, .thresholds = {1}};
@@ -582,12 +592,16 @@ TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
       CHECK(tally.is_levelled == other.is_levelled);
       CHECK(std::ranges::equal(tally.counts, other.counts));
       CHECK(std::ranges::equal(tally.sums, other.sums));
-      if (blocks[slot][b].rounding == LevelRounding::stochastic && other.is_levelled != 0) {
+      const LevelRounding rounding = blocks[slot][b].rounding;
+      const bool has_scales =
+          rounding == LevelRounding::stochastic || rounding == LevelRounding::fitted;
+      if (rounding == LevelRounding::sign) CHECK(tally.magnitudes == other.magnitudes);
+      if (has_scales && other.is_levelled != 0) {
         const std::size_t buckets = bucket_count(blocks[slot][b]);
         CHECK(std::ranges::equal(std::span(tally.scales).first(buckets),
                                  std::span(other.scales).first(buckets)));
       }
-      if (blocks[slot][b].rounding == LevelRounding::rotated) {
+      if (rounding == LevelRounding::rotated) {
         CHECK(tally.sum_squares == other.sum_squares);
         CHECK(tally.product == other.product);
         CHECK(tally.centroid_squares == other.centroid_squares);
@@ -643,4 +657,30 @@ TEST_CASE("a codec device of CUDA selects and multiplies as the host does") {
     check(device->multiply_transposed(there, of, left.data(), right_there.data()));
     CHECK(same_bits(right_there, right));
   }
+}
+
+TEST_CASE("a codec device of CUDA reads sketches as its body does on a CPU") {
+  if (!has_device()) return;
+  std::vector<SketchBlock> sketches;
+  std::uint32_t cells_begin = 0;
+  std::uint32_t begin = 0;
+  for (const std::uint32_t elements : {65'536u, 1u, 31u, 300u, 20'001u}) {
+    for (const std::uint32_t rows : {1u, 3u, 5u, 15u}) {
+      const std::uint32_t columns = 7 + elements / 20;
+      sketches.push_back({begin, rows, columns, elements, cells_begin, begin});
+      cells_begin += rows * columns;
+      begin += elements;
+    }
+  }
+  std::vector<float> cells(cells_begin);
+  kernels().gaussian(1, 3, 0, cells.data(), cells.size());
+  const char* error = nullptr;
+  const auto device = cuda::make_codec_device(error);
+  REQUIRE(device != nullptr);
+  twins::HostCodecDevice host;
+  std::vector<float> seen(begin);
+  std::vector<float> wanted(begin);
+  check(device->estimate(sketches, cells, seen));
+  check(host.estimate(sketches, cells, wanted));
+  CHECK(same_bits(seen, wanted));
 }

@@ -20,10 +20,11 @@ class HostCodecDevice final : public CodecDevice {
   int calls_left = -1;             // Until all calls fail; negative: none does.
   std::size_t* results = nullptr;  // Streams and selections of all such devices, by whoever asks.
   std::size_t* copies = nullptr;
-  std::size_t right_streams = SIZE_MAX;     // After so many it flips a bit in each stream.
-  std::size_t right_selections = SIZE_MAX;  // After so many it leaves out one of each.
-  const Cutoff* wrong_cutoff = nullptr;     // It finds this one.
-  std::optional<float> wrong_product = {};  // multiply() gives it for all.
+  std::size_t right_streams = SIZE_MAX;      // After so many it flips a bit in each stream.
+  std::size_t right_selections = SIZE_MAX;   // After so many it leaves out one of each.
+  const Cutoff* wrong_cutoff = nullptr;      // It finds this one.
+  std::optional<float> wrong_product = {};   // multiply() gives it for all,
+  std::optional<float> wrong_estimate = {};  // estimate() this one.
 
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
     Slot& slot = slots_[number];
@@ -122,6 +123,17 @@ class HostCodecDevice final : public CodecDevice {
   int multiply_transposed(const float* there, const MatrixSizes& of, const float* left,
                           float* right) override {
     multiply_transposed_by_blocks(there, of, left, right, 3);
+    return next();
+  }
+
+  int estimate(std::span<const SketchBlock> sketches, std::span<const float> cells,
+               std::span<float> estimates) override {
+    const auto blocks = static_cast<unsigned>(sketches.size()) * cuda::blocks_a_sketch;
+    launch<256>(blocks, [&](const auto& block) {
+      cuda::read_sketches(block, sketches.data(), cells.data(), estimates.data());
+    });
+    if (wrong_estimate) std::ranges::fill(estimates, *wrong_estimate);
+    if (results != nullptr) ++*results;
     return next();
   }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/matrix_body.hpp"
 #include "kernels/cuda/rotate_body.hpp"
 #include "kernels/cuda/select_body.hpp"
+#include "kernels/cuda/sketch_body.hpp"
 #include "tests/kernels/cuda_twins.hpp"
 
 #include <algorithm>
