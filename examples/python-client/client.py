@@ -27,7 +27,7 @@ from enrol import Refused
 from messages import digest, encode_plain, frame, layout_digest, make_upload, parse, wire
 from model import make_model
 
-PROTOCOL = 2
+PROTOCOL = 3
 MESSAGE_BYTES_MAX = 2 << 20
 LATER_PAUSE_S = 2
 # Those that ask nothing of a client but SGD, with a proximal term perhaps.

@@ -60,6 +60,10 @@ class Codec {
   [[nodiscard]] bool is_delta() const { return upkeep_.is_delta; }
   /// Whether what is decoded is always what was encoded.
   [[nodiscard]] bool is_exact() const {
+    return is_plain() || canonical() == (upkeep_.error_feedback ? "lossless+ef" : "lossless");
+  }
+  /// Whether values are only copied.
+  [[nodiscard]] bool is_plain() const {
     return canonical() == (upkeep_.error_feedback ? "none+ef" : "none");
   }
   /// Whether a device can do a part of encode(), of a vector that is there, or else must be copied.

@@ -8,6 +8,7 @@
 namespace fl {
 
 [[nodiscard]] MethodResult parse_none(const SpecParts& parts);
+[[nodiscard]] MethodResult parse_lossless(const SpecParts& parts);
 [[nodiscard]] MethodResult parse_fp16(const SpecParts& parts);
 [[nodiscard]] MethodResult parse_bf16(const SpecParts& parts);
 [[nodiscard]] MethodResult parse_qsgd(const SpecParts& parts);

@@ -67,7 +67,7 @@ class Codec::Encoding {
                            .device = device_ ? &*device_ : nullptr},
                           rule_of_)),
         // What is only copied is not worth their buffers.
-        lanes_(threads, codec.is_exact() ? 1 : map.blocks() / map.run_blocks()),
+        lanes_(threads, codec.is_plain() ? 1 : map.blocks() / map.run_blocks()),
         scratches_(lanes_.count()) {}
   ~Encoding() {
     if (device_) device_->coder().end();

@@ -35,10 +35,13 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
   const Bytes body = bytes.subspan(1);
   switch (static_cast<MethodId>(bytes[0])) {
     case MethodId::fp32: return decode_fp32(body, out);
-    case MethodId::fp16: return decode_fp16(body, out, scratch);
+    case MethodId::fp32_coded: return decode_fp32_coded(body, out, scratch);
+    case MethodId::fp16: return decode_fp16(body, false, out, scratch);
+    case MethodId::fp16_coded: return decode_fp16(body, true, out, scratch);
     case MethodId::qsgd: return decode_qsgd(body, false, out, scratch);
     case MethodId::qsgd_rans: return decode_qsgd(body, true, out, scratch);
-    case MethodId::bf16: return decode_bf16(body, out, scratch);
+    case MethodId::bf16: return decode_bf16(body, false, out, scratch);
+    case MethodId::bf16_coded: return decode_bf16(body, true, out, scratch);
     case MethodId::kbit: return decode_kbit(body, false, out, scratch);
     case MethodId::kbit_rans: return decode_kbit(body, true, out, scratch);
     case MethodId::terngrad: return decode_terngrad(body, false, out, scratch);
@@ -53,7 +56,7 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
     case MethodId::ecuq_centroid: return decode_ecuq(body, EcuqMode::centroid, out, scratch);
     case MethodId::ecuq_dither_runs: return decode_ecuq_dither_runs(body, out, scratch);
     case MethodId::ecuq_centroid_runs: return decode_sparse(bytes, out, scratch);
-    case MethodId::countsketch: return Error(Errc::corrupt, "a sketch inside of a sparse block");
+    case MethodId::countsketch: return Error(Errc::corrupt, "a sketch inside of another block");
     case MethodId::sparse:
     case MethodId::randk: return Error(Errc::corrupt, "a sparse block inside of another");
     case MethodId::parts: return Error(Errc::corrupt, "parts of a block that needs none");

@@ -26,6 +26,7 @@
 //   30 countsketch  a sketch of the largest values (method_countsketch.cpp)
 //   33 parts  a large block, part by part (parts.hpp)
 //   34, 35 eden  as 26 and 27, of a fraction of bits (method_eden.cpp)
+//   36 fp32, 37 fp16, 38 bf16  as 0, 1 and 4, near their entropy (float_codes.hpp)
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -71,6 +72,9 @@ enum class MethodId : std::uint8_t {
   parts = 33,
   eden_mixed = 34,
   eden_mixed_rans = 35,
+  fp32_coded = 36,
+  fp16_coded = 37,
+  bf16_coded = 38,
 };
 
 /// Of countsketch, at both ends.
@@ -140,6 +144,9 @@ class Method {
   [[nodiscard]] virtual MethodPlan plan(const VectorToPlan& vector) const;
   /// Whether a device can do a part of plan().
   [[nodiscard]] virtual bool plans_on_device() const { return false; }
+  /// Whether a block with many zeros is shorter as a sparse one (sparse.hpp) of the others, which
+  /// then decode to the same.
+  [[nodiscard]] virtual bool leaves_out_zeros() const { return false; }
   /// Whether it sends so few of the values that a block of part_elements_max has a few bytes.
   [[nodiscard]] virtual bool sends_few() const { return false; }
   /// Replaces `out` by the block's bytes. The values are finite, part_elements_max at most; `scan`
@@ -166,10 +173,13 @@ enum class EcuqMode { dither, centroid };
 /// The one that others go back to: fp32.
 [[nodiscard]] std::unique_ptr<const Method> make_fp32();
 [[nodiscard]] const Method& dense_method();
+/// The one for values that a selector has selected, if its spec names no other.
+[[nodiscard]] std::unique_ptr<const Method> make_lossless();
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {
   std::vector<std::uint16_t> halves;
+  std::vector<std::uint32_t> words;
   std::vector<std::int16_t> levels;
   LevelScratch coded;
   std::vector<std::uint32_t> indices;
@@ -192,10 +202,14 @@ struct DecodeScratch {
 
 // One decoder for each id, for decode_block: `body` is what follows the id.
 [[nodiscard]] Result<void> decode_fp32(Bytes body, std::span<float> out);
-[[nodiscard]] Result<void> decode_fp16(Bytes body, std::span<float> out, DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_fp32_coded(Bytes body, std::span<float> out,
+                                             DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_fp16(Bytes body, bool is_coded, std::span<float> out,
+                                       DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out,
                                        DecodeScratch& scratch);
-[[nodiscard]] Result<void> decode_bf16(Bytes body, std::span<float> out, DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_bf16(Bytes body, bool is_coded, std::span<float> out,
+                                       DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_kbit(Bytes body, bool is_rans, std::span<float> out,
                                        DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,

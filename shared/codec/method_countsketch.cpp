@@ -15,7 +15,8 @@
 // fewer values lose more, and of more hardly any but the same are recovered, because they collide.
 //
 // The bytes: u8 rows, u16 columns, u64 key, binary32 the least magnitude of an estimate that
-// counts, then the rows' cells as binary32. Where no estimate is worth it, an empty sparse block.
+// counts, then the rows' cells, as a block of "lossless" has them. Where no estimate is worth it,
+// an empty sparse block.
 #include "shared/codec/codec_table.hpp"
 
 #include "kernels/kernels.hpp"
@@ -23,6 +24,8 @@
 #include "kernels/sketch.hpp"
 #include "shared/codec/block_key.hpp"
 #include "shared/codec/device_coder.hpp"
+#include "shared/codec/parts.hpp"
+#include "shared/codec/sparse.hpp"
 
 #include <fmt/format.h>
 
@@ -174,7 +177,7 @@ class Countsketch final : public Method {
   std::size_t block_bytes_max(std::size_t elements) const override {
     if (elements < sketched_min) return dense_method().block_bytes_max(elements);
     return 1 + sketch_head_bytes +
-           rows() * share_of_block(settings_.columns, elements) * sizeof(float);
+           dense_method().block_bytes_max(rows() * share_of_block(settings_.columns, elements));
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
@@ -184,8 +187,7 @@ class Countsketch final : public Method {
       return dense_method().encode(x, scan, layout, block, seed, {}, scratch, out);
     }
     if (const Sketch* const planned = plan.sketches ? plan.sketches->find(block) : nullptr) {
-      write(*planned, block, out);
-      return {};
+      return write(*planned, layout, block, scratch, out);
     }
     const std::uint64_t key = key_of(block);
     const std::size_t columns = columns_of(x.size());
@@ -205,8 +207,7 @@ class Countsketch final : public Method {
                                                     layout.describe(block.flat), spec()));
     }
     made.least = least_that_counts(x, medians(room.estimates, rows()), k_of(x.size()));
-    write(made, block, out);
-    return {};
+    return write(made, layout, block, scratch, out);
   }
 
   bool plans_on_device() const override { return true; }
@@ -294,19 +295,26 @@ class Countsketch final : public Method {
     return kernels().scan(values.data(), values.size()).first_bad == values.size();
   }
 
-  void write(const Sketch& of, const Block& block, std::vector<std::byte>& out) const {
+  Result<void> write(const Sketch& of, const Layout& layout, const Block& block,
+                     EncodeScratch& scratch, std::vector<std::byte>& out) const {
     if (of.least == 0) {
       out.assign({static_cast<std::byte>(MethodId::sparse), std::byte{0}, std::byte{0}});
-      return;
+      return {};
     }
-    out.resize(1 + sketch_head_bytes + of.cells.size() * sizeof(float));
+    static const auto method = make_lossless();
+    const Scan scan = kernels().scan(of.cells.data(), of.cells.size());
+    Block cells = block;
+    cells.elements = static_cast<std::uint32_t>(of.cells.size());
+    std::vector<std::byte> coded;
+    FL_CHECK(encode_block(*method, of.cells, scan, layout, cells, 0, {}, scratch, coded));
+    out.resize(1 + sketch_head_bytes);
     out[0] = static_cast<std::byte>(MethodId::countsketch);
     out[1] = static_cast<std::byte>(settings_.rows);
     store(out, 2, static_cast<std::uint16_t>(of.cells.size() / rows()));
     store(out, 4, key_of(block));
     store(out, 12, of.least);
-    std::memcpy(out.data() + 1 + sketch_head_bytes, of.cells.data(),
-                of.cells.size() * sizeof(float));
+    out.insert(out.end(), coded.begin(), coded.end());
+    return {};
   }
 
   [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(settings_.rows); }
@@ -344,18 +352,20 @@ Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch&
   const std::size_t columns = load<std::uint16_t>(body, 1);
   const auto key = load<std::uint64_t>(body, 3);
   const auto least = load<float>(body, 11);
-  if (rows > static_cast<std::size_t>(sketch_rows_max) || rows % 2 == 0 || columns == 0) {
+  if (rows > static_cast<std::size_t>(sketch_rows_max) || rows % 2 == 0 || columns == 0 ||
+      rows * columns > static_cast<std::size_t>(sketch_cells_max)) {
     return Error(Errc::corrupt, fmt::format("a sketch of {} rows of {} cells", rows, columns));
   }
   // Written so that NaN fails too.
   if (!(least > 0 && std::isfinite(least))) {
     return Error(Errc::corrupt, fmt::format("estimates count from {} on", least));
   }
-  FL_CHECK(check_body_bytes(body, sketch_head_bytes + rows * columns * sizeof(float)));
   SketchScratch& room = scratch.sketch;
   room.cells.resize(std::max(room.cells.size(), rows * columns));
   const auto cells = std::span(room.cells).first(rows * columns);
-  std::memcpy(cells.data(), body.data() + sketch_head_bytes, cells.size_bytes());
+  const Bytes coded = body.subspan(sketch_head_bytes);
+  FL_CHECK(is_sparse(coded) ? decode_sparse(coded, cells, scratch)
+                            : decode_dense_block(coded, cells, scratch));
   if (kernels().scan(cells.data(), cells.size()).first_bad != cells.size()) {
     return Error(Errc::corrupt, "a cell of the sketch is not finite");
   }

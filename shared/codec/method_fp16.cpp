@@ -8,6 +8,9 @@ namespace {
 
 constexpr SixteenBits fp16_format = {.name = "fp16",
                                      .id = MethodId::fp16,
+                                     .coded_id = MethodId::fp16_coded,
+                                     .append = &append_floats<fp16_words>,
+                                     .read = &read_floats<fp16_words>,
                                      .max = 65504.0f,
                                      .to = &Kernels::to_half,
                                      .from = &Kernels::from_half};
@@ -19,8 +22,8 @@ MethodResult parse_fp16(const SpecParts& parts) {
   return make_sixteen_bits(fp16_format);
 }
 
-Result<void> decode_fp16(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  return decode_sixteen_bits(fp16_format, body, out, scratch);
+Result<void> decode_fp16(Bytes body, bool is_coded, std::span<float> out, DecodeScratch& scratch) {
+  return decode_sixteen_bits(fp16_format, body, is_coded, out, scratch);
 }
 
 }  // namespace fl

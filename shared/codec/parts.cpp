@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace fl {
 
@@ -33,9 +34,9 @@ Block part_of(const Block& block, std::size_t begin, std::size_t elements) {
 }
 
 /// `encode_part` has the arguments of for_each_part(), and where the part's bytes go.
-template <class EncodePart>
+template <class Encode>
 Result<void> encode_parts(std::size_t elements, std::vector<std::byte>& out,
-                          const EncodePart& encode_part) {
+                          const Encode& encode_part) {
   out.assign(1 + part_count(elements) * sizeof(std::uint32_t),
              static_cast<std::byte>(MethodId::parts));
   std::vector<std::byte> bytes;
@@ -70,21 +71,73 @@ Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scrat
 
 }  // namespace
 
-Result<void> encode_block(const Method& method, std::span<const float> x, const Scan& scan,
-                          const Layout& layout, const Block& block, std::uint64_t seed,
-                          const MethodPlan& plan, EncodeScratch& scratch,
-                          std::vector<std::byte>& out) {
+namespace {
+
+/// Of at most part_elements_max values.
+using EncodePart = Result<void>(const Method& method, std::span<const float> x, const Scan& scan,
+                                const Layout& layout, const Block& block, std::uint64_t seed,
+                                const MethodPlan& plan, EncodeScratch& scratch,
+                                std::vector<std::byte>& out);
+
+Result<void> encode_as_they_are(const Method& method, std::span<const float> x, const Scan& scan,
+                                const Layout& layout, const Block& block, std::uint64_t seed,
+                                const MethodPlan& plan, EncodeScratch& scratch,
+                                std::vector<std::byte>& out) {
+  return method.encode(x, scan, layout, block, seed, plan, scratch, out);
+}
+
+Result<void> encode_without_zeros(const Method& method, std::span<const float> x, const Scan& scan,
+                                  const Layout& layout, const Block& block, std::uint64_t seed,
+                                  const MethodPlan& plan, EncodeScratch& scratch,
+                                  std::vector<std::byte>& out) {
+  const auto is_zero = [](float v) { return std::bit_cast<std::uint32_t>(v) == 0; };
+  const auto zeros = std::ranges::count_if(x, is_zero);
+  if (zeros > 0 && zeros * 16 >= std::ssize(x)) {
+    Selected others;
+    for (std::uint32_t i = 0; i < x.size(); ++i) {
+      if (is_zero(x[i])) continue;
+      others.room.push_back(i);
+      others.values.push_back(x[i]);
+    }
+    others.indices = others.room;
+    FL_CHECK(encode_selected(others, method, layout, block, seed, scratch, out));
+    if (out.size() <= method.block_bytes_max(x.size())) return {};
+  }
+  return method.encode(x, scan, layout, block, seed, plan, scratch, out);
+}
+
+Result<void> encode_by(EncodePart* encode_part, const Method& method, std::span<const float> x,
+                       const Scan& scan, const Layout& layout, const Block& block,
+                       std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
+                       std::vector<std::byte>& out) {
   if (x.size() <= part_elements_max)
-    return method.encode(x, scan, layout, block, seed, plan, scratch, out);
+    return encode_part(method, x, scan, layout, block, seed, plan, scratch, out);
   FL_TRY(const bool is_whole,
          method.encode_large(x, scan, layout, block, seed, plan, scratch, out));
   if (is_whole) return {};
   return encode_parts(
       x.size(), out, [&](std::size_t begin, std::size_t count, std::vector<std::byte>& bytes) {
         const auto part = x.subspan(begin, count);
-        return method.encode(part, kernels().scan(part.data(), count), layout,
-                             part_of(block, begin, count), seed, plan, scratch, bytes);
+        return encode_part(method, part, kernels().scan(part.data(), count), layout,
+                           part_of(block, begin, count), seed, plan, scratch, bytes);
       });
+}
+
+}  // namespace
+
+Result<void> encode_all_values(const Method& method, std::span<const float> x, const Scan& scan,
+                               const Layout& layout, const Block& block, std::uint64_t seed,
+                               const MethodPlan& plan, EncodeScratch& scratch,
+                               std::vector<std::byte>& out) {
+  return encode_by(&encode_as_they_are, method, x, scan, layout, block, seed, plan, scratch, out);
+}
+
+Result<void> encode_block(const Method& method, std::span<const float> x, const Scan& scan,
+                          const Layout& layout, const Block& block, std::uint64_t seed,
+                          const MethodPlan& plan, EncodeScratch& scratch,
+                          std::vector<std::byte>& out) {
+  return encode_by(method.leaves_out_zeros() ? &encode_without_zeros : &encode_as_they_are, method,
+                   x, scan, layout, block, seed, plan, scratch, out);
 }
 
 Result<void> encode_selected_block(const Selected& selected, const Method& quantizer,

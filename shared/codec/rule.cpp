@@ -57,7 +57,7 @@ std::string Rule::spec() const {
   if (dense_below != dense_below_of(pattern, selector != nullptr)) {
     text += fmt::format(",dense_below={}", dense_below);
   }
-  if (selector && quantizer->spec() != "none") text += "+" + quantizer->spec();
+  if (selector && quantizer->spec() != "lossless") text += "+" + quantizer->spec();
   return text;
 }
 

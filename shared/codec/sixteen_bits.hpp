@@ -1,7 +1,9 @@
-// What fp16 and bf16 have in common: each value as a number of 16 bits, in order.
+// What fp16 and bf16 have in common: each value as a number of 16 bits, in order, or near their
+// entropy (float_codes.hpp).
 #pragma once
 
 #include "kernels/kernels.hpp"
+#include "shared/codec/float_codes.hpp"
 #include "shared/codec/method.hpp"
 
 #include <memory>
@@ -13,6 +15,9 @@ namespace fl {
 struct SixteenBits {
   std::string_view name;
   MethodId id;
+  MethodId coded_id;
+  bool (*append)(std::span<const std::uint16_t>, EncodeScratch&, std::vector<std::byte>&);
+  Result<void> (*read)(Bytes, std::span<std::uint16_t>, DecodeScratch&);
   float max;  // The largest finite number. What lies past it is refused, not rounded to infinity.
   void (*Kernels::*to)(const float* x, std::size_t n, std::uint16_t* out);
   void (*Kernels::*from)(const std::uint16_t* x, std::size_t n, float* out);
@@ -20,7 +25,7 @@ struct SixteenBits {
 
 /// Keeps a reference to the format.
 [[nodiscard]] std::unique_ptr<const Method> make_sixteen_bits(const SixteenBits& format);
-[[nodiscard]] Result<void> decode_sixteen_bits(const SixteenBits& format, Bytes body,
+[[nodiscard]] Result<void> decode_sixteen_bits(const SixteenBits& format, Bytes body, bool is_coded,
                                                std::span<float> out, DecodeScratch& scratch);
 
 }  // namespace fl

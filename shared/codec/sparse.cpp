@@ -27,7 +27,7 @@ Result<void> encode_values(const Selected& selected, const Scan& scan, const Met
   for (std::size_t i = 0; i < selected.values.size(); ++i) {
     placed[selected.indices[i]] = selected.values[i];
   }
-  FL_CHECK(encode_block(quantizer, placed, scan, layout, block, seed, {}, scratch, out));
+  FL_CHECK(encode_all_values(quantizer, placed, scan, layout, block, seed, {}, scratch, out));
   return encoded;
 }
 

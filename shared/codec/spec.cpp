@@ -87,7 +87,7 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
   }
   FL_TRY(rule.selector, row->parse_selector(parts));
   if (!rest) {
-    rule.quantizer = make_fp32();
+    rule.quantizer = make_lossless();
     return rule;
   }
   const auto [second, third] = cut(*rest, '+');

@@ -14,7 +14,7 @@ namespace fl {
 
 /// Another one for another schema (wire.proto) or another format of payloads (payload.hpp), so that
 /// who can't understand each other part before they begin.
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 
 /// Bytes and whoever keeps them alive: a receive buffer, a file block, a published model.
 class Payload {

@@ -18,6 +18,7 @@ TARGET = 0.85
 # Name: flags. Each uplink codec beside the same downlink, and then both ways.
 SETTINGS = {
     "fp32": ["--codec", "none"],
+    "lossless": ["--codec", "lossless", "--downlink-codec", "lossless"],
     "fp16": ["--codec", "fp16"],
     "top 1%": ["--codec", "topk:0.01+ef"],
     "top 0.1%": ["--codec", "topk:0.001+ef"],

@@ -51,7 +51,7 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("eden:4") == "a3356f5ee6b77d3acc278a40fc2c07eb");
   CHECK(digest("powersgd:4") == "58ffc94a653055276c1e5cb2319d2ebe");
   CHECK(digest("gradzip:4") == "72feb0a519ab050d1810183cd3da7b86");
-  CHECK(digest("countsketch:5x2000") == "79c17d903034a3b168769980e4119b6b");
+  CHECK(digest("countsketch:5x2000") == "10690a6771155a612d5be7153362d216");
   CHECK(digest("kbit:2+ef") == "a7dcfa10ce360eaa57973d099f513188");
   CHECK(digest("kbit:6,scale=channel,mode=affine+ef") == "cc745a93b228c4368c18119cd29085b3");
   CHECK(digest("qsgd:7+ef") == "baf7afecf986ea1d40861bb47c240e42");
@@ -64,7 +64,7 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("ecuq:7.5,mode=centroid") == "9e879436509307ec26518cacebe47a59");
   // Indices as Golomb codes, as nibbles, as a key, and of no more than a few.
   CHECK(digest("topk:0.01+qsgd:8") == "569617701876bcacd143f7d3866f0776");
-  CHECK(digest("topk:0.4+fp16") == "f91b9f3e5acd5b71fa7597e3961b887b");
+  CHECK(digest("topk:0.4+fp16") == "69a4748def2f3b516f84f550a40625ef");
   CHECK(digest("randk:0.05+qsgd:8") == "2100cd29c090e2a3aeb440d43ff3ff2e");
   CHECK(digest("threshold:4.5") == "0eeedcfdbb0503dc30bbb9fbec7a2a7b");
 }

@@ -54,12 +54,13 @@ TEST_CASE("patterns fit as globs do") {
 TEST_CASE("each tensor takes the first rule that fits") {
   const Layout layout = layout_of(
       {{"conv1.weight", {2000}}, {"conv1.bias", {2000}}, {"fc.weight", {3000}}, {"fc.bias", {10}}});
-  constexpr int fp32 = 0, fp16 = 1, qsgd = 2, qsgd_rans = 3, sparse = 16, randk = 17;
+  constexpr int fp32 = 0, fp16 = 37, fp16_plain = 1, qsgd = 2, qsgd_rans = 3, sparse = 16,
+                randk = 17;
   CHECK(methods("*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4", layout) ==
         std::vector{qsgd_rans, fp32, sparse, fp32});
   CHECK(methods("conv*=qsgd:8;*.bias=none;*=randk:0.01", layout) ==
         std::vector{qsgd_rans, qsgd_rans, randk, fp32});
-  CHECK(methods("*=fp16,dense_below=0", layout) == std::vector{fp16, fp16, fp16, fp16});
+  CHECK(methods("*=fp16,dense_below=0", layout) == std::vector{fp16, fp16, fp16, fp16_plain});
   CHECK(methods("qsgd:8", layout) == std::vector{qsgd_rans, qsgd_rans, qsgd_rans, qsgd});
 }
 
@@ -69,7 +70,7 @@ TEST_CASE("small tensors go dense unless the spec says otherwise, BatchNorm's st
                                    {"bn.running_mean", {4000}},
                                    {"bn.running_var", {4000}},
                                    {"bn.running_variance", {4000}}});
-  constexpr int fp32 = 0, fp16 = 1, sparse = 16;
+  constexpr int fp32 = 0, fp16 = 37, sparse = 16;
   CHECK(methods("topk:0.1", layout) == std::vector{fp32, sparse, fp32, fp32, sparse});
   CHECK(methods("topk:0.1,dense_below=1000+fp16", layout) ==
         std::vector{sparse, sparse, fp32, fp32, sparse});
@@ -83,7 +84,7 @@ TEST_CASE("small tensors go dense unless the spec says otherwise, BatchNorm's st
 TEST_CASE("a codec names every row that it is made of, once") {
   using Names = std::vector<std::string>;
   CHECK(codec_of("qsgd:8,bucket=100+ef")->names() == Names{"qsgd"});
-  CHECK(codec_of("topk:0.1+ef")->names() == Names{"topk", "none"});
+  CHECK(codec_of("topk:0.1+ef")->names() == Names{"topk", "lossless"});
   CHECK(codec_of("a=topk:0.1,scope=global+qsgd:4;b=qsgd:8;*=randk:0.1+fp16")->names() ==
         Names{"topk", "qsgd", "randk", "fp16"});
 }

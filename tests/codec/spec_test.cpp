@@ -74,7 +74,8 @@ TEST_CASE("selectors compose with quantizers, and rules with each other") {
         "a?=topk:0.5,scope=global,dense_below=7+qsgd:4,bucket=9,norm=l2;*=threshold:1000000"}) {
     CHECK(canonical(same) == same);
   }
-  CHECK(canonical("threshold:0.001+none") == "threshold:0.001");
+  CHECK(canonical("threshold:0.001+none") == "threshold:0.001+none");
+  CHECK(canonical("threshold:0.001+lossless") == "threshold:0.001");
   CHECK(canonical("topk:0.010,dense_below=1024,scope=layer") == "topk:0.01");
   CHECK(canonical("powersgd:4,min_ratio=2.0") == "powersgd:4");
   CHECK(canonical("gradzip:4,min_ratio=1e6+ef") == "gradzip:4,min_ratio=1000000+ef");

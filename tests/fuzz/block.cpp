@@ -15,6 +15,9 @@ bool may_be_infinite(MethodId id) {
     case MethodId::fp32:
     case MethodId::fp16:
     case MethodId::bf16:
+    case MethodId::fp32_coded:
+    case MethodId::fp16_coded:
+    case MethodId::bf16_coded:
     case MethodId::kbit:
     case MethodId::kbit_rans:
     case MethodId::eden:

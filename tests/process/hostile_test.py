@@ -57,7 +57,7 @@ class Hostile(AsyncFederationTest):
     async def test_an_old_key_that_waits_in_its_handshake_comes_no_further(self):
         self.begin_run(1)
         async with Peer(self.federation, "evil") as peer:
-            await peer.send(hello=wire.Hello(protocol=2, codecs=["none"]))
+            await peer.send(hello=wire.Hello(protocol=3, codecs=["none"]))
             await peer.receive("welcome")
             other = self.federation.folder / "another key"
             await asyncio.to_thread(enrol.join, self.federation.token("evil"), other)
@@ -68,7 +68,7 @@ class Hostile(AsyncFederationTest):
 
     async def test_broken_messages(self):
         self.begin_run(2)
-        hello = frame(hello=wire.Hello(protocol=2, codecs=["none"]))
+        hello = frame(hello=wire.Hello(protocol=3, codecs=["none"]))
         chunk = wire.Chunk(transfer=77)
         await self.farewell(
             "a string that is not UTF-8",
@@ -79,7 +79,7 @@ class Hostile(AsyncFederationTest):
         await self.farewell(
             "another protocol",
             [frame(hello=wire.Hello(protocol=99, codecs=["none"]))],
-            "protocol 99, this server 2",
+            "protocol 99, this server 3",
             hands=False,
         )
         await self.farewell(
@@ -102,7 +102,7 @@ class Hostile(AsyncFederationTest):
         )
         await self.farewell(
             "no codec",
-            [frame(hello=wire.Hello(protocol=2, codecs=["zip"]))],
+            [frame(hello=wire.Hello(protocol=3, codecs=["zip"]))],
             "codec 'none'",
             hands=False,
         )
