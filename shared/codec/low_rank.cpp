@@ -39,44 +39,65 @@ RowRange rows_of(const Block& block, const MatrixShape& shape) {
   return {.first = first, .count = last - first + 1};
 }
 
-std::size_t right_bytes(MethodId id, std::uint32_t rank, const MatrixShape& shape) {
-  return id == MethodId::gradzip ? sizeof(std::uint64_t) : rank * shape.cols * sizeof(float);
+/// Before the floats.
+std::size_t head_bytes_of(MethodId id, const Block& block) {
+  const bool has_key = id == MethodId::gradzip && block.first == 0;
+  return rank_head_bytes + (has_key ? sizeof(std::uint64_t) : 0);
 }
 
-std::size_t bytes_before_left(MethodId id, std::uint32_t rank, const MatrixShape& shape,
-                              const Block& block) {
-  return rank_head_bytes + (block.first == 0 ? right_bytes(id, rank, shape) : 0);
+/// The floats of R that lie in a block.
+std::size_t right_floats(MethodId id, std::uint32_t rank, const MatrixShape& shape,
+                         const Block& block) {
+  return id == MethodId::powersgd && block.first == 0 ? rank * shape.cols : 0;
 }
 
-/// Of a block of a matrix with factors.
+std::size_t floats_of(MethodId id, std::uint32_t rank, const MatrixShape& shape,
+                      const Block& block) {
+  return right_floats(id, rank, shape, block) + rows_of(block, shape).count * rank;
+}
+
+/// At most, of a block of a matrix with factors.
 std::size_t low_rank_bytes(MethodId id, std::uint32_t rank, const MatrixShape& shape,
                            const Block& block) {
-  return bytes_before_left(id, rank, shape, block) +
-         rows_of(block, shape).count * rank * sizeof(float);
+  return head_bytes_of(id, block) +
+         dense_method().block_bytes_max(floats_of(id, rank, shape, block));
 }
 
-void write_block(const LowRankFactors& factors, const Block& block, std::vector<std::byte>& out) {
+Result<void> write_block(const LowRankFactors& factors, const Layout& layout, const Block& block,
+                         EncodeScratch& scratch, std::vector<std::byte>& out) {
   const MatrixShape& shape = factors.shape;
   const RightFactor& right = factors.right;
   const RowRange rows = rows_of(block, shape);
-  out.resize(low_rank_bytes(right.id, right.rank, shape, block));
+  std::vector<float> floats;
+  if (right_floats(right.id, right.rank, shape, block) > 0) floats = right.values;
+  for (std::size_t k = 0; k < right.rank; ++k) {
+    const auto column = std::span(factors.left).subspan(k * shape.rows + rows.first, rows.count);
+    floats.insert(floats.end(), column.begin(), column.end());
+  }
+  std::vector<std::byte> coded;
+  const Scan scan = kernels().scan(floats.data(), floats.size());
+  FL_CHECK(dense_method().encode(floats, scan, layout, block, 0, {}, scratch, coded));
+  out.resize(head_bytes_of(right.id, block));
   out[0] = static_cast<std::byte>(right.id);
   out[1] = static_cast<std::byte>(right.rank);
-  if (block.first == 0 && right.id == MethodId::gradzip) {
-    store(out, rank_head_bytes, right.key);
-  } else if (block.first == 0) {
-    std::memcpy(out.data() + rank_head_bytes, right.values.data(),
-                right.values.size() * sizeof(float));
-  }
-  std::byte* at = out.data() + bytes_before_left(right.id, right.rank, shape, block);
-  for (std::size_t k = 0; k < right.rank; ++k) {
-    std::memcpy(at, factors.left.data() + k * shape.rows + rows.first, rows.count * sizeof(float));
-    at += rows.count * sizeof(float);
-  }
+  if (out.size() > rank_head_bytes) store(out, rank_head_bytes, right.key);
+  out.insert(out.end(), coded.begin(), coded.end());
+  return {};
 }
 
 bool is_finite(std::span<const float> values) {
   return kernels().scan(values.data(), values.size()).first_bad == values.size();
+}
+
+/// Of a block's bytes, which need not be trusted but begin with this id and rank.
+Result<void> read_block_floats(Bytes bytes, MethodId id, std::uint32_t rank,
+                               const MatrixShape& shape, const Block& block,
+                               std::vector<float>& out, DecodeScratch& scratch) {
+  const std::size_t head = head_bytes_of(id, block);
+  if (bytes.size() < head) return bad_block("the factors are cut off");
+  out.resize(floats_of(id, rank, shape, block));
+  FL_CHECK(decode_dense_block(bytes.subspan(head), out, scratch));
+  return is_finite(out) ? success() : bad_block("the factors are not finite");
 }
 
 bool decodes_finite(const LowRankFactors& factors) {
@@ -225,8 +246,7 @@ Result<void> LowRankMethod::encode(std::span<const float> x, const Scan& scan, c
     return Error(Errc::invalid_input, fmt::format("the matrix of {} has values too large for {}",
                                                   layout.describe(block.flat), spec()));
   }
-  write_block(found->second, block, out);
-  return {};
+  return write_block(found->second, layout, block, scratch, out);
 }
 
 Result<bool> LowRankMethod::encode_large(std::span<const float> x, const Scan& scan,
@@ -245,11 +265,12 @@ bool is_low_rank(Bytes block) {
   return id == MethodId::powersgd || id == MethodId::gradzip;
 }
 
-Result<RightFactor> read_right_factor(Bytes first_block, const Layout::Tensor& tensor) {
-  if (!is_low_rank(first_block)) return bad_block("the tensor's first block is not of low rank");
-  if (first_block.size() < rank_head_bytes) return bad_block("the rank is cut off");
-  RightFactor right = {.id = static_cast<MethodId>(first_block[0]),
-                       .rank = std::to_integer<std::uint32_t>(first_block[1]),
+Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
+                                      const Block& first_block, DecodeScratch& scratch) {
+  if (!is_low_rank(bytes)) return bad_block("the tensor's first block is not of low rank");
+  if (bytes.size() < rank_head_bytes) return bad_block("the rank is cut off");
+  RightFactor right = {.id = static_cast<MethodId>(bytes[0]),
+                       .rank = std::to_integer<std::uint32_t>(bytes[1]),
                        .values = {}};
   if (right.rank < 1 || right.rank > rank_max) {
     return bad_block(fmt::format("rank {}, allowed are 1 to {}", right.rank, rank_max));
@@ -257,16 +278,14 @@ Result<RightFactor> read_right_factor(Bytes first_block, const Layout::Tensor& t
   // With this the factors have no more elements than the tensor.
   const auto shape = matrix_of(tensor, right.rank, 1);
   if (!shape) return bad_block(fmt::format("rank {} is too much for the tensor", right.rank));
-  const Bytes rest = first_block.subspan(rank_head_bytes);
-  const std::size_t bytes = right_bytes(right.id, right.rank, *shape);
-  if (rest.size() < bytes) return bad_block("the right factor is cut off");
   if (right.id == MethodId::gradzip) {
-    right.key = load<std::uint64_t>(rest);
+    if (bytes.size() < head_bytes_of(right.id, first_block)) return bad_block("the key is cut off");
+    right.key = load<std::uint64_t>(bytes, rank_head_bytes);
     return right;
   }
+  FL_CHECK(
+      read_block_floats(bytes, right.id, right.rank, *shape, first_block, right.values, scratch));
   right.values.resize(right.rank * shape->cols);
-  std::memcpy(right.values.data(), rest.data(), bytes);
-  if (!is_finite(right.values)) return bad_block("the right factor is not finite");
   return right;
 }
 
@@ -276,21 +295,21 @@ void draw_right(RightFactor& right, const Layout::Tensor& tensor) {
 }
 
 Result<FactorRows> read_rows(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
-                             const RightFactor& right, std::vector<float>& room) {
+                             const RightFactor& right, std::vector<float>& room,
+                             DecodeScratch& scratch) {
   if (bytes.size() < rank_head_bytes || static_cast<MethodId>(bytes[0]) != right.id ||
       std::to_integer<std::uint32_t>(bytes[1]) != right.rank) {
     return bad_block("the block has not the method and rank of its tensor's first");
   }
   const auto shape = matrix_of(tensor, right.rank, 1);
   FL_ASSERT(shape.has_value());
+  FL_CHECK(read_block_floats(bytes, right.id, right.rank, *shape, block, room, scratch));
   const RowRange rows = rows_of(block, *shape);
-  const std::size_t head = bytes_before_left(right.id, right.rank, *shape, block);
-  FL_CHECK(
-      check_body_bytes(bytes.subspan(1), low_rank_bytes(right.id, right.rank, *shape, block) - 1));
-  room.resize(rows.count * right.rank);
-  std::memcpy(room.data(), bytes.data() + head, room.size() * sizeof(float));
-  if (!is_finite(room)) return bad_block("the left factor is not finite");
-  return FactorRows{.rank = right.rank, .first = rows.first, .count = rows.count, .values = room};
+  const std::size_t before = right_floats(right.id, right.rank, *shape, block);
+  return FactorRows{.rank = right.rank,
+                    .first = rows.first,
+                    .count = rows.count,
+                    .values = std::span<const float>(room).subspan(before)};
 }
 
 void add_product(const FactorRows& left, std::span<const float> right, std::uint64_t cols,
@@ -309,9 +328,10 @@ void add_product(const FactorRows& left, std::span<const float> right, std::uint
 }
 
 Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
-                             const RightFactor& right, std::span<float> out) {
+                             const RightFactor& right, std::span<float> out,
+                             DecodeScratch& scratch) {
   std::vector<float> room;
-  FL_TRY(const FactorRows left, read_rows(bytes, tensor, block, right, room));
+  FL_TRY(const FactorRows left, read_rows(bytes, tensor, block, right, room, scratch));
   std::ranges::fill(out, 0.0f);
   add_product(left, right.values, matrix_of(tensor, right.rank, 1)->cols, block.first, out);
   return {};

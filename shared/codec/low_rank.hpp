@@ -2,9 +2,10 @@
 // of M, a column of R for each of its columns. A tensor of shape [d0, d1, ...] is the matrix of d0
 // rows and d1 * ... columns. After the method id:
 //
-//   28 powersgd, 29 gradzip  u8 K, the rank, 1 to 64; in a tensor's first block then R: for 28 its
-//       K rows as binary32, for 29 u64 key, of which R follows (drawn_right); then of each of L's K
-//       columns the rows that the block touches, as binary32
+//   28 powersgd, 29 gradzip  u8 K, the rank, 1 to 64; of 29 in a tensor's first block then u64 key,
+//       of which R follows (drawn_right); then, as a dense block of "lossless" has them, of 28 in a
+//       tensor's first block R's K rows, and of each of L's K columns the rows that the block
+//       touches
 //
 // A block may begin and end within a row of M. All blocks of a tensor have one id and K. What one
 // takes to decode beside its own bytes is the R of its tensor, which the PayloadReader fetches.
@@ -150,8 +151,9 @@ class LowRankMethod : public Method {
 
 /// The R of a tensor from the bytes of its first block, which need not be trusted. Errors are
 /// corrupt.
-[[nodiscard]] Result<RightFactor> read_right_factor(Bytes first_block,
-                                                    const Layout::Tensor& tensor);
+[[nodiscard]] Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
+                                                    const Block& first_block,
+                                                    DecodeScratch& scratch);
 /// Of gradzip: its values, unless they are there.
 void draw_right(RightFactor& right, const Layout::Tensor& tensor);
 
@@ -159,7 +161,7 @@ void draw_right(RightFactor& right, const Layout::Tensor& tensor);
 /// the same tensor. Replaces `room`, where they lie then. Errors are corrupt.
 [[nodiscard]] Result<FactorRows> read_rows(Bytes bytes, const Layout::Tensor& tensor,
                                            const Block& block, const RightFactor& right,
-                                           std::vector<float>& room);
+                                           std::vector<float>& room, DecodeScratch& scratch);
 
 /// out += L R, from element `first` of the matrix on, which is in the first of the rows, as far as
 /// `out` goes. `right`: rows of `cols` values. In one order, so it does not matter where the matrix
@@ -171,7 +173,7 @@ void add_product(const FactorRows& left, std::span<const float> right, std::uint
 /// tensor, and drawn. May give values that are not finite. Errors are corrupt.
 [[nodiscard]] Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor,
                                            const Block& block, const RightFactor& right,
-                                           std::span<float> out);
+                                           std::span<float> out, DecodeScratch& scratch);
 
 /// RANK or RANK@ROUND: before that round matrices go dense, and a warm-up is counted from there.
 /// `has_projection`: whether R may be the update's own.

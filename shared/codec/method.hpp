@@ -170,11 +170,11 @@ class Method {
 
 enum class EcuqMode { dither, centroid };
 
-/// The one that others go back to: fp32.
 [[nodiscard]] std::unique_ptr<const Method> make_fp32();
-[[nodiscard]] const Method& dense_method();
-/// The one for values that a selector has selected, if its spec names no other.
+/// The one for values that a selector has selected, if its spec names no other,
 [[nodiscard]] std::unique_ptr<const Method> make_lossless();
+/// and that others go back to. Never longer than fp32.
+[[nodiscard]] const Method& dense_method();
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {

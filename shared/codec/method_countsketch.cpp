@@ -301,12 +301,11 @@ class Countsketch final : public Method {
       out.assign({static_cast<std::byte>(MethodId::sparse), std::byte{0}, std::byte{0}});
       return {};
     }
-    static const auto method = make_lossless();
     const Scan scan = kernels().scan(of.cells.data(), of.cells.size());
     Block cells = block;
     cells.elements = static_cast<std::uint32_t>(of.cells.size());
     std::vector<std::byte> coded;
-    FL_CHECK(encode_block(*method, of.cells, scan, layout, cells, 0, {}, scratch, coded));
+    FL_CHECK(encode_block(dense_method(), of.cells, scan, layout, cells, 0, {}, scratch, coded));
     out.resize(1 + sketch_head_bytes);
     out[0] = static_cast<std::byte>(MethodId::countsketch);
     out[1] = static_cast<std::byte>(settings_.rows);

@@ -25,11 +25,6 @@ class Fp32 final : public Method {
 
 std::unique_ptr<const Method> make_fp32() { return std::make_unique<Fp32>(); }
 
-const Method& dense_method() {
-  static const Fp32 method;
-  return method;
-}
-
 MethodResult parse_none(const SpecParts& parts) {
   FL_CHECK(check_plain(parts));
   return make_fp32();

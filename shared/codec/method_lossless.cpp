@@ -14,7 +14,7 @@ class Lossless final : public Method {
  public:
   std::string spec() const override { return "lossless"; }
   std::size_t block_bytes_max(std::size_t elements) const override {
-    return dense_method().block_bytes_max(elements);
+    return plain_->block_bytes_max(elements);
   }
   bool leaves_out_zeros() const override { return true; }
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
@@ -23,13 +23,21 @@ class Lossless final : public Method {
     const std::span words(reinterpret_cast<const std::uint32_t*>(x.data()), x.size());
     out.assign({static_cast<std::byte>(MethodId::fp32_coded)});
     if (append_floats<fp32_words>(words, scratch, out)) return {};
-    return dense_method().encode(x, scan, layout, block, seed, {}, scratch, out);
+    return plain_->encode(x, scan, layout, block, seed, {}, scratch, out);
   }
+
+ private:
+  std::unique_ptr<const Method> plain_ = make_fp32();
 };
 
 }  // namespace
 
 std::unique_ptr<const Method> make_lossless() { return std::make_unique<Lossless>(); }
+
+const Method& dense_method() {
+  static const Lossless method;
+  return method;
+}
 
 MethodResult parse_lossless(const SpecParts& parts) {
   FL_CHECK(check_plain(parts));

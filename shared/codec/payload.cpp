@@ -125,7 +125,7 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
     const Layout::Tensor& tensor = layout().tensors()[block.tensor];
     if ((*right)->id == MethodId::gradzip && (*right)->key == *key &&
         matrix_of(tensor, (*right)->rank, undecoded_ratio)) {
-      const auto rows = read_rows(*bytes, tensor, block, **right, rows_);
+      const auto rows = read_rows(*bytes, tensor, block, **right, rows_, scratch_);
       if (!rows) return in_block(index, rows.error());
       return Taken(*rows);
     }
@@ -158,7 +158,7 @@ Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::
     if (!is_low_rank(bytes)) return decode_block(bytes, out, scratch_);
     FL_TRY(RightFactor* const right, right_factor_of(index, bytes));
     draw_right(*right, layout().tensors()[block.tensor]);
-    return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, out);
+    return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, out, scratch_);
   }();
   if (!decoded) return in_block(index, decoded.error());
   return scan_finite(block, out);
@@ -185,10 +185,12 @@ Result<RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, Bytes b
   if (right_factor_ && right_factor_tensor_ == block.tensor) return &*right_factor_;
   right_factor_.reset();
   std::vector<std::byte> scratch;
-  if (block.first > 0) {
-    FL_TRY(bytes, look_at_block(index - block.first / map_.block_elements(), scratch));
+  const std::uint64_t first = index - block.first / map_.block_elements();
+  if (first != index) {
+    FL_TRY(bytes, look_at_block(first, scratch));
   }
-  FL_TRY(right_factor_, read_right_factor(bytes, layout().tensors()[block.tensor]));
+  FL_TRY(right_factor_,
+         read_right_factor(bytes, layout().tensors()[block.tensor], map_.at(first), scratch_));
   right_factor_tensor_ = block.tensor;
   return &*right_factor_;
 }

@@ -186,6 +186,7 @@ double bias_share(const Codec& codec) {
 std::vector<std::string> default_specs() {
   std::vector<std::string> specs{
       "none",
+      "lossless",
       "fp16",
       "bf16",
       "qsgd:127",

@@ -185,7 +185,10 @@ TEST_CASE("a matrix's factors are all that is allowed for it") {
     for (const char* spec : {"powersgd:2", "gradzip:4"}) {
       CAPTURE(spec);
       const auto payload = encode(*codec_of(spec), layout, normal(layout.elements(), 13));
-      CHECK(codec_of(spec)->payload_bytes_max(layout) == payload.size());
+      // A float has 26.5 to 28 bits of 32.
+      const auto most = static_cast<double>(codec_of(spec)->payload_bytes_max(layout));
+      CHECK(static_cast<double>(payload.size()) > 0.82 * most);
+      CHECK(static_cast<double>(payload.size()) < 0.88 * most);
     }
   }
 }

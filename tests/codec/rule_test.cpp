@@ -12,7 +12,8 @@ bool fits(std::string pattern, std::string_view name) {
   return Rule{.pattern = std::move(pattern), .selector = {}, .quantizer = {}}.fits(name);
 }
 
-// The method ids of the payload's blocks, by tensor; each tensor is one block.
+// The method ids of the payload's blocks, by tensor; each tensor is one block. Of coded floats
+// (float_codes.hpp) those of the same, not coded.
 std::vector<int> methods(const std::string& spec, const Layout& layout) {
   const auto codec = codec_of(spec);
   const auto payload = encode(*codec, layout, normal(layout.elements(), 1));
@@ -21,7 +22,11 @@ std::vector<int> methods(const std::string& spec, const Layout& layout) {
   std::size_t at = table + layout.tensors().size() * 4;
   std::vector<int> ids;
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    ids.push_back(std::to_integer<int>(payload[at]));
+    const auto id = static_cast<MethodId>(payload[at]);
+    const auto plain = id == MethodId::fp32_coded   ? MethodId::fp32
+                       : id == MethodId::fp16_coded ? MethodId::fp16
+                                                    : id;
+    ids.push_back(static_cast<int>(plain));
     at += load<std::uint32_t>(payload, table + 4 * t);
   }
   return ids;
@@ -54,13 +59,12 @@ TEST_CASE("patterns fit as globs do") {
 TEST_CASE("each tensor takes the first rule that fits") {
   const Layout layout = layout_of(
       {{"conv1.weight", {2000}}, {"conv1.bias", {2000}}, {"fc.weight", {3000}}, {"fc.bias", {10}}});
-  constexpr int fp32 = 0, fp16 = 37, fp16_plain = 1, qsgd = 2, qsgd_rans = 3, sparse = 16,
-                randk = 17;
+  constexpr int fp32 = 0, fp16 = 1, qsgd = 2, qsgd_rans = 3, sparse = 16, randk = 17;
   CHECK(methods("*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4", layout) ==
         std::vector{qsgd_rans, fp32, sparse, fp32});
   CHECK(methods("conv*=qsgd:8;*.bias=none;*=randk:0.01", layout) ==
         std::vector{qsgd_rans, qsgd_rans, randk, fp32});
-  CHECK(methods("*=fp16,dense_below=0", layout) == std::vector{fp16, fp16, fp16, fp16_plain});
+  CHECK(methods("*=fp16,dense_below=0", layout) == std::vector{fp16, fp16, fp16, fp16});
   CHECK(methods("qsgd:8", layout) == std::vector{qsgd_rans, qsgd_rans, qsgd_rans, qsgd});
 }
 
@@ -70,7 +74,7 @@ TEST_CASE("small tensors go dense unless the spec says otherwise, BatchNorm's st
                                    {"bn.running_mean", {4000}},
                                    {"bn.running_var", {4000}},
                                    {"bn.running_variance", {4000}}});
-  constexpr int fp32 = 0, fp16 = 37, sparse = 16;
+  constexpr int fp32 = 0, fp16 = 1, sparse = 16;
   CHECK(methods("topk:0.1", layout) == std::vector{fp32, sparse, fp32, fp32, sparse});
   CHECK(methods("topk:0.1,dense_below=1000+fp16", layout) ==
         std::vector{sparse, sparse, fp32, fp32, sparse});

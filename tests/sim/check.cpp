@@ -101,21 +101,26 @@ class Sum {
           std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(tensor.offset), tensor.elements,
                       0.0f);
         }
+        const std::uint32_t size = number(std::uint32_t{}, 16 + 4 * block);
         if (factors != nullptr) {
           const std::size_t head = first == 0 ? 10 : 2;
           const std::uint64_t last = std::min(first + block_elements, tensor.elements) - 1;
           const std::uint64_t touched = last / cols - first / cols + 1;
+          std::vector<float> left(rank * touched);
+          DecodeScratch scratch;
+          const Bytes bytes = bytes_of(std::string_view(payload)).subspan(at, size);
+          decode_dense_block(bytes.subspan(head), left, scratch).value();
           // A row counts where it begins.
           for (std::uint64_t row = (first + cols - 1) / cols; row <= last / cols; ++row) {
             for (std::uint64_t k = 0; k < rank; ++k) {
-              const std::size_t place = head + 4 * (k * touched + row - first / cols);
-              const double scaled = std::ldexp(static_cast<double>(number(float{}, at + place)),
-                                               fraction_bits_[tensor.offset] - widened(cols));
+              const double value = left[k * touched + row - first / cols];
+              const double scaled =
+                  std::ldexp(value, fraction_bits_[tensor.offset] - widened(cols));
               factors->left[k * rows + row] += static_cast<Wide>(std::nearbyint(scaled)) * weight;
             }
           }
         }
-        at += number(std::uint32_t{}, 16 + 4 * block);
+        at += size;
       }
     }
   }

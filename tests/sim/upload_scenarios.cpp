@@ -313,12 +313,12 @@ TEST_CASE("a client that makes other initial weights trains nothing; all are tol
   }
 }
 
-/// A payload of zeros, but for its last value.
+/// A payload of ones, but for its last value.
 std::string payload_ending_in(float last, const Layout& layout) {
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
-  const std::vector<float> zeros(layout.elements());
-  REQUIRE(parse_codec("none").value()->encode(layout, zeros, 1, sink));
+  const std::vector<float> ones(layout.elements(), 1.0f);
+  REQUIRE(parse_codec("none").value()->encode(layout, ones, 1, sink));
   store(MutableBytes(bytes), bytes.size() - sizeof last, last);
   return std::string(text_of(bytes));
 }
