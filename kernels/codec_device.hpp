@@ -7,7 +7,7 @@
 // copied and used. For a slot, in this order: start(), tallies(), code(), streams().
 //
 // Of whole vectors, or tensors of them, it selects the largest values (select.hpp), and it
-// multiplies matrices with a few vectors (matrix.hpp).
+// multiplies matrices with a few vectors (matrix.hpp). And it reads sketches (sketch.hpp).
 //
 // One thread at a time. No header of a device's tool kit is needed here. "There" is the device's
 // memory.

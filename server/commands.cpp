@@ -159,7 +159,7 @@ Result<void> print_codecs() {
   fmt::print("{:<54} {}\n", "PATTERN=CODEC;…;*=CODEC",
              "by tensor name, the first that fits: '*.bias=none;*=topk:0.01+qsgd:8'");
   fmt::print("{:<54} {}\n", "…,dense_below=N",
-             "tensors of fewer elements as fp32 (1024 under selectors and patterns)");
+             "tensors of fewer elements losslessly (1024 under selectors and patterns)");
   fmt::print(
       "{:<54} {}\n", "…,from=X,over=R",
       "F, S, B, R or BITS goes from X to what it is over R rounds: topk:0.001,from=0.25,over=4");

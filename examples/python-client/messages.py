@@ -72,7 +72,7 @@ def encode_plain(values, layout):
             size = min(BLOCK_ELEMENTS, end - begin)
             blocks.append(b"\0" + values[begin : begin + size].tobytes())
             begin += size
-    prefix = struct.pack("<4sI8s", b"FLP2", BLOCK_ELEMENTS, layout_digest(layout)[:8])
+    prefix = struct.pack("<4sI8s", b"FLP3", BLOCK_ELEMENTS, layout_digest(layout)[:8])
     sizes = struct.pack(f"<{len(blocks)}I", *map(len, blocks))
     return b"".join([prefix, sizes, *blocks])
 

@@ -142,9 +142,14 @@ FL_DEVICE inline void fit_scales(const Block& block, const float* x, const Level
                                  TallyMemory& shared) {
   find_largest_of_buckets(block, x, run, shared);
   const auto least = static_cast<std::uint32_t>(element::Scalar::bits(nearest_scale::least_scale));
+  block.each([&](unsigned thread) {
+    for (std::size_t b = thread; b < bucket_count(run); b += Block::threads) {
+      if (shared.scales[b] < least) shared.scales[b] = 0;
+    }
+  });
   for (std::size_t b = 0; b < bucket_count(run); ++b) {
     const std::uint32_t largest = shared.scales[b];
-    if (largest < least || run.levels > nearest_scale::levels_max) continue;
+    if (largest == 0 || run.levels > nearest_scale::levels_max) continue;
     const std::size_t begin = b * run.bucket;
     const std::size_t left = run.elements - begin;
     fit_scale(block, x + begin, left < run.bucket ? left : run.bucket,
@@ -153,7 +158,6 @@ FL_DEVICE inline void fit_scales(const Block& block, const float* x, const Level
   }
   block.each([&](unsigned thread) {
     for (std::size_t b = thread; b < bucket_count(run); b += Block::threads) {
-      if (shared.scales[b] < least) shared.scales[b] = 0;
       const float scale = element::Scalar::from_bits(static_cast<std::int32_t>(shared.scales[b]));
       shared.factors[b].places = 1.0f / (scale / static_cast<float>(run.levels));
     }

@@ -62,7 +62,7 @@ class Codec {
   [[nodiscard]] bool is_exact() const {
     return is_plain() || canonical() == (upkeep_.error_feedback ? "lossless+ef" : "lossless");
   }
-  /// Whether values are only copied.
+  /// Whether values are only copied, but for statistics (layout.hpp).
   [[nodiscard]] bool is_plain() const {
     return canonical() == (upkeep_.error_feedback ? "none+ef" : "none");
   }
@@ -80,8 +80,9 @@ class Codec {
   /// Writes the payload of x (layout.elements() values) to offset 0 of `out` and returns its bytes.
   /// Works block by block: beside the sink it takes the memory of a few blocks, of eight for each
   /// of several `threads` (0: one for each core), of 128 with a device (of large ones eight,
-  /// and one for each thread). The same (x, seeds, state) gives the same bytes on every machine,
-  /// with any number of threads, and with a device; no state is an empty one. Blocks may not be
+  /// and one for each thread; of countsketch then all cells). The same (x, seeds, state) gives the
+  /// same bytes on every machine, with any number of threads, and with a device; no state is an
+  /// empty one. Blocks may not be
   /// larger than block_elements(layout). Errors: invalid_input, naming tensor[index], for the first
   /// value that is not finite or past the codec's range; the sink's. What the sink then holds is no
   /// payload, and what the state holds is of no use.

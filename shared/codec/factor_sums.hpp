@@ -5,7 +5,8 @@
 //
 // R has orthonormal rows, so a matrix' norm is that of its L, and a value of L is at most
 // sqrt(columns) times the largest of its matrix' row: that is how much wider these sums' range is,
-// and their steps, which R makes small again.
+// and their steps. In a matrix' value each is multiplied by one of R's, about 1 / sqrt(columns): so
+// it is off by about what a decoded one is, times sqrt(rank).
 #pragma once
 
 #include "kernels/huge_pages.hpp"
@@ -45,18 +46,19 @@ class FactorSums {
   /// out += (sum of weight * matrix, from element `first` of the layout on) / divisor.
   void add_mean(std::uint64_t first, double divisor, std::span<float> out) const;
 
-  /// All sums are 0 again.
+  /// All sums are 0 again; memory that was not used since the last time is given back.
   void reset(const FixedPoint& fixed, std::optional<std::uint64_t> shared_seed);
 
  private:
   struct Sums {
     MatrixShape shape{};
-    std::uint32_t rank = 0;
-    std::vector<float> right;
+    std::uint32_t rank = 0;         // 0: there is nothing.
     HugeVector<std::int64_t> left;  // `rank` columns of the matrix' rows.
   };
   /// What has this rank at least.
-  Sums& sums_of(std::uint32_t tensor, std::uint32_t rank);
+  Sums& sums_of(std::uint32_t tensor, const MatrixShape& shape, std::uint32_t rank);
+  /// The second factor, which is drawn when it is wanted first.
+  [[nodiscard]] std::span<const float> right_of(std::uint32_t tensor, const Sums& sums) const;
   /// By how many powers of two the range is wider.
   [[nodiscard]] int widened_log2(std::uint64_t cols) const;
 
@@ -64,7 +66,8 @@ class FactorSums {
   FixedPoint fixed_;
   std::optional<std::uint64_t> shared_seed_;
   std::map<std::uint32_t, Sums> tensors_;
-  std::mutex mutex_;
+  mutable std::map<std::uint32_t, std::vector<float>> rights_;  // By tensor.
+  mutable std::mutex mutex_;
 };
 
 }  // namespace fl

@@ -94,9 +94,12 @@ Result<void> read_block_floats(Bytes bytes, MethodId id, std::uint32_t rank,
                                const MatrixShape& shape, const Block& block,
                                std::vector<float>& out, DecodeScratch& scratch) {
   const std::size_t head = head_bytes_of(id, block);
-  if (bytes.size() < head) return bad_block("the factors are cut off");
-  out.resize(floats_of(id, rank, shape, block));
-  FL_CHECK(decode_dense_block(bytes.subspan(head), out, scratch));
+  const std::size_t floats = floats_of(id, rank, shape, block);
+  // Nothing is allocated that is not there: of a float at least the sign and the mantissa are.
+  if (bytes.size() < head || bytes.size() - head <= 3 * floats)
+    return bad_block("the factors are cut off");
+  out.resize(floats);
+  FL_CHECK(decode_lossless_block(bytes.subspan(head), out, scratch));
   return is_finite(out) ? success() : bad_block("the factors are not finite");
 }
 
@@ -328,10 +331,10 @@ void add_product(const FactorRows& left, std::span<const float> right, std::uint
 }
 
 Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
-                             const RightFactor& right, std::span<float> out,
-                             DecodeScratch& scratch) {
+                             RightFactor& right, std::span<float> out, DecodeScratch& scratch) {
   std::vector<float> room;
   FL_TRY(const FactorRows left, read_rows(bytes, tensor, block, right, room, scratch));
+  draw_right(right, tensor);
   std::ranges::fill(out, 0.0f);
   add_product(left, right.values, matrix_of(tensor, right.rank, 1)->cols, block.first, out);
   return {};

@@ -170,9 +170,9 @@ void add_product(const FactorRows& left, std::span<const float> right, std::uint
                  std::uint64_t first, std::span<float> out);
 
 /// Fills `out`, the block's elements, from bytes that need not be trusted. `right` is of the same
-/// tensor, and drawn. May give values that are not finite. Errors are corrupt.
+/// tensor, and is drawn if it has to be. May give values that are not finite. Errors are corrupt.
 [[nodiscard]] Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor,
-                                           const Block& block, const RightFactor& right,
+                                           const Block& block, RightFactor& right,
                                            std::span<float> out, DecodeScratch& scratch);
 
 /// RANK or RANK@ROUND: before that round matrices go dense, and a warm-up is counted from there.

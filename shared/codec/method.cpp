@@ -30,6 +30,15 @@ Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scra
   return decode_dense_block(bytes, out, scratch);
 }
 
+Result<void> decode_lossless_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
+  const auto is_of = [&](MethodId id) {
+    return !bytes.empty() && static_cast<MethodId>(bytes[0]) == id;
+  };
+  if (is_of(MethodId::fp32) || is_of(MethodId::fp32_coded))
+    return decode_dense_block(bytes, out, scratch);
+  return Error(Errc::corrupt, "what should be fp32 is of another method");
+}
+
 Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
   if (bytes.empty()) return Error(Errc::corrupt, "the block has no bytes");
   const Bytes body = bytes.subspan(1);

@@ -88,6 +88,7 @@ struct SketchScratch {
 /// Memory that encoding reuses from block to block; one thread at a time.
 struct EncodeScratch {
   std::vector<std::int16_t> levels;
+  std::vector<std::uint32_t> words;  // Of floats.
   LevelScratch coded;
   std::vector<float> rotated;
   SketchScratch sketch;
@@ -199,6 +200,10 @@ struct DecodeScratch {
 /// `out` may be scratch.values.
 [[nodiscard]] Result<void> decode_dense_block(Bytes bytes, std::span<float> out,
                                               DecodeScratch& scratch);
+
+/// The same for blocks of "none" and "lossless"; of any size.
+[[nodiscard]] Result<void> decode_lossless_block(Bytes bytes, std::span<float> out,
+                                                 DecodeScratch& scratch);
 
 // One decoder for each id, for decode_block: `body` is what follows the id.
 [[nodiscard]] Result<void> decode_fp32(Bytes body, std::span<float> out);

@@ -20,9 +20,11 @@ class Lossless final : public Method {
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
                       const Block& block, std::uint64_t seed, const MethodPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
-    const std::span words(reinterpret_cast<const std::uint32_t*>(x.data()), x.size());
+    scratch.words.resize(std::max(scratch.words.size(), x.size()));
+    const auto words = std::span(scratch.words).first(x.size());
+    copy_bytes(std::as_writable_bytes(words).data(), std::as_bytes(x).data(), x.size_bytes());
     out.assign({static_cast<std::byte>(MethodId::fp32_coded)});
-    if (append_floats<fp32_words>(words, scratch, out)) return {};
+    if (append_floats<fp32_words>(std::span<const std::uint32_t>(words), scratch, out)) return {};
     return plain_->encode(x, scan, layout, block, seed, {}, scratch, out);
   }
 
@@ -45,6 +47,7 @@ MethodResult parse_lossless(const SpecParts& parts) {
 }
 
 Result<void> decode_fp32_coded(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  if (body.size() < 3 * out.size()) return Error(Errc::corrupt, "the mantissas are cut off");
   scratch.words.resize(std::max(scratch.words.size(), out.size()));
   const auto words = std::span(scratch.words).first(out.size());
   FL_CHECK(read_floats<fp32_words>(body, words, scratch));

@@ -12,7 +12,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::string_view magic = "FLP2";  // The last is the format's version.
+constexpr std::string_view magic = "FLP3";  // The last is the format's version.
 constexpr std::size_t block_elements_at = 4;
 constexpr std::size_t digest_at = 8;
 constexpr std::size_t digest_bytes = 8;
@@ -157,7 +157,6 @@ Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::
   const auto decoded = [&]() -> Result<void> {
     if (!is_low_rank(bytes)) return decode_block(bytes, out, scratch_);
     FL_TRY(RightFactor* const right, right_factor_of(index, bytes));
-    draw_right(*right, layout().tensors()[block.tensor]);
     return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, out, scratch_);
   }();
   if (!decoded) return in_block(index, decoded.error());

@@ -1,7 +1,7 @@
 // The payload format that all codecs share: one flat fp32 vector of a Layout, in blocks that decode
 // in any order. Little-endian, no padding:
 //
-//    0  4   "FLP2"
+//    0  4   "FLP3"
 //    4  u32 block_elements; the blocks follow from it and the layout (block_map.hpp)
 //    8  8   the first half of the layout's digest
 //   16      u32 size in bytes of each block
@@ -38,8 +38,9 @@ inline constexpr std::size_t payload_header_bytes = 16;
 
 /// Decodes a payload that need not be trusted. One thread per reader; several readers may share a
 /// source. Refers to the source and the layout, which must outlive it. Memory: 8 bytes per block,
-/// buffers of one block, and of a tensor of low rank one factor: blocks are cheapest in order. With
-/// several threads (0: one for each core) as much for each of them.
+/// buffers of one block, and of a tensor of low rank one factor, while its first block is decoded
+/// about four times: blocks are cheapest in order. With several threads (0: one for each core) as
+/// much for each of them.
 class PayloadReader {
  public:
   /// Checks all that stands before the blocks, and that the sizes add up to `bytes`. Errors:

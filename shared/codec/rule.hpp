@@ -12,8 +12,9 @@
 
 namespace fl {
 
-/// Tensors with fewer elements are sent as fp32, if a selector or a list of rules applies to them
-/// and no `dense_below` says otherwise: what they cost is nothing, and biases and the like matter.
+/// Tensors with fewer elements are sent losslessly, if a selector or a list of rules applies to
+/// them and no `dense_below` says otherwise: what they cost is nothing, and biases and the like
+/// matter.
 inline constexpr std::uint64_t dense_below_default = 1024;
 
 inline constexpr std::size_t rules_max = 16;
@@ -27,7 +28,7 @@ struct Rule {
 
   /// `*` is any run of characters, also none; `?` any one.
   [[nodiscard]] bool fits(std::string_view name) const;
-  /// Whether the tensor goes as fp32 all the same: because it is small, or a statistic
+  /// Whether the tensor goes losslessly all the same: because it is small, or a statistic
   /// (layout.hpp), of which every value is needed.
   [[nodiscard]] bool sends_dense(const Layout::Tensor& tensor) const;
   /// dense_below when the spec does not say it.

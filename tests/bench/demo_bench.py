@@ -98,13 +98,14 @@ def main():
         results.append(result)
         base = base or result
         to_target = result["bytes_to_target"]
+        megabytes = f"{to_target / 1e6:.3f}" if to_target else "-"
         share = "-"
         if to_target and base["bytes_to_target"]:
             share = f"1/{base['bytes_to_target'] / to_target:.1f}"
         print(
             f"{name:<18} {result['round_seconds']:>7.2f} {result['bytes_up'] / 1e6:>8.3f}"
             f" {result['bytes_down'] / 1e6:>8.3f} {base['bytes_up'] / result['bytes_up']:>8.1f}"
-            f" {result['accuracy']:>8.2%}   {to_target / 1e6 if to_target else float('nan'):>10.3f}"
+            f" {result['accuracy']:>8.2%}   {megabytes:>10}"
             f" {result['rounds_to_target'] or '-':>6} {share:>8}   {result['coding_share']:>7.2%}",
             flush=True,
         )

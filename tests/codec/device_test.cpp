@@ -123,7 +123,9 @@ TEST_CASE("levels of a scale are the CPU's, of all sizes and scales") {
     REQUIRE(codec->is_for_device(layout, true));
     for (const auto& x :
          {normals, laplace(layout.elements(), 5), normal(layout.elements(), 6, 1e-40f),
-          normal(layout.elements(), 6, 1e30f)}) {
+          normal(layout.elements(), 6, 1e30f), normal(layout.elements(), 6, 0x1p-101f),
+          normal(layout.elements(), 6,
+                 0x1p-102f)}) {  // The largest are near nearest_scale's least.
       const auto coded = encode_on(*codec, layout, x, block_elements_default);
       CHECK(coded.bytes.value() == encode(*codec, layout, x, 7));
       CHECK(coded.is_there);

@@ -165,7 +165,7 @@ TEST_CASE("damaged floats are refused") {
     bad[at] = static_cast<std::byte>(value);
     return bad;
   };
-  CHECK(reason({good.begin(), good.begin() + 12'000}) == "the signs and mantissas are cut off");
+  CHECK(reason({good.begin(), good.begin() + 11'999}) == "the mantissas are cut off");
   CHECK(reason({good.begin(), good.end() - 1}) == "the exponents are damaged");
   CHECK(reason(with(2, 0)) == "exponents up to 0 from the base");
   CHECK(reason(with(2, 128)) == "exponents up to 128 from the base");

@@ -222,7 +222,7 @@ TEST_CASE("factors from outside: rank, sizes and values are checked before they 
       payload.begin() + static_cast<std::ptrdiff_t>(at + load<std::uint32_t>(payload, table)));
   DecodeScratch scratch;
   const Block first = reader.block(0);
-  const RightFactor right = read_right_factor(good, w, first, scratch).value();
+  RightFactor right = read_right_factor(good, w, first, scratch).value();
   CHECK(right.rank == 2);
   std::vector<float> out(256);
   CHECK(decode_low_rank(good, w, first, right, out, scratch).has_value());
@@ -267,6 +267,12 @@ TEST_CASE("factors from outside: rank, sizes and values are checked before they 
   CHECK(is_refused(longer));
   CHECK(is_refused({good.begin(), good.end() - 1}));
   CHECK_FALSE(is_refused(plain));
+  CHECK(is_refused([&] {
+    auto halves = plain;
+    halves[2] = static_cast<std::byte>(MethodId::fp16);
+    halves.resize(3 + 2 * 2 * (100 + 3));
+    return halves;
+  }()));
   infinite = plain;
   store(infinite, plain.size() - 4, std::numeric_limits<float>::quiet_NaN());
   CHECK(is_refused(infinite));

@@ -109,7 +109,7 @@ class Sum {
           std::vector<float> left(rank * touched);
           DecodeScratch scratch;
           const Bytes bytes = bytes_of(std::string_view(payload)).subspan(at, size);
-          decode_dense_block(bytes.subspan(head), left, scratch).value();
+          decode_lossless_block(bytes.subspan(head), left, scratch).value();
           // A row counts where it begins.
           for (std::uint64_t row = (first + cols - 1) / cols; row <= last / cols; ++row) {
             for (std::uint64_t k = 0; k < rank; ++k) {
