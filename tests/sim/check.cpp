@@ -337,7 +337,7 @@ class Checker {
         FL_TRY(const std::string update, spooled_update(task));
         const std::string identity = fmt::format("{}/{}", settings_.seed, round);
         const std::uint64_t weight =
-            mode_.discounted(strategy_->weight_of(task.examples), /*age=*/0);
+            mode_.discounted(strategy_->weight_of(task.examples), /*staleness=*/0);
         sum.take_factors(layout_, Digest::of(bytes_of(std::string_view(identity))).short_id(),
                          update, *values, weight);
       }
