@@ -43,9 +43,9 @@ struct UpdateNorms {
 using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
 
 /// Memory: 8 bytes per parameter, 24 per statistic, at most 2 more per parameter for what is added
-/// undecoded, and a block for each add() under way. Refers to
-/// the layout, which must outlive it. add() may run on several threads at once, with a reader each;
-/// everything else only while no add() runs.
+/// undecoded, and a block for each add() under way. Refers to the layout, which must outlive it.
+/// add() may run on several threads at once, with a reader each; everything else only while no
+/// add() runs.
 class Accumulator {
  public:
   /// `shared_seed`: of the updates, for codes that can be added up undecoded; none: nothing is.

@@ -40,7 +40,8 @@ uint64_t flc_coder_elements(const flc_coder* coder);
 /* The payload (payload.hpp) of `update`, and in `bytes` how long it is. `spec` as in `fl-server
  * codecs`, in the state that its warm-ups have in that round, from 1; the same update, seeds and
  * history give the same bytes on every machine. `shared_seed`: of all vectors that are added up
- * with this one, as an offer has it, so that their codes may be added up; or `seed` again. `threads`: 0, as many as cores.
+ * with this one, as an offer has it, so that their codes may be added up; or `seed` again.
+ * `threads`: 0, as many as cores.
  *
  * With error feedback `residual` is what earlier payloads have lost, zeros at first: it is added to
  * the update, and becomes what this one loses. With momentum ("+dgc") so is `velocity`

@@ -82,10 +82,9 @@ class Codec {
   /// of several `threads` (0: one for each core), of 128 with a device (of large ones eight,
   /// and one for each thread; of countsketch then all cells). The same (x, seeds, state) gives the
   /// same bytes on every machine, with any number of threads, and with a device; no state is an
-  /// empty one. Blocks may not be
-  /// larger than block_elements(layout). Errors: invalid_input, naming tensor[index], for the first
-  /// value that is not finite or past the codec's range; the sink's. What the sink then holds is no
-  /// payload, and what the state holds is of no use.
+  /// empty one. Blocks may not be larger than block_elements(layout). Errors: invalid_input, naming
+  /// tensor[index], for the first value that is not finite or past the codec's range; the sink's.
+  /// What the sink then holds is no payload, and what the state holds is of no use.
   [[nodiscard]] Result<std::uint64_t> encode(const Layout& layout, std::span<const float> x,
                                              Seeds seeds, PayloadSink& out,
                                              std::uint32_t block_elements = block_elements_of_codec,

@@ -73,25 +73,13 @@ Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scrat
 
 namespace {
 
-/// Of at most part_elements_max values.
-using EncodePart = Result<void>(const Method& method, std::span<const float> x, const Scan& scan,
-                                const Layout& layout, const Block& block, std::uint64_t seed,
-                                const MethodPlan& plan, EncodeScratch& scratch,
-                                std::vector<std::byte>& out);
-
-Result<void> encode_as_they_are(const Method& method, std::span<const float> x, const Scan& scan,
-                                const Layout& layout, const Block& block, std::uint64_t seed,
-                                const MethodPlan& plan, EncodeScratch& scratch,
-                                std::vector<std::byte>& out) {
-  return method.encode(x, scan, layout, block, seed, plan, scratch, out);
-}
-
-Result<void> encode_without_zeros(const Method& method, std::span<const float> x, const Scan& scan,
-                                  const Layout& layout, const Block& block, std::uint64_t seed,
-                                  const MethodPlan& plan, EncodeScratch& scratch,
-                                  std::vector<std::byte>& out) {
+/// Of at most part_elements_max values; `leaves_out_zeros`: if they are many, of the others.
+Result<void> encode_part(const Method& method, bool leaves_out_zeros, std::span<const float> x,
+                         const Scan& scan, const Layout& layout, const Block& block,
+                         std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
+                         std::vector<std::byte>& out) {
   const auto is_zero = [](float v) { return std::bit_cast<std::uint32_t>(v) == 0; };
-  const auto zeros = std::ranges::count_if(x, is_zero);
+  const auto zeros = leaves_out_zeros ? std::ranges::count_if(x, is_zero) : 0;
   if (zeros > 0 && zeros * 16 >= std::ssize(x)) {
     Selected others;
     for (std::uint32_t i = 0; i < x.size(); ++i) {
@@ -106,20 +94,20 @@ Result<void> encode_without_zeros(const Method& method, std::span<const float> x
   return method.encode(x, scan, layout, block, seed, plan, scratch, out);
 }
 
-Result<void> encode_by(EncodePart* encode_part, const Method& method, std::span<const float> x,
-                       const Scan& scan, const Layout& layout, const Block& block,
-                       std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
-                       std::vector<std::byte>& out) {
+Result<void> encode_any(const Method& method, bool leaves_out_zeros, std::span<const float> x,
+                        const Scan& scan, const Layout& layout, const Block& block,
+                        std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
+                        std::vector<std::byte>& out) {
   if (x.size() <= part_elements_max)
-    return encode_part(method, x, scan, layout, block, seed, plan, scratch, out);
+    return encode_part(method, leaves_out_zeros, x, scan, layout, block, seed, plan, scratch, out);
   FL_TRY(const bool is_whole,
          method.encode_large(x, scan, layout, block, seed, plan, scratch, out));
   if (is_whole) return {};
   return encode_parts(
       x.size(), out, [&](std::size_t begin, std::size_t count, std::vector<std::byte>& bytes) {
         const auto part = x.subspan(begin, count);
-        return encode_part(method, part, kernels().scan(part.data(), count), layout,
-                           part_of(block, begin, count), seed, plan, scratch, bytes);
+        return encode_part(method, leaves_out_zeros, part, kernels().scan(part.data(), count),
+                           layout, part_of(block, begin, count), seed, plan, scratch, bytes);
       });
 }
 
@@ -129,15 +117,15 @@ Result<void> encode_all_values(const Method& method, std::span<const float> x, c
                                const Layout& layout, const Block& block, std::uint64_t seed,
                                const MethodPlan& plan, EncodeScratch& scratch,
                                std::vector<std::byte>& out) {
-  return encode_by(&encode_as_they_are, method, x, scan, layout, block, seed, plan, scratch, out);
+  return encode_any(method, false, x, scan, layout, block, seed, plan, scratch, out);
 }
 
 Result<void> encode_block(const Method& method, std::span<const float> x, const Scan& scan,
                           const Layout& layout, const Block& block, std::uint64_t seed,
                           const MethodPlan& plan, EncodeScratch& scratch,
                           std::vector<std::byte>& out) {
-  return encode_by(method.leaves_out_zeros() ? &encode_without_zeros : &encode_as_they_are, method,
-                   x, scan, layout, block, seed, plan, scratch, out);
+  return encode_any(method, method.leaves_out_zeros(), x, scan, layout, block, seed, plan, scratch,
+                    out);
 }
 
 Result<void> encode_selected_block(const Selected& selected, const Method& quantizer,
