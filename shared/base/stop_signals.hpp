@@ -13,7 +13,7 @@ namespace fl {
 
 class StopSignals {
  public:
-  explicit StopSignals(net::io_context& io) : signals_(io, SIGINT, SIGTERM) {}
+  explicit StopSignals(net::io_context& io);
 
   /// `stop` runs once, in a thread of the io_context, on no strand. This object outlives the wait:
   /// until `stop` has run, or after cancel() the io_context's loop has ended.
