@@ -244,13 +244,20 @@ Awaitable<Result<void>> RoundEngine::restore() {
   co_return success();
 }
 
+/// Those that the open round's updates have, where all are asked for one codec.
+SummedSketches RoundEngine::summed_sketches() const {
+  if (ladder_.size() != 1) return {};
+  return parse_codec(ladder_.front(), round_->record.round).value()->summed_sketches(layout_);
+}
+
 /// In the vector that is there, if there is one: two are as much as the server has.
 void RoundEngine::begin_sums(const FixedPoint& fixed) {
   const std::uint64_t shared_seed = shared_seed_of(round_->record.base_version + 1);
+  SummedSketches sketches = summed_sketches();
   if (sums_) {
-    sums_->reset(fixed, shared_seed);
+    sums_->reset(fixed, shared_seed, std::move(sketches));
   } else {
-    sums_ = std::make_unique<Accumulator>(layout_, fixed, shared_seed);
+    sums_ = std::make_unique<Accumulator>(layout_, fixed, shared_seed, std::move(sketches));
   }
 }
 

@@ -281,6 +281,7 @@ class RoundEngine {
   void send_offer(Task& task);
   /// Of all offers of a round, by the version that they are of (Seeds, shared/codec/plan.hpp).
   [[nodiscard]] std::uint64_t shared_seed_of(Round round) const;
+  [[nodiscard]] SummedSketches summed_sketches() const;
   void publish(std::shared_ptr<const ModelVersion> version);
   void ask_evaluators();
 

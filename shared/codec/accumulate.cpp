@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace fl {
 
@@ -20,16 +21,19 @@ constexpr std::uint64_t stripe_elements = block_elements_default;
 }  // namespace
 
 Accumulator::Accumulator(const Layout& layout, const FixedPoint& fixed,
-                         std::optional<std::uint64_t> shared_seed)
+                         std::optional<std::uint64_t> shared_seed, SummedSketches sketches)
     : layout_(layout),
       fixed_(fixed),
       sums_(layout.elements()),
       statistics_(layout.statistics().end - layout.statistics().begin),
-      factors_(layout, fixed, shared_seed) {}
+      factors_(layout, fixed, shared_seed),
+      sketches_(layout, fixed, std::move(sketches)) {}
 
-void Accumulator::reset(const FixedPoint& fixed, std::optional<std::uint64_t> shared_seed) {
+void Accumulator::reset(const FixedPoint& fixed, std::optional<std::uint64_t> shared_seed,
+                        SummedSketches sketches) {
   fixed_ = fixed;
   factors_.reset(fixed, shared_seed);
+  sketches_.reset(fixed, std::move(sketches));
   std::ranges::fill(sums_, 0);
   std::ranges::fill(statistics_, 0);
   total_weight_ = 0;
@@ -86,11 +90,16 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
   if (adjust || has_statistics) {
     FL_TRY(scan, update.decode(index, values));
   } else {
-    FL_TRY(const auto decoded, update.decode_or_take(index, values, factors_.key_of(block.tensor)));
+    FL_TRY(const auto decoded,
+           update.decode_or_take(index, values,
+                                 {.right_key = factors_.key_of(block.tensor),
+                                  .sketch = sketches_.shape_of(block, update.block_elements())}));
     if (const auto* const selected = std::get_if<SelectedValues>(&decoded))
       return add_selected(block.flat, *selected, weight);
     if (const auto* const rows = std::get_if<FactorRows>(&decoded))
       return factors_.add(block, *rows, weight);
+    if (const auto* const sketch = std::get_if<SketchCells>(&decoded))
+      return sketches_.add(block, *sketch, weight);
     scan = std::get<Scan>(decoded);
   }
   if (adjust) {
@@ -187,6 +196,7 @@ void Accumulator::mean(std::uint64_t first, double divisor, std::span<float> out
   const double factor = std::ldexp(1.0 / divisor, -fixed_.fraction_bits);
   kernels().scale_fixed(sums_.data() + first, out.size(), factor, out.data());
   factors_.add_mean(first, divisor, out);
+  sketches_.add_mean(first, divisor, out);
   const auto [begin, end] = layout_.statistics();
   const double statistic_factor = std::ldexp(1.0 / divisor, -statistic_fraction_bits);
   for (std::uint64_t at = std::max(first, begin); at < std::min(first + out.size(), end); ++at) {

@@ -6,7 +6,7 @@
 // gradients of 1e-4. Their sums have 128 bits, and neither range nor norms are about them.
 //
 // Matrices of low rank whose second factor all updates share are added up undecoded, and decoded
-// once, in the mean (factor_sums.hpp).
+// once, in the mean (factor_sums.hpp); so are count sketches of one shape (sketch_sums.hpp).
 #pragma once
 
 #include "kernels/huge_pages.hpp"
@@ -14,6 +14,7 @@
 #include "shared/codec/factor_sums.hpp"
 #include "shared/codec/fixed_point.hpp"
 #include "shared/codec/payload.hpp"
+#include "shared/codec/sketch_sums.hpp"
 #include "shared/params/layout.hpp"
 
 #include <array>
@@ -31,8 +32,8 @@ namespace fl {
 inline constexpr int statistic_range_log2 = 46;
 inline constexpr int statistic_fraction_bits = 40;
 
-/// Of all but the statistics. What is added undecoded counts with the norms of its factor: l2 is
-/// the same but for rounding, max_abs nothing.
+/// Of all but the statistics. What is added undecoded counts with the norms of its factor, which
+/// has the same l2 but for rounding, or with what its sketch estimates; to max_abs it adds nothing.
 struct UpdateNorms {
   double l2 = 0;
   float max_abs = 0;
@@ -42,15 +43,17 @@ struct UpdateNorms {
 /// in the same way, or an update could not be taken back.
 using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
 
-/// Memory: 8 bytes per parameter, 24 per statistic, at most 2 more per parameter for what is added
-/// undecoded, and a block for each add() under way. Refers to the layout, which must outlive it.
-/// add() may run on several threads at once, with a reader each; everything else only while no
-/// add() runs.
+/// Memory: 8 bytes per parameter, 24 per statistic, at most 2 more per parameter for factors that
+/// are added undecoded, and 4 for sketches, and a block for each add() under way. Refers to the
+/// layout, which must outlive it. add() may run on several threads at once, with a reader each;
+/// everything else only while no add() runs.
 class Accumulator {
  public:
-  /// `shared_seed`: of the updates, for codes that can be added up undecoded; none: nothing is.
+  /// `shared_seed`: of the updates, for factors that can be added up undecoded; none: none are.
+  /// `sketches`: what their codec says of these.
   Accumulator(const Layout& layout, const FixedPoint& fixed,
-              std::optional<std::uint64_t> shared_seed = std::nullopt);
+              std::optional<std::uint64_t> shared_seed = std::nullopt,
+              SummedSketches sketches = {});
 
   /// sums += weight * adjust(decode(update)), all of it or nothing: on error what was added is
   /// taken back exactly. Without `adjust` it is what was decoded. The norms are of what is added.
@@ -71,7 +74,8 @@ class Accumulator {
   void mean(std::uint64_t first, double divisor, std::span<float> out) const;
 
   /// All sums and weights are 0 again.
-  void reset(const FixedPoint& fixed, std::optional<std::uint64_t> shared_seed = std::nullopt);
+  void reset(const FixedPoint& fixed, std::optional<std::uint64_t> shared_seed = std::nullopt,
+             SummedSketches sketches = {});
 
  private:
   Result<Scan> add_block(PayloadReader& update, std::uint64_t index, std::int64_t weight,
@@ -97,6 +101,7 @@ class Accumulator {
   HugeVector<std::int64_t> sums_;
   std::vector<Wide> statistics_;  // Those of layout_.statistics().
   FactorSums factors_;
+  SketchSums sketches_;
   std::atomic<std::uint64_t> total_weight_ = 0;
   std::atomic<bool> broken_ = false;
   std::array<std::mutex, 64> stripes_;  // A stripe of elements belongs to one of these.

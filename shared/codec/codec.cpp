@@ -40,6 +40,18 @@ bool Codec::is_for_device(const Layout& layout, bool is_there) const {
   return false;
 }
 
+SummedSketches Codec::summed_sketches(const Layout& layout) const {
+  SummedSketches out{.block_elements = block_elements(layout)};
+  bool is_any = false;
+  for (const Rule* const rule : rules_of(layout)) {
+    out.of_tensor.push_back(rule != nullptr && !rule->selector ? rule->quantizer->summed_sketch()
+                                                               : std::nullopt);
+    is_any |= out.of_tensor.back().has_value();
+  }
+  if (!is_any) return {};
+  return out;
+}
+
 std::uint32_t Codec::block_elements(const Layout& layout) const {
   bool is_any_few = false;
   const auto rule_of = rules_of(layout);

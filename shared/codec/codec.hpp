@@ -71,6 +71,9 @@ class Codec {
   /// The rows of codec_rows() that it is made of, by name; who encodes must know them all.
   [[nodiscard]] std::vector<std::string> names() const;
 
+  /// The sketches of its payloads that a server adds up before it reads them (sketch_sums.hpp).
+  [[nodiscard]] SummedSketches summed_sketches(const Layout& layout) const;
+
   /// The largest blocks of its payloads (block_map.hpp).
   [[nodiscard]] std::uint32_t block_elements(const Layout& layout) const;
   /// No payload of this layout is longer.

@@ -73,8 +73,9 @@ constexpr std::array codec_table = {
         parse_gradzip,
         nullptr,
         true},
-    CodecParser{{"countsketch", "countsketch:ROWSxCOLUMNS[,k=COLUMNS/8]",
-                 "the k largest of 65,536 in a sketch that can be added up; biased, use +ef",
+    CodecParser{{"countsketch", "countsketch:ROWSxCOLUMNS[,k=COLUMNS/8][,recovery=own]",
+                 "the k largest of 65,536 in a sketch; all clients' are added up and read once, or "
+                 "with +ef each by itself; biased",
                  "countsketch:5x4000"},
                 parse_countsketch},
     CodecParser{

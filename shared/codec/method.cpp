@@ -26,6 +26,8 @@ Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scra
     if (is_sparse(bytes)) return decode_sparse(bytes, out, scratch);
     if (static_cast<MethodId>(bytes[0]) == MethodId::countsketch)
       return decode_countsketch(bytes.subspan(1), out, scratch);
+    if (static_cast<MethodId>(bytes[0]) == MethodId::countsketch_sum)
+      return decode_countsketch_sum(bytes.subspan(1), out, scratch);
   }
   return decode_dense_block(bytes, out, scratch);
 }
@@ -65,7 +67,8 @@ Result<void> decode_dense_block(Bytes bytes, std::span<float> out, DecodeScratch
     case MethodId::ecuq_centroid: return decode_ecuq(body, EcuqMode::centroid, out, scratch);
     case MethodId::ecuq_dither_runs: return decode_ecuq_dither_runs(body, out, scratch);
     case MethodId::ecuq_centroid_runs: return decode_sparse(bytes, out, scratch);
-    case MethodId::countsketch: return Error(Errc::corrupt, "a sketch inside of another block");
+    case MethodId::countsketch:
+    case MethodId::countsketch_sum: return Error(Errc::corrupt, "a sketch inside of another block");
     case MethodId::sparse:
     case MethodId::randk: return Error(Errc::corrupt, "a sparse block inside of another");
     case MethodId::parts: return Error(Errc::corrupt, "parts of a block that needs none");

@@ -27,6 +27,7 @@
 //   33 parts  a large block, part by part (parts.hpp)
 //   34, 35 eden  as 26 and 27, of a fraction of bits (method_eden.cpp)
 //   36 fp32, 37 fp16, 38 bf16  as 0, 1 and 4, near their entropy (float_codes.hpp)
+//   39 countsketch  one that may be added to others before it is read (sketch_codes.hpp)
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -75,6 +76,22 @@ enum class MethodId : std::uint8_t {
   fp32_coded = 36,
   fp16_coded = 37,
   bf16_coded = 38,
+  countsketch_sum = 39,
+};
+
+/// Of a sketch, or of all of a tensor's, each with its share (sketch_codes.hpp).
+struct SketchShape {
+  std::uint32_t rows;     // An odd number.
+  std::uint32_t columns;  // Cells of a row.
+  std::uint32_t k;        // So many values are sketched, and so many recovered.
+  bool operator==(const SketchShape&) const = default;
+};
+
+/// Which sketches of a codec's payloads can be added up before they are read.
+struct SummedSketches {
+  std::uint32_t block_elements = 0;  // Of the payloads.
+  /// None where the tensor has no such sketches; empty: no tensor has.
+  std::vector<std::optional<SketchShape>> of_tensor = {};
 };
 
 /// Of countsketch, at both ends.
@@ -83,6 +100,7 @@ struct SketchScratch {
   std::vector<std::uint32_t> selected;
   std::vector<float> estimates;
   std::vector<float> cells;
+  std::vector<float> recovered;
 };
 
 /// Memory that encoding reuses from block to block; one thread at a time.
@@ -150,6 +168,8 @@ class Method {
   [[nodiscard]] virtual bool leaves_out_zeros() const { return false; }
   /// Whether it sends so few of the values that a block of part_elements_max has a few bytes.
   [[nodiscard]] virtual bool sends_few() const { return false; }
+  /// Of the sketches, whole, that can be added up before they are read; none: it makes none.
+  [[nodiscard]] virtual std::optional<SketchShape> summed_sketch() const { return std::nullopt; }
   /// Replaces `out` by the block's bytes. The values are finite, part_elements_max at most; `scan`
   /// is theirs. Random choices depend on (seed, block.tensor, element in the tensor) alone. Errors
   /// name tensor[index].
@@ -227,6 +247,8 @@ struct DecodeScratch {
                                        std::span<float> out, DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_countsketch(Bytes body, std::span<float> out,
                                               DecodeScratch& scratch);
+[[nodiscard]] Result<void> decode_countsketch_sum(Bytes body, std::span<float> out,
+                                                  DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out,
                                        DecodeScratch& scratch);
 [[nodiscard]] Result<void> decode_ecuq_dither_runs(Bytes body, std::span<float> out,

@@ -4,28 +4,30 @@
 // "Communication-efficient distributed SGD with sketching"; Rothchild 2020, "FetchSGD".
 //
 // Columns and k are those of 65,536 elements; a shorter block has a share of them, and one of fewer
-// than 256 elements goes losslessly. Cells and signs follow from the block's place in the model
-// alone, so all clients' sketches of a block may be added up before they are decoded.
+// than 256 elements goes losslessly. Only the k largest magnitudes are sketched: small values would
+// disturb the large ones, and nearly all cells are 0, which costs nothing. By default k is an
+// eighth of the columns: with 5 rows fewer values lose more, and of more hardly any but the same
+// are recovered, because they collide.
 //
-// FetchSGD sketches all values, and what isn't recovered stays in a sketch at the server. Here each
-// update is decoded alone: small values would only disturb the large ones, and are better kept for
-// the next round by error feedback. So only the k largest magnitudes are sketched, and the encoder,
-// which sees what is decoded, sends the estimate from which on estimates count: of the k largest as
-// many as lessen the squared error most. By default k is an eighth of the columns: with 5 rows
-// fewer values lose more, and of more hardly any but the same are recovered, because they collide.
+// Cells and signs follow from the block's place in the model alone, so a server adds up all
+// clients' sketches, and recovers the k largest values of the sum (sketch_sums.hpp), as FetchSGD
+// does. What is recovered of a sum is not the sum of what is recovered of each, so there is no
+// error feedback with it: a client does not know what the server will add. (FetchSGD's is at the
+// server, in a sketch of its own.)
 //
-// The bytes: u8 rows, u16 columns, u64 key, binary32 the least magnitude of an estimate that
-// counts, then the rows' cells, as a block of "lossless" has them. Where no estimate is worth it,
+// With recovery=own, as under error feedback, each update is decoded alone, and the encoder, which
+// sees what is decoded, sends the estimate from which on estimates count: of the k largest as many
+// as lessen the squared error most. The bytes are then u8 rows, u16 columns, u64 key, binary32 that
+// estimate, then the rows' cells, as a block of "lossless" has them; where no estimate is worth it,
 // an empty sparse block.
 #include "shared/codec/codec_table.hpp"
 
 #include "kernels/kernels.hpp"
 #include "kernels/select.hpp"
 #include "kernels/sketch.hpp"
-#include "shared/codec/block_key.hpp"
 #include "shared/codec/device_coder.hpp"
 #include "shared/codec/parts.hpp"
-#include "shared/codec/sparse.hpp"
+#include "shared/codec/sketch_codes.hpp"
 
 #include <fmt/format.h>
 
@@ -41,68 +43,26 @@ namespace fl {
 
 namespace {
 
-constexpr auto sketch_rows_max = static_cast<std::int32_t>(sketch::rows_max);
-constexpr std::int32_t sketch_cells_max = part_elements_max / 2;
-
 struct CountsketchSettings {
-  /// An eighth of the columns.
-  [[nodiscard]] static std::int32_t k_otherwise(std::int32_t columns) { return columns / 8; }
-
-  std::int32_t rows;     // Odd, 3 to sketch_rows_max.
-  std::int32_t columns;  // From 8 on, rows * columns at most sketch_cells_max.
-  std::int32_t k;        // How many values are sketched, 1 to the columns.
+  SketchShape shape;  // From 3 rows and 8 columns on; k is 1 to the columns.
+  bool is_summed;
+  bool has_feedback;
 };
 
-constexpr std::size_t sketched_min = 256;  // Elements of a block.
+std::uint32_t k_otherwise(std::uint32_t columns) { return columns / 8; }
+
 constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t) + sizeof(float);
-/// Of all clients and rounds.
-constexpr std::uint64_t shared_seed = 0;
 
-/// Of a block's share of what 65,536 elements have, rounded up.
-std::size_t share_of_block(std::int32_t number, std::size_t elements) {
-  return (static_cast<std::size_t>(number) * elements + part_elements_max - 1) / part_elements_max;
-}
-
-/// The random words of a row of the sketch.
-std::span<const std::uint32_t> words_of(std::uint64_t key, std::size_t row, std::size_t elements,
-                                        SketchScratch& scratch) {
-  scratch.words.resize(std::max(scratch.words.size(), elements));
-  kernels().random_words(key, row, scratch.words.data(), elements);
-  return std::span(scratch.words).first(elements);
-}
-
-/// Adds the selected values into a row's cells; word_of(i): the word of element i.
-template <class WordOf>
-void fill_row(std::span<const float> x, std::span<const std::uint32_t> selected,
-              const WordOf& word_of, std::span<float> cells) {
+/// Adds the selected values into a row's cells.
+void fill_row(std::span<const float> x, std::span<const std::uint32_t> selected, std::uint64_t key,
+              std::uint32_t row, std::span<float> cells) {
   std::vector<double> sums(cells.size());
   for (const std::uint32_t i : selected) {
-    const std::uint32_t word = word_of(i);
+    const std::uint32_t word = sketch::word_at(key, row, i);
     sums[sketch::column_of(word, cells.size())] +=
         static_cast<double>(sketch::signed_by(word, x[i]));
   }
   std::ranges::transform(sums, cells.begin(), [](double v) { return static_cast<float>(v); });
-}
-
-void read_row(std::span<const std::uint32_t> words, std::span<const float> cells,
-              std::span<float> estimates) {
-  for (std::size_t i = 0; i < estimates.size(); ++i) {
-    estimates[i] = sketch::signed_by(words[i], cells[sketch::column_of(words[i], cells.size())]);
-  }
-}
-
-/// Of the rows' estimates, which lie one row after the other and are an odd number: sorts those of
-/// each element (as sketch::median() sorts), and returns the middle row.
-std::span<const float> medians(std::span<float> estimates, std::size_t rows) {
-  const std::size_t n = estimates.size() / rows;
-  for (std::size_t pass = 0; pass < rows; ++pass) {
-    for (std::size_t row = pass % 2; row + 1 < rows; row += 2) {
-      float* const lower = estimates.data() + row * n;
-      float* const upper = lower + n;
-      for (std::size_t i = 0; i < n; ++i) sketch::order(lower[i], upper[i]);
-    }
-  }
-  return estimates.subspan(rows / 2 * n, n);
 }
 
 /// From which magnitude on the estimates, of the k largest, lessen the squared error most. 0: none
@@ -159,25 +119,33 @@ namespace {
 class Countsketch final : public Method {
  public:
   explicit Countsketch(const CountsketchSettings& settings) : settings_(settings) {
-    FL_ASSERT(settings.rows >= 3 && settings.rows <= sketch_rows_max && settings.rows % 2 == 1);
-    FL_ASSERT(settings.columns >= 1 && settings.rows * settings.columns <= sketch_cells_max);
-    FL_ASSERT(settings.k >= 1 && settings.k <= settings.columns);
+    const auto [rows, columns, k] = settings.shape;
+    FL_ASSERT(rows >= 3 && rows <= sketch::rows_max && rows % 2 == 1);
+    FL_ASSERT(columns >= 1 && rows * columns <= sketch_cells_max);
+    FL_ASSERT(k >= 1 && k <= columns);
+    FL_ASSERT(!(settings.is_summed && settings.has_feedback));
   }
 
   std::string spec() const override {
-    std::string text = fmt::format("countsketch:{}x{}", settings_.rows, settings_.columns);
-    if (settings_.k != CountsketchSettings::k_otherwise(settings_.columns)) {
-      text += fmt::format(",k={}", settings_.k);
-    }
+    const auto [rows, columns, k] = settings_.shape;
+    std::string text = fmt::format("countsketch:{}x{}", rows, columns);
+    if (k != k_otherwise(columns)) text += fmt::format(",k={}", k);
+    if (!settings_.is_summed && !settings_.has_feedback) text += ",recovery=own";
     return text;
+  }
+
+  std::optional<SketchShape> summed_sketch() const override {
+    if (!settings_.is_summed) return std::nullopt;
+    return settings_.shape;
   }
 
   bool needs_places() const override { return true; }
 
   std::size_t block_bytes_max(std::size_t elements) const override {
     if (elements < sketched_min) return dense_method().block_bytes_max(elements);
-    return 1 + sketch_head_bytes +
-           dense_method().block_bytes_max(rows() * share_of_block(settings_.columns, elements));
+    const SketchShape shape = share_of_block(settings_.shape, elements);
+    return 1 + std::max(sketch_head_bytes, summed_sketch_head_bytes) +
+           dense_method().block_bytes_max(shape.rows * shape.columns);
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
@@ -189,33 +157,28 @@ class Countsketch final : public Method {
     if (const Sketch* const planned = plan.sketches ? plan.sketches->find(block) : nullptr) {
       return write(*planned, layout, block, scratch, out);
     }
-    const std::uint64_t key = key_of(block);
-    const std::size_t columns = columns_of(x.size());
-    SketchScratch& room = scratch.sketch;
-    const auto selected = select(x, room.selected);
-    Sketch made = {.cells = std::vector<float>(rows() * columns)};
-    room.estimates.resize(rows() * x.size());
-    for (std::size_t row = 0; row < rows(); ++row) {
-      const auto words = words_of(key, row, x.size(), room);
-      const auto of_row = std::span(made.cells).subspan(row * columns, columns);
-      fill_row(
-          x, selected, [words](std::uint32_t i) { return words[i]; }, of_row);
-      read_row(words, of_row, std::span(room.estimates).subspan(row * x.size(), x.size()));
-    }
+    const SketchShape shape = share_of_block(settings_.shape, x.size());
+    Sketch made = {.cells = std::vector<float>(std::size_t{shape.rows} * shape.columns)};
+    fill(x, sketch_key(block), shape, scratch.sketch.selected, made.cells);
     if (!is_finite(made.cells)) {
       return Error(Errc::invalid_input, fmt::format("the values at {} are too large for {}",
                                                     layout.describe(block.flat), spec()));
     }
-    made.least = least_that_counts(x, medians(room.estimates, rows()), k_of(x.size()));
+    if (!settings_.is_summed) {
+      const auto estimates =
+          sketch_estimates({.shape = shape, .key = sketch_key(block), .cells = made.cells},
+                           x.size(), scratch.sketch);
+      made.least = least_that_counts(x, estimates, shape.k);
+    }
     return write(made, layout, block, scratch, out);
   }
 
-  bool plans_on_device() const override { return true; }
+  bool plans_on_device() const override { return !settings_.is_summed; }
 
   /// What a block's sketch takes is reading it. Of what lies there only cells are used, so a copy
   /// of the vector is for nothing, but takes a thirtieth of what is saved.
   MethodPlan plan(const VectorToPlan& vector) const override {
-    if (vector.device == nullptr) return {};
+    if (vector.device == nullptr || settings_.is_summed) return {};
     auto plan = std::make_shared<SketchPlan>();
     const BlockMap map(*vector.layout, vector.block_elements);
     std::vector<Block> batch;
@@ -241,55 +204,43 @@ class Countsketch final : public Method {
     std::uint32_t elements = 0;
     for (const Block& block : blocks) {
       const auto x = vector.x.subspan(block.flat, block.elements);
-      const std::size_t columns = columns_of(x.size());
-      sketches.push_back({.key = key_of(block),
-                          .rows = static_cast<std::uint32_t>(rows()),
-                          .columns = static_cast<std::uint32_t>(columns),
+      const SketchShape shape = share_of_block(settings_.shape, x.size());
+      const std::size_t begin = cells.size();
+      sketches.push_back({.key = sketch_key(block),
+                          .rows = shape.rows,
+                          .columns = shape.columns,
                           .elements = block.elements,
-                          .cells_begin = static_cast<std::uint32_t>(cells.size()),
+                          .cells_begin = static_cast<std::uint32_t>(begin),
                           .begin = elements});
       elements += block.elements;
-      const std::size_t begin = cells.size();
-      cells.resize(begin + rows() * columns);
-      const auto selected = select(x, room);
-      for (std::size_t row = 0; row < rows(); ++row) {
-        const auto word_of = [&](std::uint32_t i) {
-          return sketch::word_at(sketches.back().key, row, i);
-        };
-        fill_row(x, selected, word_of, std::span(cells).subspan(begin + row * columns, columns));
-      }
+      cells.resize(begin + std::size_t{shape.rows} * shape.columns);
+      fill(x, sketch_key(block), shape, room, std::span(cells).subspan(begin));
     }
     std::vector<float> estimates(elements);
     if (!vector.device->estimate(sketches, cells, estimates)) return false;
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       const auto x = vector.x.subspan(blocks[b].flat, blocks[b].elements);
       const auto of_it = std::span<const float>(cells).subspan(
-          sketches[b].cells_begin, rows() * std::size_t{sketches[b].columns});
+          sketches[b].cells_begin, std::size_t{sketches[b].rows} * sketches[b].columns);
       // It will be refused by its name, when its turn comes.
       if (!is_finite(x) || !is_finite(of_it)) continue;
       const auto read = std::span(estimates).subspan(sketches[b].begin, x.size());
-      plan.of_blocks[blocks[b].flat] = {.cells = {of_it.begin(), of_it.end()},
-                                        .least = least_that_counts(x, read, k_of(x.size()))};
+      plan.of_blocks[blocks[b].flat] = {
+          .cells = {of_it.begin(), of_it.end()},
+          .least = least_that_counts(x, read, share_of_block(settings_.shape, x.size()).k)};
     }
     return true;
   }
 
-  static std::uint64_t key_of(const Block& block) {
-    return block_key(shared_seed, KeyFamily::quantizer, block);
-  }
-  [[nodiscard]] std::size_t columns_of(std::size_t elements) const {
-    return share_of_block(settings_.columns, elements);
-  }
-  [[nodiscard]] std::size_t k_of(std::size_t elements) const {
-    return share_of_block(settings_.k, elements);
-  }
-
-  /// Those that are sketched; they lie in `room`.
-  std::span<const std::uint32_t> select(std::span<const float> x,
-                                        std::vector<std::uint32_t>& room) const {
+  /// Sketches the k largest, whose indices lie in `room`.
+  static void fill(std::span<const float> x, std::uint64_t key, const SketchShape& shape,
+                   std::vector<std::uint32_t>& room, std::span<float> cells) {
     room.resize(std::max(room.size(), x.size()));
-    Cutoff cutoff = find_largest({&x, 1}, k_of(x.size()));
-    return std::span(room).first(select_largest(x, cutoff, room.data()));
+    Cutoff cutoff = find_largest({&x, 1}, shape.k);
+    const auto selected = std::span(room).first(select_largest(x, cutoff, room.data()));
+    for (std::uint32_t row = 0; row < shape.rows; ++row)
+      fill_row(x, selected, key, row,
+               cells.subspan(std::size_t{row} * shape.columns, shape.columns));
   }
 
   static bool is_finite(std::span<const float> values) {
@@ -298,7 +249,7 @@ class Countsketch final : public Method {
 
   Result<void> write(const Sketch& of, const Layout& layout, const Block& block,
                      EncodeScratch& scratch, std::vector<std::byte>& out) const {
-    if (of.least == 0) {
+    if (!settings_.is_summed && of.least == 0) {
       out.assign({static_cast<std::byte>(MethodId::sparse), std::byte{0}, std::byte{0}});
       return {};
     }
@@ -307,17 +258,22 @@ class Countsketch final : public Method {
     cells.elements = static_cast<std::uint32_t>(of.cells.size());
     std::vector<std::byte> coded;
     FL_CHECK(encode_block(dense_method(), of.cells, scan, layout, cells, 0, {}, scratch, coded));
-    out.resize(1 + sketch_head_bytes);
-    out[0] = static_cast<std::byte>(MethodId::countsketch);
-    out[1] = static_cast<std::byte>(settings_.rows);
-    store(out, 2, static_cast<std::uint16_t>(of.cells.size() / rows()));
-    store(out, 4, key_of(block));
-    store(out, 12, of.least);
+    const SketchShape shape = share_of_block(settings_.shape, block.elements);
+    const bool is_summed = settings_.is_summed;
+    out.resize(1 + (is_summed ? summed_sketch_head_bytes : sketch_head_bytes));
+    out[0] = static_cast<std::byte>(is_summed ? MethodId::countsketch_sum : MethodId::countsketch);
+    out[1] = static_cast<std::byte>(shape.rows);
+    store(out, 2, static_cast<std::uint16_t>(shape.columns));
+    if (is_summed) {
+      store(out, 4, static_cast<std::uint16_t>(shape.k));
+      store(out, 6, sketch_key(block));
+    } else {
+      store(out, 4, sketch_key(block));
+      store(out, 12, of.least);
+    }
     out.insert(out.end(), coded.begin(), coded.end());
     return {};
   }
-
-  [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(settings_.rows); }
 
   CountsketchSettings settings_;
 };
@@ -331,53 +287,59 @@ MethodResult parse_countsketch(const SpecParts& parts) {
     return wrong(parts.whole, size,
                  "countsketch wants ROWSxCOLUMNS here, such as countsketch:5x4000");
   }
-  CountsketchSettings settings{};
-  FL_TRY(settings.rows, parse_number(parts.whole, size.substr(0, times), "the rows of countsketch",
-                                     3, sketch_rows_max));
-  if (settings.rows % 2 == 0) return wrong(parts.whole, size, "the rows of countsketch are odd");
-  FL_TRY(settings.columns,
+  FL_TRY(const std::int32_t rows,
+         parse_number(parts.whole, size.substr(0, times), "the rows of countsketch", 3,
+                      static_cast<std::int32_t>(sketch::rows_max)));
+  if (rows % 2 == 0) return wrong(parts.whole, size, "the rows of countsketch are odd");
+  FL_TRY(const std::int32_t columns,
          parse_number(parts.whole, size.substr(times + 1), "the columns of so many rows", 8,
-                      sketch_cells_max / settings.rows));
-  settings.k = CountsketchSettings::k_otherwise(settings.columns);
+                      static_cast<std::int32_t>(sketch_cells_max) / rows));
+  CountsketchSettings settings{.shape = {.rows = static_cast<std::uint32_t>(rows),
+                                         .columns = static_cast<std::uint32_t>(columns),
+                                         .k = k_otherwise(static_cast<std::uint32_t>(columns))},
+                               .is_summed = !parts.error_feedback,
+                               .has_feedback = parts.error_feedback};
   for (const auto& [key, value] : parts.settings) {
-    if (key != "k") return wrong(parts.whole, key, "countsketch has the setting k");
-    FL_TRY(settings.k, parse_number(parts.whole, value, "k", 1, settings.columns));
+    if (key == "recovery") {
+      if (value != "own" && value != "sum")
+        return wrong(parts.whole, value, "recovery is own or sum");
+      settings.is_summed = value == "sum";
+      if (!settings.is_summed || !settings.has_feedback) continue;
+      return wrong(parts.whole, value,
+                   "a client that is to know what it lost needs recovery=own, which is otherwise "
+                   "with +ef");
+    }
+    if (key != "k") return wrong(parts.whole, key, "countsketch has the settings k and recovery");
+    FL_TRY(const std::int32_t k, parse_number(parts.whole, value, "k", 1, columns));
+    settings.shape.k = static_cast<std::uint32_t>(k);
   }
   return std::make_unique<Countsketch>(settings);
 }
 
 Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch& scratch) {
   if (body.size() < sketch_head_bytes) return Error(Errc::corrupt, "the sketch's head is cut off");
-  const std::size_t rows = load<std::uint8_t>(body, 0);
-  const std::size_t columns = load<std::uint16_t>(body, 1);
+  const std::uint32_t rows = load<std::uint8_t>(body, 0);
+  const std::uint32_t columns = load<std::uint16_t>(body, 1);
   const auto key = load<std::uint64_t>(body, 3);
   const auto least = load<float>(body, 11);
-  if (rows > static_cast<std::size_t>(sketch_rows_max) || rows % 2 == 0 || columns == 0 ||
-      rows * columns > static_cast<std::size_t>(sketch_cells_max)) {
-    return Error(Errc::corrupt, fmt::format("a sketch of {} rows of {} cells", rows, columns));
-  }
   // Written so that NaN fails too.
   if (!(least > 0 && std::isfinite(least))) {
     return Error(Errc::corrupt, fmt::format("estimates count from {} on", least));
   }
-  SketchScratch& room = scratch.sketch;
-  room.cells.resize(std::max(room.cells.size(), rows * columns));
-  const auto cells = std::span(room.cells).first(rows * columns);
-  const Bytes coded = body.subspan(sketch_head_bytes);
-  FL_CHECK(is_sparse(coded) ? decode_sparse(coded, cells, scratch)
-                            : decode_lossless_block(coded, cells, scratch));
-  if (kernels().scan(cells.data(), cells.size()).first_bad != cells.size()) {
-    return Error(Errc::corrupt, "a cell of the sketch is not finite");
-  }
-  room.estimates.resize(rows * out.size());
-  for (std::size_t row = 0; row < rows; ++row) {
-    read_row(words_of(key, row, out.size(), room), cells.subspan(row * columns, columns),
-             std::span(room.estimates).subspan(row * out.size(), out.size()));
-  }
-  const auto estimates = medians(room.estimates, rows);
+  FL_TRY(const auto cells,
+         read_sketch_cells(body.subspan(sketch_head_bytes), rows, columns, scratch));
+  const auto estimates = sketch_estimates(
+      {.shape = {.rows = rows, .columns = columns, .k = 0}, .key = key, .cells = cells}, out.size(),
+      scratch.sketch);
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = std::fabs(estimates[i]) >= least ? estimates[i] : 0.0f;
   }
+  return {};
+}
+
+Result<void> decode_countsketch_sum(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  FL_TRY(const SketchCells sketch, read_summed_sketch(body, scratch));
+  recover_largest(sketch, scratch.sketch, out);
   return {};
 }
 

@@ -115,15 +115,21 @@ Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
 
 Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
                                                            std::span<float> out,
-                                                           std::optional<std::uint64_t> key) {
+                                                           const Undecoded& undecoded) {
   const auto bytes = look_at_block(index, bytes_);
   if (!bytes) return in_block(index, bytes.error());
-  if (key && is_low_rank(*bytes)) {
+  if (undecoded.sketch && is_summed_sketch(*bytes)) {
+    const auto sketch = read_summed_sketch(bytes->subspan(1), scratch_);
+    if (!sketch) return in_block(index, sketch.error());
+    if (sketch->shape == *undecoded.sketch && sketch->key == sketch_key(map_.at(index)))
+      return Taken(*sketch);
+  }
+  if (undecoded.right_key && is_low_rank(*bytes)) {
     const auto right = right_factor_of(index, *bytes);
     if (!right) return in_block(index, right.error());
     const Block block = map_.at(index);
     const Layout::Tensor& tensor = layout().tensors()[block.tensor];
-    if ((*right)->id == MethodId::gradzip && (*right)->key == *key &&
+    if ((*right)->id == MethodId::gradzip && (*right)->key == *undecoded.right_key &&
         matrix_of(tensor, (*right)->rank, undecoded_ratio)) {
       const auto rows = read_rows(*bytes, tensor, block, **right, rows_, scratch_);
       if (!rows) return in_block(index, rows.error());

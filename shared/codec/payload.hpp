@@ -17,6 +17,7 @@
 #include "shared/codec/byte_io.hpp"
 #include "shared/codec/low_rank.hpp"
 #include "shared/codec/method.hpp"
+#include "shared/codec/sketch_codes.hpp"
 #include "shared/codec/sparse.hpp"
 #include "shared/params/layout.hpp"
 
@@ -35,6 +36,12 @@ inline constexpr std::size_t payload_header_bytes = 16;
 /// Everything before the blocks. `block_bytes` has one size for each of the map's blocks.
 [[nodiscard]] std::vector<std::byte> payload_prefix(const BlockMap& map,
                                                     std::span<const std::uint32_t> block_bytes);
+
+/// What may be taken of a block as it is.
+struct Undecoded {
+  std::optional<std::uint64_t> right_key = {};  // Of a matrix' second factor (shared_key()).
+  std::optional<SketchShape> sketch = {};
+};
 
 /// Decodes a payload that need not be trusted. One thread per reader; several readers may share a
 /// source. Refers to the source and the layout, which must outlive it. Memory: 8 bytes per block,
@@ -58,13 +65,13 @@ class PayloadReader {
   /// Fills `out`, block(index).elements values, and returns their norms. All values are finite, or
   /// it is an error that names the block and the element; `out` is then without meaning.
   [[nodiscard]] Result<Scan> decode(std::uint64_t index, std::span<float> out);
-  /// The same, but of a sparse block with few values these alone, and of a block of a matrix much
-  /// larger than its factors, whose second one is that of `key` (shared_key()), the rows of the
-  /// first, which need not be finite when decoded. Both are valid until the next call; `out` is of
-  /// no use then.
-  using Taken = std::variant<Scan, SelectedValues, FactorRows>;
+  /// The same, but of a sparse block with few values these alone, of a block of a matrix much
+  /// larger than its factors, whose second one is that of the key, the rows of the first, which
+  /// need not be finite when decoded, and of a sketch of that shape its cells. All are valid until
+  /// the next call; `out` is of no use then.
+  using Taken = std::variant<Scan, SelectedValues, FactorRows, SketchCells>;
   [[nodiscard]] Result<Taken> decode_or_take(std::uint64_t index, std::span<float> out,
-                                             std::optional<std::uint64_t> key = std::nullopt);
+                                             const Undecoded& undecoded = {});
   /// All blocks, into layout().elements() values.
   [[nodiscard]] Result<void> decode_all(std::span<float> out, int threads = 1);
   /// Calls use(its index, block, its values) for every block: with several threads in no order, and

@@ -146,7 +146,8 @@ void measure(const Codec& codec, Vector& vector, Measured& measured) {
   };
   encode();  // So that the payload's memory is there.
   measured.bits = 8.0 * static_cast<double>(payload.size()) / static_cast<double>(n);
-  Accumulator sums(vector.layout, choose_fixed_point(1, 1 << 20), seed);
+  Accumulator sums(vector.layout, choose_fixed_point(1, 1 << 20), seed,
+                   codec.summed_sketches(vector.layout));
   // They take turns, so that a busy machine slows them alike.
   for (int turn = 0; turn < 2; ++turn) {
     time_into(vector.copy_seconds, repeats,

@@ -4,6 +4,7 @@
 #include "codec_support.hpp"
 
 #include "tests/support/distortion.hpp"
+#include "tests/support/plain_sketch.hpp"
 
 #include <limits>
 #include <thread>
@@ -433,4 +434,155 @@ TEST_CASE("sums of factors have no order either, and what is refused leaves noth
   VectorSink sink(bytes);
   codec_of("gradzip:1+ef")->encode(matrices(), largest, Seeds(1, 4321), sink).value();
   CHECK(add(together, {bytes, 1}, matrices()).has_value());
+}
+
+namespace {
+
+// Of three blocks, of one whose sketch is small, and of one too short for a sketch.
+const Layout& sketched_layout() {
+  static const Layout layout =
+      layout_of({{"a", {2 * 65536 + 700}}, {"b", {50, 30}}, {"c", {77}}, {"d", {300}}});
+  return layout;
+}
+constexpr const char* sketched_codec = "countsketch:5x600,k=200";
+
+// The first three are added up as they are.
+std::vector<Upload> sketched_uploads() {
+  std::vector<Upload> all;
+  constexpr const char* specs[] = {sketched_codec,
+                                   "*=countsketch:5x600,k=200,dense_below=0",
+                                   sketched_codec,
+                                   sketched_codec,
+                                   "countsketch:5x600,k=400",
+                                   "countsketch:7x600,k=200",
+                                   "countsketch:5x1200,k=200",
+                                   "countsketch:5x600,k=200,recovery=own",
+                                   "none",
+                                   "qsgd:7"};
+  for (std::uint64_t i = 0; i < std::size(specs); ++i) {
+    std::vector<float> x = normal(sketched_layout().elements(), 70 + i, 0.01f);
+    for (float& v : x) v = v * v * v * 1e4f;
+    all.push_back({encode(*codec_of(specs[i]), sketched_layout(), x, i,
+                          i == 3 ? 1000 : block_elements_default),
+                   1 + 10 * i});
+  }
+  return all;
+}
+
+SummedSketches sketches() { return codec_of(sketched_codec)->summed_sketches(sketched_layout()); }
+
+}  // namespace
+
+TEST_CASE("sketches of the round's codec are added up undecoded, and read once") {
+  const auto all = sketched_uploads();
+  const Layout& layout = sketched_layout();
+  Accumulator undecoded(layout, fixed, std::nullopt, sketches());
+  Accumulator decoded(layout, fixed);  // Of the others.
+  std::map<std::uint64_t, PlainSketch> plain;
+  double whole = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Upload& upload = all[i];
+    const auto norms = add(undecoded, upload, layout).value();
+    whole += static_cast<double>(upload.weight);
+    CAPTURE(i);
+    if (i > 2) {
+      CHECK(norms.l2 == add(decoded, upload, layout)->l2);
+      continue;
+    }
+    // What the cells say of the norm of what is sketched.
+    std::vector<float> alone(layout.elements());
+    SpanSource source(upload.payload);
+    auto reader = PayloadReader::open(source, upload.payload.size(), layout).value();
+    reader.decode_all(alone).value();
+    double squares = 0;
+    for (const float v : alone) squares += static_cast<double>(v) * v;
+    CHECK(norms.l2 == doctest::Approx(std::sqrt(squares)).epsilon(0.3));
+    const BlockMap map(layout, block_elements_default);
+    std::size_t at = payload_header_bytes + 4 * map.blocks();
+    for (std::uint64_t b = 0; b < map.blocks(); ++b) {
+      const auto size = load<std::uint32_t>(upload.payload, payload_header_bytes + 4 * b);
+      const Bytes bytes = Bytes(upload.payload).subspan(at, size);
+      at += size;
+      if (map.at(b).elements < 256) continue;
+      REQUIRE(bytes[0] == static_cast<std::byte>(MethodId::countsketch_sum));
+      plain[map.at(b).flat].add(bytes, map.at(b).elements, fixed.fraction_bits, upload.weight);
+    }
+  }
+  REQUIRE(plain.size() == 5);
+  std::vector<float> wanted(layout.elements());
+  decoded.mean(0, whole, wanted);
+  const auto [c_begin, c_count] =
+      std::pair(layout.tensors()[2].offset, layout.tensors()[2].elements);
+  for (const auto& [flat, of_it] : plain) {
+    const auto recovered = of_it.recovered(fixed.fraction_bits, whole);
+    CHECK(std::ranges::count_if(recovered, [](float v) { return v != 0; }) > 0);
+    for (std::size_t i = 0; i < recovered.size(); ++i) wanted[flat + i] += recovered[i];
+  }
+  auto mean = mean_of(undecoded, layout);
+  // A tensor without a sketch is decoded, of every update.
+  Accumulator dense(layout, fixed);
+  for (const Upload& upload : all) REQUIRE(add(dense, upload, layout).has_value());
+  const auto of_dense = mean_of(dense, layout);
+  CHECK(std::equal(mean.begin() + c_begin, mean.begin() + c_begin + c_count,
+                   of_dense.begin() + c_begin));
+  std::fill_n(wanted.begin() + c_begin, c_count, 0.0f);
+  auto sketched_mean = mean;
+  std::fill_n(sketched_mean.begin() + c_begin, c_count, 0.0f);
+  CHECK(sketched_mean == wanted);
+  // Where the mean is cut does not show.
+  std::vector<float> cut(mean.size());
+  for (std::size_t at = 0; at < cut.size();) {
+    const std::size_t n = std::min<std::size_t>(cut.size() - at, 1 + at % 77777);
+    undecoded.mean(at, whole, std::span(cut).subspan(at, n));
+    at += n;
+  }
+  CHECK(cut == mean);
+}
+
+TEST_CASE("sums of sketches have no order either, and what is refused leaves nothing in them") {
+  const auto all = sketched_uploads();
+  const Layout& layout = sketched_layout();
+  Accumulator forward(layout, fixed, std::nullopt, sketches());
+  for (const Upload& upload : all) REQUIRE(add(forward, upload, layout).has_value());
+  const auto mean = mean_of(forward, layout);
+
+  Accumulator backward(layout, fixed);
+  for (const Upload& upload : all) REQUIRE(add(backward, upload, layout).has_value());
+  CHECK(mean_of(backward, layout) != mean);
+  backward.reset(fixed, std::nullopt, sketches());
+  for (auto upload = all.rbegin(); upload != all.rend(); ++upload) {
+    REQUIRE(add(backward, *upload, layout).has_value());
+    // In its last tensor too large.
+    std::vector<float> x = normal(layout.elements(), 90, 0.01f);
+    x.back() = 1e6f;
+    const auto bad = encode(*codec_of(sketched_codec), layout, x, 3);
+    const auto refused = add(backward, {bad, 3}, layout);
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().code() == Errc::too_large);
+    CHECK(refused.error().message().find("the sketch of the values from d[0] on has") !=
+          std::string::npos);
+  }
+  CHECK(mean_of(backward, layout) == mean);
+
+  Accumulator together(layout, fixed, std::nullopt, sketches());
+  std::vector<std::thread> threads;
+  for (const Upload& upload : all)
+    threads.emplace_back([&] { static_cast<void>(add(together, upload, layout).value()); });
+  for (auto& thread : threads) thread.join();
+  CHECK(mean_of(together, layout) == mean);
+}
+
+TEST_CASE("which sketches can be added up is what the codec says of each tensor") {
+  const auto of = [](const char* spec) {
+    return codec_of(spec)->summed_sketches(sketched_layout());
+  };
+  CHECK(of("none").of_tensor.empty());
+  CHECK(of("countsketch:5x600+ef").of_tensor.empty());
+  CHECK(of("countsketch:5x600,recovery=own").of_tensor.empty());
+  const auto some = of("b=countsketch:3x16;a=topk:0.5;*=countsketch:5x600,k=2");
+  CHECK(some.block_elements == block_elements_default);
+  REQUIRE(some.of_tensor.size() == 4);
+  CHECK_FALSE(some.of_tensor[0].has_value());
+  CHECK(some.of_tensor[1] == SketchShape{.rows = 3, .columns = 16, .k = 2});
+  CHECK_FALSE(some.of_tensor[2].has_value());  // Small, so dense.
 }

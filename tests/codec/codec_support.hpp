@@ -86,6 +86,7 @@ inline std::vector<std::string> specs_to_test() {
         "gradzip:2,min_ratio=1.5",
         "gradzip:1,projection=own",
         "countsketch:3x10000,k=900",
+        "countsketch:5x2000,recovery=own",
         "ecuq:0.1",
         "ecuq:0.1,mode=centroid",
         "ecuq:0.5",

@@ -13,7 +13,8 @@ using namespace fl::testing;
 namespace {
 
 constexpr std::size_t sketched = 65536;
-constexpr std::size_t head_bytes = 16;  // Of a block, with its id.
+constexpr std::size_t head_bytes = 16;         // Of a block that is decoded alone, with its id,
+constexpr std::size_t summed_head_bytes = 14;  // and of one that is added up.
 
 /// Zeros, and at each `stride`-th place one value.
 std::vector<float> spikes(std::size_t first, std::size_t stride, std::uint64_t seed) {
@@ -24,7 +25,8 @@ std::vector<float> spikes(std::size_t first, std::size_t stride, std::uint64_t s
 }
 
 /// The last block of a payload, which has one.
-std::vector<std::byte> block_of(const char* spec, std::span<const float> x, std::uint64_t seed) {
+std::vector<std::byte> block_of(const std::string& spec, std::span<const float> x,
+                                std::uint64_t seed) {
   const Layout layout = flat_layout(static_cast<std::int64_t>(x.size()));
   const auto payload = encode(*codec_of(spec), layout, x, seed);
   const std::size_t prefix = payload_header_bytes + sizeof(std::uint32_t);
@@ -35,7 +37,8 @@ std::vector<float> cells_of(const std::vector<std::byte>& block) {
   std::vector<float> cells(load<std::uint8_t>(block, 1) *
                            std::size_t{load<std::uint16_t>(block, 2)});
   DecodeScratch scratch;
-  decode_block(Bytes(block).subspan(head_bytes), cells, scratch).value();
+  const auto head = block[0] == std::byte{39} ? summed_head_bytes : head_bytes;
+  decode_block(Bytes(block).subspan(head), cells, scratch).value();
   return cells;
 }
 
@@ -48,19 +51,22 @@ std::vector<float> cubes(std::size_t count, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("a few values among zeros come back as they are") {
-  // 66 values in 5 rows of 4,000 cells: no three of a value's cells are shared.
+  // 66 values in 7 rows of 4,000 cells: no three of a value's cells are shared.
   const std::vector<float> x = spikes(7, 1000, 1);
-  DecodeScratch scratch;
-  std::vector<float> back(sketched);
-  decode_block(block_of("countsketch:5x4000", x, 1), back, scratch).value();
-  CHECK(back == x);
-  // Of one that is twice as strong as the others, the one comes back.
-  std::vector<float> noisy = normal(sketched, 2, 0.01f);
-  noisy[40'000] = -5;
-  decode_block(block_of("countsketch:5x4000,k=1", noisy, 1), back, scratch).value();
-  std::vector<float> alone(sketched);
-  alone[40'000] = -5;
-  CHECK(back == alone);
+  for (const std::string recovery : {"", ",recovery=own"}) {
+    CAPTURE(recovery);
+    DecodeScratch scratch;
+    std::vector<float> back(sketched);
+    decode_block(block_of("countsketch:7x4000" + recovery, x, 1), back, scratch).value();
+    CHECK(back == x);
+    // Of one that is twice as strong as the others, the one comes back.
+    std::vector<float> noisy = normal(sketched, 2, 0.01f);
+    noisy[40'000] = -5;
+    decode_block(block_of("countsketch:5x4000,k=1" + recovery, noisy, 1), back, scratch).value();
+    std::vector<float> alone(sketched);
+    alone[40'000] = -5;
+    CHECK(back == alone);
+  }
 }
 
 TEST_CASE("the sketches of two clients add up to that of both, whatever their seeds") {
@@ -72,8 +78,8 @@ TEST_CASE("the sketches of two clients add up to that of both, whatever their se
   const auto of_b = block_of("countsketch:5x4000", b, 2);
   const auto of_both = block_of("countsketch:5x4000", both, 3);
   // Id, sizes and key.
-  CHECK(std::equal(of_both.begin(), of_both.begin() + 12, of_a.begin()));
-  CHECK(std::equal(of_both.begin(), of_both.begin() + 12, of_b.begin()));
+  CHECK(std::equal(of_both.begin(), of_both.begin() + summed_head_bytes, of_a.begin()));
+  CHECK(std::equal(of_both.begin(), of_both.begin() + summed_head_bytes, of_b.begin()));
   float largest = 0;
   const auto cells_a = cells_of(of_a);
   const auto cells_b = cells_of(of_b);
@@ -84,8 +90,8 @@ TEST_CASE("the sketches of two clients add up to that of both, whatever their se
 }
 
 TEST_CASE("what is decoded is never farther from x than zeros are, and of heavy tails nearer") {
-  for (const char* spec : {"countsketch:3x100", "countsketch:3x10000,k=10000",
-                           "countsketch:5x4000+ef", "countsketch:15x2000"}) {
+  for (const char* spec : {"countsketch:3x100,recovery=own", "countsketch:3x10000,k=10000+ef",
+                           "countsketch:5x4000+ef", "countsketch:15x2000,recovery=own"}) {
     CAPTURE(spec);
     for (const std::size_t count : {256ul, 1000ul, sketched}) {
       const Layout layout = flat_layout(static_cast<std::int64_t>(count));
@@ -97,16 +103,22 @@ TEST_CASE("what is decoded is never farther from x than zeros are, and of heavy 
     }
   }
   const Layout layout = flat_layout(sketched);
-  const auto loss = [&](const char* spec) {
+  const auto loss = [&](const std::string& spec) {
     return nmse(cubes(sketched, 3),
                 decode(encode(*codec_of(spec), layout, cubes(sketched, 3)), layout));
   };
   // Of the 500 largest of a normal value's cubes little is lost.
-  CHECK(loss("countsketch:5x4000") < 0.75);
-  CHECK(loss("countsketch:5x4000") > loss("topk:0.0076"));  // 500 of 65,536, rounded down.
-  CHECK(loss("countsketch:15x2000,k=500") < loss("countsketch:5x2000,k=500"));
+  for (const std::string recovery : {"", "+ef"}) {
+    CHECK(loss("countsketch:5x4000" + recovery) < 0.75);
+    // 500 of 65,536, rounded down.
+    CHECK(loss("countsketch:5x4000" + recovery) > loss("topk:0.0076"));
+    CHECK(loss("countsketch:15x2000,k=500" + recovery) <
+          loss("countsketch:5x2000,k=500" + recovery));
+  }
   // Nothing to send takes three bytes.
-  CHECK(block_of("countsketch:5x4000", std::vector<float>(sketched), 1).size() == 3);
+  const std::vector<float> zeros(sketched);
+  CHECK(block_of("countsketch:5x4000+ef", zeros, 1).size() == 3);
+  CHECK(block_of("countsketch:5x4000", zeros, 1).size() == summed_head_bytes + 3);
 }
 
 TEST_CASE("cells and k are a share of those of 65,536 elements; short blocks go dense") {
@@ -158,6 +170,7 @@ TEST_CASE("every row of the kernels makes the same sketch, and the same values o
   const Layout layout = layout_of({{"a", {300, 333}}, {"b", {999}}});
   const std::vector<float> x = cubes(layout.elements(), 8);
   check_rows_agree("countsketch:7x3000", layout, x);
+  check_rows_agree("countsketch:7x3000,recovery=own", layout, x);
 }
 
 TEST_CASE("values whose sums are not finite are refused by name") {
@@ -175,7 +188,7 @@ TEST_CASE("values whose sums are not finite are refused by name") {
 }
 
 TEST_CASE("a sketch from outside: sizes and values are checked before they are used") {
-  const auto good = block_of("countsketch:5x4000", cubes(1000, 6), 1);
+  const auto good = block_of("countsketch:5x4000,recovery=own", cubes(1000, 6), 1);
   std::vector<float> out(1000);
   DecodeScratch scratch;
   const auto reason = [&](const std::vector<std::byte>& block) {
@@ -213,4 +226,24 @@ TEST_CASE("a sketch from outside: sizes and values are checked before they are u
   auto longer = good;
   longer.push_back(std::byte{0});
   CHECK_FALSE(reason(longer).empty());
+
+  const auto summed = block_of("countsketch:5x4000", cubes(1000, 6), 1);
+  CHECK(decode_block(summed, out, scratch).has_value());
+  const auto with_k = [&](std::uint16_t k) {
+    auto bad = summed;
+    store(bad, 4, k);
+    return bad;
+  };
+  CHECK(decode_block(with_k(62), out, scratch).has_value());
+  CHECK(reason(with_k(0)) == "the 0 largest of a sketch of 62 columns");
+  CHECK(reason(with_k(63)) == "the 63 largest of a sketch of 62 columns");
+  auto one_row = summed;
+  one_row[1] = std::byte{1};
+  CHECK(reason(one_row) == "a sketch of 1 rows");
+  one_row[1] = std::byte{4};
+  CHECK(reason(one_row) == "a sketch of 4 rows of 62 cells");
+  CHECK(reason({summed.begin(), summed.begin() + 13}) == "the sketch's head is cut off");
+  // Of fewer elements than are to be recovered.
+  out.resize(3);
+  CHECK(decode_block(with_k(62), out, scratch).has_value());
 }

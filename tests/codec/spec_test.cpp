@@ -25,8 +25,10 @@ TEST_CASE("canonical specs parse to themselves") {
   for (const std::string& spec : specs_to_test()) {
     CHECK(codec_of(spec)->canonical() == spec);
     CHECK_FALSE(codec_of(spec)->error_feedback());
-    // The mode of ecuq is one that +ef chooses as well; norm and clip have no meaning with it.
+    // The mode of ecuq and a sketch's recovery are what +ef chooses as well; norm and clip have no
+    // meaning with it.
     const bool ef_says_it = spec.ends_with(",mode=centroid") || spec.ends_with(",norm=l2") ||
+                            spec.ends_with(",recovery=own") ||
                             spec.find(",clip=") != std::string::npos;
     const std::string shortest = ef_says_it ? spec.substr(0, spec.rfind(',')) : spec;
     CHECK(codec_of(spec + "+ef")->canonical() == shortest + "+ef");
@@ -82,6 +84,9 @@ TEST_CASE("selectors compose with quantizers, and rules with each other") {
   CHECK(canonical("gradzip:4,projection=own,min_ratio=2") == "gradzip:4,projection=own");
   CHECK(canonical("gradzip:4,projection=shared") == "gradzip:4");
   CHECK(canonical("countsketch:05x80,k=10+ef") == "countsketch:5x80+ef");
+  CHECK(canonical("countsketch:5x80,recovery=own+ef") == "countsketch:5x80+ef");
+  CHECK(canonical("countsketch:5x80,recovery=sum") == "countsketch:5x80");
+  CHECK(canonical("countsketch:5x80,recovery=own,k=9") == "countsketch:5x80,k=9,recovery=own");
   CHECK(canonical("threshold:1e5") == "threshold:100000");
   CHECK(canonical("threshold:-0") == "threshold:0");
   CHECK(canonical("qsgd:8,dense_below=0") == "qsgd:8");
@@ -227,6 +232,9 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK(pointed_at("countsketch:5x100,k=0") == "0");
   CHECK(pointed_at("countsketch:5x100,k=101+ef") == "101+ef");
   CHECK(pointed_at("countsketch:5x100,rows=3") == "rows=3");
+  CHECK(pointed_at("countsketch:5x100,recovery=both") == "both");
+  CHECK(pointed_at("countsketch:5x100,recovery=sum+ef") == "sum+ef");
+  CHECK(pointed_at("delta+countsketch:5x100,recovery=sum") == "sum");
   CHECK(pointed_at("topk:0.1+countsketch:5x100") == "countsketch:5x100");
   CHECK(pointed_at("topk:0.1+powersgd:2") == "powersgd:2");
   CHECK(pointed_at("topk:0.1+gradzip:2+ef") == "gradzip:2+ef");

@@ -1,6 +1,7 @@
 // A whole payload, of the layout that the golden ones have (tests/codec/golden_test.cpp).
 #include "shared/codec/payload.hpp"
 #include "shared/codec/accumulate.hpp"
+#include "shared/codec/codec.hpp"
 
 #include "tests/fuzz/rows.hpp"
 
@@ -22,14 +23,19 @@ Result<void> decode(Bytes payload, std::span<float> out) {
   return reader.decode_all(out);
 }
 
+SummedSketches sketches() {
+  static const auto codec = parse_codec("countsketch:5x4000").value();
+  return codec->summed_sketches(golden_layout());
+}
+
 /// What can't be added leaves nothing in the sums, wherever it ends.
 void add(Bytes payload) {
-  static Accumulator sums(golden_layout(), choose_fixed_point(1, 1 << 20), golden_seed);
+  static Accumulator sums(golden_layout(), choose_fixed_point(1, 1 << 20), golden_seed, sketches());
   SpanSource source(payload);
   auto reader = PayloadReader::open(source, payload.size(), golden_layout());
   if (!reader) return;
   if (sums.add(*reader, 3)) {
-    sums.reset(sums.fixed_point(), golden_seed);
+    sums.reset(sums.fixed_point(), golden_seed, sketches());
     return;
   }
   FL_ASSERT(!sums.broken());

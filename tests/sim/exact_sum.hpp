@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shared/codec/accumulate.hpp"
+#include "tests/support/plain_sketch.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -92,6 +93,24 @@ class ExactSum {
     }
   }
 
+  /// Of an update its sketches that are added up as they are (sketch_sums.hpp); `values`, the
+  /// decoded ones, become 0 there.
+  void take_sketches(const Layout& layout, const std::string& payload, std::span<float> values,
+                     std::uint64_t weight) {
+    const BlockMap map(layout, block_elements_default);
+    std::size_t at = 16 + 4 * map.blocks();
+    for (std::uint64_t i = 0; i < map.blocks(); ++i) {
+      std::uint32_t size = 0;
+      std::memcpy(&size, payload.data() + 16 + 4 * i, sizeof size);
+      const Bytes bytes = bytes_of(std::string_view(payload)).subspan(at, size);
+      at += size;
+      if (bytes[0] != std::byte{39}) continue;
+      const Block block = map.at(i);
+      sketches_[block.flat].add(bytes, block.elements, fraction_bits_[block.flat], weight);
+      std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(block.flat), block.elements, 0.0f);
+    }
+  }
+
   /// `weight`: with its discount; `whole`: without, in the same units.
   void add(std::span<const float> values, std::uint64_t weight, std::uint64_t whole) {
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -120,6 +139,10 @@ class ExactSum {
         }
       }
     }
+    for (const auto& [flat, sketch] : sketches_) {
+      const auto recovered = sketch.recovered(fraction_bits_[flat], static_cast<double>(weight_));
+      for (std::size_t i = 0; i < recovered.size(); ++i) out[flat + i] += recovered[i];
+    }
     return out;
   }
 
@@ -138,7 +161,8 @@ class ExactSum {
     return log2;
   }
 
-  std::map<std::uint64_t, Factors> factors_;  // By where the matrix begins.
+  std::map<std::uint64_t, Factors> factors_;                // By where the matrix begins.
+  std::map<std::uint64_t, testing::PlainSketch> sketches_;  // By where the block begins.
   std::vector<Wide> sums_;
   std::vector<int> fraction_bits_;
   std::uint64_t weight_ = 0;

@@ -212,6 +212,8 @@ WorldOptions draw_options(std::uint64_t seed) {
   if (below(5) == 0 && settings.mode == "sync")
     settings.codec = std::array{"delta+qsgd:8", "delta+ecuq:8", "delta+topk:0.3"}[below(3)];
   if (below(6) == 0) settings.codec = "gradzip:1+ef";
+  if (below(8) == 0)
+    settings.codec = std::array{"countsketch:3x2000", "countsketch:5x400,k=20"}[below(2)];
   return options;
 }
 

@@ -1,0 +1,123 @@
+#include "shared/codec/sketch_codes.hpp"
+
+#include "kernels/kernels.hpp"
+#include "kernels/select.hpp"
+#include "shared/codec/block_key.hpp"
+#include "shared/codec/sparse.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+namespace {
+
+/// Of all clients and rounds.
+constexpr std::uint64_t shared_seed = 0;
+
+void read_row(std::span<const std::uint32_t> words, std::span<const float> cells,
+              std::span<float> estimates) {
+  for (std::size_t i = 0; i < estimates.size(); ++i) {
+    estimates[i] = sketch::signed_by(words[i], cells[sketch::column_of(words[i], cells.size())]);
+  }
+}
+
+/// Of the rows' estimates, which lie one row after the other and are an odd number: sorts those of
+/// each element (as sketch::median() sorts), and returns the middle row.
+std::span<const float> middle_row(std::span<float> estimates, std::size_t rows) {
+  const std::size_t n = estimates.size() / rows;
+  for (std::size_t pass = 0; pass < rows; ++pass) {
+    for (std::size_t row = pass % 2; row + 1 < rows; row += 2) {
+      float* const lower = estimates.data() + row * n;
+      float* const upper = lower + n;
+      for (std::size_t i = 0; i < n; ++i) sketch::order(lower[i], upper[i]);
+    }
+  }
+  return estimates.subspan(rows / 2 * n, n);
+}
+
+}  // namespace
+
+SketchShape share_of_block(const SketchShape& whole, std::size_t elements) {
+  const auto share = [elements](std::uint64_t number) {
+    return static_cast<std::uint32_t>((number * elements + part_elements_max - 1) /
+                                      part_elements_max);
+  };
+  return {.rows = whole.rows, .columns = share(whole.columns), .k = share(whole.k)};
+}
+
+std::uint64_t sketch_key(const Block& block) {
+  return block_key(shared_seed, KeyFamily::quantizer, block);
+}
+
+Result<std::span<const float>> read_sketch_cells(Bytes coded, std::size_t rows, std::size_t columns,
+                                                 DecodeScratch& scratch) {
+  if (rows > sketch::rows_max || rows % 2 == 0 || columns == 0 ||
+      rows * columns > sketch_cells_max) {
+    return Error(Errc::corrupt, fmt::format("a sketch of {} rows of {} cells", rows, columns));
+  }
+  std::vector<float>& room = scratch.sketch.cells;
+  room.resize(std::max(room.size(), rows * columns));
+  const auto cells = std::span(room).first(rows * columns);
+  FL_CHECK(is_sparse(coded) ? decode_sparse(coded, cells, scratch)
+                            : decode_lossless_block(coded, cells, scratch));
+  if (kernels().scan(cells.data(), cells.size()).first_bad != cells.size()) {
+    return Error(Errc::corrupt, "a cell of the sketch is not finite");
+  }
+  return cells;
+}
+
+Result<SketchCells> read_summed_sketch(Bytes body, DecodeScratch& scratch) {
+  if (body.size() < summed_sketch_head_bytes)
+    return Error(Errc::corrupt, "the sketch's head is cut off");
+  SketchCells out{.shape = {.rows = load<std::uint8_t>(body, 0),
+                            .columns = load<std::uint16_t>(body, 1),
+                            .k = load<std::uint16_t>(body, 3)},
+                  .key = load<std::uint64_t>(body, 5),
+                  .cells = {}};
+  if (out.shape.rows < 3)  // As recover_largest() wants it; the cells' reader allows one.
+    return Error(Errc::corrupt, fmt::format("a sketch of {} rows", out.shape.rows));
+  if (out.shape.k == 0 || out.shape.k > out.shape.columns) {
+    return Error(Errc::corrupt, fmt::format("the {} largest of a sketch of {} columns", out.shape.k,
+                                            out.shape.columns));
+  }
+  FL_TRY(out.cells, read_sketch_cells(body.subspan(summed_sketch_head_bytes), out.shape.rows,
+                                      out.shape.columns, scratch));
+  return out;
+}
+
+std::span<const float> sketch_estimates(const SketchCells& sketch, std::size_t elements,
+                                        SketchScratch& room) {
+  const std::size_t rows = sketch.shape.rows;
+  room.words.resize(std::max(room.words.size(), elements));
+  const auto words = std::span(room.words).first(elements);
+  room.estimates.resize(rows * elements);
+  for (std::size_t row = 0; row < rows; ++row) {
+    kernels().random_words(sketch.key, row, words.data(), elements);
+    read_row(words, sketch.cells.subspan(row * sketch.shape.columns, sketch.shape.columns),
+             std::span(room.estimates).subspan(row * elements, elements));
+  }
+  return middle_row(room.estimates, rows);
+}
+
+void recover_largest(const SketchCells& sketch, SketchScratch& room, std::span<float> out) {
+  const std::size_t n = out.size();
+  const auto medians = sketch_estimates(sketch, n, room);
+  // What each element's rows read is sorted: before the median, and behind it, lies the next.
+  const float* const below = medians.data() - n;
+  const float* const above = medians.data() + n;
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = medians[i] > 0 ? std::max(below[i], 0.0f) : std::min(above[i], 0.0f);
+  const std::span<const float> nearer = out;
+  Cutoff cutoff = find_largest({&nearer, 1}, std::min<std::size_t>(sketch.shape.k, n));
+  room.selected.resize(std::max(room.selected.size(), n));
+  const std::size_t count = select_largest(nearer, cutoff, room.selected.data());
+  const auto selected = std::span(room.selected).first(count);
+  room.recovered.clear();
+  for (const std::uint32_t i : selected) room.recovered.push_back(out[i] == 0 ? 0 : medians[i]);
+  std::ranges::fill(out, 0.0f);
+  for (std::size_t j = 0; j < count; ++j) out[selected[j]] = room.recovered[j];
+}
+
+}  // namespace fl

@@ -1,0 +1,81 @@
+// Sums of count sketches by their definition (shared/codec/sketch_sums.hpp): a second
+// implementation for the tests, as slow as it is plain.
+#pragma once
+
+#include "kernels/sketch.hpp"
+#include "shared/codec/method.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace fl::testing {
+
+/// Of one block. `sums`: weights times cells, in integers of 2^-fraction_bits.
+struct PlainSketch {
+  __extension__ typedef __int128 Wide;
+
+  std::uint64_t rows = 0;
+  std::uint64_t columns = 0;
+  std::uint64_t k = 0;
+  std::uint64_t key = 0;
+  std::uint64_t elements = 0;
+  std::vector<Wide> sums;
+
+  /// Adds a payload's block of method 39 (sketch_codes.hpp).
+  void add(Bytes block, std::uint64_t block_elements, int fraction_bits, std::uint64_t weight) {
+    const auto number = [&block]<class T>(T, std::size_t at) {
+      T out;
+      std::memcpy(&out, block.data() + at, sizeof out);
+      return std::uint64_t{out};
+    };
+    rows = number(std::uint8_t{}, 1);
+    columns = number(std::uint16_t{}, 2);
+    k = number(std::uint16_t{}, 4);
+    key = number(std::uint64_t{}, 6);
+    elements = block_elements;
+    sums.resize(rows * columns);
+    std::vector<float> cells(sums.size());
+    DecodeScratch scratch;
+    decode_block(block.subspan(14), cells, scratch).value();
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const double scaled = std::ldexp(static_cast<double>(cells[i]), fraction_bits);
+      sums[i] += static_cast<Wide>(std::nearbyint(scaled)) * weight;
+    }
+  }
+
+  /// Of the sum over `divisor`: an element counts as what the median of its cells says if the next
+  /// of them towards 0 has the same sign, and of these count the k of which that next one is the
+  /// largest, the first of equal ones.
+  [[nodiscard]] std::vector<float> recovered(int fraction_bits, double divisor) const {
+    const double factor = std::ldexp(1.0 / divisor, -fraction_bits);
+    std::vector<float> medians(elements);
+    std::vector<std::pair<float, std::size_t>> order;
+    for (std::size_t i = 0; i < elements; ++i) {
+      std::vector<float> read;
+      for (std::size_t row = 0; row < rows; ++row) {
+        const std::uint32_t word = sketch::word_at(key, row, i);
+        const Wide sum = sums[row * columns + sketch::column_of(word, columns)];
+        const auto cell = static_cast<float>(static_cast<double>(sum) * factor);
+        read.push_back((word & 1) != 0 ? -cell : cell);
+      }
+      std::sort(read.begin(), read.end());
+      medians[i] = read[rows / 2];
+      const float next = medians[i] > 0 ? read[rows / 2 - 1] : read[rows / 2 + 1];
+      if (next * medians[i] > 0) order.emplace_back(std::fabs(next), i);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (order.size() > k) order.resize(k);
+    std::vector<float> out(elements);
+    for (const auto& [magnitude, i] : order) out[i] = medians[i];
+    return out;
+  }
+};
+
+}  // namespace fl::testing
