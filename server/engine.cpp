@@ -246,7 +246,7 @@ Awaitable<Result<void>> RoundEngine::restore() {
 
 /// Those that the open round's updates have, where all are asked for one codec.
 SummedSketches RoundEngine::summed_sketches() const {
-  if (ladder_.size() != 1) return {};
+  if (ladder_.size() != 1 || strategy_->adds_what_clients_see()) return {};
   return parse_codec(ladder_.front(), round_->record.round).value()->summed_sketches(layout_);
 }
 

@@ -33,7 +33,7 @@ FL_DEVICE inline void read_sketches(const Block& block, const SketchBlock* sketc
       for (unsigned j = 0; j < 4; ++j) {
         const std::uint64_t i = counter / 8 * philox::line_elements + 8 * j + counter % 8;
         if (i >= sketch.elements) continue;
-        estimates[sketch.begin + i] = sketch::median(read[j], sketch.rows);
+        estimates[sketch.begin + i] = sketch::estimate(read[j], sketch.rows);
       }
     }
   });

@@ -107,6 +107,11 @@ class Strategy {
   [[nodiscard]] virtual double proximal_mu() const { return 0; }
   /// Whether a 0 must arrive as a 0: a codec's dither would give it a sign.
   [[nodiscard]] virtual bool counts_signs() const { return false; }
+  /// Whether clients go forward by what is decoded of their own updates: then the server must add
+  /// just that, and nothing that is only right of all of them together (a sum of sketches).
+  [[nodiscard]] bool adds_what_clients_see() const {
+    return !shared_vector().empty() || (local() != nullptr && local()->follows_sent());
+  }
   /// The client's half, or nullptr.
   [[nodiscard]] virtual const LocalRule* local() const { return nullptr; }
 

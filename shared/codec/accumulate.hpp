@@ -44,8 +44,8 @@ struct UpdateNorms {
 using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
 
 /// Memory: 8 bytes per parameter, 24 per statistic, at most 2 more per parameter for factors that
-/// are added undecoded, and 4 for sketches, and a block for each add() under way. Refers to the
-/// layout, which must outlive it. add() may run on several threads at once, with a reader each;
+/// are added undecoded, and about 4 for sketches, and a block for each add() under way. Refers to
+/// the layout, which must outlive it. add() may run on several threads at once, with a reader each;
 /// everything else only while no add() runs.
 class Accumulator {
  public:

@@ -59,10 +59,13 @@ std::uint32_t Codec::block_elements(const Layout& layout) const {
     const Rule* const rule = rule_of[t];
     if (rule == nullptr || layout.tensors()[t].elements <= block_elements_default) continue;
     is_any_few |= rule->sends_few();
-    // Whoever selects many, and what a device could code, wants the smaller ones.
+    // Whoever selects many, what a device could code, and sketches that are added up undecoded want
+    // the smaller ones.
     const LevelCoder* const coder = rule->level_coder();
     const bool is_for_device = coder != nullptr && coder->is_worth_small_blocks();
-    if (!rule->sends_few() && (rule->selector || is_for_device)) return block_elements_default;
+    const bool is_summed = !rule->selector && rule->quantizer->summed_sketch();
+    if (is_summed || (!rule->sends_few() && (rule->selector || is_for_device)))
+      return block_elements_default;
   }
   return is_any_few ? block_elements_max : block_elements_default;
 }

@@ -99,8 +99,8 @@ struct SketchScratch {
   std::vector<std::uint32_t> words;
   std::vector<std::uint32_t> selected;
   std::vector<float> estimates;
+  std::vector<float> backing;
   std::vector<float> cells;
-  std::vector<float> recovered;
 };
 
 /// Memory that encoding reuses from block to block; one thread at a time.

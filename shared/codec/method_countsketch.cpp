@@ -13,7 +13,8 @@
 // clients' sketches, and recovers the k largest values of the sum (sketch_sums.hpp), as FetchSGD
 // does. What is recovered of a sum is not the sum of what is recovered of each, so there is no
 // error feedback with it: a client does not know what the server will add. (FetchSGD's is at the
-// server, in a sketch of its own.)
+// server, in a sketch of its own.) Where a server decodes such an update alone (accumulate.hpp),
+// its k largest estimates may even be farther from it than zeros are, of values that are all alike.
 //
 // With recovery=own, as under error feedback, each update is decoded alone, and the encoder, which
 // sees what is decoded, sends the estimate from which on estimates count: of the k largest as many
@@ -120,7 +121,7 @@ class Countsketch final : public Method {
  public:
   explicit Countsketch(const CountsketchSettings& settings) : settings_(settings) {
     const auto [rows, columns, k] = settings.shape;
-    FL_ASSERT(rows >= 3 && rows <= sketch::rows_max && rows % 2 == 1);
+    FL_ASSERT(rows >= sketch::rows_min && rows <= sketch::rows_max && rows % 2 == 1);
     FL_ASSERT(columns >= 1 && rows * columns <= sketch_cells_max);
     FL_ASSERT(k >= 1 && k <= columns);
     FL_ASSERT(!(settings.is_summed && settings.has_feedback));
@@ -288,7 +289,8 @@ MethodResult parse_countsketch(const SpecParts& parts) {
                  "countsketch wants ROWSxCOLUMNS here, such as countsketch:5x4000");
   }
   FL_TRY(const std::int32_t rows,
-         parse_number(parts.whole, size.substr(0, times), "the rows of countsketch", 3,
+         parse_number(parts.whole, size.substr(0, times), "the rows of countsketch",
+                      static_cast<std::int32_t>(sketch::rows_min),
                       static_cast<std::int32_t>(sketch::rows_max)));
   if (rows % 2 == 0) return wrong(parts.whole, size, "the rows of countsketch are odd");
   FL_TRY(const std::int32_t columns,

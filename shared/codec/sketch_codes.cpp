@@ -23,18 +23,22 @@ void read_row(std::span<const std::uint32_t> words, std::span<const float> cells
   }
 }
 
-/// Of the rows' estimates, which lie one row after the other and are an odd number: sorts those of
-/// each element (as sketch::median() sorts), and returns the middle row.
-std::span<const float> middle_row(std::span<float> estimates, std::size_t rows) {
-  const std::size_t n = estimates.size() / rows;
+/// Of what the rows read, which lies one row after the other: as sketch::estimate() of each
+/// element, in the middle row, which is returned.
+std::span<const float> estimate_all(std::span<float> read, std::size_t rows) {
+  const std::size_t n = read.size() / rows;
   for (std::size_t pass = 0; pass < rows; ++pass) {
     for (std::size_t row = pass % 2; row + 1 < rows; row += 2) {
-      float* const lower = estimates.data() + row * n;
+      float* const lower = read.data() + row * n;
       float* const upper = lower + n;
       for (std::size_t i = 0; i < n; ++i) sketch::order(lower[i], upper[i]);
     }
   }
-  return estimates.subspan(rows / 2 * n, n);
+  float* const middle = read.data() + rows / 2 * n;
+  const float* const below = middle - n;
+  const float* const above = middle + n;
+  for (std::size_t i = 0; i < n; ++i) middle[i] = sketch::backed(below[i], middle[i], above[i]);
+  return {middle, n};
 }
 
 }  // namespace
@@ -53,7 +57,7 @@ std::uint64_t sketch_key(const Block& block) {
 
 Result<std::span<const float>> read_sketch_cells(Bytes coded, std::size_t rows, std::size_t columns,
                                                  DecodeScratch& scratch) {
-  if (rows > sketch::rows_max || rows % 2 == 0 || columns == 0 ||
+  if (rows < sketch::rows_min || rows > sketch::rows_max || rows % 2 == 0 || columns == 0 ||
       rows * columns > sketch_cells_max) {
     return Error(Errc::corrupt, fmt::format("a sketch of {} rows of {} cells", rows, columns));
   }
@@ -76,8 +80,6 @@ Result<SketchCells> read_summed_sketch(Bytes body, DecodeScratch& scratch) {
                             .k = load<std::uint16_t>(body, 3)},
                   .key = load<std::uint64_t>(body, 5),
                   .cells = {}};
-  if (out.shape.rows < 3)  // As recover_largest() wants it; the cells' reader allows one.
-    return Error(Errc::corrupt, fmt::format("a sketch of {} rows", out.shape.rows));
   if (out.shape.k == 0 || out.shape.k > out.shape.columns) {
     return Error(Errc::corrupt, fmt::format("the {} largest of a sketch of {} columns", out.shape.k,
                                             out.shape.columns));
@@ -98,26 +100,24 @@ std::span<const float> sketch_estimates(const SketchCells& sketch, std::size_t e
     read_row(words, sketch.cells.subspan(row * sketch.shape.columns, sketch.shape.columns),
              std::span(room.estimates).subspan(row * elements, elements));
   }
-  return middle_row(room.estimates, rows);
+  return estimate_all(room.estimates, rows);
 }
 
 void recover_largest(const SketchCells& sketch, SketchScratch& room, std::span<float> out) {
   const std::size_t n = out.size();
-  const auto medians = sketch_estimates(sketch, n, room);
-  // What each element's rows read is sorted: before the median, and behind it, lies the next.
-  const float* const below = medians.data() - n;
-  const float* const above = medians.data() + n;
+  const auto estimates = sketch_estimates(sketch, n, room);
+  const float* const below = estimates.data() - n;
+  const float* const above = estimates.data() + n;
+  room.backing.resize(std::max(room.backing.size(), n));
+  const auto backing = std::span(room.backing).first(n);
   for (std::size_t i = 0; i < n; ++i)
-    out[i] = medians[i] > 0 ? std::max(below[i], 0.0f) : std::min(above[i], 0.0f);
-  const std::span<const float> nearer = out;
-  Cutoff cutoff = find_largest({&nearer, 1}, std::min<std::size_t>(sketch.shape.k, n));
+    backing[i] = estimates[i] > 0 ? below[i] : estimates[i] < 0 ? above[i] : 0.0f;
+  const std::span<const float> ranked = backing;
+  Cutoff cutoff = find_largest({&ranked, 1}, std::min<std::size_t>(sketch.shape.k, n));
   room.selected.resize(std::max(room.selected.size(), n));
-  const std::size_t count = select_largest(nearer, cutoff, room.selected.data());
-  const auto selected = std::span(room.selected).first(count);
-  room.recovered.clear();
-  for (const std::uint32_t i : selected) room.recovered.push_back(out[i] == 0 ? 0 : medians[i]);
+  const std::size_t count = select_largest(ranked, cutoff, room.selected.data());
   std::ranges::fill(out, 0.0f);
-  for (std::size_t j = 0; j < count; ++j) out[selected[j]] = room.recovered[j];
+  for (const std::uint32_t i : std::span(room.selected).first(count)) out[i] = estimates[i];
 }
 
 }  // namespace fl

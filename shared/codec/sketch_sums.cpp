@@ -23,10 +23,11 @@ Result<Scan> SketchSums::add(const Block& block, const SketchCells& sketch, std:
   const Scan scan = kernels().scan(cells.data(), cells.size());
   const double limit = std::ldexp(1.0, fixed_.range_log2);
   if (scan.max_abs >= limit) {
-    return Error(Errc::too_large,
-                 fmt::format("the sketch of the values from {} on has {}, values must stay below {}",
-                             layout_.describe(block.flat),
-                             cells[first_beyond(cells, fixed_.range_log2)], limit));
+    return Error(
+        Errc::too_large,
+        fmt::format("the sketch of the values from {} on has {}, values must stay below {}",
+                    layout_.describe(block.flat), cells[first_beyond(cells, fixed_.range_log2)],
+                    limit));
   }
   const std::lock_guard lock(mutex_);
   Sums& sums = blocks_[block.flat];
@@ -45,14 +46,15 @@ Result<Scan> SketchSums::add(const Block& block, const SketchCells& sketch, std:
 
 void SketchSums::recover(const Sums& sums, double divisor) const {
   if (recovered_.of == &sums && recovered_.divisor == divisor) return;
-  recovered_.of = &sums;
-  recovered_.divisor = divisor;
+  recovered_.of = nullptr;  // Should it fail.
   std::vector<float> cells(sums.cells.size());
   kernels().scale_fixed(sums.cells.data(), cells.size(),
                         std::ldexp(1.0 / divisor, -fixed_.fraction_bits), cells.data());
   recovered_.values.resize(sums.block.elements);
   recover_largest({.shape = sums.shape, .key = sketch_key(sums.block), .cells = cells},
                   recovered_.room, recovered_.values);
+  recovered_.of = &sums;
+  recovered_.divisor = divisor;
 }
 
 void SketchSums::add_mean(std::uint64_t first, double divisor, std::span<float> out) const {
@@ -66,8 +68,7 @@ void SketchSums::add_mean(std::uint64_t first, double divisor, std::span<float> 
     const std::uint64_t end = std::min(first + out.size(), at->first + sums.block.elements);
     if (sums.cells.empty() || begin >= end) continue;
     recover(sums, divisor);
-    for (std::uint64_t i = begin; i < end; ++i)
-      out[i - first] += recovered_.values[i - at->first];
+    for (std::uint64_t i = begin; i < end; ++i) out[i - first] += recovered_.values[i - at->first];
   }
 }
 

@@ -23,9 +23,9 @@
 
 namespace fl {
 
-/// Memory: of each block of which there is something, 8 bytes for each cell: at most 4 for each of
-/// its elements. Refers to the layout, which must outlive it. add() may run on several threads at
-/// once; so may add_mean(), while no add() runs; everything else alone.
+/// Memory: of each block of which there is something, 8 bytes for each cell: about 4 for each of
+/// its elements at most. Refers to the layout, which must outlive it. add() may run on several
+/// threads at once; so may add_mean(), while no add() runs; everything else alone.
 class SketchSums {
  public:
   SketchSums(const Layout& layout, const FixedPoint& fixed, SummedSketches sketches)

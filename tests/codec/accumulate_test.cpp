@@ -550,6 +550,21 @@ TEST_CASE("sums of sketches have no order either, and what is refused leaves not
   for (const Upload& upload : all) REQUIRE(add(backward, upload, layout).has_value());
   CHECK(mean_of(backward, layout) != mean);
   backward.reset(fixed, std::nullopt, sketches());
+  // What was read before does not come again.
+  const auto divided = [&] {
+    std::vector<float> out(700);
+    backward.mean(2 * 65536, 100, out);
+    return out;
+  };
+  const auto nothing = divided();
+  CHECK(nothing == std::vector<float>(700));
+  REQUIRE(add(backward, all[0], layout).has_value());
+  const auto first = divided();
+  CHECK(first != nothing);
+  REQUIRE(add(backward, all[2], layout).has_value());
+  CHECK(divided() != first);
+  backward.reset(fixed, std::nullopt, sketches());
+  CHECK(divided() == nothing);
   for (auto upload = all.rbegin(); upload != all.rend(); ++upload) {
     REQUIRE(add(backward, *upload, layout).has_value());
     // In its last tensor too large.
@@ -585,4 +600,7 @@ TEST_CASE("which sketches can be added up is what the codec says of each tensor"
   CHECK_FALSE(some.of_tensor[0].has_value());
   CHECK(some.of_tensor[1] == SketchShape{.rows = 3, .columns = 16, .k = 2});
   CHECK_FALSE(some.of_tensor[2].has_value());  // Small, so dense.
+  // A large block would be coded in parts.
+  CHECK(of("b=countsketch:3x16;*=topk:0.01").block_elements == block_elements_max);
+  CHECK(of("b=topk:0.01;*=countsketch:5x600").block_elements == block_elements_default);
 }

@@ -2,7 +2,9 @@
 // that damaged ones are refused.
 #include "codec_support.hpp"
 
+#include "kernels/sketch.hpp"
 #include "shared/codec/feedback.hpp"
+#include "shared/codec/sketch_codes.hpp"
 #include "tests/support/distortion.hpp"
 
 #include <limits>
@@ -67,6 +69,37 @@ TEST_CASE("a few values among zeros come back as they are") {
     alone[40'000] = -5;
     CHECK(back == alone);
   }
+}
+
+TEST_CASE("an estimate is the median of what the rows read, if its neighbour has its sign") {
+  const auto estimate = [](std::vector<float> read) {
+    return sketch::estimate(read.data(), read.size());
+  };
+  CHECK(estimate({3, 1, 2}) == 2);
+  CHECK(estimate({-3, -1, -2}) == -2);
+  CHECK(estimate({3, 0, 2}) == 0);
+  CHECK(estimate({3, -1, 2}) == 0);
+  CHECK(estimate({-3, 1, -2}) == 0);
+  CHECK(estimate({0, 0, 0}) == 0);
+  CHECK(estimate({5, 0, 2, 0, 3}) == 0);
+  CHECK(estimate({5, 1, 2, 0, 3}) == 2);
+  CHECK(estimate({-5, -1, 7, -2, -3}) == -2);
+  // All of a vector's as of one alone.
+  const auto block = block_of("countsketch:5x300,k=250", cubes(sketched, 7), 1);
+  const auto cells = cells_of(block);
+  SketchScratch room;
+  const SketchCells sketch{.shape = {.rows = 5, .columns = 300, .k = 250},
+                           .key = load<std::uint64_t>(block, 6),
+                           .cells = cells};
+  const auto all = sketch_estimates(sketch, sketched, room);
+  std::size_t zeros = 0;
+  for (std::size_t i = 0; i < sketched; ++i) {
+    const float one = sketch::estimate_of(sketch.key, i, cells.data(), 5, 300);
+    REQUIRE(all[i] == one);
+    zeros += one == 0;
+  }
+  CHECK(zeros > sketched / 2);
+  CHECK(zeros < sketched);
 }
 
 TEST_CASE("the sketches of two clients add up to that of both, whatever their seeds") {
@@ -239,7 +272,7 @@ TEST_CASE("a sketch from outside: sizes and values are checked before they are u
   CHECK(reason(with_k(63)) == "the 63 largest of a sketch of 62 columns");
   auto one_row = summed;
   one_row[1] = std::byte{1};
-  CHECK(reason(one_row) == "a sketch of 1 rows");
+  CHECK(reason(one_row) == "a sketch of 1 rows of 62 cells");
   one_row[1] = std::byte{4};
   CHECK(reason(one_row) == "a sketch of 4 rows of 62 cells");
   CHECK(reason({summed.begin(), summed.begin() + 13}) == "the sketch's head is cut off");

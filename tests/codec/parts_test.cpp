@@ -29,7 +29,8 @@ std::vector<std::string> specs_of_few() {
   return {"topk:0.01", "topk:0.001+qsgd:8", "topk:0.01,scope=global+fp16", "randk:0.01",
           "randk:0.001+kbit:4", "ema-threshold:0.01", "ecuq:0.05+ef", "ecuq:0.1", "ecuq:0.2",
           "m=powersgd:2;*.bias=none;*=ecuq:0.1", "m=gradzip:2;*=topk:0.01",
-          "m=countsketch:3x4000;*=topk:0.001", "w=sign;*=topk:0.01+sign", "w=eden:1;*=ecuq:0.1",
+          "m=countsketch:3x4000,recovery=own;*=topk:0.001", "w=sign;*=topk:0.01+sign",
+          "w=eden:1;*=ecuq:0.1",
           // Of a small tensor it does not count.
           "b=randk:0.5;*=topk:0.01"};
 }
@@ -112,8 +113,8 @@ TEST_CASE("whole where few values are sent, in parts where many are, and parts a
   CHECK(count_parts(encode(*codec_of("m=powersgd:2;*=ecuq:0.1"), large_layout(), x)) == 0);
 
   // What has no other way: the parts decode to what the small blocks do, bit for bit.
-  for (const char* spec :
-       {"w=sign;*=topk:0.01", "w=eden:1;*=topk:0.01", "w=countsketch:3x4000;*=topk:0.01"}) {
+  for (const char* spec : {"w=sign;*=topk:0.01", "w=eden:1;*=topk:0.01",
+                           "w=countsketch:3x4000,recovery=own;*=topk:0.01"}) {
     CAPTURE(spec);
     const auto payload = encode(*codec_of(spec), large_layout(), x);
     CHECK(count_parts(payload) == 3);
@@ -237,8 +238,9 @@ TEST_CASE("damaged large blocks are refused, or decode to finite values") {
     if (!reader->decode_all(out)) return true;
     return kernels().scan(out.data(), out.size()).first_bad == out.size();
   };
-  for (const char* spec : {"topk:0.001+qsgd:8", "randk:0.001", "ecuq:0.05+ef", "ecuq:0.1",
-                           "w=sign;v=topk:0.01;*=none", "w=countsketch:3x400;v=topk:0.01;*=none"}) {
+  for (const char* spec :
+       {"topk:0.001+qsgd:8", "randk:0.001", "ecuq:0.05+ef", "ecuq:0.1", "w=sign;v=topk:0.01;*=none",
+        "w=countsketch:3x400,recovery=own;v=topk:0.01;*=none"}) {
     CAPTURE(spec);
     const auto good = encode(*codec_of(spec), layout, x);
     // All of what comes before the codes, and some of these.

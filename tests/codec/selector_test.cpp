@@ -289,9 +289,9 @@ TEST_CASE("a sketch inside of a sparse block is refused") {
   block[0] = static_cast<std::byte>(MethodId::randk);
   store(block, 1, std::uint16_t{8});
   constexpr std::uint16_t columns = 2000;
-  std::vector<std::byte> sketch(1 + 1 + 2 + 8 + 4 + 1 + columns * sizeof(float));
+  std::vector<std::byte> sketch(1 + 1 + 2 + 8 + 4 + 1 + 3 * columns * sizeof(float));
   sketch[0] = static_cast<std::byte>(MethodId::countsketch);
-  sketch[1] = std::byte{1};
+  sketch[1] = std::byte{3};
   store(sketch, 2, columns);
   store(sketch, 12, 0.5f);
   CHECK(decode_block(sketch, out, scratch).has_value());

@@ -23,9 +23,12 @@ Result<void> decode(Bytes payload, std::span<float> out) {
   return reader.decode_all(out);
 }
 
+/// Of the golden payload's sketches, whose blocks are small.
 SummedSketches sketches() {
   static const auto codec = parse_codec("countsketch:5x4000").value();
-  return codec->summed_sketches(golden_layout());
+  SummedSketches out = codec->summed_sketches(golden_layout());
+  out.block_elements = block_elements_min;
+  return out;
 }
 
 /// What can't be added leaves nothing in the sums, wherever it ends.

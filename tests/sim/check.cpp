@@ -207,7 +207,8 @@ class Checker {
       // What is changed before it is added is decoded before.
       const Round age = round - 1 - task.base_version;
       const std::uint64_t weight = mode_.discounted(strategy_->weight_of(task.examples), age);
-      if (task.codec.starts_with("countsketch") && (age == 0 || mode_.compensation == 0)) {
+      if (task.codec.starts_with("countsketch") && (age == 0 || mode_.compensation == 0) &&
+          !strategy_->adds_what_clients_see()) {
         FL_TRY(const std::string update, spooled_update(task));
         sum.take_sketches(layout_, update, *values, weight);
       }

@@ -97,7 +97,9 @@ class ExactSum {
   /// decoded ones, become 0 there.
   void take_sketches(const Layout& layout, const std::string& payload, std::span<float> values,
                      std::uint64_t weight) {
-    const BlockMap map(layout, block_elements_default);
+    std::uint32_t block_elements = 0;
+    std::memcpy(&block_elements, payload.data() + 4, sizeof block_elements);
+    const BlockMap map(layout, block_elements);
     std::size_t at = 16 + 4 * map.blocks();
     for (std::uint64_t i = 0; i < map.blocks(); ++i) {
       std::uint32_t size = 0;

@@ -50,8 +50,8 @@ struct PlainSketch {
   }
 
   /// Of the sum over `divisor`: an element counts as what the median of its cells says if the next
-  /// of them towards 0 has the same sign, and of these count the k of which that next one is the
-  /// largest, the first of equal ones.
+  /// of them towards 0 has the same sign, and of these elements count the k of which that next one
+  /// is largest, the first of equal ones.
   [[nodiscard]] std::vector<float> recovered(int fraction_bits, double divisor) const {
     const double factor = std::ldexp(1.0 / divisor, -fraction_bits);
     std::vector<float> medians(elements);
