@@ -83,7 +83,6 @@ enum class MethodId : std::uint8_t {
 struct SketchShape {
   std::uint32_t rows;     // An odd number.
   std::uint32_t columns;  // Cells of a row.
-  std::uint32_t k;        // So many values are sketched, and so many recovered.
   bool operator==(const SketchShape&) const = default;
 };
 
@@ -99,7 +98,6 @@ struct SketchScratch {
   std::vector<std::uint32_t> words;
   std::vector<std::uint32_t> selected;
   std::vector<float> estimates;
-  std::vector<float> backing;
   std::vector<float> cells;
 };
 

@@ -10,11 +10,11 @@
 // are recovered, because they collide.
 //
 // Cells and signs follow from the block's place in the model alone, so a server adds up all
-// clients' sketches, and recovers the k largest values of the sum (sketch_sums.hpp), as FetchSGD
-// does. What is recovered of a sum is not the sum of what is recovered of each, so there is no
-// error feedback with it: a client does not know what the server will add. (FetchSGD's is at the
-// server, in a sketch of its own.) Where a server decodes such an update alone (accumulate.hpp),
-// its k largest estimates may even be farther from it than zeros are, of values that are all alike.
+// clients' sketches, and reads the sum of them all (sketch_sums.hpp), as FetchSGD does. What is
+// recovered of a sum is not the sum of what is recovered of each, so there is no error feedback
+// with it: a client does not know what the server will add. (FetchSGD's is at the server, in a
+// sketch of its own.) Where a server decodes such an update alone (accumulate.hpp), that may even
+// be farther from what it was than zeros are, of values that are all alike.
 //
 // With recovery=own, as under error feedback, each update is decoded alone, and the encoder, which
 // sees what is decoded, sends the estimate from which on estimates count: of the k largest as many
@@ -45,7 +45,8 @@ namespace fl {
 namespace {
 
 struct CountsketchSettings {
-  SketchShape shape;  // From 3 rows and 8 columns on; k is 1 to the columns.
+  SketchShape shape;  // From 3 rows and 8 columns on.
+  std::uint32_t k;    // So many values are sketched, 1 to the columns.
   bool is_summed;
   bool has_feedback;
 };
@@ -120,17 +121,17 @@ namespace {
 class Countsketch final : public Method {
  public:
   explicit Countsketch(const CountsketchSettings& settings) : settings_(settings) {
-    const auto [rows, columns, k] = settings.shape;
+    const auto [rows, columns] = settings.shape;
     FL_ASSERT(rows >= sketch::rows_min && rows <= sketch::rows_max && rows % 2 == 1);
     FL_ASSERT(columns >= 1 && rows * columns <= sketch_cells_max);
-    FL_ASSERT(k >= 1 && k <= columns);
+    FL_ASSERT(settings.k >= 1 && settings.k <= columns);
     FL_ASSERT(!(settings.is_summed && settings.has_feedback));
   }
 
   std::string spec() const override {
-    const auto [rows, columns, k] = settings_.shape;
+    const auto [rows, columns] = settings_.shape;
     std::string text = fmt::format("countsketch:{}x{}", rows, columns);
-    if (k != k_otherwise(columns)) text += fmt::format(",k={}", k);
+    if (settings_.k != k_otherwise(columns)) text += fmt::format(",k={}", settings_.k);
     if (!settings_.is_summed && !settings_.has_feedback) text += ",recovery=own";
     return text;
   }
@@ -160,7 +161,7 @@ class Countsketch final : public Method {
     }
     const SketchShape shape = share_of_block(settings_.shape, x.size());
     Sketch made = {.cells = std::vector<float>(std::size_t{shape.rows} * shape.columns)};
-    fill(x, sketch_key(block), shape, scratch.sketch.selected, made.cells);
+    fill(x, k_of(x.size()), sketch_key(block), shape, scratch.sketch.selected, made.cells);
     if (!is_finite(made.cells)) {
       return Error(Errc::invalid_input, fmt::format("the values at {} are too large for {}",
                                                     layout.describe(block.flat), spec()));
@@ -169,7 +170,7 @@ class Countsketch final : public Method {
       const auto estimates =
           sketch_estimates({.shape = shape, .key = sketch_key(block), .cells = made.cells},
                            x.size(), scratch.sketch);
-      made.least = least_that_counts(x, estimates, shape.k);
+      made.least = least_that_counts(x, estimates, k_of(x.size()));
     }
     return write(made, layout, block, scratch, out);
   }
@@ -215,7 +216,7 @@ class Countsketch final : public Method {
                           .begin = elements});
       elements += block.elements;
       cells.resize(begin + std::size_t{shape.rows} * shape.columns);
-      fill(x, sketch_key(block), shape, room, std::span(cells).subspan(begin));
+      fill(x, k_of(x.size()), sketch_key(block), shape, room, std::span(cells).subspan(begin));
     }
     std::vector<float> estimates(elements);
     if (!vector.device->estimate(sketches, cells, estimates)) return false;
@@ -226,18 +227,22 @@ class Countsketch final : public Method {
       // It will be refused by its name, when its turn comes.
       if (!is_finite(x) || !is_finite(of_it)) continue;
       const auto read = std::span(estimates).subspan(sketches[b].begin, x.size());
-      plan.of_blocks[blocks[b].flat] = {
-          .cells = {of_it.begin(), of_it.end()},
-          .least = least_that_counts(x, read, share_of_block(settings_.shape, x.size()).k)};
+      plan.of_blocks[blocks[b].flat] = {.cells = {of_it.begin(), of_it.end()},
+                                        .least = least_that_counts(x, read, k_of(x.size()))};
     }
     return true;
   }
 
+  [[nodiscard]] std::uint32_t k_of(std::size_t elements) const {
+    return share_of_block(settings_.k, elements);
+  }
+
   /// Sketches the k largest, whose indices lie in `room`.
-  static void fill(std::span<const float> x, std::uint64_t key, const SketchShape& shape,
-                   std::vector<std::uint32_t>& room, std::span<float> cells) {
+  static void fill(std::span<const float> x, std::uint32_t k, std::uint64_t key,
+                   const SketchShape& shape, std::vector<std::uint32_t>& room,
+                   std::span<float> cells) {
     room.resize(std::max(room.size(), x.size()));
-    Cutoff cutoff = find_largest({&x, 1}, shape.k);
+    Cutoff cutoff = find_largest({&x, 1}, k);
     const auto selected = std::span(room).first(select_largest(x, cutoff, room.data()));
     for (std::uint32_t row = 0; row < shape.rows; ++row)
       fill_row(x, selected, key, row,
@@ -265,13 +270,8 @@ class Countsketch final : public Method {
     out[0] = static_cast<std::byte>(is_summed ? MethodId::countsketch_sum : MethodId::countsketch);
     out[1] = static_cast<std::byte>(shape.rows);
     store(out, 2, static_cast<std::uint16_t>(shape.columns));
-    if (is_summed) {
-      store(out, 4, static_cast<std::uint16_t>(shape.k));
-      store(out, 6, sketch_key(block));
-    } else {
-      store(out, 4, sketch_key(block));
-      store(out, 12, of.least);
-    }
+    store(out, 4, sketch_key(block));
+    if (!is_summed) store(out, 12, of.least);
     out.insert(out.end(), coded.begin(), coded.end());
     return {};
   }
@@ -297,8 +297,8 @@ MethodResult parse_countsketch(const SpecParts& parts) {
          parse_number(parts.whole, size.substr(times + 1), "the columns of so many rows", 8,
                       static_cast<std::int32_t>(sketch_cells_max) / rows));
   CountsketchSettings settings{.shape = {.rows = static_cast<std::uint32_t>(rows),
-                                         .columns = static_cast<std::uint32_t>(columns),
-                                         .k = k_otherwise(static_cast<std::uint32_t>(columns))},
+                                         .columns = static_cast<std::uint32_t>(columns)},
+                               .k = k_otherwise(static_cast<std::uint32_t>(columns)),
                                .is_summed = !parts.error_feedback,
                                .has_feedback = parts.error_feedback};
   for (const auto& [key, value] : parts.settings) {
@@ -313,7 +313,7 @@ MethodResult parse_countsketch(const SpecParts& parts) {
     }
     if (key != "k") return wrong(parts.whole, key, "countsketch has the settings k and recovery");
     FL_TRY(const std::int32_t k, parse_number(parts.whole, value, "k", 1, columns));
-    settings.shape.k = static_cast<std::uint32_t>(k);
+    settings.k = static_cast<std::uint32_t>(k);
   }
   return std::make_unique<Countsketch>(settings);
 }
@@ -330,9 +330,9 @@ Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch&
   }
   FL_TRY(const auto cells,
          read_sketch_cells(body.subspan(sketch_head_bytes), rows, columns, scratch));
-  const auto estimates = sketch_estimates(
-      {.shape = {.rows = rows, .columns = columns, .k = 0}, .key = key, .cells = cells}, out.size(),
-      scratch.sketch);
+  const auto estimates =
+      sketch_estimates({.shape = {.rows = rows, .columns = columns}, .key = key, .cells = cells},
+                       out.size(), scratch.sketch);
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = std::fabs(estimates[i]) >= least ? estimates[i] : 0.0f;
   }
@@ -341,7 +341,7 @@ Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch&
 
 Result<void> decode_countsketch_sum(Bytes body, std::span<float> out, DecodeScratch& scratch) {
   FL_TRY(const SketchCells sketch, read_summed_sketch(body, scratch));
-  recover_largest(sketch, scratch.sketch, out);
+  std::ranges::copy(sketch_estimates(sketch, out.size(), scratch.sketch), out.begin());
   return {};
 }
 

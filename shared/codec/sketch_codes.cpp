@@ -1,7 +1,6 @@
 #include "shared/codec/sketch_codes.hpp"
 
 #include "kernels/kernels.hpp"
-#include "kernels/select.hpp"
 #include "shared/codec/block_key.hpp"
 #include "shared/codec/sparse.hpp"
 
@@ -43,12 +42,13 @@ std::span<const float> estimate_all(std::span<float> read, std::size_t rows) {
 
 }  // namespace
 
+std::uint32_t share_of_block(std::uint32_t number, std::size_t elements) {
+  return static_cast<std::uint32_t>((std::uint64_t{number} * elements + part_elements_max - 1) /
+                                    part_elements_max);
+}
+
 SketchShape share_of_block(const SketchShape& whole, std::size_t elements) {
-  const auto share = [elements](std::uint64_t number) {
-    return static_cast<std::uint32_t>((number * elements + part_elements_max - 1) /
-                                      part_elements_max);
-  };
-  return {.rows = whole.rows, .columns = share(whole.columns), .k = share(whole.k)};
+  return {.rows = whole.rows, .columns = share_of_block(whole.columns, elements)};
 }
 
 std::uint64_t sketch_key(const Block& block) {
@@ -75,15 +75,10 @@ Result<std::span<const float>> read_sketch_cells(Bytes coded, std::size_t rows, 
 Result<SketchCells> read_summed_sketch(Bytes body, DecodeScratch& scratch) {
   if (body.size() < summed_sketch_head_bytes)
     return Error(Errc::corrupt, "the sketch's head is cut off");
-  SketchCells out{.shape = {.rows = load<std::uint8_t>(body, 0),
-                            .columns = load<std::uint16_t>(body, 1),
-                            .k = load<std::uint16_t>(body, 3)},
-                  .key = load<std::uint64_t>(body, 5),
-                  .cells = {}};
-  if (out.shape.k == 0 || out.shape.k > out.shape.columns) {
-    return Error(Errc::corrupt, fmt::format("the {} largest of a sketch of {} columns", out.shape.k,
-                                            out.shape.columns));
-  }
+  SketchCells out{
+      .shape = {.rows = load<std::uint8_t>(body, 0), .columns = load<std::uint16_t>(body, 1)},
+      .key = load<std::uint64_t>(body, 3),
+      .cells = {}};
   FL_TRY(out.cells, read_sketch_cells(body.subspan(summed_sketch_head_bytes), out.shape.rows,
                                       out.shape.columns, scratch));
   return out;
@@ -101,23 +96,6 @@ std::span<const float> sketch_estimates(const SketchCells& sketch, std::size_t e
              std::span(room.estimates).subspan(row * elements, elements));
   }
   return estimate_all(room.estimates, rows);
-}
-
-void recover_largest(const SketchCells& sketch, SketchScratch& room, std::span<float> out) {
-  const std::size_t n = out.size();
-  const auto estimates = sketch_estimates(sketch, n, room);
-  const float* const below = estimates.data() - n;
-  const float* const above = estimates.data() + n;
-  room.backing.resize(std::max(room.backing.size(), n));
-  const auto backing = std::span(room.backing).first(n);
-  for (std::size_t i = 0; i < n; ++i)
-    backing[i] = estimates[i] > 0 ? below[i] : estimates[i] < 0 ? above[i] : 0.0f;
-  const std::span<const float> ranked = backing;
-  Cutoff cutoff = find_largest({&ranked, 1}, std::min<std::size_t>(sketch.shape.k, n));
-  room.selected.resize(std::max(room.selected.size(), n));
-  const std::size_t count = select_largest(ranked, cutoff, room.selected.data());
-  std::ranges::fill(out, 0.0f);
-  for (const std::uint32_t i : std::span(room.selected).first(count)) out[i] = estimates[i];
 }
 
 }  // namespace fl

@@ -50,9 +50,9 @@ void SketchSums::recover(const Sums& sums, double divisor) const {
   std::vector<float> cells(sums.cells.size());
   kernels().scale_fixed(sums.cells.data(), cells.size(),
                         std::ldexp(1.0 / divisor, -fixed_.fraction_bits), cells.data());
-  recovered_.values.resize(sums.block.elements);
-  recover_largest({.shape = sums.shape, .key = sketch_key(sums.block), .cells = cells},
-                  recovered_.room, recovered_.values);
+  recovered_.values =
+      sketch_estimates({.shape = sums.shape, .key = sketch_key(sums.block), .cells = cells},
+                       sums.block.elements, recovered_.room);
   recovered_.of = &sums;
   recovered_.divisor = divisor;
 }

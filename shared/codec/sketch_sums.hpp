@@ -1,6 +1,6 @@
 // Sums of count sketches that are not decoded: a sketch is linear, so the sum of the updates'
-// sketches is that of their sum, whose largest values are read from it once, in the mean
-// (Rothchild 2020, "FetchSGD: communication-efficient federated learning with sketching"). So an
+// sketches is that of their sum, which is read from it once, in the mean (Rothchild 2020,
+// "FetchSGD: communication-efficient federated learning with sketching"). So an
 // update costs what its cells do. As all that a round adds up, in fixed point: no order shows.
 //
 // Only sketches of the sizes that the round's codec makes are added up, one to a block: so what
@@ -59,8 +59,8 @@ class SketchSums {
   struct Recovered {
     const Sums* of = nullptr;
     double divisor = 0;
-    std::vector<float> values;
     SketchScratch room;
+    std::span<const float> values;  // In the room.
   };
   void recover(const Sums& sums, double divisor) const;
 

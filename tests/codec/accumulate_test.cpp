@@ -453,7 +453,7 @@ std::vector<Upload> sketched_uploads() {
                                    "*=countsketch:5x600,k=200,dense_below=0",
                                    sketched_codec,
                                    sketched_codec,
-                                   "countsketch:5x600,k=400",
+                                   "countsketch:3x600,k=200",
                                    "countsketch:7x600,k=200",
                                    "countsketch:5x1200,k=200",
                                    "countsketch:5x600,k=200,recovery=own",
@@ -598,7 +598,7 @@ TEST_CASE("which sketches can be added up is what the codec says of each tensor"
   CHECK(some.block_elements == block_elements_default);
   REQUIRE(some.of_tensor.size() == 4);
   CHECK_FALSE(some.of_tensor[0].has_value());
-  CHECK(some.of_tensor[1] == SketchShape{.rows = 3, .columns = 16, .k = 2});
+  CHECK(some.of_tensor[1] == SketchShape{.rows = 3, .columns = 16});
   CHECK_FALSE(some.of_tensor[2].has_value());  // Small, so dense.
   // A large block would be coded in parts.
   CHECK(of("b=countsketch:3x16;*=topk:0.01").block_elements == block_elements_max);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t sketched = 65536;
 constexpr std::size_t head_bytes = 16;         // Of a block that is decoded alone, with its id,
-constexpr std::size_t summed_head_bytes = 14;  // and of one that is added up.
+constexpr std::size_t summed_head_bytes = 12;  // and of one that is added up.
 
 /// Zeros, and at each `stride`-th place one value.
 std::vector<float> spikes(std::size_t first, std::size_t stride, std::uint64_t seed) {
@@ -88,9 +88,8 @@ TEST_CASE("an estimate is the median of what the rows read, if its neighbour has
   const auto block = block_of("countsketch:5x300,k=250", cubes(sketched, 7), 1);
   const auto cells = cells_of(block);
   SketchScratch room;
-  const SketchCells sketch{.shape = {.rows = 5, .columns = 300, .k = 250},
-                           .key = load<std::uint64_t>(block, 6),
-                           .cells = cells};
+  const SketchCells sketch{
+      .shape = {.rows = 5, .columns = 300}, .key = load<std::uint64_t>(block, 4), .cells = cells};
   const auto all = sketch_estimates(sketch, sketched, room);
   std::size_t zeros = 0;
   for (std::size_t i = 0; i < sketched; ++i) {
@@ -262,21 +261,10 @@ TEST_CASE("a sketch from outside: sizes and values are checked before they are u
 
   const auto summed = block_of("countsketch:5x4000", cubes(1000, 6), 1);
   CHECK(decode_block(summed, out, scratch).has_value());
-  const auto with_k = [&](std::uint16_t k) {
-    auto bad = summed;
-    store(bad, 4, k);
-    return bad;
-  };
-  CHECK(decode_block(with_k(62), out, scratch).has_value());
-  CHECK(reason(with_k(0)) == "the 0 largest of a sketch of 62 columns");
-  CHECK(reason(with_k(63)) == "the 63 largest of a sketch of 62 columns");
   auto one_row = summed;
   one_row[1] = std::byte{1};
   CHECK(reason(one_row) == "a sketch of 1 rows of 62 cells");
   one_row[1] = std::byte{4};
   CHECK(reason(one_row) == "a sketch of 4 rows of 62 cells");
-  CHECK(reason({summed.begin(), summed.begin() + 13}) == "the sketch's head is cut off");
-  // Of fewer elements than are to be recovered.
-  out.resize(3);
-  CHECK(decode_block(with_k(62), out, scratch).has_value());
+  CHECK(reason({summed.begin(), summed.begin() + 11}) == "the sketch's head is cut off");
 }

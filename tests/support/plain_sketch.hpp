@@ -22,7 +22,6 @@ struct PlainSketch {
 
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
-  std::uint64_t k = 0;
   std::uint64_t key = 0;
   std::uint64_t elements = 0;
   std::vector<Wide> sums;
@@ -36,26 +35,23 @@ struct PlainSketch {
     };
     rows = number(std::uint8_t{}, 1);
     columns = number(std::uint16_t{}, 2);
-    k = number(std::uint16_t{}, 4);
-    key = number(std::uint64_t{}, 6);
+    key = number(std::uint64_t{}, 4);
     elements = block_elements;
     sums.resize(rows * columns);
     std::vector<float> cells(sums.size());
     DecodeScratch scratch;
-    decode_block(block.subspan(14), cells, scratch).value();
+    decode_block(block.subspan(12), cells, scratch).value();
     for (std::size_t i = 0; i < cells.size(); ++i) {
       const double scaled = std::ldexp(static_cast<double>(cells[i]), fraction_bits);
       sums[i] += static_cast<Wide>(std::nearbyint(scaled)) * weight;
     }
   }
 
-  /// Of the sum over `divisor`: an element counts as what the median of its cells says if the next
-  /// of them towards 0 has the same sign, and of these elements count the k of which that next one
-  /// is largest, the first of equal ones.
+  /// Of the sum over `divisor`: an element is what the median of its cells says if the next of them
+  /// towards 0 has the same sign.
   [[nodiscard]] std::vector<float> recovered(int fraction_bits, double divisor) const {
     const double factor = std::ldexp(1.0 / divisor, -fraction_bits);
-    std::vector<float> medians(elements);
-    std::vector<std::pair<float, std::size_t>> order;
+    std::vector<float> out(elements);
     for (std::size_t i = 0; i < elements; ++i) {
       std::vector<float> read;
       for (std::size_t row = 0; row < rows; ++row) {
@@ -65,15 +61,10 @@ struct PlainSketch {
         read.push_back((word & 1) != 0 ? -cell : cell);
       }
       std::sort(read.begin(), read.end());
-      medians[i] = read[rows / 2];
-      const float next = medians[i] > 0 ? read[rows / 2 - 1] : read[rows / 2 + 1];
-      if (next * medians[i] > 0) order.emplace_back(std::fabs(next), i);
+      const float median = read[rows / 2];
+      const float next = median > 0 ? read[rows / 2 - 1] : read[rows / 2 + 1];
+      if ((median > 0 && next > 0) || (median < 0 && next < 0)) out[i] = median;
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
-    if (order.size() > k) order.resize(k);
-    std::vector<float> out(elements);
-    for (const auto& [magnitude, i] : order) out[i] = medians[i];
     return out;
   }
 };
