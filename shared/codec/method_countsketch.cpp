@@ -308,8 +308,8 @@ MethodResult parse_countsketch(const SpecParts& parts) {
       settings.is_summed = value == "sum";
       if (!settings.is_summed || !settings.has_feedback) continue;
       return wrong(parts.whole, value,
-                   "a client that is to know what it lost needs recovery=own, which is otherwise "
-                   "with +ef");
+                   "with +ef and delta+ a client must know what the server adds: recovery=own, "
+                   "which it is when not said");
     }
     if (key != "k") return wrong(parts.whole, key, "countsketch has the settings k and recovery");
     FL_TRY(const std::int32_t k, parse_number(parts.whole, value, "k", 1, columns));
