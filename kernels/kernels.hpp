@@ -162,6 +162,11 @@ struct Kernels {
 /// this machine does not have ends the program at first use: whoever forces a row wants to know.
 [[nodiscard]] const Kernels& kernels();
 
+/// By its scan().
+[[nodiscard]] inline bool all_finite(std::span<const float> values) {
+  return kernels().scan(values.data(), values.size()).first_bad == values.size();
+}
+
 /// For tests: from now on kernels() is this row, for all threads.
 void force_kernels(const Kernels& row);
 

@@ -6,20 +6,12 @@
 
 #include <utility>
 
-#if defined(__SANITIZE_THREAD__)
-#define FL_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define FL_THREAD_SANITIZER 1
-#endif
-#endif
-
 namespace fl {
 
 StopSignals::StopSignals(net::io_context& io) : signals_(io) {
-#ifdef FL_THREAD_SANITIZER
-  // It makes a thread's list of signals at that thread's first call that may block, and loses a
-  // signal that comes while it does (SigCtx in compiler-rt 14).
+#ifdef FL_SANITIZED
+  // ThreadSanitizer makes a thread's list of signals at that thread's first call that may block,
+  // and loses a signal that comes while it does (SigCtx in compiler-rt 14).
   ::usleep(1);
 #endif
   signals_.add(SIGINT);

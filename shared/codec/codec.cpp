@@ -44,8 +44,7 @@ SummedSketches Codec::summed_sketches(const Layout& layout) const {
   SummedSketches out{.block_elements = block_elements(layout)};
   bool is_any = false;
   for (const Rule* const rule : rules_of(layout)) {
-    out.of_tensor.push_back(rule != nullptr && !rule->selector ? rule->quantizer->summed_sketch()
-                                                               : std::nullopt);
+    out.of_tensor.push_back(rule != nullptr ? rule->summed_sketch() : std::nullopt);
     is_any |= out.of_tensor.back().has_value();
   }
   if (!is_any) return {};
@@ -63,8 +62,7 @@ std::uint32_t Codec::block_elements(const Layout& layout) const {
     // the smaller ones.
     const LevelCoder* const coder = rule->level_coder();
     const bool is_for_device = coder != nullptr && coder->is_worth_small_blocks();
-    const bool is_summed = !rule->selector && rule->quantizer->summed_sketch();
-    if (is_summed || (!rule->sends_few() && (rule->selector || is_for_device)))
+    if (rule->summed_sketch() || (!rule->sends_few() && (rule->selector || is_for_device)))
       return block_elements_default;
   }
   return is_any_few ? block_elements_max : block_elements_default;

@@ -196,8 +196,7 @@ class Codec::Encoding {
       }
       out.indices = out.room;
       // What is not finite is larger than all else, so it is among them, and is an error here.
-      is_right &=
-          kernels().scan(out.values.data(), out.values.size()).first_bad == out.values.size();
+      is_right &= all_finite(out.values);
     }
     if (is_right && !is_selection_checked_) {
       is_right = selects_as_here(blocks.front(), before);

@@ -85,10 +85,6 @@ Result<void> write_block(const LowRankFactors& factors, const Layout& layout, co
   return {};
 }
 
-bool is_finite(std::span<const float> values) {
-  return kernels().scan(values.data(), values.size()).first_bad == values.size();
-}
-
 /// Of a block's bytes, which need not be trusted but begin with this id and rank.
 Result<void> read_block_floats(Bytes bytes, MethodId id, std::uint32_t rank,
                                const MatrixShape& shape, const Block& block,
@@ -100,7 +96,7 @@ Result<void> read_block_floats(Bytes bytes, MethodId id, std::uint32_t rank,
     return bad_block("the factors are cut off");
   out.resize(floats);
   FL_CHECK(decode_lossless_block(bytes.subspan(head), out, scratch));
-  return is_finite(out) ? success() : bad_block("the factors are not finite");
+  return all_finite(out) ? success() : bad_block("the factors are not finite");
 }
 
 bool decodes_finite(const LowRankFactors& factors) {
@@ -211,7 +207,7 @@ MethodPlan LowRankMethod::plan(const VectorToPlan& vector) const {
     const auto matrix = vector.values_of(t);
     // What is not finite will be refused by its name, when its block's turn comes. A device's
     // products tell it without a look at the matrix here.
-    if (!shape || (vector.device == nullptr && !is_finite(matrix))) continue;
+    if (!shape || (vector.device == nullptr && !all_finite(matrix))) continue;
     const std::uint64_t key =
         shared_key(settings_.has_own_right ? vector.seeds.own : vector.seeds.shared, t);
     const std::string place = fmt::format("{}/{}", name_, tensor.name);
@@ -227,7 +223,7 @@ MethodPlan LowRankMethod::plan(const VectorToPlan& vector) const {
     factorize(MatrixProducts(matrix, vector.device), factors);
     factors.is_in_range = decodes_finite(factors);
     if (vector.device != nullptr && !factors.is_in_range) {
-      if (!is_finite(matrix)) continue;
+      if (!all_finite(matrix)) continue;
       factors.right.values = drawn;  // Rather than refuse the matrix because of a device.
       factorize(MatrixProducts(matrix, nullptr), factors);
       factors.is_in_range = decodes_finite(factors);

@@ -53,7 +53,8 @@ struct CountsketchSettings {
 
 std::uint32_t k_otherwise(std::uint32_t columns) { return columns / 8; }
 
-constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t) + sizeof(float);
+/// With the estimate from which on estimates count.
+constexpr std::size_t own_head_bytes = sketch_head_bytes + sizeof(float);
 
 /// Adds the selected values into a row's cells.
 void fill_row(std::span<const float> x, std::span<const std::uint32_t> selected, std::uint64_t key,
@@ -146,8 +147,7 @@ class Countsketch final : public Method {
   std::size_t block_bytes_max(std::size_t elements) const override {
     if (elements < sketched_min) return dense_method().block_bytes_max(elements);
     const SketchShape shape = share_of_block(settings_.shape, elements);
-    return 1 + std::max(sketch_head_bytes, summed_sketch_head_bytes) +
-           dense_method().block_bytes_max(shape.rows * shape.columns);
+    return 1 + own_head_bytes + dense_method().block_bytes_max(shape.rows * shape.columns);
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
@@ -162,7 +162,7 @@ class Countsketch final : public Method {
     const SketchShape shape = share_of_block(settings_.shape, x.size());
     Sketch made = {.cells = std::vector<float>(std::size_t{shape.rows} * shape.columns)};
     fill(x, k_of(x.size()), sketch_key(block), shape, scratch.sketch.selected, made.cells);
-    if (!is_finite(made.cells)) {
+    if (!all_finite(made.cells)) {
       return Error(Errc::invalid_input, fmt::format("the values at {} are too large for {}",
                                                     layout.describe(block.flat), spec()));
     }
@@ -225,7 +225,7 @@ class Countsketch final : public Method {
       const auto of_it = std::span<const float>(cells).subspan(
           sketches[b].cells_begin, std::size_t{sketches[b].rows} * sketches[b].columns);
       // It will be refused by its name, when its turn comes.
-      if (!is_finite(x) || !is_finite(of_it)) continue;
+      if (!all_finite(x) || !all_finite(of_it)) continue;
       const auto read = std::span(estimates).subspan(sketches[b].begin, x.size());
       plan.of_blocks[blocks[b].flat] = {.cells = {of_it.begin(), of_it.end()},
                                         .least = least_that_counts(x, read, k_of(x.size()))};
@@ -249,10 +249,6 @@ class Countsketch final : public Method {
                cells.subspan(std::size_t{row} * shape.columns, shape.columns));
   }
 
-  static bool is_finite(std::span<const float> values) {
-    return kernels().scan(values.data(), values.size()).first_bad == values.size();
-  }
-
   Result<void> write(const Sketch& of, const Layout& layout, const Block& block,
                      EncodeScratch& scratch, std::vector<std::byte>& out) const {
     if (!settings_.is_summed && of.least == 0) {
@@ -266,12 +262,12 @@ class Countsketch final : public Method {
     FL_CHECK(encode_block(dense_method(), of.cells, scan, layout, cells, 0, {}, scratch, coded));
     const SketchShape shape = share_of_block(settings_.shape, block.elements);
     const bool is_summed = settings_.is_summed;
-    out.resize(1 + (is_summed ? summed_sketch_head_bytes : sketch_head_bytes));
+    out.resize(1 + (is_summed ? sketch_head_bytes : own_head_bytes));
     out[0] = static_cast<std::byte>(is_summed ? MethodId::countsketch_sum : MethodId::countsketch);
     out[1] = static_cast<std::byte>(shape.rows);
     store(out, 2, static_cast<std::uint16_t>(shape.columns));
     store(out, 4, sketch_key(block));
-    if (!is_summed) store(out, 12, of.least);
+    if (!is_summed) store(out, 1 + sketch_head_bytes, of.least);
     out.insert(out.end(), coded.begin(), coded.end());
     return {};
   }
@@ -319,20 +315,13 @@ MethodResult parse_countsketch(const SpecParts& parts) {
 }
 
 Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  if (body.size() < sketch_head_bytes) return Error(Errc::corrupt, "the sketch's head is cut off");
-  const std::uint32_t rows = load<std::uint8_t>(body, 0);
-  const std::uint32_t columns = load<std::uint16_t>(body, 1);
-  const auto key = load<std::uint64_t>(body, 3);
-  const auto least = load<float>(body, 11);
+  FL_TRY(const SketchCells sketch, read_sketch(body, own_head_bytes, scratch));
+  const auto least = load<float>(body, sketch_head_bytes);
   // Written so that NaN fails too.
   if (!(least > 0 && std::isfinite(least))) {
     return Error(Errc::corrupt, fmt::format("estimates count from {} on", least));
   }
-  FL_TRY(const auto cells,
-         read_sketch_cells(body.subspan(sketch_head_bytes), rows, columns, scratch));
-  const auto estimates =
-      sketch_estimates({.shape = {.rows = rows, .columns = columns}, .key = key, .cells = cells},
-                       out.size(), scratch.sketch);
+  const auto estimates = sketch_estimates(sketch, out.size(), scratch.sketch);
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = std::fabs(estimates[i]) >= least ? estimates[i] : 0.0f;
   }
@@ -340,7 +329,7 @@ Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch&
 }
 
 Result<void> decode_countsketch_sum(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  FL_TRY(const SketchCells sketch, read_summed_sketch(body, scratch));
+  FL_TRY(const SketchCells sketch, read_sketch(body, sketch_head_bytes, scratch));
   std::ranges::copy(sketch_estimates(sketch, out.size(), scratch.sketch), out.begin());
   return {};
 }

@@ -119,7 +119,7 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
   const auto bytes = look_at_block(index, bytes_);
   if (!bytes) return in_block(index, bytes.error());
   if (undecoded.sketch && is_summed_sketch(*bytes)) {
-    const auto sketch = read_summed_sketch(bytes->subspan(1), scratch_);
+    const auto sketch = read_sketch(bytes->subspan(1), sketch_head_bytes, scratch_);
     if (!sketch) return in_block(index, sketch.error());
     if (sketch->shape == *undecoded.sketch && sketch->key == sketch_key(map_.at(index)))
       return Taken(*sketch);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,10 @@ struct Rule {
   /// Of the quantizer; null also where a selector says what it gets.
   [[nodiscard]] const LevelCoder* level_coder() const {
     return selector ? nullptr : quantizer->level_coder();
+  }
+  /// The same of its sketches.
+  [[nodiscard]] std::optional<SketchShape> summed_sketch() const {
+    return selector ? std::nullopt : quantizer->summed_sketch();
   }
 
   /// Whether a device can do a part of encoding the tensor, and is fast at it, which is there, or

@@ -55,33 +55,24 @@ std::uint64_t sketch_key(const Block& block) {
   return block_key(shared_seed, KeyFamily::quantizer, block);
 }
 
-Result<std::span<const float>> read_sketch_cells(Bytes coded, std::size_t rows, std::size_t columns,
-                                                 DecodeScratch& scratch) {
+Result<SketchCells> read_sketch(Bytes body, std::size_t cells_at, DecodeScratch& scratch) {
+  if (body.size() < cells_at) return Error(Errc::corrupt, "the sketch's head is cut off");
+  const std::uint32_t rows = load<std::uint8_t>(body, 0);
+  const std::uint32_t columns = load<std::uint16_t>(body, 1);
   if (rows < sketch::rows_min || rows > sketch::rows_max || rows % 2 == 0 || columns == 0 ||
       rows * columns > sketch_cells_max) {
     return Error(Errc::corrupt, fmt::format("a sketch of {} rows of {} cells", rows, columns));
   }
   std::vector<float>& room = scratch.sketch.cells;
-  room.resize(std::max(room.size(), rows * columns));
+  room.resize(std::max<std::size_t>(room.size(), rows * columns));
   const auto cells = std::span(room).first(rows * columns);
+  const Bytes coded = body.subspan(cells_at);
   FL_CHECK(is_sparse(coded) ? decode_sparse(coded, cells, scratch)
                             : decode_lossless_block(coded, cells, scratch));
-  if (kernels().scan(cells.data(), cells.size()).first_bad != cells.size()) {
-    return Error(Errc::corrupt, "a cell of the sketch is not finite");
-  }
-  return cells;
-}
-
-Result<SketchCells> read_summed_sketch(Bytes body, DecodeScratch& scratch) {
-  if (body.size() < summed_sketch_head_bytes)
-    return Error(Errc::corrupt, "the sketch's head is cut off");
-  SketchCells out{
-      .shape = {.rows = load<std::uint8_t>(body, 0), .columns = load<std::uint16_t>(body, 1)},
-      .key = load<std::uint64_t>(body, 3),
-      .cells = {}};
-  FL_TRY(out.cells, read_sketch_cells(body.subspan(summed_sketch_head_bytes), out.shape.rows,
-                                      out.shape.columns, scratch));
-  return out;
+  if (!all_finite(cells)) return Error(Errc::corrupt, "a cell of the sketch is not finite");
+  return SketchCells{.shape = {.rows = rows, .columns = columns},
+                     .key = load<std::uint64_t>(body, 3),
+                     .cells = cells};
 }
 
 std::span<const float> sketch_estimates(const SketchCells& sketch, std::size_t elements,

@@ -1,6 +1,5 @@
-// The bytes and sizes of count sketches that are added up before they are read, and what is read
-// from a sketch. The arithmetic of one element is in kernels/sketch.hpp, the codec in
-// method_countsketch.cpp.
+// The bytes and sizes of count sketches, and what is read from one. The arithmetic of one element
+// is in kernels/sketch.hpp, the codec in method_countsketch.cpp.
 //
 // Sizes are those of 65,536 elements; a shorter block has a share of them, and one of fewer than
 // sketched_min elements has no sketch.
@@ -37,21 +36,19 @@ struct SketchCells {
   std::span<const float> cells;
 };
 
-/// The cells that a block of MethodId::countsketch or countsketch_sum ends with, for `rows` rows of
-/// `columns`; all are finite. They lie in `scratch`. Errors are corrupt.
-[[nodiscard]] Result<std::span<const float>> read_sketch_cells(Bytes coded, std::size_t rows,
-                                                               std::size_t columns,
-                                                               DecodeScratch& scratch);
+/// What blocks of MethodId::countsketch_sum have behind their id, and those of countsketch before a
+/// number more: u8 rows, u16 columns, u64 key. Then come the cells, as a block of "lossless" has
+/// them.
+inline constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t);
+
+/// From `body`, what follows the id, with cells from `cells_at` on; all are finite, and lie in
+/// `scratch`. Errors are corrupt.
+[[nodiscard]] Result<SketchCells> read_sketch(Bytes body, std::size_t cells_at,
+                                              DecodeScratch& scratch);
 
 [[nodiscard]] inline bool is_summed_sketch(Bytes block) {
   return !block.empty() && static_cast<MethodId>(block[0]) == MethodId::countsketch_sum;
 }
-
-/// A block of MethodId::countsketch_sum, from `body`, what follows the id: u8 rows, u16 columns,
-/// u64 key, the cells as a block of "lossless" has them. They lie in `scratch`. Errors are
-/// corrupt.
-[[nodiscard]] Result<SketchCells> read_summed_sketch(Bytes body, DecodeScratch& scratch);
-inline constexpr std::size_t summed_sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t);
 
 /// sketch::estimate_of() each of the block's elements. They lie in `room`. All that are not 0 count
 /// where sketches are added up: of the k or columns largest alone less comes to a good end. (Ten

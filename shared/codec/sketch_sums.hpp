@@ -1,7 +1,7 @@
 // Sums of count sketches that are not decoded: a sketch is linear, so the sum of the updates'
 // sketches is that of their sum, which is read from it once, in the mean (Rothchild 2020,
-// "FetchSGD: communication-efficient federated learning with sketching"). So an
-// update costs what its cells do. As all that a round adds up, in fixed point: no order shows.
+// "FetchSGD: communication-efficient federated learning with sketching"). So an update costs what
+// its cells do. As all that a round adds up, in fixed point: no order shows.
 //
 // Only sketches of the sizes that the round's codec makes are added up, one to a block: so what
 // updates of other codecs have takes no memory, and who comes first decides nothing.
@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace fl {

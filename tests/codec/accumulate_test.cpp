@@ -4,6 +4,7 @@
 #include "codec_support.hpp"
 
 #include "tests/support/distortion.hpp"
+#include "tests/support/payload_blocks.hpp"
 #include "tests/support/plain_sketch.hpp"
 
 #include <limits>
@@ -497,16 +498,11 @@ TEST_CASE("sketches of the round's codec are added up undecoded, and read once")
     double squares = 0;
     for (const float v : alone) squares += static_cast<double>(v) * v;
     CHECK(norms.l2 == doctest::Approx(std::sqrt(squares)).epsilon(0.3));
-    const BlockMap map(layout, block_elements_default);
-    std::size_t at = payload_header_bytes + 4 * map.blocks();
-    for (std::uint64_t b = 0; b < map.blocks(); ++b) {
-      const auto size = load<std::uint32_t>(upload.payload, payload_header_bytes + 4 * b);
-      const Bytes bytes = Bytes(upload.payload).subspan(at, size);
-      at += size;
-      if (map.at(b).elements < 256) continue;
+    for_each_block(layout, upload.payload, [&](const Block& block, Bytes bytes) {
+      if (block.elements < 256) return;
       REQUIRE(bytes[0] == static_cast<std::byte>(MethodId::countsketch_sum));
-      plain[map.at(b).flat].add(bytes, map.at(b).elements, fixed.fraction_bits, upload.weight);
-    }
+      plain[block.flat].add(bytes, block.elements, fixed.fraction_bits, upload.weight);
+    });
   }
   REQUIRE(plain.size() == 5);
   std::vector<float> wanted(layout.elements());

@@ -204,20 +204,6 @@ class Checker {
       auto values = accepted_update(task);
       if (!values) return values.error().at(fmt::format("task {} of {}", task.id, task.client));
       accepted_[task.client].push_back(*values);
-      // What is changed before it is added is decoded before.
-      const Round age = round - 1 - task.base_version;
-      const std::uint64_t weight = mode_.discounted(strategy_->weight_of(task.examples), age);
-      if (task.codec.starts_with("countsketch") && (age == 0 || mode_.compensation == 0) &&
-          !strategy_->adds_what_clients_see()) {
-        FL_TRY(const std::string update, spooled_update(task));
-        sum.take_sketches(layout_, update, *values, weight);
-      }
-      if (task.codec.starts_with("gradzip") && age == 0) {
-        FL_TRY(const std::string update, spooled_update(task));
-        const std::string identity = fmt::format("{}/{}", settings_.seed, round);
-        sum.take_factors(layout_, Digest::of(bytes_of(std::string_view(identity))).short_id(),
-                         update, *values, weight);
-      }
       FL_CHECK(add_stale(sum, task, *values));
       update_bytes += task.update_bytes;
       ++accepted;
@@ -229,11 +215,26 @@ class Checker {
   }
 
   /// As the mode has it for an update of an older version.
-  Result<void> add_stale(ExactSum& sum, const TaskRecord& task, std::vector<float> values) const {
+  Result<void> add_stale(ExactSum& sum, const TaskRecord& task, std::vector<float> values) {
     if (task.base_version >= task.round) return wrong("an update of a version to come was counted");
     const Round age = task.round - 1 - task.base_version;
     if (age > mode_.late_max) return wrong(fmt::format("an update {} versions old counted", age));
-    if (mode_.compensation > 0 && age > 0) {
+    const std::uint64_t weight = strategy_->weight_of(task.examples);
+    const std::uint64_t discounted = mode_.discounted(weight, age);
+    const bool is_compensated = mode_.compensation > 0 && age > 0;
+    // What is changed before it is added is decoded before.
+    if (task.codec.starts_with("countsketch") && !is_compensated &&
+        !strategy_->adds_what_clients_see()) {
+      FL_TRY(const std::string update, spooled_update(task));
+      sum.take_sketches(layout_, bytes_of(std::string_view(update)), values, discounted);
+    }
+    if (task.codec.starts_with("gradzip") && age == 0) {
+      FL_TRY(const std::string update, spooled_update(task));
+      const std::string identity = fmt::format("{}/{}", settings_.seed, task.round);
+      sum.take_factors(layout_, Digest::of(bytes_of(std::string_view(identity))).short_id(), update,
+                       values, discounted);
+    }
+    if (is_compensated) {
       const double factor = mode_.compensation / (settings_.lr * static_cast<double>(task.steps));
       for (std::size_t i = 0; i < parameter_elements_; ++i) {
         const double moved = static_cast<double>(models_.at(task.round - 1)[i]) -
@@ -242,8 +243,7 @@ class Checker {
         values[i] = static_cast<float>(u - factor * u * u * moved);
       }
     }
-    const std::uint64_t weight = strategy_->weight_of(task.examples);
-    sum.add(values, mode_.discounted(weight, age), weight * mode_.unit());
+    sum.add(values, discounted, weight * mode_.unit());
     return {};
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shared/codec/accumulate.hpp"
+#include "tests/support/payload_blocks.hpp"
 #include "tests/support/plain_sketch.hpp"
 
 #include <algorithm>
@@ -95,22 +96,13 @@ class ExactSum {
 
   /// Of an update its sketches that are added up as they are (sketch_sums.hpp); `values`, the
   /// decoded ones, become 0 there.
-  void take_sketches(const Layout& layout, const std::string& payload, std::span<float> values,
+  void take_sketches(const Layout& layout, Bytes payload, std::span<float> values,
                      std::uint64_t weight) {
-    std::uint32_t block_elements = 0;
-    std::memcpy(&block_elements, payload.data() + 4, sizeof block_elements);
-    const BlockMap map(layout, block_elements);
-    std::size_t at = 16 + 4 * map.blocks();
-    for (std::uint64_t i = 0; i < map.blocks(); ++i) {
-      std::uint32_t size = 0;
-      std::memcpy(&size, payload.data() + 16 + 4 * i, sizeof size);
-      const Bytes bytes = bytes_of(std::string_view(payload)).subspan(at, size);
-      at += size;
-      if (bytes[0] != std::byte{39}) continue;
-      const Block block = map.at(i);
+    testing::for_each_block(layout, payload, [&](const Block& block, Bytes bytes) {
+      if (bytes[0] != std::byte{39}) return;
       sketches_[block.flat].add(bytes, block.elements, fraction_bits_[block.flat], weight);
       std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(block.flat), block.elements, 0.0f);
-    }
+    });
   }
 
   /// `weight`: with its discount; `whole`: without, in the same units.

@@ -1,0 +1,25 @@
+// A payload's blocks as payload.hpp describes them, for tests that read their bytes.
+#pragma once
+
+#include "shared/base/bytes.hpp"
+#include "shared/codec/block_map.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fl::testing {
+
+/// Calls use(block, its bytes) for each, in order.
+template <class Use>
+void for_each_block(const Layout& layout, Bytes payload, const Use& use) {
+  constexpr std::size_t header_bytes = 16;
+  const BlockMap map(layout, load<std::uint32_t>(payload, 4));
+  std::size_t at = header_bytes + 4 * map.blocks();
+  for (std::uint64_t i = 0; i < map.blocks(); ++i) {
+    const auto size = load<std::uint32_t>(payload, header_bytes + 4 * i);
+    use(map.at(i), payload.subspan(at, size));
+    at += size;
+  }
+}
+
+}  // namespace fl::testing
