@@ -1,12 +1,12 @@
 // fl-client. agent.cpp is the main loop: connect, serve tasks, reconnect; learn/ trains.
-#include "client/agent.hpp"
-#include "client/connection.hpp"
-#include "client/learn/data.hpp"
-#include "client/options.hpp"
+#include "client/agent/agent.hpp"
+#include "client/agent/connection.hpp"
+#include "client/command_line.hpp"
+#include "client/learn/data/data.hpp"
+#include "shared/base/async/stop_signals.hpp"
 #include "shared/base/log.hpp"
-#include "shared/base/stop_signals.hpp"
-#include "shared/identity/enroll_client.hpp"
 #include "shared/params/model_table.hpp"
+#include "shared/wire/enroll_client.hpp"
 
 #include <fmt/format.h>
 

@@ -13,9 +13,9 @@
 // memory.
 #pragma once
 
-#include "kernels/matrix.hpp"
-#include "kernels/rans.hpp"
-#include "kernels/select.hpp"
+#include "kernels/generic/matrix.hpp"
+#include "kernels/generic/rans.hpp"
+#include "kernels/generic/select.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -108,7 +108,8 @@ struct LevelCode {
   std::uint32_t packed;
 };
 
-/// Some rows of cells (kernels/sketch.hpp), one after the other, from which elements are read.
+/// Some rows of cells (kernels/generic/sketch.hpp), one after the other, from which elements are
+/// read.
 struct SketchBlock {
   std::uint64_t key;
   std::uint32_t rows;  // An odd number up to sketch::rows_max,

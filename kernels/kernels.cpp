@@ -1,6 +1,6 @@
 #include "kernels/kernels.hpp"
 
-#include "kernels/rows.hpp"
+#include "kernels/isa_rows.hpp"
 
 #include <atomic>
 #include <cstdio>

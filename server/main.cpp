@@ -2,8 +2,8 @@
 // the spool) -> engine_uploads.cpp (is it right, is it durable, add it up) -> engine.cpp (the round
 // it closes)
 // -> apply.cpp (the new model) -> store_rounds.cpp (the row). serve.cpp puts these parts together.
-#include "server/commands.hpp"
-#include "server/serve.hpp"
+#include "server/app/commands.hpp"
+#include "server/app/serve.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>

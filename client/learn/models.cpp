@@ -1,11 +1,11 @@
 // make_trainer(): which trainer serves which model.
-#include "client/learn/data.hpp"
+#include "client/learn/data/data.hpp"
 #include "client/learn/synthetic_trainer.hpp"
 #include "client/learn/trainer.hpp"
 #include "shared/params/model_table.hpp"
 
 #ifdef FL_HAS_TORCH
-#include "client/learn/torch_library.hpp"
+#include "client/learn/torch/torch_library.hpp"
 #endif
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "client/learn/synthetic_trainer.hpp"
 
-#include "client/learn/random.hpp"
+#include "client/learn/data/random.hpp"
 #include "kernels/kernels.hpp"
 #include "shared/params/model_table.hpp"
 

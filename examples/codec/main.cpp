@@ -6,9 +6,9 @@
 //
 //   add_subdirectory(tributary EXCLUDE_FROM_ALL)
 //   target_link_libraries(my-program PRIVATE fl_codec)
-#include "shared/codec/codec.hpp"
-#include "shared/codec/feedback.hpp"
-#include "shared/codec/payload.hpp"
+#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/encode/feedback.hpp"
+#include "shared/codec/payload/reader.hpp"
 
 #include <cmath>
 #include <cstdio>

@@ -62,7 +62,7 @@ def flat(values, size):
 
 
 def encode_plain(values, layout):
-    """The payload of codec `none` (shared/codec/payload.hpp). Each tensor is cut into blocks; each block is a byte
+    """The payload of codec `none` (shared/codec/payload/reader.hpp). Each tensor is cut into blocks; each block is a byte
     that says fp32, and the values."""
     values = flat(values, sum(math.prod(shape) for _, shape in layout))
     blocks, begin = [], 0

@@ -1,15 +1,15 @@
 #include "examples/sim/federation.hpp"
 
-#include "client/agent.hpp"
-#include "examples/sim/pipe.hpp"
+#include "client/agent/agent.hpp"
+#include "examples/sim/in_process_link.hpp"
 #include "examples/sim/scratch_files.hpp"
 #include "examples/sim/virtual_trainer.hpp"
-#include "server/runs.hpp"
-#include "server/session.hpp"
-#include "server/state_lock.hpp"
-#include "server/status_line.hpp"
+#include "server/admin/status_line.hpp"
+#include "server/app/run_queue.hpp"
+#include "server/net/session.hpp"
+#include "shared/base/async/stop_signals.hpp"
 #include "shared/base/log.hpp"
-#include "shared/base/stop_signals.hpp"
+#include "shared/base/state_lock.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "examples/sim/options.hpp"
-#include "server/store.hpp"
+#include "server/history/store.hpp"
 
 #include <vector>
 

@@ -2,8 +2,8 @@
 // the client's own parts; pipe.cpp is the line between them, scratch_files.cpp their disk.
 #include "examples/sim/federation.hpp"
 #include "examples/sim/options.hpp"
-#include "server/history.hpp"
-#include "shared/base/file.hpp"
+#include "server/history/format.hpp"
+#include "shared/base/io/file.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 #include "examples/sim/options.hpp"
 
-#include "client/options.hpp"
-#include "server/options.hpp"
+#include "client/command_line.hpp"
+#include "server/app/command_line.hpp"
 
+#include "shared/base/async/parallel.hpp"
 #include "shared/base/flags.hpp"
-#include "shared/base/parallel.hpp"
 #include "shared/wire/message.hpp"
 
 #include <fmt/format.h>

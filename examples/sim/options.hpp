@@ -2,7 +2,7 @@
 #pragma once
 
 #include "client/learn/trainer.hpp"
-#include "server/settings.hpp"
+#include "server/run/settings.hpp"
 
 #include <cstdint>
 #include <set>

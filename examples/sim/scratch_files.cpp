@@ -1,6 +1,6 @@
 #include "examples/sim/scratch_files.hpp"
 
-#include "kernels/huge_pages.hpp"
+#include "kernels/generic/huge_pages.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

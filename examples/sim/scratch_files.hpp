@@ -9,7 +9,7 @@
 // jumped over holds anything, not zeros.
 #pragma once
 
-#include "shared/base/file.hpp"
+#include "shared/base/io/file.hpp"
 
 #include <cstddef>
 #include <map>

@@ -1,6 +1,6 @@
 #include "examples/sim/virtual_trainer.hpp"
 
-#include "client/learn/random.hpp"
+#include "client/learn/data/random.hpp"
 #include "client/learn/synthetic_trainer.hpp"
 #include "shared/params/model_table.hpp"
 

@@ -3,7 +3,7 @@
 // work.
 #pragma once
 
-#include "client/learn/data.hpp"
+#include "client/learn/data/data.hpp"
 #include "client/learn/trainer.hpp"
 #include "shared/params/layout.hpp"
 

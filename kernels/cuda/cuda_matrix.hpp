@@ -6,13 +6,13 @@
 // start's cudaError_t (cuda_kernels.hpp). No overlaps; no alignment beyond the element's.
 #pragma once
 
-#include "kernels/matrix.hpp"
+#include "kernels/generic/matrix.hpp"
 
 struct CUstream_st;
 
 namespace fl::cuda {
 
-/// As the functions of these names in kernels/matrix.hpp.
+/// As the functions of these names in kernels/generic/matrix.hpp.
 [[nodiscard]] int multiply(const float* matrix, const MatrixSizes& sizes, const float* right,
                            float* left, CUstream_st* stream);
 [[nodiscard]] int multiply_transposed(const float* matrix, const MatrixSizes& sizes,

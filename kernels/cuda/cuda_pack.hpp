@@ -1,4 +1,4 @@
-// Levels as bit fields (kernels/pack.hpp) on a device: the same bytes, the same verdicts.
+// Levels as bit fields (kernels/generic/pack.hpp) on a device: the same bytes, the same verdicts.
 //
 // Device memory of the current device, on `stream`, not waited for, no memory of its own; 0, or the
 // start's cudaError_t (cuda_kernels.hpp). No overlaps; no alignment beyond the element's.

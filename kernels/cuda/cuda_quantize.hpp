@@ -1,7 +1,7 @@
 // The quantizers' step with error feedback, fused: one pass over memory instead of four (EF-SGD,
 // Karimireddy 2019, algorithm 2, with levels that are the nearest ones, as nearest_run() in
-// shared/codec/coded_levels.hpp has them). The same bits as the table's rows give one after the
-// other.
+// shared/codec/entropy/quantized_levels.hpp has them). The same bits as the table's rows give one
+// after the other.
 //
 // Device memory of the current device, on `stream`, not waited for, no memory of its own; 0, or the
 // start's cudaError_t (cuda_kernels.hpp).

@@ -1,11 +1,11 @@
-// rANS (kernels/rans.hpp) of many blocks in a launch, a warp each: the same bytes and the same
-// verdicts as rans_encode and rans_decode.
+// rANS (kernels/generic/rans.hpp) of many blocks in a launch, a warp each: the same bytes and the
+// same verdicts as rans_encode and rans_decode.
 //
 // Device memory of the current device, on `stream`, not waited for, no memory of its own; 0, or the
 // start's cudaError_t (cuda_kernels.hpp). No overlaps; no alignment beyond the element's.
 #pragma once
 
-#include "kernels/rans.hpp"
+#include "kernels/generic/rans.hpp"
 
 struct CUstream_st;
 

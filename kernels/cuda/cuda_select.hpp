@@ -1,4 +1,5 @@
-// The k largest magnitudes (kernels/select.hpp) on a device: the same cutoff, the same indices.
+// The k largest magnitudes (kernels/generic/select.hpp) on a device: the same cutoff, the same
+// indices.
 //
 // Device memory of the current device, on `stream`, not waited for, no memory of its own: what is
 // needed in between is the caller's, holds nothing before or after, and must not be used by two
@@ -6,8 +7,8 @@
 // alignment beyond the element's.
 #pragma once
 
-#include "kernels/philox.hpp"
-#include "kernels/select.hpp"
+#include "kernels/generic/philox.hpp"
+#include "kernels/generic/select.hpp"
 
 #include <span>
 

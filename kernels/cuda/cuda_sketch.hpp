@@ -1,4 +1,4 @@
-// Count sketches on a device (kernels/sketch.hpp). Device memory of the current device, on
+// Count sketches on a device (kernels/generic/sketch.hpp). Device memory of the current device, on
 // `stream`, not waited for; 0, or the start's cudaError_t (cuda_kernels.hpp).
 #pragma once
 

@@ -1,6 +1,6 @@
 #include "shared/algorithm/strategy.hpp"
 
-#include "shared/algorithm/strategies.hpp"
+#include "shared/algorithm/strategies/strategies.hpp"
 
 #include <fmt/format.h>
 #include <fnmatch.h>

@@ -1,8 +1,8 @@
 #include "shared/codec/c_api.h"
 
-#include "shared/codec/codec.hpp"
-#include "shared/codec/feedback.hpp"
-#include "shared/codec/payload.hpp"
+#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/encode/feedback.hpp"
+#include "shared/codec/payload/reader.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 #include "shared/identity/authority.hpp"
 
-#include "shared/identity/server_address.hpp"
+#include "shared/net/server_address.hpp"
 
 #include <openssl/err.h>
 #include <openssl/x509v3.h>

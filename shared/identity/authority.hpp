@@ -7,7 +7,7 @@
 // Immutable once open; any thread. Times are Unix seconds. Issuing touches no disk.
 #pragma once
 
-#include "shared/base/file.hpp"
+#include "shared/base/io/file.hpp"
 #include "shared/identity/x509.hpp"
 
 #include <vector>

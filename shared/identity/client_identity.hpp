@@ -21,9 +21,9 @@
 // read or don't fit each other), and those of Files.
 #pragma once
 
-#include "shared/base/file.hpp"
-#include "shared/identity/server_address.hpp"
+#include "shared/base/io/file.hpp"
 #include "shared/identity/x509.hpp"
+#include "shared/net/server_address.hpp"
 
 namespace fl {
 

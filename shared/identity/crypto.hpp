@@ -2,8 +2,8 @@
 // comparison whose time does not tell where two secrets differ. All from OpenSSL. Any thread.
 #pragma once
 
-#include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/io/bytes.hpp"
 
 #include <array>
 #include <cstdint>

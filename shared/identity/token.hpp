@@ -11,7 +11,7 @@
 #pragma once
 
 #include "shared/identity/crypto.hpp"
-#include "shared/identity/server_address.hpp"
+#include "shared/net/server_address.hpp"
 
 namespace fl {
 

@@ -2,7 +2,7 @@
 // fp32 vector. Both ends of a federation hold the same layout, told by its digest.
 #pragma once
 
-#include "shared/base/digest.hpp"
+#include "shared/base/io/digest.hpp"
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #include "shared/params/model_table.hpp"
 
-#include "kernels/philox.hpp"
+#include "kernels/generic/philox.hpp"
 #include "shared/base/limits.hpp"
 
 #include <fmt/format.h>

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "shared/base/error.hpp"
-#include "shared/base/file.hpp"
+#include "shared/base/io/file.hpp"
 #include "shared/params/layout.hpp"
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 // that return awaitables may be pending side by side: one receive and any number of sends.
 #pragma once
 
-#include "shared/base/asio.hpp"
+#include "shared/base/async/asio.hpp"
 #include "shared/wire/message.hpp"
 
 #include <cstdint>

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "proto/wire.pb.h"
-#include "shared/base/bytes.hpp"
-#include "shared/base/digest.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/io/bytes.hpp"
+#include "shared/base/io/digest.hpp"
 
 #include <memory>
 #include <string>

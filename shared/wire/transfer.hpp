@@ -3,8 +3,8 @@
 // link's strand.
 #pragma once
 
-#include "shared/base/clock.hpp"
-#include "shared/base/file.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/base/io/file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/wire/link.hpp"
 

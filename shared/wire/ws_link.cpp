@@ -1,9 +1,9 @@
 #include "shared/wire/ws_link.hpp"
 
+#include "shared/base/async/mailbox.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
-#include "shared/base/mailbox.hpp"
-#include "shared/wire/tls.hpp"
+#include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_stream.hpp"
 
 #include <boost/asio/ip/tcp.hpp>

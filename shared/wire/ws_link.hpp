@@ -3,8 +3,8 @@
 // live on the stream's strand.
 #pragma once
 
+#include "shared/net/tls_stream.hpp"
 #include "shared/wire/link.hpp"
-#include "shared/wire/tls_stream.hpp"
 
 #include <boost/asio/ssl/context.hpp>
 #include <boost/beast/http/message.hpp>

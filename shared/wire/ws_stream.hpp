@@ -2,7 +2,7 @@
 #pragma once
 
 #include "shared/base/limits.hpp"
-#include "shared/wire/tls_stream.hpp"
+#include "shared/net/tls_stream.hpp"
 
 #include <boost/beast/websocket/stream.hpp>
 

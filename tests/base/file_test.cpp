@@ -1,6 +1,6 @@
 // fl::Files on the operating system's disk and on the simulated one: both keep the same contract;
 // the simulated one also loses exactly what the contract says may be lost.
-#include "shared/base/file.hpp"
+#include "shared/base/io/file.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/temporary_folder.hpp"

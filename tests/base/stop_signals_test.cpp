@@ -1,5 +1,5 @@
-#include "shared/base/stop_signals.hpp"
-#include "shared/base/offload.hpp"
+#include "shared/base/async/stop_signals.hpp"
+#include "shared/base/async/offload.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>

@@ -2,7 +2,7 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/identity/authority.hpp"
-#include "shared/wire/tls.hpp"
+#include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_link.hpp"
 #include "shared/wire/ws_stream.hpp"
 

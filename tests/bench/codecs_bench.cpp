@@ -1,11 +1,11 @@
 // Compares codecs on three vectors: what they cost on the wire, what they lose, and how fast they
 // are beside a copy of the values. One core; the best of several runs. See --help.
+#include "kernels/generic/philox.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/philox.hpp"
-#include "shared/base/file.hpp"
-#include "shared/codec/accumulate.hpp"
-#include "shared/codec/codec.hpp"
-#include "shared/codec/payload.hpp"
+#include "shared/base/io/file.hpp"
+#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/payload/reader.hpp"
+#include "shared/codec/sums/accumulator.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/params/safetensors.hpp"
 #include "tests/bench/rate_plot.hpp"

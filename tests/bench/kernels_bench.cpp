@@ -1,11 +1,11 @@
 // Prints the speed of every kernel in every row, and its ratio to a copy of the fp32 values. One
 // core; the best of several runs; vectors of 16 Mi values, so that memory and not the cache is
 // measured, and of 16 Ki, where it is the arithmetic.
-#include "kernels/huge_pages.hpp"
+#include "kernels/generic/huge_pages.hpp"
+#include "kernels/generic/pack.hpp"
+#include "kernels/generic/rans.hpp"
+#include "kernels/generic/select.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/pack.hpp"
-#include "kernels/rans.hpp"
-#include "kernels/select.hpp"
 #ifdef FL_HAS_CUDA
 #include "tests/bench/cuda_rows.hpp"
 #endif

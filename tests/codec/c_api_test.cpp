@@ -1,8 +1,8 @@
 // The C interface gives what the library beneath it gives, and its errors.
 #include "shared/codec/c_api.h"
 
-#include "codec_support.hpp"
-#include "shared/codec/feedback.hpp"
+#include "shared/codec/encode/feedback.hpp"
+#include "tests/codec/codec_support.hpp"
 
 #include <sstream>
 

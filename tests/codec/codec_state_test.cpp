@@ -1,11 +1,11 @@
 // The state of a codec: that it comes back from its bytes, that no bytes do harm, and what powersgd
 // makes of it from round to round.
-#include "shared/codec/codec_state.hpp"
+#include "shared/codec/core/codec_state.hpp"
 
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
-#include "kernels/philox.hpp"
-#include "shared/base/digest.hpp"
+#include "kernels/generic/philox.hpp"
+#include "shared/base/io/digest.hpp"
 #include "tests/support/distortion.hpp"
 
 #include <limits>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "kernels/kernels.hpp"
-#include "shared/base/file.hpp"
-#include "shared/codec/codec.hpp"
-#include "shared/codec/payload.hpp"
+#include "shared/base/io/file.hpp"
+#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/payload/reader.hpp"
 
 #include <doctest/doctest.h>
 

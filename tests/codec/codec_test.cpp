@@ -1,5 +1,5 @@
 // Properties of every codec, over sizes and kinds of input.
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 #include "tests/support/sanitized.hpp"
 
 #include <fmt/format.h>

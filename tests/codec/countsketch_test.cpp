@@ -1,10 +1,10 @@
 // Count sketches: what comes back, that it is never worse than nothing, that sketches add up, and
 // that damaged ones are refused.
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
-#include "kernels/sketch.hpp"
-#include "shared/codec/feedback.hpp"
-#include "shared/codec/sketch_codes.hpp"
+#include "kernels/generic/sketch.hpp"
+#include "shared/codec/blocks/sketch_block.hpp"
+#include "shared/codec/encode/feedback.hpp"
 #include "tests/support/distortion.hpp"
 
 #include <limits>

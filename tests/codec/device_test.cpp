@@ -2,7 +2,7 @@
 // The device is the kernels' bodies on a CPU (host_codec_device.hpp).
 #include "tests/kernels/host_codec_device.hpp"
 
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Entropy-coded uniform quantization: its rate is what was asked, and its error what theory says.
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 #include "tests/support/distortion.hpp"
 
 #include <fmt/format.h>

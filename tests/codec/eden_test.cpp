@@ -1,5 +1,5 @@
 // The codec eden: what its paper promises, and blocks that are no power of two.
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 #include "tests/support/distortion.hpp"
 
 #include <limits>

@@ -1,7 +1,7 @@
 // Error feedback loses nothing: what was sent and what is left sum to what was to be sent.
-#include "shared/codec/feedback.hpp"
+#include "shared/codec/encode/feedback.hpp"
 
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
 using namespace fl;
 using namespace fl::testing;

@@ -1,8 +1,8 @@
 // The bytes of every codec for one fixed vector, kept in golden/*.hex: a change of the format or of
 // the arithmetic shows as a diff. FL_GOLDEN_REWRITE=1 writes the files anew.
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
-#include "shared/base/digest.hpp"
+#include "shared/base/io/digest.hpp"
 
 #include <fmt/format.h>
 

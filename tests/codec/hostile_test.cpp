@@ -1,10 +1,10 @@
 // Payloads that an enemy or an accident made: truncated at every length, every bit flipped, bytes
 // replaced at random. The outcome is an error or finite values, and sums stay as they were on
 // error.
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
-#include "kernels/philox.hpp"
-#include "shared/codec/accumulate.hpp"
+#include "kernels/generic/philox.hpp"
+#include "shared/codec/sums/accumulator.hpp"
 #include "tests/support/sanitized.hpp"
 
 using namespace fl;

@@ -1,8 +1,8 @@
 // The quantizers that round at random, under error feedback: there they round to the nearest, and
 // lose less than there is.
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
-#include "shared/codec/feedback.hpp"
+#include "shared/codec/encode/feedback.hpp"
 #include "tests/support/distortion.hpp"
 
 #include <numbers>

@@ -1,7 +1,7 @@
 // Rules: which tensors a pattern fits, which rule a tensor takes, what goes as fp32 all the same.
-#include "shared/codec/rule.hpp"
+#include "shared/codec/encode/rule.hpp"
 
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
 using namespace fl;
 using namespace fl::testing;

@@ -1,11 +1,11 @@
 // What selectors select: exactly the largest, each element as often as any, no magnitude below the
 // threshold; and that with error feedback nothing is lost.
-#include "shared/codec/selector.hpp"
+#include "shared/codec/blocks/selector.hpp"
 
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
-#include "shared/codec/feedback.hpp"
-#include "shared/codec/index_codes.hpp"
+#include "shared/codec/encode/feedback.hpp"
+#include "shared/codec/entropy/index_coder.hpp"
 
 #include <functional>
 

@@ -1,5 +1,5 @@
 // Codec specs: what parses, what its canonical form is, and where the caret of an error stands.
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
 using namespace fl;
 using namespace fl::testing;

@@ -1,6 +1,6 @@
 // What theory says of the codecs' sizes and errors on a Gaussian vector. Sampled means of a million
 // values lie within 1% of what they estimate.
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 #include "tests/support/distortion.hpp"
 
 #include <numbers>

@@ -1,7 +1,7 @@
 // With several threads a codec gives what it gives with one: bytes, values, sums and errors.
-#include "shared/codec/feedback.hpp"
+#include "shared/codec/encode/feedback.hpp"
 
-#include "codec_support.hpp"
+#include "tests/codec/codec_support.hpp"
 
 #include <limits>
 

@@ -1,7 +1,7 @@
 // One block of a payload: u16 its elements less one, then its bytes, of any method. Where these may
-// be a large block's (shared/codec/parts.hpp), it is decoded a second time with sixteen times as
-// many.
-#include "shared/codec/method.hpp"
+// be a large block's (shared/codec/blocks/large_block.hpp), it is decoded a second time with
+// sixteen times as many.
+#include "shared/codec/core/compressor.hpp"
 
 #include "tests/fuzz/rows.hpp"
 

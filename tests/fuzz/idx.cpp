@@ -1,5 +1,5 @@
 // A pair of IDX files: u16 the bytes of the images' file, that file, the labels' file.
-#include "client/learn/idx.hpp"
+#include "client/learn/data/idx.hpp"
 
 #include "tests/fuzz/memory_path.hpp"
 

@@ -1,8 +1,8 @@
 // A file in memory that has a path, for readers that open files themselves.
 #pragma once
 
-#include "shared/base/bytes.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/io/bytes.hpp"
 
 #include <filesystem>
 #include <string>

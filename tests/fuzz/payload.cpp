@@ -1,7 +1,7 @@
 // A whole payload, of the layout that the golden ones have (tests/codec/golden_test.cpp).
-#include "shared/codec/payload.hpp"
-#include "shared/codec/accumulate.hpp"
-#include "shared/codec/codec.hpp"
+#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/payload/reader.hpp"
+#include "shared/codec/sums/accumulator.hpp"
 
 #include "tests/fuzz/rows.hpp"
 

@@ -1,7 +1,7 @@
 // The fuzz targets in an ordinary build: their seeds, and mutations of them that are the same in
 // every run. A promise that is broken ends the program; the input then lies in FL_REPLAYED_FILE.
-#include "kernels/philox.hpp"
-#include "shared/base/file.hpp"
+#include "kernels/generic/philox.hpp"
+#include "shared/base/io/file.hpp"
 
 #include <doctest/doctest.h>
 

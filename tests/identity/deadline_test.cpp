@@ -1,7 +1,7 @@
 // A server that accepts and then says nothing: joining gives up after its named limit. Slow,
 // because the limit is real time.
 #include "shared/base/limits.hpp"
-#include "shared/identity/enroll_client.hpp"
+#include "shared/wire/enroll_client.hpp"
 #include "tests/identity/fixture.hpp"
 
 #include <boost/asio/ip/tcp.hpp>

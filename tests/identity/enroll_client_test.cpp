@@ -1,8 +1,8 @@
 // Joining from end to end over loopback: enroll_over_https against a small HTTPS server that calls
 // the real enroll(), and against servers that are somebody else, broken, or not there.
-#include "shared/identity/enroll_client.hpp"
-#include "shared/wire/http.hpp"
-#include "shared/wire/tls.hpp"
+#include "shared/wire/enroll_client.hpp"
+#include "shared/net/http.hpp"
+#include "shared/wire/tls_context.hpp"
 #include "tests/identity/fixture.hpp"
 
 #include <boost/asio/detached.hpp>

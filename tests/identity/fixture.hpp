@@ -2,7 +2,7 @@
 // tokens in memory, and shortcuts to keys and certificates.
 #pragma once
 
-#include "shared/base/clock.hpp"
+#include "shared/base/async/clock.hpp"
 #include "shared/identity/client_identity.hpp"
 #include "shared/identity/enrolment.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -1,8 +1,8 @@
 // An authority, its server and an enrolled client, and sockets between them.
 #pragma once
 
-#include "shared/wire/tls.hpp"
-#include "shared/wire/tls_stream.hpp"
+#include "shared/net/tls_stream.hpp"
+#include "shared/wire/tls_context.hpp"
 #include "tests/identity/fixture.hpp"
 
 namespace fl::test {

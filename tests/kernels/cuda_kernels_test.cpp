@@ -8,7 +8,7 @@
 #include "kernels/cuda/cuda_rans.hpp"
 #include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/cuda_select.hpp"
-#include "kernels/pack.hpp"
+#include "kernels/generic/pack.hpp"
 #include "tests/kernels/host_codec_device.hpp"
 
 #include <cuda_runtime_api.h>

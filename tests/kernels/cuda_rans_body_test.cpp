@@ -1,6 +1,6 @@
 // The bodies of the CUDA kernels for rANS, a warp as a loop, against the scalar row: the same
 // bytes, the same verdicts.
-#include "kernels/cuda/rans_body.hpp"
+#include "kernels/cuda/bodies/rans_body.hpp"
 #include "tests/kernels/cuda_twins.hpp"
 
 #include <doctest/doctest.h>

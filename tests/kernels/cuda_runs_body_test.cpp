@@ -1,6 +1,6 @@
 // The bodies of the CUDA kernels that select and rotate, started as their .cu files do, against the
 // host's functions.
-#include "kernels/cuda/rotate_body.hpp"
+#include "kernels/cuda/bodies/rotate_body.hpp"
 #include "tests/kernels/host_launches.hpp"
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 // How the tests of the CUDA kernels' bodies launch them on a CPU, and on what.
 #pragma once
 
-#include "kernels/cuda/block.hpp"
+#include "kernels/cuda/bodies/block.hpp"
 #include "kernels/kernels.hpp"
 
 #include <cstddef>

@@ -2,10 +2,10 @@
 // table's rows, bit for bit. What a GPU adds (starts, barriers, atomics) is not tested here, but in
 // cuda_kernels_test.
 #include "tests/kernels/cuda_twins.hpp"
-#include "kernels/cuda/dither_body.hpp"
-#include "kernels/cuda/pack_body.hpp"
-#include "kernels/cuda/quantize_body.hpp"
-#include "kernels/cuda/scan_body.hpp"
+#include "kernels/cuda/bodies/dither_body.hpp"
+#include "kernels/cuda/bodies/pack_body.hpp"
+#include "kernels/cuda/bodies/quantize_body.hpp"
+#include "kernels/cuda/bodies/scan_body.hpp"
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 // mistakes.
 #pragma once
 
-#include "kernels/cuda/level_body.hpp"
+#include "kernels/cuda/bodies/level_body.hpp"
 #include "tests/kernels/host_launches.hpp"
 
 #include <algorithm>

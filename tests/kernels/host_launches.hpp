@@ -1,10 +1,10 @@
 // The bodies of CUDA kernels that need several launches, started on a CPU as their .cu files do.
 #pragma once
 
-#include "kernels/cuda/matrix_body.hpp"
-#include "kernels/cuda/rotate_body.hpp"
-#include "kernels/cuda/select_body.hpp"
-#include "kernels/cuda/sketch_body.hpp"
+#include "kernels/cuda/bodies/matrix_body.hpp"
+#include "kernels/cuda/bodies/rotate_body.hpp"
+#include "kernels/cuda/bodies/select_body.hpp"
+#include "kernels/cuda/bodies/sketch_body.hpp"
 #include "tests/kernels/cuda_twins.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Every row of the kernel table against the scalar row, bit for bit, and the scalar row against
 // what its contract says.
 #include "kernels/kernels.hpp"
-#include "kernels/element.hpp"
-#include "kernels/philox.hpp"
+#include "kernels/generic/element_math.hpp"
+#include "kernels/generic/philox.hpp"
 
 #include <doctest/doctest.h>
 

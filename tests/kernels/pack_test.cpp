@@ -1,6 +1,6 @@
 // Bit fields of levels: what is packed comes back for every width, and what no packer writes is
 // told.
-#include "kernels/pack.hpp"
+#include "kernels/generic/pack.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // rANS: every symbol comes back, close to the entropy; what rans_encode did not make is refused;
 // and all that in every row of the kernel table with the same bytes and the same verdicts.
-#include "kernels/rans.hpp"
-#include "kernels/philox.hpp"
+#include "kernels/generic/rans.hpp"
+#include "kernels/generic/philox.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // What rotates and quantizes for the codec eden: every row against the scalar row, bit for bit, and
 // the scalar row against the definitions.
+#include "kernels/generic/philox.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/philox.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // Selection of the largest: the same elements as sorting selects, whatever the ties and the cuts.
-#include "kernels/select.hpp"
+#include "kernels/generic/select.hpp"
+#include "kernels/generic/philox.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/philox.hpp"
 
 #include <doctest/doctest.h>
 

@@ -3,9 +3,9 @@
 // it changes one, the largest message, because those cases send up to 16 MiB.
 //
 //   ws_echo FOLDER    prints its port; FOLDER receives a throw-away certificate authority
-#include "shared/base/clock.hpp"
+#include "shared/base/async/clock.hpp"
 #include "shared/identity/authority.hpp"
-#include "shared/wire/tls.hpp"
+#include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_link.hpp"
 #include "shared/wire/ws_stream.hpp"
 

@@ -8,7 +8,7 @@
 // Any thread: one mutex guards it all. Files opened before a crash or a kill answer `io` after it.
 #pragma once
 
-#include "shared/base/file.hpp"
+#include "shared/base/io/file.hpp"
 
 #include <limits>
 #include <map>

@@ -7,7 +7,7 @@
 // One thread: the io_context of a simulation, which may hold the two ends on strands of their own.
 #pragma once
 
-#include "shared/base/mailbox.hpp"
+#include "shared/base/async/mailbox.hpp"
 #include "shared/wire/link.hpp"
 
 #include <array>

@@ -1,8 +1,8 @@
 // A payload's blocks as payload.hpp describes them, for tests that read their bytes.
 #pragma once
 
-#include "shared/base/bytes.hpp"
-#include "shared/codec/block_map.hpp"
+#include "shared/base/io/bytes.hpp"
+#include "shared/codec/core/block_map.hpp"
 
 #include <cstddef>
 #include <cstdint>

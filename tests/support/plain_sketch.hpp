@@ -1,9 +1,9 @@
-// Sums of count sketches by their definition (shared/codec/sketch_sums.hpp): a second
+// Sums of count sketches by their definition (shared/codec/sums/sketch_sums.hpp): a second
 // implementation for the tests, as slow as it is plain.
 #pragma once
 
-#include "kernels/sketch.hpp"
-#include "shared/codec/method.hpp"
+#include "kernels/generic/sketch.hpp"
+#include "shared/codec/core/compressor.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 // As SQLite's own Unix VFS does, the first sync of a new journal or WAL also syncs its folder.
 #pragma once
 
-#include "shared/base/file.hpp"
+#include "shared/base/io/file.hpp"
 
 #include <random>
 #include <string>

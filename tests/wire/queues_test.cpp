@@ -1,5 +1,5 @@
 // Mailbox, Signal and TaskGroup: nothing is lost, and everything that waits is woken.
-#include "shared/base/task_group.hpp"
+#include "shared/base/async/task_group.hpp"
 #include "tests/wire/simulation.hpp"
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 // Runs coroutines to their end over simulated time.
 #pragma once
 
-#include "shared/base/clock.hpp"
+#include "shared/base/async/clock.hpp"
 
 #include <doctest/doctest.h>
 

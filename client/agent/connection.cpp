@@ -1,0 +1,37 @@
+#include "client/agent/connection.hpp"
+
+#include "shared/wire/tls_context.hpp"
+#include "shared/wire/ws_link.hpp"
+
+#include <fmt/format.h>
+
+namespace fl {
+
+std::filesystem::path identity_folder(const std::string& state) {
+  return std::filesystem::path(state) / "identity";
+}
+
+Awaitable<Result<std::shared_ptr<Link>>> WsConnector::connect() {
+  if (identity_.is_expired(Clock::unix_seconds())) {
+    co_return Error(Errc::unauthenticated,
+                    fmt::format("the certificate of '{}' has expired: join again with a new token",
+                                identity_.name()));
+  }
+  auto context = client_context(identity_);
+  if (!context) co_return context.error();
+  // connect_ws copies what it needs of the context into the connection.
+  co_return co_await connect_ws(strand_, identity_.server().host,
+                                std::to_string(identity_.server().port), *context);
+}
+
+Result<std::optional<std::string>> WsConnector::renewal_request() {
+  if (!identity_.renew_due(Clock::unix_seconds())) return std::optional<std::string>();
+  FL_TRY(auto request, ClientIdentity::request_certificate(files_, identity_.folder()));
+  return std::optional<std::string>(std::move(request));
+}
+
+Result<void> WsConnector::take_renewal(const wire::Renewed& renewed) {
+  return identity_.finish_renewing(files_, renewed.certificate_pem());
+}
+
+}  // namespace fl

@@ -1,0 +1,30 @@
+// The real Connector and IdentityKeeper: TLS WebSockets to the server that this client joined, with
+// the certificate of now. On the agent's strand.
+#pragma once
+
+#include "client/agent/agent.hpp"
+#include "shared/identity/client_identity.hpp"
+
+namespace fl {
+
+class WsConnector final : public Connector, public IdentityKeeper {
+ public:
+  WsConnector(net::any_io_executor strand, Files& files, ClientIdentity identity)
+      : strand_(std::move(strand)), files_(files), identity_(std::move(identity)) {}
+
+  Awaitable<Result<std::shared_ptr<Link>>> connect() override;
+  Result<std::optional<std::string>> renewal_request() override;
+  Result<void> take_renewal(const wire::Renewed& renewed) override;
+
+  [[nodiscard]] const ClientIdentity& identity() const { return identity_; }
+
+ private:
+  net::any_io_executor strand_;
+  Files& files_;
+  ClientIdentity identity_;
+};
+
+/// Where a client's identity lies in its state.
+[[nodiscard]] std::filesystem::path identity_folder(const std::string& state);
+
+}  // namespace fl

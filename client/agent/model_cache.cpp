@@ -1,0 +1,49 @@
+#include "client/agent/model_cache.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace fl {
+
+const ModelShelf::Entry* ModelShelf::look(const Digest& digest) const {
+  const auto found = std::ranges::find(models_, digest, &Entry::digest);
+  return found == models_.end() ? nullptr : &*found;
+}
+
+ModelShelf::Model ModelShelf::find(const Digest& digest) const {
+  const std::lock_guard lock(mutex_);
+  const Entry* const entry = look(digest);
+  return entry == nullptr ? nullptr : entry->values;
+}
+
+void ModelShelf::keep(const Digest& digest, std::vector<float> values) {
+  const std::lock_guard lock(mutex_);
+  if (look(digest) != nullptr) return;
+  models_.push_back({digest, std::make_shared<std::vector<float>>(std::move(values))});
+  if (models_.size() <= models_max_) return;
+  // Nobody else can come to use it: new users come through find().
+  if (auto& oldest = models_.front().values; oldest.use_count() == 1) {
+    buffers_.push_back(std::move(*oldest));
+  }
+  models_.pop_front();
+}
+
+std::vector<float> ModelShelf::borrow(std::size_t elements) {
+  std::vector<float> buffer;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!buffers_.empty()) {
+      buffer = std::move(buffers_.back());
+      buffers_.pop_back();
+    }
+  }
+  buffer.resize(elements);
+  return buffer;
+}
+
+void ModelShelf::give_back(std::vector<float> buffer) {
+  const std::lock_guard lock(mutex_);
+  buffers_.push_back(std::move(buffer));
+}
+
+}  // namespace fl

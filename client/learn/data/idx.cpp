@@ -1,0 +1,174 @@
+#include "client/learn/data/idx.hpp"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string>
+
+namespace fl {
+
+namespace {
+
+constexpr std::uint32_t images_magic = 0x803;  // Unsigned bytes in three dimensions.
+constexpr std::uint32_t labels_magic = 0x801;  // In one.
+// Memory grows with what the file really holds, not with what its header claims.
+constexpr std::size_t piece_bytes = 4 << 20;
+
+// A file that zlib unpacks when it is gzipped and passes through when it is not.
+class GzipReader {
+ public:
+  static Result<GzipReader> open(const std::filesystem::path& path) {
+    errno = 0;
+    gzFile file = gzopen(path.c_str(), "rb");
+    if (file == nullptr) return errno_error(fmt::format("open {}", path.string()));
+    gzbuffer(file, 256 << 10);
+    return GzipReader(path.string(), file);
+  }
+
+  /// Fills `out`. `what` names it in the error of a file that ends before.
+  Result<void> read(std::span<std::uint8_t> out, std::string_view what) {
+    const int got = gzread(file_.get(), out.data(), static_cast<unsigned>(out.size()));
+    if (got < 0) return broken();
+    offset_ += static_cast<std::uint64_t>(got);
+    if (static_cast<std::size_t>(got) == out.size()) return {};
+    if (is_broken()) return broken();
+    return corrupt(fmt::format("ends at byte {}, in {}", offset_, what));
+  }
+
+  Result<std::uint32_t> read_number(std::string_view what) {
+    std::uint8_t big_endian[4];
+    FL_CHECK(read(big_endian, what));
+    return std::uint32_t{big_endian[0]} << 24 | std::uint32_t{big_endian[1]} << 16 |
+           std::uint32_t{big_endian[2]} << 8 | std::uint32_t{big_endian[3]};
+  }
+
+  Result<std::vector<std::uint8_t>> read_bytes(std::uint64_t bytes, std::string_view what) {
+    std::vector<std::uint8_t> all;
+    while (all.size() < bytes) {
+      const std::size_t begin = all.size();
+      all.resize(begin + std::min<std::uint64_t>(piece_bytes, bytes - begin));
+      FL_CHECK(read(std::span(all).subspan(begin), what));
+    }
+    return all;
+  }
+
+  Result<void> expect_end() {
+    std::uint8_t extra;
+    const int got = gzread(file_.get(), &extra, 1);
+    if (got > 0) return corrupt(fmt::format("has bytes after its end at byte {}", offset_));
+    if (got < 0 || is_broken()) return broken();
+    return {};
+  }
+
+  Error corrupt(std::string_view what) const {
+    return {Errc::corrupt, fmt::format("{}: {}", path_, what)};
+  }
+
+ private:
+  struct Close {
+    void operator()(gzFile file) const noexcept { gzclose(file); }
+  };
+
+  GzipReader(std::string path, gzFile file) : path_(std::move(path)), file_(file) {}
+
+  // A gzip stream that stops short makes gzread return what there was; only gzerror tells.
+  bool is_broken() const {
+    int code = Z_OK;
+    gzerror(file_.get(), &code);
+    return code != Z_OK;
+  }
+
+  Error broken() const {
+    int code = Z_OK;
+    const char* text = gzerror(file_.get(), &code);
+    if (code == Z_ERRNO) return errno_error(fmt::format("read {}", path_));
+    return corrupt(
+        fmt::format("broken gzip stream near byte {} of its contents ({})", offset_, text));
+  }
+
+  std::string path_;
+  std::unique_ptr<gzFile_s, Close> file_;
+  std::uint64_t offset_ = 0;  // Of the unpacked contents.
+};
+
+Result<void> expect_magic(GzipReader& reader, std::uint32_t wanted, std::string_view kind) {
+  FL_TRY(const std::uint32_t magic, reader.read_number("its magic number"));
+  if (magic == wanted) return {};
+  return reader.corrupt(fmt::format("starts with {:#010x}, not with {:#010x}: no IDX file of {}",
+                                    magic, wanted, kind));
+}
+
+Result<ImageSet> read_images(const std::filesystem::path& path, std::uint32_t& count) {
+  FL_TRY(GzipReader reader, GzipReader::open(path));
+  FL_CHECK(expect_magic(reader, images_magic, "images"));
+  ImageSet set;
+  FL_TRY(count, reader.read_number("its number of images"));
+  FL_TRY(set.rows, reader.read_number("its number of rows"));
+  FL_TRY(set.columns, reader.read_number("its number of columns"));
+  if (count == 0 || set.rows == 0 || set.columns == 0) {
+    return reader.corrupt(
+        fmt::format("claims {} images of {} x {} pixels", count, set.rows, set.columns));
+  }
+  // The sides first, so that the product can't pass 2^64.
+  if (set.rows > image_side_max || set.columns > image_side_max ||
+      std::uint64_t{count} * set.rows * set.columns > image_bytes_max) {
+    return Error(
+        Errc::too_large,
+        fmt::format("{}: claims {} images of {} x {} pixels; at most {} a side and {} "
+                    "bytes in all are read",
+                    path.string(), count, set.rows, set.columns, image_side_max, image_bytes_max));
+  }
+  FL_TRY(set.pixels,
+         reader.read_bytes(std::uint64_t{count} * set.rows * set.columns, "its pixels"));
+  FL_CHECK(reader.expect_end());
+  return set;
+}
+
+Result<std::vector<std::uint8_t>> read_labels(const std::filesystem::path& path,
+                                              std::uint32_t classes) {
+  FL_TRY(GzipReader reader, GzipReader::open(path));
+  FL_CHECK(expect_magic(reader, labels_magic, "labels"));
+  FL_TRY(const std::uint32_t count, reader.read_number("its number of labels"));
+  FL_TRY(std::vector<std::uint8_t> labels, reader.read_bytes(count, "its labels"));
+  FL_CHECK(reader.expect_end());
+  const auto wrong = std::ranges::find_if(labels, [&](auto label) { return label >= classes; });
+  if (wrong != labels.end()) {
+    return reader.corrupt(fmt::format("label {} of example {} is not in 0 to {}", *wrong,
+                                      wrong - labels.begin(), classes - 1));
+  }
+  return labels;
+}
+
+}  // namespace
+
+ImageSet ImageSet::select(std::span<const std::uint32_t> indices) const {
+  const std::size_t image_bytes = std::size_t{rows} * columns;
+  ImageSet chosen{rows, columns, {}, {}};
+  chosen.pixels.reserve(indices.size() * image_bytes);
+  chosen.labels.reserve(indices.size());
+  for (const std::uint32_t index : indices) {
+    const auto first = pixels.begin() + static_cast<std::ptrdiff_t>(index * image_bytes);
+    chosen.pixels.insert(chosen.pixels.end(), first,
+                         first + static_cast<std::ptrdiff_t>(image_bytes));
+    chosen.labels.push_back(labels[index]);
+  }
+  return chosen;
+}
+
+Result<ImageSet> read_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
+                          std::uint32_t classes) {
+  std::uint32_t count = 0;
+  FL_TRY(ImageSet set, read_images(images, count));
+  FL_TRY(set.labels, read_labels(labels, classes));
+  if (set.labels.size() != count) {
+    return Error(Errc::corrupt,
+                 fmt::format("{} holds {} images, but {} holds {} labels", images.string(), count,
+                             labels.string(), set.labels.size()));
+  }
+  return set;
+}
+
+}  // namespace fl

@@ -1,0 +1,260 @@
+#include "client/learn/data/partition.hpp"
+
+#include "client/learn/data/random.hpp"
+#include "shared/base/io/file.hpp"
+#include "shared/base/json.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+using Indices = std::vector<std::uint32_t>;
+using Parts = std::vector<Indices>;
+
+// Streams of the partition's seed; class k is shuffled by stream classes_from + k.
+constexpr std::uint64_t draw_stream = 0;
+constexpr std::uint64_t classes_from = 1;
+
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// Indices of each class, each in random order.
+Parts shuffled_classes(std::span<const std::uint8_t> labels, std::uint32_t classes,
+                       std::uint64_t seed) {
+  Parts by_class(classes);
+  for (std::uint32_t i = 0; i < labels.size(); ++i) by_class[labels[i]].push_back(i);
+  for (std::uint32_t k = 0; k < classes; ++k) Random(seed, classes_from + k).shuffle(by_class[k]);
+  return by_class;
+}
+
+void append(Indices& part, std::span<const std::uint32_t> more) {
+  part.insert(part.end(), more.begin(), more.end());
+}
+
+// Piece i of n of `all`; the first (size % n) pieces are one longer.
+std::span<const std::uint32_t> piece(std::span<const std::uint32_t> all, std::size_t i,
+                                     std::size_t n) {
+  const std::size_t begin = all.size() / n * i + std::min(i, all.size() % n);
+  return all.subspan(begin, all.size() / n + (i < all.size() % n ? 1 : 0));
+}
+
+Parts partition_iid(std::span<const std::uint8_t> labels, std::uint32_t parties,
+                    std::uint64_t seed) {
+  const Indices order =
+      shuffled_indices(static_cast<std::uint32_t>(labels.size()), seed, draw_stream);
+  Parts parts(parties);
+  for (std::uint32_t p = 0; p < parties; ++p) append(parts[p], piece(order, p, parties));
+  return parts;
+}
+
+// Shares drawn from Dir(alpha), none for a party that already holds its fair part; they add up to
+// 1, or to 0 when all of it fell on such parties.
+std::vector<double> draw_shares(Random& random, double alpha, std::span<const std::size_t> held,
+                                double fair) {
+  std::vector<double> shares(held.size());
+  for (double& share : shares) share = random.log_gamma(alpha);
+  const double largest = std::ranges::max(shares);
+  // Below e^-700 of the largest a share is no example's worth, and out of portable_exp's range.
+  for (double& share : shares) share = portable_exp(std::max(share - largest, -700.0));
+  for (std::size_t p = 0; p < held.size(); ++p) {
+    if (static_cast<double>(held[p]) >= fair) shares[p] = 0;
+  }
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  if (sum > 0) {
+    for (double& share : shares) share /= sum;
+  }
+  return shares;
+}
+
+// counts[k][p] examples of class k for party p; nothing when some party came out too small. Only
+// numbers are drawn here, so that drawing again is cheap.
+std::optional<std::vector<std::vector<std::size_t>>> draw_counts(Random& random, double alpha,
+                                                                 const Parts& by_class,
+                                                                 std::size_t parties, double fair) {
+  std::vector<std::size_t> held(parties, 0);
+  std::vector<std::vector<std::size_t>> counts;
+  for (const Indices& members : by_class) {
+    const std::vector<double> shares = draw_shares(random, alpha, held, fair);
+    std::vector<std::size_t>& count = counts.emplace_back(parties, 0);
+    double cumulative = 0;
+    std::size_t given = 0;
+    std::size_t last = parties;
+    for (std::size_t p = 0; p < parties; ++p) {
+      cumulative += shares[p];
+      const auto until = static_cast<std::size_t>(cumulative * static_cast<double>(members.size()));
+      count[p] = std::min(until, members.size()) - given;
+      given += count[p];
+      if (shares[p] > 0) last = p;
+    }
+    if (last == parties) return std::nullopt;
+    count[last] += members.size() - given;  // What rounding left over.
+    for (std::size_t p = 0; p < parties; ++p) held[p] += count[p];
+  }
+  if (std::ranges::min(held) < dirichlet_party_examples_min) return std::nullopt;
+  return counts;
+}
+
+Result<Parts> partition_dirichlet(double alpha, std::span<const std::uint8_t> labels,
+                                  std::uint32_t classes, std::uint32_t parties,
+                                  std::uint64_t seed) {
+  if (labels.size() / parties < dirichlet_party_examples_min) {
+    return Error(Errc::invalid_input,
+                 fmt::format("dirichlet: {} examples are too few for {} parties with at least {} "
+                             "each",
+                             labels.size(), parties, dirichlet_party_examples_min));
+  }
+  const Parts by_class = shuffled_classes(labels, classes, seed);
+  const double fair = static_cast<double>(labels.size()) / parties;
+  Random random(seed, draw_stream);
+  for (int draw = 0; draw < dirichlet_draws_max; ++draw) {
+    const auto counts = draw_counts(random, alpha, by_class, parties, fair);
+    if (!counts) continue;
+    Parts parts(parties);
+    for (std::uint32_t k = 0; k < classes; ++k) {
+      std::span<const std::uint32_t> left = by_class[k];
+      for (std::uint32_t p = 0; p < parties; ++p) {
+        append(parts[p], left.first((*counts)[k][p]));
+        left = left.subspan((*counts)[k][p]);
+      }
+    }
+    return parts;
+  }
+  return Error(Errc::invalid_input,
+               fmt::format("dirichlet:{}: none of {} draws gave each of {} parties {} of {} "
+                           "examples; a larger ALPHA or fewer parties would",
+                           alpha, dirichlet_draws_max, parties, dirichlet_party_examples_min,
+                           labels.size()));
+}
+
+Result<Parts> partition_labels(std::uint32_t labels_per_party, std::span<const std::uint8_t> labels,
+                               std::uint32_t classes, std::uint32_t parties, std::uint64_t seed) {
+  if (labels_per_party > classes) {
+    return Error(Errc::invalid_input,
+                 fmt::format("labels:{}: the data has {} labels only", labels_per_party, classes));
+  }
+  Random random(seed, draw_stream);
+  Parts owners(classes);  // Of each class, in rising order.
+  for (std::uint32_t p = 0; p < parties; ++p) {
+    Indices choice(classes);
+    std::iota(choice.begin(), choice.end(), 0u);
+    std::swap(choice[0], choice[p % classes]);
+    random.shuffle(std::span(choice).subspan(1));
+    for (std::uint32_t k = 0; k < labels_per_party; ++k) owners[choice[k]].push_back(p);
+  }
+  const Parts by_class = shuffled_classes(labels, classes, seed);
+  Parts parts(parties);
+  for (std::uint32_t k = 0; k < classes; ++k) {
+    for (std::size_t i = 0; i < owners[k].size(); ++i) {
+      append(parts[owners[k][i]], piece(by_class[k], i, owners[k].size()));
+    }
+  }
+  const auto empty = std::ranges::find_if(parts, &Indices::empty);
+  if (empty != parts.end()) {
+    return Error(Errc::invalid_input,
+                 fmt::format("labels:{}: party {} of {} would hold no example", labels_per_party,
+                             empty - parts.begin() + 1, parties));
+  }
+  return parts;
+}
+
+/// Part `p` of a file's; each example's owner goes into `owners`, which has -1 for those without.
+Result<Indices> read_part(const nlohmann::json& numbers, std::size_t p, std::vector<int>& owners) {
+  const auto bad = [p](std::string why) {
+    return Error(Errc::invalid_input, fmt::format("party {}: {}", p + 1, why));
+  };
+  if (!numbers.is_array() || numbers.empty()) return bad("it needs an array of example numbers");
+  Indices part;
+  for (const auto& number : numbers) {
+    const std::size_t index = number.is_number_unsigned() ? number.get<std::size_t>() : SIZE_MAX;
+    if (index >= owners.size())
+      return bad(fmt::format("there is no example {} among {}", json_text(number), owners.size()));
+    if (owners[index] >= 0)
+      return bad(fmt::format("example {} is party {}'s already", index, owners[index] + 1));
+    owners[index] = static_cast<int>(p);
+    part.push_back(static_cast<std::uint32_t>(index));
+  }
+  return part;
+}
+
+Result<Parts> read_parts(const std::string& path, std::size_t examples, std::uint32_t parties) {
+  FL_TRY(const auto text, posix_files().read_all(path));
+  const auto json = parse_json(text);
+  if (!json.is_array() || json.size() != parties) {
+    return Error(
+        Errc::invalid_input,
+        fmt::format("{}: it must be a JSON array of {} arrays, one for each party", path, parties));
+  }
+  Parts parts(parties);
+  std::vector<int> owners(examples, -1);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    auto part = read_part(json[p], p, owners);
+    if (!part) return part.error().at(path);
+    parts[p] = std::move(*part);
+  }
+  return parts;
+}
+
+}  // namespace
+
+Result<PartitionSpec> parse_partition(std::string_view text) {
+  using Kind = PartitionSpec::Kind;
+  constexpr std::string_view dirichlet = "dirichlet:";
+  constexpr std::string_view labels = "labels:";
+  constexpr std::string_view file = "file:";
+  if (text == "iid") return PartitionSpec{};
+  if (text.starts_with(dirichlet)) {
+    const auto alpha = parse_number<double>(text.substr(dirichlet.size()));
+    // A comparison with NaN is false.
+    if (alpha && *alpha >= dirichlet_alpha_min && *alpha <= dirichlet_alpha_max) {
+      return PartitionSpec{.kind = Kind::dirichlet, .alpha = *alpha};
+    }
+    return Error(Errc::invalid_input,
+                 fmt::format("partition \"{}\": ALPHA must be a number from {} to {}", text,
+                             dirichlet_alpha_min, dirichlet_alpha_max));
+  }
+  if (text.starts_with(labels)) {
+    const auto count = parse_number<std::uint32_t>(text.substr(labels.size()));
+    if (count && *count > 0) {
+      return PartitionSpec{.kind = Kind::labels, .labels_per_party = *count};
+    }
+    return Error(Errc::invalid_input,
+                 fmt::format("partition \"{}\": K must be a whole number from 1", text));
+  }
+  if (text.starts_with(file) && text.size() > file.size())
+    return PartitionSpec{.kind = Kind::file, .file = std::string(text.substr(file.size()))};
+  return Error(Errc::invalid_input, fmt::format("there is no partition \"{}\"; there are: iid "
+                                                "dirichlet:ALPHA labels:K file:PARTS.json",
+                                                text));
+}
+
+Result<Parts> partition(const PartitionSpec& spec, std::span<const std::uint8_t> labels,
+                        std::uint32_t classes, std::uint32_t parties, std::uint64_t seed) {
+  if (parties == 0 || parties > labels.size()) {
+    return Error(Errc::invalid_input, fmt::format("{} examples can't be divided among {} parties",
+                                                  labels.size(), parties));
+  }
+  switch (spec.kind) {
+    case PartitionSpec::Kind::iid: return partition_iid(labels, parties, seed);
+    case PartitionSpec::Kind::dirichlet:
+      return partition_dirichlet(spec.alpha, labels, classes, parties, seed);
+    case PartitionSpec::Kind::labels:
+      return partition_labels(spec.labels_per_party, labels, classes, parties, seed);
+    case PartitionSpec::Kind::file: break;
+  }
+  return read_parts(spec.file, labels.size(), parties);
+}
+
+}  // namespace fl

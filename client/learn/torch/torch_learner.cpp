@@ -1,0 +1,234 @@
+#include "client/learn/torch/torch_learner.hpp"
+
+#include "client/learn/data/random.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+// The example indices of one step after the other, in a fresh order every epoch.
+class Batches {
+ public:
+  Batches(std::int64_t examples, std::int64_t batch_size, std::uint64_t seed, torch::Device device)
+      : examples_(examples), batch_size_(batch_size), seed_(seed), device_(device) {}
+
+  /// int64 [batch_size], or shorter at the end of an epoch.
+  torch::Tensor next() {
+    if (at_ == 0) shuffle();
+    const std::int64_t n = std::min(batch_size_, examples_ - at_);
+    torch::Tensor batch = order_.narrow(0, at_, n);
+    at_ = at_ + n == examples_ ? 0 : at_ + n;
+    return batch;
+  }
+
+ private:
+  void shuffle() {
+    const auto indices = shuffled_indices(static_cast<std::uint32_t>(examples_), seed_, epoch_++);
+    const torch::Tensor order = torch::empty({examples_}, torch::kInt64);
+    std::ranges::copy(indices, order.data_ptr<std::int64_t>());
+    order_ = order.to(device_);
+  }
+
+  std::int64_t examples_;
+  std::int64_t batch_size_;
+  std::uint64_t seed_;
+  torch::Device device_;
+  std::uint64_t epoch_ = 0;
+  std::int64_t at_ = 0;
+  torch::Tensor order_;
+};
+
+// The local optimizers, on flat vectors. One object for one round, so their state starts from zero.
+class Optimizer {
+ public:
+  Optimizer(const LocalRun& run, FlatParameters& parameters)
+      : settings_(run.settings),
+        parameters_(parameters),
+        global_(run.start),
+        correction_(run.correction) {
+    const bool has_moments = !settings_.optimizer.is_sgd();
+    if (settings_.momentum > 0 || has_moments) first_ = torch::zeros_like(parameters.weights);
+    if (has_moments) second_ = torch::zeros_like(parameters.weights);
+  }
+
+  /// Takes one step along the gradient, and sets the gradient to zero for the next.
+  void step() {
+    const torch::NoGradGuard no_grad;
+    torch::Tensor& w = parameters_.weights;
+    torch::Tensor& g = parameters_.gradient;
+    const bool is_decoupled = settings_.optimizer.kind == LocalOptimizer::Kind::adamw;
+    if (settings_.weight_decay > 0) {
+      if (is_decoupled) {
+        w.mul_(1 - settings_.lr * settings_.weight_decay);
+      } else {
+        g.add_(w, settings_.weight_decay);
+      }
+    }
+    if (settings_.proximal_mu > 0) g.add_(w - global_, settings_.proximal_mu);
+    if (correction_.defined()) g.add_(correction_);
+    if (settings_.optimizer.is_sgd()) {
+      step_by_momentum(w, g);
+    } else {
+      step_by_moments(w, g);
+    }
+    g.zero_();
+  }
+
+ private:
+  void step_by_momentum(torch::Tensor& w, const torch::Tensor& g) {
+    if (settings_.momentum == 0) {
+      w.add_(g, -settings_.lr);
+      return;
+    }
+    first_.mul_(settings_.momentum).add_(g);
+    if (settings_.optimizer.kind == LocalOptimizer::Kind::nesterov) {
+      w.add_(g, -settings_.lr).add_(first_, -settings_.lr * settings_.momentum);
+    } else {
+      w.add_(first_, -settings_.lr);
+    }
+  }
+
+  /// With bias correction, as in the papers and in PyTorch.
+  void step_by_moments(torch::Tensor& w, const torch::Tensor& g) {
+    const LocalOptimizer& o = settings_.optimizer;
+    ++steps_;
+    first_.mul_(o.beta1).add_(g, 1 - o.beta1);
+    second_.mul_(o.beta2).addcmul_(g, g, 1 - o.beta2);
+    const double bias1 = 1 - std::pow(o.beta1, steps_);
+    const double bias2 = 1 - std::pow(o.beta2, steps_);
+    const torch::Tensor scale = second_.sqrt().div_(std::sqrt(bias2)).add_(o.epsilon);
+    w.addcdiv_(first_, scale, -settings_.lr / bias1);
+  }
+
+  const TrainSettings& settings_;
+  FlatParameters& parameters_;
+  const torch::Tensor& global_;
+  const torch::Tensor& correction_;
+  torch::Tensor first_;   // Momentum, or Adam's first moment,
+  torch::Tensor second_;  // and its second.
+  double steps_ = 0;
+};
+
+// While it lives, this thread's operations that gain by it are of `type`, as under torch.autocast
+// in Python.
+class Autocast {
+ public:
+  Autocast(torch::Device device, torch::ScalarType type) : device_(device.type()) {
+    at::autocast::set_autocast_dtype(device_, type);
+    at::autocast::set_autocast_enabled(device_, type != torch::kFloat32);
+  }
+  ~Autocast() {
+    at::autocast::set_autocast_enabled(device_, false);
+    at::autocast::clear_cache();  // Of the weights, which the next step changes.
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  at::DeviceType device_;
+};
+
+}  // namespace
+
+Examples::Examples(const ImageSet& set, torch::Device device) {
+  const std::int64_t n = set.size();
+  const auto bytes_of = [](const std::vector<std::uint8_t>& values, at::IntArrayRef shape) {
+    // from_blob wants a mutable pointer; the tensor is only read, before this function returns.
+    return torch::from_blob(const_cast<std::uint8_t*>(values.data()), shape, torch::kUInt8);
+  };
+  images =
+      bytes_of(set.pixels, {n, 1, set.rows, set.columns}).to(torch::kFloat32).div_(255).to(device);
+  labels = bytes_of(set.labels, {n}).to(torch::kInt64).to(device);
+}
+
+std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples) {
+  const std::uint64_t wanted = std::uint64_t{settings.batch_size} * settings.accumulate;
+  return static_cast<std::int64_t>(std::min(wanted, static_cast<std::uint64_t>(examples)));
+}
+
+Result<Learner> Learner::make(std::string_view model, torch::Device device,
+                              torch::ScalarType precision, torch::Tensor values) {
+  FL_TRY(const Layout layout, builtin_layout(model));
+  FL_TRY(Module module, make_module(model));
+  FlatParameters parameters(module, layout, device, std::move(values));
+  return Learner(std::move(module), std::move(parameters), precision);
+}
+
+Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::uint64_t number) {
+  const TrainSettings& settings = run.settings;
+  Batches batches(examples.size(), step_examples(settings, examples.size()),
+                  number == 0 ? run.seed : mix_seeds(run.seed, number), examples.labels.device());
+  Optimizer optimizer(run, parameters_);
+  LossScale scale;
+  LocalShare done;
+  std::uint64_t step = run.begun++;
+  while (step < run.steps && (step == 0 || Clock::now() < run.end)) {
+    const auto place = [&] {
+      return fmt::format("round {}, step {} of {}", settings.round, step + 1, run.steps);
+    };
+    if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
+    const torch::Tensor batch = batches.next();
+    const double loss = add_gradient(examples, batch, settings.batch_size, scale, run.stop);
+    if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
+    if (!std::isfinite(loss)) {
+      return Error(Errc::invalid_input, fmt::format("the loss is {}", loss)).at(place());
+    }
+    if (scale.is_spent()) {
+      return Error(Errc::invalid_input, "the gradient overflows fp16").at(place());
+    }
+    if (!take_scale_out(scale)) continue;
+    optimizer.step();
+    const auto seen = static_cast<std::uint64_t>(batch.size(0));
+    done.examples += seen;
+    done.loss_sum += loss * static_cast<double>(seen);
+    ++done.steps;
+    step = run.begun++;
+  }
+  return done;
+}
+
+/// Adds the scaled gradient of the mean loss of these examples, `at_once` of them at a time, and
+/// returns that loss; a part of it, once it is to stop.
+double Learner::add_gradient(const Examples& examples, const torch::Tensor& batch,
+                             std::int64_t at_once, const LossScale& scale,
+                             const std::stop_token& stop) {
+  const std::int64_t all = batch.size(0);
+  double mean = 0;
+  for (std::int64_t at = 0; at < all && !stop.stop_requested(); at += at_once) {
+    const torch::Tensor part = batch.narrow(0, at, std::min(at_once, all - at));
+    const double share = static_cast<double>(part.size(0)) / static_cast<double>(all);
+    const torch::Tensor images = examples.images.index_select(0, part);
+    const torch::Tensor logits = [&] {
+      const Autocast autocast(images.device(), precision_);
+      return forward(images, true).to(torch::kFloat32);
+    }();
+    torch::Tensor loss =
+        torch::cross_entropy_loss(logits, examples.labels.index_select(0, part)) * share;
+    mean += loss.item<double>();
+    if (precision_ == torch::kFloat16) loss = loss * scale.factor();
+    loss.backward();
+  }
+  return mean;
+}
+
+/// False: the gradient has overflowed, and is no longer there. Only fp16 has a scale.
+bool Learner::take_scale_out(LossScale& scale) {
+  if (precision_ != torch::kFloat16) return true;
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& gradient = parameters_.gradient;
+  gradient.mul_(1 / scale.factor());
+  const bool is_finite = gradient.isfinite().all().item<bool>();
+  scale.note(!is_finite);
+  if (!is_finite) gradient.zero_();
+  return is_finite;
+}
+
+}  // namespace fl

@@ -1,0 +1,46 @@
+#include "client/learn/torch/torch_library.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
+namespace fl {
+
+namespace {
+
+constexpr const char* library_name = "libfl-torch.so";
+
+Result<const TorchEntry*> load_entry() {
+  std::error_code none;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
+  const auto beside = program.parent_path() / library_name;
+  // Never closed: libtorch does not survive that.
+  void* const library = ::dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return Error(Errc::not_found,
+                 fmt::format("libtorch's trainer can't be loaded: {}; {} belongs beside "
+                             "the program, and libtorch where it was at the build, or in "
+                             "LD_LIBRARY_PATH",
+                             ::dlerror(), library_name));
+  }
+  const auto* const entry = static_cast<const TorchEntry*>(::dlsym(library, torch_entry_name));
+  if (entry == nullptr || std::string_view(entry->version) != torch_library_version) {
+    return Error(
+        Errc::not_found,
+        fmt::format("{} is of another build than this program: {}, not {}", beside.string(),
+                    entry == nullptr ? "unknown" : entry->version, torch_library_version));
+  }
+  return entry;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Trainer>> load_torch_trainer(const LearnOptions& options, LocalData data) {
+  static const Result<const TorchEntry*> entry = load_entry();
+  if (!entry) return entry.error();
+  return (*entry)->make_trainer(options, std::move(data));
+}
+
+}  // namespace fl

@@ -1,0 +1,343 @@
+#include "client/learn/torch/torch_trainer.hpp"
+
+#include "client/learn/data/random.hpp"
+#include "client/learn/torch/torch_learner.hpp"
+#ifdef FL_HAS_CUDA
+#include "kernels/cuda/cuda_codec_device.hpp"
+#endif
+#include "kernels/kernels.hpp"
+#include "shared/base/async/parallel.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/utils.h>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <thread>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+constexpr std::int64_t evaluation_batch = 500;
+
+/// Every step allocates and frees the same tensors. glibc would give their pages back to the kernel
+/// each time and ask for them again, which takes a third of a small model's time.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kept = 32 << 20;  // The most that glibc takes, and half of a thread's heap.
+  ::mallopt(M_MMAP_THRESHOLD, kept);
+  ::mallopt(M_TRIM_THRESHOLD, kept);
+#endif
+}
+
+// What libtorch throws (out of memory, a lost device) as an error.
+template <class Function>
+auto guarded(Function function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const c10::Error& error) {
+    return Error(Errc::internal, fmt::format("libtorch: {}", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return Error(Errc::internal, fmt::format("libtorch: {}", error.what()));
+  }
+}
+
+Result<torch::Device> find_device(const std::string& name) {
+  if (name == "cpu") return torch::Device(torch::kCPU);
+  if (name != "cuda" && name != "auto") {
+    return Error(Errc::invalid_input,
+                 fmt::format("there is no device \"{}\"; there are: cpu cuda auto", name));
+  }
+  if (torch::cuda::is_available()) return torch::Device(torch::kCUDA);
+  if (name == "auto") return torch::Device(torch::kCPU);
+  return Error(Errc::invalid_input,
+               "device \"cuda\": libtorch finds none (no GPU, no driver, or a libtorch without "
+               "CUDA); there is: cpu");
+}
+
+Result<torch::ScalarType> find_precision(const std::string& name) {
+  if (name == "fp32") return torch::kFloat32;
+  if (name == "bf16") return torch::kBFloat16;
+  if (name == "fp16") return torch::kFloat16;
+  return Error(Errc::invalid_input,
+               fmt::format("there is no precision \"{}\"; there are: fp32 bf16 fp16", name));
+}
+
+// Settings come from the server, and are checked like everything that does.
+Result<void> check(const TrainSettings& s) {
+  const auto refuse = [&](std::string_view what, auto value, std::string_view wanted) {
+    return Error(Errc::invalid_input,
+                 fmt::format("round {}: {} {}: must be {}", s.round, what, value, wanted));
+  };
+  // libtorch throws at a factor that a float can't hold. NaN is refused too.
+  const auto is_factor = [](double x) { return x >= 0 && x <= std::numeric_limits<float>::max(); };
+  if (s.batch_size == 0) return refuse("batch_size", s.batch_size, "at least 1");
+  if (s.accumulate == 0) return refuse("accumulate", s.accumulate, "at least 1");
+  if (!(s.local_seconds >= 0 && s.local_seconds <= local_seconds_max)) {
+    return refuse("local_seconds", s.local_seconds, "a time that can be waited for");
+  }
+  if (s.local_epochs == 0 && s.local_steps == 0 && s.local_seconds == 0) {
+    return refuse("local_epochs", s.local_epochs, "at least 1 where nothing else is asked");
+  }
+  if (!is_factor(s.lr)) return refuse("lr", s.lr, "from 0 to what a float can hold");
+  if (!is_factor(s.momentum) || s.momentum >= 1) {
+    return refuse("momentum", s.momentum, "from 0 to below 1");
+  }
+  if (!is_factor(s.weight_decay)) {
+    return refuse("weight_decay", s.weight_decay, "from 0 to what a float can hold");
+  }
+  if (!is_factor(s.optimizer.beta1) || s.optimizer.beta1 >= 1) {
+    return refuse("beta1", s.optimizer.beta1, "from 0 to below 1");
+  }
+  if (!is_factor(s.optimizer.beta2) || s.optimizer.beta2 >= 1) {
+    return refuse("beta2", s.optimizer.beta2, "from 0 to below 1");
+  }
+  if (!is_factor(s.proximal_mu)) {
+    return refuse("proximal_mu", s.proximal_mu, "from 0 to what a float can hold");
+  }
+  return {};
+}
+
+class TorchTrainer final : public Trainer {
+ public:
+  /// `learners`: one at least, all with the same weights.
+  TorchTrainer(std::string model, Layout layout, std::vector<Learner> learners,
+               const LocalData& data, torch::Device device, std::uint64_t client_seed)
+      : model_(std::move(model)),
+        layout_(std::move(layout)),
+        device_(device),
+        client_seed_(client_seed),
+        learners_(std::move(learners)),
+        train_(data.train, device),
+        holdout_(data.holdout, device) {}
+
+  const Layout& layout() const override { return layout_; }
+  std::uint64_t train_examples() const override { return train_.size(); }
+  std::uint64_t holdout_examples() const override { return holdout_.size(); }
+  bool takes_steps_together() const override { return learners_.size() > 1; }
+
+  std::vector<float> initial_weights(std::uint64_t seed) const override {
+    return builtin_initial_weights(model_, seed).value();
+  }
+
+  Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
+                            std::span<const float> correction, std::span<float> update,
+                            std::stop_token stop) override {
+    FL_ASSERT(global.size() == layout_.elements() && update.size() == layout_.elements());
+    FL_ASSERT(correction.empty() || correction.size() == layout_.elements());
+    FL_CHECK(check(settings));
+    if (train_.size() == 0) {
+      return Error(Errc::invalid_input, "this client holds no examples to train on");
+    }
+    return guarded([&]() -> Result<TrainReport> {
+      const TimePoint begin = Clock::now();
+      const torch::Tensor start = flat(global).to(device_);
+      load(start);
+      LocalRun run{.settings = settings, .start = parameters_of(start), .stop = std::move(stop)};
+      if (!correction.empty()) run.correction = parameters_of(flat(correction).to(device_));
+      run.seed = mix_seeds(settings.seed, client_seed_);
+      const std::int64_t step_size = step_examples(settings, train_.size());
+      run.steps = steps_max(settings, (train_.size() + step_size - 1) / step_size);
+      if (settings.local_seconds > 0) {
+        run.end = begin + std::chrono::duration_cast<Duration>(
+                              std::chrono::duration<double>(settings.local_seconds));
+      }
+      FL_TRY(TrainReport report, run_threads(run));
+      // A copy that waits: so what reads the update on the device need not wait for its stream.
+      flat(update).copy_(first().parameters().model.sub_(start));
+      FL_CHECK(check_finite(update, settings, report.steps));
+      holds_update_ = true;
+      report.seconds = seconds(Clock::now() - begin);
+      return report;
+    });
+  }
+
+  Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
+                        std::span<float> gradient, std::stop_token stop) override {
+    FL_ASSERT(weights.size() == layout_.elements() && gradient.size() == layout_.elements());
+    return guarded([&]() -> Result<void> {
+      load(flat(weights));
+      const std::int64_t all = train_.size();
+      for (std::int64_t at = 0; at < all; at += evaluation_batch) {
+        if (stop.stop_requested()) return Error(Errc::cancelled, "the gradient was stopped");
+        const std::int64_t n = std::min(evaluation_batch, all - at);
+        const torch::Tensor logits = first().forward(train_.images.narrow(0, at, n), true);
+        torch::cross_entropy_loss(logits, train_.labels.narrow(0, at, n), {}, at::Reduction::Sum)
+            .div(static_cast<double>(all))
+            .backward();
+      }
+      const torch::NoGradGuard no_grad;
+      first().parameters().gradient.add_(first().parameters().weights, settings.weight_decay);
+      std::ranges::fill(gradient, 0.0F);
+      parameters_of(flat(gradient)).copy_(first().parameters().gradient);
+      first().parameters().gradient.zero_();
+      return success();
+    });
+  }
+
+  Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override {
+    FL_ASSERT(weights.size() == layout_.elements());
+    return guarded([&]() -> Result<EvalReport> {
+      const c10::InferenceMode inference;
+      load(flat(weights));
+      double loss = 0;
+      std::int64_t right = 0;
+      for (std::int64_t at = 0; at < holdout_.size(); at += evaluation_batch) {
+        if (stop.stop_requested()) return Error(Errc::cancelled, "evaluation stopped");
+        const std::int64_t n = std::min(evaluation_batch, holdout_.size() - at);
+        const torch::Tensor labels = holdout_.labels.narrow(0, at, n);
+        const torch::Tensor logits = first().forward(holdout_.images.narrow(0, at, n), false);
+        loss += torch::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum).item<double>();
+        right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
+      }
+      const auto examples = holdout_examples();
+      if (examples == 0) return EvalReport{};
+      const auto n = static_cast<double>(examples);
+      return EvalReport{examples, loss / n, static_cast<double>(right) / n};
+    });
+  }
+
+  Result<std::unique_ptr<CodecDevice>> make_codec_device() override {
+#ifdef FL_HAS_CUDA
+    if (device_.is_cuda()) {
+      return guarded([&]() -> Result<std::unique_ptr<CodecDevice>> {
+        const char* error = nullptr;
+        auto device = cuda::make_codec_device(error);
+        if (device) return device;
+        // After a round's training libtorch may hold all of the device's memory, unused.
+        c10::getDeviceAllocator(device_.type())->emptyCache();
+        device = cuda::make_codec_device(error);
+        if (device) return device;
+        return Error(Errc::unavailable, fmt::format("CUDA: {}", error));
+      });
+    }
+#endif
+    return std::unique_ptr<CodecDevice>();
+  }
+
+  const float* update_on_device() override {
+    if (!device_.is_cuda() || !holds_update_) return nullptr;
+    return first().parameters().model.const_data_ptr<float>();
+  }
+
+ private:
+  // The caller's vector as a tensor; valid as long as the vector is.
+  static torch::Tensor flat(std::span<const float> values) {
+    return torch::from_blob(const_cast<float*>(values.data()),
+                            {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
+  }
+
+  Learner& first() { return learners_.front(); }
+
+  /// Of a tensor with a value for each of the model's.
+  torch::Tensor parameters_of(const torch::Tensor& values) {
+    return values.narrow(0, 0, first().parameters().weights.size(0));
+  }
+
+  void load(const torch::Tensor& weights) {
+    const torch::NoGradGuard no_grad;
+    holds_update_ = false;
+    first().parameters().model.copy_(weights);
+    // What stale updates and roundings have made of a variance near 0 is no variance.
+    for (torch::Tensor& variance : first().parameters().variances) variance.clamp_min_(0);
+    // A round that was stopped may have left gradients.
+    for (Learner& learner : learners_) learner.parameters().gradient.zero_();
+  }
+
+  /// Each learner but the first in a thread of its own.
+  Result<TrainReport> run_threads(LocalRun& run) {
+    std::vector<Result<LocalShare>> shares(learners_.size(), LocalShare());
+    const auto work = [&](std::size_t number) {
+      shares[number] = guarded([&] { return learners_[number].train(run, train_, number); });
+      if (!shares[number]) run.begun = run.steps;  // Then the others end, too.
+    };
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t number = 1; number < learners_.size(); ++number)
+        threads.emplace_back(work, number);
+      work(0);
+    }
+    LocalShare all;
+    for (const auto& share : shares) {
+      if (!share) return share.error();
+      all.steps += share->steps;
+      all.examples += share->examples;
+      all.loss_sum += share->loss_sum;
+    }
+    return TrainReport{.examples = train_examples(),
+                       .steps = all.steps,
+                       .loss = all.loss_sum / static_cast<double>(all.examples),
+                       .seconds = 0};
+  }
+
+  // The last step may have overflowed, which no loss was computed to show.
+  Result<void> check_finite(std::span<const float> update, const TrainSettings& settings,
+                            std::uint64_t steps) const {
+    const std::size_t bad = kernels().scan(update.data(), update.size()).first_bad;
+    if (bad == update.size()) return {};
+    return Error(Errc::invalid_input,
+                 fmt::format("round {}: after step {} {} is {}", settings.round, steps,
+                             layout_.describe(bad), update[bad]));
+  }
+
+  std::string model_;
+  Layout layout_;
+  torch::Device device_;
+  std::uint64_t client_seed_;
+  std::vector<Learner> learners_;
+  Examples train_;
+  Examples holdout_;
+  bool holds_update_ = false;  // The first learner, instead of weights.
+};
+
+Result<void> check_images(const ImageSet& set, const LearnOptions& options) {
+  if (set.size() == 0) return {};
+  if (set.rows == model_image_side && set.columns == model_image_side) return {};
+  return Error(Errc::invalid_input,
+               fmt::format("model \"{}\" takes images of {} x {} pixels, but those of \"{}\" are "
+                           "{} x {}",
+                           options.model, model_image_side, model_image_side, options.data,
+                           set.rows, set.columns));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options, LocalData data) {
+  FL_CHECK(check_images(data.train, options));
+  FL_CHECK(check_images(data.holdout, options));
+  if (options.threads < 0) {
+    return Error(Errc::invalid_input,
+                 fmt::format("threads {}: must be at least 0", options.threads));
+  }
+  return guarded([&]() -> Result<std::unique_ptr<Trainer>> {
+    FL_TRY(const torch::Device device, find_device(options.device));
+    FL_TRY(const torch::ScalarType precision, find_precision(options.precision));
+    FL_TRY(Layout layout, builtin_layout(options.model));
+    if (options.hogwild < 1 || (options.hogwild > 1 && device.is_cuda())) {
+      return Error(Errc::invalid_input,
+                   fmt::format("hogwild {}: must be 1 or more, and 1 on a GPU", options.hogwild));
+    }
+    std::vector<Learner> learners;
+    for (int number = 0; number < options.hogwild; ++number) {
+      const auto values = learners.empty() ? torch::Tensor() : learners[0].parameters().model;
+      FL_TRY(Learner learner, Learner::make(options.model, device, precision, values));
+      learners.push_back(std::move(learner));
+    }
+    torch::set_num_threads(std::max(1, threads_for(options.threads) / options.hogwild));
+    if (device.is_cpu()) keep_freed_memory();
+    return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
+        options.model, std::move(layout), std::move(learners), data, device, options.client_seed));
+  });
+}
+
+}  // namespace fl

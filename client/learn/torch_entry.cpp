@@ -1,6 +1,0 @@
-// The one symbol of libfl-torch.so.
-#include "client/learn/torch_library.hpp"
-#include "client/learn/torch_trainer.hpp"
-
-extern "C" [[gnu::visibility("default")]] const fl::TorchEntry fl_torch_entry = {
-    fl::torch_library_version, &fl::make_torch_trainer};

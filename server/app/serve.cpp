@@ -1,0 +1,392 @@
+#include "server/app/serve.hpp"
+
+#include "server/admin/http_server.hpp"
+#include "server/admin/status_line.hpp"
+#include "server/app/commands.hpp"
+#include "server/app/run_queue.hpp"
+#include "server/history/format.hpp"
+#include "server/net/admission.hpp"
+#include "server/net/listener.hpp"
+#include "server/round/current_engine.hpp"
+#include "shared/base/async/stop_signals.hpp"
+#include "shared/base/json.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+#include "shared/base/state_lock.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <fmt/format.h>
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <thread>
+
+namespace fl {
+
+namespace {
+
+/// The first address of this machine that others can reach, or its loopback address.
+std::string own_address() {
+  ifaddrs* all = nullptr;
+  std::string found = "127.0.0.1";
+  if (::getifaddrs(&all) != 0) return found;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    const bool fits = one->ifa_addr != nullptr && one->ifa_addr->sa_family == AF_INET &&
+                      (one->ifa_flags & IFF_LOOPBACK) == 0 && (one->ifa_flags & IFF_UP) != 0;
+    char text[64];
+    if (fits && ::getnameinfo(one->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0,
+                              NI_NUMERICHOST) == 0) {
+      found = text;
+      break;
+    }
+  }
+  ::freeifaddrs(all);
+  return found;
+}
+
+/// The address in join tokens: --advertise, with the port that we really have.
+Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddress& bound) {
+  if (!options.advertise.empty()) {
+    const bool has_port = options.advertise.find(':') != std::string::npos;
+    auto address = parse_server_address(
+        has_port ? options.advertise : fmt::format("{}:{}", options.advertise, bound.port));
+    if (!address) return address.error().at("--advertise");
+    return address;
+  }
+  const bool is_any = bound.host == "0.0.0.0" || bound.host == "::";
+  return ServerAddress{is_any ? own_address() : bound.host, bound.port};
+}
+
+/// HOST:PORT where the port may be 0.
+Result<ServerAddress> parse_listen(const std::string& text, std::string_view flag) {
+  const bool takes_any = text.ends_with(":0");
+  // parse_server_address() wants a port that a client can connect to.
+  auto address = parse_server_address(takes_any ? text.substr(0, text.size() - 1) + "1" : text);
+  if (!address) return address.error().at(flag);
+  if (takes_any) address->port = 0;
+  return address;
+}
+
+void print_invitation(Store& store, const Authority& authority, const ServerAddress& address,
+                      const RunRecord& run) {
+  const auto clients = store.clients();
+  if (!clients || !clients->empty()) return;
+  const auto token = make_join_token(store, authority.fingerprint(), address, "client-1", 3600);
+  if (!token) return;
+  if (run.model.starts_with(custom_prefix)) {
+    fmt::print(
+        "\nTo join with a client of yours that trains {} (once, within the hour):\n\n  {}\n\n",
+        run.model, *token);
+    return;
+  }
+  const bool needs_data = !run.model.starts_with("synthetic:");
+  fmt::print(
+      "\nTo join from a machine that reaches this one at {} (once, within the hour; --advertise\n"
+      "HOST[:PORT] puts another address into tokens):\n\n  fl-client --join {}{}\n\n"
+      "More clients: fl-server enroll --name NAME prints a token for each.\n\n",
+      to_string(address), *token, needs_data ? " --data fashion-mnist" : "");
+  std::fflush(stdout);
+}
+
+Result<void> write_addresses(const ServerOptions& options, const ServerAddress& listen,
+                             const ServerAddress& advertise,
+                             const std::optional<ServerAddress>& admin, const RunRecord& run) {
+  nlohmann::json json{{"listen", to_string(listen)},
+                      {"advertise", to_string(advertise)},
+                      {"pid", ::getpid()},
+                      {"run", run.key}};
+  if (admin) json["admin"] = to_string(*admin);
+  const std::string text = json_text(json) + "\n";
+  FL_CHECK(posix_files().write_atomically(std::filesystem::path(options.state) / "address.json",
+                                          bytes_of(text)));
+  if (!options.ready_file.empty())
+    FL_CHECK(posix_files().write_atomically(options.ready_file, bytes_of(text)));
+  return {};
+}
+
+void print_summary(const std::vector<RoundSummary>& rounds, const RunRecord& run,
+                   const std::filesystem::path& state) {
+  fmt::print("\n{}\nhistory      {}\ncheckpoints  {}\n", format_rows(rounds, Format::table),
+             (state / "history.sqlite").string(), checkpoints_of(state, run).string());
+  std::fflush(stdout);
+}
+
+/// One run after the other: the chosen one, those queued behind it, and with --stay those that are
+/// still to come. All on the engines' strand.
+class RunLoop {
+ public:
+  /// Makes the engine of a run; `invalid_input` when this program doesn't know its model.
+  using MakeEngine = std::function<Result<std::shared_ptr<RoundEngine>>(const ChosenRun&)>;
+  /// A run begins: tells the world.
+  using Announce = std::function<Result<void>(const RunRecord&)>;
+
+  RunLoop(CurrentEngine& current, RunRecord run, const ServerOptions& options, MakeEngine make,
+          Announce announce, const std::atomic<bool>& stop)
+      : current_(current),
+        run_(std::move(run)),
+        options_(options),
+        make_(std::move(make)),
+        announce_(std::move(announce)),
+        stop_(stop) {}
+
+  Awaitable<Result<RoundEngine::Outcome>> run() {
+    using Outcome = RoundEngine::Outcome;
+    for (;;) {
+      const auto engine = current_.get();
+      const auto outcome = co_await engine->run();
+      if (!outcome && !run_.queued) co_return outcome;
+      if (outcome && *outcome == Outcome::stopped) co_return outcome;
+      // What passes, or is the machine's, is not of this run: the next start takes it up again.
+      if (!outcome && !is_of_run(outcome.error())) co_return outcome;
+      if (outcome) {
+        co_await summarise(*engine);
+      } else {
+        FL_CO_CHECK(co_await give_up(*engine, outcome.error()));
+      }
+      FL_CO_TRY(const bool has_next, co_await begin_next(*engine));
+      if (!has_next) co_return stop_ ? Outcome::stopped : Outcome::finished;
+    }
+  }
+
+ private:
+  static bool is_of_run(const Error& error) {
+    return error.code() != Errc::no_space && error.code() != Errc::io &&
+           error.code() != Errc::unavailable;
+  }
+
+  Awaitable<void> summarise(RoundEngine& engine) {
+    auto read = [run = run_.id](Store& store) { return store.summary(run); };
+    const auto rounds = co_await engine.with_store(std::move(read));
+    if (rounds) {
+      print_summary(*rounds, run_, options_.state);
+    } else {
+      log_warn("no summary: {}", rounds.error().message());
+    }
+  }
+
+  /// A queued run that can't begin, because of its initial weights, say, is given up: nobody is
+  /// there to mend it, and others may wait behind it. Other errors come back.
+  Awaitable<Result<void>> give_up(RoundEngine& engine, const Error& error) {
+    auto mark = [run = run_.id, error](Store& store) -> Result<void> {
+      FL_TRY(const auto open, store.open_run());
+      if (!open || open->id != run || open->state != RunState::waiting) return error;
+      FL_CHECK(store.add_event(run, "error", "given up: " + error.message()));
+      return store.set_run_state(run, RunState::stopped);
+    };
+    FL_CO_CHECK(co_await engine.with_store(std::move(mark)));
+    log_error("run {} is given up: {}", run_.id, error.message());
+    co_return success();
+  }
+
+  /// False: there is none, or the server is to stop.
+  Awaitable<Result<bool>> begin_next(RoundEngine& engine) {
+    for (;;) {
+      FL_CO_TRY(const auto next, co_await wait_for_next(engine));
+      if (!next) co_return false;
+      run_ = next->record;
+      auto made = make_(*next);
+      if (!made) {
+        FL_CO_CHECK(co_await give_up(engine, made.error()));
+        continue;
+      }
+      current_.set(std::move(*made));
+      if (auto announced = announce_(run_); !announced)
+        log_warn("the addresses still name the run before: {}", announced.error().message());
+      co_return !stop_;
+    }
+  }
+
+  /// None: there is none and --stay was not given, or the server is to stop.
+  Awaitable<Result<std::optional<ChosenRun>>> wait_for_next(RoundEngine& engine) {
+    bool has_said = false;
+    while (!stop_) {
+      auto look = [](Store& store) { return next_run(store); };
+      FL_CO_TRY(auto found, co_await engine.with_store(std::move(look)));
+      if (found || !options_.stay) co_return found;
+      if (!std::exchange(has_said, true))
+        log_info("waiting for another run: fl-server queue --state {} [--rounds N …]",
+                 options_.state);
+      co_await sleep_for(limits::next_run_poll);
+    }
+    co_return std::optional<ChosenRun>();
+  }
+
+  CurrentEngine& current_;
+  RunRecord run_;
+  const ServerOptions& options_;
+  MakeEngine make_;
+  Announce announce_;
+  const std::atomic<bool>& stop_;
+};
+
+/// A connection, a model version and an update under way have a file each; the shell's usual limit
+/// of 1024 is for programs that call select(2).
+void allow_many_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    log_warn("only {} files may be open: connections and model versions together", before);
+}
+
+/// Those of a new run would be written over them.
+Result<void> check_no_models(Files& files, const std::filesystem::path& folder) {
+  if (!files.exists(folder)) return {};
+  FL_TRY(const auto names, files.list(folder));
+  if (names.empty()) return {};
+  return Error(
+      Errc::conflict,
+      fmt::format("{} has models of runs whose history.sqlite is gone: restore that from a "
+                  "copy, move the models away, or begin in another --state",
+                  folder.string()));
+}
+
+}  // namespace
+
+Result<int> serve(const ServerOptions& options) {
+  std::signal(SIGPIPE, SIG_IGN);
+  allow_many_files();
+  Files& files = posix_files();
+  const std::filesystem::path state(options.state);
+  FL_TRY(const auto listen, parse_listen(options.listen, "--listen"));
+  // Without a run that they change the flags are all there is, and no folder is made for bad ones.
+  if (!files.exists(state / "history.sqlite")) {
+    RunSettings settings = options.settings;
+    FL_CHECK(take_tensors(files, settings));
+    FL_CHECK(check_settings(settings));
+    FL_CHECK(check_no_models(files, state / "checkpoints"));
+  }
+  FL_CHECK(files.make_folder(state));
+  FL_TRY([[maybe_unused]] const auto lock, StateLock::take(state));
+  // Whoever waits for it waits for us, not for the server before.
+  if (!options.ready_file.empty() && files.exists(options.ready_file))
+    FL_CHECK(files.remove(options.ready_file));
+
+  Store::Options store_options;
+  store_options.path = state / "history.sqlite";
+  FL_TRY(const auto store, Store::open(store_options));
+  FL_TRY(const Authority authority, open_authority(*store, options.state));
+
+  const auto threads = std::max(4u, std::thread::hardware_concurrency());
+  Offload store_thread(1);
+  Offload compute(std::max(2u, std::thread::hardware_concurrency()));
+  net::io_context io;
+  // The doors first: a port that is taken must not cost a run.
+  net::ip::tcp::acceptor door(net::make_strand(io));
+  FL_TRY(const auto bound, bind_acceptor(door, listen));
+  net::ip::tcp::acceptor admin_door(net::make_strand(io));
+  std::optional<ServerAddress> admin_bound;
+  if (options.admin != "off") {
+    FL_TRY(const auto address, parse_listen(options.admin, "--admin"));
+    auto opened = bind_acceptor(admin_door, address);
+    if (!opened) return opened.error().at("--admin (another HOST:PORT, or 'off')");
+    admin_bound = *opened;
+  }
+  FL_TRY(const auto advertise, advertised(options, bound));
+  FL_TRY(const ChosenRun first, choose_run(*store, options));
+
+  const net::any_io_executor strand = net::make_strand(io);
+  const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
+    FL_CHECK(check_settings(run.settings));
+    FL_TRY(const Layout layout, model_layout(run.settings));
+    return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
+                                         RoundEngine::Workers{&store_thread, &compute},
+                                         RoundEngine::Paths{checkpoints_of(state, run.record),
+                                                            state / "spool", state / "references"});
+  };
+  FL_TRY(auto first_engine, make_engine(first));
+  CurrentEngine current(std::move(first_engine));
+  House house(current, authority, {"localhost", "127.0.0.1", own_address()});
+  FL_CHECK(house.renew_certificate());
+  Listener listener(io, house, std::move(door));
+  Admin admin(io, current, std::move(admin_door));
+  if (admin_bound) admin.start();
+  listener.start();
+  auto stop = std::make_shared<std::atomic<bool>>(false);
+  StopSignals signals(io);
+  signals.on_stop([&] {
+    *stop = true;
+    net::post(strand, [&current] { current.get()->stop(); });
+  });
+
+  const auto announce = [&](const RunRecord& run) -> Result<void> {
+    FL_CHECK(write_addresses(options, bound, advertise, admin_bound, run));
+    log_info("run {} of '{}', {} rounds", run.key, run.model, run.rounds_total);
+    return {};
+  };
+  // Whoever waits for the ready file may send a signal at once.
+  log_info("listening on {}{}", to_string(bound),
+           admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
+  FL_CHECK(announce(first.record));
+  note_event(*store, 0, "info", "fl-server " FL_VERSION " starts");
+  print_invitation(*store, authority, advertise, first.record);
+
+  net::co_spawn(strand, house.watch_revocations(stop), rethrow);
+  const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
+  if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
+
+  RunLoop loop(current, first.record, options, make_engine, announce, *stop);
+  std::optional<Result<RoundEngine::Outcome>> outcome;
+  net::co_spawn(strand, loop.run(),
+                [&](const std::exception_ptr& failure, Result<RoundEngine::Outcome> result) {
+                  rethrow(failure);
+                  outcome = std::move(result);
+                });
+  std::vector<std::jthread> crew;
+  {
+    const WithoutStopSignals guard;
+    for (unsigned i = 0; i < threads; ++i) crew.emplace_back([&io] { io.run(); });
+  }
+
+  // It is over when the loop says so; then sessions have limits::close_max to end.
+  class Watch {
+   public:
+    static Awaitable<void> run(std::optional<Result<RoundEngine::Outcome>>& outcome, House& house,
+                               std::shared_ptr<std::atomic<bool>> stop) {
+      while (!outcome) co_await sleep_for(std::chrono::milliseconds(10));
+      const TimePoint until = Clock::now() + limits::close_max;
+      while (house.sessions() > 0 && Clock::now() < until)
+        co_await sleep_for(std::chrono::milliseconds(10));
+      *stop = true;
+    }
+  };
+  net::co_spawn(strand, Watch::run(outcome, house, stop), [&](const std::exception_ptr& failure) {
+    rethrow(failure);
+    listener.close();
+    admin.close();
+    signals.cancel();
+    io.stop();
+  });
+  crew.clear();  // Joins.
+  // What they still do ends in `io`, which goes before them.
+  compute.finish();
+  store_thread.finish();
+  if (!outcome || !*outcome) {
+    const Error error =
+        outcome ? outcome->error() : Error(Errc::internal, "the server's loop ended early");
+    note_event(*store, 0, "error", "fl-server ends: " + error.message());
+    return error;
+  }
+  const bool is_finished = **outcome == RoundEngine::Outcome::finished;
+  note_event(*store, 0, "info",
+             is_finished ? "the run is over; fl-server ends" : "fl-server is stopped");
+  if (is_finished) log_info("the run is over");
+  if (**outcome == RoundEngine::Outcome::stopped) {
+    const auto open = store->open_run();
+    log_info("stopped{}", open && *open
+                              ? fmt::format("; the next start with --state {} goes on with the run",
+                                            options.state)
+                              : "");
+  }
+  return 0;
+}
+
+}  // namespace fl

@@ -1,0 +1,11 @@
+// fl-server without a sub-command: puts the parts together, runs them, takes them apart in order.
+#pragma once
+
+#include "server/app/command_line.hpp"
+
+namespace fl {
+
+/// Returns the exit code: 0 when the run finished or was stopped cleanly.
+[[nodiscard]] Result<int> serve(const ServerOptions& options);
+
+}  // namespace fl

@@ -1,0 +1,152 @@
+#include "server/cohort/codec_choice.hpp"
+
+#include "kernels/kernels.hpp"
+#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/payload/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace fl {
+
+namespace {
+
+constexpr std::string_view ladder_otherwise =
+    "none+ef|fp16+ef|kbit:8+ef|ecuq:4+ef|ecuq:2+ef|ecuq:1+ef|ecuq:0.5+ef|ecuq:0.25+ef|ecuq:0.1+ef";
+constexpr double deadline_share = 0.8;
+constexpr double pace_slack = 1.25;
+constexpr double too_slow_slack = 1.1;
+
+/// Where a client begins that nothing is known of.
+std::size_t middle_of(std::span<const Rung> rungs) { return rungs.size() / 2; }
+
+bool is_measured(const ClientHistory& client) { return client.update_bytes > 0; }
+
+double predicted_seconds(const ClientHistory& client, const Rung& rung) {
+  const double uploads = static_cast<double>(rung.bytes) / static_cast<double>(client.update_bytes);
+  return client.ready_seconds + client.upload_seconds * uploads;
+}
+
+/// A matrix of Gaussian values, in the range of updates, to measure codecs by.
+struct Sample {
+  static constexpr std::int64_t side = 128;
+  Layout layout = Layout::make({{"sample", {side, side}}}).value();
+  std::vector<float> values = std::vector<float>(layout.elements());
+
+  Sample() {
+    kernels().gaussian(0, 0, 0, values.data(), values.size());
+    for (float& value : values) value *= 0.01F;
+  }
+};
+
+std::uint64_t expected_bytes(const Codec& codec, const Layout& layout) {
+  static const Sample sample;
+  std::vector<std::byte> payload;
+  VectorSink sink(payload);
+  const std::uint64_t bytes = codec.encode(sample.layout, sample.values, 0, sink).value();
+  constexpr std::uint64_t head = payload_header_bytes;
+  const double share =
+      static_cast<double>(layout.elements()) / static_cast<double>(sample.values.size());
+  return std::min(head + static_cast<std::uint64_t>(static_cast<double>(bytes - head) * share),
+                  codec.payload_bytes_max(layout));
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> parse_ladder(std::string_view codec) {
+  std::vector<std::string> ladder;
+  if (codec != "auto" && !codec.starts_with("auto:")) {
+    ladder.emplace_back(codec);
+  } else {
+    const std::string_view list = codec == "auto" ? ladder_otherwise : codec.substr(5);
+    for (std::size_t begin = 0; begin <= list.size();) {
+      const std::size_t end = std::min(list.find('|', begin), list.size());
+      ladder.emplace_back(list.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  float momentum = 0;
+  for (const std::string& spec : ladder) {
+    FL_TRY(const auto parsed, parse_codec(spec));
+    if (spec != ladder.front() && parsed->momentum() != momentum) {
+      return Error(Errc::invalid_input,
+                   fmt::format("codec: '{}' and '{}' have not the same momentum, of which a client "
+                               "keeps one",
+                               ladder.front(), spec));
+    }
+    momentum = parsed->momentum();
+  }
+  return ladder;
+}
+
+std::vector<Rung> rungs_of(std::span<const std::string> ladder, Round round, const Layout& layout) {
+  std::vector<Rung> rungs;
+  for (const std::string& spec : ladder) {
+    const auto codec = parse_codec(spec, round).value();
+    rungs.push_back({codec->canonical(), ladder.size() > 1 ? expected_bytes(*codec, layout) : 0});
+  }
+  return rungs;
+}
+
+TimeLimit time_limit(std::span<const Rung> rungs, double deadline_s,
+                     const std::map<std::string, ClientHistory>& histories) {
+  if (deadline_s > 0) {
+    return {deadline_share * deadline_s,
+            fmt::format("{:.0f}% of the deadline, {:g} s", 100 * deadline_share, deadline_s)};
+  }
+  const Rung& middle = rungs[middle_of(rungs)];
+  std::vector<double> seconds;
+  for (const auto& [name, client] : histories) {
+    if (is_measured(client)) seconds.push_back(predicted_seconds(client, middle));
+  }
+  // Nobody is asked by it, then.
+  if (seconds.empty()) return {std::numeric_limits<double>::infinity(), ""};
+  const auto median = seconds.begin() + static_cast<std::ptrdiff_t>((seconds.size() - 1) / 2);
+  std::ranges::nth_element(seconds, median);
+  return {pace_slack * *median,
+          fmt::format("{:.0f}% of the {:.2f} s that half of the clients need with {}",
+                      100 * pace_slack, *median, middle.codec)};
+}
+
+CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,
+                         const ClientHistory& client) {
+  if (rungs.size() == 1) return {rungs[0].codec, ""};
+  const auto coarsest = std::ssize(rungs) - 1;
+  std::ptrdiff_t below_late = 0;
+  std::string was_late;
+  const auto late = std::ranges::find(rungs, client.late_codec, &Rung::codec);
+  // A round that had what it needed may have closed long before its time.
+  if (late != rungs.end() && client.last_seconds >= limit.seconds) {
+    below_late = std::min(late - rungs.begin() + 1, coarsest);
+    was_late = fmt::format("it was late with {}: one down", late->codec);
+  }
+  if (!is_measured(client)) {
+    if (below_late > 0) return {rungs[static_cast<std::size_t>(below_late)].codec, was_late};
+    return {rungs[middle_of(rungs)].codec,
+            "no update of it is measured yet: the middle of the ladder"};
+  }
+  const double least = predicted_seconds(client, rungs.back());
+  const bool is_too_slow = least > limit.seconds;
+  const double allowed = is_too_slow ? too_slow_slack * least : limit.seconds;
+  const auto is_in_time = [&](const Rung& rung) {
+    return predicted_seconds(client, rung) <= allowed;
+  };
+  const auto finest = std::min(std::ranges::find_if(rungs, is_in_time) - rungs.begin(), coarsest);
+  if (below_late > finest) return {rungs[static_cast<std::size_t>(below_late)].codec, was_late};
+  const Rung& rung = rungs[static_cast<std::size_t>(finest)];
+  const std::string why =
+      is_too_slow ? fmt::format("{:.0f}% of what the coarsest takes, as that is past {:.2f} s, {}",
+                                100 * too_slow_slack, limit.seconds, limit.why)
+                  : limit.why;
+  return {rung.codec,
+          fmt::format("begins to send after {:.2f} s, {:.1f} kB take {:.2f} s more at its {:.1f} "
+                      "kB/s: within {:.2f} s, {}",
+                      client.ready_seconds, static_cast<double>(rung.bytes) / 1e3,
+                      predicted_seconds(client, rung) - client.ready_seconds,
+                      static_cast<double>(client.update_bytes) / client.upload_seconds / 1e3,
+                      allowed, why)};
+}
+
+}  // namespace fl

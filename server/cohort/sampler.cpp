@@ -1,0 +1,178 @@
+#include "server/cohort/sampler.hpp"
+
+#include "kernels/generic/philox.hpp"
+#include "shared/algorithm/spec_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace fl {
+
+namespace {
+
+/// What a drawing of one round is made from. Number i is the same whoever asks.
+struct Draws {
+  std::uint64_t seed;
+  Round round;
+  std::uint64_t draw;
+
+  [[nodiscard]] std::uint32_t word(std::uint64_t i) const {
+    return philox::block_at(seed, round, draw + i).word[0];
+  }
+  /// Above 0 and below 1.
+  [[nodiscard]] double part(std::uint64_t i) const { return (word(i) + 0.5) * 0x1p-32; }
+};
+
+std::vector<std::size_t> indices_of(std::span<const Candidate> candidates) {
+  std::vector<std::size_t> all(candidates.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// The first steps of a Fisher-Yates shuffle.
+std::vector<std::size_t> shuffle_first(std::vector<std::size_t> all, std::size_t count,
+                                       const Draws& draws) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t left = all.size() - i;
+    std::swap(all[i], all[i + static_cast<std::size_t>((draws.word(i) * left) >> 32)]);
+  }
+  all.resize(count);
+  return all;
+}
+
+/// The `count` of them with the largest keys; equal ones in their order.
+template <class Key>
+std::vector<std::size_t> best(std::vector<std::size_t> from, std::size_t count, Key key) {
+  std::vector<double> keys;
+  keys.reserve(from.size());
+  for (const std::size_t index : from) keys.push_back(key(index));
+  const std::vector<std::size_t> before = from;
+  std::vector<std::size_t> order(from.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return keys[a] > keys[b]; });
+  from.resize(std::min(count, from.size()));
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = before[order[i]];
+  return from;
+}
+
+std::vector<std::size_t> by_examples(std::span<const Candidate> candidates, std::size_t count,
+                                     const Draws& draws) {
+  return best(indices_of(candidates), count, [&](std::size_t i) {
+    return std::log(draws.part(i)) / static_cast<double>(candidates[i].examples);
+  });
+}
+
+/// The median of those that are known; 0 when none is.
+double middle_loss(std::span<const Candidate> candidates) {
+  std::vector<double> losses;
+  for (const auto& candidate : candidates) {
+    if (candidate.history.loss) losses.push_back(*candidate.history.loss);
+  }
+  if (losses.empty()) return 0;
+  std::ranges::sort(losses);
+  return losses[losses.size() / 2];
+}
+
+/// Below T nobody is too slow.
+double pace_at(std::span<const Candidate> candidates, double quantile) {
+  std::vector<double> seconds;
+  for (const auto& candidate : candidates) {
+    if (candidate.history.loss) seconds.push_back(candidate.history.seconds);
+  }
+  if (seconds.empty()) return std::numeric_limits<double>::infinity();
+  std::ranges::sort(seconds);
+  const double place = quantile * static_cast<double>(seconds.size() - 1);
+  return seconds[static_cast<std::size_t>(std::ceil(place - 1e-9))];
+}
+
+std::vector<std::size_t> by_utility(const Sampler& sampler, std::span<const Candidate> candidates,
+                                    std::size_t count, const Draws& draws) {
+  std::vector<std::size_t> fresh;
+  std::vector<std::size_t> known;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    (candidates[i].history.last_round > 0 ? known : fresh).push_back(i);
+  }
+  // As many new ones as are to be explored (of a part of one: by chance), and more when the known
+  // ones don't suffice.
+  const double part = sampler.explore * static_cast<double>(count) - 1e-9;
+  const double whole = std::floor(std::max(0.0, part));
+  const auto wanted =
+      static_cast<std::size_t>(whole) + (draws.part(candidates.size()) < part - whole ? 1 : 0);
+  const std::size_t missing = count - std::min(count, known.size());
+  const std::size_t explored = std::min(fresh.size(), std::max(wanted, missing));
+  auto picked = shuffle_first(std::move(fresh), explored, draws);
+  const double pace = pace_at(candidates, sampler.quantile);
+  const double rounds = std::max<double>(2, draws.round);
+  const auto exploited = best(std::move(known), count - explored, [&](std::size_t i) {
+    const ClientHistory& history = candidates[i].history;
+    const auto examples = static_cast<double>(candidates[i].examples);
+    const double since = std::max<double>(1, history.last_round);
+    // Who was asked and has brought nothing yet has the bonus alone.
+    double utility = examples * std::max(0.0, history.loss.value_or(0));
+    utility += examples * std::sqrt(0.1 * std::log(rounds) / since);
+    if (history.seconds > pace) utility *= std::pow(pace / history.seconds, sampler.alpha);
+    return utility;
+  });
+  picked.insert(picked.end(), exploited.begin(), exploited.end());
+  return picked;
+}
+
+}  // namespace
+
+Result<Sampler> parse_sampler(std::string_view spec) {
+  FL_TRY(SpecOptions options, SpecOptions::parse(spec));
+  Sampler sampler;
+  using Kind = Sampler::Kind;
+  if (options.name() == "examples") {
+    sampler.kind = Kind::examples;
+  } else if (options.name() == "round-robin") {
+    sampler.kind = Kind::round_robin;
+  } else if (options.name() == "power-of-choice") {
+    sampler.kind = Kind::power_of_choice;
+    sampler.d = options.count("d", 0, 1);
+  } else if (options.name() == "oort") {
+    sampler.kind = Kind::oort;
+    sampler.alpha = options.number("alpha", sampler.alpha, 0, 10);
+    sampler.quantile = options.number("quantile", sampler.quantile, 0, 1);
+    sampler.explore = options.number("explore", sampler.explore, 0, 1);
+  } else if (options.name() != "uniform") {
+    return Error(Errc::invalid_input,
+                 fmt::format("there is no sampling '{}'; there are: uniform examples round-robin "
+                             "power-of-choice oort",
+                             options.name()));
+  }
+  FL_CHECK(options.finish());
+  return sampler;
+}
+
+std::vector<std::size_t> Sampler::pick(std::span<const Candidate> candidates, std::size_t count,
+                                       std::uint64_t seed, Round round, std::uint64_t draw) const {
+  FL_ASSERT(count <= candidates.size());
+  const Draws draws{seed, round, draw};
+  switch (kind) {
+    case Kind::uniform: break;
+    case Kind::examples: return by_examples(candidates, count, draws);
+    case Kind::round_robin:
+      return best(indices_of(candidates), count, [&](std::size_t i) {
+        return -static_cast<double>(candidates[i].history.last_round);
+      });
+    case Kind::power_of_choice: {
+      const std::size_t drawn = std::clamp(d == 0 ? 2 * count : d, count, candidates.size());
+      const double middle = middle_loss(candidates);
+      return best(by_examples(candidates, drawn, draws), count, [&](std::size_t i) {
+        // A new one first; one that was asked and has brought nothing is as one in the middle.
+        const ClientHistory& history = candidates[i].history;
+        return history.loss.value_or(
+            history.last_round == 0 ? std::numeric_limits<double>::infinity() : middle);
+      });
+    }
+    case Kind::oort: return by_utility(*this, candidates, count, draws);
+  }
+  return shuffle_first(indices_of(candidates), count, draws);
+}
+
+}  // namespace fl

@@ -1,0 +1,365 @@
+#include "server/history/format.hpp"
+
+#include "server/history/rows.hpp"
+#include "shared/base/json.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+
+namespace fl {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Line = std::vector<std::string>;
+
+constexpr const char* unknown = "-";
+
+std::string human_bytes(std::uint64_t bytes) {
+  constexpr std::array units{"kB", "MB", "GB", "TB", "PB", "EB"};
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1000;
+  std::size_t unit = 0;
+  // 999.95 would be printed as 1000.0: it belongs to the next unit.
+  for (; value >= 999.95 && unit + 1 < units.size(); ++unit) value /= 1000;
+  return fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+std::string human_seconds(double seconds) {
+  if (!std::isfinite(seconds)) return unknown;
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  const auto whole = std::llround(seconds);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+/// A time of 0 is one that never was.
+std::string utc(double unix_seconds, const char* never = unknown) {
+  if (unix_seconds == 0 || !std::isfinite(unix_seconds)) return never;
+  const auto whole = static_cast<std::time_t>(std::floor(unix_seconds));
+  std::tm parts{};
+  if (::gmtime_r(&whole, &parts) == nullptr) return never;
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", parts);
+}
+
+std::string loss_text(std::optional<double> loss) {
+  return loss ? fmt::format("{:.4f}", *loss) : unknown;
+}
+
+std::string accuracy_text(std::optional<double> accuracy) {
+  return accuracy ? fmt::format("{:.2f} %", 100 * *accuracy) : unknown;
+}
+
+/// How many places a text takes in a terminal: its UTF-8 characters. Good enough for names.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+/// Pads each column to its widest cell: the first `left` columns to the left, the rest to the
+/// right.
+std::string align(const std::vector<Line>& lines, std::size_t left) {
+  std::vector<std::size_t> widths(lines.front().size(), 0);
+  for (const Line& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i)
+      widths[i] = std::max(widths[i], width_of(line[i]));
+  }
+  std::string text;
+  for (const Line& line : lines) {
+    std::string row;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const std::string padding(widths[i] - width_of(line[i]), ' ');
+      if (i > 0) row += "  ";
+      row += i < left ? line[i] + padding : padding + line[i];
+    }
+    row.erase(row.find_last_not_of(' ') + 1);
+    text += row + "\n";
+  }
+  return text;
+}
+
+/// RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+/// JSON has no infinity.
+Json number_or_null(std::optional<double> number) {
+  return number && std::isfinite(*number) ? Json(*number) : Json();
+}
+Json time_or_null(double time) { return time == 0 ? Json() : Json(time); }
+
+Json object_of(const RoundSummary& round) {
+  return {{"run_id", round.run},
+          {"round", round.round},
+          {"started_at", round.started_at},
+          {"seconds", round.seconds},
+          {"clients_offered", round.clients_offered},
+          {"clients_accepted", round.clients_accepted},
+          {"bytes_up", round.bytes_up},
+          {"bytes_down", round.bytes_down},
+          {"train_loss", number_or_null(round.train_loss)},
+          {"eval_loss", number_or_null(round.eval_loss)},
+          {"eval_accuracy", number_or_null(round.eval_accuracy)},
+          {"model_digest", round.model_digest},
+          {"own_accuracy", number_or_null(round.own_accuracy)}};
+}
+
+Json object_of(const ClientRecord& client) {
+  return {{"name", client.name},
+          {"enrolled_at", time_or_null(client.enrolled_at)},
+          {"last_seen_at", time_or_null(client.last_seen_at)},
+          {"certificate_serial", client.certificate_serial},
+          {"revoked_at", time_or_null(client.revoked_at)},
+          {"evaluator", client.evaluator}};
+}
+
+Json object_of(const EventRecord& event) {
+  return {{"run_id", event.run == 0 ? Json() : Json(event.run)},
+          {"at", event.at},
+          {"level", event.level},
+          {"text", event.text}};
+}
+
+Line line_of(const EventRecord& event) {
+  return {utc(event.at), event.level, printable(event.text)};
+}
+
+Json object_of(const RunSummary& of) {
+  const auto settings = parse_json(of.run.config_json);
+  return {
+      {"run_id", of.run.id},        {"key", of.run.key},
+      {"model", of.run.model},      {"state", to_text(of.run.state)},
+      {"rounds", of.rounds_closed}, {"rounds_wanted", of.run.rounds_total},
+      {"seed", of.run.seed},        {"made_at", of.run.started_at},
+      {"queued", of.run.queued},    {"settings", settings.is_object() ? Json(settings) : Json()}};
+}
+
+Line line_of(const RunSummary& of) {
+  return {fmt::format("{}", of.run.id),
+          of.run.key,
+          printable(of.run.model),
+          std::string(to_text(of.run.state)),
+          fmt::format("{} of {}", of.rounds_closed, of.run.rounds_total),
+          utc(of.run.started_at)};
+}
+
+std::optional<double> bytes_per_point(const CodecSummary& of) {
+  if (!of.accuracy_first || !of.accuracy_last) return std::nullopt;
+  const double points = 100 * (*of.accuracy_last - *of.accuracy_first);
+  if (!(points > 0)) return std::nullopt;
+  return static_cast<double>(of.bytes) / points;
+}
+
+Json object_of(const CodecSummary& of) {
+  return {{"run_id", of.run},
+          {"codec", of.codec},
+          {"updates", of.updates},
+          {"raw_bytes", of.raw_bytes},
+          {"update_bytes", of.update_bytes},
+          {"encode_seconds", of.encode_seconds},
+          {"decode_seconds", of.decode_seconds},
+          {"train_seconds", of.train_seconds},
+          {"nmse", of.nmse},
+          {"bytes", of.bytes},
+          {"accuracy_first", number_or_null(of.accuracy_first)},
+          {"accuracy_last", number_or_null(of.accuracy_last)},
+          {"bytes_per_point", number_or_null(bytes_per_point(of))}};
+}
+
+Json object_of(const CodecAsked& of) {
+  return {{"run_id", of.run},
+          {"round", of.round},
+          {"client", of.client},
+          {"codec", of.codec},
+          {"state", to_text(of.state)},
+          {"update_bytes", of.update_bytes},
+          {"ready_seconds", of.ready_seconds},
+          {"upload_seconds", of.upload_seconds},
+          {"reason", of.reason}};
+}
+
+Line line_of(const CodecAsked& of) {
+  const bool has_come = of.upload_seconds > 0;
+  return {fmt::format("{}:{}", of.run, of.round),
+          printable(of.client),
+          of.codec,
+          std::string(to_text(of.state)),
+          has_come ? human_bytes(of.update_bytes) : unknown,
+          has_come ? human_seconds(of.ready_seconds) : unknown,
+          has_come ? human_seconds(of.upload_seconds) : unknown,
+          of.reason};
+}
+
+Line line_of(const CodecSummary& of) {
+  const auto per_update = [&of](double sum) {
+    return fmt::format("{:.2f} ms", 1000 * sum / static_cast<double>(of.updates));
+  };
+  const double ratio = of.update_bytes == 0 ? 0
+                                            : static_cast<double>(of.raw_bytes) /
+                                                  static_cast<double>(of.update_bytes);
+  const auto a_point = bytes_per_point(of);
+  return {of.codec,
+          fmt::format("{}", of.run),
+          fmt::format("{}", of.updates),
+          human_bytes(of.raw_bytes),
+          human_bytes(of.update_bytes),
+          ratio > 0 ? fmt::format("{:.1f}", ratio) : unknown,
+          per_update(of.encode_seconds),
+          per_update(of.decode_seconds),
+          fmt::format("{:.4f}", of.nmse),
+          accuracy_text(of.accuracy_last),
+          a_point ? human_bytes(static_cast<std::uint64_t>(*a_point)) : unknown};
+}
+
+Line line_of(const RoundSummary& round, const std::string& name, const std::string& started) {
+  return {name,
+          started,
+          human_seconds(round.seconds),
+          fmt::format("{}/{}", round.clients_accepted, round.clients_offered),
+          human_bytes(round.bytes_up),
+          human_bytes(round.bytes_down),
+          loss_text(round.train_loss),
+          loss_text(round.eval_loss),
+          accuracy_text(round.eval_accuracy)};
+}
+
+Line line_of(const ClientRecord& client) {
+  const std::string& serial = client.certificate_serial;
+  return {printable(client.name),
+          utc(client.enrolled_at),
+          utc(client.last_seen_at, "never"),
+          serial.empty() ? unknown : printable(serial),
+          utc(client.revoked_at, "no"),
+          client.evaluator ? "yes" : "no"};
+}
+
+RoundSummary total_of(const std::vector<RoundSummary>& rounds) {
+  RoundSummary total;
+  for (const RoundSummary& round : rounds) {
+    total.seconds += round.seconds;
+    total.clients_offered += round.clients_offered;
+    total.clients_accepted += round.clients_accepted;
+    total.bytes_up += round.bytes_up;
+    total.bytes_down += round.bytes_down;
+    if (round.train_loss) total.train_loss = round.train_loss;
+    if (round.eval_loss) total.eval_loss = round.eval_loss;
+    if (round.eval_accuracy) total.eval_accuracy = round.eval_accuracy;
+    if (round.own_accuracy) total.own_accuracy = round.own_accuracy;
+  }
+  return total;
+}
+
+std::string table_of(const std::vector<RoundSummary>& rounds) {
+  const bool one_run = std::all_of(rounds.begin(), rounds.end(), [&](const RoundSummary& round) {
+    return round.run == rounds.front().run;
+  });
+  std::vector<Line> lines{{"round", "started (UTC)", "time", "clients", "up", "down", "train loss",
+                           "eval loss", "accuracy"}};
+  for (const RoundSummary& round : rounds) {
+    const std::string name =
+        one_run ? fmt::format("{}", round.round) : fmt::format("{}:{}", round.run, round.round);
+    lines.push_back(line_of(round, name, utc(round.started_at)));
+  }
+  const RoundSummary total = total_of(rounds);
+  lines.push_back(line_of(total, "total", ""));
+  if (total.own_accuracy) {
+    lines.front().emplace_back("own model");
+    for (std::size_t i = 0; i < rounds.size(); ++i)
+      lines[i + 1].push_back(accuracy_text(rounds[i].own_accuracy));
+    lines.back().push_back(accuracy_text(total.own_accuracy));
+  }
+  return align(lines, 2);
+}
+
+/// The first `left` columns are text.
+template <class Row>
+std::string table_of(Line titles, const std::vector<Row>& rows, std::size_t left) {
+  std::vector<Line> lines{std::move(titles)};
+  for (const Row& row : rows) lines.push_back(line_of(row));
+  return align(lines, left);
+}
+
+/// JSON, or CSV with the same names and the same numbers.
+template <class Row>
+std::string machine_text(const std::vector<Row>& rows, Format format) {
+  Json objects = Json::array();
+  for (const Row& row : rows) objects.push_back(object_of(row));
+  // Names come from people: what is no UTF-8 is replaced, not thrown about.
+  if (format == Format::json) return json_text(objects, 2) + "\n";
+  Line columns;
+  const Json any = object_of(Row());
+  for (const auto& [name, value] : any.items()) columns.push_back(name);
+  std::string text = fmt::format("{}\n", fmt::join(columns, ","));
+  for (const Json& object : objects) {
+    Line fields;
+    for (const Json& value : object) {
+      fields.push_back(value.is_null()     ? ""
+                       : value.is_string() ? csv_field(value.get<std::string>())
+                                           : csv_field(json_text(value)));
+    }
+    text += fmt::format("{}\n", fmt::join(fields, ","));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string format_rows(const std::vector<RoundSummary>& rounds, Format format) {
+  if (format != Format::table) return machine_text(rounds, format);
+  if (rounds.empty()) return "no round is closed yet\n";
+  return table_of(rounds);
+}
+
+std::string format_rows(const std::vector<CodecSummary>& codecs, Format format) {
+  if (format != Format::table) return machine_text(codecs, format);
+  if (codecs.empty()) return "no update is accepted yet\n";
+  return table_of({"codec", "run", "updates", "fp32", "sent", "ratio", "encode", "decode", "NMSE",
+                   "accuracy", "traffic a point"},
+                  codecs, 1);
+}
+
+std::string format_rows(const std::vector<CodecAsked>& asked, Format format) {
+  if (format != Format::table) return machine_text(asked, format);
+  if (asked.empty()) return "no codec is chosen: --codec is not auto, or no round has begun\n";
+  return table_of({"round", "client", "codec", "state", "sent", "ready after", "upload", "why"},
+                  asked, 8);
+}
+
+std::string format_rows(const std::vector<EventRecord>& events, Format format) {
+  if (format != Format::table) return machine_text(events, format);
+  if (events.empty()) return "nothing has happened yet\n";
+  return table_of({"time (UTC)", "level", "event"}, events, 3);
+}
+
+std::string format_rows(const std::vector<ClientRecord>& clients, Format format) {
+  if (format != Format::table) return machine_text(clients, format);
+  if (clients.empty()) return "no client is enrolled yet\n";
+  return table_of(
+      {"name", "enrolled (UTC)", "last seen", "certificate serial", "revoked", "evaluates only"},
+      clients, 6);
+}
+
+std::string format_rows(const std::vector<RunSummary>& runs, Format format) {
+  if (format != Format::table) return machine_text(runs, format);
+  if (runs.empty()) return "there is no run yet\n";
+  return table_of({"run", "key", "model", "state", "rounds", "made (UTC)"}, runs, 6);
+}
+
+std::string format_run_header(const RunRecord& run) {
+  return fmt::format("run {} ({}): {}, {}\n{} rounds wanted, seed {}, started {} UTC\n", run.id,
+                     run.key, printable(run.model), to_text(run.state), run.rounds_total, run.seed,
+                     utc(run.started_at));
+}
+
+}  // namespace fl

@@ -1,0 +1,255 @@
+#include "server/history/schema.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace fl {
+
+namespace {
+
+// Tables say what may be in them, so that a person with the sqlite3 shell and a future version of
+// this program can rely on it. Clients are named, not referenced: the history of a round stays
+// readable and writable for a client whose certificate is older than the database.
+constexpr const char* schema = R"sql(
+CREATE TABLE run (
+  id           INTEGER PRIMARY KEY,
+  key          TEXT NOT NULL UNIQUE CHECK (length(key) = 16),
+  model        TEXT NOT NULL,
+  seed         TEXT NOT NULL,           -- decimal: 64 bits without a sign don't fit an INTEGER
+  rounds_total INTEGER NOT NULL CHECK (rounds_total >= 0),
+  config_json  TEXT NOT NULL CHECK (config_json = '' OR json_valid(config_json)),
+  state        TEXT NOT NULL CHECK (state IN ('waiting', 'running', 'finished', 'stopped')),
+  started_at   REAL NOT NULL,           -- all times: Unix seconds
+  queued       INTEGER NOT NULL CHECK (queued IN (0, 1)),  -- 1: behind another
+  checkpoints  TEXT NOT NULL DEFAULT '' -- their folder in STATE/checkpoints, '' for that itself
+) STRICT;
+
+CREATE TABLE round (
+  run_id        INTEGER NOT NULL REFERENCES run (id),
+  round         INTEGER NOT NULL CHECK (round >= 1),
+  base_version  INTEGER NOT NULL CHECK (base_version >= 0 AND base_version < round),
+  started_at    REAL NOT NULL,
+  range_log2    INTEGER NOT NULL,       -- |update value| < 2^range_log2
+  fraction_bits INTEGER NOT NULL,       -- of the fixed-point sum
+  target        INTEGER NOT NULL CHECK (target >= 0),
+  population    INTEGER NOT NULL CHECK (population >= 0),  -- the weight of all clients
+  ended_at      REAL,                   -- NULL: open
+  train_loss    REAL,
+  bytes_up      INTEGER NOT NULL DEFAULT 0 CHECK (bytes_up >= 0),
+  bytes_down    INTEGER NOT NULL DEFAULT 0 CHECK (bytes_down >= 0),
+  PRIMARY KEY (run_id, round)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX round_open ON round (run_id) WHERE ended_at IS NULL;
+
+CREATE TABLE task (                     -- one client asked to train in one round
+  id             INTEGER PRIMARY KEY,
+  run_id         INTEGER NOT NULL,
+  round          INTEGER NOT NULL,
+  base_version   INTEGER NOT NULL CHECK (base_version >= 0),
+  client         TEXT NOT NULL CHECK (client <> ''),
+  state          TEXT NOT NULL CHECK (state IN ('offered', 'accepted', 'refused', 'late', 'lost')),
+  offered_at     REAL NOT NULL,
+  decided_at     REAL CHECK ((decided_at IS NULL) = (state = 'offered')),
+  examples       INTEGER NOT NULL CHECK (examples >= 0),
+  steps          INTEGER NOT NULL CHECK (steps >= 0),
+  loss           REAL,
+  norm           REAL CHECK (norm >= 0),
+  seconds        REAL NOT NULL DEFAULT 0 CHECK (seconds >= 0),
+  ready_seconds  REAL NOT NULL DEFAULT 0 CHECK (ready_seconds >= 0),   -- until the upload began
+  train_seconds  REAL NOT NULL CHECK (train_seconds >= 0),
+  upload_seconds REAL NOT NULL DEFAULT 0 CHECK (upload_seconds >= 0),
+  bytes_up       INTEGER NOT NULL DEFAULT 0 CHECK (bytes_up >= 0),
+  bytes_down     INTEGER NOT NULL DEFAULT 0 CHECK (bytes_down >= 0),
+  codec          TEXT NOT NULL,
+  codec_reason   TEXT NOT NULL,          -- '': the run's
+  raw_bytes      INTEGER NOT NULL DEFAULT 0 CHECK (raw_bytes >= 0),    -- the update in fp32
+  update_bytes   INTEGER NOT NULL CHECK (update_bytes >= 0),           -- as it was sent
+  encode_seconds REAL NOT NULL DEFAULT 0 CHECK (encode_seconds >= 0),
+  decode_seconds REAL NOT NULL DEFAULT 0 CHECK (decode_seconds >= 0),
+  nmse           REAL NOT NULL DEFAULT 0 CHECK (nmse >= 0),
+  update_digest  TEXT CHECK (length(update_digest) = 32),
+  spool_file     TEXT NOT NULL,
+  reason         TEXT NOT NULL,
+  FOREIGN KEY (run_id, round) REFERENCES round (run_id, round)
+) STRICT;
+CREATE INDEX task_of_round ON task (run_id, round);
+-- A client's work counts at most once in a round, whatever the program above does.
+CREATE UNIQUE INDEX task_counts_once ON task (run_id, round, client)
+  WHERE state IN ('offered', 'accepted');
+CREATE INDEX task_under_way ON task (run_id) WHERE state = 'offered';
+
+CREATE TABLE checkpoint (               -- a row for each version; files only of those still kept
+  run_id      INTEGER NOT NULL REFERENCES run (id),
+  version     INTEGER NOT NULL CHECK (version >= 0),
+  made_at     REAL NOT NULL,
+  dropped_at  REAL,                     -- NULL: kept
+  file        TEXT NOT NULL CHECK (file <> ''),
+  bytes       INTEGER NOT NULL CHECK (bytes >= 0),
+  digest      TEXT NOT NULL CHECK (length(digest) = 32),
+  value_max   REAL NOT NULL CHECK (value_max >= 0),
+  delta_file  TEXT NOT NULL,
+  delta_bytes INTEGER NOT NULL CHECK (delta_bytes >= 0),
+  PRIMARY KEY (run_id, version)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE metric (                   -- one figure of one client about one model version
+  run_id    INTEGER NOT NULL,
+  version   INTEGER NOT NULL,
+  client    TEXT NOT NULL CHECK (client <> ''),
+  name      TEXT NOT NULL CHECK (name <> ''),
+  value     REAL,
+  examples  INTEGER NOT NULL CHECK (examples >= 1),
+  evaluator INTEGER NOT NULL CHECK (evaluator IN (0, 1)),
+  at        REAL NOT NULL,
+  PRIMARY KEY (run_id, version, client, name),
+  FOREIGN KEY (run_id, version) REFERENCES checkpoint (run_id, version)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE client (
+  name               TEXT PRIMARY KEY CHECK (name <> ''),
+  certificate_serial TEXT NOT NULL,
+  enrolled_at        REAL NOT NULL,
+  last_seen_at       REAL,
+  revoked_at         REAL,
+  evaluator          INTEGER NOT NULL CHECK (evaluator IN (0, 1))
+) STRICT, WITHOUT ROWID;
+
+-- A client has one key after another, as it renews: which of its certificates still let it in.
+CREATE TABLE certificate (
+  id     INTEGER PRIMARY KEY,           -- in the order of issue
+  client TEXT NOT NULL REFERENCES client (name),
+  serial TEXT NOT NULL UNIQUE CHECK (serial <> '')
+) STRICT;
+CREATE INDEX certificate_of_client ON certificate (client);
+
+CREATE TABLE token (
+  id          TEXT PRIMARY KEY CHECK (id <> ''),
+  client      TEXT NOT NULL CHECK (client <> ''),
+  secret_hash TEXT NOT NULL CHECK (length(secret_hash) = 64),
+  expires_at  REAL NOT NULL,
+  used_at     REAL,
+  key_digest  TEXT NOT NULL DEFAULT ''  -- of the key it was used for: that may ask again
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event (
+  id     INTEGER PRIMARY KEY,
+  run_id INTEGER REFERENCES run (id),   -- NULL: outside of any run
+  at     REAL NOT NULL,
+  level  TEXT NOT NULL CHECK (level <> ''),
+  text   TEXT NOT NULL
+) STRICT;
+
+-- What is known about a version: the evaluators' figures, or in a run without any the clients' own.
+-- The two are of different data: a column that went from one to the other and back would show steps
+-- that no model made. Each weighs as many examples as it was measured on.
+CREATE VIEW evaluation (run_id, version, name, value) AS
+  SELECT m.run_id, m.version, m.name, sum(m.value * m.examples) / sum(m.examples)
+  FROM metric AS m
+  -- Once for the run, not once for each of its rows.
+  JOIN (SELECT run_id, name, max(evaluator) AS evaluator FROM metric
+        WHERE value IS NOT NULL GROUP BY run_id, name) AS judge
+    ON judge.run_id = m.run_id AND judge.name = m.name AND judge.evaluator = m.evaluator
+  WHERE m.value IS NOT NULL
+  GROUP BY m.run_id, m.version, m.name;
+
+CREATE VIEW round_summary (run_id, round, started_at, seconds, clients_offered, clients_accepted,
+                           bytes_up, bytes_down, train_loss, eval_loss, eval_accuracy,
+                           model_digest) AS
+  SELECT r.run_id, r.round, r.started_at, r.ended_at - r.started_at,
+         (SELECT count(*) FROM task AS t WHERE t.run_id = r.run_id AND t.round = r.round),
+         (SELECT count(*) FROM task AS t
+          WHERE t.run_id = r.run_id AND t.round = r.round AND t.state = 'accepted'),
+         r.bytes_up, r.bytes_down, r.train_loss,
+         (SELECT value FROM evaluation AS e
+          WHERE e.run_id = r.run_id AND e.version = r.round AND e.name = 'loss'),
+         (SELECT value FROM evaluation AS e
+          WHERE e.run_id = r.run_id AND e.version = r.round AND e.name = 'accuracy'),
+         c.digest
+  FROM round AS r JOIN checkpoint AS c ON c.run_id = r.run_id AND c.version = r.round
+  WHERE r.ended_at IS NOT NULL;
+
+CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, encode_seconds,
+                           decode_seconds, train_seconds, nmse, bytes, accuracy_first,
+                           accuracy_last) AS
+  SELECT t.run_id, t.codec, count(*), sum(t.raw_bytes), sum(t.update_bytes),
+         sum(t.encode_seconds), sum(t.decode_seconds), sum(t.train_seconds), avg(t.nmse),
+         (SELECT sum(r.bytes_up + r.bytes_down) FROM round AS r
+          WHERE r.run_id = t.run_id AND r.ended_at IS NOT NULL
+            AND EXISTS (SELECT 1 FROM task AS o WHERE o.run_id = r.run_id AND o.round = r.round
+                        AND o.codec = t.codec AND o.state = 'accepted')),
+         (SELECT value FROM evaluation AS e WHERE e.run_id = t.run_id AND e.name = 'accuracy'
+          ORDER BY version LIMIT 1),
+         (SELECT value FROM evaluation AS e WHERE e.run_id = t.run_id AND e.name = 'accuracy'
+          ORDER BY version DESC LIMIT 1)
+  FROM task AS t
+  WHERE t.state = 'accepted'
+  GROUP BY t.run_id, t.codec;
+)sql";
+
+constexpr const char* references = R"sql(
+ALTER TABLE task ADD COLUMN reference INTEGER NOT NULL DEFAULT 0;
+)sql";
+
+// What changes it later comes here as a step of its own: databases are about that have this one.
+constexpr std::array migrations_in_order{
+    Migration{"the history's schema", schema},
+    Migration{"what an update is the difference to, in table task", references}};
+
+struct Marks {
+  int application = 0;
+  int version = 0;
+  int objects = 0;
+};
+
+/// In one statement: another process may be making the file at this moment.
+Result<Marks> read_marks(Database& db) {
+  FL_TRY(const auto found,
+         db.find("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)"
+                 " FROM pragma_application_id, pragma_user_version",
+                 [](const Row& row) {
+                   return Marks{static_cast<int>(row.integer(0)), static_cast<int>(row.integer(1)),
+                                static_cast<int>(row.integer(2))};
+                 }));
+  return found.value_or(Marks{});
+}
+
+}  // namespace
+
+std::span<const Migration> history_migrations() { return migrations_in_order; }
+
+Result<int> check_schema(Database& db, int newest) {
+  FL_TRY(const Marks marks, read_marks(db));
+  const bool is_empty = marks.application == 0 && marks.version == 0 && marks.objects == 0;
+  if (!is_empty && marks.application != history_application_id) {
+    return Error(Errc::conflict, "it is a database of another program; name another file");
+  }
+  if (marks.version > newest) {
+    return Error(Errc::conflict,
+                 fmt::format("its schema is version {}, and this program knows {}: install a newer "
+                             "Tributary, or begin with another --state",
+                             marks.version, newest));
+  }
+  return marks.version;
+}
+
+Result<void> migrate(Database& db, std::span<const Migration> migrations) {
+  const int newest = static_cast<int>(migrations.size());
+  FL_TRY(const int found, check_schema(db, newest));
+  for (int at = found; at < newest; ++at) {
+    const auto& migration = migrations[static_cast<std::size_t>(at)];
+    const auto one = [&]() -> Result<void> {
+      // Asked again under the lock: another process may have done it in the meantime.
+      FL_TRY(const int version, check_schema(db, newest));
+      if (version > at) return {};
+      return db.script(fmt::format("{}; PRAGMA application_id = {}; PRAGMA user_version = {};",
+                                   migration.sql, history_application_id, at + 1));
+    };
+    if (auto done = db.write(one); !done) {
+      return done.error().at(fmt::format("migration to schema {} ({})", at + 1, migration.what));
+    }
+  }
+  return {};
+}
+
+}  // namespace fl

@@ -1,0 +1,201 @@
+// The store's clients and join tokens.
+#include "server/history/rows.hpp"
+#include "server/history/sqlite.hpp"
+#include "server/history/store.hpp"
+
+#include <fmt/format.h>
+
+namespace fl {
+
+namespace {
+
+ClientRecord read_client(const Row& row) {
+  ClientRecord client;
+  client.name = row.text(0);
+  client.certificate_serial = row.text(1);
+  client.enrolled_at = row.real(2);
+  client.last_seen_at = time_of(row, 3);
+  client.revoked_at = time_of(row, 4);
+  client.evaluator = row.integer(5) != 0;
+  return client;
+}
+
+TokenRecord read_token(const Row& row) {
+  TokenRecord token;
+  token.id = row.text(0);
+  token.name = row.text(1);
+  token.secret_hash = row.text(2);
+  token.expires_at = row.real(3);
+  token.used_at = time_of(row, 4);
+  token.key_digest = row.text(5);
+  return token;
+}
+
+Result<std::optional<ClientRecord>> client_named(Database& db, std::string_view name) {
+  return db.find(
+      "SELECT name, certificate_serial, enrolled_at, last_seen_at, revoked_at, evaluator"
+      " FROM client WHERE name = ?1",
+      read_client, name);
+}
+
+Result<std::optional<TokenRecord>> token_named(Database& db, std::string_view id) {
+  return db.find(
+      "SELECT id, client, secret_hash, expires_at, used_at, key_digest FROM token WHERE id = ?1",
+      read_token, id);
+}
+
+Error no_such_client(std::string_view name) {
+  return {Errc::not_found, fmt::format("there is no client '{}'", name)};
+}
+
+Error is_outdated(std::string_view name) {
+  return {
+      Errc::unauthenticated,
+      fmt::format("'{}' has a newer certificate than this one: join again with a new token", name)};
+}
+
+Error is_revoked(std::string_view name) {
+  return {Errc::conflict, fmt::format("client '{}' is revoked", name)};
+}
+
+/// Whether a token that was used may be used once more: for the same key, by who lost the answer.
+Result<bool> is_repeatable(Database& db, const TokenRecord& token, std::string_view key_digest) {
+  if (token.key_digest != key_digest) return false;
+  FL_TRY(const auto later, db.find(
+                               "SELECT 1 FROM token WHERE client = ?1 AND used_at > ?2 LIMIT 1",
+                               [](const Row&) { return true; }, token.name, token.used_at));
+  return !later;
+}
+
+Result<void> insert_certificate(Database& db, std::string_view client, std::string_view serial) {
+  FL_CHECK(db.run("INSERT INTO certificate (client, serial) VALUES (?1, ?2)", client, serial));
+  return {};
+}
+
+}  // namespace
+
+Result<void> Store::add_token(const TokenRecord& token) {
+  return db_->write([&]() -> Result<void> {
+    const auto used_at = token.used_at == 0 ? std::nullopt : std::optional(token.used_at);
+    FL_CHECK(
+        db_->run("INSERT INTO token (id, client, secret_hash, expires_at, used_at)"
+                 " VALUES (?1, ?2, ?3, ?4, ?5)",
+                 token.id, token.name, token.secret_hash, token.expires_at, used_at));
+    return {};
+  });
+}
+
+Result<std::optional<TokenRecord>> Store::find_token(std::string_view id) {
+  return token_named(*db_, id);
+}
+
+Result<void> Store::use_token(std::string_view id, const ClientRecord& client,
+                              std::string_view key_digest) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const auto token, token_named(*db_, id));
+    if (!token) return Error(Errc::not_found, fmt::format("there is no token {}", id));
+    if (token->name != client.name) {
+      return Error(Errc::invalid_input,
+                   fmt::format("token {} is for '{}', not for '{}'", id, token->name, client.name));
+    }
+    FL_TRY(const auto known, client_named(*db_, client.name));
+    if (known && known->revoked_at != 0) return is_revoked(client.name);
+    if (token->used_at != 0) {
+      FL_TRY(const bool again, is_repeatable(*db_, *token, key_digest));
+      if (!again) return Error(Errc::conflict, fmt::format("token {} is used", id));
+    } else {
+      FL_TRY(const double now, db_->now());
+      FL_CHECK(db_->run("UPDATE token SET used_at = ?2, key_digest = ?3 WHERE id = ?1", id, now,
+                        key_digest));
+    }
+    FL_CHECK(db_->run(
+        "INSERT INTO client (name, certificate_serial, enrolled_at, evaluator)"
+        " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (name) DO UPDATE SET"
+        " certificate_serial = excluded.certificate_serial,"
+        " enrolled_at = excluded.enrolled_at, evaluator = excluded.evaluator",
+        client.name, client.certificate_serial, client.enrolled_at, client.evaluator ? 1 : 0));
+    FL_CHECK(db_->run("DELETE FROM certificate WHERE client = ?1", client.name));
+    return insert_certificate(*db_, client.name, client.certificate_serial);
+  });
+}
+
+Result<void> Store::add_certificate(std::string_view name, std::string_view serial,
+                                    std::string_view proven) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const auto known, client_named(*db_, name));
+    if (!known) return no_such_client(name);
+    if (known->revoked_at != 0) return is_revoked(name);
+    FL_TRY(const auto is_good, db_->find(
+                                   "SELECT 1 FROM certificate WHERE client = ?1 AND serial = ?2",
+                                   [](const Row& row) { return row.integer(0); }, name, proven));
+    if (!is_good) return is_outdated(name);
+    FL_CHECK(db_->run("UPDATE client SET certificate_serial = ?2 WHERE name = ?1", name, serial));
+    FL_CHECK(insert_certificate(*db_, name, serial));
+    FL_CHECK(
+        db_->run("DELETE FROM certificate WHERE client = ?1 AND serial <> ?3 AND id NOT IN"
+                 " (SELECT id FROM certificate WHERE client = ?1 ORDER BY id DESC LIMIT ?2)",
+                 name, certificates_max, proven));
+    return {};
+  });
+}
+
+Result<void> Store::admit(std::string_view name, std::string_view serial) {
+  const auto refusal = [](std::string text) { return Error(Errc::unauthenticated, text); };
+  FL_TRY(const auto known, client_named(*db_, name));
+  if (!known) {
+    return refusal(
+        fmt::format("'{}' is not enrolled at this server: join again with a new token", name));
+  }
+  if (known->revoked_at != 0) return refusal(fmt::format("'{}' was revoked", name));
+  const auto read_id = [](const Row& row) { return row.integer(0); };
+  FL_TRY(const auto id, db_->find("SELECT id FROM certificate WHERE client = ?1 AND serial = ?2",
+                                  read_id, name, serial));
+  if (!id) return is_outdated(name);
+  FL_TRY(const auto older,
+         db_->find("SELECT id FROM certificate WHERE client = ?1 AND id < ?2 LIMIT 1", read_id,
+                   name, *id));
+  if (!older) return {};
+  return db_->write([&]() -> Result<void> {
+    FL_CHECK(db_->run("DELETE FROM certificate WHERE client = ?1 AND id < ?2", name, *id));
+    return {};
+  });
+}
+
+Result<void> Store::touch_client(std::string_view name, bool evaluator) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const double now, db_->now());
+    FL_CHECK(
+        db_->run("INSERT INTO client (name, certificate_serial, enrolled_at, last_seen_at,"
+                 " evaluator) VALUES (?1, '', ?2, ?2, ?3) ON CONFLICT (name) DO UPDATE SET"
+                 " last_seen_at = excluded.last_seen_at, evaluator = excluded.evaluator",
+                 name, now, evaluator ? 1 : 0));
+    return {};
+  });
+}
+
+Result<void> Store::revoke(std::string_view name) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const auto known, client_named(*db_, name));
+    if (!known) {
+      FL_TRY(const int tokens, db_->run("DELETE FROM token WHERE client = ?1", name));
+      return tokens > 0 ? Result<void>() : no_such_client(name);
+    }
+    if (known->revoked_at != 0) return {};
+    FL_TRY(const double now, db_->now());
+    FL_CHECK(db_->run("UPDATE client SET revoked_at = ?2 WHERE name = ?1", name, now));
+    return {};
+  });
+}
+
+Result<std::vector<ClientRecord>> Store::clients() {
+  return db_->query(
+      "SELECT name, certificate_serial, enrolled_at, last_seen_at, revoked_at,"
+      " evaluator FROM client ORDER BY name",
+      read_client);
+}
+
+Result<std::optional<ClientRecord>> Store::find_client(std::string_view name) {
+  return client_named(*db_, name);
+}
+
+}  // namespace fl

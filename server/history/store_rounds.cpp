@@ -1,0 +1,446 @@
+// The store's rounds, tasks, checkpoints and measurements.
+#include "server/history/rows.hpp"
+#include "server/history/sqlite.hpp"
+#include "server/history/store.hpp"
+
+#include <fmt/format.h>
+
+namespace fl {
+
+namespace {
+
+std::string select_tasks(std::string_view where) {
+  return fmt::format(
+      "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
+      " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse,"
+      " base_version, codec_reason, ready_seconds, upload_seconds, seconds, reference FROM task"
+      " WHERE run_id = ?1 AND {} ORDER BY id",
+      where);
+}
+
+Result<TaskRecord> read_task(const Row& row) {
+  TaskRecord task;
+  task.id = row.integer(0);
+  task.round = static_cast<Round>(row.integer(1));
+  task.client = row.text(2);
+  FL_TRY(task.state, task_state_of(row.text(3)));
+  task.examples = unsigned_of(row, 4);
+  task.steps = unsigned_of(row, 5);
+  task.loss = row.real(6);
+  task.train_seconds = row.real(7);
+  task.norm = row.real(8);
+  task.update_bytes = unsigned_of(row, 9);
+  FL_TRY(task.update_digest, digest_of(row, 10));
+  task.spool_file = row.text(11);
+  task.codec = row.text(12);
+  task.reason = row.text(13);
+  task.raw_bytes = unsigned_of(row, 14);
+  task.encode_seconds = row.real(15);
+  task.decode_seconds = row.real(16);
+  task.nmse = row.real(17);
+  task.base_version = static_cast<Round>(row.integer(18));
+  task.codec_reason = row.text(19);
+  task.ready_seconds = row.real(20);
+  task.upload_seconds = row.real(21);
+  task.seconds = row.real(22);
+  task.reference = row.integer(23);
+  return task;
+}
+
+Result<std::vector<TaskRecord>> tasks_of(Database& db, RunId run, Round round) {
+  return db.query(select_tasks("round = ?2"), read_task, run, round);
+}
+
+Result<CheckpointRecord> read_checkpoint(const Row& row) {
+  CheckpointRecord checkpoint;
+  checkpoint.version = static_cast<Round>(row.integer(0));
+  checkpoint.file = row.text(1);
+  checkpoint.bytes = unsigned_of(row, 2);
+  FL_TRY(checkpoint.digest, digest_of(row, 3));
+  checkpoint.value_max = row.real(4);
+  checkpoint.delta_file = row.text(5);
+  checkpoint.delta_bytes = unsigned_of(row, 6);
+  return checkpoint;
+}
+
+RoundRecord read_round(const Row& row) {
+  RoundRecord round;
+  round.round = static_cast<Round>(row.integer(0));
+  round.base_version = static_cast<Round>(row.integer(1));
+  round.started_at = row.real(2);
+  round.range_log2 = static_cast<int>(row.integer(3));
+  round.fraction_bits = static_cast<int>(row.integer(4));
+  round.target = static_cast<std::uint32_t>(row.integer(5));
+  round.population = unsigned_of(row, 6);
+  return round;
+}
+
+// What follows is called inside a transaction.
+
+Result<void> insert_checkpoint(Database& db, RunId run, const CheckpointRecord& checkpoint) {
+  FL_TRY(const double now, db.now());
+  FL_CHECK(db.run(
+      "INSERT INTO checkpoint (run_id, version, made_at, file, bytes, digest, value_max,"
+      " delta_file, delta_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+      run, checkpoint.version, now, checkpoint.file, checkpoint.bytes, checkpoint.digest.hex(),
+      checkpoint.value_max, checkpoint.delta_file, checkpoint.delta_bytes));
+  return {};
+}
+
+Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round round,
+                                             std::vector<TaskRecord> tasks) {
+  FL_TRY(const double now, db.now());
+  for (TaskRecord& task : tasks) {
+    FL_ASSERT(task.state == TaskState::offered);
+    FL_CHECK(db.run(
+        "INSERT INTO task (run_id, round, client, state, offered_at, examples, steps,"
+        " loss, norm, train_seconds, codec, update_bytes, update_digest, spool_file,"
+        " reason, base_version, codec_reason, reference) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6,"
+        " ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+        run, round, task.client, now, task.examples, task.steps, task.loss, task.norm,
+        task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
+        task.spool_file, task.reason, task.base_version, task.codec_reason, task.reference));
+    task.id = db.last_id();
+    task.round = round;
+  }
+  return tasks;
+}
+
+Result<void> decide(Database& db, const TaskRecord& task, double now) {
+  FL_ASSERT(task.state != TaskState::offered);
+  FL_TRY(
+      const int changed,
+      db.run("UPDATE task SET state = ?2, decided_at = ?3, examples = ?4, steps = ?5, loss = ?6,"
+             " norm = ?7, train_seconds = ?8, codec = ?9, update_bytes = ?10,"
+             " update_digest = ?11, spool_file = ?12, reason = ?13, raw_bytes = ?14,"
+             " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17, ready_seconds = ?18,"
+             " upload_seconds = ?19, seconds = ?20, reference = ?21"
+             " WHERE id = ?1 AND state = 'offered'",
+             task.id, to_text(task.state), now, task.examples, task.steps, task.loss, task.norm,
+             task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
+             task.spool_file, task.reason, task.raw_bytes, task.encode_seconds, task.decode_seconds,
+             task.nmse, task.ready_seconds, task.upload_seconds, task.seconds, task.reference));
+  if (changed == 1) return {};
+  FL_TRY(const auto state, db.find(
+                               "SELECT state FROM task WHERE id = ?1",
+                               [](const Row& row) { return row.text(0); }, task.id));
+  if (!state) return Error(Errc::not_found, fmt::format("there is no task {}", task.id));
+  return Error(Errc::conflict, fmt::format("task {} of {} can't become {}: it is {} already",
+                                           task.id, task.client, to_text(task.state), *state));
+}
+
+Result<void> insert_traffic(Database& db, const std::vector<TaskTraffic>& traffic) {
+  for (const TaskTraffic& moved : traffic) {
+    FL_TRY(const int changed,
+           db.run("UPDATE task SET bytes_up = bytes_up + ?2, bytes_down = bytes_down + ?3,"
+                  " seconds = max(seconds, ?4) WHERE id = ?1",
+                  moved.task, moved.bytes_up, moved.bytes_down, moved.seconds));
+    if (changed == 0) return Error(Errc::not_found, fmt::format("there is no task {}", moved.task));
+  }
+  return {};
+}
+
+/// Why a round that must be open isn't.
+Error not_open(Database& db, RunId run, Round round) {
+  const auto found = db.find(
+      "SELECT 1 FROM round WHERE run_id = ?1 AND round = ?2",
+      [](const Row& row) { return row.integer(0); }, run, round);
+  if (!found) return found.error();
+  if (!*found) return {Errc::not_found, fmt::format("run {} has no round {}", run, round)};
+  return {Errc::conflict, fmt::format("round {} of run {} is closed already", round, run)};
+}
+
+Result<void> close_round(Database& db, const RoundCommit& commit) {
+  FL_TRY(const int closed,
+         db.run("UPDATE round SET ended_at = ?3, train_loss = ?4, bytes_up = ?5, bytes_down = ?6"
+                " WHERE run_id = ?1 AND round = ?2 AND ended_at IS NULL",
+                commit.run, commit.round, commit.ended_at, commit.train_loss, commit.bytes_up,
+                commit.bytes_down));
+  if (closed == 0) return not_open(db, commit.run, commit.round);
+  FL_CHECK(
+      db.run("UPDATE task SET state = 'late', decided_at = ?3"
+             " WHERE run_id = ?1 AND round = ?2 AND state = 'offered' AND base_version < ?4",
+             commit.run, commit.round, commit.ended_at, commit.oldest_base));
+  return insert_traffic(db, commit.traffic);
+}
+
+}  // namespace
+
+Result<void> Store::set_initial_model(RunId run, const CheckpointRecord& checkpoint) {
+  FL_ASSERT(checkpoint.version == 0);
+  return db_->write([&]() -> Result<void> {
+    FL_CHECK(insert_checkpoint(*db_, run, checkpoint));
+    FL_TRY(const int changed,
+           db_->run("UPDATE run SET state = 'running' WHERE id = ?1 AND state = 'waiting'", run));
+    if (changed == 1) return {};
+    return Error(Errc::conflict, fmt::format("run {} doesn't wait for an initial model", run));
+  });
+}
+
+Result<std::vector<CheckpointRecord>> Store::checkpoints(RunId run) {
+  return db_->query(
+      "SELECT version, file, bytes, digest, value_max, delta_file, delta_bytes"
+      " FROM checkpoint WHERE run_id = ?1 AND dropped_at IS NULL ORDER BY version",
+      read_checkpoint, run);
+}
+
+Result<std::vector<CheckpointRecord>> Store::last_dropped(RunId run) {
+  return db_->query(
+      "SELECT version, file, bytes, digest, value_max, delta_file, delta_bytes"
+      " FROM checkpoint WHERE run_id = ?1 AND dropped_at ="
+      " (SELECT max(dropped_at) FROM checkpoint WHERE run_id = ?1) ORDER BY version",
+      read_checkpoint, run);
+}
+
+Result<std::vector<TaskRecord>> Store::open_round(RunId run, const RoundRecord& round,
+                                                  std::vector<TaskRecord> tasks) {
+  return db_->write([&]() -> Result<std::vector<TaskRecord>> {
+    FL_TRY(const auto last,
+           db_->find(
+               "SELECT ifnull(max(round), 0) FROM round WHERE run_id = ?1",
+               [](const Row& row) { return static_cast<Round>(row.integer(0)); }, run));
+    if (round.round != *last + 1) {
+      return Error(Errc::conflict, fmt::format("round {} of run {} can't open: the last was {}",
+                                               round.round, run, *last));
+    }
+    FL_CHECK(
+        db_->run("INSERT INTO round (run_id, round, base_version, started_at, range_log2,"
+                 " fraction_bits, target, population) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                 run, round.round, round.base_version, round.started_at, round.range_log2,
+                 round.fraction_bits, round.target, round.population));
+    FL_CHECK(db_->run("UPDATE task SET round = ?2 WHERE run_id = ?1 AND state = 'offered'", run,
+                      round.round));
+    return insert_tasks(*db_, run, round.round, std::move(tasks));
+  });
+}
+
+Result<std::vector<TaskRecord>> Store::add_tasks(RunId run, Round round,
+                                                 std::vector<TaskRecord> tasks) {
+  return db_->write([&]() -> Result<std::vector<TaskRecord>> {
+    FL_TRY(const auto open,
+           db_->find(
+               "SELECT 1 FROM round WHERE run_id = ?1 AND round = ?2 AND ended_at IS NULL",
+               [](const Row& row) { return row.integer(0); }, run, round));
+    if (!open) return not_open(*db_, run, round);
+    return insert_tasks(*db_, run, round, std::move(tasks));
+  });
+}
+
+Result<std::optional<Store::OpenRound>> Store::open_round_of(RunId run) {
+  return db_->read([&]() -> Result<std::optional<OpenRound>> {
+    FL_TRY(const auto round,
+           db_->find("SELECT round, base_version, started_at, range_log2, fraction_bits, target,"
+                     " population FROM round WHERE run_id = ?1 AND ended_at IS NULL",
+                     read_round, run));
+    if (!round) return std::optional<OpenRound>();
+    FL_TRY(auto tasks, tasks_of(*db_, run, round->round));
+    OpenRound open{*round, std::move(tasks)};
+    return std::optional(std::move(open));
+  });
+}
+
+Result<void> Store::decide_tasks(const std::vector<TaskRecord>& tasks) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const double now, db_->now());
+    for (const TaskRecord& task : tasks) FL_CHECK(decide(*db_, task, now));
+    return {};
+  });
+}
+
+Result<void> Store::commit_round(const RoundCommit& commit) {
+  FL_ASSERT(commit.checkpoint.version == commit.round);
+  return db_->write([&]() -> Result<void> {
+    FL_CHECK(close_round(*db_, commit));
+    FL_CHECK(insert_checkpoint(*db_, commit.run, commit.checkpoint));
+    FL_CHECK(
+        db_->run("UPDATE client SET last_seen_at = max(coalesce(last_seen_at, 0), ?3) WHERE name IN"
+                 " (SELECT client FROM task WHERE run_id = ?1 AND round = ?2"
+                 " AND state = 'accepted')",
+                 commit.run, commit.round, commit.ended_at));
+    for (const Round version : commit.dropped_versions) {
+      FL_CHECK(
+          db_->run("UPDATE checkpoint SET dropped_at = ?3"
+                   " WHERE run_id = ?1 AND version = ?2 AND dropped_at IS NULL",
+                   commit.run, version, commit.ended_at));
+    }
+    FL_CHECK(
+        db_->run("UPDATE run SET state = ?2 WHERE id = ?1", commit.run, to_text(commit.run_state)));
+    return {};
+  });
+}
+
+Result<void> Store::set_fixed_point(RunId run, Round round, int range_log2, int fraction_bits) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const int changed, db_->run("UPDATE round SET range_log2 = ?3, fraction_bits = ?4"
+                                       " WHERE run_id = ?1 AND round = ?2 AND ended_at IS NULL",
+                                       run, round, range_log2, fraction_bits));
+    return changed == 1 ? success() : not_open(*db_, run, round);
+  });
+}
+
+Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const double now, db_->now());
+    const auto put = [&](std::string_view name, double value) {
+      return db_->run(
+          "INSERT INTO metric (run_id, version, client, name, value, examples,"
+          " evaluator, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+          " ON CONFLICT (run_id, version, client, name) DO UPDATE SET"
+          " value = excluded.value, examples = excluded.examples,"
+          " evaluator = excluded.evaluator, at = excluded.at",
+          evaluation.run, evaluation.version, evaluation.client, name, value, evaluation.examples,
+          evaluation.evaluator ? 1 : 0, now);
+    };
+    FL_CHECK(put("loss", evaluation.loss));
+    FL_CHECK(put("accuracy", evaluation.accuracy));
+    if (evaluation.own) {
+      FL_CHECK(put("own_loss", evaluation.own->loss));
+      FL_CHECK(put("own_accuracy", evaluation.own->accuracy));
+    }
+    return {};
+  });
+}
+
+Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations(RunId run) {
+  std::map<std::string, NewestEvaluation> newest;
+  const auto note = [&](const Row& row) {
+    return newest
+        .emplace(row.text(0), NewestEvaluation{.version = static_cast<Round>(row.integer(1)),
+                                               .is_evaluator = row.integer(2) != 0})
+        .second;
+  };
+  FL_CHECK(
+      db_->query("SELECT client, max(version), max(evaluator) FROM metric WHERE run_id = ?1"
+                 " GROUP BY client",
+                 note, run));
+  return newest;
+}
+
+Result<std::vector<std::pair<Round, double>>> Store::evaluator_accuracies(RunId run) {
+  std::vector<std::pair<Round, double>> accuracies;
+  const auto note = [&](const Row& row) {
+    accuracies.emplace_back(static_cast<Round>(row.integer(0)), row.real(1));
+    return true;
+  };
+  FL_CHECK(
+      db_->query("SELECT version, value FROM metric WHERE run_id = ?1 AND name = 'accuracy'"
+                 " AND evaluator = 1 AND value IS NOT NULL ORDER BY at, version, client",
+                 note, run));
+  return accuracies;
+}
+
+Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {
+  return db_->write([&] { return insert_traffic(*db_, traffic); });
+}
+
+Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) {
+  return db_->read([&]() -> Result<std::map<std::string, ClientHistory>> {
+    std::map<std::string, ClientHistory> histories;
+    // With max() SQLite takes the other columns from the row that has the maximum.
+    const auto newest = [](std::string_view columns, std::string_view condition) {
+      return fmt::format(
+          "SELECT t.client, {}, max(t.id) FROM task AS t"
+          " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
+          " WHERE t.run_id = ?1 AND r.ended_at IS NOT NULL AND {} GROUP BY t.client",
+          columns, condition);
+    };
+    const auto note_asked = [&](const Row& row) -> Result<bool> {
+      ClientHistory& history = histories[row.text(0)];
+      history.last_round = static_cast<Round>(row.integer(1));
+      FL_TRY(history.last_state, task_state_of(row.text(2)));
+      history.last_seconds = row.real(3);
+      if (history.last_state == TaskState::late) history.late_codec = row.text(4);
+      return true;
+    };
+    FL_CHECK(db_->query(newest("t.round, t.state, t.seconds, t.codec", "true"), note_asked, run));
+    const auto note_accepted = [&](const Row& row) {
+      ClientHistory& history = histories[row.text(0)];
+      history.loss = row.optional_real(1);
+      history.seconds = row.real(2);
+      return true;
+    };
+    FL_CHECK(db_->query(newest("t.loss, t.seconds", "t.state = 'accepted'"), note_accepted, run));
+    const auto note_pace = [&](const Row& row) {
+      ClientHistory& history = histories[row.text(0)];
+      history.update_bytes = unsigned_of(row, 1);
+      history.ready_seconds = row.real(2);
+      history.upload_seconds = row.real(3);
+      return true;
+    };
+    FL_CHECK(db_->query(newest("t.update_bytes, t.ready_seconds, t.upload_seconds",
+                               "t.state = 'accepted' AND t.upload_seconds > 0"),
+                        note_pace, run));
+    return histories;
+  });
+}
+
+Result<std::vector<TaskRecord>> Store::tasks(RunId run, Round round) {
+  return tasks_of(*db_, run, round);
+}
+
+Result<std::vector<TaskRecord>> Store::offered_tasks(RunId run) {
+  return db_->query(select_tasks("state = 'offered'"), read_task, run);
+}
+
+Result<Store::RoundsBefore> Store::rounds_before(RunId run) {
+  return db_->read([&]() -> Result<RoundsBefore> {
+    RoundsBefore before;
+    const auto note_last = [&](const Row& row) {
+      before.population = unsigned_of(row, 0);
+      return true;
+    };
+    FL_CHECK(
+        db_->query("SELECT population FROM round WHERE run_id = ?1 AND ended_at IS NOT NULL"
+                   " ORDER BY round DESC LIMIT 1",
+                   note_last, run));
+    FL_TRY(const auto norm,
+           db_->find(
+               "SELECT ifnull(max(norm), 0) FROM task WHERE run_id = ?1 AND state = 'accepted'",
+               [](const Row& row) { return row.real(0); }, run));
+    before.norm_max = norm.value_or(0);
+    const auto note_client = [&](const Row& row) {
+      before.examples[row.text(0)] = unsigned_of(row, 1);
+      return true;
+    };
+    // With max() SQLite takes the other columns from the row that has the maximum.
+    FL_CHECK(
+        db_->query("SELECT client, examples, max(id) FROM task WHERE run_id = ?1"
+                   " GROUP BY client",
+                   note_client, run));
+    return before;
+  });
+}
+
+Result<std::map<std::string, std::uint64_t>> Store::accepted_counts(RunId run) {
+  std::map<std::string, std::uint64_t> counts;
+  const auto note = [&counts](const Row& row) {
+    counts[row.text(0)] = unsigned_of(row, 1);
+    return true;
+  };
+  FL_CHECK(
+      db_->query("SELECT client, count(*) FROM task WHERE run_id = ?1 AND state = 'accepted'"
+                 " GROUP BY client",
+                 note, run));
+  return counts;
+}
+
+Result<std::map<std::string, std::int64_t>> Store::newest_deltas(RunId run) {
+  std::map<std::string, std::int64_t> newest;
+  const auto note = [&newest](const Row& row) {
+    newest[row.text(0)] = row.integer(1);
+    return true;
+  };
+  FL_CHECK(
+      db_->query("SELECT t.client, max(t.id) FROM task AS t"
+                 " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
+                 " WHERE t.run_id = ?1 AND t.state = 'accepted' AND t.codec LIKE 'delta+%'"
+                 " AND r.ended_at IS NOT NULL GROUP BY t.client",
+                 note, run));
+  return newest;
+}
+
+Result<std::optional<TaskRecord>> Store::find_task(RunId run, std::int64_t task) {
+  return db_->find(select_tasks("id = ?2"), read_task, run, task);
+}
+
+}  // namespace fl

@@ -1,0 +1,64 @@
+// What the listener's connections need of the rest of the server: TLS, enrolment, admission,
+// sessions. And the watch that ends the sessions of clients revoked by another process. Any thread:
+// everything that touches the store goes over the engine's store thread.
+#pragma once
+
+#include "server/net/listener.hpp"
+#include "server/round/current_engine.hpp"
+#include "shared/identity/authority.hpp"
+#include "shared/identity/enrolment.hpp"
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// The tokens and clients in the history, as enrolment wants them. On the store's thread.
+class StoreTokenBook final : public TokenBook {
+ public:
+  explicit StoreTokenBook(Store& store) : store_(store) {}
+  Result<std::optional<Token>> find_token(std::string_view id) override;
+  Result<bool> is_revoked(std::string_view client) override;
+  Result<void> use_token(std::string_view id, std::string_view client, std::string_view serial,
+                         std::string_view key_digest, double now) override;
+
+ private:
+  Store& store_;
+};
+
+class House final : public Reception {
+ public:
+  House(const CurrentEngine& current, const Authority& authority, std::vector<std::string> hosts)
+      : current_(current), authority_(authority), hosts_(std::move(hosts)) {}
+
+  /// Makes the server's certificate; again when it is due.
+  [[nodiscard]] Result<void> renew_certificate();
+
+  std::shared_ptr<net::ssl::context> tls() override;
+  Awaitable<HttpAnswer> enrol(std::string body) override;
+  Awaitable<Result<void>> admit(std::string name, std::string serial) override;
+  Awaitable<void> serve(std::shared_ptr<Link> link, std::string name, std::string serial) override;
+
+  /// On the engines' strand, until `stop` is set: looks for revocations several times a second.
+  Awaitable<void> watch_revocations(std::shared_ptr<std::atomic<bool>> stop);
+  [[nodiscard]] int sessions() const { return sessions_; }
+
+ private:
+  [[nodiscard]] bool is_certificate_due();
+  void note_refusal(std::string text);
+  Awaitable<Result<wire::Renewed>> renew(std::string name, std::string serial, std::string csr_pem);
+
+  const CurrentEngine& current_;
+  const Authority& authority_;
+  std::vector<std::string> hosts_;
+  std::mutex mutex_;  // Guards those below.
+  std::shared_ptr<net::ssl::context> tls_;
+  double renew_at_ = 0;
+  TimePoint refusals_since_{};  // Those that are counted.
+  int refusals_ = 0;
+  std::atomic<int> sessions_ = 0;
+};
+
+}  // namespace fl

@@ -1,0 +1,147 @@
+#include "server/net/listener.hpp"
+
+#include "shared/base/async/clock.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+#include "shared/identity/enrolment.hpp"
+#include "shared/net/http.hpp"
+#include "shared/wire/tls_context.hpp"
+#include "shared/wire/ws_link.hpp"
+
+#include <boost/asio/ssl/error.hpp>
+#include <boost/beast/websocket/rfc6455.hpp>
+
+#include <fmt/format.h>
+
+namespace fl {
+
+namespace {
+
+using tcp = net::ip::tcp;
+
+/// Sends an answer and closes; who does not take it is left.
+Awaitable<void> answer(TlsStream& stream, unsigned status, const std::string& body,
+                       const char* type) {
+  std::string text = http_answer(status, type, body);
+  co_await write_all(stream, std::move(text));
+  co_await stream.async_shutdown(as_result);
+}
+
+}  // namespace
+
+Result<ServerAddress> bind_acceptor(tcp::acceptor& acceptor, const ServerAddress& address) {
+  const auto place = to_string(address);
+  beast::error_code ec;
+  tcp::resolver resolver(acceptor.get_executor());
+  const auto found =
+      resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::passive, ec);
+  if (ec || found.empty())
+    return Error(Errc::invalid_input, fmt::format("can't listen on {}: {}", place, ec.message()));
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  acceptor.open(endpoint.protocol(), ec);
+  if (!ec) acceptor.set_option(net::socket_base::reuse_address(true), ec);
+  if (!ec) acceptor.bind(endpoint, ec);
+  if (!ec) acceptor.listen(net::socket_base::max_listen_connections, ec);
+  if (ec == net::error::address_in_use) {
+    return Error(
+        Errc::conflict,
+        fmt::format("can't listen on {}: the port is taken; --listen HOST:0 takes a free one",
+                    place));
+  }
+  if (ec) return Error(Errc::io, fmt::format("can't listen on {}: {}", place, ec.message()));
+  return ServerAddress{address.host, acceptor.local_endpoint().port()};
+}
+
+void Listener::start() { net::co_spawn(acceptor_.get_executor(), accept(), rethrow); }
+
+void Listener::close() {
+  closed_ = true;
+  net::post(acceptor_.get_executor(), [this] {
+    beast::error_code ignored;
+    acceptor_.close(ignored);
+  });
+}
+
+Awaitable<void> Listener::accept() {
+  while (!closed_) {
+    auto strand = net::make_strand(io_);
+    auto [ec, socket] = co_await acceptor_.async_accept(net::any_io_executor(strand), as_result);
+    if (closed_) co_return;
+    if (ec) {
+      // Out of descriptors, most likely: those who wait in the backlog are served when some are
+      // free.
+      log_warn("accept: {}", ec.message());
+      co_await sleep_for(std::chrono::milliseconds(100));
+      continue;
+    }
+    if (connections_ >= static_cast<int>(limits::sessions_max)) {
+      log_warn("a connection was turned away: {} are open", limits::sessions_max);
+      continue;
+    }
+    ++connections_;
+    net::co_spawn(strand, serve(std::move(socket)), [this](const std::exception_ptr& failure) {
+      --connections_;
+      try {
+        if (failure) std::rethrow_exception(failure);
+      } catch (const std::exception& error) {
+        log_error("a connection ended by {}", error.what());
+      }
+    });
+  }
+}
+
+Awaitable<void> Listener::serve(tcp::socket socket) {
+  const auto context = reception_.tls();
+  TlsStream tls(std::move(socket), *context);
+  beast::error_code ignored;
+  const auto endpoint = tls.socket().remote_endpoint(ignored);
+  const std::string remote = fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+  tls.expires_after(limits::handshake_max);
+  tune_socket(tls.socket());
+
+  const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::server, as_result);
+  if (tls_ec) {
+    log_info("{}: TLS handshake: {}", remote, tls_ec.message());
+    co_await tls.discard_rest();
+    co_return;
+  }
+  HttpRequest request;
+  if (const auto ec = co_await read_http(tls, request, enrolment_bytes_max); ec) {
+    log_info("{}: HTTP: {}", remote, ec.message());
+    co_return;
+  }
+  const std::string target(request.target());
+  if (target == enrolment_target && request.method() == http::verb::post) {
+    const HttpAnswer enrolled = co_await reception_.enrol(std::move(request.body()));
+    co_await answer(tls, enrolled.status, enrolled.body, "application/json");
+    co_return;
+  }
+  if (target != session_path || !beast::websocket::is_upgrade(request)) {
+    co_await answer(
+        tls, 404, "this is a Tributary server: sessions at /v1/session, enrolment at /v1/enroll\n",
+        "text/plain");
+    co_return;
+  }
+  const auto name = peer_name(tls.ssl());
+  const auto serial = peer_serial(tls.ssl());
+  if (!name || !serial) {
+    co_await answer(tls, 401, "a client certificate is needed: join first (fl-client join TOKEN)",
+                    "text/plain");
+    co_return;
+  }
+  const auto admitted = co_await reception_.admit(*name, *serial);
+  if (!admitted) {
+    const unsigned status = admitted.error().code() == Errc::unauthenticated ? 401 : 503;
+    log_warn("{} ({}): {}", *name, remote, admitted.error().message());
+    co_await answer(tls, status, admitted.error().message(), "text/plain");
+    co_return;
+  }
+  auto link = co_await accept_ws(std::move(tls), std::move(request));
+  if (!link) {
+    log_info("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message());
+    co_return;
+  }
+  co_await reception_.serve(std::move(*link), *name, *serial);
+}
+
+}  // namespace fl

@@ -1,0 +1,350 @@
+#include "server/net/session.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+
+namespace fl {
+
+namespace {
+
+/// What watch() waits for. A flag beside the signal, which forgets a notification that comes early.
+struct Event {
+  explicit Event(net::any_io_executor executor) : signal(std::move(executor)) {}
+  void happen() {
+    has_happened = true;
+    signal.notify();
+  }
+  Signal signal;
+  bool has_happened = false;
+};
+
+/// Closes the link unless the event happens in time.
+Awaitable<void> watch(std::shared_ptr<Link> link, Duration limit, std::shared_ptr<Event> event) {
+  const TimePoint deadline = Clock::now() + limit;
+  while (!event->has_happened && Clock::now() < deadline) co_await event->signal.wait(deadline);
+  if (!event->has_happened) link->close();
+}
+
+Awaitable<Result<wire::Welcome>> find_welcome(std::shared_ptr<RoundEngine> engine, std::string name,
+                                              wire::Hello hello) {
+  co_return engine->welcome(name, hello);
+}
+
+wire::Bye::Cause cause_of(const Error& error) {
+  switch (error.code()) {
+    case Errc::invalid_input:
+    case Errc::unauthenticated: return wire::Bye::REFUSED;
+    case Errc::unavailable: return wire::Bye::RESTARTING;
+    case Errc::cancelled: return wire::Bye::FINISHED;
+    default: return wire::Bye::BROKEN;
+  }
+}
+
+/// Of why a client was not let in.
+LogLevel level_of(const Error& error) {
+  switch (error.code()) {
+    case Errc::cancelled: return LogLevel::debug;  // It waits for another run, and asks until then.
+    case Errc::unavailable: return LogLevel::info;
+    default: return LogLevel::warn;
+  }
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
+                 std::string serial, Renewer renewer)
+    : link_(std::move(link)),
+      engine_(std::move(engine)),
+      renewer_(std::move(renewer)),
+      posted_(link_->executor(), limits::outbox_messages_max),
+      ended_(link_->executor()) {
+  facts_.name = std::move(name);
+  facts_.serial = std::move(serial);
+}
+
+void Session::post(wire::Header header) {
+  net::post(link_->executor(), [self = shared_from_this(), header = std::move(header)]() mutable {
+    if (!self->posted_.push(std::move(header)) && !self->posted_.closed()) self->link_->close();
+  });
+}
+
+void Session::dismiss(wire::Bye::Cause cause, const std::string& reason) {
+  wire::Header header;
+  header.mutable_bye()->set_cause(cause);
+  header.mutable_bye()->set_reason(reason);
+  post(std::move(header));
+}
+
+Awaitable<void> Session::run() {
+  auto self = shared_from_this();
+  auto ready = co_await shake_hands();
+  if (ready) ready = co_await on(engine_->executor(), engine_->join(self));
+  if (!ready) {
+    log_at(level_of(ready.error()), "{} ({}): {}", facts_.name, link_->remote(),
+           ready.error().message());
+    co_await say_bye(cause_of(ready.error()), ready.error().message());
+    co_return;
+  }
+  net::co_spawn(link_->executor(), send_posted(self), rethrow);
+  auto served = co_await serve();
+  if (upload_.upload) count_bulk(-1);
+  upload_ = {};
+  has_ended_ = true;
+  ended_.notify();
+  const bool for_good = served.has_value() || co_await has_left();
+  net::post(engine_->executor(), [self, for_good] { self->engine_->leave(self, for_good); });
+  if (!served && served.error().code() != Errc::unavailable) {
+    const std::string text =
+        fmt::format("{} ({}): {}", facts_.name, link_->remote(), served.error().message());
+    net::post(engine_->executor(), [self, text] { self->engine_->report("warning", text); });
+    co_await say_bye(cause_of(served.error()), served.error().message());
+  }
+  posted_.close();
+  link_->close();
+}
+
+Awaitable<Result<Message>> Session::receive_within(Duration limit) {
+  auto came = std::make_shared<Event>(link_->executor());
+  net::co_spawn(link_->executor(), watch(link_, limit, came), [](const std::exception_ptr&) {});
+  auto message = co_await link_->receive();
+  came->happen();
+  co_return message;
+}
+
+/// While a model is sent, the answer to `the run is over` stays unread until the link is down.
+Awaitable<bool> Session::has_left() {
+  while (is_over_) {
+    const auto message = co_await link_->receive();
+    if (!message) break;
+    if (message->header.has_bye()) co_return true;
+  }
+  co_return false;
+}
+
+/// Hello, Welcome, Ready.
+Awaitable<Result<void>> Session::shake_hands() {
+  FL_CO_TRY(const Message first, co_await receive_within(limits::handshake_max));
+  if (!first.header.has_hello()) {
+    co_return Error(Errc::protocol,
+                    fmt::format("the first message is {}, not Hello", kind_name(first.header)));
+  }
+  const wire::Hello& hello = first.header.hello();
+  if (hello.protocol() != protocol_version) {
+    co_return Error(
+        Errc::invalid_input,
+        fmt::format(
+            "the client speaks protocol {}, this server {}: install the same release on both",
+            hello.protocol(), protocol_version));
+  }
+  wire::Header header;
+  FL_CO_TRY(*header.mutable_welcome(),
+            co_await on(engine_->executor(), find_welcome(engine_, facts_.name, hello)));
+  FL_CO_CHECK(co_await send(std::move(header)));
+  FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
+  if (second.header.has_bye()) {
+    // It can't do what the run asks for, and says why: for the history.
+    const std::string text = fmt::format("{} takes no part: {}", facts_.name,
+                                         second.header.bye().reason().substr(0, 500));
+    net::post(engine_->executor(), [engine = engine_, text] { engine->report("warning", text); });
+    co_return Error(Errc::unavailable, "the client leaves");
+  }
+  if (!second.header.has_ready()) {
+    co_return Error(Errc::protocol,
+                    fmt::format("the second message is {}, not Ready", kind_name(second.header)));
+  }
+  facts_.evaluator = hello.evaluator();
+  facts_.train_examples = second.header.ready().train_examples();
+  facts_.holdout_examples = second.header.ready().holdout_examples();
+  co_return success();
+}
+
+Awaitable<Result<void>> Session::serve() {
+  for (;;) {
+    auto message = co_await link_->receive();
+    if (!message) co_return message.error();
+    if (message->header.has_bye()) {
+      if (!message->header.bye().reason().empty()) {
+        log_info("{} says bye: {}", facts_.name, message->header.bye().reason().substr(0, 500));
+      }
+      co_return success();
+    }
+    FL_CO_CHECK(co_await handle(std::move(*message)));
+  }
+}
+
+Awaitable<Result<void>> Session::handle(Message message) {
+  auto& header = message.header;
+  switch (header.kind_case()) {
+    case wire::Header::kChunk: co_return co_await take_chunk(message);
+    case wire::Header::kFetch: co_return co_await send_model(std::move(*header.mutable_fetch()));
+    case wire::Header::kBegin: co_return co_await begin_upload(std::move(*header.mutable_begin()));
+    case wire::Header::kRenew: co_return co_await renew(std::move(*header.mutable_renew()));
+    case wire::Header::kEvaluation:
+      co_await on(engine_->executor(),
+                  engine_->evaluation(shared_from_this(), std::move(*header.mutable_evaluation())));
+      co_return success();
+    case wire::Header::kFailed:
+      co_await on(engine_->executor(),
+                  engine_->failed(shared_from_this(), std::move(*header.mutable_failed())));
+      co_return success();
+    default:
+      co_return Error(Errc::protocol, fmt::format("a client may not send {}", kind_name(header)));
+  }
+}
+
+// Down -----------------------------------------------------------------------------------------
+
+namespace {
+
+Awaitable<Result<RoundEngine::Download>> find_download(std::shared_ptr<RoundEngine> engine,
+                                                       wire::Fetch fetch) {
+  co_return engine->download(fetch);
+}
+
+}  // namespace
+
+Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
+  auto found = co_await on(engine_->executor(), find_download(engine_, fetch));
+  if (!found) {
+    wire::Header header;
+    header.mutable_failed()->set_version(fetch.version());
+    header.mutable_failed()->set_reason(found.error().message());
+    co_return co_await send(std::move(header));
+  }
+  const auto download = std::move(*found);
+  wire::Header header;
+  *header.mutable_model() = download.model;
+  FL_CO_CHECK(co_await send(std::move(header)));
+  count_bulk(1);
+  auto sent = co_await send_chunks(*link_, download.model.transfer(), download.source,
+                                   download.model.offset(), download.chunk_bytes_max);
+  count_bulk(-1);
+  co_return sent;
+}
+
+// Up -------------------------------------------------------------------------------------------
+
+Awaitable<Result<void>> Session::begin_upload(wire::Begin begin) {
+  if (upload_.upload) {
+    co_return Error(Errc::protocol,
+                    fmt::format("Begin for task {} while the upload of task {} is under way",
+                                begin.task(), upload_.upload->task()));
+  }
+  auto grant =
+      co_await on(engine_->executor(), engine_->begin_upload(shared_from_this(), std::move(begin)));
+  wire::Header header;
+  if (!grant.upload) {
+    *header.mutable_verdict() = std::move(grant.verdict);
+    co_return co_await send(std::move(header));
+  }
+  auto& resume = *header.mutable_resume();
+  resume.set_purpose(grant.begin.purpose());
+  resume.set_task(grant.upload->task());
+  resume.set_offset(grant.upload->next_offset());
+  resume.set_chunk_bytes(static_cast<std::uint32_t>(grant.chunk_bytes_max));
+  upload_ = std::move(grant);
+  count_bulk(1);
+  FL_CO_CHECK(co_await send(std::move(header)));
+  if (upload_.upload->is_complete()) co_return co_await finish_upload();
+  co_return success();
+}
+
+Awaitable<Result<void>> Session::take_chunk(const Message& message) {
+  if (!upload_.upload) {
+    // The tail of an upload that was given a verdict half-way is on its way still: let it pass.
+    if (message.header.chunk().transfer() == static_cast<std::uint64_t>(upload_.verdict.task()))
+      co_return success();
+    co_return Error(Errc::protocol, fmt::format("a chunk of transfer {} without an upload",
+                                                message.header.chunk().transfer()));
+  }
+  auto& upload = *upload_.upload;
+  FL_CO_CHECK(check_chunk(message, static_cast<std::uint64_t>(upload.task()), upload.next_offset(),
+                          upload.bytes()));
+  auto written = upload.append(message.payload.bytes());
+  if (!written) {
+    if (written.error().code() != Errc::no_space) co_return written.error();
+    wire::Verdict verdict;
+    verdict.set_purpose(upload_.begin.purpose());
+    verdict.set_task(upload.task());
+    verdict.set_outcome(wire::Verdict::LATER);
+    verdict.set_reason("the server's disk is full");
+    const std::string text =
+        fmt::format("{}: upload put off: {}", facts_.name, written.error().message());
+    net::post(engine_->executor(), [engine = engine_, text] { engine->disk_is_full(text); });
+    wire::Header header;
+    *header.mutable_verdict() = verdict;
+    upload_ = {};
+    upload_.verdict = std::move(verdict);
+    count_bulk(-1);
+    co_return co_await send(std::move(header));
+  }
+  if (upload.is_complete()) co_return co_await finish_upload();
+  co_return success();
+}
+
+Awaitable<Result<void>> Session::finish_upload() {
+  auto grant = std::exchange(upload_, RoundEngine::Grant());
+  wire::Header header;
+  *header.mutable_verdict() = co_await on(
+      engine_->executor(), engine_->finish_upload(shared_from_this(), std::move(grant)));
+  count_bulk(-1);
+  co_return co_await send(std::move(header));
+}
+
+// Control --------------------------------------------------------------------------------------
+
+Awaitable<Result<void>> Session::renew(wire::Renew request) {
+  if (!renewer_) co_return Error(Errc::invalid_input, "this link has no certificates");
+  wire::Header header;
+  auto renewed = co_await renewer_(request.csr_pem());
+  if (!renewed) co_return renewed.error();
+  *header.mutable_renewed() = std::move(*renewed);
+  co_return co_await send(std::move(header));
+}
+
+Awaitable<Result<void>> Session::send(wire::Header header) {
+  Message message(std::move(header));
+  co_return co_await link_->send(std::move(message));
+}
+
+Awaitable<void> Session::send_posted([[maybe_unused]] std::shared_ptr<Session> self) {
+  while (auto header = co_await posted_.pop()) {
+    const bool is_last = header->has_bye();
+    is_over_ = is_last && header->bye().cause() == wire::Bye::FINISHED;
+    if (is_last) {
+      co_await say_last(std::move(*header));
+      break;
+    }
+    auto sent = co_await send(std::move(*header));
+    if (!sent) break;
+  }
+  posted_.close();
+  const TimePoint until = Clock::now() + limits::farewell_max;
+  while (is_over_ && !has_ended_ && Clock::now() < until) co_await ended_.wait(until);
+  link_->close();
+}
+
+Awaitable<void> Session::say_bye(wire::Bye::Cause cause, std::string reason) {
+  wire::Header header;
+  header.mutable_bye()->set_cause(cause);
+  header.mutable_bye()->set_reason(std::move(reason));
+  co_await say_last(std::move(header));
+  link_->close();
+}
+
+/// Who does not listen is not waited for: the link is closed.
+Awaitable<void> Session::say_last(wire::Header bye) {
+  auto said = std::make_shared<Event>(link_->executor());
+  net::co_spawn(link_->executor(), watch(link_, limits::close_max, said),
+                [](const std::exception_ptr&) {});
+  [[maybe_unused]] auto sent = co_await send(std::move(bye));
+  said->happen();
+}
+
+void Session::count_bulk(int change) {
+  net::post(engine_->executor(), [engine = engine_, change] { engine->bulk(change); });
+}
+
+}  // namespace fl

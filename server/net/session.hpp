@@ -1,0 +1,61 @@
+// One client's session on the server: the handshake, then one coroutine that answers what the
+// client says, and one that sends what the engine posts. It carries; the engine decides. It lives
+// on its link's strand and crosses to the engine's strand for every decision.
+#pragma once
+
+#include "server/round/engine.hpp"
+#include "shared/wire/link.hpp"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace fl {
+
+/// Issues a new certificate to a client whose session proved the old one. Any strand.
+using Renewer = std::function<Awaitable<Result<wire::Renewed>>(std::string csr_pem)>;
+
+class Session : public Peer, public std::enable_shared_from_this<Session> {
+ public:
+  /// `name` and `serial` are what the client's certificate says. Without one it is known by name.
+  Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
+          std::string serial = "", Renewer renewer = nullptr);
+
+  /// From the hello to the end of the link. Spawn it on the link's executor.
+  Awaitable<void> run();
+
+  const Facts& facts() const override { return facts_; }
+  void post(wire::Header header) override;
+  void dismiss(wire::Bye::Cause cause, const std::string& reason) override;
+  std::uint64_t bytes_up() const override { return link_->bytes_received(); }
+  std::uint64_t bytes_down() const override { return link_->bytes_sent(); }
+
+ private:
+  Awaitable<Result<void>> shake_hands();
+  Awaitable<Result<Message>> receive_within(Duration limit);
+  Awaitable<Result<void>> serve();
+  Awaitable<bool> has_left();
+  Awaitable<Result<void>> handle(Message message);
+  Awaitable<Result<void>> send_model(wire::Fetch fetch);
+  Awaitable<Result<void>> begin_upload(wire::Begin begin);
+  Awaitable<Result<void>> take_chunk(const Message& message);
+  Awaitable<Result<void>> finish_upload();
+  Awaitable<Result<void>> renew(wire::Renew request);
+  Awaitable<Result<void>> send(wire::Header header);
+  Awaitable<void> send_posted(std::shared_ptr<Session> self);
+  Awaitable<void> say_bye(wire::Bye::Cause cause, std::string reason);
+  Awaitable<void> say_last(wire::Header bye);
+  void count_bulk(int change);
+
+  std::shared_ptr<Link> link_;
+  std::shared_ptr<RoundEngine> engine_;
+  Renewer renewer_;
+  Facts facts_;
+  Mailbox<wire::Header> posted_;
+  bool is_over_ = false;    // The peer is told so, and answers when it needs us no more.
+  bool has_ended_ = false;  // No more is read of it.
+  Signal ended_;
+  RoundEngine::Grant upload_;  // With an upload while one is under way.
+};
+
+}  // namespace fl

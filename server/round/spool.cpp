@@ -1,0 +1,204 @@
+#include "server/round/spool.hpp"
+
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <vector>
+
+namespace fl {
+
+namespace {
+
+constexpr std::size_t hash_block_bytes = 1 << 20;
+constexpr std::string_view prefix = "task-";
+
+/// What lies behind the upload's bytes: the next offset, and a digest of all that the mark is
+/// about, so that a mark of another upload, or half of one, is none.
+constexpr std::size_t mark_bytes = sizeof(std::uint64_t) + 16;
+
+Digest mark_digest(const Upload& upload, std::uint64_t next_offset) {
+  return Digest::of(bytes_of(fmt::format("{} {} {} {}", upload.task(), upload.bytes(),
+                                         upload.digest().hex(), next_offset)));
+}
+
+/// The task in "task-12-…"; -1 for a foreign name.
+std::int64_t task_of(std::string_view name) {
+  if (!name.starts_with(prefix)) return -1;
+  std::int64_t task = -1;
+  std::from_chars(name.data() + prefix.size(), name.data() + name.size(), task);
+  return task;
+}
+
+}  // namespace
+
+Result<void> Upload::append(Bytes bytes) {
+  FL_ASSERT(bytes.size() <= bytes_ - next_offset_);
+  FL_CHECK(file_->write_at(next_offset_, bytes));
+  hasher_.update(bytes);
+  next_offset_ += bytes.size();
+  writeback_.reached(*file_, next_offset_);
+  return mark_progress();
+}
+
+Result<void> Upload::mark_progress() {
+  const std::string check = mark_digest(*this, next_offset_).raw();
+  std::array<std::byte, mark_bytes> mark;
+  std::memcpy(mark.data(), &next_offset_, sizeof next_offset_);
+  std::memcpy(mark.data() + sizeof next_offset_, check.data(), check.size());
+  return file_->write_at(bytes_, mark);
+}
+
+/// 0 without a mark of this very upload.
+Result<std::uint64_t> Upload::marked_progress() {
+  std::array<std::byte, mark_bytes> mark;
+  FL_TRY(const std::size_t got, file_->read_at(bytes_, mark));
+  if (got < mark.size()) return std::uint64_t{0};
+  std::uint64_t next_offset = 0;
+  std::memcpy(&next_offset, mark.data(), sizeof next_offset);
+  const std::string check = mark_digest(*this, next_offset).raw();
+  const bool is_ours = next_offset <= bytes_ && std::memcmp(mark.data() + sizeof next_offset,
+                                                            check.data(), check.size()) == 0;
+  return is_ours ? next_offset : std::uint64_t{0};
+}
+
+Result<void> Upload::finish() {
+  FL_ASSERT(is_complete());
+  const Digest arrived = hasher_.digest();
+  differs_ = arrived != digest_;
+  if (differs_) {
+    return Error(Errc::corrupt,
+                 fmt::format("the update's {} bytes have digest {}, announced was {}", bytes_,
+                             arrived.hex(), digest_.hex()));
+  }
+  return file_->sync();
+}
+
+Result<void> Upload::hash_what_is_there() {
+  FL_TRY(const std::uint64_t size, file_->size());
+  if (size > bytes_ + mark_bytes) FL_CHECK(file_->truncate(bytes_ + mark_bytes));
+  FL_TRY(const std::uint64_t there, marked_progress());
+  std::vector<std::byte> block(std::min<std::uint64_t>(hash_block_bytes, there));
+  while (next_offset_ < there) {
+    const auto bytes =
+        static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), there - next_offset_));
+    const MutableBytes part(block.data(), bytes);
+    FL_CHECK(file_->read_exactly(next_offset_, part));
+    // Should a sync have failed before a restart, what we read is in the kernel's cache only, and
+    // counted as written: writing it again makes our own sync mean something.
+    FL_CHECK(file_->write_at(next_offset_, part));
+    hasher_.update(part);
+    next_offset_ += bytes;
+  }
+  return {};
+}
+
+Result<void> Spool::prepare() { return files_.make_folder(folder_); }
+
+Result<std::shared_ptr<Upload>> Spool::open(std::int64_t task, std::uint64_t bytes,
+                                            const Digest& digest) {
+  const std::string name = fmt::format("{}{}-{}", prefix, task, digest.hex().substr(0, 16));
+  std::shared_ptr<Upload> upload;
+  {
+    // It is a writer before keep_only() can look at its file: what comes next writes.
+    const std::lock_guard lock(mutex_);
+    if (task != 0) FL_CHECK(drop_others(task, name));
+    FL_TRY(auto file, open_file(name));
+    upload = std::make_shared<Upload>(task, name, std::move(file), bytes, digest);
+    auto& writers = writers_[name];
+    std::erase_if(writers, [](const auto& writer) { return writer.expired(); });
+    writers.push_back(upload);
+  }
+  FL_CHECK(upload->hash_what_is_there());
+  return upload;
+}
+
+/// Called with mutex_ held. A client that announces another digest for its task, again and again,
+/// would fill the disk.
+Result<void> Spool::drop_others(std::int64_t task, const std::string& name) {
+  const std::string begin = fmt::format("{}{}-", prefix, task);
+  for (auto at = writers_.lower_bound(begin);
+       at != writers_.end() && at->first.starts_with(begin);) {
+    if (at->first == name) {
+      ++at;
+      continue;
+    }
+    const bool is_idle =
+        std::ranges::all_of(at->second, [](const auto& writer) { return writer.expired(); });
+    if (!is_idle || whole_.contains(at->first))
+      return Error(Errc::unavailable, fmt::format("another upload for task {} is under way", task));
+    FL_CHECK(files_.remove(folder_ / at->first));
+    at = writers_.erase(at);
+  }
+  return {};
+}
+
+/// Called with mutex_ held.
+Result<std::unique_ptr<File>> Spool::open_file(const std::string& name) {
+  if (!spares_.empty() && !files_.exists(folder_ / name)) {
+    FL_CHECK(files_.rename(folder_ / spares_.back(), folder_ / name));
+    spares_.pop_back();
+  }
+  return files_.open(folder_ / name, OpenMode::create);
+}
+
+Result<std::shared_ptr<File>> Spool::open_accepted(const std::string& name) {
+  FL_TRY(auto file, files_.open(folder_ / name, OpenMode::read));
+  return std::shared_ptr<File>(std::move(file));
+}
+
+Result<void> Spool::finish(Upload& upload) {
+  FL_CHECK(upload.finish());
+  const std::lock_guard lock(mutex_);
+  whole_.insert(upload.file_name());
+  return {};
+}
+
+Result<void> Spool::remove(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  writers_.erase(name);
+  whole_.erase(name);
+  return files_.remove(folder_ / name);
+}
+
+Result<void> Spool::sync_names() { return files_.sync_folder(folder_); }
+
+Result<void> Spool::keep_only(const std::set<std::int64_t>& tasks) {
+  FL_TRY(const auto names, files_.list(folder_));
+  const std::lock_guard lock(mutex_);
+  for (const auto& name : names) {
+    if (tasks.contains(task_of(name)) || std::ranges::count(spares_, name) > 0) continue;
+    if (may_be_spare(name)) {
+      const std::string spare = fmt::format("spare-{}", next_spare_++);
+      FL_CHECK(files_.rename(folder_ / name, folder_ / spare));
+      spares_.push_back(spare);
+    } else {
+      FL_CHECK(files_.remove(folder_ / name));
+    }
+    writers_.erase(name);
+    whole_.erase(name);
+  }
+  return {};
+}
+
+/// Called with mutex_ held. A session that has lost its line may hold its upload for a while still.
+bool Spool::may_be_spare(const std::string& name) {
+  const auto writers = writers_.find(name);
+  return spares_.size() < limits::spare_uploads_max && writers != writers_.end() &&
+         std::ranges::all_of(writers->second, [](const auto& writer) { return writer.expired(); });
+}
+
+Result<void> Spool::drop_spares() {
+  const std::lock_guard lock(mutex_);
+  while (!spares_.empty()) {
+    FL_CHECK(files_.remove(folder_ / spares_.back()));
+    spares_.pop_back();
+  }
+  return {};
+}
+
+}  // namespace fl

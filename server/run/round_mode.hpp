@@ -1,0 +1,59 @@
+// When a round closes, and what becomes of updates that were trained from an older version.
+//
+//   sync    All of a round train from one version; the round has a target and a deadline. With
+//           late=N an update that came too late for its round counts in one of the N next ones.
+//   async   A round is a buffer of K updates (FedBuff, Nguyen 2022, algorithm 1; K = 1 is FedAsync,
+//           Xie 2019). Whoever is done gets the newest version at once; nobody waits for anybody.
+//           An update counts once, and of a client only one in a round. The run's deadline is that
+//           of each task.
+//
+// An update's staleness t is the number of versions made since the one that it was trained from. It
+// counts by n * s(t), s(0) = 1, and the step is sum(n_k s(t_k) d_k) / sum(n_k): stale updates make
+// the step smaller, as in FedBuff, instead of only changing whose word counts.
+//
+// weight=constant s = 1; inverse 1 / (1 + t); sqrt 1 / sqrt(1 + t) (FedBuff's choice); exponential
+// base^t. late=N: older updates do not count. ahead=N: bounded staleness (SSP, Ho 2013, section 3):
+// a client that has sent N updates more than the slowest one here waits for it; one that comes back
+// counts from N below the fastest, if it was further behind. sync=T: every T-th round waits for all
+// that is under way. compensate=L: delay compensation (DC-ASGD, Zheng 2017,
+// equation 10), see server/versions/delay_compensation.hpp.
+#pragma once
+
+#include "server/history/store.hpp"
+#include "shared/base/error.hpp"
+
+#include <cstdint>
+#include <string_view>
+
+namespace fl {
+
+struct Mode {
+  enum class Discount { constant, inverse, sqrt, exponential };
+  bool is_async = false;
+  std::uint32_t buffer = 10;  // K.
+  Discount discount = Discount::sqrt;
+  double base = 0.9;        // Of the exponential discount.
+  Round late_max = 0;       // The largest staleness that counts.
+  std::uint32_t ahead = 0;  // 0: no limit.
+  Round sync_every = 0;     // 0: never.
+  double compensation = 0;  // Lambda; 0: none.
+
+  /// Tasks that are under way when a round closes go on in the next.
+  [[nodiscard]] bool carries() const { return late_max > 0; }
+  /// Whether this round of an asynchronous run waits for all.
+  [[nodiscard]] bool is_barrier(Round round) const {
+    return sync_every > 0 && round % sync_every == 0;
+  }
+  /// Weights in the sums are whole numbers of 1/unit(): n * s(t) is rounded to that.
+  [[nodiscard]] std::uint64_t unit() const {
+    return carries() && discount != Discount::constant ? 256 : 1;
+  }
+  /// n * s(t) * unit(), at least 1.
+  [[nodiscard]] std::uint64_t discounted(std::uint64_t weight, Round staleness) const;
+};
+
+/// "sync[:late=N,weight=…,base=…]", "async[:buffer=K,late=N,weight=…,base=…,ahead=N,sync=T,
+/// compensate=L]".
+[[nodiscard]] Result<Mode> parse_mode(std::string_view spec);
+
+}  // namespace fl

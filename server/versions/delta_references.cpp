@@ -1,0 +1,127 @@
+#include "server/versions/delta_references.hpp"
+
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace fl {
+
+namespace {
+
+/// One update on its way into its file.
+struct Keeping {
+  std::shared_ptr<File> from;  // Null: it refers to none, which is all zeros.
+  std::shared_ptr<File> to;
+  std::string from_path;
+  std::string to_path;
+  bool has_failed = false;
+  std::vector<float> reference;
+
+  Result<void> operator()(std::uint64_t first, std::span<float> values) {
+    reference.assign(values.size(), 0.0f);
+    const std::uint64_t at = first * sizeof(float);
+    if (from) {
+      auto read = from->read_exactly(at, std::as_writable_bytes(std::span(reference)));
+      if (!read) return read.error().at(from_path);
+    }
+    // In the order of add_decoded(), by which the client has its own.
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = reference[i] + values[i];
+    // Once the disk is full the update is taken back, and for that these values are wanted again.
+    if (has_failed) return {};
+    auto written = to->write_at(at, std::as_bytes(values));
+    has_failed = written.has_error();
+    if (has_failed) return written.error().at(to_path);
+    return {};
+  }
+};
+
+}  // namespace
+
+std::filesystem::path References::path_of(std::int64_t task) const {
+  return folder_ / std::to_string(task);
+}
+
+Result<void> References::prepare(Tasks newest) {
+  FL_CHECK(files_.make_folder(folder_));
+  newest_ = std::move(newest);
+  for (auto at = newest_.begin(); at != newest_.end();) {
+    FL_TRY(const bool is_there, is_whole(at->second));
+    if (is_there) {
+      ++at;
+      continue;
+    }
+    log_warn("{} is missing, or cut off: the next update of {} refers to nothing",
+             path_of(at->second).string(), at->first);
+    at = newest_.erase(at);
+  }
+  return remove_others();
+}
+
+Result<bool> References::is_whole(std::int64_t task) const {
+  if (!files_.exists(path_of(task))) return false;
+  FL_TRY(const auto file, files_.open(path_of(task), OpenMode::read));
+  FL_TRY(const std::uint64_t size, file->size());
+  return size == bytes_;
+}
+
+std::int64_t References::of(const std::string& client) const {
+  const auto found = newest_.find(client);
+  return found != newest_.end() ? found->second : 0;
+}
+
+Result<AdjustUpdate> References::keep(std::int64_t task, std::int64_t reference) const {
+  auto keeping = std::make_shared<Keeping>();
+  keeping->from_path = path_of(reference).string();
+  keeping->to_path = path_of(task).string();
+  if (reference != 0) {
+    FL_TRY(keeping->from, files_.open(path_of(reference), OpenMode::read));
+  }
+  FL_TRY(keeping->to, files_.open(path_of(task), OpenMode::create));
+  return AdjustUpdate([keeping](std::uint64_t first, std::span<float> values) {
+    return (*keeping)(first, values);
+  });
+}
+
+Result<void> References::refuse(const std::string& client, std::int64_t task,
+                                bool is_reference_bad) {
+  if (is_reference_bad) newest_.erase(client);
+  return files_.remove(path_of(task));
+}
+
+Result<void> References::sync(const Tasks& tasks) const {
+  if (tasks.empty()) return {};
+  const auto once = [](const Result<void>& synced) -> Result<void> {
+    if (synced) return {};
+    return Error(Errc::io, synced.error().message());
+  };
+  for (const auto& [client, task] : tasks) {
+    FL_TRY(const auto file, files_.open(path_of(task), OpenMode::update));
+    FL_CHECK(once(file->sync()));
+  }
+  return once(files_.sync_folder(folder_));
+}
+
+Result<void> References::advance(const Tasks& tasks) {
+  if (tasks.empty() && newest_.empty()) return {};
+  for (const auto& [client, task] : tasks) newest_[client] = task;
+  return remove_others();
+}
+
+/// What is removed was of no use any more: if we die before, the next start removes it.
+Result<void> References::remove_others() const {
+  std::set<std::string> wanted;
+  for (const auto& [client, task] : newest_) wanted.insert(std::to_string(task));
+  FL_TRY(const auto names, files_.list(folder_));
+  for (const auto& name : names) {
+    if (!wanted.contains(name)) FL_CHECK(files_.remove(folder_ / name));
+  }
+  return {};
+}
+
+}  // namespace fl

@@ -1,0 +1,198 @@
+#include "server/versions/make_version.hpp"
+
+#include "kernels/kernels.hpp"
+#include "shared/base/async/parallel.hpp"
+#include "shared/base/failpoint.hpp"
+#include "shared/codec/payload/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+constexpr std::uint64_t block_elements = 1 << 18;
+/// Each has up to 6 MB of blocks under way, on a machine that may have a hundred cores.
+constexpr int codec_threads_max = 8;
+
+std::string carry_name(Round version) { return fmt::format("round-{:06}.carry", version); }
+std::string state_name(Round version) { return fmt::format("round-{:06}.state", version); }
+
+/// The server's step, block by block from the front: the strategy's, with the state that it keeps.
+class Steps {
+ public:
+  static Result<Steps> open(const StepJob& job) {
+    Steps steps(job);
+    if (job.strategy.state_vectors() == 0) return steps;
+    const Round base = job.base.record.version;
+    if (base > 0) {
+      FL_TRY(steps.before_, job.files.open(job.folder / state_name(base), OpenMode::read));
+    }
+    FL_TRY(steps.after_, job.files.open(job.folder / state_name(base + 1), OpenMode::truncate));
+    return steps;
+  }
+
+  /// How many elements the block that begins at `first` has: parameters, statistics and shared
+  /// vector lie in different ones. 0 behind the last.
+  [[nodiscard]] std::size_t block_at(std::uint64_t first) const {
+    const RunLayout& layout = job_->layout;
+    const std::uint64_t end = first < layout.parameter_elements ? layout.parameter_elements
+                              : first < layout.model_elements   ? layout.model_elements
+                                                                : layout.all.elements();
+    return static_cast<std::size_t>(std::min(block_elements, end - first));
+  }
+
+  Result<void> read(std::uint64_t first, std::span<float> step) {
+    job_->sums.mean(first, job_->divisor, step);
+    if (first >= job_->layout.model_elements) {
+      const auto part = static_cast<float>(job_->strategy.shared_step(job_->round));
+      const auto grown = static_cast<float>(job_->strategy.shared_keep(job_->round) - 1);
+      for (float& value : step) value *= part;
+      if (grown == 0) return {};
+      values_.resize(step.size());
+      FL_CHECK(read_values(job_->base, first, values_));
+      for (std::size_t i = 0; i < step.size(); ++i) step[i] += grown * values_[i];
+      return {};
+    }
+    if (first >= job_->layout.parameter_elements) return {};
+    std::vector<std::span<float>> state;
+    values_.resize(job_->strategy.state_vectors() * step.size());
+    for (unsigned vector = 0; vector < job_->strategy.state_vectors(); ++vector) {
+      state.push_back(std::span(values_).subspan(vector * step.size(), step.size()));
+      FL_CHECK(read_state(vector, first, state.back()));
+    }
+    job_->strategy.step(job_->round, state, step);
+    for (unsigned vector = 0; vector < state.size(); ++vector) {
+      FL_CHECK(after_->write_at(place(vector, first),
+                                std::as_bytes(std::span<const float>(state[vector]))));
+    }
+    return {};
+  }
+
+  /// The state is durable, but for its name.
+  Result<void> sync() { return after_ ? after_->sync() : success(); }
+
+ private:
+  explicit Steps(const StepJob& job) : job_(&job) {}
+
+  [[nodiscard]] std::uint64_t place(unsigned vector, std::uint64_t first) const {
+    return (vector * job_->layout.parameter_elements + first) * sizeof(float);
+  }
+  Result<void> read_state(unsigned vector, std::uint64_t first, std::span<float> out) const {
+    if (before_) return before_->read_exactly(place(vector, first), std::as_writable_bytes(out));
+    std::ranges::fill(out, job_->strategy.initial_state(vector));
+    return {};
+  }
+
+  const StepJob* job_;
+  std::unique_ptr<File> before_;  // None before the first step.
+  std::unique_ptr<File> after_;
+  std::vector<float> values_;
+};
+
+/// w' = w + step for one block; refuses what is not finite.
+Result<void> add_block(const StepJob& job, std::uint64_t first, std::span<const float> step,
+                       std::span<float> values, CheckpointWriter& out) {
+  FL_CHECK(read_values(job.base, first, values));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] += step[i];
+  const Scan scan = kernels().scan(values.data(), values.size());
+  if (scan.first_bad < values.size()) {
+    return Error(Errc::invalid_input, fmt::format("the new model would not be finite at {}",
+                                                  job.layout.all.describe(first + scan.first_bad)));
+  }
+  return out.append(values);
+}
+
+Result<CheckpointRecord> apply_exactly(const StepJob& job, Steps& steps, CheckpointWriter& out) {
+  std::vector<float> step(std::min(block_elements, job.layout.all.elements()));
+  std::vector<float> values(step.size());
+  for (std::uint64_t first = 0; first < job.layout.all.elements();) {
+    const std::span part(step.data(), steps.block_at(first));
+    FL_CHECK(steps.read(first, part));
+    FL_CHECK(add_block(job, first, part, std::span(values.data(), part.size()), out));
+    first += part.size();
+  }
+  FL_CHECK(steps.sync());
+  return out.finish();
+}
+
+/// The step of the round plus what earlier codes lost.
+Result<std::vector<float>> whole_step(const StepJob& job, Steps& steps) {
+  std::vector<float> step(job.layout.all.elements());
+  const auto path = job.folder / carry_name(job.base.record.version);
+  std::unique_ptr<File> carry;
+  if (job.files.exists(path)) {
+    FL_TRY(carry, job.files.open(path, OpenMode::read));
+  }
+  std::vector<float> carried;
+  for (std::uint64_t first = 0; first < step.size();) {
+    const std::span part(step.data() + first, steps.block_at(first));
+    FL_CHECK(steps.read(first, part));
+    if (carry) {
+      carried.resize(part.size());
+      FL_CHECK(
+          carry->read_exactly(first * sizeof(float), std::as_writable_bytes(std::span(carried))));
+      for (std::size_t i = 0; i < part.size(); ++i) part[i] += carried[i];
+    }
+    first += part.size();
+  }
+  return step;
+}
+
+Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, CheckpointWriter& out) {
+  const Round version = job.base.record.version + 1;
+  FL_TRY(std::vector<float> step, whole_step(job, steps));
+  FL_TRY(const auto delta, job.files.open(job.folder / delta_name(version), OpenMode::truncate));
+  FileSink sink(*delta);
+  FL_TRY(
+      const std::uint64_t delta_bytes,
+      job.downlink.encode(job.layout.all, step, job.seed + version, sink, block_elements_of_codec,
+                          nullptr, std::min(threads_for(0), codec_threads_max)));
+  FileSource source(*delta);
+  FL_TRY(auto reader, PayloadReader::open(source, delta_bytes, job.layout.all));
+  std::vector<float> decoded;
+  std::vector<float> values;
+  for (std::uint64_t index = 0; index < reader.blocks(); ++index) {
+    const Block block = reader.block(index);
+    decoded.resize(block.elements);
+    values.resize(block.elements);
+    FL_TRY([[maybe_unused]] const Scan scan, reader.decode(index, decoded));
+    FL_CHECK(add_block(job, block.flat, decoded, values, out));
+    for (std::size_t i = 0; i < decoded.size(); ++i) step[block.flat + i] -= decoded[i];
+  }
+  FL_CHECK(delta->sync());
+  FL_CHECK(steps.sync());
+  FL_CHECK(job.files.write_atomically(job.folder / carry_name(version),
+                                      std::as_bytes(std::span<const float>(step))));
+  failpoint("delta.synced");
+  // finish() syncs the folder, and with it the names of all files.
+  FL_TRY(CheckpointRecord record, out.finish());
+  record.delta_file = delta_name(version);
+  record.delta_bytes = delta_bytes;
+  return record;
+}
+
+}  // namespace
+
+Result<CheckpointRecord> make_next_version(const StepJob& job) {
+  FL_ASSERT(job.sums.total_weight() > 0);
+  const Round base = job.base.record.version;
+  FL_TRY(auto out,
+         CheckpointWriter::create(job.files, job.folder, base + 1, job.layout.all, job.facts));
+  FL_TRY(auto steps, Steps::open(job));
+  // An exact code of the step saves nothing over the model itself, so it is not written.
+  FL_TRY(CheckpointRecord record, job.downlink.canonical() == "none"
+                                      ? apply_exactly(job, steps, out)
+                                      : apply_coded(job, steps, out));
+  // What was kept for the version before the base is of no use to any restart.
+  if (base > 0) {
+    FL_CHECK(job.files.remove(job.folder / carry_name(base - 1)));
+    FL_CHECK(job.files.remove(job.folder / state_name(base - 1)));
+  }
+  return record;
+}
+
+}  // namespace fl

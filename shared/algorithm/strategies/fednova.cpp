@@ -1,0 +1,46 @@
+// FedNova: Wang 2020, section 4.2, equation 11. A client sends its update divided by its effective
+// steps; the server multiplies the mean by the mean of the effective steps, so that clients which
+// did more steps pull no harder towards their own optimum. With momentum and with the proximal term
+// (mu) the effective steps are those of section 4.1.
+#include "shared/algorithm/strategies/strategies.hpp"
+
+namespace fl {
+
+namespace {
+
+class FedNovaLocal final : public LocalRule {
+ public:
+  void finish(const LocalRound& round, std::span<float> update, std::span<float>,
+              std::span<float>) const override {
+    const auto scale = static_cast<float>(1 / effective_steps(round.settings, round.steps));
+    for (float& value : update) value *= scale;
+  }
+};
+
+class FedNova final : public Strategy {
+ public:
+  FedNova(double lr, double mu) : lr_(lr), mu_(mu) {}
+
+  bool counts_steps() const override { return true; }
+  double proximal_mu() const override { return mu_; }
+  const LocalRule* local() const override { return &local_; }
+  void step(const RoundFacts& facts, std::span<const std::span<float>>,
+            std::span<float> step) const override {
+    const auto scale = static_cast<float>(lr_ * facts.effective_steps);
+    for (float& value : step) value *= scale;
+  }
+
+ private:
+  double lr_;
+  double mu_;
+  FedNovaLocal local_;
+};
+
+}  // namespace
+
+std::shared_ptr<Strategy> make_fednova(SpecOptions& options) {
+  const double lr = options.number("lr", 1, 0, 1e6);
+  return std::make_shared<FedNova>(lr, options.number("mu", 0, 0, 1e6));
+}
+
+}  // namespace fl

@@ -1,0 +1,41 @@
+#include "shared/base/async/stop_signals.hpp"
+
+#include "shared/base/log.hpp"
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace fl {
+
+StopSignals::StopSignals(net::io_context& io) : signals_(io) {
+#ifdef FL_SANITIZED
+  // ThreadSanitizer makes a thread's list of signals at that thread's first call that may block,
+  // and loses a signal that comes while it does (SigCtx in compiler-rt 14).
+  ::usleep(1);
+#endif
+  signals_.add(SIGINT);
+  signals_.add(SIGTERM);
+}
+
+void StopSignals::on_stop(std::function<void()> stop) {
+  signals_.async_wait([stop = std::move(stop)](const boost::system::error_code& ec, int) {
+    if (ec) return;
+    log_info("stopping; once more ends at once");
+    stop();
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+  });
+}
+
+WithoutStopSignals::WithoutStopSignals() {
+  sigset_t both;
+  sigemptyset(&both);
+  sigaddset(&both, SIGINT);
+  sigaddset(&both, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &both, &before_);
+}
+
+WithoutStopSignals::~WithoutStopSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+}  // namespace fl

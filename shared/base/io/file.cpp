@@ -1,0 +1,245 @@
+#include "shared/base/io/file.hpp"
+
+#include "shared/base/failpoint.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cerrno>
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+namespace fl {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// "VERB PATH: reason", from errno. Takes errno first: building the text may change it.
+Error failed(std::string_view verb, const fs::path& path) {
+  const int number = errno;
+  const std::string what = std::string(verb) + " " + path.string();
+  errno = number;
+  return errno_error(what);
+}
+
+Error failed(std::string_view verb, const fs::path& path, const std::error_code& reason) {
+  errno = reason.value();
+  return failed(verb, path);
+}
+
+/// The folder that holds `path`'s name.
+fs::path folder_of(const fs::path& path) {
+  const fs::path parent = path.parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+/// Repeats a call that a signal interrupted before it did anything.
+template <class Call>
+auto uninterrupted(Call call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+/// A call after which the disk is another, for the tests that kill before and after each of them.
+template <class Call>
+auto durable_step(Call call) {
+  failpoint("disk.step");
+  const auto result = call();
+  failpoint("disk.step");
+  return result;
+}
+
+class PosixFile final : public File {
+ public:
+  PosixFile(int descriptor, fs::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+  ~PosixFile() override { ::close(descriptor_); }
+  PosixFile(const PosixFile&) = delete;
+  PosixFile& operator=(const PosixFile&) = delete;
+
+  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes out) override {
+    std::size_t done = 0;
+    while (done < out.size()) {
+      const ssize_t got = uninterrupted([&] {
+        return ::pread(descriptor_, out.data() + done, out.size() - done,
+                       static_cast<off_t>(offset + done));
+      });
+      if (got < 0) return failed("read", path_);
+      if (got == 0) break;
+      done += static_cast<std::size_t>(got);
+    }
+    return done;
+  }
+
+  Result<void> write_at(std::uint64_t offset, Bytes bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t put = uninterrupted([&] {
+        return ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      });
+      if (put < 0) return failed("write", path_);
+      if (put == 0) return Error(Errc::io, "write " + path_.string() + ": no byte was taken");
+      offset += static_cast<std::uint64_t>(put);
+      bytes = bytes.subspan(static_cast<std::size_t>(put));
+    }
+    return {};
+  }
+
+  Result<void> truncate(std::uint64_t bytes) override {
+    const auto length = static_cast<off_t>(bytes);
+    const auto cut = [&] { return ::ftruncate(descriptor_, length); };
+    if (durable_step([&] { return uninterrupted(cut); }) < 0) {
+      return failed("truncate", path_);
+    }
+    return {};
+  }
+
+  Result<std::uint64_t> size() override {
+    struct stat status {};
+    if (::fstat(descriptor_, &status) < 0) return failed("stat", path_);
+    return static_cast<std::uint64_t>(status.st_size);
+  }
+
+  Result<void> sync() override {
+    // Not even EINTR is tried again: a second call may report success for pages already dropped.
+    if (durable_step([&] { return ::fdatasync(descriptor_); }) < 0) return failed("sync", path_);
+    return {};
+  }
+
+  void start_writeback(std::uint64_t offset, std::uint64_t bytes) override {
+    // sync_file_range takes 0 bytes for "to the end", which is not what an empty range means.
+    if (bytes == 0) return;
+    ::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                      SYNC_FILE_RANGE_WRITE);
+  }
+
+ private:
+  int descriptor_;
+  fs::path path_;
+};
+
+int open_flags(OpenMode mode) {
+  switch (mode) {
+    case OpenMode::read: return O_RDONLY;
+    case OpenMode::update: return O_RDWR;
+    case OpenMode::create: return O_RDWR | O_CREAT;
+    case OpenMode::truncate: break;
+  }
+  return O_RDWR | O_CREAT | O_TRUNC;
+}
+
+class PosixFiles final : public Files {
+ public:
+  Result<std::unique_ptr<File>> open(const fs::path& path, OpenMode mode) override {
+    const int flags = open_flags(mode) | O_CLOEXEC;
+    const int descriptor = uninterrupted([&] { return ::open(path.c_str(), flags, 0600); });
+    if (descriptor < 0) return failed("open", path);
+    return std::unique_ptr<File>(std::make_unique<PosixFile>(descriptor, path));
+  }
+
+  Result<void> rename(const fs::path& from, const fs::path& to) override {
+    if (durable_step([&] { return ::rename(from.c_str(), to.c_str()); }) < 0)
+      return failed("rename " + from.string() + " to", to);
+    return {};
+  }
+
+  Result<void> remove(const fs::path& path) override {
+    if (durable_step([&] { return ::unlink(path.c_str()); }) < 0 && errno != ENOENT)
+      return failed("remove", path);
+    return {};
+  }
+
+  bool exists(const fs::path& path) override {
+    std::error_code ignored;
+    return fs::exists(path, ignored);
+  }
+
+  Result<std::vector<std::string>> list(const fs::path& folder) override {
+    std::vector<std::string> names;
+    std::error_code failure;
+    for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+         entry.increment(failure)) {
+      std::error_code gone;  // A file removed beside us is no file any more, and no error.
+      if (entry->is_regular_file(gone)) names.push_back(entry->path().filename().string());
+    }
+    if (failure) return failed("list", folder, failure);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  Result<void> make_folder(const fs::path& folder) override {
+    std::error_code ignored;
+    if (folder.empty() || fs::is_directory(folder, ignored)) return {};
+    const fs::path parent = folder_of(folder);
+    FL_CHECK(make_folder(parent));
+    if (::mkdir(folder.c_str(), 0700) < 0) {
+      if (errno == EEXIST && fs::is_directory(folder, ignored)) return {};  // Made beside us.
+      return failed("make folder", folder);
+    }
+    return sync_folder(parent);
+  }
+
+  Result<void> sync_folder(const fs::path& folder) override {
+    const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+    const int descriptor = uninterrupted([&] { return ::open(folder.c_str(), flags); });
+    if (descriptor < 0) return failed("open folder", folder);
+    Result<void> result;
+    if (durable_step([&] { return ::fsync(descriptor); }) < 0)
+      result = failed("sync folder", folder);
+    ::close(descriptor);
+    return result;
+  }
+};
+
+}  // namespace
+
+Result<void> File::read_exactly(std::uint64_t offset, MutableBytes out) {
+  FL_TRY(const std::size_t got, read_at(offset, out));
+  if (got == out.size()) return {};
+  return Error(Errc::corrupt, "file ends at byte " + std::to_string(offset + got) + ", wanted " +
+                                  std::to_string(out.size()) + " bytes from " +
+                                  std::to_string(offset));
+}
+
+Result<std::string> Files::read_all(const fs::path& path, std::uint64_t bytes_max) {
+  FL_TRY(const auto file, open(path, OpenMode::read));
+  FL_TRY(const std::uint64_t bytes, file->size());
+  if (bytes > bytes_max) {
+    return Error(Errc::too_large, path.string() + " has " + std::to_string(bytes) +
+                                      " bytes; the limit is " + std::to_string(bytes_max));
+  }
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  FL_TRY(const std::size_t got, file->read_at(0, std::as_writable_bytes(std::span(text))));
+  text.resize(got);
+  return text;
+}
+
+Result<void> Files::write_atomically(const fs::path& path, Bytes bytes) {
+  fs::path fresh = path;
+  fresh += ".tmp";
+  const auto write = [&]() -> Result<void> {
+    FL_TRY(const auto file, open(fresh, OpenMode::truncate));
+    FL_CHECK(file->write_at(0, bytes));
+    return file->sync();
+  };
+  Result<void> written = write();
+  if (written) written = rename(fresh, path);
+  if (!written) {
+    // Best effort: a left-over is overwritten next time, and the first error is the one to tell.
+    (void)remove(fresh);
+    return written;
+  }
+  return sync_folder(folder_of(path));
+}
+
+Files& posix_files() {
+  static PosixFiles files;
+  return files;
+}
+
+}  // namespace fl

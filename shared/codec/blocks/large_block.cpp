@@ -1,0 +1,183 @@
+#include "shared/codec/blocks/large_block.hpp"
+
+#include "kernels/kernels.hpp"
+#include "shared/codec/blocks/sparse_block.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace fl {
+
+namespace {
+
+/// Calls use(part's number, its first element in the block, its elements).
+template <class Use>
+Result<void> for_each_part(std::size_t elements, const Use& use) {
+  std::size_t number = 0;
+  for (std::size_t begin = 0; begin < elements; begin += part_elements_max) {
+    FL_CHECK(use(number++, begin, std::min<std::size_t>(part_elements_max, elements - begin)));
+  }
+  return {};
+}
+
+std::size_t part_count(std::size_t elements) {
+  return (elements + part_elements_max - 1) / part_elements_max;
+}
+
+Block part_of(const Block& block, std::size_t begin, std::size_t elements) {
+  return {.tensor = block.tensor,
+          .elements = static_cast<std::uint32_t>(elements),
+          .first = block.first + begin,
+          .flat = block.flat + begin};
+}
+
+/// `encode_part` has the arguments of for_each_part(), and where the part's bytes go.
+template <class Encode>
+Result<void> encode_parts(std::size_t elements, std::vector<std::byte>& out,
+                          const Encode& encode_part) {
+  out.assign(1 + part_count(elements) * sizeof(std::uint32_t),
+             static_cast<std::byte>(MethodId::parts));
+  std::vector<std::byte> bytes;
+  return for_each_part(
+      elements, [&](std::size_t number, std::size_t begin, std::size_t count) -> Result<void> {
+        FL_CHECK(encode_part(begin, count, bytes));
+        store(MutableBytes(out), 1 + number * sizeof(std::uint32_t),
+              static_cast<std::uint32_t>(bytes.size()));
+        out.insert(out.end(), bytes.begin(), bytes.end());
+        return {};
+      });
+}
+
+Error bad_parts(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
+
+Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  const std::size_t table_bytes = part_count(out.size()) * sizeof(std::uint32_t);
+  if (body.size() < table_bytes) return bad_parts("the sizes of the parts are cut off");
+  Bytes rest = body.subspan(table_bytes);
+  FL_CHECK(for_each_part(
+      out.size(), [&](std::size_t number, std::size_t begin, std::size_t count) -> Result<void> {
+        const auto size = load<std::uint32_t>(body, number * sizeof(std::uint32_t));
+        if (size > rest.size())
+          return bad_parts(fmt::format("part {} has {} of {} bytes", number, size, rest.size()));
+        auto decoded = decode_block(rest.first(size), out.subspan(begin, count), scratch);
+        if (!decoded) return decoded.error().at(fmt::format("part {}", number));
+        rest = rest.subspan(size);
+        return {};
+      }));
+  return rest.empty() ? success() : bad_parts("the parts end before the block does");
+}
+
+}  // namespace
+
+namespace {
+
+/// Of at most part_elements_max values; `leaves_out_zeros`: if they are many, of the others.
+Result<void> encode_part(const Method& method, bool leaves_out_zeros, std::span<const float> x,
+                         const Scan& scan, const Layout& layout, const Block& block,
+                         std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
+                         std::vector<std::byte>& out) {
+  const auto is_zero = [](float v) { return std::bit_cast<std::uint32_t>(v) == 0; };
+  const auto zeros = leaves_out_zeros ? std::ranges::count_if(x, is_zero) : 0;
+  if (zeros > 0 && zeros * 16 >= std::ssize(x)) {
+    Selected others;
+    for (std::uint32_t i = 0; i < x.size(); ++i) {
+      if (is_zero(x[i])) continue;
+      others.room.push_back(i);
+      others.values.push_back(x[i]);
+    }
+    others.indices = others.room;
+    FL_CHECK(encode_selected(others, method, layout, block, seed, scratch, out));
+    if (out.size() <= method.block_bytes_max(x.size())) return {};
+  }
+  return method.encode(x, scan, layout, block, seed, plan, scratch, out);
+}
+
+Result<void> encode_any(const Method& method, bool leaves_out_zeros, std::span<const float> x,
+                        const Scan& scan, const Layout& layout, const Block& block,
+                        std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
+                        std::vector<std::byte>& out) {
+  if (x.size() <= part_elements_max)
+    return encode_part(method, leaves_out_zeros, x, scan, layout, block, seed, plan, scratch, out);
+  FL_TRY(const bool is_whole,
+         method.encode_large(x, scan, layout, block, seed, plan, scratch, out));
+  if (is_whole) return {};
+  return encode_parts(
+      x.size(), out, [&](std::size_t begin, std::size_t count, std::vector<std::byte>& bytes) {
+        const auto part = x.subspan(begin, count);
+        return encode_part(method, leaves_out_zeros, part, kernels().scan(part.data(), count),
+                           layout, part_of(block, begin, count), seed, plan, scratch, bytes);
+      });
+}
+
+}  // namespace
+
+Result<void> encode_all_values(const Method& method, std::span<const float> x, const Scan& scan,
+                               const Layout& layout, const Block& block, std::uint64_t seed,
+                               const MethodPlan& plan, EncodeScratch& scratch,
+                               std::vector<std::byte>& out) {
+  return encode_any(method, false, x, scan, layout, block, seed, plan, scratch, out);
+}
+
+Result<void> encode_block(const Method& method, std::span<const float> x, const Scan& scan,
+                          const Layout& layout, const Block& block, std::uint64_t seed,
+                          const MethodPlan& plan, EncodeScratch& scratch,
+                          std::vector<std::byte>& out) {
+  return encode_any(method, method.leaves_out_zeros(), x, scan, layout, block, seed, plan, scratch,
+                    out);
+}
+
+Result<void> encode_selected_block(const Selected& selected, const Method& quantizer,
+                                   const Layout& layout, const Block& block, std::uint64_t seed,
+                                   EncodeScratch& scratch, std::vector<std::byte>& out) {
+  if (selected.values.size() <= sparse_values_max(block.elements))
+    return encode_selected(selected, quantizer, layout, block, seed, scratch, out);
+  // Random indices are known by the whole block's key alone; who draws so many of them takes
+  // smaller blocks.
+  FL_ASSERT(!selected.key);
+  std::size_t done = 0;
+  Selected here;
+  return encode_parts(
+      block.elements, out,
+      [&](std::size_t begin, std::size_t count, std::vector<std::byte>& bytes) -> Result<void> {
+        const auto rest = selected.indices.subspan(done);
+        const auto end = std::ranges::lower_bound(rest, begin + count);
+        const auto these = rest.first(static_cast<std::size_t>(end - rest.begin()));
+        here.room.clear();
+        for (const std::uint32_t index : these)
+          here.room.push_back(index - static_cast<std::uint32_t>(begin));
+        here.indices = here.room;
+        const auto values = std::span(selected.values).subspan(done, these.size());
+        here.values.assign(values.begin(), values.end());
+        done += these.size();
+        return encode_selected(here, quantizer, layout, part_of(block, begin, count), seed, scratch,
+                               bytes);
+      });
+}
+
+std::size_t bytes_max_in_parts(std::size_t elements,
+                               const std::function<std::size_t(std::size_t)>& bytes_max) {
+  if (elements <= part_elements_max) return bytes_max(elements);
+  const std::size_t parts = part_count(elements);
+  const std::size_t last = elements - (parts - 1) * part_elements_max;
+  const std::size_t in_parts = 1 + parts * sizeof(std::uint32_t) +
+                               (parts - 1) * bytes_max(part_elements_max) + bytes_max(last);
+  return std::max(bytes_max(elements), in_parts);
+}
+
+Result<void> decode_large_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
+  const Bytes body = bytes.subspan(1);
+  switch (static_cast<MethodId>(bytes[0])) {
+    case MethodId::parts: return decode_parts(body, out, scratch);
+    case MethodId::sparse:
+    case MethodId::randk:
+    case MethodId::ecuq_centroid_runs: return decode_sparse(bytes, out, scratch);
+    case MethodId::ecuq_dither_runs: return decode_ecuq_dither_runs(body, out, scratch);
+    default:
+      return bad_parts(fmt::format("method {} codes {} elements at once, not {}",
+                                   std::to_integer<int>(bytes[0]), part_elements_max, out.size()));
+  }
+}
+
+}  // namespace fl

@@ -1,0 +1,39 @@
+#include "shared/base/io/bytes.hpp"
+#include "shared/codec/spec/table.hpp"
+
+namespace fl {
+
+namespace {
+
+class Fp32 final : public Method {
+ public:
+  std::string spec() const override { return "none"; }
+  std::size_t block_bytes_max(std::size_t elements) const override {
+    return 1 + elements * sizeof(float);
+  }
+  Result<void> encode(std::span<const float> x, const Scan&, const Layout&, const Block&,
+                      std::uint64_t, const MethodPlan&, EncodeScratch&,
+                      std::vector<std::byte>& out) const override {
+    out.resize(block_bytes_max(x.size()));
+    out[0] = static_cast<std::byte>(MethodId::fp32);
+    copy_bytes(out.data() + 1, std::as_bytes(x).data(), x.size_bytes());
+    return {};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const Method> make_fp32() { return std::make_unique<Fp32>(); }
+
+MethodResult parse_none(const SpecParts& parts) {
+  FL_CHECK(check_plain(parts));
+  return make_fp32();
+}
+
+Result<void> decode_fp32(Bytes body, std::span<float> out) {
+  FL_CHECK(check_body_bytes(body, out.size_bytes()));
+  copy_bytes(std::as_writable_bytes(out).data(), body.data(), body.size());
+  return {};
+}
+
+}  // namespace fl

@@ -1,0 +1,137 @@
+// TernGrad, Wen 2017, sections 3 and 4: each value becomes -scale, 0 or scale at random, so that
+// its mean stays, with scale = max|x| of the block. Before that |x| is clipped at `clip` standard
+// deviations, taken about zero as the paper models gradients: with a smaller scale fewer values are
+// lost to zero, but what is clipped is lost on average too. Only clip=0 is unbiased.
+//
+// Under error feedback each value becomes the nearest of the three, with a scale for that instead
+// of a clip (coded_levels.hpp): at random, a Gaussian's squares are all lost, and 2.5 times
+// with clip=0, and the residual would grow for ever.
+//
+// The bytes: the scale, then the levels -1, 0 and 1.
+#include "shared/codec/spec/table.hpp"
+
+#include "kernels/generic/pack.hpp"
+#include "kernels/kernels.hpp"
+#include "shared/codec/device/device_levels.hpp"
+#include "shared/codec/entropy/quantized_levels.hpp"
+#include "shared/codec/entropy/zero_run_coder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace fl {
+
+namespace {
+
+constexpr float clip_max = 256;  // Of a block of 65,536 values none is farther out.
+
+struct TerngradSettings {
+  float clip = 2.5f;          // In standard deviations; 0: nothing is clipped.
+  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
+};
+
+class Terngrad final : public Method, public LevelCoder {
+ public:
+  explicit Terngrad(const TerngradSettings& settings) : settings_(settings) {
+    FL_ASSERT(settings.clip >= 0);
+  }
+
+  std::string spec() const override {
+    if (settings_.has_feedback || settings_.clip == TerngradSettings{}.clip) return "terngrad";
+    return fmt::format("terngrad,clip={}", settings_.clip);
+  }
+  std::size_t block_bytes_max(std::size_t elements) const override {
+    return 1 + sizeof(float) + packed_bytes(elements, 1);
+  }
+  Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
+                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
+    float scale = scale_of(scan, x.size());
+    FL_CHECK(check_scale(scale, layout, block.flat, "terngrad"));
+    const auto levels = levels_in(scratch.levels, x.size());
+    if (settings_.has_feedback) {
+      scale = nearest_run(x, scale, 1, levels.data());
+    } else {
+      quantize_run(x, scale, 1, block, 0, seed, levels.data());
+    }
+    out.resize(1 + sizeof scale);
+    store(MutableBytes(out), 1, scale);
+    if (append_runs(levels, 1, out)) {
+      out[0] = static_cast<std::byte>(MethodId::terngrad_runs);
+      return {};
+    }
+    const bool is_rans = append_levels(levels, 1, scratch.coded, out);
+    out[0] = static_cast<std::byte>(is_rans ? MethodId::terngrad_rans : MethodId::terngrad);
+    return {};
+  }
+
+  const LevelCoder* level_coder() const override { return this; }
+
+  std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
+                                        const MethodPlan&) const override {
+    if (settings_.has_feedback) return fitted_block(block, 1, block.elements);
+    LevelBlock run = stochastic_block(block, 1, block.elements, seed);
+    run.clip = settings_.clip;
+    return run;
+  }
+
+  LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
+                       std::vector<std::byte>& out) const override {
+    if (tally.is_levelled == 0) return {};
+    if (is_for_runs(block.elements, count_levels(block, tally)[device_levels_max])) return {};
+    out.resize(1 + sizeof(float));
+    out[0] = static_cast<std::byte>(MethodId::terngrad_rans);
+    store(MutableBytes(out), 1, tally.scales[0]);
+    return append_level_tables(block, tally, 1, 0, packed_bytes(block.elements, 1), out);
+  }
+
+ private:
+  [[nodiscard]] float scale_of(const Scan& scan, std::size_t elements) const {
+    if (settings_.clip == 0 || settings_.has_feedback) return scan.max_abs;
+    const double sigma = std::sqrt(scan.sum_squares / static_cast<double>(elements));
+    return static_cast<float>(std::min<double>(scan.max_abs, settings_.clip * sigma));
+  }
+
+  TerngradSettings settings_;
+};
+
+}  // namespace
+
+MethodResult parse_terngrad(const SpecParts& parts) {
+  if (parts.argument) return wrong(parts.whole, *parts.argument, "terngrad takes no argument");
+  TerngradSettings settings;
+  for (const auto& [key, value] : parts.settings) {
+    if (key != "clip") return wrong(parts.whole, key, "terngrad has the setting clip");
+    FL_TRY(settings.clip,
+           parse_real<float>(parts.whole, value,
+                             fmt::format("clip must be a number from 0 to {}", clip_max),
+                             [](float c) { return !std::signbit(c) && c <= clip_max; }));
+  }
+  settings.has_feedback = parts.error_feedback;
+  return std::make_unique<Terngrad>(settings);
+}
+
+Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,
+                             DecodeScratch& scratch) {
+  if (body.size() < sizeof(float)) return Error(Errc::corrupt, "the scale is cut off");
+  FL_TRY(const float scale, read_scale(body, 0));
+  FL_TRY(const auto levels,
+         read_levels(body.subspan(sizeof scale), is_rans, 1, out.size(), scratch));
+  kernels().dequantize(levels.data(), levels.size(), scale, out.data());
+  return {};
+}
+
+Result<void> decode_terngrad_runs(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  if (body.size() < sizeof(float)) return Error(Errc::corrupt, "the scale is cut off");
+  FL_TRY(const float scale, read_scale(body, 0));
+  const auto levels = levels_in(scratch.levels, out.size());
+  if (!read_runs(body.subspan(sizeof scale), 1, levels))
+    return Error(Errc::corrupt, "the runs of levels are damaged");
+  kernels().dequantize(levels.data(), levels.size(), scale, out.data());
+  return {};
+}
+
+}  // namespace fl

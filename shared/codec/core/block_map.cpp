@@ -1,0 +1,41 @@
+#include "shared/codec/core/block_map.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+BlockMap::BlockMap(const Layout& layout, std::uint32_t block_elements)
+    : layout_(&layout), block_elements_(block_elements) {
+  FL_ASSERT(block_elements >= block_elements_min && block_elements <= block_elements_max);
+  first_block_.reserve(layout.tensors().size() + 1);
+  std::uint64_t blocks = 0;
+  for (const Layout::Tensor& tensor : layout.tensors()) {
+    first_block_.push_back(blocks);
+    blocks += (tensor.elements + block_elements - 1) / block_elements;
+  }
+  first_block_.push_back(blocks);
+}
+
+Block BlockMap::at(std::uint64_t index) const {
+  FL_ASSERT(index < blocks());
+  // The last tensor that begins at or before this block; empty tensors begin where the next does.
+  const auto after = std::ranges::upper_bound(first_block_, index);
+  const auto t = static_cast<std::size_t>(after - first_block_.begin()) - 1;
+  const Layout::Tensor& tensor = layout_->tensors()[t];
+  const std::uint64_t first = (index - first_block_[t]) * block_elements_;
+  return {.tensor = static_cast<std::uint32_t>(t),
+          .elements = static_cast<std::uint32_t>(
+              std::min<std::uint64_t>(block_elements_, tensor.elements - first)),
+          .first = first,
+          .flat = tensor.offset + first};
+}
+
+std::string BlockMap::describe(std::uint64_t index) const {
+  const Block block = at(index);
+  return fmt::format("block {} ({}[{}..{}])", index, layout_->tensors()[block.tensor].name,
+                     block.first, block.first + block.elements - 1);
+}
+
+}  // namespace fl

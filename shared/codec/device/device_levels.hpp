@@ -1,0 +1,36 @@
+// From a device's tally of a block's levels to their code: what LevelCoders have in common.
+#pragma once
+
+#include "kernels/codec_device.hpp"
+#include "shared/codec/core/block_map.hpp"
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace fl {
+
+/// A block that is rounded stochastically, as quantize_run() (coded_levels.hpp) rounds each
+/// `bucket` values whose largest magnitude is their scale. 1 <= levels <= 127.
+[[nodiscard]] LevelBlock stochastic_block(const Block& block, std::int32_t levels,
+                                          std::uint32_t bucket, std::uint64_t seed);
+
+/// As nearest_run() rounds each `bucket` values.
+[[nodiscard]] LevelBlock fitted_block(const Block& block, std::int32_t levels,
+                                      std::uint32_t bucket);
+
+/// A bit each of the first `levels` levels, which are -1 and 0.
+[[nodiscard]] LevelCode packed_levels(std::uint32_t levels);
+
+/// How often each level occurs in all of the block's classes together: level l at l + 127.
+[[nodiscard]] std::array<std::uint32_t, device_alphabet> count_levels(const LevelBlock& block,
+                                                                      const LevelTally& tally);
+
+/// Appends the tables (level_codes.hpp) of levels up to `top`, in 2^class_bits classes, and returns
+/// the code of the stream that follows them. Its `top` is 0 where bit fields, which have `packed`
+/// bytes, would be shorter; then `out` is of no use.
+[[nodiscard]] LevelCode append_level_tables(const LevelBlock& block, const LevelTally& tally,
+                                            std::int32_t top, int class_bits, std::size_t packed,
+                                            std::vector<std::byte>& out);
+
+}  // namespace fl

@@ -1,0 +1,116 @@
+#include "shared/codec/encode/codec.hpp"
+
+#include "shared/codec/payload/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fl {
+
+std::string Codec::canonical() const {
+  std::string text;
+  for (const Rule& rule : rules_) text += (text.empty() ? "" : ";") + rule.spec();
+  if (upkeep_.is_delta) return std::string(delta_prefix) + text;
+  if (upkeep_.momentum > 0) return text + fmt::format("+dgc:{}", upkeep_.momentum);
+  return text + (upkeep_.error_feedback ? "+ef" : "");
+}
+
+std::vector<std::string> Codec::names() const {
+  std::vector<std::string> out;
+  if (upkeep_.is_delta) out.emplace_back(delta_codec);
+  const auto add = [&](const std::string& spec) {
+    std::string name = spec.substr(0, spec.find_first_of(":,"));
+    if (std::ranges::find(out, name) == out.end()) out.push_back(std::move(name));
+  };
+  for (const Rule& rule : rules_) {
+    if (rule.selector) add(rule.selector->spec());
+    add(rule.quantizer->spec());
+  }
+  return out;
+}
+
+bool Codec::is_for_device(const Layout& layout, bool is_there) const {
+  const auto rule_of = rules_of(layout);
+  for (std::size_t t = 0; t < rule_of.size(); ++t) {
+    if (rule_of[t] != nullptr && rule_of[t]->is_for_device(layout.tensors()[t], is_there))
+      return true;
+  }
+  return false;
+}
+
+SummedSketches Codec::summed_sketches(const Layout& layout) const {
+  SummedSketches out{.block_elements = block_elements(layout)};
+  bool is_any = false;
+  for (const Rule* const rule : rules_of(layout)) {
+    out.of_tensor.push_back(rule != nullptr ? rule->summed_sketch() : std::nullopt);
+    is_any |= out.of_tensor.back().has_value();
+  }
+  if (!is_any) return {};
+  return out;
+}
+
+std::uint32_t Codec::block_elements(const Layout& layout) const {
+  bool is_any_few = false;
+  const auto rule_of = rules_of(layout);
+  for (std::size_t t = 0; t < rule_of.size(); ++t) {
+    const Rule* const rule = rule_of[t];
+    if (rule == nullptr || layout.tensors()[t].elements <= block_elements_default) continue;
+    is_any_few |= rule->sends_few();
+    // Whoever selects many, what a device could code, and sketches that are added up undecoded want
+    // the smaller ones.
+    const LevelCoder* const coder = rule->level_coder();
+    const bool is_for_device = coder != nullptr && coder->is_worth_small_blocks();
+    if (rule->summed_sketch() || (!rule->sends_few() && (rule->selector || is_for_device)))
+      return block_elements_default;
+  }
+  return is_any_few ? block_elements_max : block_elements_default;
+}
+
+std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
+  std::vector<const Rule*> out;
+  for (const Layout::Tensor& tensor : layout.tensors()) {
+    const auto rule =
+        std::ranges::find_if(rules_, [&](const Rule& r) { return r.fits(tensor.name); });
+    FL_ASSERT(rule != rules_.end());
+    out.push_back(rule->sends_dense(tensor) ? nullptr : &*rule);
+  }
+  return out;
+}
+
+std::vector<Codec::Plan> Codec::plan(VectorToPlan vector,
+                                     std::span<const Rule* const> rule_of) const {
+  std::vector<Plan> plans;
+  for (const Rule& rule : rules_) {
+    std::vector<std::uint32_t> tensors;
+    for (std::uint32_t t = 0; t < rule_of.size(); ++t) {
+      if (rule_of[t] == &rule) tensors.push_back(t);
+    }
+    vector.tensors = tensors;
+    Plan& plan = plans.emplace_back();
+    if (rule.selector) {
+      plan.selection = rule.selector->plan(vector);
+    } else {
+      plan.method = rule.quantizer->plan(vector);
+    }
+  }
+  return plans;
+}
+
+std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block_elements) const {
+  if (block_elements == block_elements_of_codec) block_elements = this->block_elements(layout);
+  const BlockMap map(layout, block_elements);
+  const auto rule_of = rules_of(layout);
+  std::uint64_t bytes = payload_header_bytes;
+  for (std::uint64_t i = 0; i < map.blocks(); ++i) {
+    const Block block = map.at(i);
+    const Rule* const rule = rule_of[block.tensor];
+    bytes += sizeof(std::uint32_t);
+    bytes += rule ? rule->block_bytes_max(layout.tensors()[block.tensor], block)
+                  : dense_method().bytes_max_of(layout.tensors()[block.tensor], block);
+  }
+  return bytes;
+}
+
+}  // namespace fl

@@ -1,0 +1,296 @@
+// One vector on its way into a payload: Codec::encode().
+#include "shared/codec/encode/codec.hpp"
+
+#include "kernels/kernels.hpp"
+#include "shared/base/async/parallel.hpp"
+#include "shared/codec/blocks/large_block.hpp"
+#include "shared/codec/blocks/sparse_block.hpp"
+#include "shared/codec/payload/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+/// A block on its way.
+struct Coded {
+  Block block;
+  const Rule* rule = nullptr;  // None: it is sent dense.
+  std::span<const float> values;
+  Scan scan;
+  Selected selected;  // Where the rule selects.
+  std::vector<std::byte> bytes;
+  Result<void> result;
+  bool is_coded = false;
+};
+
+Result<void> check_finite(Coded& coded, const Layout& layout) {
+  coded.scan = kernels().scan(coded.values.data(), coded.values.size());
+  const std::size_t bad = coded.scan.first_bad;
+  if (bad == coded.values.size()) return {};
+  return Error(Errc::invalid_input,
+               fmt::format("{} is {}", layout.describe(coded.block.flat + bad), coded.values[bad]));
+}
+
+/// What is coded between two writes.
+struct Batch {
+  std::size_t slot = 0;  // Of a device.
+  std::vector<Coded> blocks;
+  std::vector<BlockOnDevice> on_device;     // Those of the blocks that a device may code,
+  std::vector<std::size_t> device_indices;  // and which they are.
+};
+
+}  // namespace
+
+/// One vector on its way into a payload.
+class Codec::Encoding {
+ public:
+  Encoding(const Codec& codec, const BlockMap& map, std::span<const float> x, Seeds seeds,
+           CodecState* state, int threads, const DeviceCopy& device)
+      : codec_(&codec),
+        map_(&map),
+        x_(x),
+        seed_(seeds.own),
+        rule_of_(codec.rules_of(map.layout())),
+        device_(on_device(codec, map.layout(), x, device)),
+        plans_(codec.plan({.layout = &map.layout(),
+                           .x = x,
+                           .tensors = {},
+                           .block_elements = map.block_elements(),
+                           .seeds = seeds,
+                           .state = state,
+                           .device = device_ ? &*device_ : nullptr},
+                          rule_of_)),
+        // What is only copied is not worth their buffers.
+        lanes_(threads, codec.is_plain() ? 1 : map.blocks() / map.run_blocks()),
+        scratches_(lanes_.count()) {}
+  ~Encoding() {
+    if (device_) device_->coder().end();
+  }
+  Encoding(const Encoding&) = delete;
+  Encoding& operator=(const Encoding&) = delete;
+
+  Result<std::uint64_t> write(PayloadSink& out) {
+    std::vector<std::uint32_t> sizes(map_->blocks());
+    // The sizes are known only at the end; the prefix has its length already.
+    std::uint64_t at = payload_prefix(*map_, sizes).size();
+    // A device has the next batch already while one is coded here and written.
+    batches_.resize(device_ ? CodecDevice::slots : 1);
+    const std::uint64_t batch_count = (map_->blocks() + batch_blocks() - 1) / batch_blocks();
+    std::uint64_t begun = 0;
+    std::uint64_t index = 0;  // Of a block.
+    for (std::uint64_t number = 0; number < batch_count; ++number) {
+      for (; begun < std::min<std::uint64_t>(number + batches_.size(), batch_count); ++begun) {
+        Batch& next = batches_[begun % batches_.size()];
+        next.slot = begun % batches_.size();
+        begin(next, begun * batch_blocks());
+      }
+      Batch& batch = batches_[number % batches_.size()];
+      finish(batch);
+      for (const Coded& coded : batch.blocks) {
+        if (!coded.result) return coded.result.error().at("encode");
+        FL_CHECK(out.write(at, coded.bytes));
+        sizes[index++] = static_cast<std::uint32_t>(coded.bytes.size());
+        at += coded.bytes.size();
+      }
+    }
+    FL_CHECK(out.write(0, payload_prefix(*map_, sizes)));
+    return at;
+  }
+
+ private:
+  /// Nothing: all is done here.
+  static std::optional<DeviceVector> on_device(const Codec& codec, const Layout& layout,
+                                               std::span<const float> x, const DeviceCopy& device) {
+    if (device.coder == nullptr || !device.coder->is_there() ||
+        !codec.is_for_device(layout, device.values != nullptr))
+      return std::nullopt;
+    const float* const there = device.values != nullptr ? device.values : device.coder->copy(x);
+    if (there == nullptr) return std::nullopt;
+    return DeviceVector(*device.coder, there, x);
+  }
+
+  [[nodiscard]] std::uint64_t batch_blocks() const {
+    if (device_)
+      return CodecDevice::batch_blocks_max /
+             ((map_->block_elements() + block_elements_default - 1) / block_elements_default);
+    return lanes_.count() == 1 ? 1 : lanes_.count() * map_->run_blocks();
+  }
+
+  Plan& plan_of(const Rule& rule) {
+    return plans_[static_cast<std::size_t>(&rule - codec_->rules_.data())];
+  }
+
+  /// What must be done in the blocks' order, or is done by a device.
+  void begin(Batch& batch, std::uint64_t first) {
+    batch.blocks.resize(std::min(batch_blocks(), map_->blocks() - first));
+    batch.on_device.clear();
+    batch.device_indices.clear();
+    for (std::size_t i = 0; i < batch.blocks.size(); ++i) {
+      Coded& coded = batch.blocks[i];
+      coded.block = map_->at(first + i);
+      coded.rule = rule_of_[coded.block.tensor];
+      coded.values = x_.subspan(coded.block.flat, coded.block.elements);
+      coded.is_coded = false;
+      coded.result = {};
+      const LevelCoder* const coder = coded.rule ? coded.rule->level_coder() : nullptr;
+      if (!device_ || coder == nullptr || coded.block.elements < coder->elements_min() ||
+          coded.block.elements > part_elements_max)
+        continue;
+      const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).method);
+      if (!run) continue;
+      batch.on_device.push_back({.coder = coder, .block = *run, .out = &coded.bytes});
+      batch.device_indices.push_back(i);
+    }
+    if (device_) device_->coder().start(batch.slot, device_->there(), batch.on_device);
+    select(batch.blocks);
+  }
+
+  /// Selectors want the blocks in order.
+  void select(std::span<Coded> blocks) {
+    while (!blocks.empty()) {
+      const auto is_other = [&](const Coded& coded) {
+        return coded.block.tensor != blocks.front().block.tensor;
+      };
+      const auto end = std::ranges::find_if(blocks, is_other);
+      const auto of_tensor = blocks.first(static_cast<std::size_t>(end - blocks.begin()));
+      blocks = blocks.subspan(of_tensor.size());
+      const Rule* const rule = of_tensor.front().rule;
+      if (!rule || !rule->selector) continue;
+      SelectionPlan& plan = plan_of(*rule).selection;
+      if (select_on_device(of_tensor, *rule->selector, plan)) continue;
+      for (Coded& coded : of_tensor) {
+        coded.result = check_finite(coded, map_->layout());
+        if (coded.result)
+          rule->selector->select(coded.values, coded.block, seed_, plan, coded.selected);
+      }
+    }
+  }
+
+  /// Blocks of one tensor, one after the other. False: nothing was done.
+  bool select_on_device(std::span<Coded> blocks, const Selector& selector, SelectionPlan& plan) {
+    const std::uint64_t first = blocks.front().block.flat;
+    const std::uint64_t end = blocks.back().block.flat + blocks.back().block.elements;
+    if (!device_ || !device_->coder().is_there() || !selector.has_cutoffs() ||
+        end - first < device_elements_min)
+      return false;
+    Cutoff& cutoff = *selector.cutoff_of(blocks.front().block.tensor, plan);
+    const Cutoff before = cutoff;
+    if (!device_->select_largest(x_.subspan(first, end - first), cutoff, indices_)) return false;
+    auto next = indices_.begin();
+    bool is_right = true;
+    for (Coded& coded : blocks) {
+      const auto begin = static_cast<std::uint32_t>(coded.block.flat - first);
+      Selected& out = coded.selected;
+      out.key.reset();
+      out.room.clear();
+      out.values.clear();
+      for (; next != indices_.end() && *next - begin < coded.block.elements; ++next) {
+        out.room.push_back(*next - begin);
+        out.values.push_back(coded.values[out.room.back()]);
+      }
+      out.indices = out.room;
+      // What is not finite is larger than all else, so it is among them, and is an error here.
+      is_right &= all_finite(out.values);
+    }
+    if (is_right && !is_selection_checked_) {
+      is_right = selects_as_here(blocks.front(), before);
+      is_selection_checked_ = true;
+      if (!is_right) give_up("selects", blocks.front());
+    }
+    if (!is_right) cutoff = before;
+    return is_right;
+  }
+
+  /// Of each vector one block is selected from by both.
+  static bool selects_as_here(const Coded& coded, Cutoff before) {
+    Selected here;
+    select_by(before, coded.values, here);
+    return std::ranges::equal(here.indices, coded.selected.indices);
+  }
+
+  void give_up(std::string_view does, const Coded& coded) {
+    device_->coder().give_up(fmt::format("the device {} {} otherwise than the CPU", does,
+                                         map_->layout().describe(coded.block.flat)));
+  }
+
+  /// The bytes of all its blocks, or in `result` why there are none.
+  void finish(Batch& batch) {
+    if (device_) take_from_device(batch);
+    lanes_.for_each_run(batch.blocks.size(), std::min<std::size_t>(map_->run_blocks(), 2),
+                        [&](std::size_t lane, std::size_t begin, std::size_t end) {
+                          for (std::size_t i = begin; i < end; ++i) {
+                            if (!batch.blocks[i].is_coded) encode(batch.blocks[i], lane);
+                          }
+                        });
+  }
+
+  void take_from_device(Batch& batch) {
+    device_->coder().finish(batch.slot);
+    for (std::size_t d = 0; d < batch.on_device.size(); ++d) {
+      if (!batch.on_device[d].is_coded) continue;
+      Coded& coded = batch.blocks[batch.device_indices[d]];
+      if (!is_checked_ && !is_right(coded)) return;
+      coded.is_coded = true;
+    }
+  }
+
+  /// Of each vector one block is coded by both.
+  bool is_right(Coded& coded) {
+    is_checked_ = true;
+    const auto from_device = coded.bytes;
+    encode(coded, 0);
+    if (coded.result && coded.bytes == from_device) return true;
+    give_up("codes", coded);
+    return false;
+  }
+
+  void encode(Coded& coded, std::size_t lane) {
+    const Rule* const rule = coded.rule;
+    if (rule && rule->selector) {
+      if (coded.result)
+        coded.result = encode_selected_block(coded.selected, *rule->quantizer, map_->layout(),
+                                             coded.block, seed_, scratches_[lane], coded.bytes);
+      return;
+    }
+    coded.result = check_finite(coded, map_->layout());
+    if (!coded.result) return;
+    const Method& method = rule ? *rule->quantizer : dense_method();
+    coded.result =
+        encode_block(method, coded.values, coded.scan, map_->layout(), coded.block, seed_,
+                     rule ? plan_of(*rule).method : MethodPlan{}, scratches_[lane], coded.bytes);
+  }
+
+  const Codec* codec_;
+  const BlockMap* map_;
+  std::span<const float> x_;
+  std::uint64_t seed_;
+  std::vector<const Rule*> rule_of_;
+  std::optional<DeviceVector> device_;
+  std::vector<Plan> plans_;
+  Lanes lanes_;
+  std::vector<EncodeScratch> scratches_;  // One for each lane.
+  std::vector<Batch> batches_;
+  std::vector<std::uint32_t> indices_;  // Of select_on_device().
+  bool is_checked_ = false;
+  bool is_selection_checked_ = false;
+};
+
+Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x, Seeds seeds,
+                                    PayloadSink& out, std::uint32_t block_elements,
+                                    CodecState* state, int threads,
+                                    const DeviceCopy& device) const {
+  FL_ASSERT(x.size() == layout.elements() && threads >= 0);
+  const std::uint32_t largest = this->block_elements(layout);
+  if (block_elements == block_elements_of_codec) block_elements = largest;
+  FL_ASSERT(block_elements <= largest);
+  const BlockMap map(layout, block_elements);
+  return Encoding(*this, map, x, seeds, state, threads, device).write(out);
+}
+
+}  // namespace fl

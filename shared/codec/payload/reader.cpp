@@ -1,0 +1,247 @@
+#include "shared/codec/payload/reader.hpp"
+
+#include "shared/base/async/parallel.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace fl {
+
+namespace {
+
+constexpr std::string_view magic = "FLP3";  // The last is the format's version.
+constexpr std::size_t block_elements_at = 4;
+constexpr std::size_t digest_at = 8;
+constexpr std::size_t digest_bytes = 8;
+
+/// Of a matrix' elements to those of its factors, from which on these are added up undecoded: so
+/// their sums are small against the decoded ones.
+constexpr double undecoded_ratio = 4;
+
+std::string digest_of(const Layout& layout) {
+  return layout.digest().raw().substr(0, digest_bytes);
+}
+
+std::string shown(std::string_view digest) {
+  const auto whole = Digest::from_bytes(std::string(digest) + std::string(digest_bytes, '\0'));
+  return whole->hex().substr(0, 2 * digest_bytes);
+}
+
+template <class... T>
+Error corrupt(fmt::format_string<T...> format, T&&... values) {
+  return {Errc::corrupt, "payload: " + fmt::format(format, std::forward<T>(values)...)};
+}
+
+/// The block_elements.
+Result<std::uint32_t> read_header(Bytes bytes, const Layout& layout) {
+  const std::string_view begin = text_of(bytes.first(magic.size()));
+  if (begin.substr(0, magic.size() - 1) != magic.substr(0, magic.size() - 1))
+    return corrupt("does not begin with {}", magic);
+  if (begin != magic)
+    return corrupt("does not begin with {}, but is of another version of the format", magic);
+  const std::string_view digest = text_of(bytes.subspan(digest_at, digest_bytes));
+  if (digest != digest_of(layout)) {
+    return Error(Errc::conflict, fmt::format("payload: of layout {}, wanted is {}", shown(digest),
+                                             shown(digest_of(layout))));
+  }
+  const auto block_elements = load<std::uint32_t>(bytes, block_elements_at);
+  if (block_elements < block_elements_min || block_elements > block_elements_max) {
+    return corrupt("blocks of {} elements, allowed are {} to {}", block_elements,
+                   block_elements_min, block_elements_max);
+  }
+  return block_elements;
+}
+
+}  // namespace
+
+std::vector<std::byte> payload_prefix(const BlockMap& map,
+                                      std::span<const std::uint32_t> block_bytes) {
+  FL_ASSERT(block_bytes.size() == map.blocks());
+  std::vector<std::byte> out(payload_header_bytes + block_bytes.size_bytes());
+  std::ranges::copy(bytes_of(magic), out.begin());
+  store(out, block_elements_at, map.block_elements());
+  std::ranges::copy(bytes_of(digest_of(map.layout())), out.begin() + digest_at);
+  std::ranges::copy(bytes_of(block_bytes), out.begin() + payload_header_bytes);
+  return out;
+}
+
+Result<PayloadReader> PayloadReader::open(ByteSource& source, std::uint64_t bytes,
+                                          const Layout& layout) {
+  if (bytes < payload_header_bytes) return corrupt("{} bytes are no payload", bytes);
+  std::array<std::byte, payload_header_bytes> raw;
+  FL_CHECK(source.read(0, raw));
+  FL_TRY(const std::uint32_t block_elements, read_header(raw, layout));
+  BlockMap map(layout, block_elements);
+  // The table is allocated only if it can be there.
+  const std::uint64_t table_at = payload_header_bytes;
+  if (bytes < table_at + map.blocks() * sizeof(std::uint32_t)) {
+    return corrupt("{} bytes, too few for the table of {} blocks", bytes, map.blocks());
+  }
+  PayloadReader reader(source, std::move(map));
+  FL_CHECK(reader.read_table(table_at, bytes));
+  return reader;
+}
+
+Result<void> PayloadReader::read_table(std::uint64_t table_at, std::uint64_t bytes) {
+  std::vector<std::uint32_t> sizes(blocks());
+  FL_CHECK(source_->read(table_at, std::as_writable_bytes(std::span(sizes))));
+  begin_.reserve(sizes.size() + 1);
+  begin_.push_back(table_at + sizes.size() * sizeof(std::uint32_t));
+  for (const std::uint32_t size : sizes) {
+    // No method needs more than this, so that a hostile size can't make us allocate. A tensor's
+    // first block may have one factor of all of it.
+    const Block next = block(begin_.size() - 1);
+    std::uint64_t most = 64 + low_rank_extra_bytes + std::uint64_t{8} * next.elements;
+    if (next.first == 0) most += layout().tensors()[next.tensor].elements * sizeof(float);
+    if (size > most) {
+      return corrupt("{} has {} bytes", map_.describe(begin_.size() - 1), size);
+    }
+    begin_.push_back(begin_.back() + size);
+  }
+  if (begin_.back() != bytes) {
+    return corrupt("the blocks end at byte {}, the payload at {}", begin_.back(), bytes);
+  }
+  return {};
+}
+
+Result<Scan> PayloadReader::decode(std::uint64_t index, std::span<float> out) {
+  const auto bytes = look_at_block(index, bytes_);
+  if (!bytes) return in_block(index, bytes.error());
+  return decode_bytes(index, *bytes, out);
+}
+
+Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
+                                                           std::span<float> out,
+                                                           const Undecoded& undecoded) {
+  const auto bytes = look_at_block(index, bytes_);
+  if (!bytes) return in_block(index, bytes.error());
+  if (undecoded.sketch && is_summed_sketch(*bytes)) {
+    const auto sketch = read_sketch(bytes->subspan(1), sketch_head_bytes, scratch_);
+    if (!sketch) return in_block(index, sketch.error());
+    if (sketch->shape == *undecoded.sketch && sketch->key == sketch_key(map_.at(index)))
+      return Taken(*sketch);
+  }
+  if (undecoded.right_key && is_low_rank(*bytes)) {
+    const auto right = right_factor_of(index, *bytes);
+    if (!right) return in_block(index, right.error());
+    const Block block = map_.at(index);
+    const Layout::Tensor& tensor = layout().tensors()[block.tensor];
+    if ((*right)->id == MethodId::gradzip && (*right)->key == *undecoded.right_key &&
+        matrix_of(tensor, (*right)->rank, undecoded_ratio)) {
+      const auto rows = read_rows(*bytes, tensor, block, **right, rows_, scratch_);
+      if (!rows) return in_block(index, rows.error());
+      return Taken(*rows);
+    }
+  }
+  if (!is_sparse(*bytes)) {
+    FL_TRY(const Scan scan, decode_bytes(index, *bytes, out));
+    return Taken(scan);
+  }
+  const Block block = map_.at(index);
+  const auto selected = read_selected(*bytes, block.elements, scratch_);
+  if (!selected) return in_block(index, selected.error());
+  const std::span values = selected->values;
+  // Of more than a 16th what is done to all values at once is done sooner.
+  if (values.size() * 16 > block.elements) {
+    FL_ASSERT(out.size() == block.elements);
+    place(*selected, out);
+    FL_TRY(const Scan scan, scan_finite(block, out));
+    return Taken(scan);
+  }
+  const auto bad = kernels().scan(values.data(), values.size()).first_bad;
+  if (bad < values.size())
+    return corrupt("{} is {}", layout().describe(block.flat + selected->indices[bad]), values[bad]);
+  return Taken(*selected);
+}
+
+Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::span<float> out) {
+  const Block block = map_.at(index);
+  FL_ASSERT(out.size() == block.elements);
+  const auto decoded = [&]() -> Result<void> {
+    if (!is_low_rank(bytes)) return decode_block(bytes, out, scratch_);
+    FL_TRY(RightFactor* const right, right_factor_of(index, bytes));
+    return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, out, scratch_);
+  }();
+  if (!decoded) return in_block(index, decoded.error());
+  return scan_finite(block, out);
+}
+
+Result<Scan> PayloadReader::scan_finite(const Block& block, std::span<const float> values) const {
+  const Scan scan = kernels().scan(values.data(), values.size());
+  if (scan.first_bad == values.size()) return scan;
+  return corrupt("{} is {}", layout().describe(block.flat + scan.first_bad),
+                 values[scan.first_bad]);
+}
+
+Error PayloadReader::in_block(std::uint64_t index, const Error& error) const {
+  return error.at("payload: " + map_.describe(index));
+}
+
+Result<Bytes> PayloadReader::look_at_block(std::uint64_t index, std::vector<std::byte>& scratch) {
+  return source_->look(begin_[index], begin_[index + 1] - begin_[index], scratch);
+}
+
+/// For the block that has these bytes.
+Result<RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, Bytes bytes) {
+  const Block block = map_.at(index);
+  if (right_factor_ && right_factor_tensor_ == block.tensor) return &*right_factor_;
+  right_factor_.reset();
+  std::vector<std::byte> scratch;
+  const std::uint64_t first = index - block.first / map_.block_elements();
+  if (first != index) {
+    FL_TRY(bytes, look_at_block(first, scratch));
+  }
+  FL_TRY(right_factor_,
+         read_right_factor(bytes, layout().tensors()[block.tensor], map_.at(first), scratch_));
+  right_factor_tensor_ = block.tensor;
+  return &*right_factor_;
+}
+
+Result<void> PayloadReader::decode_by(int threads, const DecodeOne& decode_one) {
+  Lanes lanes(threads, blocks() / map_.run_blocks());
+  // Each with buffers of its own.
+  std::vector<PayloadReader> others(lanes.count() - 1, *this);
+  struct Failure {
+    std::uint64_t index;
+    Error error;
+  };
+  std::vector<std::optional<Failure>> failures(lanes.count());
+  const auto decode_run = [&](std::size_t lane, std::size_t begin, std::size_t end) {
+    PayloadReader& reader = lane == 0 ? *this : others[lane - 1];
+    for (std::size_t i = begin; i < end && !failures[lane]; ++i) {
+      const auto decoded = decode_one(reader, lane, i);
+      if (!decoded) failures[lane] = {i, decoded.error()};
+    }
+  };
+  lanes.for_each_run(blocks(), map_.run_blocks(), decode_run);
+  const Failure* first = nullptr;
+  for (const auto& failure : failures) {
+    if (failure && (first == nullptr || failure->index < first->index)) first = &*failure;
+  }
+  if (first != nullptr) return first->error;
+  return {};
+}
+
+Result<void> PayloadReader::decode_all(std::span<float> out, int threads) {
+  FL_ASSERT(out.size() == layout().elements());
+  return decode_by(threads, [out](PayloadReader& reader, std::size_t, std::uint64_t index) {
+    const Block b = reader.block(index);
+    return reader.decode(index, out.subspan(b.flat, b.elements));
+  });
+}
+
+Result<void> PayloadReader::for_each_block(int threads, const UseBlock& use) {
+  std::vector<std::vector<float>> values(static_cast<std::size_t>(threads_for(threads)));
+  return decode_by(threads, [&](PayloadReader& reader, std::size_t lane, std::uint64_t index) {
+    const Block b = reader.block(index);
+    values[lane].resize(b.elements);
+    auto decoded = reader.decode(index, values[lane]);
+    if (decoded) use(index, b, values[lane]);
+    return decoded;
+  });
+}
+
+}  // namespace fl

@@ -1,0 +1,71 @@
+#include "shared/codec/spec/spec_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+bool is_printable(char c) { return c > ' ' && c <= '~'; }
+
+Error wrong(std::string_view whole, std::string_view part, std::string_view what) {
+  std::string shown(whole.substr(0, spec_bytes_max));
+  std::ranges::replace_if(
+      shown, [](char c) { return c != ' ' && !is_printable(c); }, '?');
+  const auto column = static_cast<std::size_t>(part.data() - whole.data());
+  return {Errc::invalid_input,
+          fmt::format("codec: {}\n  {}\n  {}^", what, shown, std::string(column, ' '))};
+}
+
+std::pair<std::string_view, std::optional<std::string_view>> cut(std::string_view text, char mark) {
+  const std::size_t at = text.find(mark);
+  if (at == std::string_view::npos) return {text, std::nullopt};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,
+                                  std::string_view what, std::int32_t least, std::int32_t most) {
+  std::int32_t number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed != std::errc{} || end != text.data() + text.size() || number < least ||
+      number > most) {
+    return wrong(whole, text, fmt::format("{} must be a number from {} to {}", what, least, most));
+  }
+  return number;
+}
+
+Result<std::int32_t> parse_whole_argument(const SpecParts& parts, std::string_view what,
+                                          std::int32_t least, std::int32_t most) {
+  return parse_argument(parts, [&](std::string_view text) {
+    return parse_number(parts.whole, text, what, least, most);
+  });
+}
+
+Result<double> parse_fraction(const SpecParts& parts) {
+  FL_CHECK(check_has_argument(
+      parts, fmt::format("{0} wants the fraction to send here, such as {0}:0.01", parts.name)));
+  const auto what = fmt::format("the fraction of {} is above 0 and at most 1", parts.name);
+  return parse_argument(parts, [&](std::string_view text) {
+    return parse_real<double>(parts.whole, text, what, [](double f) { return f > 0 && f <= 1; });
+  });
+}
+
+Result<void> check_has_argument(const SpecParts& parts, std::string_view what) {
+  if (parts.argument) return {};
+  return wrong(parts.whole, parts.name.substr(parts.name.size()), what);
+}
+
+Result<void> check_no_settings(const SpecParts& parts) {
+  if (parts.settings.empty()) return {};
+  return wrong(parts.whole, parts.settings.front().first,
+               fmt::format("{} has no settings of its own", parts.name));
+}
+
+Result<void> check_plain(const SpecParts& parts) {
+  if (parts.argument) {
+    return wrong(parts.whole, *parts.argument, fmt::format("{} takes no argument", parts.name));
+  }
+  return check_no_settings(parts);
+}
+
+}  // namespace fl

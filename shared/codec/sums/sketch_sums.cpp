@@ -1,0 +1,83 @@
+#include "shared/codec/sums/sketch_sums.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace fl {
+
+std::optional<SketchShape> SketchSums::shape_of(const Block& block,
+                                                std::uint32_t block_elements) const {
+  if (sketches_.of_tensor.empty() || block_elements != sketches_.block_elements ||
+      block.elements < sketched_min || block.elements > part_elements_max)
+    return std::nullopt;
+  const auto& whole = sketches_.of_tensor[block.tensor];
+  if (!whole) return std::nullopt;
+  return share_of_block(*whole, block.elements);
+}
+
+Result<Scan> SketchSums::add(const Block& block, const SketchCells& sketch, std::int64_t weight) {
+  const auto cells = sketch.cells;
+  const Scan scan = kernels().scan(cells.data(), cells.size());
+  const double limit = std::ldexp(1.0, fixed_.range_log2);
+  if (scan.max_abs >= limit) {
+    return Error(
+        Errc::too_large,
+        fmt::format("the sketch of the values from {} on has {}, values must stay below {}",
+                    layout_.describe(block.flat), cells[first_beyond(cells, fixed_.range_log2)],
+                    limit));
+  }
+  const std::lock_guard lock(mutex_);
+  Sums& sums = blocks_[block.flat];
+  if (sums.cells.empty()) {
+    sums.block = block;
+    sums.shape = sketch.shape;
+    sums.cells.resize(cells.size());
+  }
+  FL_ASSERT(sums.shape == sketch.shape && sums.block.elements == block.elements);
+  kernels().add_fixed(sums.cells.data(), cells.data(), cells.size(), fixed_.fraction_bits, weight);
+  recovered_.of = nullptr;
+  return Scan{.max_abs = 0,
+              .sum_squares = scan.sum_squares / sketch.shape.rows,
+              .first_bad = block.elements};
+}
+
+void SketchSums::recover(const Sums& sums, double divisor) const {
+  if (recovered_.of == &sums && recovered_.divisor == divisor) return;
+  recovered_.of = nullptr;  // Should it fail.
+  std::vector<float> cells(sums.cells.size());
+  kernels().scale_fixed(sums.cells.data(), cells.size(),
+                        std::ldexp(1.0 / divisor, -fixed_.fraction_bits), cells.data());
+  recovered_.values =
+      sketch_estimates({.shape = sums.shape, .key = sketch_key(sums.block), .cells = cells},
+                       sums.block.elements, recovered_.room);
+  recovered_.of = &sums;
+  recovered_.divisor = divisor;
+}
+
+void SketchSums::add_mean(std::uint64_t first, double divisor, std::span<float> out) const {
+  const std::lock_guard lock(mutex_);
+  // The one that may reach into `out` from before it, and those that begin in it.
+  auto at = blocks_.upper_bound(first);
+  if (at != blocks_.begin()) --at;
+  for (; at != blocks_.end() && at->first < first + out.size(); ++at) {
+    const Sums& sums = at->second;
+    const std::uint64_t begin = std::max(first, at->first);
+    const std::uint64_t end = std::min(first + out.size(), at->first + sums.block.elements);
+    if (sums.cells.empty() || begin >= end) continue;
+    recover(sums, divisor);
+    for (std::uint64_t i = begin; i < end; ++i) out[i - first] += recovered_.values[i - at->first];
+  }
+}
+
+void SketchSums::reset(const FixedPoint& fixed, SummedSketches sketches) {
+  fixed_ = fixed;
+  sketches_ = std::move(sketches);
+  recovered_.of = nullptr;
+  std::erase_if(blocks_, [](const auto& entry) { return entry.second.cells.empty(); });
+  for (auto& [flat, sums] : blocks_) sums.cells.clear();
+}
+
+}  // namespace fl

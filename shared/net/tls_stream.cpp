@@ -1,0 +1,398 @@
+#include "shared/net/tls_stream.hpp"
+
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/websocket/teardown.hpp>
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <span>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+using tcp = net::ip::tcp;
+using Steady = std::chrono::steady_clock;
+
+/// What a TLS record holds at most.
+constexpr std::size_t record_bytes_max = 16 << 10;
+/// So much is read or written before others on the thread get their turn.
+constexpr std::size_t turn_bytes = 256 << 10;
+constexpr int turn_records = 64;
+/// What a peer may still send to a connection that has failed: more than the rest of a handshake.
+constexpr std::size_t discarded_bytes_max = 64 << 10;
+/// A record's header, which OpenSSL asks for by itself before it asks for the record.
+constexpr std::size_t header_bytes = 5;
+
+struct FreeSsl {
+  void operator()(SSL* ssl) const { SSL_free(ssl); }
+};
+
+/// OpenSSL's reasons, as Asio's ssl::stream reports them.
+beast::error_code ssl_error_code(unsigned long reason) {
+  return {static_cast<int>(reason), net::error::get_ssl_category()};
+}
+
+AnyHandler<beast::error_code, std::size_t> without_bytes(AnyHandler<beast::error_code> handler) {
+  const auto executor = handler.get_executor();
+  auto call = [handler = std::move(handler)](const beast::error_code& ec, std::size_t) mutable {
+    handler(ec);
+  };
+  return {std::move(call), executor};
+}
+
+}  // namespace
+
+struct TlsStream::Connection {
+  /// What OpenSSL needs of the socket before it can go on.
+  enum class Want { nothing, input, output };
+
+  Connection(tcp::socket given, net::ssl::context& context)
+      : socket(std::move(given)),
+        deadline(socket.get_executor()),
+        ssl(SSL_new(context.native_handle())) {
+    BIO* bio = ssl ? BIO_new(bio_method()) : nullptr;
+    if (!bio) throw std::bad_alloc();
+    BIO_set_data(bio, this);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl.get(), bio, bio);
+    SSL_set_mode(ssl.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    // Otherwise a call goes on for as long as records come that hold no data, such as new keys.
+    SSL_clear_mode(ssl.get(), SSL_MODE_AUTO_RETRY);
+  }
+
+  // ---- the socket, as OpenSSL sees it; every call returns at once
+
+  static const BIO_METHOD* bio_method();
+  static Connection& of(BIO* bio) { return *static_cast<Connection*>(BIO_get_data(bio)); }
+
+  /// Reads a record's body and the next record's header in one call.
+  int receive(std::span<char> into) {
+    const std::size_t known = std::min(into.size(), ahead_size);
+    std::memcpy(into.data(), ahead.data(), known);
+    std::memmove(ahead.data(), ahead.data() + known, ahead_size - known);
+    ahead_size -= known;
+    into = into.subspan(known);
+    if (into.empty()) return static_cast<int>(known);
+
+    std::array<iovec, 2> parts{iovec{into.data(), into.size()}, iovec{ahead.data(), ahead.size()}};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    ssize_t got = 0;
+    do {
+      got = ::recvmsg(socket.native_handle(), &message, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    if (got <= 0) {
+      if (known > 0) return static_cast<int>(known);  // The next call meets the same end.
+      return failed(got == 0 ? 0 : errno);
+    }
+    const std::size_t taken = std::min(static_cast<std::size_t>(got), into.size());
+    ahead_size = static_cast<std::size_t>(got) - taken;
+    return static_cast<int>(known + taken);
+  }
+
+  int transmit(std::span<const char> bytes) {
+    const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (more_follows ? MSG_MORE : 0);
+    ssize_t sent = 0;
+    do {
+      sent = ::send(socket.native_handle(), bytes.data(), bytes.size(), flags);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? failed(errno) : static_cast<int>(sent);
+  }
+
+  /// 0: the peer's end of the stream. What would block is no error.
+  int failed(int error) {
+    blocked = error == EAGAIN || error == EWOULDBLOCK;
+    if (blocked) return -1;
+    socket_error = error == 0 ? beast::error_code(net::error::eof)
+                              : beast::error_code(error, boost::system::system_category());
+    return error == 0 ? 0 : -1;
+  }
+
+  // ---- OpenSSL's calls
+
+  /// Calls OpenSSL once; `ec` is set when it failed for good.
+  template <class Call>
+  Want perform(Call call, beast::error_code& ec) {
+    ERR_clear_error();
+    socket_error = {};
+    const int result = call(ssl.get());
+    const unsigned long reason = ERR_peek_error();
+    switch (SSL_get_error(ssl.get(), result)) {
+      case SSL_ERROR_NONE: return Want::nothing;
+      case SSL_ERROR_WANT_READ: return Want::input;
+      case SSL_ERROR_WANT_WRITE: return Want::output;
+      case SSL_ERROR_ZERO_RETURN: ec = net::error::eof; break;
+      case SSL_ERROR_SSL: ec = ssl_error_code(reason); break;
+      default:
+        ec = socket_error == net::error::eof ? beast::error_code(net::ssl::error::stream_truncated)
+             : socket_error                  ? socket_error
+                            : beast::error_code(net::ssl::error::unspecified_system_error);
+    }
+    ERR_clear_error();
+    return Want::nothing;
+  }
+
+  /// Fills the buffers with what has arrived. Unless bytes were read, `ec` or the result say why.
+  Want read(const List<net::mutable_buffer>& buffers, std::size_t& bytes, beast::error_code& ec) {
+    ec = std::exchange(read_error, {});
+    if (ec) return Want::nothing;
+    int records = 0;
+    for (const net::mutable_buffer& buffer : buffers) {
+      for (std::size_t at = 0; at < buffer.size();) {
+        std::size_t got = 0;
+        auto* into = static_cast<char*>(buffer.data()) + at;
+        const auto call = [&](SSL* s) { return SSL_read_ex(s, into, buffer.size() - at, &got); };
+        const Want want = perform(call, ec);
+        at += got;
+        bytes += got;
+        if (ec && bytes > 0) read_error = std::exchange(ec, {});  // After what came before it.
+        if (got == 0) return bytes > 0 ? Want::nothing : want;
+        if (bytes >= turn_bytes || ++records == turn_records) return Want::nothing;
+      }
+    }
+    return Want::nothing;
+  }
+
+  /// Writes from the buffers on from `bytes`, and counts what was written there. A record that the
+  /// socket did not take whole must be offered again as it was; so this comes to an end only
+  /// between two records.
+  Want write(const List<net::const_buffer>& buffers, std::size_t& bytes, beast::error_code& ec) {
+    const std::size_t end = std::min(net::buffer_size(buffers), turn_bytes);
+    while (bytes < end) {
+      const net::const_buffer record = next_record(buffers, bytes);
+      more_follows = bytes + record.size() < end;
+      std::size_t put = 0;
+      const auto call = [&](SSL* s) { return SSL_write_ex(s, record.data(), record.size(), &put); };
+      const Want want = perform(call, ec);
+      more_follows = false;
+      bytes += put;
+      if (want != Want::nothing || ec) return want;
+    }
+    return Want::nothing;
+  }
+
+  /// Up to a record's bytes at `offset` of the buffers: where one buffer has them all, themselves,
+  /// otherwise (a header, and what it belongs to) copied together.
+  static net::const_buffer next_record(const List<net::const_buffer>& buffers, std::size_t offset) {
+    // Not one for each connection: thousands may be idle.
+    thread_local std::vector<char> gathered;
+    gathered.clear();
+    for (const net::const_buffer& buffer : buffers) {
+      const std::size_t skipped = std::min(offset, buffer.size());
+      offset -= skipped;
+      const net::const_buffer rest = buffer + skipped;
+      if (rest.size() == 0) continue;
+      const bool is_last = &buffer == &buffers.back();
+      if (gathered.empty() && (is_last || rest.size() >= record_bytes_max))
+        return net::buffer(rest, record_bytes_max);
+      const auto* from = static_cast<const char*>(rest.data());
+      gathered.insert(gathered.end(), from,
+                      from + std::min(rest.size(), record_bytes_max - gathered.size()));
+      if (gathered.size() == record_bytes_max) break;
+    }
+    return net::buffer(gathered);
+  }
+
+  void close() {
+    beast::error_code ignored;
+    socket.close(ignored);
+    deadline.cancel();
+  }
+  beast::error_code closed() const {
+    if (timed_out) return beast::error::timeout;
+    return socket.is_open() ? beast::error_code() : net::error::operation_aborted;
+  }
+
+  /// Does `step` (a Want of it, how many bytes are done, and an error) until it wants nothing, then
+  /// calls the handler, on its executor and never below the function that began it.
+  template <class Step>
+  static void run(std::shared_ptr<Connection> self, Step step, BytesHandler handler,
+                  std::size_t bytes = 0, bool is_posted = false) {
+    beast::error_code ec = self->closed();
+    const Want want = ec ? Want::nothing : step(*self, bytes, ec);
+    const auto executor = handler.get_executor();
+    if (want != Want::nothing && !ec) {
+      auto& socket = self->socket;
+      const auto kind = want == Want::input ? tcp::socket::wait_read : tcp::socket::wait_write;
+      auto ready = [self = std::move(self), step = std::move(step), handler = std::move(handler),
+                    bytes](const beast::error_code& failure) mutable {
+        if (failure) return handler(self->timed_out ? self->closed() : failure, bytes);
+        run(std::move(self), std::move(step), std::move(handler), bytes, true);
+      };
+      socket.async_wait(kind, net::bind_executor(executor, std::move(ready)));
+    } else if (is_posted) {
+      handler(ec, bytes);
+    } else {
+      net::post(executor,
+                [ec, bytes, handler = std::move(handler)]() mutable { handler(ec, bytes); });
+    }
+  }
+
+  tcp::socket socket;
+  net::steady_timer deadline;
+  std::unique_ptr<SSL, FreeSsl> ssl;
+  bool timed_out = false;
+  /// The beginning of the record after the one that OpenSSL has asked for.
+  std::array<char, header_bytes> ahead{};
+  std::size_t ahead_size = 0;
+  bool more_follows = false;
+  bool blocked = false;
+  beast::error_code socket_error;
+  beast::error_code read_error;
+};
+
+const BIO_METHOD* TlsStream::Connection::bio_method() {
+  const auto make = [] {
+    BIO_METHOD* method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+    if (!method) throw std::bad_alloc();
+    BIO_meth_set_read(method, [](BIO* bio, char* into, int size) {
+      BIO_clear_retry_flags(bio);
+      const int got = of(bio).receive({into, static_cast<std::size_t>(size)});
+      if (got < 0 && of(bio).blocked) BIO_set_retry_read(bio);
+      return got;
+    });
+    BIO_meth_set_write(method, [](BIO* bio, const char* bytes, int size) {
+      BIO_clear_retry_flags(bio);
+      const int sent = of(bio).transmit({bytes, static_cast<std::size_t>(size)});
+      if (sent < 0 && of(bio).blocked) BIO_set_retry_write(bio);
+      return sent;
+    });
+    BIO_meth_set_ctrl(
+        method, [](BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1L : 0L; });
+    return method;
+  };
+  static const BIO_METHOD* const method = make();
+  return method;
+}
+
+TlsStream::TlsStream(const net::any_io_executor& executor, net::ssl::context& context)
+    : TlsStream(tcp::socket(executor), context) {}
+
+TlsStream::TlsStream(tcp::socket socket, net::ssl::context& context)
+    : connection_(std::make_shared<Connection>(std::move(socket), context)) {}
+
+tcp::socket& TlsStream::socket() noexcept { return connection_->socket; }
+SSL& TlsStream::ssl() noexcept { return *connection_->ssl; }
+
+void TlsStream::expires_at(Steady::time_point deadline) {
+  connection_->deadline.expires_at(deadline);
+  connection_->deadline.async_wait(
+      [alive = std::weak_ptr(connection_)](const beast::error_code& ec) {
+        const auto connection = alive.lock();
+        if (ec || !connection || connection->deadline.expiry() > Steady::now()) return;
+        connection->timed_out = true;
+        connection->close();
+      });
+}
+
+void TlsStream::expires_after(Steady::duration duration) { expires_at(Steady::now() + duration); }
+
+void TlsStream::expires_never() { connection_->deadline.expires_at(Steady::time_point::max()); }
+
+void TlsStream::close() { connection_->close(); }
+
+Awaitable<beast::error_code> TlsStream::connect(tcp::resolver::results_type endpoints) {
+  const auto self = connection_;
+  beast::error_code result = net::error::host_not_found;
+  auto left = static_cast<Steady::duration::rep>(endpoints.size());
+  for (const auto& entry : endpoints) {
+    if (self->timed_out) break;
+    beast::error_code ignored;
+    self->socket.close(ignored);
+    // One that answers nothing, as behind a firewall, leaves time for the others.
+    const auto is_trying = std::make_shared<bool>(true);
+    net::steady_timer share(self->socket.get_executor());
+    if (left > 1 && self->deadline.expiry() > Steady::now()) {
+      share.expires_after((self->deadline.expiry() - Steady::now()) / left);
+      share.async_wait([self, is_trying](const beast::error_code& ec) {
+        beast::error_code unused;
+        if (!ec && *is_trying) self->socket.cancel(unused);
+      });
+    }
+    --left;
+    std::tie(result) = co_await self->socket.async_connect(entry.endpoint(), as_result);
+    *is_trying = false;
+    if (!result) co_return result;
+    if (result == net::error::operation_aborted) result = beast::error::timeout;
+  }
+  co_return self->timed_out ? beast::error_code(beast::error::timeout) : result;
+}
+
+Awaitable<void> TlsStream::discard_rest() {
+  const auto self = connection_;
+  beast::error_code ec;
+  self->socket.shutdown(tcp::socket::shutdown_send, ec);
+  std::array<char, 4096> room;
+  std::size_t discarded = 0;
+  while (!ec && discarded < discarded_bytes_max) {
+    std::size_t bytes = 0;
+    std::tie(ec, bytes) = co_await self->socket.async_read_some(net::buffer(room), as_result);
+    discarded += bytes;
+  }
+}
+
+void TlsStream::read_some(const List<net::mutable_buffer>& buffers, BytesHandler handler) {
+  auto step = [buffers](Connection& self, std::size_t& bytes, beast::error_code& ec) {
+    return self.read(buffers, bytes, ec);
+  };
+  Connection::run(connection_, std::move(step), std::move(handler));
+}
+
+void TlsStream::write_some(const List<net::const_buffer>& buffers, BytesHandler handler) {
+  auto step = [buffers](Connection& self, std::size_t& bytes, beast::error_code& ec) {
+    return self.write(buffers, bytes, ec);
+  };
+  Connection::run(connection_, std::move(step), std::move(handler));
+}
+
+void TlsStream::handshake(net::ssl::stream_base::handshake_type type, Handler handler) {
+  const bool is_client = type == net::ssl::stream_base::client;
+  auto step = [is_client](Connection& self, std::size_t&, beast::error_code& ec) {
+    return self.perform(is_client ? SSL_connect : SSL_accept, ec);
+  };
+  Connection::run(connection_, std::move(step), without_bytes(std::move(handler)));
+}
+
+/// Done when the peer has said that it ends, too.
+void TlsStream::shut_down(Handler handler) {
+  auto step = [](Connection& self, std::size_t&, beast::error_code& ec) {
+    const auto call = [](SSL* ssl) {
+      const int result = SSL_shutdown(ssl);
+      return result == 0 ? SSL_shutdown(ssl) : result;
+    };
+    const auto want = self.perform(call, ec);
+    if (ec == net::error::eof) ec = {};
+    return want;
+  };
+  Connection::run(connection_, std::move(step), without_bytes(std::move(handler)));
+}
+
+/// Always a success: Beast would take an error (mostly that the peer is gone already) for the cause
+/// of the end, and forget the real one, such as a message that was too big.
+void TlsStream::tear_down(beast::role_type role, Handler handler) {
+  const auto executor = handler.get_executor();
+  auto done = [self = connection_, handler = std::move(handler)](const beast::error_code&) mutable {
+    handler({});
+  };
+  auto tcp = [&socket = connection_->socket, role, executor,
+              done = std::move(done)](const beast::error_code&) mutable {
+    beast::websocket::async_teardown(role, socket, net::bind_executor(executor, std::move(done)));
+  };
+  shut_down(Handler(net::bind_executor(executor, std::move(tcp)), executor));
+}
+
+}  // namespace fl

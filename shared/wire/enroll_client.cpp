@@ -1,0 +1,124 @@
+#include "shared/wire/enroll_client.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/identity/enrolment.hpp"
+#include "shared/net/http.hpp"
+#include "shared/wire/tls_context.hpp"
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <fmt/format.h>
+
+namespace fl {
+namespace {
+
+using net::ip::tcp;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+struct HttpAnswer {
+  unsigned status = 0;
+  std::string body;
+};
+
+Error deadline_error(const std::string& server) {
+  return {Errc::deadline, "the server at " + server + " did not answer within " +
+                              std::to_string(limits::handshake_max.count()) + " s"};
+}
+
+Error network_error(const boost::system::error_code& ec, const std::string& server,
+                    std::string_view doing) {
+  if (ec == beast::error::timeout) return deadline_error(server);
+  // What isn't HTTP, or isn't bounded, will not be better next time; a broken connection may.
+  const bool is_http = ec.category() == http::make_error_code(http::error::body_limit).category();
+  const bool is_cut = ec == http::error::end_of_stream || ec == http::error::partial_message;
+  return {is_http && !is_cut ? Errc::protocol : Errc::unavailable,
+          std::string(doing) + " " + server + ": " + ec.message()};
+}
+
+Awaitable<Result<tcp::resolver::results_type>> resolve(const ServerAddress& server,
+                                                       SteadyTime deadline) {
+  using namespace net::experimental::awaitable_operators;
+  const auto executor = co_await net::this_coro::executor;
+  tcp::resolver resolver(executor);
+  net::steady_timer timer(executor, deadline);
+  const std::string port = std::to_string(server.port);
+  auto outcome = co_await (resolver.async_resolve(server.host, port, as_result) ||
+                           timer.async_wait(as_result));
+  if (outcome.index() == 1) co_return deadline_error(to_string(server));
+  auto& [ec, endpoints] = std::get<0>(outcome);
+  if (ec) co_return network_error(ec, to_string(server), "looking up");
+  co_return std::move(endpoints);
+}
+
+/// Connects and shakes hands; the stream's deadline goes on for what follows.
+Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server,
+                                SteadyTime deadline) {
+  const auto endpoints = co_await resolve(server, deadline);
+  if (!endpoints) co_return endpoints.error();
+
+  stream.expires_at(deadline);
+  if (const auto ec = co_await stream.connect(*endpoints); ec)
+    co_return network_error(ec, to_string(server), "connecting to");
+
+  if (!is_ip_address(server.host)) set_server_name(stream.ssl(), server.host);
+  const auto [ec] = co_await stream.async_handshake(net::ssl::stream_base::client, as_result);
+  if (ec == beast::error::timeout) co_return deadline_error(to_string(server));
+  if (ec) co_return handshake_error(stream.ssl(), ec, to_string(server));
+  co_return Result<void>();
+}
+
+/// One request and its answer. No close_notify is waited for: the answer's length says it is whole.
+Awaitable<Result<HttpAnswer>> post(TlsStream& stream, const ServerAddress& server,
+                                   std::string body) {
+  std::string request = fmt::format(
+      "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
+      "Connection: close\r\n\r\n{}",
+      enrolment_target, to_string(server), body.size(), body);
+  if (const auto ec = co_await write_all(stream, std::move(request)); ec)
+    co_return network_error(ec, to_string(server), "writing to");
+  HttpResponse response;
+  if (const auto ec = co_await read_http(stream, response, enrolment_bytes_max); ec)
+    co_return network_error(ec, to_string(server), "reading the answer of");
+  co_return HttpAnswer{response.result_int(), std::move(response.body())};
+}
+
+/// That the authority in the answer is the one that the token names.
+Result<void> check_authority(const std::string& ca_pem, const JoinToken& token) {
+  FL_TRY(const CertificatePtr ca, parse_certificate(ca_pem));
+  FL_TRY(const Sha256 fingerprint, spki_fingerprint(*ca));
+  if (fingerprint != token.ca_fingerprint)
+    return Error(Errc::unauthenticated, "the server at " + to_string(token.server) +
+                                            " sent another authority than the token's");
+  return {};
+}
+
+}  // namespace
+
+Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string name,
+                                                    std::filesystem::path folder, Files& files) {
+  const SteadyTime deadline = std::chrono::steady_clock::now() + limits::handshake_max;
+  EnrolmentRequest request;
+  request.token_id = token.id_hex();
+  request.secret = std::string(text_of(std::as_bytes(std::span(token.secret))));
+  request.name = std::move(name);
+  FL_CO_TRY(request.csr, ClientIdentity::request_certificate(files, folder));
+
+  FL_CO_TRY(net::ssl::context context, pinning_client_context(token.ca_fingerprint));
+  const auto executor = co_await net::this_coro::executor;
+  TlsStream stream(executor, context);
+  const auto connected = co_await connect(stream, token.server, deadline);
+  if (!connected) co_return connected.error();
+  std::string body = to_json(request);
+  const auto answer = co_await post(stream, token.server, std::move(body));
+  if (!answer) co_return answer.error();
+
+  FL_CO_TRY(const EnrolmentResponse response,
+            parse_enrolment_response(answer->status, answer->body));
+  FL_CO_CHECK(check_authority(response.ca, token));
+  co_return ClientIdentity::finish_joining(files, folder, token.server, token.id_hex(),
+                                           response.certificate, response.ca);
+}
+
+}  // namespace fl

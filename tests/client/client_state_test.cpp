@@ -1,0 +1,281 @@
+// What a client keeps of its codec between rounds: a restart does not show in the bytes it uploads,
+// and a file that is damaged costs a fresh start and nothing else.
+#include "client/state/client_state.hpp"
+
+#include "kernels/kernels.hpp"
+#include "tests/kernels/host_codec_device.hpp"
+#include "tests/support/mem_files.hpp"
+#include "tests/support/run_of.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fl::test {
+namespace {
+
+const std::filesystem::path folder = "/state";
+
+Layout matrix_layout() { return Layout::make({{"w", {30, 40}}, {"b", {30}}}).value(); }
+
+std::vector<float> update_of(std::uint64_t round) {
+  std::vector<float> x(matrix_layout().elements());
+  kernels().gaussian(5, round, 0, x.data(), x.size());
+  return x;
+}
+
+/// The bytes that would be uploaded in this round.
+std::string coded(ClientState& state, std::uint64_t round, std::string_view spec) {
+  auto update = update_of(round);
+  const auto codec = parse_codec(spec).value();
+  state.save_update(run_of(matrix_layout()), update, *codec, round, {}).value();
+  const auto file = state.open_pending().value();
+  std::string bytes(state.pending()->begin.bytes(), '\0');
+  file->read_exactly(0, std::as_writable_bytes(std::span(bytes))).value();
+  return bytes;
+}
+
+std::vector<std::string> state_files(MemFiles& files) {
+  auto names = files.list(folder).value();
+  std::erase_if(names, [](const auto& name) { return !name.starts_with("codec-state-"); });
+  return names;
+}
+
+constexpr std::uint64_t rounds_made = 6;
+
+/// The uploads of all rounds; `between` is called after each.
+std::vector<std::string> uploads(MemFiles& files, std::string_view spec,
+                                 const std::function<void(ClientState&, std::uint64_t)>& between) {
+  auto state = ClientState::open(files, folder).value();
+  state.enter_run("a run").value();
+  std::vector<std::string> out;
+  for (std::uint64_t round = 1; round <= rounds_made; ++round) {
+    out.push_back(coded(state, round, spec));
+    between(state, round);
+  }
+  return out;
+}
+
+void accept(ClientState& state, std::uint64_t) { state.settle_accepted().value(); }
+
+TEST_CASE("a restart or a power loss between rounds does not show in what is uploaded") {
+  for (const char* spec : {"powersgd:2+ef", "powersgd:2", "topk:0.1,dense_below=0+ef"}) {
+    CAPTURE(spec);
+    MemFiles calm;
+    const auto expected = uploads(calm, spec, accept);
+    for (const bool is_power_loss : {false, true}) {
+      MemFiles files;
+      const auto restarted = [&](ClientState& state, std::uint64_t round) {
+        // Once before and once after the update is settled.
+        if (is_power_loss && round % 2 == 0) files.crash(round);
+        state = ClientState::open(files, folder).value();
+        if (state.pending()) accept(state, round);
+        if (is_power_loss) files.crash(round);
+        state = ClientState::open(files, folder).value();
+      };
+      CHECK(uploads(files, spec, restarted) == expected);
+    }
+    CHECK(state_files(calm).size() == (std::string_view(spec).starts_with("powersgd") ? 1 : 0));
+  }
+}
+
+TEST_CASE("a damaged or missing state file means a fresh start") {
+  const char* spec = "powersgd:2";
+  MemFiles fresh;
+  const auto begun_anew = uploads(fresh, spec, [&](ClientState& state, std::uint64_t round) {
+    accept(state, round);
+    if (round == 3) state.enter_run("another").value();
+  });
+  MemFiles calm;
+  CHECK(uploads(calm, spec, accept) != begun_anew);
+  for (const bool is_missing : {false, true}) {
+    MemFiles files;
+    const auto damage = [&](ClientState& state, std::uint64_t round) {
+      accept(state, round);
+      if (round != 3) return;
+      const auto names = state_files(files);
+      REQUIRE(names.size() == 1);
+      if (is_missing) {
+        files.remove(folder / names[0]).value();
+      } else {
+        const auto file = files.open(folder / names[0], OpenMode::update).value();
+        file->write_at(20, std::as_bytes(std::span("x", 1))).value();
+      }
+      state = ClientState::open(files, folder).value();
+    };
+    CHECK(uploads(files, spec, damage) == begun_anew);
+    CHECK(state_files(files).size() == 1);
+  }
+}
+
+TEST_CASE("an update that can't be read is forgotten, and made again it is the same") {
+  for (const char* spec : {"powersgd:2+ef", "topk:0.1,dense_below=0+dgc:0.9", "qsgd:2+ef"}) {
+    CAPTURE(spec);
+    MemFiles files;
+    auto state = ClientState::open(files, folder).value();
+    state.enter_run("a run").value();
+    coded(state, 1, spec);
+    state.settle_accepted().value();
+    const std::string second = coded(state, 2, spec);
+    const auto path = folder / state.pending()->file;
+    files.open(path, OpenMode::update)
+        .value()
+        ->write_at(20, std::as_bytes(std::span("x", 1)))
+        .value();
+    state = ClientState::open(files, folder).value();
+    REQUIRE(state.pending());
+    CHECK(state.open_pending().error().code() == Errc::corrupt);
+    state.forget_pending().value();
+    CHECK(!files.exists(path));
+    CHECK(coded(state, 2, spec) == second);
+  }
+}
+
+TEST_CASE("a refused update's mass can be dropped, and earlier losses with it") {
+  MemFiles files;
+  auto state = ClientState::open(files, folder).value();
+  coded(state, 1, "sign+ef");
+  state.settle_accepted().value();
+  const auto before = state.residual(matrix_layout()).value();
+  CHECK(std::ranges::any_of(before, [](float v) { return v != 0; }));
+  coded(state, 2, "sign+ef");
+  state.settle_unused(run_of(matrix_layout()), false).value();
+  CHECK(state.residual(matrix_layout()).value() == std::vector<float>(matrix_layout().elements()));
+  state = ClientState::open(files, folder).value();
+  CHECK(state.residual(matrix_layout()).value() == std::vector<float>(matrix_layout().elements()));
+}
+
+TEST_CASE("a full disk, met while a mass is put back, keeps nothing of the try") {
+  MemFiles files;
+  auto state = ClientState::open(files, folder).value();
+  coded(state, 1, "sign+ef");
+  const std::size_t there = files.list(folder).value().size();
+  files.space_limit(files.bytes_used() + 100);
+  for (int times = 0; times < 3; ++times) {
+    CHECK(state.settle_unused(run_of(matrix_layout())).error().code() == Errc::no_space);
+    CHECK(files.list(folder).value().size() == there);
+  }
+  files.space_limit(MemFiles::no_limit);
+  state.settle_unused(run_of(matrix_layout())).value();
+}
+
+TEST_CASE("FedDyn's own vector goes forward by what the server decodes") {
+  const auto strategy = parse_strategy("feddyn:alpha=0.5").value();
+  const RunLayout layout = run_of(matrix_layout());
+  for (const std::string spec : {"qsgd:1", "sign+ef"}) {
+    CAPTURE(spec);
+    MemFiles files;
+    auto state = ClientState::open(files, folder).value();
+    std::vector<float> sum(matrix_layout().elements());
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+      auto update = update_of(round);
+      auto kept = state.local_values(update.size()).value();
+      kept.resize(update.size());
+      const auto codec = parse_codec(spec).value();
+      state.save_update(layout, update, *codec, round, {}, kept, strategy->local()).value();
+      const auto file = state.open_pending().value();
+      FileSource source(*file);
+      auto reader = PayloadReader::open(source, state.pending()->begin.bytes(), layout.all).value();
+      std::vector<float> sent(update.size());
+      reader.decode_all(sent).value();
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] -= 0.5F * sent[i];
+      state.settle_accepted().value();
+    }
+    CHECK(state.local_values(sum.size()).value() == sum);
+  }
+}
+
+TEST_CASE("a refused update leaves the state, and gives its mass back") {
+  MemFiles refused_files;
+  auto refused = ClientState::open(refused_files, folder).value();
+  coded(refused, 1, "powersgd:2+ef");
+  refused.settle_unused(run_of(matrix_layout())).value();
+  const auto residual = refused.residual(matrix_layout()).value();
+  const auto whole = update_of(1);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    REQUIRE(residual[i] == doctest::Approx(whole[i]).epsilon(1e-4));
+  }
+  const auto names = state_files(refused_files);
+  REQUIRE(names.size() == 1);
+
+  // A codec without a state lets it be.
+  coded(refused, 2, "qsgd:8");
+  refused.settle_accepted().value();
+  CHECK(state_files(refused_files) == names);
+  // A round later there is a newer one, and only that.
+  coded(refused, 3, "powersgd:2+ef");
+  refused.settle_accepted().value();
+  CHECK(state_files(refused_files).size() == 1);
+  CHECK(state_files(refused_files) != names);
+  refused.enter_run("another").value();
+  CHECK(state_files(refused_files).empty());
+}
+
+TEST_CASE("an update that a device has coded wrongly is coded again, and nothing is lost") {
+  const Layout layout = Layout::make({{"w", {4, 65'536}}}).value();
+  std::vector<float> x(layout.elements());
+  kernels().gaussian(5, 1, 0, x.data(), x.size());
+  const auto codec = parse_codec("ecuq:4").value();
+  const auto digest_with = [&](const DeviceCopy& device) {
+    MemFiles files;
+    auto state = ClientState::open(files, folder).value();
+    auto update = x;
+    state.save_update(run_of(layout), update, *codec, 1, {}, {}, nullptr, device).value();
+    state.open_pending().value();
+    return state.pending()->begin.digest();
+  };
+  const auto expected = digest_with({});
+  // The first block is compared with the CPU's; of the others the CPU sees whether they decode.
+  for (const std::size_t right : {0u, 1u, 3u, 4u}) {
+    CAPTURE(right);
+    auto host = std::make_unique<twins::HostCodecDevice>();
+    host->right_streams = right;
+    DeviceCoder coder(std::move(host));
+    CHECK(digest_with({.coder = &coder, .values = x.data()}) == expected);
+    CHECK(coder.is_there() == (right == 4));
+  }
+
+  // One that is gone when that is seen has coded it all the same.
+  for (const int calls : {3, 4, 5, 6, 7}) {
+    CAPTURE(calls);
+    auto host = std::make_unique<twins::HostCodecDevice>();
+    host->right_streams = 1;
+    host->calls_left = calls;
+    DeviceCoder coder(std::move(host));
+    CHECK(digest_with({.coder = &coder, .values = x.data()}) == expected);
+    CHECK_FALSE(coder.is_there());
+  }
+
+  // With feedback, of the second update, to which the residual of the first is added.
+  const auto residual_with = [&](std::size_t right) {
+    MemFiles files;
+    auto state = ClientState::open(files, folder).value();
+    auto host = std::make_unique<twins::HostCodecDevice>();
+    host->right_streams = right;
+    DeviceCoder coder(right > 0 ? std::move(host) : nullptr);
+    for (const std::uint64_t task : {1u, 2u}) {
+      auto update = x;
+      wire::Begin begin;
+      begin.set_task(task);
+      state
+          .save_update(run_of(layout), update, *parse_codec("ecuq:4+ef").value(), task, begin, {},
+                       nullptr, {.coder = &coder, .values = nullptr})
+          .value();
+      state.settle_accepted().value();
+    }
+    CHECK(coder.is_there() == (right == 8));
+    return state.residual(layout).value();
+  };
+  const auto of_cpu = residual_with(0);
+  for (const std::size_t right : {5u, 7u, 8u}) {
+    CAPTURE(right);
+    const bool is_same = residual_with(right) == of_cpu;
+    CHECK(is_same);
+  }
+}
+
+}  // namespace
+}  // namespace fl::test

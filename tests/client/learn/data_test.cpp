@@ -1,0 +1,153 @@
+#include "client/learn/data/data.hpp"
+#include "tests/client/learn/idx_files.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace fl::test;
+
+// 40 training images of one pixel whose value is their number, and 5 for testing.
+struct Folder {
+  TemporaryFolder folder;
+  fl::LearnOptions options;
+
+  Folder() {
+    std::string pixels;
+    std::string labels;
+    for (int i = 0; i < 40; ++i) {
+      pixels += static_cast<char>(i);
+      labels += static_cast<char>(i % 10);
+    }
+    write_plain(folder.path() / "train-images-idx3-ubyte", idx_images(40, 1, 1, pixels));
+    write_gzipped(folder.path() / "train-labels-idx1-ubyte.gz", idx_labels(40, labels));
+    write_gzipped(folder.path() / "t10k-images-idx3-ubyte.gz", idx_images(5, 1, 1, "abcde"));
+    write_plain(folder.path() / "t10k-labels-idx1-ubyte",
+                idx_labels(5, std::string_view("\0\1\2\3\4", 5)));
+    options.data = "idx:" + folder.path().string();
+  }
+
+  void expect(fl::Errc code, std::string_view words) const {
+    const auto data = fl::load_local_data(options);
+    REQUIRE(data.has_error());
+    CAPTURE(data.error().message());
+    CHECK(data.error().code() == code);
+    CHECK(data.error().message().find(words) != std::string::npos);
+  }
+};
+
+}  // namespace
+
+// Goal: over all shards every example is there once, as training or as held-out data.
+TEST_CASE("shards and held-out parts cover the data once") {
+  Folder f;
+  f.options.shards = 4;
+  f.options.holdout = 0.25;
+  std::vector<std::uint8_t> seen;
+  for (std::uint32_t shard = 0; shard < 4; ++shard) {
+    f.options.shard = shard;
+    const auto data = fl::load_local_data(f.options).value();
+    CHECK(data.train.size() == 8);  // Of 10, a quarter rounded down is 2.
+    CHECK(data.holdout.size() == 2);
+    for (const auto* part : {&data.train, &data.holdout}) {
+      for (std::size_t i = 0; i < part->size(); ++i) CHECK(part->labels[i] == part->pixels[i] % 10);
+      seen.insert(seen.end(), part->pixels.begin(), part->pixels.end());
+    }
+    CHECK(fl::load_local_data(f.options)->holdout.pixels == data.holdout.pixels);
+  }
+  std::ranges::sort(seen);
+  CHECK(seen.size() == 40);
+  CHECK(std::ranges::adjacent_find(seen) == seen.end());
+}
+
+// Goal: the clients of one process, which share a set, have what they would have read themselves.
+TEST_CASE("divided data are the shards that clients read") {
+  Folder f;
+  f.options.shards = 3;
+  f.options.holdout = 0.3;
+  f.options.partition = "labels:4";
+  const auto divided = fl::load_divided_data(f.options).value();
+  REQUIRE(divided.parts.size() == 3);
+  for (std::uint32_t shard = 0; shard < 3; ++shard) {
+    f.options.shard = shard;
+    const auto alone = fl::load_local_data(f.options).value();
+    const auto shared = divided.local(shard);
+    CHECK(shared.train.pixels == alone.train.pixels);
+    CHECK(shared.train.labels == alone.train.labels);
+    CHECK(shared.holdout.pixels == alone.holdout.pixels);
+    CHECK(shared.holdout.labels == alone.holdout.labels);
+  }
+}
+
+TEST_CASE("an evaluate-only client holds out the whole set") {
+  Folder f;
+  f.options.evaluate_only = true;
+  f.options.shards = 4;
+  CHECK(fl::load_local_data(f.options)->holdout.size() == 40);
+  f.options.data += ":test";
+  const auto data = fl::load_local_data(f.options).value();
+  CHECK(data.holdout.pixels == std::vector<std::uint8_t>{'a', 'b', 'c', 'd', 'e'});
+  CHECK(data.train.size() == 0);
+}
+
+TEST_CASE("holdout 0 holds nothing out") {
+  Folder f;
+  f.options.holdout = 0;
+  CHECK(fl::load_local_data(f.options)->train.size() == 40);
+  CHECK(fl::load_local_data(f.options)->holdout.size() == 0);
+}
+
+TEST_CASE("wrong options are errors that name them") {
+  using fl::Errc;
+  Folder f;
+  SUBCASE("holdout") {
+    for (const double holdout : {-0.1, 1.0, std::nan("")}) {
+      f.options.holdout = holdout;
+      f.expect(Errc::invalid_input, "holdout");
+    }
+  }
+  SUBCASE("shard") {
+    f.options.shard = f.options.shards = 3;
+    f.expect(Errc::invalid_input, "shard 4 of 3");
+  }
+  SUBCASE("more shards than examples") {
+    f.options.shards = 41;
+    f.expect(Errc::invalid_input, "41 parties");
+  }
+  SUBCASE("partition") {
+    f.options.partition = "quantity:3";
+    f.expect(Errc::invalid_input, "quantity:3");
+  }
+  SUBCASE("data") {
+    for (const std::string data : {"cifar", "idx:", ":test", "fashion-mnist:train"}) {
+      f.options.data = data;
+      f.expect(Errc::invalid_input, "there is no data \"" + data + "\"");
+    }
+  }
+  SUBCASE("a folder without the files") {
+    std::filesystem::remove(f.folder.path() / "train-images-idx3-ubyte");
+    f.expect(Errc::not_found, "train-images-idx3-ubyte");
+  }
+  SUBCASE("Fashion-MNIST that is not installed") {
+    setenv("FL_DATA", f.folder.path().c_str(), 1);
+    f.options.data = "fashion-mnist";
+    f.expect(Errc::not_found, "install the Debian package dataset-fashion-mnist");
+    unsetenv("FL_DATA");
+  }
+}
+
+TEST_CASE("FL_DATA names another folder for the data sets") {
+  Folder f;
+  std::filesystem::create_directory_symlink(f.folder.path(), f.folder.path() / "fashion-mnist");
+  setenv("FL_DATA", f.folder.path().c_str(), 1);
+  f.options.data = "fashion-mnist:test";
+  f.options.evaluate_only = true;
+  CHECK(fl::load_local_data(f.options)->holdout.size() == 5);
+  unsetenv("FL_DATA");
+}

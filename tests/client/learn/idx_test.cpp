@@ -1,0 +1,166 @@
+#include "client/learn/data/idx.hpp"
+#include "tests/client/learn/idx_files.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace fl::test;
+
+// Three images of 2 x 2 pixels with labels 9, 0, 4.
+struct Files {
+  TemporaryFolder folder;
+  std::filesystem::path images = folder.path() / "images";
+  std::filesystem::path labels = folder.path() / "labels";
+  std::string image_bytes = idx_images(3, 2, 2, "abcdefghijkl");
+  std::string label_bytes = idx_labels(3, std::string_view("\x09\x00\x04", 3));
+
+  Files() { write(); }
+  void write() {
+    write_plain(images, image_bytes);
+    write_plain(labels, label_bytes);
+  }
+  [[nodiscard]] auto read() const { return fl::read_idx(images, labels, 10); }
+  // Reading must fail with this code, naming this file and these words.
+  void expect(fl::Errc code, const std::filesystem::path& file, std::string_view words) const {
+    const auto got = read();
+    REQUIRE(got.has_error());
+    CAPTURE(got.error().message());
+    CHECK(got.error().code() == code);
+    CHECK(got.error().message().find(file.string()) != std::string::npos);
+    CHECK(got.error().message().find(words) != std::string::npos);
+  }
+};
+
+std::string slurp(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("plain and gzipped files hold the same examples") {
+  Files files;
+  const auto check = [&] {
+    const auto set = files.read();
+    REQUIRE(set.has_value());
+    CHECK(set->rows == 2);
+    CHECK(set->columns == 2);
+    CHECK(set->size() == 3);
+    CHECK(std::string(set->pixels.begin(), set->pixels.end()) == "abcdefghijkl");
+    CHECK(set->labels == std::vector<std::uint8_t>{9, 0, 4});
+  };
+  check();
+  write_gzipped(files.images, files.image_bytes);
+  check();
+  write_gzipped(files.labels, files.label_bytes);
+  check();
+}
+
+TEST_CASE("select takes examples in the order asked for") {
+  const Files files;
+  const auto set = files.read();
+  REQUIRE(set.has_value());
+  const std::vector<std::uint32_t> indices = {2, 0};
+  const fl::ImageSet chosen = set->select(indices);
+  CHECK(std::string(chosen.pixels.begin(), chosen.pixels.end()) == "ijklabcd");
+  CHECK(chosen.labels == std::vector<std::uint8_t>{4, 9});
+  CHECK(chosen.rows == 2);
+}
+
+// Goal: no truncation passes. Method: cut both files at every length, plain and gzipped.
+TEST_CASE("a truncated file is corrupt, wherever it ends") {
+  Files files;
+  for (std::size_t n = 0; n < files.image_bytes.size(); ++n) {
+    write_plain(files.images, files.image_bytes.substr(0, n));
+    files.expect(fl::Errc::corrupt, files.images, "ends at byte");
+  }
+  files.write();
+  for (std::size_t n = 0; n < files.label_bytes.size(); ++n) {
+    write_plain(files.labels, files.label_bytes.substr(0, n));
+    files.expect(fl::Errc::corrupt, files.labels, "ends at byte");
+  }
+  files.write();
+  write_gzipped(files.images, files.image_bytes);
+  const std::string gzipped = slurp(files.images);
+  for (std::size_t n = 0; n < gzipped.size(); ++n) {
+    CAPTURE(n);
+    write_plain(files.images, gzipped.substr(0, n));
+    files.expect(fl::Errc::corrupt, files.images, "");
+  }
+}
+
+// Goal: a flipped bit in a gzipped file never gives other examples. Method: flip each. Some say
+// nothing of the contents (the header's time, padding); CRC and length catch the rest.
+TEST_CASE("a damaged gzip stream is corrupt, or holds the same") {
+  Files files;
+  write_gzipped(files.images, files.image_bytes);
+  const std::string gzipped = slurp(files.images);
+  for (std::size_t bit = 0; bit < gzipped.size() * 8; ++bit) {
+    CAPTURE(bit);
+    std::string damaged = gzipped;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    write_plain(files.images, damaged);
+    const auto set = files.read();
+    if (set) {
+      CHECK(std::string(set->pixels.begin(), set->pixels.end()) == "abcdefghijkl");
+    } else {
+      CHECK(set.error().code() == fl::Errc::corrupt);
+    }
+  }
+}
+
+TEST_CASE("hostile files are refused, and the error says where") {
+  using fl::Errc;
+  Files files;
+  SUBCASE("wrong magic number") {
+    write_plain(files.images, files.label_bytes);
+    files.expect(Errc::corrupt, files.images, "0x00000801");
+  }
+  SUBCASE("bytes after the end") {
+    write_plain(files.images, files.image_bytes + "x");
+    files.expect(Errc::corrupt, files.images, "after its end at byte 28");
+    files.write();
+    write_gzipped(files.labels, files.label_bytes + "x");
+    files.expect(Errc::corrupt, files.labels, "after its end at byte 11");
+  }
+  SUBCASE("nothing in it") {
+    write_plain(files.images, idx_images(0, 2, 2, ""));
+    files.expect(Errc::corrupt, files.images, "claims 0 images");
+    write_plain(files.images, idx_images(3, 0, 2, ""));
+    files.expect(Errc::corrupt, files.images, "0 x 2");
+  }
+  SUBCASE("sizes whose product overflows") {
+    write_plain(files.images, idx_images(0xffffffff, 0xffffffff, 0xffffffff, ""));
+    files.expect(Errc::too_large, files.images, "4294967295");
+    write_plain(files.images, idx_images(0x01000000, 4096, 4096, ""));
+    files.expect(Errc::too_large, files.images, "16777216");
+  }
+  SUBCASE("a claim of 4 GiB in 16 bytes") {
+    write_plain(files.images, idx_images(1 << 20, 64, 64, ""));
+    files.expect(Errc::corrupt, files.images, "ends at byte 16");
+  }
+  SUBCASE("a label out of range") {
+    write_plain(files.labels, idx_labels(3, std::string_view("\x09\x0a\x04", 3)));
+    files.expect(Errc::corrupt, files.labels, "label 10 of example 1");
+  }
+  SUBCASE("counts that differ") {
+    write_plain(files.labels, idx_labels(2, std::string_view("\x09\x00", 2)));
+    files.expect(Errc::corrupt, files.labels, "2 labels");
+  }
+  SUBCASE("no such file") {
+    std::filesystem::remove(files.labels);
+    files.expect(Errc::not_found, files.labels, "open");
+  }
+  SUBCASE("a folder") {
+    std::filesystem::remove(files.labels);
+    std::filesystem::create_directory(files.labels);
+    files.expect(Errc::io, files.labels, "read");
+  }
+}

@@ -1,0 +1,207 @@
+#include "client/learn/data/partition.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr std::uint32_t classes = 10;
+using Parts = std::vector<std::vector<std::uint32_t>>;
+
+std::vector<std::uint8_t> balanced_labels(std::size_t n) {
+  std::vector<std::uint8_t> labels(n);
+  for (std::size_t i = 0; i < n; ++i) labels[i] = static_cast<std::uint8_t>(i * 7 % classes);
+  return labels;
+}
+
+fl::PartitionSpec spec_of(std::string_view text) { return fl::parse_partition(text).value(); }
+
+std::array<std::size_t, classes> histogram(const std::vector<std::uint32_t>& part,
+                                           const std::vector<std::uint8_t>& labels) {
+  std::array<std::size_t, classes> counts{};
+  for (const std::uint32_t i : part) ++counts.at(labels.at(i));
+  return counts;
+}
+
+// How many parts each example is in.
+std::vector<int> owners(const Parts& parts, std::size_t examples) {
+  std::vector<int> count(examples, 0);
+  for (const auto& part : parts) {
+    for (const std::uint32_t i : part) ++count.at(i);
+  }
+  return count;
+}
+
+void expect_error(const fl::Result<Parts>& parts, std::string_view words) {
+  REQUIRE(parts.has_error());
+  CAPTURE(parts.error().message());
+  CHECK(parts.error().code() == fl::Errc::invalid_input);
+  CHECK(parts.error().message().find(words) != std::string::npos);
+}
+
+}  // namespace
+
+// Goal: disjoint parts, nothing lost, no party empty; the same again for the same seed, another for
+// another. Method: every kind over party counts and seeds.
+TEST_CASE("every example belongs to exactly one party") {
+  const auto labels = balanced_labels(6007);
+  for (const std::string_view text :
+       {"iid", "dirichlet:0.5", "dirichlet:0.3", "dirichlet:100", "dirichlet:1e6", "labels:1",
+        "labels:2", "labels:3", "labels:10"}) {
+    for (const std::uint32_t parties : {1u, 2u, 10u, 13u, 20u}) {
+      for (std::uint64_t seed = 0; seed < 5; ++seed) {
+        CAPTURE(text);
+        CAPTURE(parties);
+        CAPTURE(seed);
+        const auto parts = fl::partition(spec_of(text), labels, classes, parties, seed);
+        REQUIRE(parts.has_value());
+        REQUIRE(parts->size() == parties);
+        CHECK(std::ranges::none_of(*parts, &std::vector<std::uint32_t>::empty));
+        // Only a class that nobody drew may be missing, and then it is missing as a whole.
+        std::set<std::uint8_t> dropped;
+        const auto count = owners(*parts, labels.size());
+        for (std::size_t i = 0; i < count.size(); ++i) {
+          if (count[i] == 0) dropped.insert(labels[i]);
+        }
+        CHECK(*std::ranges::max_element(count) == 1);
+        const bool may_drop = text.starts_with("labels") && text != "labels:10" && parties < 10;
+        CHECK((dropped.empty() || may_drop));
+        for (std::size_t i = 0; i < count.size(); ++i) {
+          REQUIRE((count[i] == 0) == dropped.contains(labels[i]));
+        }
+        CHECK(*parts == *fl::partition(spec_of(text), labels, classes, parties, seed));
+        CHECK(*parts != *fl::partition(spec_of(text), labels, classes, parties, seed + 100));
+      }
+    }
+  }
+}
+
+TEST_CASE("iid parts are equal in size") {
+  const auto parts = fl::partition(spec_of("iid"), balanced_labels(6007), classes, 10, 1).value();
+  for (std::size_t p = 0; p < parts.size(); ++p) CHECK(parts[p].size() == (p < 7 ? 601 : 600));
+}
+
+// Goal: labels:K gives each party exactly K classes, the first of them its number modulo 10, and
+// divides a class evenly among those that own it.
+TEST_CASE("labels:K parties hold K classes") {
+  const auto labels = balanced_labels(6000);
+  for (const std::uint32_t k : {1u, 2u, 3u, 10u}) {
+    const auto parts =
+        fl::partition({.kind = fl::PartitionSpec::Kind::labels, .labels_per_party = k}, labels,
+                      classes, 20, 3)
+            .value();
+    std::array<std::set<std::size_t>, classes> sizes;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const auto counts = histogram(parts[p], labels);
+      CHECK(std::ranges::count_if(counts, [](auto n) { return n > 0; }) == k);
+      CHECK(counts.at(p % classes) > 0);
+      for (std::size_t c = 0; c < classes; ++c) {
+        if (counts.at(c) > 0) sizes.at(c).insert(counts.at(c));
+      }
+    }
+    for (const auto& of_class : sizes) CHECK(*of_class.rbegin() - *of_class.begin() <= 1);
+  }
+}
+
+// Goal: alpha means what it should. Method: the mean over parties and classes of |share - 1/n|
+// falls with alpha, and is nearly nothing for a huge one; balance and the minimum hold for all.
+TEST_CASE("dirichlet parts are more uneven for a small alpha") {
+  const auto labels = balanced_labels(6000);
+  constexpr std::uint32_t parties = 10;
+  double before = 1e9;
+  for (const double alpha : {0.1, 0.5, 5.0, 1e6}) {
+    double unevenness = 0;
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
+      const auto parts = fl::partition({.kind = fl::PartitionSpec::Kind::dirichlet, .alpha = alpha},
+                                       labels, classes, parties, seed)
+                             .value();
+      for (const auto& part : parts) {
+        CHECK(part.size() >= fl::dirichlet_party_examples_min);
+        // A party gets nothing more once it holds 1/n, so it ends below 1/n and one whole class.
+        CHECK(part.size() < 600 + 600);
+        for (const std::size_t n : histogram(part, labels)) {
+          unevenness += std::abs(static_cast<double>(n) - 60.0);
+        }
+      }
+    }
+    CHECK(unevenness < before / 1.5);
+    before = unevenness;
+  }
+  CHECK(before / (5 * parties * classes) < 2);
+}
+
+TEST_CASE("what can't be divided is an error that says why") {
+  const auto labels = balanced_labels(95);
+  expect_error(fl::partition(spec_of("iid"), labels, classes, 0, 1), "0 parties");
+  expect_error(fl::partition(spec_of("iid"), labels, classes, 96, 1), "96 parties");
+  expect_error(fl::partition(spec_of("dirichlet:1"), labels, classes, 10, 1), "too few");
+  // 9 of 10 examples per party are needed, which so small an alpha never gives.
+  expect_error(fl::partition(spec_of("dirichlet:0.001"), labels, classes, 9, 1), "draws");
+  expect_error(fl::partition(spec_of("labels:11"), labels, classes, 5, 1), "10 labels only");
+  // 95 parties want labels of 9 or 10 examples each: some get none.
+  expect_error(fl::partition(spec_of("labels:1"), std::vector<std::uint8_t>(95, 0), classes, 20, 1),
+               "would hold no example");
+  CHECK(fl::partition(spec_of("iid"), labels, classes, 95, 1).has_value());
+}
+
+TEST_CASE("a partition from a file") {
+  const fl::test::TemporaryFolder folder;
+  const auto path = folder / "parts.json";
+  const auto labels = balanced_labels(6);
+  const auto read = [&](std::string_view text) {
+    std::ofstream(path) << text;
+    return fl::partition(spec_of("file:" + path.string()), labels, classes, 2, 1);
+  };
+  CHECK(read("[[5, 0], [2]]").value() == Parts{{5, 0}, {2}});  // Example 3 is left out.
+  struct Refused {
+    std::string text;
+    std::string why;
+  };
+  for (const Refused& refused :
+       std::vector<Refused>{{"[[0], [1], [2]]", "array of 2 arrays"},
+                            {"{}", "array of 2 arrays"},
+                            {"[[0], [1]", "array of 2 arrays"},
+                            {"[[0], []]", "party 2: it needs an array"},
+                            {"[[0], 1]", "party 2: it needs an array"},
+                            {"[[0], [6]]", "party 2: there is no example 6 among 6"},
+                            {"[[0], [-1]]", "party 2: there is no example -1"},
+                            {"[[0.5], [1]]", "party 1: there is no example 0.5"},
+                            {"[[0, 1], [2, 1]]", "party 2: example 1 is party 1's already"}}) {
+    CAPTURE(refused.text);
+    expect_error(read(refused.text), refused.why);
+    expect_error(read(refused.text), path.string());
+  }
+  std::filesystem::remove(path);
+  const auto gone = fl::partition(spec_of("file:" + path.string()), labels, classes, 2, 1);
+  REQUIRE(gone.has_error());
+  CHECK(gone.error().code() == fl::Errc::not_found);
+  CHECK(gone.error().message().find(path.string()) != std::string::npos);
+}
+
+TEST_CASE("partition names are checked") {
+  using Kind = fl::PartitionSpec::Kind;
+  CHECK(spec_of("iid").kind == Kind::iid);
+  CHECK(spec_of("dirichlet:0.5").alpha == 0.5);
+  CHECK(spec_of("labels:2").labels_per_party == 2);
+  for (const std::string_view text :
+       {"", "IID", "iid:1", "dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:-1",
+        "dirichlet:nan", "dirichlet:inf", "dirichlet:1e7", "dirichlet:1e-300", "dirichlet:1x",
+        "file:", "labels:", "labels:0", "labels:-1", "labels:1.5", "labels:99999999999",
+        "quantity:1"}) {
+    CAPTURE(text);
+    const auto spec = fl::parse_partition(text);
+    REQUIRE(spec.has_error());
+    CHECK(spec.error().message().find('"' + std::string(text) + '"') != std::string::npos);
+  }
+}

@@ -1,0 +1,37 @@
+#include "client/agent/model_cache.hpp"
+
+#include <doctest/doctest.h>
+
+namespace {
+
+fl::Digest digest_of(std::string_view text) { return fl::Digest::of(fl::bytes_of(text)); }
+
+}  // namespace
+
+// Goal: the newest are found, an older one lives while it is used, and its memory is used again
+// once it is not.
+TEST_CASE("a shelf keeps the newest models") {
+  fl::ModelShelf shelf(2);
+  auto values = shelf.borrow(3);
+  const float* const memory = values.data();
+  shelf.keep(digest_of("first"), std::move(values));
+  shelf.keep(digest_of("second"), {4, 5, 6});
+  const auto used = shelf.find(digest_of("second"));
+  REQUIRE(used != nullptr);
+  shelf.keep(digest_of("third"), {7, 8, 9});
+  CHECK(shelf.find(digest_of("first")) == nullptr);
+  CHECK(shelf.borrow(2).data() == memory);
+
+  shelf.keep(digest_of("fourth"), {1, 1, 1});
+  CHECK(shelf.find(digest_of("second")) == nullptr);
+  CHECK(*used == std::vector<float>{4, 5, 6});
+}
+
+// Goal: two agents that bring the same version share one copy of it.
+TEST_CASE("a model that is there already is not kept twice") {
+  fl::ModelShelf shelf;
+  shelf.keep(digest_of("model"), {1, 2});
+  const auto before = shelf.find(digest_of("model"));
+  shelf.keep(digest_of("model"), {1, 2});
+  CHECK(shelf.find(digest_of("model")) == before);
+}

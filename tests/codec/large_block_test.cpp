@@ -1,0 +1,311 @@
+// Large blocks (parts.hpp): of codecs that send few values, whole where that can be, else in parts.
+#include "shared/codec/blocks/large_block.hpp"
+
+#include "tests/codec/codec_support.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+using namespace fl;
+using namespace fl::testing;
+
+namespace {
+
+constexpr std::size_t many = 2 * block_elements_max + 70'001;
+
+/// Blocks of all sizes: two large ones and one with a part and a bit, one that is not large, and
+/// small tensors.
+const Layout& large_layout() {
+  static const Layout layout = layout_of({{"w", {static_cast<std::int64_t>(many)}},
+                                          {"m", {700, 1000}},
+                                          {"w.bias", {2000}},
+                                          {"b", {5}}});
+  return layout;
+}
+
+std::vector<std::string> specs_of_few() {
+  return {"topk:0.01", "topk:0.001+qsgd:8", "topk:0.01,scope=global+fp16", "randk:0.01",
+          "randk:0.001+kbit:4", "ema-threshold:0.01", "ecuq:0.05+ef", "ecuq:0.1", "ecuq:0.2",
+          "m=powersgd:2;*.bias=none;*=ecuq:0.1", "m=gradzip:2;*=topk:0.01",
+          "m=countsketch:3x4000,recovery=own;*=topk:0.001", "w=sign;*=topk:0.01+sign",
+          "w=eden:1;*=ecuq:0.1",
+          // Of a small tensor it does not count.
+          "b=randk:0.5;*=topk:0.01"};
+}
+
+/// How many blocks of at least so many elements begin with each of the method ids.
+std::map<int, int> methods_of(const std::vector<std::byte>& payload, std::size_t elements_min) {
+  const auto block_elements = load<std::uint32_t>(payload, 4);
+  const BlockMap map(large_layout(), block_elements);
+  const std::size_t table_at = payload_header_bytes;
+  std::size_t at = table_at + map.blocks() * sizeof(std::uint32_t);
+  std::map<int, int> found;
+  for (std::uint64_t b = 0; b < map.blocks(); ++b) {
+    if (map.at(b).elements >= elements_min) ++found[std::to_integer<int>(payload[at])];
+    at += load<std::uint32_t>(payload, table_at + b * sizeof(std::uint32_t));
+  }
+  CHECK(at == payload.size());
+  return found;
+}
+
+constexpr std::size_t large_min = part_elements_max + 1;
+
+int count_parts(const std::vector<std::byte>& payload) {
+  const auto found = methods_of(payload, large_min);
+  const auto parts = found.find(static_cast<int>(MethodId::parts));
+  return parts == found.end() ? 0 : parts->second;
+}
+
+std::size_t count_not_zero(std::span<const float> x) {
+  return x.size() - static_cast<std::size_t>(std::ranges::count(x, 0.0f));
+}
+
+}  // namespace
+
+TEST_CASE("codecs that send few have large blocks, where a tensor fills one") {
+  for (const std::string& spec : specs_of_few()) {
+    CAPTURE(spec);
+    CHECK(codec_of(spec)->block_elements(large_layout()) == block_elements_max);
+    CHECK(codec_of(spec)->block_elements(flat_layout(65536)) == block_elements_default);
+  }
+  for (const char* spec : {"none", "qsgd:7", "ecuq:0.3", "topk:0.02", "threshold:1", "randk:0.5",
+                           "w=threshold:1;*=topk:0.001", "w=randk:0.5;*=ecuq:0.1",
+                           "m=qsgd:7;*=topk:0.01", "b=topk:0.01;*=eden:1"}) {
+    CAPTURE(spec);
+    CHECK(codec_of(spec)->block_elements(large_layout()) == block_elements_default);
+  }
+}
+
+TEST_CASE("large blocks say what small ones do, in fewer bytes") {
+  const std::vector<float> x = normal(large_layout().elements(), 3);
+  for (const std::string& spec : specs_of_few()) {
+    CAPTURE(spec);
+    const auto codec = codec_of(spec);
+    const auto payload = encode(*codec, large_layout(), x, 9);
+    CHECK(payload.size() <= codec->payload_bytes_max(large_layout()));
+    const auto small = encode(*codec, large_layout(), x, 9, block_elements_default);
+    const auto values = decode(payload, large_layout());
+    const auto of_small = decode(small, large_layout());
+    const auto sent = static_cast<double>(count_not_zero(values));
+    CHECK(sent == doctest::Approx(static_cast<double>(count_not_zero(of_small))).epsilon(0.05));
+    // Only what is asked for in bits may take the same.
+    if (spec.find("ecuq") == std::string::npos) CHECK(payload.size() < small.size() + 100);
+    double error = 0;
+    double power = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      error += std::pow(static_cast<double>(values[i]) - static_cast<double>(of_small[i]), 2);
+      power += std::pow(static_cast<double>(of_small[i]), 2);
+    }
+    // Exactly the same where nothing is random, and rounded or chosen by other numbers elsewhere.
+    const std::set<std::string> exact{"topk:0.01", "topk:0.01,scope=global+fp16",
+                                      "ema-threshold:0.01"};
+    if (exact.contains(spec)) CHECK(error == 0);
+    CHECK(error < 2.5 * power);
+  }
+}
+
+TEST_CASE("whole where few values are sent, in parts where many are, and parts are small blocks") {
+  const std::vector<float> x = normal(large_layout().elements(), 3);
+  CHECK(count_parts(encode(*codec_of("topk:0.01"), large_layout(), x)) == 0);
+  CHECK(count_parts(encode(*codec_of("ecuq:0.1+ef"), large_layout(), x)) == 0);
+  CHECK(count_parts(encode(*codec_of("m=powersgd:2;*=ecuq:0.1"), large_layout(), x)) == 0);
+
+  // What has no other way: the parts decode to what the small blocks do, bit for bit.
+  for (const char* spec : {"w=sign;*=topk:0.01", "w=eden:1;*=topk:0.01",
+                           "w=countsketch:3x4000,recovery=own;*=topk:0.01"}) {
+    CAPTURE(spec);
+    const auto payload = encode(*codec_of(spec), large_layout(), x);
+    CHECK(count_parts(payload) == 3);
+    const auto small = encode(*codec_of(spec), large_layout(), x, 1, block_elements_default);
+    const auto part = decode(payload, large_layout());
+    const auto of_small = decode(small, large_layout());
+    CHECK(std::equal(part.begin(), part.begin() + many, of_small.begin()));
+  }
+}
+
+TEST_CASE("values that are large all in one place come in parts") {
+  // Of top-k over all tensors together more than a block can count lie in one.
+  constexpr std::size_t n = 10 * block_elements_max;
+  const Layout layout = flat_layout(n);
+  std::vector<float> x = normal(n, 4);
+  for (std::size_t i = 0; i < 120'000; ++i) x[block_elements_max + 4 * i] *= 1000;
+  const auto codec = codec_of("topk:0.015625");
+  const auto payload = encode(*codec, layout, x);
+  CHECK(payload.size() <= codec->payload_bytes_max(layout));
+  const auto small = encode(*codec, layout, x, 1, block_elements_default);
+  CHECK(decode(payload, layout) == decode(small, layout));
+  CHECK(payload.size() < small.size());
+
+  // A block of ecuq's with an outlier, which is listed, and one of which much is not 0.
+  std::vector<float> y = normal(large_layout().elements(), 5);
+  y[100] = 1e6f;
+  constexpr std::size_t last = 2 * block_elements_max;
+  for (std::size_t i = last; i < many; ++i) y[i] *= 30;
+  for (const char* spec : {"ecuq:0.1", "ecuq:0.1+ef"}) {
+    CAPTURE(spec);
+    const auto coded = encode(*codec_of(spec), large_layout(), y, 3);
+    CHECK(count_parts(coded) == 2);
+    const auto back = decode(coded, large_layout());
+    CHECK(back[100] == 1e6f);
+    double error = 0;
+    double power = 0;
+    for (std::size_t i = last; i < many; ++i) {
+      error += std::pow(static_cast<double>(back[i]) - static_cast<double>(y[i]), 2);
+      power += std::pow(static_cast<double>(y[i]), 2);
+    }
+    // What is rounded at random has an error of many times the power at this rate.
+    if (codec_of(spec)->error_feedback()) CHECK(error < 0.5 * power);
+  }
+}
+
+TEST_CASE("a large block is no longer than its parts, whatever the values look like") {
+  constexpr std::size_t n = 8 * block_elements_max;
+  const Layout layout = flat_layout(n);
+  // Large ones side by side, as many as are sent.
+  for (const std::size_t stride : {1u, 4u}) {
+    CAPTURE(stride);
+    std::vector<float> x = normal(n, 11);
+    for (std::size_t i = 0; i < 64'000; ++i) x[block_elements_max / 2 + i * stride] *= 1000;
+    const auto codec = codec_of("topk:0.015+qsgd:8");
+    const auto payload = encode(*codec, layout, x);
+    CHECK(payload.size() <= codec->payload_bytes_max(layout));
+    CHECK(payload.size() <= encode(*codec, layout, x, 1, block_elements_default).size());
+  }
+  // Of two values no step makes runs.
+  std::vector<float> x = normal(n, 12);
+  for (float& v : x) v = v < 0 ? -1.0f : 1.0f;
+  const auto payload = encode(*codec_of("ecuq:0.2"), layout, x);
+  CHECK(static_cast<double>(payload.size()) * 8 / n < 0.204);
+}
+
+TEST_CASE("a matrix's factors are all that is allowed for it") {
+  for (const std::int64_t rows : {1024, 64}) {
+    const Layout layout = layout_of({{"m", {rows, 1024}}});
+    for (const char* spec : {"powersgd:2", "gradzip:4"}) {
+      CAPTURE(spec);
+      const auto payload = encode(*codec_of(spec), layout, normal(layout.elements(), 13));
+      // A float has 26.5 to 28 bits of 32.
+      const auto most = static_cast<double>(codec_of(spec)->payload_bytes_max(layout));
+      CHECK(static_cast<double>(payload.size()) > 0.82 * most);
+      CHECK(static_cast<double>(payload.size()) < 0.88 * most);
+    }
+  }
+}
+
+TEST_CASE("zeros, and vectors that can't be sent") {
+  for (const std::string& spec : specs_of_few()) {
+    CAPTURE(spec);
+    std::vector<float> x(large_layout().elements());
+    const auto codec = codec_of(spec);
+    CHECK(count_not_zero(decode(encode(*codec, large_layout(), x), large_layout())) == 0);
+    x[600'000] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<std::byte> bytes;
+    VectorSink sink(bytes);
+    const auto refused = codec->encode(large_layout(), x, 1, sink);
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().message().find("w[600000]") != std::string::npos);
+  }
+}
+
+TEST_CASE("every row and any number of threads have the same large blocks") {
+  const std::vector<float> x = normal(large_layout().elements(), 6);
+  for (const std::string& spec : specs_of_few()) {
+    CAPTURE(spec);
+    check_rows_agree(spec, large_layout(), x);
+    const auto alone = encode(*codec_of(spec), large_layout(), x);
+    std::vector<std::byte> bytes;
+    VectorSink sink(bytes);
+    codec_of(spec)->encode(large_layout(), x, 1, sink, 0, nullptr, 3).value();
+    CHECK(bytes == alone);
+    SpanSource source(alone);
+    auto reader = PayloadReader::open(source, alone.size(), large_layout()).value();
+    std::vector<float> values(x.size());
+    reader.decode_all(values, 3).value();
+    CHECK(values == decode(alone, large_layout()));
+  }
+}
+
+TEST_CASE("damaged large blocks are refused, or decode to finite values") {
+  const Layout layout = layout_of({{"w", {200'000}}, {"v", {70'000}}});
+  const std::vector<float> x = normal(layout.elements(), 7);
+  const auto is_refused_or_finite = [&](const std::vector<std::byte>& payload) {
+    SpanSource source(payload);
+    auto reader = PayloadReader::open(source, payload.size(), layout);
+    if (!reader) return true;
+    std::vector<float> out(layout.elements());
+    if (!reader->decode_all(out)) return true;
+    return kernels().scan(out.data(), out.size()).first_bad == out.size();
+  };
+  for (const char* spec :
+       {"topk:0.001+qsgd:8", "randk:0.001", "ecuq:0.05+ef", "ecuq:0.1", "w=sign;v=topk:0.01;*=none",
+        "w=countsketch:3x400,recovery=own;v=topk:0.01;*=none"}) {
+    CAPTURE(spec);
+    const auto good = encode(*codec_of(spec), layout, x);
+    // All of what comes before the codes, and some of these.
+    for (std::size_t at = 0; at < good.size(); at += at < 120 ? 1 : good.size() / 20) {
+      for (const int flip : {1, 0x80, 0xff}) {
+        auto bad = good;
+        bad[at] ^= static_cast<std::byte>(flip);
+        CHECK(is_refused_or_finite(bad));
+      }
+      CHECK(is_refused_or_finite({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(at)}));
+    }
+  }
+
+  // Of another method than those that can, and parts inside of a part.
+  std::vector<float> out(200'000);
+  DecodeScratch scratch;
+  for (int id = 0; id < 256; ++id) {
+    std::vector<std::byte> block(40'000);
+    block[0] = static_cast<std::byte>(id);
+    const auto decoded = decode_block(block, out, scratch);
+    REQUIRE(decoded.has_error());
+    CHECK(decoded.error().code() == Errc::corrupt);
+  }
+  std::vector<std::byte> nested(1 + 4 * sizeof(std::uint32_t) + 4, std::byte{0});
+  nested[0] = static_cast<std::byte>(MethodId::parts);
+  for (std::size_t p = 0; p < 4; ++p) store(MutableBytes(nested), 1 + p * 4, std::uint32_t{1});
+  nested[1 + 16] = static_cast<std::byte>(MethodId::parts);
+  const auto decoded = decode_block(nested, out, scratch);
+  REQUIRE(decoded.has_error());
+  CHECK(decoded.error().message().find("part 0") != std::string::npos);
+}
+
+TEST_CASE("what is sparse is within 3% of its entropy" * statistics) {
+  struct Case {
+    std::int64_t elements;
+    double fraction;
+  };
+  for (const Case& of : {Case{1 << 20, 0.001}, Case{1 << 20, 0.01}, Case{4 << 20, 0.001},
+                         Case{4 << 20, 0.005}, Case{4 << 20, 0.01}}) {
+    const auto n = static_cast<double>(of.elements);
+    const Layout layout = flat_layout(of.elements);
+    const std::vector<float> x = normal(layout.elements(), 8);
+    const auto index_bits = [&](double share) {
+      return n * (-share * std::log2(share) - (1 - share) * std::log2(1 - share));
+    };
+    const std::string spec = fmt::format("topk:{}", of.fraction);
+    CAPTURE(spec);
+    CAPTURE(of.elements);
+    const auto topk = encode(*codec_of(spec), layout, x);
+    const double wanted = index_bits(of.fraction) + of.fraction * n * 32;
+    CHECK(static_cast<double>(topk.size()) * 8 < 1.03 * wanted);
+    // The levels' entropy, too.
+    const auto payload = encode(*codec_of(spec + "+qsgd:8,bucket=65536"), layout, x);
+    std::map<float, double> counts;
+    const auto back = decode(payload, layout);
+    for (std::size_t begin = 0; begin < back.size(); begin += block_elements_max) {
+      const auto block = std::span<const float>(back).subspan(begin, block_elements_max);
+      const float scale = kernels().scan(block.data(), block.size()).max_abs;
+      for (const float v : block) counts[std::round(v / scale * 8)]++;
+    }
+    const double not_sent = counts[0];
+    counts.erase(0);
+    double level_bits = 0;
+    for (const auto& [level, count] : counts)
+      level_bits -= count * std::log2(count / (n - not_sent));
+    CHECK(static_cast<double>(payload.size()) * 8 < 1.03 * (index_bits(of.fraction) + level_bits));
+  }
+}

@@ -1,0 +1,178 @@
+// Safetensors: what we write reads back, foreign files in any order and half precision are read,
+// and files that lie are refused.
+#include "shared/params/safetensors.hpp"
+
+#include "tests/codec/codec_support.hpp"
+
+#include <bit>
+
+using namespace fl;
+using namespace fl::testing;
+
+namespace {
+
+std::vector<std::byte> raw(std::string_view text) {
+  const Bytes bytes = bytes_of(text);
+  return {bytes.begin(), bytes.end()};
+}
+
+// A file with this JSON and this many bytes of data, all zero.
+MemoryFile file_of(std::string_view header, std::size_t data_bytes) {
+  std::vector<std::byte> bytes(8);
+  store<std::uint64_t>(bytes, 0, header.size());
+  const auto text = raw(header);
+  bytes.insert(bytes.end(), text.begin(), text.end());
+  bytes.resize(bytes.size() + data_bytes);
+  return MemoryFile(bytes);
+}
+
+Error refusal(std::string_view header, std::size_t data_bytes) {
+  MemoryFile file = file_of(header, data_bytes);
+  const auto info = read_safetensors_header(file);
+  CAPTURE(header);
+  REQUIRE_FALSE(info.has_value());
+  return info.error();
+}
+
+// Writes a file as a program of ours does: header, then the vector.
+std::vector<std::byte> written(const Layout& layout, std::span<const float> x,
+                               const Metadata& metadata) {
+  std::vector<std::byte> bytes = raw(safetensors_header(layout, metadata));
+  const Bytes data = std::as_bytes(x);
+  bytes.insert(bytes.end(), data.begin(), data.end());
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a file that we wrote reads back, data on a page") {
+  const Layout layout =
+      layout_of({{"z.weight", {3, 2}}, {"empty", {0}}, {"a.bias", {3}}, {"s", {}}});
+  const std::vector<float> x = normal(layout.elements(), 1);
+  const Metadata metadata = {{"round", "17"}, {"who", "\"\\\n\x01 \xff"}};
+  MemoryFile file(written(layout, x, metadata));
+  CHECK(file.bytes().size() == 4096 + layout.bytes());
+
+  const auto info = read_safetensors_header(file).value();
+  CHECK(info.layout.digest() == layout.digest());
+  CHECK(info.begin.front() == 4096);
+  CHECK(info.metadata == Metadata{{"round", "17"}, {"who", "\"\\\n\x01 \xef\xbf\xbd"}});
+  std::vector<float> back(layout.elements());
+  read_safetensors(file, layout, back).value();
+  CHECK(back == x);
+}
+
+TEST_CASE("a foreign file: other order, F16 and BF16") {
+  MemoryFile file = file_of(R"({"b":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},
+                               "a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},
+                               "c":{"dtype":"BF16","shape":[1],"data_offsets":[12,14]}})",
+                            14);
+  const auto data_begin = file.size().value() - 14;
+  const float a[2] = {1.5f, -2.0f};
+  const std::uint16_t rest[3] = {0x3c00, 0xc000, 0x4049};
+  file.write_at(data_begin, std::as_bytes(std::span(a))).value();
+  file.write_at(data_begin + 8, std::as_bytes(std::span(rest))).value();
+  const Layout wanted = layout_of({{"c", {1}}, {"b", {2}}, {"a", {1, 2}}});
+  std::vector<float> out(5);
+  read_safetensors(file, wanted, out).value();
+  CHECK(out == std::vector<float>{3.140625f, 1.0f, -2.0f, 1.5f, -2.0f});
+}
+
+TEST_CASE("a BatchNorm's count of batches is passed over, wherever it lies, and no other integer") {
+  const std::string before = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)";
+  const std::string count =
+      R"("bn.num_batches_tracked":{"dtype":"I64","shape":[],"data_offsets":[8,16]},)";
+  const std::string after = R"("b":{"dtype":"F32","shape":[],"data_offsets":[16,20]}})";
+  MemoryFile file = file_of(before + count + after, 20);
+  const auto info = read_safetensors_header(file).value();
+  CHECK(info.layout.digest() == layout_of({{"a", {2}}, {"b", {}}}).digest());
+  CHECK(info.begin[1] - info.begin[0] == 16);
+  std::vector<float> values(3, 7.0F);
+  REQUIRE(read_safetensors(file, info.layout, values).has_value());
+  CHECK(values == std::vector<float>(3));
+
+  std::string two = count;
+  two.replace(two.find("[]"), 2, "[2]");
+  two.replace(two.find("16]"), 2, "24");
+  CHECK(refusal(before + two + after, 20).code() == Errc::corrupt);
+  std::string other = count;
+  other.replace(other.find("num_batches_tracked"), 19, "num_batches");
+  CHECK(refusal(before + other + after, 20).code() == Errc::invalid_input);
+}
+
+TEST_CASE("missing, extra and mis-shaped tensors are named, and nothing is written") {
+  const Layout there = layout_of({{"a", {2, 3}}, {"b", {4}}, {"extra", {1}}});
+  MemoryFile file(written(there, normal(11, 1), {}));
+  const Layout wanted = layout_of({{"a", {3, 2}}, {"b", {4}}, {"gone", {2}}});
+  std::vector<float> out(wanted.elements(), 7.0f);
+  const auto read = read_safetensors(file, wanted, out);
+  REQUIRE_FALSE(read.has_value());
+  CHECK(read.error().code() == Errc::invalid_input);
+  CHECK(read.error().message() ==
+        "safetensors: a has shape [2, 3], wanted is [3, 2]; gone is "
+        "missing; extra is not wanted");
+  CHECK(out == std::vector<float>(wanted.elements(), 7.0f));
+}
+
+TEST_CASE("files that lie are refused") {
+  CHECK(refusal("", 0).code() == Errc::corrupt);
+  CHECK(refusal("[]", 0).code() == Errc::corrupt);
+  CHECK(refusal("{", 0).code() == Errc::corrupt);
+  CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}} x)", 4).code() ==
+        Errc::corrupt);
+  CHECK(refusal(R"({"a":7})", 0).code() == Errc::corrupt);
+  const auto one = [](std::string_view dtype, std::string_view shape, std::string_view offsets,
+                      std::size_t data_bytes) {
+    std::string header = R"({"a":{"dtype":)" + std::string(dtype) + R"(,"shape":)" +
+                         std::string(shape) + R"(,"data_offsets":)" + std::string(offsets) + "}}";
+    return refusal(header, data_bytes).code();
+  };
+  CHECK(one(R"("I64")", "[1]", "[0,8]", 8) == Errc::invalid_input);
+  CHECK(one("7", "[1]", "[0,4]", 4) == Errc::invalid_input);
+  CHECK(one(R"("F32")", "1", "[0,4]", 4) == Errc::corrupt);
+  CHECK(one(R"("F32")", "[-1]", "[0,4]", 4) == Errc::corrupt);
+  CHECK(one(R"("F32")", "[1.0]", "[0,4]", 4) == Errc::corrupt);
+  CHECK(one(R"("F32")", "[99999999999999999999]", "[0,4]", 4) == Errc::corrupt);
+  CHECK(one(R"("F32")", "[4294967296,4294967296]", "[0,4]", 4) == Errc::too_large);
+  CHECK(one(R"("F32")", "[1]", "[0,4,8]", 4) == Errc::corrupt);
+  CHECK(one(R"("F32")", "[1]", "[4,0]", 4) == Errc::corrupt);
+  CHECK(one(R"("F32")", "[1]", "[1,5]", 5) == Errc::corrupt);
+  CHECK(one(R"("F32")", "[2]", "[0,4]", 4) == Errc::corrupt);
+  CHECK(one(R"("F32")", "[1]", "[0,4]", 5) == Errc::corrupt);  // Bytes that belong to nobody.
+  CHECK(one(R"("F32")", "[2]", "[0,8]", 4) == Errc::corrupt);  // Data cut off.
+  CHECK(one(R"("F32")", "[[[[1]]]]", "[0,4]", 4) == Errc::corrupt);
+  CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
+                    "a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                8)
+            .code() == Errc::corrupt);
+  CHECK(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},
+                    "b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                8)
+            .code() == Errc::corrupt);  // Overlapping.
+  CHECK(refusal(R"({"__metadata__":{"a":1}})", 0).code() == Errc::corrupt);
+  CHECK(refusal(R"({"__metadata__":[]})", 0).code() == Errc::corrupt);
+  CHECK(refusal(std::string(100'000, '['), 0).code() == Errc::corrupt);
+
+  std::vector<std::byte> huge(16);
+  store<std::uint64_t>(huge, 0, ~0ull);
+  MemoryFile file(huge);
+  CHECK(read_safetensors_header(file).error().code() == Errc::corrupt);
+  MemoryFile shorter(std::vector<std::byte>(7));
+  CHECK(read_safetensors_header(shorter).error().code() == Errc::corrupt);
+}
+
+TEST_CASE("every truncation and every flipped bit gives an error or a layout that fits the file") {
+  const Layout layout = layout_of({{"w", {3}}, {"b", {2}}});
+  const std::vector<std::byte> bytes =
+      raw(safetensors_header(layout, {{"k", "v"}}, 8) + std::string(layout.bytes(), '\0'));
+  for (std::size_t n = 0; n < bytes.size(); ++n) {
+    MemoryFile file({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n)});
+    CHECK_FALSE(read_safetensors_header(file).has_value());
+  }
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    auto flipped = bytes;
+    flipped[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    MemoryFile file(flipped);
+    if (const auto info = read_safetensors_header(file)) CHECK(info->layout.bytes() == 20);
+  }
+}

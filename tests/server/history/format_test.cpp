@@ -1,0 +1,250 @@
+// The printed forms of the history, character by character.
+#include "server/history/format.hpp"
+#include "shared/base/json.hpp"
+#include "tests/server/history/records.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+namespace fl::test {
+namespace {
+
+std::vector<RoundSummary> two_rounds() {
+  RoundSummary first;
+  first.run = 1;
+  first.round = 9;
+  first.started_at = 1'750'000'000;
+  first.seconds = 12.34;
+  first.clients_offered = 10;
+  first.clients_accepted = 8;
+  first.bytes_up = 999;
+  first.bytes_down = 1'500'000;
+  first.train_loss = 2.30259;
+  first.model_digest = "00ff";
+  RoundSummary second = first;
+  second.round = 10;
+  second.started_at += 60;
+  second.seconds = 3725;
+  second.bytes_up = 999'950;
+  second.bytes_down = 2'000'000'000;
+  second.train_loss = 1.5;
+  second.eval_loss = 1.25;
+  second.eval_accuracy = 0.98765;
+  return {first, second};
+}
+
+std::vector<ClientRecord> two_clients() {
+  ClientRecord plain = some_client("site-a", "0a1b");
+  plain.enrolled_at = 1'750'000'000;
+  ClientRecord odd = some_client("b\"\xc3\xbc,\n", "");
+  odd.enrolled_at = 1'750'000'060;
+  odd.last_seen_at = 1'750'000'061.5;
+  odd.revoked_at = 1'750'000'062;
+  odd.evaluator = true;
+  return {plain, odd};
+}
+
+}  // namespace
+
+TEST_CASE("the history as a table") {
+  CHECK(format_rows(two_rounds(), Format::table) ==
+        "round  started (UTC)              time  clients      up    down  train loss  eval loss  "
+        "accuracy\n"
+        "9      2025-06-15 15:06:40      12.3 s     8/10   999 B  1.5 MB      2.3026          -  "
+        "       -\n"
+        "10     2025-06-15 15:07:40  1 h 02 min     8/10  1.0 MB  2.0 GB      1.5000     1.2500  "
+        " 98.77 %\n"
+        "total                       1 h 02 min    16/20  1.0 MB  2.0 GB      1.5000     1.2500  "
+        " 98.77 %\n");
+  CHECK(format_rows(std::vector<RoundSummary>{}, Format::table) == "no round is closed yet\n");
+}
+
+TEST_CASE("where clients have models of their own, their accuracy is a column, too") {
+  auto rounds = two_rounds();
+  rounds[1].own_accuracy = 0.995;
+  const std::string table = format_rows(rounds, Format::table);
+  CHECK(table.find("accuracy  own model\n") != std::string::npos);
+  CHECK(table.find("       -          -\n") != std::string::npos);
+  CHECK(table.find(" 98.77 %    99.50 %\n") != std::string::npos);
+}
+
+TEST_CASE("a table of several runs names the run of each round") {
+  auto rounds = two_rounds();
+  rounds[1].run = 2;
+  const std::string table = format_rows(rounds, Format::table);
+  CHECK(table.find("\n1:9 ") != std::string::npos);
+  CHECK(table.find("\n2:10 ") != std::string::npos);
+}
+
+TEST_CASE("units change where the digits would run out") {
+  const auto cell = [](std::uint64_t bytes, double seconds) {
+    RoundSummary round;
+    round.bytes_up = bytes;
+    round.seconds = seconds;
+    const std::string table = format_rows(std::vector<RoundSummary>{round}, Format::table);
+    return table.substr(table.find('\n') + 1, table.find('\n', table.find('\n') + 1));
+  };
+  CHECK(cell(0, 0).find(" 0 B ") != std::string::npos);
+  CHECK(cell(1000, 0).find(" 1.0 kB ") != std::string::npos);
+  CHECK(cell(999'949, 0).find(" 999.9 kB ") != std::string::npos);
+  CHECK(cell(999'951, 0).find(" 1.0 MB ") != std::string::npos);
+  CHECK(cell(std::numeric_limits<std::uint64_t>::max(), 0).find(" 18.4 EB ") != std::string::npos);
+  CHECK(cell(0, 59.94).find(" 59.9 s ") != std::string::npos);
+  CHECK(cell(0, 59.96).find(" 1 min 00 s ") != std::string::npos);
+  CHECK(cell(0, 3599.4).find(" 59 min 59 s ") != std::string::npos);
+  CHECK(cell(0, 3599.6).find(" 1 h 00 min ") != std::string::npos);
+}
+
+TEST_CASE("the history as JSON has the view's columns, in order, and null for the unknown") {
+  auto rounds = two_rounds();
+  rounds[1].own_accuracy = 0.995;
+  const auto json = nlohmann::ordered_json::parse(format_rows(rounds, Format::json));
+  REQUIRE(json.size() == 2);
+  std::string names;
+  for (const auto& [name, value] : json[0].items()) names += name + " ";
+  CHECK(names ==
+        "run_id round started_at seconds clients_offered clients_accepted bytes_up "
+        "bytes_down train_loss eval_loss eval_accuracy model_digest own_accuracy ");
+  CHECK(json[0]["eval_loss"].is_null());
+  CHECK(json[1]["eval_accuracy"] == 0.98765);
+  CHECK(json[0]["own_accuracy"].is_null());
+  CHECK(json[1]["own_accuracy"] == 0.995);
+  CHECK(json[1]["bytes_down"] == 2'000'000'000);
+  CHECK(json[1]["model_digest"] == "00ff");
+  CHECK(format_rows(std::vector<RoundSummary>{}, Format::json) == "[]\n");
+}
+
+TEST_CASE("the history as CSV") {
+  auto rounds = two_rounds();
+  rounds[1].train_loss = std::numeric_limits<double>::infinity();
+  CHECK(format_rows(rounds, Format::csv) ==
+        "run_id,round,started_at,seconds,clients_offered,clients_accepted,bytes_up,bytes_down,"
+        "train_loss,eval_loss,eval_accuracy,model_digest,own_accuracy\n"
+        "1,9,1750000000.0,12.34,10,8,999,1500000,2.30259,,,00ff,\n"
+        "1,10,1750000060.0,3725.0,10,8,999950,2000000000,,1.25,0.98765,00ff,\n");
+}
+
+TEST_CASE("the codecs as a table, as JSON and as CSV") {
+  CodecSummary of;
+  of.run = 3;
+  of.codec = "topk:0.01+qsgd:4";
+  of.updates = 20;
+  of.raw_bytes = 4'000'000;
+  of.update_bytes = 50'000;
+  of.encode_seconds = 0.05;
+  of.decode_seconds = 0.02;
+  of.nmse = 0.4321;
+  of.bytes = 150'000;
+  of.accuracy_first = 0.125;
+  of.accuracy_last = 0.875;
+  CodecSummary early;
+  early.codec = "none";
+  early.updates = 1;
+  CHECK(format_rows(std::vector<CodecSummary>{of, early}, Format::table) ==
+        "codec             run  updates    fp32     sent  ratio   encode   decode    NMSE  accuracy"
+        "  traffic a point\n"
+        "topk:0.01+qsgd:4    3       20  4.0 MB  50.0 kB   80.0  2.50 ms  1.00 ms  0.4321   87.50 %"
+        "           2.0 kB\n"
+        "none                0        1     0 B      0 B      -  0.00 ms  0.00 ms  0.0000         -"
+        "                -\n");
+  CHECK(format_rows(std::vector<CodecSummary>{}, Format::table) == "no update is accepted yet\n");
+  const auto json = parse_json(format_rows(std::vector<CodecSummary>{of, early}, Format::json));
+  CHECK(json[0]["bytes_per_point"] == 2000);
+  CHECK(json[1]["bytes_per_point"].is_null());
+  CHECK(format_rows(std::vector<CodecSummary>{of}, Format::csv) ==
+        "run_id,codec,updates,raw_bytes,update_bytes,encode_seconds,decode_seconds,train_seconds,"
+        "nmse,bytes,accuracy_first,accuracy_last,bytes_per_point\n"
+        "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.02,0.0,0.4321,150000,0.125,0.875,2000.0\n");
+}
+
+TEST_CASE("who was asked for which codec, as a table, as JSON and as CSV") {
+  CodecAsked early{.run = 2,
+                   .round = 1,
+                   .client = "site-a",
+                   .codec = "ecuq:2+ef",
+                   .reason = "it begins, in the middle"};
+  CodecAsked here = early;
+  here.round = 10;
+  here.client = "b\n";
+  here.state = TaskState::accepted;
+  here.update_bytes = 12'345;
+  here.ready_seconds = 4.5;
+  here.upload_seconds = 75;
+  CHECK(format_rows(std::vector<CodecAsked>{early, here}, Format::table) ==
+        "round  client  codec      state     sent     ready after  upload      why\n"
+        "2:1    site-a  ecuq:2+ef  offered   -        -            -           it begins, in the "
+        "middle\n"
+        "2:10   b?      ecuq:2+ef  accepted  12.3 kB  4.5 s        1 min 15 s  it begins, in the "
+        "middle\n");
+  CHECK(format_rows(std::vector<CodecAsked>{}, Format::table).starts_with("no codec is chosen"));
+  const auto json = parse_json(format_rows(std::vector<CodecAsked>{early, here}, Format::json));
+  CHECK(json[0]["state"] == "offered");
+  CHECK(json[1]["upload_seconds"] == 75);
+  CHECK(format_rows(std::vector<CodecAsked>{here}, Format::csv) ==
+        "run_id,round,client,codec,state,update_bytes,ready_seconds,upload_seconds,reason\n"
+        "2,10,\"b\n\",ecuq:2+ef,accepted,12345,4.5,75.0,\"it begins, in the middle\"\n");
+}
+
+TEST_CASE("events in every form") {
+  const EventRecord start{0, 1'750'000'000, "info", "fl-server starts"};
+  const EventRecord refused{3, 1'750'000'001.5, "warning", "b: update refused: \x1b[2J, twice"};
+  const std::vector<EventRecord> both{start, refused};
+  CHECK(format_rows(both, Format::table) ==
+        "time (UTC)           level    event\n"
+        "2025-06-15 15:06:40  info     fl-server starts\n"
+        "2025-06-15 15:06:41  warning  b: update refused: ?[2J, twice\n");
+  CHECK(format_rows(std::vector<EventRecord>{}, Format::table) == "nothing has happened yet\n");
+  const auto json = parse_json(format_rows(both, Format::json));
+  CHECK(json[0]["run_id"].is_null());
+  CHECK(json[1]["run_id"] == 3);
+  CHECK(format_rows(both, Format::csv) ==
+        "run_id,at,level,text\n"
+        ",1750000000.0,info,fl-server starts\n"
+        "3,1750000001.5,warning,\"b: update refused: \x1b[2J, twice\"\n");
+}
+
+TEST_CASE("the clients as a table, where no name breaks a line") {
+  CHECK(format_rows(two_clients(), Format::table) ==
+        "name    enrolled (UTC)       last seen            certificate serial  revoked        "
+        "      evaluates only\n"
+        "site-a  2025-06-15 15:06:40  never                0a1b                no             "
+        "      no\n"
+        "b\"\xc3\xbc,?   2025-06-15 15:07:40  2025-06-15 15:07:41  -                   2025-06-15 "
+        "15:07"
+        ":42  yes\n");
+  CHECK(format_rows(std::vector<ClientRecord>{}, Format::table) == "no client is enrolled yet\n");
+}
+
+TEST_CASE("the clients as JSON and as CSV") {
+  const auto json = parse_json(format_rows(two_clients(), Format::json));
+  REQUIRE(json.size() == 2);
+  CHECK(json[0]["name"] == "site-a");
+  CHECK(json[0]["last_seen_at"].is_null());
+  CHECK(json[0]["evaluator"] == false);
+  CHECK(json[1]["name"] == "b\"\xc3\xbc,\n");
+  CHECK(json[1]["revoked_at"] == 1'750'000'062);
+  CHECK(format_rows(two_clients(), Format::csv) ==
+        "name,enrolled_at,last_seen_at,certificate_serial,revoked_at,evaluator\n"
+        "site-a,1750000000.0,,0a1b,,false\n"
+        "\"b\"\"\xc3\xbc,\n\",1750000060.0,1750000061.5,,1750000062.0,true\n");
+}
+
+TEST_CASE("a name that is no UTF-8 still makes JSON") {
+  const auto json = parse_json(
+      format_rows(std::vector<ClientRecord>{some_client("\xff\xfe", "01")}, Format::json));
+  CHECK(json[0]["name"] == "\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+TEST_CASE("a run's header") {
+  RunRecord run = some_run();
+  run.id = 4;
+  run.seed = 7;
+  run.state = RunState::running;
+  run.started_at = 1'750'000'000;
+  CHECK(format_run_header(run) ==
+        "run 4 (0123456789abcdef): cnn, running\n"
+        "3 rounds wanted, seed 7, started 2025-06-15 15:06:40 UTC\n");
+}
+
+}  // namespace fl::test

@@ -1,0 +1,259 @@
+// The store and the file it is given: foreign, damaged, from the future, shared with other
+// processes. On the real disk.
+#include "server/history/schema.hpp"
+#include "server/history/store.hpp"
+#include "shared/base/io/file.hpp"
+#include "tests/server/history/records.hpp"
+#include "tests/support/print_result.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <doctest/doctest.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace fl::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+Store::Options options(const fs::path& path, bool read_only = false) {
+  Store::Options made;
+  made.path = path;
+  made.read_only = read_only;
+  return made;
+}
+
+struct Folder {
+  TemporaryFolder folder;
+  fs::path file = folder / "history.sqlite";
+
+  [[nodiscard]] Result<std::unique_ptr<Store>> open() const { return Store::open(options(file)); }
+  [[nodiscard]] Result<std::unique_ptr<Store>> open_to_read() const {
+    return Store::open(options(file, true));
+  }
+  [[nodiscard]] std::string bytes() const { return posix_files().read_all(file).value(); }
+};
+
+void exec(sqlite3* db, const char* sql) {
+  REQUIRE(sqlite3_exec(db, sql, nullptr, nullptr, nullptr) == SQLITE_OK);
+}
+
+/// A database made without the store.
+void make_database(const fs::path& path, const char* sql) {
+  sqlite3* db = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &db) == SQLITE_OK);
+  exec(db, sql);
+  sqlite3_close(db);
+}
+
+/// Opening fails like this, names the file, and leaves it as it was.
+void check_refused(const Folder& folder, Errc code, const char* says) {
+  const std::string before = folder.bytes();
+  for (const auto& opened : {folder.open(), folder.open_to_read()}) {
+    REQUIRE(!opened);
+    CHECK(opened.error().code() == code);
+    CHECK(opened.error().message().find(folder.file.string()) != std::string::npos);
+    CHECK(opened.error().message().find(says) != std::string::npos);
+  }
+  CHECK(folder.bytes() == before);
+}
+
+Result<int> user_version(Database& db) {
+  FL_TRY(const auto version, db.find("PRAGMA user_version", [](const Row& row) {
+    return static_cast<int>(row.integer(0));
+  }));
+  return *version;
+}
+
+}  // namespace
+
+TEST_CASE("a file that is no database is refused and left alone") {
+  const Folder folder;
+  std::ofstream(folder.file) << std::string(5000, 'x');
+  check_refused(folder, Errc::corrupt, "not a database");
+}
+
+TEST_CASE("another program's database is refused and left alone") {
+  const Folder folder;
+  make_database(folder.file, "CREATE TABLE bookmarks (url TEXT)");
+  check_refused(folder, Errc::conflict, "another program");
+}
+
+TEST_CASE("another program's application_id is refused even without tables") {
+  const Folder folder;
+  make_database(folder.file, "PRAGMA application_id = 7");
+  check_refused(folder, Errc::conflict, "another program");
+}
+
+TEST_CASE("a schema from the future is refused and left alone") {
+  const Folder folder;
+  REQUIRE(folder.open());
+  make_database(folder.file, "PRAGMA journal_mode = DELETE; PRAGMA user_version = 99");
+  check_refused(folder, Errc::conflict, "version 99");
+}
+
+TEST_CASE("damaged pages are corrupt, and say what to do") {
+  const Folder folder;
+  REQUIRE(folder.open());
+  const auto file = posix_files().open(folder.file, OpenMode::update).value();
+  const std::string garbage(file->size().value() - 4096, '\xee');
+  REQUIRE(file->write_at(4096, bytes_of(garbage)));
+  check_refused(folder, Errc::corrupt, "Restore the file");
+}
+
+TEST_CASE("an empty file becomes a history; a missing folder is not found") {
+  const Folder folder;
+  std::ofstream(folder.file).flush();
+  CHECK(folder.open_to_read().error().code() == Errc::conflict);  // Nothing in it yet.
+  REQUIRE(folder.open());
+  CHECK(folder.open_to_read());
+  const auto nowhere = Store::open(options(folder.folder / "no" / "history.sqlite"));
+  REQUIRE(!nowhere);
+  CHECK(nowhere.error().code() == Errc::not_found);
+}
+
+TEST_CASE("read only: a missing file is not found and not made; writing is refused") {
+  const Folder folder;
+  CHECK(folder.open_to_read().error().code() == Errc::not_found);
+  CHECK(!fs::exists(folder.file));
+  const auto server = folder.open().value();
+  REQUIRE(server->touch_client("a", false));
+  const auto reader = folder.open_to_read().value();
+  CHECK(reader->clients().value().size() == 1);
+  CHECK(!reader->touch_client("b", false));
+  REQUIRE(server->touch_client("c", false));
+  CHECK(server->clients().value().size() == 2);
+}
+
+TEST_CASE("the history is a WAL database with the promised settings") {
+  const Folder folder;
+  const auto store = folder.open().value();
+  const auto pragma = [&](const char* sql) {
+    sqlite3_stmt* statement = nullptr;
+    REQUIRE(sqlite3_prepare_v2(store->raw(), sql, -1, &statement, nullptr) == SQLITE_OK);
+    REQUIRE(sqlite3_step(statement) == SQLITE_ROW);
+    std::string text = reinterpret_cast<const char*>(sqlite3_column_text(statement, 0));
+    sqlite3_finalize(statement);
+    return text;
+  };
+  CHECK(pragma("PRAGMA journal_mode") == "wal");
+  CHECK(pragma("PRAGMA synchronous") == "2");
+  CHECK(pragma("PRAGMA foreign_keys") == "1");
+  CHECK(pragma("PRAGMA busy_timeout") == "5000");
+  CHECK(pragma("PRAGMA application_id") == std::to_string(history_application_id));
+  CHECK(pragma("PRAGMA user_version") == std::to_string(history_migrations().size()));
+  CHECK(pragma("PRAGMA integrity_check") == "ok");
+  CHECK(
+      pragma(
+          "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE '%STRICT%'") ==
+      "0");
+}
+
+TEST_CASE("another process's commit changes data_version; our own doesn't") {
+  const Folder folder;
+  const auto server = folder.open().value();
+  const auto tool = folder.open().value();
+  const auto before = server->data_version().value();
+  REQUIRE(server->touch_client("a", false));
+  CHECK(server->data_version().value() == before);
+  REQUIRE(tool->add_token(some_token("t1", "a")));
+  const auto after = server->data_version().value();
+  CHECK(after != before);
+  CHECK(server->data_version().value() == after);
+  CHECK(server->find_token("t1").value().has_value());
+}
+
+TEST_CASE("busy past the limit is unavailable, changes nothing, and passes") {
+  const Folder folder;
+  const auto server = folder.open().value();
+  const auto tool = folder.open().value();
+  sqlite3_busy_timeout(server->raw(), 20);
+  exec(tool->raw(), "BEGIN IMMEDIATE");
+  CHECK(server->touch_client("a", false).error().code() == Errc::unavailable);
+  CHECK(server->clients().value().empty());  // Readers don't wait.
+  exec(tool->raw(), "COMMIT");
+  CHECK(server->touch_client("a", false));
+}
+
+/// Runs `work` in a process of its own; ends the test if it can't start one.
+template <class Work>
+pid_t in_child(Work work) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) ::_exit(work() ? 0 : 1);
+  return child;
+}
+
+bool child_was_good(pid_t child) {
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_CASE("processes that make the history at the same moment all get it") {
+  // Switching to WAL needs the file for itself, and SQLite doesn't wait for that by itself.
+  for (int i = 0; i < 20; ++i) {
+    const Folder folder;
+    std::vector<pid_t> children;
+    for (int c = 0; c < 4; ++c) {
+      children.push_back(in_child([&] {
+        const auto store = folder.open();
+        if (!store) std::fputs((store.error().message() + "\n").c_str(), stderr);
+        return store && (*store)->touch_client("c" + std::to_string(c), false);
+      }));
+    }
+    for (const pid_t child : children) CHECK(child_was_good(child));
+    CHECK(folder.open().value()->clients().value().size() == children.size());
+  }
+}
+
+TEST_CASE("two processes write at once and lose nothing") {
+  const Folder folder;
+  const int writes = 50;
+  const auto add = [&](Store& store, const std::string& who) {
+    for (int i = 0; i < writes; ++i) {
+      if (!store.add_token(some_token(who + std::to_string(i), who))) return false;
+    }
+    return true;
+  };
+  const pid_t child = in_child([&] {
+    const auto store = folder.open();  // Migrates, or waits for us to.
+    return store && add(**store, "child");
+  });
+  const auto store = folder.open().value();
+  CHECK(add(*store, "parent"));
+  CHECK(child_was_good(child));
+  for (int i = 0; i < writes; ++i) {
+    CHECK(store->find_token("child" + std::to_string(i)).value().has_value());
+    CHECK(store->find_token("parent" + std::to_string(i)).value().has_value());
+  }
+}
+
+TEST_CASE("migrations run in order, each once, and one that fails leaves the ones before it") {
+  const Folder folder;
+  Database::Options connection;
+  connection.path = folder.file;
+  const auto db = Database::open(connection).value();
+  const std::vector<Migration> good{{"first", "CREATE TABLE a (x)"},
+                                    {"second", "INSERT INTO a VALUES (1)"}};
+  std::vector<Migration> bad = good;
+  bad[1].sql = "INSERT INTO a VALUES (7); INSERT INTO nowhere VALUES (1)";
+  const auto failed = migrate(*db, bad);
+  REQUIRE(!failed);
+  CHECK(failed.error().message().find("second") != std::string::npos);
+  CHECK(user_version(*db).value() == 1);
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(migrate(*db, good));
+    CHECK(user_version(*db).value() == 2);
+    const auto rows =
+        db->query("SELECT x FROM a", [](const Row& row) { return row.integer(0); }).value();
+    CHECK(rows == std::vector<std::int64_t>{1});
+  }
+  CHECK(migrate(*db, std::span(good).first(1)).error().code() == Errc::conflict);
+}
+
+}  // namespace fl::test

@@ -1,0 +1,305 @@
+// What the store says of closed rounds: its views agree with figures worked out by hand.
+#include "tests/server/history/store_world.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+namespace fl::test {
+
+TEST_CASE("round_summary agrees with figures worked out by hand") {
+  StoreWorld world;
+  const auto tasks = world.start_round({"a", "b", "c", "d"});
+  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), accepted(tasks[2])}));
+  CHECK(world.store->summary(world.run).value().empty());  // Closed rounds only.
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  // Of version 1: 100 and 300 examples; (100*0.9 + 300*0.5) / 400 = 0.6.
+  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "a", 100, 2.0, 0.9)));
+  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "b", 300, 1.0, 0.5)));
+  // Of version 0, which no round made.
+  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 0, "a", 100, 9.0, 0.1)));
+
+  const RoundSummary row = world.summary_of(1);
+  CHECK(row.run == world.run);
+  CHECK(row.round == 1);
+  CHECK(row.started_at == 2010);
+  CHECK(row.seconds == 7.5);
+  CHECK(row.clients_offered == 4);
+  CHECK(row.clients_accepted == 2);
+  CHECK(row.bytes_up == 1000);
+  CHECK(row.bytes_down == 2000);
+  CHECK(row.train_loss == 1.0);
+  CHECK(row.eval_loss.value() == doctest::Approx(1.25));
+  CHECK(row.eval_accuracy.value() == doctest::Approx(0.6));
+  CHECK(row.model_digest == some_checkpoint(1).digest.hex());
+
+  // An evaluator's figures go first; two of them are weighted among themselves.
+  EvaluationRecord evaluator = some_evaluation(world.run, 1, "judge", 10, 0.25, 0.75);
+  evaluator.evaluator = true;
+  REQUIRE(world.store->add_evaluation(evaluator));
+  CHECK(world.summary_of(1).eval_loss == 0.25);
+  CHECK(world.summary_of(1).eval_accuracy == 0.75);
+  evaluator.client = "second judge";
+  evaluator.examples = 30;
+  evaluator.accuracy = 0.25;
+  REQUIRE(world.store->add_evaluation(evaluator));
+  CHECK(world.summary_of(1).eval_accuracy.value() == doctest::Approx(0.375));
+  // A repeated evaluation replaces the first.
+  evaluator.accuracy = 0.75;
+  REQUIRE(world.store->add_evaluation(evaluator));
+  CHECK(world.summary_of(1).eval_accuracy == 0.75);
+}
+
+TEST_CASE("who has measured what, and what the evaluators alone say") {
+  StoreWorld world;
+  world.start_round({"a"});
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  for (const Round version : {0u, 1u})
+    REQUIRE(world.store->add_evaluation(some_evaluation(world.run, version, "a", 90, 2.0, 0.9)));
+  CHECK(world.store->evaluator_accuracies(world.run).value().empty());
+  for (const auto& [client, version, accuracy] :
+       {std::tuple{"judge", 1u, 0.25}, std::tuple{"late judge", 0u, 0.75}}) {
+    EvaluationRecord judged = some_evaluation(world.run, version, client, 10, 1.0, accuracy);
+    judged.evaluator = true;
+    REQUIRE(world.store->add_evaluation(judged));
+  }
+  const auto accuracies = world.store->evaluator_accuracies(world.run).value();
+  // As they came, which is what patience went by.
+  CHECK(accuracies == std::vector<std::pair<Round, double>>{{1, 0.25}, {0, 0.75}});
+  const auto newest = world.store->newest_evaluations(world.run).value();
+  CHECK(newest.size() == 3);
+  CHECK(newest.at("late judge").version == 0);
+  CHECK(newest.at("a").version == 1);
+  CHECK_FALSE(newest.at("a").is_evaluator);
+  CHECK(newest.at("judge").version == 1);
+  CHECK(newest.at("judge").is_evaluator);
+}
+
+TEST_CASE("the summary of long runs of many clients does not look at all rows for each") {
+  StoreWorld world;
+  sqlite3_stmt* plan = nullptr;
+  REQUIRE(sqlite3_prepare_v2(world.store->raw(), "EXPLAIN QUERY PLAN SELECT * FROM evaluation", -1,
+                             &plan, nullptr) == SQLITE_OK);
+  int steps = 0;
+  for (; sqlite3_step(plan) == SQLITE_ROW; ++steps) {
+    const std::string step = reinterpret_cast<const char*>(sqlite3_column_text(plan, 3));
+    CHECK(step.find("CORRELATED") == std::string::npos);
+  }
+  CHECK(steps > 0);
+  sqlite3_finalize(plan);
+}
+
+TEST_CASE("codec_summary agrees with figures worked out by hand") {
+  StoreWorld world;
+  const auto tasks = world.start_round({"a", "b", "c"});
+  TaskRecord half = accepted(tasks[2]);
+  half.codec = "fp16";
+  half.nmse = 0.5;
+  TaskRecord worse = accepted(tasks[1]);
+  worse.nmse = 0.03;
+  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), worse, half}));
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  const auto early = world.store->codecs(world.run).value();
+  REQUIRE(early.size() == 2);
+  CHECK_FALSE(early[0].accuracy_first.has_value());
+  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 0, "a", 100, 9.0, 0.125)));
+  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "a", 100, 2.0, 0.875)));
+  const auto rows = world.store->codecs({}).value();
+  CHECK(rows[0].codec == "fp16");
+  CHECK(rows[0].updates == 1);
+  CHECK(rows[0].nmse == 0.5);
+  const CodecSummary& row = rows[1];
+  CHECK(row.run == world.run);
+  CHECK(row.codec == "qsgd:8");
+  CHECK(row.updates == 2);
+  CHECK(row.raw_bytes == 2 * 99'999);
+  CHECK(row.update_bytes == 2 * 12'345);
+  CHECK(row.encode_seconds == 0.25);
+  CHECK(row.decode_seconds == 0.125);
+  CHECK(row.train_seconds == 7);
+  CHECK(row.nmse == doctest::Approx(0.02));
+  CHECK(row.bytes == 3000);  // Of the round, in which both codecs were.
+  CHECK(row.accuracy_first == 0.125);
+  CHECK(row.accuracy_last == 0.875);
+}
+
+TEST_CASE("round_summary has exactly its documented columns") {
+  StoreWorld world;
+  CHECK(world.text("SELECT group_concat(name, ' ') FROM pragma_table_info('round_summary')") ==
+        "run_id round started_at seconds clients_offered clients_accepted bytes_up bytes_down "
+        "train_loss eval_loss eval_accuracy model_digest");
+}
+
+TEST_CASE("what is not known is unknown in the summary, and a NaN doesn't spoil a mean") {
+  StoreWorld world;
+  world.start_round({"a"});
+  RoundCommit commit = some_commit(world.run, 1);
+  commit.train_loss = std::nan("");
+  REQUIRE(world.store->commit_round(commit));
+  CHECK(!world.summary_of(1).train_loss);
+  CHECK(!world.summary_of(1).eval_loss);
+  CHECK(!world.summary_of(1).eval_accuracy);
+  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "a", 5, std::nan(""), 0.5)));
+  CHECK(!world.summary_of(1).eval_loss);
+  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "b", 5, 3.0, 1.0)));
+  CHECK(world.summary_of(1).eval_loss == 3.0);
+  CHECK(world.summary_of(1).eval_accuracy == 0.75);
+}
+
+TEST_CASE("a round's summary has the mean of the clients' own models, where they have some") {
+  StoreWorld world;
+  world.start_round({"a"});
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  EvaluationRecord evaluation = some_evaluation(world.run, 1, "a", 100, 2.0, 0.5);
+  REQUIRE(world.store->add_evaluation(evaluation));
+  CHECK(!world.summary_of(1).own_accuracy);
+  evaluation.own = EvaluationRecord::Own{1.0, 0.75};
+  REQUIRE(world.store->add_evaluation(evaluation));
+  evaluation.client = "b";
+  evaluation.examples = 300;
+  evaluation.own->accuracy = 0.875;
+  REQUIRE(world.store->add_evaluation(evaluation));
+  CHECK(world.summary_of(1).own_accuracy == doctest::Approx(0.84375));
+  CHECK(world.summary_of(1).eval_accuracy == 0.5);
+}
+
+TEST_CASE("a diverged training's loss is NaN again when read") {
+  StoreWorld world;
+  TaskRecord task = accepted(world.start_round({"a"})[0]);
+  task.loss = std::nan("");
+  task.norm = std::numeric_limits<double>::infinity();
+  REQUIRE(world.store->decide_tasks({task}));
+  CHECK(std::isnan(world.store->tasks(world.run, 1).value()[0].loss));
+  CHECK(std::isinf(world.store->tasks(world.run, 1).value()[0].norm));
+}
+
+TEST_CASE("summaries of one run or of all, in order") {
+  StoreWorld world;
+  for (const char* key : {"aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"}) {
+    world.run = world.store->create_run(some_run(key)).value().id;
+    REQUIRE(world.store->set_initial_model(world.run, some_checkpoint(0)));
+    for (const Round round : {1u, 2u}) {
+      world.open(round, {"a"});
+      REQUIRE(world.store->commit_round(some_commit(world.run, round)));
+    }
+  }
+  std::string all;
+  for (const auto& row : world.store->summary(std::nullopt).value()) {
+    all += std::to_string(row.run) + ":" + std::to_string(row.round) + " ";
+  }
+  CHECK(all == "1:1 1:2 2:1 2:2 ");
+  CHECK(world.store->summary(1).value().size() == 2);
+  CHECK(world.store->summary(7).value().empty());
+}
+
+TEST_CASE("evaluations must be of a known version and of something") {
+  StoreWorld world;
+  world.start_round({"a"});
+  CHECK(code_of(world.store->add_evaluation(some_evaluation(world.run, 5, "a", 1, 1, 1))) ==
+        Errc::not_found);
+  CHECK(code_of(world.store->add_evaluation(some_evaluation(world.run, 0, "a", 0, 1, 1))) ==
+        Errc::invalid_input);
+}
+
+TEST_CASE(
+    "of a client's closed rounds the last one tells whether it was late, and how fast it is") {
+  StoreWorld world;
+  auto tasks = world.start_round({"a", "b", "c", "d"});
+  TaskRecord unmeasured = accepted(tasks[1]);
+  unmeasured.upload_seconds = 0;
+  TaskRecord lost = tasks[3];
+  lost.state = TaskState::lost;
+  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), unmeasured, lost}));
+  CHECK(world.store->client_histories(world.run).value().empty());
+  // Asked once more in the same round: the later task is the one that counts.
+  REQUIRE(world.store->add_tasks(world.run, 1, {some_task("d")}));
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  auto histories = world.store->client_histories(world.run).value();
+  REQUIRE(histories.size() == 4);
+  CHECK(histories.at("a").update_bytes == 12'345);
+  CHECK(histories.at("a").ready_seconds == 4.5);
+  CHECK(histories.at("a").upload_seconds == 0.75);
+  CHECK(histories.at("a").late_codec == "");
+  CHECK(histories.at("a").last_state == TaskState::accepted);
+  CHECK(histories.at("d").last_state == TaskState::late);
+  CHECK(histories.at("b").update_bytes == 0);
+  CHECK(histories.at("c").late_codec == "qsgd:8");
+  CHECK(histories.at("d").late_codec == "qsgd:8");
+
+  tasks = world.open(2, {"a", "c"});
+  REQUIRE(world.store->decide_tasks({accepted(tasks[1])}));
+  REQUIRE(world.store->commit_round(some_commit(world.run, 2)));
+  histories = world.store->client_histories(world.run).value();
+  CHECK(histories.at("a").late_codec == "qsgd:8");
+  CHECK(histories.at("a").update_bytes == 12'345);  // Of the round before.
+  CHECK(histories.at("c").late_codec == "");
+  CHECK(histories.at("c").update_bytes == 12'345);
+
+  const auto asked = world.store->codecs_asked(world.run).value();
+  REQUIRE(asked.size() == 7);
+  CHECK(asked[0].client == "a");
+  CHECK(asked[0].state == TaskState::accepted);
+  CHECK(asked[0].codec == "qsgd:8");
+  CHECK(asked[0].reason == "it fits");
+  CHECK(asked[0].update_bytes == 12'345);
+  CHECK(asked[0].ready_seconds == 4.5);
+  CHECK(asked[0].upload_seconds == 0.75);
+  CHECK(asked[6].round == 2);
+  CHECK(world.store->codecs_asked(world.run + 1).value().empty());
+}
+
+TEST_CASE("traffic is added up, alone or with the commit") {
+  StoreWorld world;
+  const auto tasks = world.start_round({"a", "b"});
+  REQUIRE(world.store->add_traffic({{tasks[0].id, 10, 20, 1.5}, {tasks[1].id, 1, 2, 3}}));
+  REQUIRE(world.store->add_traffic({{tasks[0].id, 5, 6, 1.0}}));
+  CHECK(code_of(world.store->add_traffic({{tasks[1].id, 7, 7, 7}, {999, 1, 1, 1}})) ==
+        Errc::not_found);
+  RoundCommit commit = some_commit(world.run, 1);
+  commit.traffic = {{tasks[0].id, 100, 100, 9}};
+  REQUIRE(world.store->commit_round(commit));
+  CHECK(world.text("SELECT group_concat(bytes_up || ' ' || bytes_down || ' ' || seconds, ', ')"
+                   " FROM task") == "115 126 9.0, 1 2 3.0");
+}
+
+TEST_CASE("events belong to a run or to none") {
+  StoreWorld world;
+  const RunId run = world.store->create_run(some_run()).value().id;
+  REQUIRE(world.store->add_event(run, "warning", "a is slow"));
+  REQUIRE(world.store->add_event(0, "info", "started"));
+  CHECK(code_of(world.store->add_event(77, "info", "lost")) == Errc::not_found);
+  CHECK(world.text("SELECT group_concat(ifnull(run_id, '-') || ' ' || level || ' ' || text, ', ')"
+                   " FROM event WHERE at > 1e9") == "1 warning a is slow, - info started");
+
+  const RunId other = world.store->create_run(some_run("fedcba9876543210")).value().id;
+  REQUIRE(world.store->add_event(other, "info", "b is here"));
+  const auto texts = [&](std::optional<RunId> of) {
+    std::string all;
+    const auto events = world.store->events(of).value();
+    for (const auto& event : events) all += fmt::format("{} {}, ", event.run, event.text);
+    return all;
+  };
+  CHECK(texts(run) == "1 a is slow, 0 started, ");
+  CHECK(texts(other) == "0 started, 2 b is here, ");
+  CHECK(texts(std::nullopt) == "1 a is slow, 0 started, 2 b is here, ");
+}
+
+TEST_CASE("of events the newest are kept") {
+  StoreWorld world;
+  REQUIRE(world.store->add_event(0, "info", "the first"));
+  REQUIRE(world.store->add_event(0, "info", "the second"));
+  // As if all between had been there.
+  const auto late = fmt::format(
+      "INSERT INTO event (id, at, level, text) VALUES ({}, 1, 'info', 'late') RETURNING text",
+      Store::events_max);
+  CHECK(world.text(late.c_str()) == "late");
+  REQUIRE(world.store->add_event(0, "info", "the newest"));
+  const auto events = world.store->events(std::nullopt).value();
+  REQUIRE(events.size() == 3);
+  CHECK(events.front().text == "the second");
+  CHECK(events.back().text == "the newest");
+}
+
+}  // namespace fl::test

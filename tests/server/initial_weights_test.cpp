@@ -1,0 +1,81 @@
+// What a run begins with: a user's file, which may be a checkpoint of another method's run.
+#include "server/versions/checkpoints.hpp"
+#include "shared/params/safetensors.hpp"
+#include "tests/support/mem_files.hpp"
+#include "tests/support/print_result.hpp"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+namespace fl::test {
+namespace {
+
+class WeightsFile {
+ public:
+  /// Its values are 0, 1, 2, ...
+  explicit WeightsFile(const std::vector<TensorSpec>& tensors) {
+    const Layout layout = Layout::make(tensors).value();
+    std::vector<float> values(layout.elements());
+    std::iota(values.begin(), values.end(), 0.0F);
+    std::string bytes = safetensors_header(layout, {});
+    bytes.append(reinterpret_cast<const char*>(values.data()), layout.bytes());
+    files_.make_folder("/data").value();
+    files_.write_atomically(path, bytes_of(std::string_view(bytes))).value();
+  }
+  Result<InitialWeights> read(const char* strategy) {
+    const Layout model = Layout::make({{"body", {2, 2}}, {"head.weight", {3}}}).value();
+    return read_initial_weights(files_, path, model, *parse_strategy(strategy).value());
+  }
+
+  static constexpr const char* path = "/data/weights.safetensors";
+
+ private:
+  MemFiles files_;
+};
+
+TEST_CASE("a run begins with a file's tensors, whatever else a checkpoint of ours has") {
+  WeightsFile plain({{"head.weight", {3}}, {"body", {2, 2}}});
+  const auto weights = plain.read("fedadam").value();
+  CHECK(weights.values == std::vector<float>{3, 4, 5, 6, 0, 1, 2});
+  CHECK(weights.unused.empty());
+
+  // Of a run with SCAFFOLD, for one without and one with it.
+  WeightsFile scaffold({{"body", {2, 2}},
+                        {"head.weight", {3}},
+                        {"control.body", {2, 2}},
+                        {"control.head.weight", {3}}});
+  for (const char* const strategy : {"fedavg", "scaffold"}) {
+    const auto begun = scaffold.read(strategy).value();
+    CHECK(begun.values == std::vector<float>{0, 1, 2, 3, 4, 5, 6});
+    CHECK(begun.unused == std::vector<std::string>{"control.body", "control.head.weight"});
+  }
+}
+
+TEST_CASE("what is personal may be in the file and is not used") {
+  const char* const strategy = "fedavg:personal=head.*";
+  WeightsFile whole({{"body", {2, 2}}, {"head.weight", {3}}});
+  const auto weights = whole.read(strategy).value();
+  CHECK(weights.values == std::vector<float>{0, 1, 2, 3});
+  CHECK(weights.unused == std::vector<std::string>{"head.weight"});
+
+  // A checkpoint of such a run goes on in another, and in no other's.
+  WeightsFile shared({{"body", {2, 2}}});
+  CHECK(shared.read(strategy).value().values == std::vector<float>{0, 1, 2, 3});
+  const auto refused = shared.read("fedavg");
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().message().find("head.weight is missing") != std::string::npos);
+  CHECK(refused.error().message().find(WeightsFile::path) != std::string::npos);
+}
+
+TEST_CASE("a tensor that nobody knows is refused by its name") {
+  WeightsFile file({{"body", {2, 2}}, {"head.weight", {3}}, {"tail", {1}}, {"control.tail", {1}}});
+  const auto refused = file.read("fedavg");
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().code() == Errc::invalid_input);
+  CHECK(refused.error().message().find("tail is not wanted; control.tail is not wanted") !=
+        std::string::npos);
+}
+
+}  // namespace
+}  // namespace fl::test

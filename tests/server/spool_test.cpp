@@ -1,0 +1,69 @@
+// Uploads on the server's disk: which files there are, and whose.
+#include "server/round/spool.hpp"
+#include "tests/support/mem_files.hpp"
+#include "tests/support/print_result.hpp"
+
+#include <doctest/doctest.h>
+
+namespace fl::test {
+namespace {
+
+using Names = std::vector<std::string>;
+
+struct SpoolWorld {
+  MemFiles disk;
+  Spool spool{disk, "/spool"};
+
+  SpoolWorld() { REQUIRE(spool.prepare()); }
+
+  std::shared_ptr<Upload> open(std::int64_t task, std::string_view bytes) {
+    auto upload = spool.open(task, bytes.size(), Digest::of(bytes_of(bytes)));
+    REQUIRE(upload);
+    return *upload;
+  }
+  [[nodiscard]] Names files() { return disk.list("/spool").value(); }
+};
+
+TEST_CASE("other bytes for the same task take the place of what was left of the first") {
+  SpoolWorld world;
+  for (const std::string_view bytes : {"first", "other", "third"}) {
+    const auto upload = world.open(1, bytes);
+    REQUIRE(upload->append(bytes_of(bytes.substr(0, 2))));
+    CHECK(world.files() == Names{upload->file_name()});
+  }
+  // The same bytes go on where they stopped, and another task is left alone, whatever its number.
+  const auto twelfth = world.open(12, "first");
+  const auto again = world.open(1, "third");
+  CHECK(again->next_offset() == 2);
+  CHECK(world.files() == Names{again->file_name(), twelfth->file_name()});
+}
+
+TEST_CASE("what is being written, or is whole, stays whoever comes") {
+  SpoolWorld world;
+  const Digest other = Digest::of(bytes_of("other"));
+  auto upload = world.open(1, "first");
+  CHECK(world.spool.open(1, 5, other).error().code() == Errc::unavailable);
+  REQUIRE(upload->append(bytes_of("first")));
+  REQUIRE(world.spool.finish(*upload));
+  const std::string name = upload->file_name();
+  upload.reset();
+  CHECK(world.spool.open(1, 5, other).error().code() == Errc::unavailable);
+  CHECK(world.files() == Names{name});
+  // Until it is refused.
+  REQUIRE(world.spool.remove(name));
+  CHECK(world.spool.open(1, 5, other));
+}
+
+TEST_CASE("what is not whole does not count as such") {
+  SpoolWorld world;
+  {
+    const auto upload = world.open(1, "first");
+    REQUIRE(upload->append(bytes_of("fArst")));
+    CHECK(world.spool.finish(*upload).error().code() == Errc::corrupt);
+    CHECK(upload->differs());
+  }
+  CHECK(world.open(1, "other")->next_offset() == 0);
+}
+
+}  // namespace
+}  // namespace fl::test

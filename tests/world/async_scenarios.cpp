@@ -1,0 +1,273 @@
+// Updates of older versions: asynchronous rounds, and late updates of synchronous ones.
+#include "server/run/round_mode.hpp"
+#include "tests/support/sanitized.hpp"
+#include "tests/world/scenario.hpp"
+
+namespace fl::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view slow_one = "client-3";
+
+/// Three clients, of which the third needs very long for what it sends after its first offer.
+WorldOptions with_a_slow_one(std::string mode, Round rounds) {
+  WorldOptions options = calm(3);
+  options.settings.mode = std::move(mode);
+  options.settings.rounds = rounds;
+  options.settings.min_clients = 2;
+  return options;
+}
+
+void slow_line(World& world, double bytes_per_s = 100) {
+  world.on_frame = [&world, bytes_per_s](const std::string& client, bool is_up,
+                                         const wire::Header& header) {
+    if (!is_up && header.has_offer() && client == slow_one)
+      world.link_of(client)->slow_down(bytes_per_s);
+  };
+}
+
+std::vector<TaskRecord> all_tasks(World& world) {
+  std::vector<TaskRecord> all;
+  for (Round round = 1; round <= world.options().settings.rounds; ++round) {
+    const auto some = tasks_of(world, round);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+Round staleness(const TaskRecord& task) { return task.round - 1 - task.base_version; }
+
+std::size_t accepted_of(const std::vector<TaskRecord>& tasks, std::string_view client) {
+  return static_cast<std::size_t>(std::ranges::count_if(tasks, [&](const TaskRecord& task) {
+    return task.client == client && task.state == TaskState::accepted;
+  }));
+}
+
+TEST_CASE("one client, K = 1, constant weight: sequential SGD") {
+  WorldOptions options = calm(1);
+  options.settings.mode = "async:buffer=1,weight=constant";
+  options.settings.rounds = 6;
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  // Gradient descent on |w - c|^2 / 2, 2 steps of 0.3 a round: w - c shrinks by 0.7^12.
+  const auto start = options.problem.initial_weights(options.settings.seed);
+  const auto point = options.problem.point(0);
+  auto history = History::open(world);
+  REQUIRE(history);
+  const auto kept = history->store->checkpoints(history->run.id).value();
+  const Layout& layout = options.problem.layout;
+  const auto last =
+      open_version(world.server_disk(), "/state/checkpoints", kept.back(), layout).value();
+  std::vector<float> weights(layout.elements());
+  REQUIRE(read_values(*last, 0, weights));
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double expected = point[i] + (start[i] - point[i]) * std::pow(0.7, 12);
+    CHECK(std::fabs(weights[i] - expected) < 1e-5);
+  }
+}
+
+TEST_CASE("a slow client holds up nobody, and its stale update counts") {
+  World world(with_a_slow_one("async:buffer=2", 40));
+  slow_line(world, 300);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = all_tasks(world);
+  const auto stale = std::ranges::max_element(tasks, {}, [](const TaskRecord& task) {
+    return task.state == TaskState::accepted ? staleness(task) : 0;
+  });
+  CHECK(stale->client == slow_one);
+  CHECK(staleness(*stale) >= 3);
+  CHECK(accepted_of(tasks, "client-1") > 5 * accepted_of(tasks, slow_one));
+}
+
+TEST_CASE("a buffer takes exactly its K updates, or one of each client where there are fewer") {
+  struct Case {
+    std::uint32_t clients;
+    const char* mode;
+    std::size_t taken;
+  };
+  for (const Case& of : {Case{4, "async:buffer=3", 3}, Case{2, "async:buffer=50", 2}}) {
+    CAPTURE(of.mode);
+    WorldOptions options = calm(of.clients);
+    options.settings.mode = of.mode;
+    options.settings.rounds = 8;
+    World world(options);
+    REQUIRE(world.run());
+    CHECK(check(world));
+    for (Round round = 1; round <= 8; ++round)
+      CHECK(count(tasks_of(world, round), TaskState::accepted) == of.taken);
+  }
+}
+
+TEST_CASE("a buffer is filled by one after the other") {
+  WorldOptions options = calm(12);
+  options.settings.mode = "async:buffer=10";
+  options.settings.clients_per_round = 1;
+  options.settings.rounds = 4;
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  for (Round round = 1; round <= 4; ++round)
+    CHECK(count(tasks_of(world, round), TaskState::accepted) == 10);
+}
+
+TEST_CASE("an update that no version will take does not hold up the run's end") {
+  WorldOptions options = with_a_slow_one("async:buffer=2", 10);
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = all_tasks(world);
+  CHECK(std::ranges::any_of(tasks, [](const auto& t) { return t.state == TaskState::late; }));
+  CHECK(world.elapsed() < limits::farewell_max);
+}
+
+TEST_CASE("bounded staleness: whoever is too far ahead waits for the slowest") {
+  WorldOptions options = with_a_slow_one("async:buffer=1,ahead=2", 20);
+  options.members.push_back({"judge", {9, 0, 50}, true});  // Has no clock that could be slowest.
+  World world(options);
+  slow_line(world);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = all_tasks(world);
+  const std::size_t slow = accepted_of(tasks, slow_one);
+  CHECK(slow >= 4);
+  // Asked while it is 2 ahead, it may come to 3.
+  CHECK(accepted_of(tasks, "client-1") <= slow + 3);
+  CHECK(accepted_of(tasks, "client-2") <= slow + 3);
+}
+
+TEST_CASE("bounded staleness outlives a restart of the server") {
+  World world(with_a_slow_one("async:buffer=1,ahead=2", 24));
+  slow_line(world);
+  const auto listen = world.on_frame;
+  int accepted = 0;
+  bool is_back = false;  // The slow one, after the restart.
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    listen(client, is_up, header);
+    const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE &&
+                             header.verdict().outcome() == wire::Verdict::ACCEPTED;
+    accepted += is_accepted ? 1 : 0;
+    if (is_accepted && accepted == 10) world.kill_server(false);
+    if (accepted >= 10 && client == slow_one && header.has_ready()) is_back = true;
+  };
+  // What the others would do without it is nobody's to wait for.
+  world.on_connect = [&](const std::string& client, Line&, Line&) {
+    return accepted < 10 || is_back || client == slow_one;
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(world.server_starts() == 2);
+  std::map<std::string, std::size_t> counts;
+  for (const TaskRecord& task : all_tasks(world)) {  // In the order of the rounds, one in each.
+    if (task.state != TaskState::accepted) continue;
+    // Asked while it is 2 ahead, it may come to 3.
+    CHECK(++counts[task.client] <= counts[std::string(slow_one)] + 3);
+  }
+}
+
+TEST_CASE("every T-th round waits for all that is under way") {
+  World world(with_a_slow_one("async:buffer=1,sync=4", 12));
+  slow_line(world);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  for (const Round round : {4, 8, 12}) {
+    const auto tasks = tasks_of(world, round);
+    CHECK(count(tasks, TaskState::accepted) == 3);
+    CHECK(accepted_of(tasks, slow_one) == 1);
+  }
+  for (const TaskRecord& task : all_tasks(world)) {
+    if (task.round % 4 == 1 && task.state == TaskState::accepted) CHECK(staleness(task) == 0);
+  }
+}
+
+TEST_CASE("an update older than late=N does not count, and its client is asked anew") {
+  World world(with_a_slow_one("async:buffer=2,late=1", 40));
+  slow_line(world);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = all_tasks(world);
+  CHECK(std::ranges::any_of(tasks, [](const TaskRecord& task) {
+    return task.client == slow_one && task.state == TaskState::late;
+  }));
+  for (const TaskRecord& task : tasks) {
+    if (task.state == TaskState::accepted) CHECK(staleness(task) <= 1);
+  }
+}
+
+TEST_CASE("asynchronous: a task that is overdue is lost, and its client is asked again") {
+  WorldOptions options = with_a_slow_one("async:buffer=2", 60);
+  options.settings.deadline_s = 5;
+  World world(options);
+  slow_line(world);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = all_tasks(world);
+  const auto lost = std::ranges::find(tasks, TaskState::lost, &TaskRecord::state);
+  REQUIRE(lost != tasks.end());
+  CHECK(lost->client == slow_one);
+  CHECK(lost->reason == "no update within 5 s");
+}
+
+TEST_CASE("late=1: an update that came too late for its round counts in the next") {
+  WorldOptions options = with_a_slow_one("sync:late=1,weight=inverse", 2);
+  options.settings.deadline_s = 8;
+  World world(options);
+  slow_line(world);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(count(tasks_of(world, 1), TaskState::accepted) == 2);
+  const auto tasks = tasks_of(world, 2);
+  CHECK(count(tasks, TaskState::accepted) == 3);
+  for (const TaskRecord& task : tasks) CHECK(staleness(task) == (task.client == slow_one));
+}
+
+TEST_CASE("a server that dies between two rounds goes on with what was under way") {
+  // At changes of its disk all over a short asynchronous run, with and without a loss of power.
+  for (std::uint64_t n = 1; n <= 200; n += or_sanitized(3u, 7u)) {
+    WorldOptions options = with_a_slow_one("async:buffer=2", 5);
+    options.seed = n;
+    World world(options);
+    bool is_planned = false;
+    world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+      if (is_up || !header.has_offer()) return;
+      if (client == slow_one) world.link_of(client)->slow_down(2000);
+      if (!std::exchange(is_planned, true)) world.kill_server_at(n, n % 2 == 0);
+    };
+    INFO("change ", n);
+    REQUIRE(world.run());
+    CHECK(check(world));
+  }
+}
+
+TEST_CASE("discounts are those of their formulas") {
+  const auto part = [](const char* mode, Round age) {
+    const Mode parsed = parse_mode(mode).value();
+    return static_cast<double>(parsed.discounted(6000, age)) /
+           static_cast<double>(6000 * parsed.unit());
+  };
+  for (const Round age : {0u, 1u, 3u, 8u, 20u}) {
+    const double t = age;
+    CHECK(part("async:weight=constant", age) == 1);
+    CHECK(part("async:weight=inverse", age) == doctest::Approx(1 / (1 + t)).epsilon(1e-6));
+    CHECK(part("async", age) == doctest::Approx(1 / std::sqrt(1 + t)).epsilon(1e-6));
+    CHECK(part("sync:late=9,weight=exponential,base=0.8", age) ==
+          doctest::Approx(std::pow(0.8, t)).epsilon(1e-5));
+  }
+  CHECK(parse_mode("async:weight=exponential").value().discounted(1, 400) == 1);  // Never nothing.
+  CHECK(parse_mode("sync").value().unit() == 1);
+}
+
+TEST_CASE("a wrong mode is told what would fit") {
+  const auto why = [](const char* spec) { return parse_mode(spec).error().message(); };
+  CHECK(why("lazy").find("there are sync and async") != std::string::npos);
+  CHECK(why("async:buffer=0").find("1 or more") != std::string::npos);
+  CHECK(why("async:base=0.5").find("of weight=exponential, not of sqrt") != std::string::npos);
+  CHECK(why("async:weight=cubic").find("sqrt constant inverse exponential") != std::string::npos);
+  CHECK(why("sync:buffer=3").find("no option 'buffer'") != std::string::npos);
+  CHECK_FALSE(parse_mode("async:base=1"));
+}
+
+}  // namespace
+}  // namespace fl::test

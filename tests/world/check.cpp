@@ -1,0 +1,525 @@
+#include "tests/world/check.hpp"
+
+#include "client/state/client_state.hpp"
+#include "server/run/round_mode.hpp"
+#include "shared/codec/payload/reader.hpp"
+#include "tests/world/exact_sum.hpp"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl::test {
+
+namespace {
+
+Error wrong(std::string what) { return {Errc::internal, std::move(what)}; }
+
+/// One checkpoint's row, whether its file is kept or not.
+struct VersionRow {
+  Digest digest;
+  double value_max = 0;
+};
+
+struct RoundRow {
+  Round base = 0;
+  int range_log2 = 0;
+  int fraction_bits = 0;
+  std::uint32_t target = 0;
+  std::uint64_t population = 0;
+  bool is_closed = false;
+};
+
+/// Rows of a SELECT whose columns are all text or numbers.
+Result<std::vector<std::vector<std::string>>> rows_of(Store& store, const std::string& sql) {
+  std::vector<std::vector<std::string>> rows;
+  sqlite3_stmt* raw = nullptr;
+  if (sqlite3_prepare_v2(store.raw(), sql.c_str(), -1, &raw, nullptr) != SQLITE_OK)
+    return wrong(sqlite3_errmsg(store.raw()));
+  const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(raw, sqlite3_finalize);
+  while (sqlite3_step(raw) == SQLITE_ROW) {
+    auto& row = rows.emplace_back();
+    for (int i = 0; i < sqlite3_column_count(raw); ++i) {
+      const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(raw, i));
+      row.emplace_back(text == nullptr ? "" : text);
+    }
+  }
+  return rows;
+}
+
+Result<std::vector<float>> decode(const std::string& payload, const Layout& layout) {
+  SpanSource source(bytes_of(std::string_view(payload)));
+  FL_TRY(auto reader, PayloadReader::open(source, payload.size(), layout));
+  std::vector<float> values(layout.elements());
+  FL_CHECK(reader.decode_all(values));
+  return values;
+}
+
+Result<std::vector<float>> code_and_decode(const Codec& codec, const Layout& layout,
+                                           std::span<const float> x, std::uint64_t seed) {
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  FL_CHECK(codec.encode(layout, x, seed, sink));
+  return decode(std::string(text_of(bytes)), layout);
+}
+
+class Checker {
+ public:
+  Checker(World& world, History& history)
+      : world_(world),
+        history_(history),
+        settings_(world.options().settings),
+        mode_(parse_mode(settings_.mode).value()),
+        strategy_(parse_strategy(settings_.strategy).value()),
+        vector_(run_layout(world.options().problem.layout, *strategy_).value()),
+        parameter_elements_(static_cast<std::size_t>(vector_.parameter_elements)),
+        model_elements_(static_cast<std::size_t>(vector_.model_elements)),
+        layout_(vector_.all) {}
+
+  Result<void> run() {
+    FL_CHECK(read_rows());
+    FL_CHECK(check_model());
+    for (auto& [name, client] : world_.clients()) {
+      auto right = check_client(name, client);
+      if (!right) return right.error().at(name);
+    }
+    return check_leftovers();
+  }
+
+ private:
+  Result<void> read_rows() {
+    FL_TRY(const auto versions,
+           rows_of(*history_.store,
+                   "SELECT version, digest, value_max FROM checkpoint ORDER BY version"));
+    for (const auto& row : versions) {
+      FL_TRY(const Digest digest, Digest::parse_hex(row[1]));
+      versions_.push_back({digest, std::stod(row[2])});
+    }
+    FL_TRY(const auto rounds, rows_of(*history_.store,
+                                      "SELECT base_version, range_log2, fraction_bits, target, "
+                                      "population, ended_at FROM round ORDER BY round"));
+    for (const auto& row : rounds) {
+      rounds_.push_back({static_cast<Round>(std::stoul(row[0])), std::stoi(row[1]),
+                         std::stoi(row[2]), static_cast<std::uint32_t>(std::stoul(row[3])),
+                         std::stoull(row[4]), !row[5].empty()});
+    }
+    FL_TRY(const auto summary, history_.store->summary(history_.run.id));
+    for (const auto& row : summary) losses_.push_back(row.train_loss.value_or(std::nan("")));
+    if (history_.run.state != RunState::finished) return wrong("the run is not finished");
+    if (versions_.size() != rounds_.size() + 1)
+      return wrong(fmt::format("{} rounds made {} versions", rounds_.size(), versions_.size()));
+    const bool may_end_early = settings_.target_accuracy > 0 || settings_.patience > 0;
+    if (!may_end_early && rounds_.size() != settings_.rounds)
+      return wrong(fmt::format("{} rounds, not {}", rounds_.size(), settings_.rounds));
+    return {};
+  }
+
+  /// Every version follows bit for bit from the one before and the accepted updates.
+  Result<void> check_model() {
+    const auto& problem = world_.options().problem;
+    std::vector<float> model = sent_part(problem.initial_weights(settings_.seed));
+    model.resize(layout_.elements());
+    for (unsigned vector = 0; vector < strategy_->state_vectors(); ++vector)
+      state_.emplace_back(parameter_elements_, strategy_->initial_state(vector));
+    std::vector<float> carry(model.size());
+    FL_CHECK(check_version(0, model));
+    models_.push_back(model);
+    for (Round round = 1; round <= rounds_.size(); ++round) {
+      auto mean = accepted_mean(round);
+      if (!mean) return mean.error().at(fmt::format("round {}", round));
+      std::vector<float> step = server_step(round, std::move(*mean));
+      if (settings_.downlink_codec != "none") {
+        FL_TRY(const auto downlink, parse_downlink_codec(settings_.downlink_codec, round));
+        for (std::size_t i = 0; i < step.size(); ++i) step[i] += carry[i];
+        FL_TRY(const auto decoded,
+               code_and_decode(*downlink, layout_, step, settings_.seed + round));
+        for (std::size_t i = 0; i < step.size(); ++i) carry[i] = step[i] - decoded[i];
+        step = decoded;
+      }
+      for (std::size_t i = 0; i < model.size(); ++i) model[i] += step[i];
+      FL_CHECK(check_version(round, model));
+      models_.push_back(model);
+    }
+    return {};
+  }
+
+  /// What is not personal of a whole model.
+  [[nodiscard]] std::vector<float> sent_part(std::span<const float> whole) const {
+    std::vector<float> part(model_elements_);
+    std::vector<float> personal(vector_.personal_elements);
+    vector_.split(whole, part, personal);
+    return part;
+  }
+
+  /// What the strategy makes of the mean update.
+  std::vector<float> server_step(Round round, std::vector<float> step) {
+    std::uint64_t weight = 0;
+    for (const auto& [id, task] : tasks_) {
+      if (task.round == round && task.state == TaskState::accepted)
+        weight += strategy_->weight_of(task.examples);
+    }
+    RoundFacts facts;
+    facts.round = round;
+    facts.lr = settings_.lr;
+    const auto all = static_cast<double>(rounds_.at(round - 1).population);
+    facts.share = static_cast<double>(weight) / all;
+    if (round > 1) facts.regrouped = static_cast<double>(rounds_.at(round - 2).population) / all;
+    const std::span whole(step);
+    const std::vector<std::span<float>> state(state_.begin(), state_.end());
+    strategy_->step(facts, state, whole.first(parameter_elements_));
+    const auto part = static_cast<float>(strategy_->shared_step(facts));
+    const auto grown = static_cast<float>(strategy_->shared_keep(facts) - 1);
+    for (std::size_t i = model_elements_; i < step.size(); ++i) {
+      step[i] *= part;
+      step[i] += grown * models_.at(round - 1).at(i);
+    }
+    return step;
+  }
+
+  Result<void> check_version(Round version, std::span<const float> model) const {
+    const Digest digest = Digest::of(std::as_bytes(model));
+    if (digest == versions_.at(version).digest) return {};
+    return wrong(fmt::format("version {} has digest {}, the accepted updates make {}", version,
+                             versions_.at(version).digest.hex(), digest.hex()));
+  }
+
+  /// The tasks of a round: every one decided, every accepted one there and right. Their weighted
+  /// mean.
+  Result<std::vector<float>> accepted_mean(Round round) {
+    const RoundRow& row = rounds_.at(round - 1);
+    if (!row.is_closed || row.base != round - 1) return wrong("it is open, or of another base");
+    FL_TRY(const auto tasks, history_.store->tasks(history_.run.id, round));
+    ExactSum sum(layout_, row.fraction_bits);
+    std::uint32_t accepted = 0;
+    std::uint64_t update_bytes = 0;
+    std::set<std::string> counted;
+    for (const TaskRecord& task : tasks) {
+      if (task.state == TaskState::offered)
+        return wrong(fmt::format("task {} is undecided", task.id));
+      tasks_[task.id] = task;
+      if (task.state != TaskState::accepted) continue;
+      if (!counted.insert(task.client).second) return wrong(task.client + " was counted twice");
+      auto values = accepted_update(task);
+      if (!values) return values.error().at(fmt::format("task {} of {}", task.id, task.client));
+      accepted_[task.client].push_back(*values);
+      FL_CHECK(add_stale(sum, task, *values));
+      update_bytes += task.update_bytes;
+      ++accepted;
+    }
+    if (accepted < std::min(settings_.min_clients, row.target))
+      return wrong(fmt::format("{} updates are no quorum", accepted));
+    FL_CHECK(check_bytes(round, update_bytes));
+    return sum.mean();
+  }
+
+  /// As the mode has it for an update of an older version.
+  Result<void> add_stale(ExactSum& sum, const TaskRecord& task, std::vector<float> values) {
+    if (task.base_version >= task.round) return wrong("an update of a version to come was counted");
+    const Round age = task.round - 1 - task.base_version;
+    if (age > mode_.late_max) return wrong(fmt::format("an update {} versions old counted", age));
+    const std::uint64_t weight = strategy_->weight_of(task.examples);
+    const std::uint64_t discounted = mode_.discounted(weight, age);
+    const bool is_compensated = mode_.compensation > 0 && age > 0;
+    // What is changed before it is added is decoded before.
+    if (task.codec.starts_with("countsketch") && !is_compensated &&
+        !strategy_->adds_what_clients_see()) {
+      FL_TRY(const std::string update, spooled_update(task));
+      sum.take_sketches(layout_, bytes_of(std::string_view(update)), values, discounted);
+    }
+    if (task.codec.starts_with("gradzip") && age == 0) {
+      FL_TRY(const std::string update, spooled_update(task));
+      const std::string identity = fmt::format("{}/{}", settings_.seed, task.round);
+      sum.take_factors(layout_, Digest::of(bytes_of(std::string_view(identity))).short_id(), update,
+                       values, discounted);
+    }
+    if (is_compensated) {
+      const double factor = mode_.compensation / (settings_.lr * static_cast<double>(task.steps));
+      for (std::size_t i = 0; i < parameter_elements_; ++i) {
+        const double moved = static_cast<double>(models_.at(task.round - 1)[i]) -
+                             static_cast<double>(models_.at(task.base_version)[i]);
+        const double u = values[i];
+        values[i] = static_cast<float>(u - factor * u * u * moved);
+      }
+    }
+    sum.add(values, discounted, weight * mode_.unit());
+    return {};
+  }
+
+  Result<std::string> spooled_update(const TaskRecord& task) {
+    const auto files = world_.spooled().find(task.spool_file);
+    if (files == world_.spooled().end()) return wrong("its upload was not in the spool");
+    for (const std::string& file : files->second) {
+      const std::string update =
+          file.substr(0, task.update_bytes);  // The spool's mark is behind it.
+      if (Digest::of(bytes_of(std::string_view(update))) == task.update_digest) return update;
+    }
+    return wrong("its upload has another digest");
+  }
+
+  Result<std::vector<float>> accepted_update(const TaskRecord& task) {
+    FL_TRY(const std::string update, spooled_update(task));
+    FL_TRY(auto values, decode(update, layout_));
+    const bool is_delta = task.codec.starts_with(delta_prefix);
+    std::vector<float> reference(values.size());
+    if (is_delta) {
+      Deltas& deltas = deltas_[task.client];
+      if (task.reference != 0 && task.reference != deltas.task)
+        return wrong(
+            fmt::format("it refers to task {}, the last one was {}", task.reference, deltas.task));
+      if (task.reference != 0) reference = deltas.newest;
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = reference[i] + values[i];
+      deltas = {task.id, std::exchange(deltas.newest, values), values};
+    }
+    if (!world_.clients().contains(task.client)) return values;  // A test's own client.
+    const auto& client = world_.clients().at(task.client);
+    const auto trained = client.updates.find(task.base_version + 1);
+    if (trained == client.updates.end()) return wrong("its client has never trained it");
+    if (task.examples != client.member.part.examples) return wrong("it has another weight");
+    const TrainSettings work = local_work(settings_, *strategy_, task.base_version + 1, losses_);
+    if (const auto steps = ToyTrainer::steps_of(work, client.member.part); task.steps != steps)
+      return wrong(fmt::format("it took {} steps, not {}", task.steps, steps));
+    // With feedback an update holds more than was trained; check_client looks at the sums.
+    const bool has_feedback = settings_.codec.ends_with("+ef");
+    const auto sent = sent_part(trained->second);
+    // Of a sketch no value says much; but nothing in it is random. (What comes behind the model,
+    // as SCAFFOLD's second vector, is not known here.)
+    if (task.codec.starts_with("countsketch")) {
+      if (layout_.elements() > sent.size()) return values;
+      std::vector<std::byte> wanted;
+      VectorSink sink(wanted);
+      FL_CHECK(parse_codec(task.codec).value()->encode(layout_, sent, 0, sink));
+      if (text_of(wanted) != update) return wrong("its sketches are not those of what was trained");
+      return values;
+    }
+    double largest = 0;
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      largest = std::max(largest, std::fabs(static_cast<double>(sent[i]) - reference[i]));
+    // Of a delta no error is larger than its value (coded_levels.hpp, and what is not selected).
+    const double bound = is_delta               ? largest
+                         : task.codec == "none" ? 0
+                         : task.codec == "fp16" ? largest / 1024
+                                                : largest / 7.5;
+    for (std::size_t i = 0; i < model_elements_ && !has_feedback; ++i) {
+      if (std::fabs(static_cast<double>(values[i]) - sent[i]) > bound) {
+        return wrong(fmt::format("{} arrived as {}, trained was {}", layout_.describe(i), values[i],
+                                 sent[i]));
+      }
+    }
+    return values;
+  }
+
+  Result<void> check_bytes(Round round, std::uint64_t update_bytes) {
+    FL_TRY(const auto rows, history_.store->summary(history_.run.id));
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [&](const RoundSummary& r) { return r.round == round; });
+    if (row == rows.end()) return wrong("round_summary does not have it");
+    bytes_up_ += row->bytes_up;
+    bytes_down_ += row->bytes_down;
+    update_bytes_ += update_bytes;
+    // A restarted server begins to count anew; and a late update may have come in rounds before.
+    if (world_.server_starts() == 1 && bytes_up_ < update_bytes_) {
+      return wrong(
+          fmt::format("{} bytes came up, the updates alone have {}", bytes_up_, update_bytes_));
+    }
+    return {};
+  }
+
+  Result<void> check_client(const std::string& name, World::Client& client) {
+    for (const std::int64_t task : client.acknowledged) {
+      const auto found = tasks_.find(task);
+      if (found == tasks_.end() || found->second.client != name ||
+          found->second.state != TaskState::accepted) {
+        return wrong(fmt::format("task {} was acknowledged and is not accepted", task));
+      }
+    }
+    if (client.member.evaluator) return {};
+    if (vector_.personal_elements > 0) FL_CHECK(check_personal(name, client));
+    if (settings_.codec.starts_with(delta_prefix)) return check_reference(name, client);
+    if (settings_.codec.ends_with("+ef")) return check_mass(name, client);
+    return {};
+  }
+
+  /// What a client has of its last update is what counted of it; the last verdict may not have
+  /// come.
+  Result<void> check_reference(const std::string& name, World::Client& client) {
+    const Deltas& deltas = deltas_[name];
+    FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
+    FL_TRY(const auto reference, state.reference(layout_));
+    std::vector<float> newest = deltas.newest;
+    std::vector<float> before = deltas.before;
+    newest.resize(reference.size());
+    before.resize(reference.size());
+    if (reference == newest || (state.pending() && reference == before)) return {};
+    return wrong("what it refers to is not its last update");
+  }
+
+  /// A client's personal part is what its accepted updates have made of the initial one; the last
+  /// verdict may not have come.
+  Result<void> check_personal(const std::string& name, World::Client& client) {
+    const auto personal_of = [this](std::span<const float> whole) {
+      std::vector<float> part(model_elements_);
+      std::vector<float> personal(vector_.personal_elements);
+      vector_.split(whole, part, personal);
+      return personal;
+    };
+    auto expected = personal_of(world_.options().problem.initial_weights(settings_.seed));
+    std::vector<float> before;
+    for (const auto& [id, task] : tasks_) {
+      if (task.client != name || task.state != TaskState::accepted) continue;
+      before = expected;
+      const auto moved = personal_of(client.updates.at(task.base_version + 1));
+      for (std::size_t i = 0; i < moved.size(); ++i) expected[i] += moved[i];
+    }
+    if (before.empty()) return {};  // It was never accepted.
+    FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
+    const bool has_vector = strategy_->local() != nullptr && strategy_->local()->keeps_vector();
+    FL_TRY(const auto kept,
+           state.local_values((has_vector ? parameter_elements_ : 0) + vector_.personal_elements));
+    if (kept.empty() && state.pending()) return {};
+    if (kept.size() < expected.size()) return wrong("its personal part is not there");
+    const auto last = std::span(kept).last(expected.size());
+    if (std::ranges::equal(last, expected) || std::ranges::equal(last, before)) return {};
+    return wrong("its personal part is not what its updates made of it");
+  }
+
+  /// Error feedback loses nothing: what was trained is on the server, on its way, or in the
+  /// residual.
+  Result<void> check_mass(const std::string& name, World::Client& client) {
+    FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
+    FL_TRY(const auto residual, state.residual(layout_));
+    std::vector<double> mass(residual.begin(), residual.end());
+    const auto add = [&mass](std::span<const float> values, double sign) {
+      for (std::size_t i = 0; i < values.size(); ++i) mass[i] += sign * values[i];
+    };
+    for (const auto& update : accepted_[name]) add(update, 1);
+    if (state.pending() && state.pending()->begin.purpose() == wire::UPDATE) {
+      const auto task = tasks_.find(state.pending()->begin.task());
+      const bool is_counted = task != tasks_.end() && task->second.state == TaskState::accepted;
+      if (!is_counted) {
+        FL_TRY(const auto values,
+               decode(peek(client.disk, "/state/" + state.pending()->file), layout_));
+        add(values, 1);
+      }
+    }
+    // A task that was given up is another's in the same round, trained again.
+    for (const auto& [task, round] : client.saved) add(sent_part(client.updates.at(round)), -1);
+    for (std::size_t i = 0; i < parameter_elements_; ++i) {
+      if (std::fabs(mass[i]) > 1e-5 * static_cast<double>(1 + client.saved.size())) {
+        return wrong(fmt::format("{} of {} is off by {}", layout_.describe(i), client.saved.size(),
+                                 mass[i]));
+      }
+    }
+    return {};
+  }
+
+  /// The server has each client's last update as it counted, and no others.
+  Result<void> check_references() {
+    FL_TRY(auto names, world_.server_disk().list("/state/references"));
+    for (const auto& [client, deltas] : deltas_) {
+      if (deltas.task == 0) continue;  // Nothing of it was accepted.
+      const std::string name = std::to_string(deltas.task);
+      if (std::erase(names, name) == 0)
+        return wrong(fmt::format("there is no reference of {}", client));
+      const std::string file = peek(world_.server_disk(), "/state/references/" + name);
+      if (!std::ranges::equal(bytes_of(std::string_view(file)),
+                              std::as_bytes(std::span<const float>(deltas.newest))))
+        return wrong(fmt::format("the reference of {} is not its last update", client));
+    }
+    if (!names.empty() && !world_.has_lost_power())
+      return wrong(fmt::format("{} references are left, {} first", names.size(), names.front()));
+    return {};
+  }
+
+  Result<void> check_leftovers() {
+    // A restarted server begins to count anew, so a round may then have next to none.
+    const bool has_counted = bytes_up_ > 0 && bytes_down_ > 0;
+    if (world_.server_starts() == 1 && !has_counted) return wrong("no bytes were counted");
+    if (bytes_up_ > world_.bytes_up() || bytes_down_ > world_.bytes_down()) {
+      return wrong(fmt::format("{} and {} bytes counted, {} and {} sent", bytes_up_, bytes_down_,
+                               world_.bytes_up(), world_.bytes_down()));
+    }
+    FL_TRY(const auto spool, world_.server_disk().list("/state/spool"));
+    if (!spool.empty() && !world_.has_lost_power())
+      return wrong(
+          fmt::format("{} files are left in the spool, {} first", spool.size(), spool.front()));
+    FL_CHECK(check_references());
+    FL_TRY(const auto kept, history_.store->checkpoints(history_.run.id));
+    FL_TRY(auto files, world_.server_disk().list("/state/checkpoints"));
+    std::erase_if(files, [&kept](const std::string& name) {
+      // What the next version is made with besides the newest has no row.
+      if (name.ends_with(".state") || name.ends_with(".carry")) return true;
+      return std::ranges::any_of(kept, [&name](const CheckpointRecord& record) {
+        return record.file == name || record.delta_file == name;
+      });
+    });
+    if (!files.empty() && !world_.has_lost_power())
+      return wrong(files.front() + " is left of a version that was dropped");
+    for (const auto& record : kept) {
+      auto version = open_version(world_.server_disk(), "/state/checkpoints", record, layout_);
+      if (!version) return version.error();
+      std::vector<float> values(layout_.elements());
+      FL_CHECK(read_values(**version, 0, values));
+      if (Digest::of(std::as_bytes(std::span<const float>(values))) != record.digest)
+        return wrong(record.file + " holds another model");
+    }
+    return {};
+  }
+
+  World& world_;
+  History& history_;
+  const RunSettings& settings_;
+  Mode mode_;
+  std::shared_ptr<const Strategy> strategy_;
+  RunLayout vector_;
+  std::size_t parameter_elements_;
+  std::size_t model_elements_;
+  const Layout& layout_;
+  std::vector<VersionRow> versions_;
+  std::vector<RoundRow> rounds_;
+  std::vector<double> losses_;              // By round, from 1.
+  std::vector<std::vector<float>> models_;  // By version.
+  std::vector<std::vector<float>> state_;   // What the strategy keeps.
+  std::map<std::int64_t, TaskRecord> tasks_;
+  std::map<std::string, std::vector<std::vector<float>>> accepted_;  // Decoded, by client.
+  /// A client's updates where it sends deltas: the last one, and that before it.
+  struct Deltas {
+    std::int64_t task = 0;
+    std::vector<float> before;
+    std::vector<float> newest;
+  };
+  std::map<std::string, Deltas> deltas_;
+  std::uint64_t bytes_up_ = 0;
+  std::uint64_t bytes_down_ = 0;
+  std::uint64_t update_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<History> History::open(World& world) {
+  world.server_disk().kill();
+  world.server_disk().space_limit(MemFiles::no_limit);
+  History history;
+  history.vfs = std::make_unique<SqliteFilesVfs>("sim-check", world.server_disk());
+  FL_TRY(history.store,
+         Store::open({.path = "/state/history.sqlite", .vfs = "sim-check", .exclusive = true}));
+  FL_TRY(const auto run, history.store->latest_run());
+  if (!run) return wrong("there is no run");
+  history.run = *run;
+  return history;
+}
+
+Result<void> check(World& world) {
+  FL_TRY(auto history, History::open(world));
+  return Checker(world, history).run();
+}
+
+Result<Digest> final_digest(World& world) {
+  FL_TRY(auto history, History::open(world));
+  FL_TRY(const auto versions, history.store->checkpoints(history.run.id));
+  if (versions.empty()) return wrong("there is no model");
+  return versions.back().digest;
+}
+
+}  // namespace fl::test

@@ -1,0 +1,202 @@
+// Updates as differences to the last one (a codec's "delta+"): what refers to what, on both ends,
+// when something is lost; and that they go where uncoded updates go.
+#include "tests/world/scenario.hpp"
+
+#include <cmath>
+
+namespace fl::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+WorldOptions deltas(std::string codec, Round rounds) {
+  WorldOptions options = calm(3);
+  options.settings.codec = std::move(codec);
+  options.settings.rounds = rounds;
+  return options;
+}
+
+/// The accepted tasks of a client, round by round.
+std::vector<TaskRecord> accepted_of(World& world, const std::string& client) {
+  std::vector<TaskRecord> out;
+  for (Round round = 1; round <= world.options().settings.rounds; ++round) {
+    for (const TaskRecord& task : tasks_of(world, round)) {
+      if (task.client == client && task.state == TaskState::accepted) out.push_back(task);
+    }
+  }
+  return out;
+}
+
+/// Each refers to the one before, but those of the rounds in `anew`, which refer to none.
+void check_chain(const std::vector<TaskRecord>& tasks, const std::vector<Round>& anew) {
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    CAPTURE(tasks[i].client);
+    CAPTURE(tasks[i].round);
+    const bool is_anew = std::ranges::find(anew, tasks[i].round) != anew.end();
+    CHECK(tasks[i].reference == (is_anew ? 0 : tasks[i - 1].id));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("deltas refer to the update before, and lose less with every round") {
+  const WorldOptions options = deltas("delta+topk:0.3,dense_below=0", 8);
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  for (const auto& [name, client] : world.clients()) {
+    const auto tasks = accepted_of(world, name);
+    REQUIRE(tasks.size() == 8);
+    check_chain(tasks, {1});
+    CHECK(tasks.back().nmse < tasks.front().nmse / 2);
+  }
+}
+
+TEST_CASE("with deltas the model goes where it goes without a codec") {
+  // Clients that want different things never agree: each update of theirs stays large. Of a fixed
+  // codec a part of it is lost in every round, of a delta none in the end (EF21, theorem 1).
+  const auto distance = [](const std::string& codec) {
+    WorldOptions options = deltas(codec, 40);
+    options.settings.lr = 0.1;
+    World world(options);
+    REQUIRE(world.run());
+    const auto history = History::open(world);
+    REQUIRE(history);
+    const auto last = history->store->checkpoints(history->run.id).value().back();
+    const auto version =
+        open_version(world.server_disk(), "/state/checkpoints", last, options.problem.layout)
+            .value();
+    std::vector<float> model(options.problem.layout.elements());
+    REQUIRE(read_values(*version, 0, model));
+    double squares = 0;
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      double optimum = 0;
+      for (std::uint32_t client = 0; client < 3; ++client)
+        optimum += options.problem.point(client)[i] / 3.0;
+      squares += (model[i] - optimum) * (model[i] - optimum);
+    }
+    return std::sqrt(squares / static_cast<double>(model.size()));
+  };
+  const double delta = distance("delta+topk:0.1,dense_below=0");
+  CHECK(delta < 0.01);
+  CHECK(distance("topk:0.1,dense_below=0") > 10 * delta);
+}
+
+TEST_CASE("whoever has lost what an update refers to, or a part of it, gets the next one whole") {
+  enum class Loss { clients_manifest, clients_file, clients_half, servers_file, servers_half };
+  for (const Loss loss : {Loss::clients_manifest, Loss::clients_file, Loss::clients_half,
+                          Loss::servers_file, Loss::servers_half}) {
+    CAPTURE(static_cast<int>(loss));
+    World world(deltas("delta+qsgd:8", 6));
+    MemFiles& clients = world.clients().at("client-1").disk;
+    const auto reference_in = [](MemFiles& disk, const std::string& folder,
+                                 const std::string& prefix) {
+      for (const auto& name : disk.list(folder).value()) {
+        if (name.starts_with(prefix)) return folder + "/" + name;
+      }
+      return std::string();
+    };
+    const auto halve = [](MemFiles& disk, const std::string& file) {
+      REQUIRE(disk.open(file, OpenMode::update).value()->truncate(100));
+    };
+    bool is_lost = false;
+    world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+      const bool is_time = is_up && header.has_fetch() && header.fetch().version() == 3;
+      if (is_lost || !is_time || client != "client-1") return;
+      is_lost = true;
+      const bool is_clients = loss <= Loss::clients_half;
+      if (is_clients) {
+        world.kill_client(client, false);
+      } else {
+        world.kill_server(false);
+      }
+      const std::string file = is_clients
+                                   ? reference_in(clients, "/state", "reference-")
+                                   : reference_in(world.server_disk(), "/state/references", "");
+      REQUIRE(!file.empty());
+      switch (loss) {
+        case Loss::clients_manifest: REQUIRE(clients.remove("/state/client.json")); return;
+        case Loss::clients_file: REQUIRE(clients.remove(file)); return;
+        case Loss::clients_half: return halve(clients, file);
+        case Loss::servers_file: REQUIRE(world.server_disk().remove(file)); return;
+        case Loss::servers_half: return halve(world.server_disk(), file);
+      }
+    };
+    REQUIRE(world.run());
+    CHECK(is_lost);
+    CHECK(check(world));
+    std::size_t anew = 0;
+    for (const auto& [name, client] : world.clients()) {
+      const auto tasks = accepted_of(world, name);
+      REQUIRE(tasks.size() == 6);
+      std::vector<Round> rounds;
+      for (const TaskRecord& task : tasks) {
+        if (task.reference == 0) rounds.push_back(task.round);
+      }
+      check_chain(tasks, rounds);
+      CHECK(rounds.front() == 1);
+      anew += rounds.size();
+    }
+    CHECK(anew == 4);  // All in the first round, and one once more.
+  }
+}
+
+TEST_CASE("an update that did not count is nothing that the next one refers to") {
+  WorldOptions options = deltas("delta+ecuq:8", 6);
+  options.settings.min_clients = 2;
+  World world(options);
+  world.on_connect = [&](const std::string& client, Line& up, Line&) {
+    if (client == "client-1") {
+      up.edit = [&](wire::Header& header) {
+        // Refused: asked for was the one of the round before.
+        if (header.has_begin() && header.begin().round() == 3)
+          header.mutable_begin()->set_reference(1'000'000);
+      };
+    }
+    return true;
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto third = tasks_of(world, 3);
+  const auto refused = std::ranges::find(third, TaskState::refused, &TaskRecord::state);
+  REQUIRE(refused != third.end());
+  CHECK(refused->client == "client-1");
+  CHECK(refused->reason.find("it is the difference to the update of task 1000000") == 0);
+  check_chain(accepted_of(world, "client-1"), {1});
+}
+
+TEST_CASE("clients that were not asked for a while refer to their last update") {
+  WorldOptions options = deltas("delta+qsgd:8", 12);
+  options.settings.min_clients = 1;
+  options.settings.clients_per_round = 1;
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  std::size_t accepted = 0;
+  for (const auto& [name, client] : world.clients()) {
+    const auto tasks = accepted_of(world, name);
+    accepted += tasks.size();
+    if (!tasks.empty()) check_chain(tasks, {tasks.front().round});
+  }
+  CHECK(accepted == 12);
+}
+
+TEST_CASE("a delta is refused where there is no last update, or none that could be told") {
+  RunSettings settings = calm(3).settings;
+  settings.model = "synthetic:10";
+  const auto refusal = [&settings] { return check_settings(settings).error().message(); };
+  settings.codec = "delta+qsgd:8";
+  REQUIRE(check_settings(settings));
+  settings.mode = "sync:late=1";
+  CHECK(refusal().find("delta+ wants every update in its own round") != std::string::npos);
+  settings.mode = "async:buffer=2";
+  CHECK(refusal().find("delta+ wants every update in its own round") != std::string::npos);
+  settings.mode = "sync";
+  settings.strategy = "signvote";
+  CHECK(refusal().find("delta+ sends differences") != std::string::npos);
+  settings.strategy = "fedavg";
+  settings.downlink_codec = "delta+qsgd:8";
+  CHECK(refusal().find("steps of the model are differences already") != std::string::npos);
+}
+
+}  // namespace fl::test

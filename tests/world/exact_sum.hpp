@@ -1,0 +1,165 @@
+// What a round's sums are by their definition: the checker's own (check.cpp), as slow as it is
+// plain.
+#pragma once
+
+#include "shared/codec/sums/accumulator.hpp"
+#include "tests/support/payload_blocks.hpp"
+#include "tests/support/plain_sketch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fl::test {
+
+/// The weighted mean of the accepted updates in the round's fixed point: integers of the definition
+/// (accumulate.hpp), in 128 bits, one value after the other.
+class ExactSum {
+  __extension__ typedef __int128 Wide;
+
+ public:
+  ExactSum(const Layout& layout, int fraction_bits)
+      : sums_(layout.elements()), fraction_bits_(layout.elements(), fraction_bits) {
+    for (const auto& tensor : layout.tensors()) {
+      if (!is_statistic(tensor.name)) continue;
+      for (std::uint64_t i = 0; i < tensor.elements; ++i)
+        fraction_bits_[tensor.offset + i] = statistic_fraction_bits;
+    }
+  }
+
+  /// Of an update of gradzip whose matrices follow from `shared_seed` the factors, which are added
+  /// up as they are (factor_sums.hpp); `values`, the decoded ones, become 0 there. Read from the
+  /// payload's bytes as payload.hpp and low_rank.hpp describe them.
+  void take_factors(const Layout& layout, std::uint64_t shared_seed, const std::string& payload,
+                    std::span<float> values, std::uint64_t weight) {
+    const auto number = [&payload]<class T>(T, std::size_t at) {
+      T out;
+      std::memcpy(&out, payload.data() + at, sizeof out);
+      return out;
+    };
+    const std::uint64_t block_elements = number(std::uint32_t{}, 4);
+    std::uint64_t blocks = 0;
+    for (const auto& tensor : layout.tensors())
+      blocks += (tensor.elements + block_elements - 1) / block_elements;
+    std::size_t at = 16 + 4 * blocks;
+    std::size_t block = 0;
+    for (std::uint32_t t = 0; t < layout.tensors().size(); ++t) {
+      const auto& tensor = layout.tensors()[t];
+      const bool may_be_matrix = tensor.shape.size() > 1 && !is_statistic(tensor.name);
+      const std::uint64_t rows = may_be_matrix ? static_cast<std::uint64_t>(tensor.shape[0]) : 1;
+      const std::uint64_t cols = tensor.elements / rows;
+      Factors* factors = nullptr;
+      for (std::uint64_t first = 0; first < tensor.elements; first += block_elements, ++block) {
+        const std::uint64_t rank = number(std::uint8_t{}, at + 1);
+        if (first == 0 && may_be_matrix && payload[at] == 29 &&
+            number(std::uint64_t{}, at + 2) == shared_key(shared_seed, t) &&
+            (rows + cols) * rank * 4 <= tensor.elements) {
+          factors = &factors_[tensor.offset];
+          factors->rows = rows;
+          factors->cols = cols;
+          if (factors->left.size() < rank * rows) {
+            factors->left.resize(rank * rows);
+            factors->right =
+                drawn_right(shared_key(shared_seed, t), static_cast<std::uint32_t>(rank), cols);
+          }
+          std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(tensor.offset), tensor.elements,
+                      0.0f);
+        }
+        const std::uint32_t size = number(std::uint32_t{}, 16 + 4 * block);
+        if (factors != nullptr) {
+          const std::size_t head = first == 0 ? 10 : 2;
+          const std::uint64_t last = std::min(first + block_elements, tensor.elements) - 1;
+          const std::uint64_t touched = last / cols - first / cols + 1;
+          std::vector<float> left(rank * touched);
+          DecodeScratch scratch;
+          const Bytes bytes = bytes_of(std::string_view(payload)).subspan(at, size);
+          decode_lossless_block(bytes.subspan(head), left, scratch).value();
+          // A row counts where it begins.
+          for (std::uint64_t row = (first + cols - 1) / cols; row <= last / cols; ++row) {
+            for (std::uint64_t k = 0; k < rank; ++k) {
+              const double value = left[k * touched + row - first / cols];
+              const double scaled =
+                  std::ldexp(value, fraction_bits_[tensor.offset] - widened(cols));
+              factors->left[k * rows + row] += static_cast<Wide>(std::nearbyint(scaled)) * weight;
+            }
+          }
+        }
+        at += size;
+      }
+    }
+  }
+
+  /// Of an update its sketches that are added up as they are (sketch_sums.hpp); `values`, the
+  /// decoded ones, become 0 there.
+  void take_sketches(const Layout& layout, Bytes payload, std::span<float> values,
+                     std::uint64_t weight) {
+    testing::for_each_block(layout, payload, [&](const Block& block, Bytes bytes) {
+      if (bytes[0] != std::byte{39}) return;
+      sketches_[block.flat].add(bytes, block.elements, fraction_bits_[block.flat], weight);
+      std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(block.flat), block.elements, 0.0f);
+    });
+  }
+
+  /// `weight`: with its discount; `whole`: without, in the same units.
+  void add(std::span<const float> values, std::uint64_t weight, std::uint64_t whole) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      sums_[i] += static_cast<Wide>(std::nearbyint(
+                      std::ldexp(static_cast<double>(values[i]), fraction_bits_[i]))) *
+                  weight;
+    }
+    weight_ += whole;
+  }
+
+  [[nodiscard]] std::vector<float> mean() const {
+    std::vector<float> out(sums_.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const double factor = std::ldexp(1.0 / static_cast<double>(weight_), -fraction_bits_[i]);
+      out[i] = static_cast<float>(static_cast<double>(sums_[i]) * factor);
+    }
+    for (const auto& [offset, of] : factors_) {
+      const double factor =
+          std::ldexp(1.0 / static_cast<double>(weight_), widened(of.cols) - fraction_bits_[offset]);
+      for (std::uint64_t i = 0; i < of.rows * of.cols; ++i) {
+        for (std::uint64_t k = 0; k < of.left.size() / of.rows; ++k) {
+          const Wide sum = of.left[k * of.rows + i / of.cols];
+          const float product = static_cast<float>(static_cast<double>(sum) * factor) *
+                                of.right[k * of.cols + i % of.cols];
+          out[offset + i] += product;
+        }
+      }
+    }
+    for (const auto& [flat, sketch] : sketches_) {
+      const auto recovered = sketch.recovered(fraction_bits_[flat], static_cast<double>(weight_));
+      for (std::size_t i = 0; i < recovered.size(); ++i) out[flat + i] += recovered[i];
+    }
+    return out;
+  }
+
+ private:
+  /// Of one matrix: the first factors' sum, and the second, which all have.
+  struct Factors {
+    std::uint64_t rows = 0;
+    std::uint64_t cols = 0;
+    std::vector<Wide> left;
+    std::vector<float> right;
+  };
+  /// The exponent of the least power of two above sqrt(cols).
+  static int widened(std::uint64_t cols) {
+    int log2 = 0;
+    while (std::ldexp(1.0, 2 * log2) <= static_cast<double>(cols)) ++log2;
+    return log2;
+  }
+
+  std::map<std::uint64_t, Factors> factors_;                // By where the matrix begins.
+  std::map<std::uint64_t, testing::PlainSketch> sketches_;  // By where the block begins.
+  std::vector<Wide> sums_;
+  std::vector<int> fraction_bits_;
+  std::uint64_t weight_ = 0;
+};
+
+}  // namespace fl::test

@@ -1,0 +1,58 @@
+#include "tests/world/hand_client.hpp"
+
+namespace fl::test {
+
+Awaitable<Result<void>> greet(std::shared_ptr<MemoryLink> link, std::uint64_t examples) {
+  wire::Header hello;
+  hello.mutable_hello()->set_protocol(protocol_version);
+  hello.mutable_hello()->add_codecs("none");
+  Message first(std::move(hello));
+  FL_CO_CHECK(co_await link->send(std::move(first)));
+  FL_CO_TRY(const Message welcome, co_await link->receive());
+  if (!welcome.header.has_welcome()) {
+    co_return Error(Errc::protocol, "no Welcome, but " + kind_name(welcome.header));
+  }
+  wire::Header ready;
+  ready.mutable_ready()->set_train_examples(examples);
+  Message second(std::move(ready));
+  co_return co_await link->send(std::move(second));
+}
+
+Awaitable<Result<wire::Offer>> await_offer(std::shared_ptr<MemoryLink> link) {
+  for (;;) {
+    FL_CO_TRY(const Message message, co_await link->receive());
+    if (message.header.has_offer()) co_return message.header.offer();
+  }
+}
+
+Awaitable<Result<wire::Verdict>> upload(std::shared_ptr<MemoryLink> link, const wire::Offer& offer,
+                                        std::string payload) {
+  wire::Header header;
+  auto& begin = *header.mutable_begin();
+  begin.set_task(offer.task());
+  begin.set_round(offer.round());
+  begin.set_version(offer.version());
+  begin.set_codec(offer.codec());
+  begin.set_examples(1);
+  begin.set_steps(1);
+  begin.set_bytes(payload.size());
+  begin.set_digest(Digest::of(bytes_of(std::string_view(payload))).raw());
+  Message announcement(std::move(header));
+  FL_CO_CHECK(co_await link->send(std::move(announcement)));
+  FL_CO_TRY(const Message answer, co_await link->receive());
+  if (!answer.header.has_resume()) {
+    co_return Error(Errc::protocol, "no Resume, but " + kind_name(answer.header));
+  }
+  const auto owner = std::make_shared<std::string>(std::move(payload));
+  wire::Header chunk;
+  chunk.mutable_chunk()->set_transfer(static_cast<std::uint64_t>(offer.task()));
+  Message body(std::move(chunk), Payload(owner, bytes_of(std::string_view(*owner))));
+  FL_CO_CHECK(co_await link->send(std::move(body)));
+  FL_CO_TRY(const Message verdict, co_await link->receive());
+  if (!verdict.header.has_verdict()) {
+    co_return Error(Errc::protocol, "no Verdict, but " + kind_name(verdict.header));
+  }
+  co_return verdict.header.verdict();
+}
+
+}  // namespace fl::test

@@ -1,0 +1,40 @@
+// Which updates a client has saved, told by the manifests that it puts on its disk.
+#include "tests/world/world.hpp"
+
+#include "shared/base/json.hpp"
+
+namespace fl::test {
+
+namespace {
+
+/// What a manifest says of the update that is waiting to be delivered.
+std::optional<wire::Begin> pending_update(MemFiles& disk) {
+  const auto json = parse_json(peek(disk, "/state/client.json"));
+  if (!json.is_object() || !json.contains("pending")) return std::nullopt;
+  const auto raw = json.at("pending").at("begin").get<std::vector<std::uint8_t>>();
+  wire::Begin begin;
+  if (!begin.ParseFromArray(raw.data(), static_cast<int>(raw.size())) ||
+      begin.purpose() != wire::UPDATE)
+    return std::nullopt;
+  return begin;
+}
+
+}  // namespace
+
+void World::watch_manifest(Client& client, const std::filesystem::path& path) {
+  if (path.filename() != "client.json") return;
+  const auto begin = pending_update(client.disk);
+  client.unsure.reset();
+  if (begin && client.saved.emplace(begin->task(), begin->round()).second)
+    client.unsure = begin->task();
+}
+
+/// After a death: the manifest that was put in place last may have been taken back.
+void World::settle_manifest(Client& client) {
+  const auto begin = pending_update(client.disk);
+  if (client.unsure && !(begin && begin->task() == *client.unsure))
+    client.saved.erase(*client.unsure);
+  client.unsure.reset();
+}
+
+}  // namespace fl::test

@@ -1,0 +1,213 @@
+// Somebody goes, comes or is revoked at a moment at which nothing was thought to happen.
+#include "tests/support/sanitized.hpp"
+#include "tests/world/scenario.hpp"
+
+namespace fl::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A coroutine of the test's own. `Act` is called once, `after` the engine begins to make a model.
+template <class Act>
+class AtClosing {
+ public:
+  static Awaitable<void> run(World& world, Duration after, Act act) {
+    const auto is_closing = [&world] {
+      return world.engine() != nullptr && world.engine()->status().phase == "making the new model";
+    };
+    for (int i = 0; i < 100'000 && !is_closing(); ++i) co_await sleep_for(1ms);
+    co_await sleep_for(after);
+    if (RoundEngine* const engine = world.engine()) act(*engine);
+  }
+};
+
+TEST_CASE("a client is revoked while its round is being recorded") {
+  for (const char* const mode : {"sync", "async:buffer=2", "sync:late=1"}) {
+    CAPTURE(std::string(mode));
+    for (int delay = 0; delay < 70; delay += or_sanitized(3, 7)) {
+      CAPTURE(delay);
+      WorldOptions options = calm(3);
+      options.settings.mode = mode;
+      options.settings.min_clients = 2;
+      options.settings.deadline_s = mode == std::string_view("async:buffer=2") ? 0 : 5;
+      options.settings.rounds = 3;
+      options.seed = static_cast<std::uint64_t>(delay);
+      World world(options);
+      world.clients().at("client-3").may_fail = true;
+      world.on_frame = [&world](const std::string& client, bool is_up, const wire::Header& header) {
+        if (!is_up && header.has_offer() && client == "client-3")
+          world.link_of(client)->slow_down(20);
+      };
+      const auto revoke = [](RoundEngine& engine) { engine.expel("client-3", "it was revoked"); };
+      world.spawn(AtClosing<decltype(revoke)>::run(world, delay * 1ms, revoke));
+      REQUIRE(world.run());
+      CHECK(check(world));
+      CHECK(world.server_starts() == 1);
+    }
+  }
+}
+
+TEST_CASE("a client that is revoked while its round is being opened is not waited for") {
+  class Revoke {
+   public:
+    static Awaitable<void> run(World& world) {
+      // Between the sampling and the row.
+      while (!world.engine() || world.engine()->status().phase != "collecting")
+        co_await sleep_for(1ms);
+      world.engine()->expel("client-3", "it was revoked");
+    }
+  };
+  int lost = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    CAPTURE(seed);
+    WorldOptions options = calm(3);
+    options.settings.min_clients = 2;
+    options.settings.clients_per_round = 3;
+    options.settings.rounds = 2;
+    options.settings.deadline_s = 0;
+    options.seed = seed;
+    World world(options);
+    world.clients().at("client-3").may_fail = true;
+    world.spawn(Revoke::run(world));
+    REQUIRE(world.run());
+    CHECK(check(world));
+    for (const TaskRecord& task : tasks_of(world, 1)) {
+      if (task.client != "client-3") continue;
+      CHECK(task.state == TaskState::lost);
+      CHECK(task.reason == "it was revoked");
+      ++lost;
+    }
+  }
+  CHECK(lost > 5);
+}
+
+TEST_CASE("a client that is revoked while it is away is not waited for") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.rounds = 2;
+  options.settings.deadline_s = 0;
+  World world(options);
+  bool is_away = false;
+  world.on_connect = [&](const std::string& client, Line&, Line&) {
+    return client != "client-3" || !is_away;
+  };
+  class Revoke {
+   public:
+    static Awaitable<void> run(World& world) {
+      co_await sleep_for(30s);
+      if (RoundEngine* const engine = world.engine()) engine->expel("client-3", "it was revoked");
+    }
+  };
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (client != "client-3" || is_up || !header.has_offer() || is_away) return;
+    is_away = true;
+    world.link_of(client)->cut();
+    world.spawn(Revoke::run(world));
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = tasks_of(world, 1);
+  const auto lost = std::ranges::find(tasks, TaskState::lost, &TaskRecord::state);
+  REQUIRE(lost != tasks.end());
+  CHECK(lost->client == "client-3");
+  CHECK(lost->reason == "it was revoked");
+}
+
+TEST_CASE("an evaluator's figure ends the run also while it waits for trainers") {
+  WorldOptions options = calm(2);
+  options.settings.rounds = 50;
+  options.settings.target_accuracy = 0.997;
+  options.members.push_back({"judge", {0, 0, 50}, true});
+  for (auto& member : options.members) member.part.client = 0;  // All want what the judge measures.
+  options.latency_max = 1ms;
+  options.pause_max = 500ms;
+  World world(options);
+  int accepted = 0;
+  world.on_connect = [&](const std::string& client, Line&, Line&) {
+    return client == "judge" || accepted < 8;
+  };
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (is_up) return;
+    // The judge hears of the last version late, when the trainers have gone.
+    if (client == "judge" && header.has_evaluate()) world.link_of(client)->slow_down(30);
+    const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE;
+    if (!is_accepted || ++accepted < 8) return;
+    for (const char* const name : {"client-1", "client-2"}) {
+      if (MemoryLink* const link = world.link_of(name)) link->cut();
+    }
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto history = History::open(world);
+  CHECK(history->store->summary(history->run.id).value().size() == 4);
+}
+
+TEST_CASE("without an evaluator the clients' own accuracy ends no run, after a restart neither") {
+  WorldOptions options = calm(2);
+  for (auto& member : options.members) {
+    member.part.holdout = 10;
+    member.part.client = 0;
+  }
+  options.settings.rounds = 12;
+  options.settings.target_accuracy = 0.5;
+  World world(options);
+  bool is_killed = false;
+  world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
+    if (is_up || !header.has_offer() || header.offer().round() != 8) return;
+    if (!std::exchange(is_killed, true)) world.kill_server(false);
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(is_killed);
+  const auto history = History::open(world);
+  const auto rounds = history->store->summary(history->run.id).value();
+  CHECK(rounds.size() == 12);
+  CHECK(rounds.at(8).eval_accuracy.value_or(0) > 0.5);
+}
+
+TEST_CASE("trainers that come back when all rounds are done still measure the last version") {
+  WorldOptions options = calm(2);
+  for (auto& member : options.members) member.part.holdout = 10;
+  World world(options);
+  bool is_killed = false;
+  world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
+    if (is_up || !header.has_evaluate()) return;
+    if (!std::exchange(is_killed, true)) world.kill_server(false);
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(is_killed);
+  CHECK(world.elapsed() < limits::last_evaluations_max / 2);
+  const auto history = History::open(world);
+  for (const auto& round : history->store->summary(history->run.id).value())
+    CHECK(round.eval_loss.has_value());
+}
+
+TEST_CASE("bounded staleness: whoever joined late and comes back first holds up nobody") {
+  WorldOptions options = calm(3);
+  options.settings.mode = "async:buffer=2,ahead=2";
+  options.settings.min_clients = 2;
+  options.settings.rounds = 30;
+  World world(options);
+  int accepted = 0;
+  bool is_back = false;
+  world.on_connect = [&](const std::string& client, Line&, Line&) {
+    if (client == "client-3") return accepted >= 20;
+    return accepted < 30 || is_back;
+  };
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (is_up) {
+      is_back |= accepted >= 30 && client == "client-3" && header.has_ready();
+      return;
+    }
+    const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE;
+    if (is_accepted && ++accepted == 30) world.kill_server(false);
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(world.server_starts() == 2);
+  CHECK(is_back);
+}
+
+}  // namespace
+}  // namespace fl::test

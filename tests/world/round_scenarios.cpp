@@ -1,0 +1,337 @@
+// Who is asked, who counts, and when a round or a run is over.
+#include "tests/kernels/host_codec_device.hpp"
+#include "tests/world/hand_client.hpp"
+#include "tests/world/scenario.hpp"
+
+namespace fl::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Lines so slow that all clients are there before the first of them has uploaded the initial
+/// model.
+bool slow_lines(const std::string&, Line& up, Line&) {
+  up.bytes_per_s = 2000;
+  return true;
+}
+
+TEST_CASE(
+    "over-selection: the round closes with its target, and the others are told that it went on") {
+  WorldOptions options = calm(4);
+  options.settings.min_clients = 2;
+  options.settings.clients_per_round = 2;
+  options.settings.over_select = 2;
+  options.settings.rounds = 1;
+  World world(options);
+  std::set<std::string> stale;
+  world.on_connect = slow_lines;
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    const bool is_slow = client == "client-1" || client == "client-3";
+    if (!is_up && header.has_offer() && is_slow) world.link_of(client)->slow_down(100);
+    if (header.has_verdict() && header.verdict().outcome() == wire::Verdict::STALE)
+      stale.insert(client);
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = tasks_of(world, 1);
+  CHECK(tasks.size() == 4);
+  CHECK(count(tasks, TaskState::accepted) == 2);
+  for (const auto& task : tasks) {
+    const bool is_slow = task.client == "client-1" || task.client == "client-3";
+    CHECK(task.state == (is_slow ? TaskState::late : TaskState::accepted));
+  }
+}
+
+/// From the moment of its first offer on, this client is away for good.
+void lose(World& world, const std::string& name, bool& is_away) {
+  world.on_frame = [&world, &is_away, name](const std::string& client, bool is_up,
+                                            const wire::Header& header) {
+    if (client != name || is_up || !header.has_offer()) return;
+    is_away = true;
+    world.link_of(client)->cut();
+  };
+  world.on_connect = [&is_away, name](const std::string& client, Line& up, Line&) {
+    up.bytes_per_s = 2000;
+    return client != name || !is_away;
+  };
+}
+
+TEST_CASE("at the deadline a round with its quorum closes without the rest") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.deadline_s = 30;
+  options.settings.rounds = 1;
+  World world(options);
+  bool is_away = false;
+  lose(world, "client-2", is_away);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(is_away);
+  const auto tasks = tasks_of(world, 1);
+  CHECK(count(tasks, TaskState::accepted) == 2);
+  CHECK(count(tasks, TaskState::late) == 1);
+  const auto history = History::open(world);
+  CHECK(history->store->summary(history->run.id).value().at(0).seconds ==
+        doctest::Approx(30).epsilon(0.05));
+}
+
+TEST_CASE("at the deadline a round without its quorum asks others, and waits for them") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.clients_per_round = 2;
+  options.settings.deadline_s = 10;
+  options.settings.rounds = 1;
+  World world(options);
+  bool is_away = false;
+  std::string chosen;
+  world.on_connect = [&](const std::string& client, Line& up, Line&) {
+    up.bytes_per_s = 2000;
+    return client != chosen;
+  };
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (is_away || is_up || !header.has_offer()) return;
+    is_away = true;
+    chosen = client;  // Whoever is asked first.
+    world.link_of(client)->cut();
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = tasks_of(world, 1);
+  CHECK(tasks.size() == 3);
+  CHECK(count(tasks, TaskState::accepted) == 2);
+  for (const auto& task : tasks) CHECK((task.state == TaskState::late) == (task.client == chosen));
+  const auto history = History::open(world);
+  const double took = history->store->summary(history->run.id).value().at(0).seconds;
+  CHECK(took > 10);
+  CHECK(took < 20);
+}
+
+TEST_CASE("an evaluator measures every version, and the rounds go on meanwhile") {
+  WorldOptions options = calm(2);
+  options.settings.rounds = 4;
+  options.members.push_back({"judge", {9, 0, 50}, true});
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto history = History::open(world);
+  for (const auto& round : history->store->summary(history->run.id).value()) {
+    CHECK(round.clients_offered == 2);
+    REQUIRE(round.eval_accuracy);
+    CHECK(*round.eval_accuracy > 0);
+  }
+}
+
+TEST_CASE("an evaluator that was away measures what it has missed, and only what it says counts") {
+  WorldOptions options = calm(2);
+  for (auto& member : options.members) member.part.holdout = 10;
+  // More than it is asked for at a time.
+  options.settings.rounds = limits::evaluations_asked_max + 15;
+  options.members.push_back({"judge", {9, 0, 50}, true});
+  World world(options);
+  std::uint32_t newest = 0;
+  int cuts = 0;
+  bool is_killed = false;
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (!is_up && header.has_offer()) newest = std::max(newest, header.offer().round());
+    // Gone with its second version, and at every try until shortly before the end.
+    const bool is_asked = client == "judge" && !is_up && header.has_evaluate();
+    if (!is_asked || header.evaluate().version() < 2) return;
+    if (newest < options.settings.rounds - 2) {
+      ++cuts;
+      world.link_of(client)->cut();
+    } else if (header.evaluate().version() == 10 && !std::exchange(is_killed, true)) {
+      world.kill_client(client, false);  // It forgets what it was asked, and the server
+      world.kill_server(false);          // whom it has asked.
+    }
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(cuts > 0);
+  CHECK(is_killed);
+  const auto history = History::open(world);
+  for (const auto& round : history->store->summary(history->run.id).value()) {
+    CAPTURE(round.round);
+    CHECK(round.eval_accuracy);
+  }
+}
+
+TEST_CASE("with holdout data and no evaluator the clients' own figures are there in the end") {
+  WorldOptions options = calm(2);
+  for (auto& member : options.members) member.part.holdout = 10;
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto history = History::open(world);
+  for (const auto& round : history->store->summary(history->run.id).value())
+    CHECK(round.eval_loss.has_value());
+}
+
+TEST_CASE(
+    "a straggler that is still uploading when the last version is to be measured is not stuck") {
+  WorldOptions options = calm(2, large);
+  options.settings.min_clients = 1;
+  options.settings.deadline_s = 3;
+  options.settings.rounds = 1;
+  for (auto& member : options.members) member.part.holdout = 10;
+  World world(options);
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (client == "client-2" && !is_up && header.has_offer())
+      world.link_of(client)->slow_down(100e3);
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(world.elapsed() < 3min);
+}
+
+TEST_CASE("an update is coded where it was made, where that can be, and the model is the same") {
+  struct Case {
+    const char* strategy;
+    const char* codec;
+    bool is_on_device;
+  };
+  for (const Case& of :
+       {Case{"fedavg", "ecuq:4", true}, Case{"fedprox:mu=0.1", "qsgd:7", true},
+        Case{"fedadam", "kbit:4", true}, Case{"fedavg", "ecuq:4+ef", true},
+        Case{"fedavg", "topk:0.1+qsgd:7", true}, Case{"fedavg", "topk:0.1+dgc:0.5", true},
+        Case{"fedavg", "delta+ecuq:4", true}, Case{"scaffold", "ecuq:4", true},
+        Case{"fedavg:personal=scale", "ecuq:4", true}, Case{"fedavg", "none", false},
+        Case{"fedavg", "randk:0.1", false}, Case{"fedavg", "sign+ef", false}}) {
+    CAPTURE(std::string(of.strategy));
+    CAPTURE(std::string(of.codec));
+    WorldOptions options = calm(2, 150'000);
+    options.problem.noise = 0.1;
+    options.settings.strategy = of.strategy;
+    options.settings.codec = of.codec;
+    const Digest expected = calm_digest(options);
+    std::size_t results = 0;
+    for (auto& member : options.members) {
+      member.part.make_device = [&results] {
+        auto device = std::make_unique<twins::HostCodecDevice>();
+        device->results = &results;
+        return device;
+      };
+    }
+    CHECK(calm_digest(options) == expected);
+    CHECK((results > 0) == of.is_on_device);
+  }
+}
+
+TEST_CASE("the run ends early at its target accuracy") {
+  WorldOptions options = calm(2);
+  options.settings.rounds = 50;
+  options.settings.target_accuracy = 0.9;
+  options.members.push_back({"judge", {0, 0, 50}, true});
+  // One client only trains what the judge measures: its own point.
+  options.members[1].part.client = 0;
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto history = History::open(world);
+  const auto rounds = history->store->summary(history->run.id).value();
+  CHECK(rounds.size() < 50);
+  CHECK(rounds.size() >= 2);
+  double best = 0;
+  for (const auto& round : rounds) best = std::max(best, round.eval_accuracy.value_or(0));
+  CHECK(best >= 0.9);
+  const auto events = history->store->events(history->run.id).value();
+  CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
+    return event.text.starts_with(
+        fmt::format("the run ends after {} of 50 rounds: version", rounds.size()));
+  }));
+}
+
+TEST_CASE("the run ends early when no round was better for as many as it has patience") {
+  WorldOptions options = calm(2);
+  options.problem.noise = 0.1;
+  options.settings.rounds = 200;
+  options.settings.patience = 4;
+  options.members.push_back({"judge", {0, 0, 50}, true});
+  World world(options);
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto history = History::open(world);
+  const auto rounds = history->store->summary(history->run.id).value();
+  CHECK(rounds.size() < 200);
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    REQUIRE(rounds[i].eval_accuracy);
+    if (*rounds[i].eval_accuracy > *rounds[best].eval_accuracy) best = i;
+    // A version is measured while the next round is open, which is still closed.
+    CHECK(i - best <= 4 + 1);
+  }
+  CHECK(rounds.size() - 1 - best >= 4);
+  const auto events = history->store->events(history->run.id).value();
+  CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
+    return event.text.starts_with(fmt::format(
+               "the run ends after {} of 200 rounds: no version was better than version "
+               "{}, with",
+               rounds.size(), best + 1)) &&
+           event.text.ends_with("in 4 rounds");
+  }));
+}
+
+TEST_CASE("a client of another protocol or model is told so, leaves, and disturbs nobody") {
+  struct Case {
+    std::function<void(wire::Hello&)> change;
+    std::string reason;
+  };
+  const std::vector<Case> cases{
+      {[](wire::Hello& h) { h.set_protocol(99); }, "the client speaks protocol 99, this server 3"},
+      {[](wire::Hello& h) { h.set_model("lenet"); }, "the client trains 'lenet', this run 'toy'"},
+      {[](wire::Hello& h) { h.clear_codecs(); }, "the client does not know the run's codec 'none'"},
+  };
+  for (const Case& one : cases) {
+    INFO(one.reason);
+    WorldOptions options = calm(3);
+    options.settings.min_clients = 2;
+    World world(options);
+    world.clients().at("client-3").may_fail = true;
+    Talk talk;
+    talk.listen(world, "client-3");
+    world.on_connect = [&](const std::string& client, Line& up, Line&) {
+      if (client == "client-3") {
+        up.edit = [&](wire::Header& header) {
+          if (header.has_hello()) one.change(*header.mutable_hello());
+        };
+      }
+      return true;
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    const auto& outcome = world.clients().at("client-3").outcome;
+    REQUIRE(!outcome);
+    CHECK(outcome.error().code() == Errc::unauthenticated);
+    REQUIRE(!talk.byes().empty());
+    CHECK(talk.byes()[0].bye().cause() == wire::Bye::REFUSED);
+    CHECK(talk.byes()[0].bye().reason().starts_with(one.reason));
+  }
+}
+
+/// Connects as somebody who is connected, and leaves.
+Awaitable<void> impersonate(World& world, std::string name) {
+  co_await sleep_for(400ms);
+  const auto link = world.connect(world.io().get_executor(), name);
+  REQUIRE(link != nullptr);
+  const auto joined = co_await greet(link, 100);
+  CHECK(joined);
+  co_await sleep_for(5s);
+  link->close();
+}
+
+TEST_CASE(
+    "a second session of a client replaces the first, and the run goes on with who comes back") {
+  const WorldOptions options = calm(2);
+  const Digest expected = calm_digest(options);
+  World world(options);
+  Talk talk;
+  talk.listen(world, "client-1");
+  world.spawn(impersonate(world, "client-1"));
+  REQUIRE(world.run());
+  CHECK(check(world));
+  REQUIRE(!talk.byes().empty());
+  CHECK(talk.byes()[0].bye().reason() == "the same client has connected again");
+  CHECK(final_digest(world).value() == expected);
+}
+
+}  // namespace
+}  // namespace fl::test

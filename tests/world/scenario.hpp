@@ -1,0 +1,79 @@
+// What the scripted worlds have in common.
+#pragma once
+
+#include "shared/base/log.hpp"
+#include "tests/support/print_result.hpp"
+#include "tests/world/check.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace fl::test {
+
+/// `trainers` clients of 100 examples each, in two rounds, on good lines.
+inline WorldOptions calm(std::uint32_t trainers, std::uint64_t parameters = 200) {
+  set_log_level(LogLevel::off);
+  WorldOptions options;
+  options.problem = ToyProblem::make(parameters, 7);
+  options.settings.model = options.problem.model;
+  options.settings.rounds = 2;
+  options.settings.min_clients = trainers;
+  options.settings.deadline_s = 0;
+  options.settings.local_steps = 2;
+  options.settings.lr = 0.3;
+  for (std::uint32_t i = 0; i < trainers; ++i) {
+    options.members.push_back({fmt::format("client-{}", i + 1), {i, 100, 0}, false});
+  }
+  return options;
+}
+
+/// Parameters of a model whose updates take three chunks.
+inline constexpr std::uint64_t large = 300'000;
+
+/// What `options` end in when nothing goes wrong.
+inline Digest calm_digest(const WorldOptions& options) {
+  World world(options);
+  REQUIRE(world.run());
+  return final_digest(world).value();
+}
+
+inline std::vector<TaskRecord> tasks_of(World& world, Round round) {
+  const auto history = History::open(world);
+  REQUIRE(history);
+  return history->store->tasks(history->run.id, round).value();
+}
+
+inline std::size_t count(const std::vector<TaskRecord>& tasks, TaskState state) {
+  return static_cast<std::size_t>(
+      std::count_if(tasks.begin(), tasks.end(), [&](const auto& t) { return t.state == state; }));
+}
+
+/// What one client and the server say to each other, in order.
+struct Talk {
+  std::vector<wire::Header> up;
+  std::vector<wire::Header> down;
+
+  void listen(World& world, std::string name) {
+    world.on_frame = [this, name = std::move(name)](const std::string& client, bool is_up,
+                                                    const wire::Header& header) {
+      if (client == name) (is_up ? up : down).push_back(header);
+    };
+  }
+  template <class Is>
+  static std::vector<wire::Header> only(const std::vector<wire::Header>& all, Is is) {
+    std::vector<wire::Header> some;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(some), is);
+    return some;
+  }
+  [[nodiscard]] std::vector<wire::Header> byes() const {
+    return only(down, [](const wire::Header& h) { return h.has_bye(); });
+  }
+  [[nodiscard]] std::size_t connections() const {
+    return only(up, [](const wire::Header& h) { return h.has_hello(); }).size();
+  }
+};
+
+}  // namespace fl::test

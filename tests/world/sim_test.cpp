@@ -1,0 +1,73 @@
+// Thousands of federations, each drawn from a seed: whatever breaks on the way, the run ends, every
+// version is what the accepted updates make, and nothing acknowledged is lost or counted twice.
+//
+//   FL_SIM_SEED=S    runs the seed S only, and prints its trace and logs
+//   FL_SIM_SEEDS=N   runs N seeds (default: 2,000; with sanitizers fewer)
+#include "shared/base/log.hpp"
+#include "tests/support/print_result.hpp"
+#include "tests/support/sanitized.hpp"
+#include "tests/world/check.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace fl::test {
+namespace {
+
+constexpr std::uint64_t default_seeds = or_sanitized(2000, 50);
+
+std::optional<std::uint64_t> number_from(const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return std::nullopt;
+  return std::strtoull(text, nullptr, 10);
+}
+
+struct Ending {
+  Digest model;
+  Digest trace;
+};
+
+Result<Ending> run_world(const WorldOptions& options) {
+  World world(options);
+  FL_CHECK(world.run());
+  FL_CHECK(check(world));
+  FL_TRY(const Digest model, final_digest(world));
+  return Ending{model, world.trace()};
+}
+
+/// The invariants, the same trace the second time, and for a steady world the undisturbed result.
+Result<void> run_seed(std::uint64_t seed, bool is_verbose) {
+  WorldOptions options = draw_options(seed);
+  options.is_verbose = is_verbose;
+  FL_TRY(const Ending ending, run_world(options));
+  options.is_verbose = false;
+  if (seed % 10 == 0) {
+    FL_TRY(const Ending again, run_world(options));
+    if (again.trace != ending.trace)
+      return Error(Errc::internal, "the second run went another way");
+  }
+  if (options.is_steady() && !options.troubles.empty()) {
+    options.troubles.clear();
+    FL_TRY(const Ending undisturbed, run_world(options));
+    if (undisturbed.model != ending.model)
+      return Error(Errc::internal, "trouble has changed the model");
+  }
+  return {};
+}
+
+TEST_CASE("whatever a seed does to a federation, its run ends in the right model") {
+  const auto one = number_from("FL_SIM_SEED");
+  set_log_level(one ? LogLevel::info : LogLevel::off);
+  const std::uint64_t first = one.value_or(1);
+  const std::uint64_t count = one ? 1 : number_from("FL_SIM_SEEDS").value_or(default_seeds);
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const auto right = run_seed(seed, one.has_value());
+    INFO("replay: ./dev sim ", seed);
+    CHECK(right);
+  }
+}
+
+}  // namespace
+}  // namespace fl::test
