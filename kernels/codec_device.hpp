@@ -97,7 +97,7 @@ struct LevelTally {
   double centroid_squares;  // The sum of squares of all values' centroids.
 };
 
-/// Symbols as in level_codes.hpp: (class >> class_drop) * (2 top + 1) + level + top.
+/// Symbols as in level_coder.hpp: (class >> class_drop) * (2 top + 1) + level + top.
 struct LevelCode {
   std::uint16_t frequencies[rans_symbols_max];
   std::int32_t top;  // 0: this block is not coded.

@@ -1,7 +1,8 @@
 // fl-server. How one update travels: listener.cpp (TLS, who is it) -> session.cpp (its chunks, into
 // the spool) -> engine_uploads.cpp (is it right, is it durable, add it up) -> engine.cpp (the round
 // it closes)
-// -> apply.cpp (the new model) -> store_rounds.cpp (the row). serve.cpp puts these parts together.
+// -> make_version.cpp (the new model) -> store_rounds.cpp (the row). serve.cpp puts these parts
+// together.
 #include "server/app/commands.hpp"
 #include "server/app/serve.hpp"
 #include "shared/base/log.hpp"

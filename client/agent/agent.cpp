@@ -1,5 +1,5 @@
 // The loop: connections, events, and what to begin next. Uploads and downloads are in
-// agent_transfer.cpp, what the worker does in agent_jobs.cpp.
+// transfer.cpp, what the worker does in jobs.cpp.
 #include "client/agent/agent.hpp"
 
 #include "shared/base/limits.hpp"
@@ -64,7 +64,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
   auto opened = ClientState::open(files_, folder_, options_.threads);
   if (!opened) co_return opened.error();
   state_ = std::move(*opened);
-  auto partial = PartialModel::open(files_, folder_);
+  auto partial = ResumableDownload::open(files_, folder_);
   if (!partial) co_return partial.error();
   partial_ = std::move(*partial);
   while (!stopping_) {
@@ -416,7 +416,7 @@ Awaitable<Result<void>> Agent::advance() {
 }
 
 /// Null: it must be fetched.
-ModelShelf::Model Agent::replica(std::uint32_t version, const std::string& digest) const {
+ModelCache::Model Agent::replica(std::uint32_t version, const std::string& digest) const {
   const bool is_it =
       replica_.is_there && replica_.version == version && replica_.digest.raw() == digest;
   return is_it ? models_.find(replica_.digest) : nullptr;

@@ -51,7 +51,7 @@ class Agent {
     std::string model;              // Refuses a run of another model; "": any.
     int threads = 1;                // That code an update (0: one a core), on files of any thread.
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients.
-    ModelShelf* models = nullptr;   // Shared with other agents of this process; null: its own.
+    ModelCache* models = nullptr;   // Shared with other agents of this process; null: its own.
   };
   enum class Outcome { finished, stopped };
 
@@ -81,8 +81,8 @@ class Agent {
   using Event = std::variant<JobDone, Arrival>;
 
   struct Download {
-    wire::Model model;
-    ModelShelf::Model known;        // Another agent has it: what comes is checked, not kept.
+    wire::ModelHeader model;
+    ModelCache::Model known;        // Another agent has it: what comes is checked, not kept.
     std::vector<float> values;      // Of a whole model,
     std::vector<std::byte> deltas;  // or of its coded steps.
     std::uint64_t received = 0;
@@ -98,7 +98,7 @@ class Agent {
     Digest digest;
   };
   struct Sending {
-    wire::Begin begin;
+    wire::UploadBegin begin;
     SegmentSource source;
     std::uint64_t offset = 0;
     std::optional<ChunkSize> size;  // Once the server said where to go on.
@@ -124,7 +124,7 @@ class Agent {
   Awaitable<Result<void>> resume(const wire::Resume& resume);
   Awaitable<Result<void>> send_some();
   Awaitable<Result<void>> take_verdict(const wire::Verdict& verdict);
-  Awaitable<Result<void>> begin_download(const wire::Model& model);
+  Awaitable<Result<void>> begin_download(const wire::ModelHeader& model);
   Awaitable<void> save_download();
   Awaitable<Result<void>> take_chunk(const Message& message);
   Result<void> finish_download();
@@ -134,7 +134,7 @@ class Agent {
   Awaitable<Result<void>> check_renewal();
   Awaitable<Result<void>> send(wire::Header header);
 
-  [[nodiscard]] ModelShelf::Model replica(std::uint32_t version, const std::string& digest) const;
+  [[nodiscard]] ModelCache::Model replica(std::uint32_t version, const std::string& digest) const;
   void forget_offer(std::int64_t task);
   void start_job(std::int64_t task, std::function<JobDone()> work);
   Awaitable<void> run_job(std::int64_t task, std::function<JobDone()> work);
@@ -145,8 +145,8 @@ class Agent {
   DeviceCopy device_for(const Codec& codec);
   Result<void> check_initial(const wire::Offer& offer);
   Result<void> train_by_rule(const wire::Offer& offer, std::span<const float> version,
-                             wire::Begin& begin, std::span<float> update, std::span<float> kept,
-                             std::stop_token stop);
+                             wire::UploadBegin& begin, std::span<float> update,
+                             std::span<float> kept, std::stop_token stop);
   [[nodiscard]] Result<std::vector<float>> local_values(std::span<const float> version) const;
   [[nodiscard]] const OwnModel* own_model() const;
   [[nodiscard]] std::size_t kept_vector_elements() const;
@@ -168,8 +168,8 @@ class Agent {
   Options options_;
   std::minstd_rand jitter_;
 
-  std::optional<ClientState> state_;     // Touched by the worker while a job runs.
-  std::optional<PartialModel> partial_;  // Of a download that an earlier process began, or we.
+  std::optional<ClientState> state_;          // Touched by the worker while a job runs.
+  std::optional<ResumableDownload> partial_;  // Of a download that an earlier process began, or we.
   std::unique_ptr<Trainer> trainer_;
   std::optional<DeviceCoder> coder_;  // Of the trainer's device, once it was needed.
   std::shared_ptr<const Strategy> strategy_;
@@ -193,8 +193,8 @@ class Agent {
   std::optional<Download> download_;  // Kept over reconnections, to go on where it broke.
   bool is_fetching_ = false;          // Asked on this connection, not yet complete.
   Replica replica_;
-  ModelShelf own_models_;
-  ModelShelf& models_;
+  ModelCache own_models_;
+  ModelCache& models_;
   std::optional<Sending> sending_;
   TimePoint retry_at_{};           // After a full disk: no job begins before.
   int refusals_ = 0;               // Of updates, one after the other, and

@@ -57,7 +57,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     FL_CHECK(check_initial(offer));
     auto codec = parse_codec(offer.codec());
     if (!codec) return codec.error().at("the server's codec");
-    wire::Begin begin;
+    wire::UploadBegin begin;
     begin.set_purpose(wire::UPDATE);
     begin.set_task(offer.task());
     begin.set_round(offer.round());
@@ -176,7 +176,7 @@ std::span<const float> Agent::whole_model(std::span<const float> version,
 /// Trains, with the strategy's local rule before and after, and says in `begin` what was done.
 /// `update`: all that is sent; `kept`: what the method keeps here, made what it keeps from now on.
 Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const float> version,
-                                  wire::Begin& begin, std::span<float> update,
+                                  wire::UploadBegin& begin, std::span<float> update,
                                   std::span<float> kept, std::stop_token stop) {
   const auto settings = settings_of(offer);
   if (!settings) return settings.error().at("the server's optimizer");
@@ -310,7 +310,7 @@ Agent::JobDone Agent::make_initial(std::uint64_t seed) {
   const auto work = [&]() -> Result<void> {
     auto values = initial_values(seed);
     initial_digest_ = Digest::of(std::as_bytes(std::span(values)));
-    wire::Begin begin;
+    wire::UploadBegin begin;
     begin.set_purpose(wire::INITIAL);
     begin.set_codec("none");
     FL_TRY(const auto codec, parse_codec("none"));

@@ -5,18 +5,18 @@
 
 namespace fl {
 
-const ModelShelf::Entry* ModelShelf::look(const Digest& digest) const {
+const ModelCache::Entry* ModelCache::look(const Digest& digest) const {
   const auto found = std::ranges::find(models_, digest, &Entry::digest);
   return found == models_.end() ? nullptr : &*found;
 }
 
-ModelShelf::Model ModelShelf::find(const Digest& digest) const {
+ModelCache::Model ModelCache::find(const Digest& digest) const {
   const std::lock_guard lock(mutex_);
   const Entry* const entry = look(digest);
   return entry == nullptr ? nullptr : entry->values;
 }
 
-void ModelShelf::keep(const Digest& digest, std::vector<float> values) {
+void ModelCache::keep(const Digest& digest, std::vector<float> values) {
   const std::lock_guard lock(mutex_);
   if (look(digest) != nullptr) return;
   models_.push_back({digest, std::make_shared<std::vector<float>>(std::move(values))});
@@ -28,7 +28,7 @@ void ModelShelf::keep(const Digest& digest, std::vector<float> values) {
   models_.pop_front();
 }
 
-std::vector<float> ModelShelf::borrow(std::size_t elements) {
+std::vector<float> ModelCache::borrow(std::size_t elements) {
   std::vector<float> buffer;
   {
     const std::lock_guard lock(mutex_);
@@ -41,7 +41,7 @@ std::vector<float> ModelShelf::borrow(std::size_t elements) {
   return buffer;
 }
 
-void ModelShelf::give_back(std::vector<float> buffer) {
+void ModelCache::give_back(std::vector<float> buffer) {
   const std::lock_guard lock(mutex_);
   buffers_.push_back(std::move(buffer));
 }

@@ -12,12 +12,12 @@
 
 namespace fl {
 
-class ModelShelf {
+class ModelCache {
  public:
   using Model = std::shared_ptr<const std::vector<float>>;
 
   /// Keeps the newest `models_max`, 1 or more; an older one lives until whoever uses it is done.
-  explicit ModelShelf(std::size_t models_max = 1) : models_max_(models_max) {}
+  explicit ModelCache(std::size_t models_max = 1) : models_max_(models_max) {}
 
   /// Null: it is not here, or not any more.
   [[nodiscard]] Model find(const Digest& digest) const;

@@ -135,7 +135,7 @@ Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
   co_return co_await send(std::move(header));
 }
 
-Awaitable<Result<void>> Agent::begin_download(const wire::Model& model) {
+Awaitable<Result<void>> Agent::begin_download(const wire::ModelHeader& model) {
   if (!is_fetching_) co_return Error(Errc::protocol, "a model that was not asked for");
   const std::uint64_t model_bytes = layout_.all.bytes();
   std::uint64_t chain = 0;

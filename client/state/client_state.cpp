@@ -233,7 +233,7 @@ Result<std::vector<float>> ClientState::reference(const Layout& layout) const {
 }
 
 /// The reference, or zeros where there is none that can be read, which `begin` says then.
-Result<std::vector<float>> ClientState::reference_for(wire::Begin& begin,
+Result<std::vector<float>> ClientState::reference_for(wire::UploadBegin& begin,
                                                       const Layout& layout) const {
   if (begin.reference() == 0) return std::vector<float>(layout.elements());
   auto kept = reference(layout);
@@ -302,7 +302,7 @@ struct ClientState::Companions {
 };
 
 Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> update,
-                                      const Codec& codec, Seeds seeds, wire::Begin begin,
+                                      const Codec& codec, Seeds seeds, wire::UploadBegin begin,
                                       std::span<float> local_values, const LocalRule* rule,
                                       DeviceCopy device) {
   const bool is_changed = codec.error_feedback() || codec.is_delta() || layout.has_shared();
@@ -340,7 +340,7 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
 Result<ClientState::Companions> ClientState::take_companions(const RunLayout& layout,
                                                              std::span<float> update,
                                                              const Codec& codec,
-                                                             wire::Begin& begin) const {
+                                                             wire::UploadBegin& begin) const {
   Companions out;
   if (codec.momentum() > 0) {
     FL_TRY(out.velocity, read_vector(kept_.velocity, layout.all.elements()));
@@ -419,7 +419,7 @@ Result<void> ClientState::advance_local(const RunLayout& layout, std::span<float
 }
 
 Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> update,
-                                      const Codec& codec, Seeds seeds, wire::Begin begin,
+                                      const Codec& codec, Seeds seeds, wire::UploadBegin begin,
                                       Companions companions, std::span<float> local_values,
                                       const LocalRule* rule, const DeviceCopy& device) {
   const std::span<const float> coded = codec.is_delta() ? companions.difference : update;

@@ -80,7 +80,7 @@ class ClientState {
   };
   /// The update that is trained, coded and not yet decided.
   struct Pending {
-    wire::Begin begin;
+    wire::UploadBegin begin;
     std::string file;
     Kept kept;  // What takes the place of today's once this update is accepted.
   };
@@ -99,7 +99,7 @@ class ClientState {
   /// (no error feedback, nothing that travels with the model). What it has coded so that it can't
   /// be decoded is coded again here.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,
-                                         const Codec& codec, Seeds seeds, wire::Begin begin,
+                                         const Codec& codec, Seeds seeds, wire::UploadBegin begin,
                                          std::span<float> local_values = {},
                                          const LocalRule* rule = nullptr, DeviceCopy device = {});
   /// The pending update is safe on the server.
@@ -133,16 +133,17 @@ class ClientState {
   [[nodiscard]] Result<std::vector<float>> kept_values(const std::string& name,
                                                        const Layout& layout) const;
   [[nodiscard]] CodecState codec_state() const;
-  [[nodiscard]] Result<std::vector<float>> reference_for(wire::Begin& begin,
+  [[nodiscard]] Result<std::vector<float>> reference_for(wire::UploadBegin& begin,
                                                          const Layout& layout) const;
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
   struct Companions;
   [[nodiscard]] Result<void> code_update(const RunLayout& layout, std::span<float> update,
-                                         const Codec& codec, Seeds seeds, wire::Begin begin,
+                                         const Codec& codec, Seeds seeds, wire::UploadBegin begin,
                                          Companions companions, std::span<float> local_values,
                                          const LocalRule* rule, const DeviceCopy& device);
   [[nodiscard]] Result<Companions> take_companions(const RunLayout& layout, std::span<float> update,
-                                                   const Codec& codec, wire::Begin& begin) const;
+                                                   const Codec& codec,
+                                                   wire::UploadBegin& begin) const;
   [[nodiscard]] Result<void> keep_companions(const RunLayout& layout, std::span<float> update,
                                              const Codec& codec, File& file, Companions& companions,
                                              Pending& pending);

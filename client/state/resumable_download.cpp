@@ -23,8 +23,8 @@ std::optional<std::uint32_t> transfer_of(std::string_view name) {
 
 }  // namespace
 
-Result<PartialModel> PartialModel::open(Files& files, std::filesystem::path folder) {
-  PartialModel partial(files, std::move(folder));
+Result<ResumableDownload> ResumableDownload::open(Files& files, std::filesystem::path folder) {
+  ResumableDownload partial(files, std::move(folder));
   FL_TRY(const auto names, files.list(partial.folder_));
   std::size_t found = 0;
   for (const auto& name : names) {
@@ -51,11 +51,11 @@ Result<PartialModel> PartialModel::open(Files& files, std::filesystem::path fold
   return partial;
 }
 
-std::filesystem::path PartialModel::path() const {
+std::filesystem::path ResumableDownload::path() const {
   return folder_ / fmt::format("{}{:08x}", prefix, transfer_);
 }
 
-Result<void> PartialModel::append(std::uint32_t transfer, Bytes bytes) {
+Result<void> ResumableDownload::append(std::uint32_t transfer, Bytes bytes) {
   if (transfer != transfer_ || !file_) {
     drop();
     transfer_ = transfer;
@@ -66,12 +66,12 @@ Result<void> PartialModel::append(std::uint32_t transfer, Bytes bytes) {
   return {};
 }
 
-Result<void> PartialModel::read(MutableBytes out) {
+Result<void> ResumableDownload::read(MutableBytes out) {
   FL_ASSERT(file_ && out.size() <= bytes_);
   return file_->read_exactly(0, out);
 }
 
-void PartialModel::drop() {
+void ResumableDownload::drop() {
   file_.reset();
   bytes_ = 0;
   if (transfer_ == 0) return;

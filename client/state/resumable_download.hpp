@@ -14,13 +14,13 @@
 
 namespace fl {
 
-class PartialModel {
+class ResumableDownload {
  public:
   /// Finds what an earlier process has left; of several files, and of one that can't be opened,
   /// none counts.
-  static Result<PartialModel> open(Files& files, std::filesystem::path folder);
+  static Result<ResumableDownload> open(Files& files, std::filesystem::path folder);
 
-  /// What the bytes are (wire::Model::transfer), and how many; 0 when there is nothing.
+  /// What the bytes are (wire::ModelHeader::transfer), and how many; 0 when there is nothing.
   [[nodiscard]] std::uint32_t transfer() const { return transfer_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
@@ -32,7 +32,7 @@ class PartialModel {
   void drop();
 
  private:
-  PartialModel(Files& files, std::filesystem::path folder)
+  ResumableDownload(Files& files, std::filesystem::path folder)
       : files_(&files), folder_(std::move(folder)) {}
   [[nodiscard]] std::filesystem::path path() const;
 

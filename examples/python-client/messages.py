@@ -79,6 +79,6 @@ def encode_plain(values, layout):
 
 def make_upload(payload, **fields):
     """(begin, payload): the message that announces an upload, and the bytes to follow it."""
-    begin = wire.Begin(**fields)
+    begin = wire.UploadBegin(**fields)
     begin.bytes, begin.digest = len(payload), digest(payload)
     return begin, payload

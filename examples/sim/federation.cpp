@@ -33,8 +33,8 @@ struct World {
       : workers(io.get_executor()), turns(threads), models(models_max) {}
 
   Offload workers;  // For the clients' training, and for the engine's adding up.
-  Turns turns;
-  ModelShelf models;
+  WorkSlots turns;
+  ModelCache models;
   ScratchFiles files;
 };
 
@@ -56,7 +56,7 @@ class VirtualClient final : public Connector {
                world.workers, agent_options(is_evaluator, world)) {}
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override {
-    const auto [client_end, server_end] = Pipe::make(strand_, name_, turns_);
+    const auto [client_end, server_end] = InProcessLink::make(strand_, name_, turns_);
     net::co_spawn(strand_, serve(std::make_shared<Session>(server_end, name_, engine_)), rethrow);
     co_return std::shared_ptr<Link>(client_end);
   }
@@ -76,7 +76,7 @@ class VirtualClient final : public Connector {
   net::any_io_executor strand_;
   std::string name_;
   std::shared_ptr<RoundEngine> engine_;
-  Turns* turns_;
+  WorkSlots* turns_;
   Agent agent_;
 };
 

@@ -24,16 +24,16 @@ bool ends_work(const wire::Header& header) {
 
 }  // namespace
 
-std::pair<std::shared_ptr<Pipe>, std::shared_ptr<Pipe>> Pipe::make(
-    const net::any_io_executor& strand, const std::string& client, Turns* turns) {
-  std::shared_ptr<Pipe> client_end(new Pipe(strand, "the server", true, turns));
-  std::shared_ptr<Pipe> server_end(new Pipe(strand, client, false, nullptr));
+std::pair<std::shared_ptr<InProcessLink>, std::shared_ptr<InProcessLink>> InProcessLink::make(
+    const net::any_io_executor& strand, const std::string& client, WorkSlots* turns) {
+  std::shared_ptr<InProcessLink> client_end(new InProcessLink(strand, "the server", true, turns));
+  std::shared_ptr<InProcessLink> server_end(new InProcessLink(strand, client, false, nullptr));
   client_end->peer_ = server_end;
   server_end->peer_ = client_end;
   return {std::move(client_end), std::move(server_end)};
 }
 
-Awaitable<Result<Message>> Pipe::receive() {
+Awaitable<Result<Message>> InProcessLink::receive() {
   const auto self = shared_from_this();
   while (inbox_.empty() && !down_ && !may_begin_work()) co_await changed_.wait();
   if (inbox_.empty() && down_) co_return *down_;  // Nothing comes of work that has not begun.
@@ -45,7 +45,7 @@ Awaitable<Result<Message>> Pipe::receive() {
   co_return message;
 }
 
-Awaitable<Result<void>> Pipe::send(Message message) {
+Awaitable<Result<void>> InProcessLink::send(Message message) {
   const auto self = shared_from_this();
   const auto peer = peer_.lock();
   while (!down_ && peer && !message.payload.empty() && peer->inbox_.size() >= unread_max)
@@ -59,7 +59,7 @@ Awaitable<Result<void>> Pipe::send(Message message) {
   co_return success();
 }
 
-void Pipe::take(Message message, std::size_t bytes) {
+void InProcessLink::take(Message message, std::size_t bytes) {
   bytes_received_ += bytes;
   const bool waits = is_client_ && is_work(message.header);
   // As in an agent, a newer offer takes the place of one that has not begun.
@@ -70,7 +70,7 @@ void Pipe::take(Message message, std::size_t bytes) {
 }
 
 /// Whether there is work that may be handed over; asks for a turn when it needs one.
-bool Pipe::may_begin_work() {
+bool InProcessLink::may_begin_work() {
   if (waiting_work_.empty()) return false;
   if (work_ == Work::none) ask_for_turn();
   if (work_ != Work::may_begin) return false;
@@ -78,7 +78,7 @@ bool Pipe::may_begin_work() {
   return true;
 }
 
-void Pipe::ask_for_turn() {
+void InProcessLink::ask_for_turn() {
   work_ = Work::waits;
   const auto begin = [turns = turns_, weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -93,14 +93,14 @@ void Pipe::ask_for_turn() {
   if (turns_ == nullptr || turns_->take(on_strand)) work_ = Work::may_begin;
 }
 
-void Pipe::work_is_done() {
+void InProcessLink::work_is_done() {
   const bool has_turn = work_ == Work::may_begin || work_ == Work::under_way;
   if (has_turn && turns_ != nullptr) turns_->give_back();
   if (has_turn) work_ = Work::none;
   changed_.notify();
 }
 
-void Pipe::close() {
+void InProcessLink::close() {
   if (down_) return;
   down_ = Error(Errc::unavailable, "closed by the peer");
   work_is_done();

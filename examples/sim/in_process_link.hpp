@@ -17,12 +17,12 @@
 
 namespace fl {
 
-class Pipe final : public Link, public std::enable_shared_from_this<Pipe> {
+class InProcessLink final : public Link, public std::enable_shared_from_this<InProcessLink> {
  public:
   /// The client's end and the server's. The client is given work (an Offer, an Evaluate) only when
   /// it is done with what it had; and, unless `turns` is null, when it has a turn.
-  static std::pair<std::shared_ptr<Pipe>, std::shared_ptr<Pipe>> make(
-      const net::any_io_executor& strand, const std::string& client, Turns* turns);
+  static std::pair<std::shared_ptr<InProcessLink>, std::shared_ptr<InProcessLink>> make(
+      const net::any_io_executor& strand, const std::string& client, WorkSlots* turns);
 
   Awaitable<Result<Message>> receive() override;
   Awaitable<Result<void>> send(Message message) override;
@@ -35,7 +35,7 @@ class Pipe final : public Link, public std::enable_shared_from_this<Pipe> {
  private:
   enum class Work { none, waits, may_begin, under_way };
 
-  Pipe(net::any_io_executor strand, std::string remote, bool is_client, Turns* turns)
+  InProcessLink(net::any_io_executor strand, std::string remote, bool is_client, WorkSlots* turns)
       : strand_(std::move(strand)),
         remote_(std::move(remote)),
         is_client_(is_client),
@@ -49,8 +49,8 @@ class Pipe final : public Link, public std::enable_shared_from_this<Pipe> {
   net::any_io_executor strand_;
   std::string remote_;
   bool is_client_;
-  Turns* turns_;
-  std::weak_ptr<Pipe> peer_;
+  WorkSlots* turns_;
+  std::weak_ptr<InProcessLink> peer_;
   std::deque<Message> inbox_;
   std::deque<Message> waiting_work_;  // What else comes overtakes it.
   Work work_ = Work::none;

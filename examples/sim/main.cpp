@@ -1,5 +1,6 @@
 // fl-sim: a whole federation in one process. federation.cpp puts it together from the server's and
-// the client's own parts; pipe.cpp is the line between them, scratch_files.cpp their disk.
+// the client's own parts; in_process_link.cpp is the line between them, scratch_files.cpp their
+// disk.
 #include "examples/sim/federation.hpp"
 #include "examples/sim/options.hpp"
 #include "server/history/format.hpp"

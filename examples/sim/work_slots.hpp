@@ -9,9 +9,9 @@
 
 namespace fl {
 
-class Turns {
+class WorkSlots {
  public:
-  explicit Turns(std::size_t turns) : free_(turns) {}
+  explicit WorkSlots(std::size_t turns) : free_(turns) {}
 
   /// True: the turn is the caller's at once. False: it is when `begin` is called, from a thread
   /// that gives one back.

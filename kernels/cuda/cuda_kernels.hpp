@@ -1,5 +1,5 @@
 // The CUDA twins of some kernels: the same function of the same input, bit for bit, as every row of
-// kernels.hpp, because both compile the arithmetic of element.hpp.
+// kernels.hpp, because both compile the arithmetic of element_math.hpp.
 //
 // Pointers are device memory of the current device. Each call starts one kernel on `stream`,
 // ordered with what is there, and does not wait; errors of the start (not of the kernel) are

@@ -11,7 +11,7 @@ namespace fl {
 
 namespace {
 
-// Eight lanes of the arithmetic in element.hpp.
+// Eight lanes of the arithmetic in element_math.hpp.
 struct Avx2 {
   using Float = __m256;
   using Int = std::int32_t __attribute__((vector_size(32)));

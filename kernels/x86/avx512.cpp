@@ -13,7 +13,7 @@ namespace fl {
 
 namespace {
 
-// Sixteen lanes of the arithmetic in element.hpp.
+// Sixteen lanes of the arithmetic in element_math.hpp.
 struct Avx512 {
   using Float = __m512;
   using Int = std::int32_t __attribute__((vector_size(64)));
@@ -112,9 +112,9 @@ void gaussian_avx512(std::uint64_t seed, std::uint64_t stream, std::uint64_t fir
     const std::uint64_t number = (first + i) / line_elements;
     const Line a = line_at(keys, stream, number);
     const Line b = line_at(keys, stream, number + 1);
-    Twice<Avx512>::Float cosine;
-    Twice<Avx512>::Float sine;
-    element::box_muller<Twice<Avx512>>(
+    VectorPair<Avx512>::Float cosine;
+    VectorPair<Avx512>::Float sine;
+    element::box_muller<VectorPair<Avx512>>(
         {side_by_side(a.words[0], a.words[2]), side_by_side(b.words[0], b.words[2])},
         {side_by_side(a.words[1], a.words[3]), side_by_side(b.words[1], b.words[3])}, cosine, sine);
     _mm512_storeu_ps(out + i, _mm512_permutex2var_ps(cosine.a, evens, sine.a));

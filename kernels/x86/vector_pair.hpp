@@ -1,29 +1,29 @@
-// Two vectors as one, for element.hpp: where each value waits for a long chain of operations, those
-// of the second fill the time. Internal linkage on purpose; see philox.hpp.
+// Two vectors as one, for element_math.hpp: where each value waits for a long chain of operations,
+// those of the second fill the time. Internal linkage on purpose; see philox.hpp.
 #pragma once
 
 namespace fl {
 
 template <class V>
-struct Twice {
+struct VectorPair {
   template <class T>
-  struct Both {
+  struct Pair {
     T a;
     T b;
-    friend Both operator+(Both x, Both y) { return {x.a + y.a, x.b + y.b}; }
-    friend Both operator-(Both x, Both y) { return {x.a - y.a, x.b - y.b}; }
-    friend Both operator*(Both x, Both y) { return {x.a * y.a, x.b * y.b}; }
-    friend Both operator&(Both x, Both y) { return {x.a & y.a, x.b & y.b}; }
-    friend Both operator|(Both x, Both y) { return {x.a | y.a, x.b | y.b}; }
-    friend Both operator^(Both x, Both y) { return {x.a ^ y.a, x.b ^ y.b}; }
-    friend Both operator+(Both x, int y) { return {x.a + y, x.b + y}; }
-    friend Both operator-(Both x, int y) { return {x.a - y, x.b - y}; }
-    friend Both operator&(Both x, int y) { return {x.a & y, x.b & y}; }
-    Both operator-() const { return {-a, -b}; }
-    Both operator~() const { return {~a, ~b}; }
+    friend Pair operator+(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
+    friend Pair operator-(Pair x, Pair y) { return {x.a - y.a, x.b - y.b}; }
+    friend Pair operator*(Pair x, Pair y) { return {x.a * y.a, x.b * y.b}; }
+    friend Pair operator&(Pair x, Pair y) { return {x.a & y.a, x.b & y.b}; }
+    friend Pair operator|(Pair x, Pair y) { return {x.a | y.a, x.b | y.b}; }
+    friend Pair operator^(Pair x, Pair y) { return {x.a ^ y.a, x.b ^ y.b}; }
+    friend Pair operator+(Pair x, int y) { return {x.a + y, x.b + y}; }
+    friend Pair operator-(Pair x, int y) { return {x.a - y, x.b - y}; }
+    friend Pair operator&(Pair x, int y) { return {x.a & y, x.b & y}; }
+    Pair operator-() const { return {-a, -b}; }
+    Pair operator~() const { return {~a, ~b}; }
   };
-  using Float = Both<typename V::Float>;
-  using Int = Both<typename V::Int>;
+  using Float = Pair<typename V::Float>;
+  using Int = Pair<typename V::Int>;
 
   static Float constant(float value) { return {V::constant(value), V::constant(value)}; }
   static Int bits(Float x) { return {V::bits(x.a), V::bits(x.b)}; }

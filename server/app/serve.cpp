@@ -304,7 +304,7 @@ Result<int> serve(const ServerOptions& options) {
   };
   FL_TRY(auto first_engine, make_engine(first));
   CurrentEngine current(std::move(first_engine));
-  House house(current, authority, {"localhost", "127.0.0.1", own_address()});
+  Admission house(current, authority, {"localhost", "127.0.0.1", own_address()});
   FL_CHECK(house.renew_certificate());
   Listener listener(io, house, std::move(door));
   Admin admin(io, current, std::move(admin_door));
@@ -349,8 +349,8 @@ Result<int> serve(const ServerOptions& options) {
   // It is over when the loop says so; then sessions have limits::close_max to end.
   class Watch {
    public:
-    static Awaitable<void> run(std::optional<Result<RoundEngine::Outcome>>& outcome, House& house,
-                               std::shared_ptr<std::atomic<bool>> stop) {
+    static Awaitable<void> run(std::optional<Result<RoundEngine::Outcome>>& outcome,
+                               Admission& house, std::shared_ptr<std::atomic<bool>> stop) {
       while (!outcome) co_await sleep_for(std::chrono::milliseconds(10));
       const TimePoint until = Clock::now() + limits::close_max;
       while (house.sessions() > 0 && Clock::now() < until)

@@ -110,8 +110,8 @@ struct TaskRecord {
   std::string spool_file;  // Name inside STATE/spool.
   std::string codec;
   std::string codec_reason;  // Why this one; "" where all clients have the same (codec_choice.hpp).
-  /// Of a delta (references.hpp): the task whose update it may be the difference to, then what it
-  /// was; 0: none.
+  /// Of a delta (delta_references.hpp): the task whose update it may be the difference to, then
+  /// what it was; 0: none.
   std::int64_t reference = 0;
   std::string reason;
 };
@@ -311,11 +311,11 @@ class Store {
   [[nodiscard]] Result<std::vector<TaskRecord>> add_tasks(RunId run, Round round,
                                                           std::vector<TaskRecord> tasks);
   /// The round that was open when the server stopped, with all its tasks.
-  struct OpenRound {
+  struct StoredRound {
     RoundRecord round;
     std::vector<TaskRecord> tasks;
   };
-  [[nodiscard]] Result<std::optional<OpenRound>> open_round_of(RunId run);
+  [[nodiscard]] Result<std::optional<StoredRound>> open_round_of(RunId run);
   /// Those that are `offered`, in whatever round, by id.
   [[nodiscard]] Result<std::vector<TaskRecord>> offered_tasks(RunId run);
   /// What the next round is made with, of the rounds that are closed; and of all tasks, examples.

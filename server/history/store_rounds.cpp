@@ -226,15 +226,15 @@ Result<std::vector<TaskRecord>> Store::add_tasks(RunId run, Round round,
   });
 }
 
-Result<std::optional<Store::OpenRound>> Store::open_round_of(RunId run) {
-  return db_->read([&]() -> Result<std::optional<OpenRound>> {
+Result<std::optional<Store::StoredRound>> Store::open_round_of(RunId run) {
+  return db_->read([&]() -> Result<std::optional<StoredRound>> {
     FL_TRY(const auto round,
            db_->find("SELECT round, base_version, started_at, range_log2, fraction_bits, target,"
                      " population FROM round WHERE run_id = ?1 AND ended_at IS NULL",
                      read_round, run));
-    if (!round) return std::optional<OpenRound>();
+    if (!round) return std::optional<StoredRound>();
     FL_TRY(auto tasks, tasks_of(*db_, run, round->round));
-    OpenRound open{*round, std::move(tasks)};
+    StoredRound open{*round, std::move(tasks)};
     return std::optional(std::move(open));
   });
 }

@@ -31,7 +31,7 @@ Result<void> StoreTokenBook::use_token(std::string_view id, std::string_view cli
   return store_.use_token(id, record, key_digest);
 }
 
-Result<void> House::renew_certificate() {
+Result<void> Admission::renew_certificate() {
   const double now = Clock::unix_seconds();
   FL_TRY(const auto certificate, authority_.issue_server(hosts_, now));
   FL_TRY(auto context, server_context(certificate, authority_));
@@ -41,19 +41,19 @@ Result<void> House::renew_certificate() {
   return {};
 }
 
-std::shared_ptr<net::ssl::context> House::tls() {
+std::shared_ptr<net::ssl::context> Admission::tls() {
   const std::lock_guard lock(mutex_);
   return tls_;
 }
 
-bool House::is_certificate_due() {
+bool Admission::is_certificate_due() {
   const std::lock_guard lock(mutex_);
   return Clock::unix_seconds() >= renew_at_;
 }
 
 /// An event of the history; the log has them all. Whoever reaches the port can make some: so not
 /// too many.
-void House::note_refusal(std::string text) {
+void Admission::note_refusal(std::string text) {
   {
     const std::lock_guard lock(mutex_);
     if (Clock::now() - refusals_since_ >= std::chrono::hours(1)) {
@@ -79,7 +79,7 @@ Awaitable<std::invoke_result_t<Function&, Store&>> ask_store(std::shared_ptr<Rou
 
 }  // namespace
 
-Awaitable<HttpAnswer> House::enrol(std::string body) {
+Awaitable<HttpAnswer> Admission::enrol(std::string body) {
   HttpAnswer answer;
   const auto work = [this, body = std::move(body)](Store& store) -> Result<EnrolmentResponse> {
     FL_TRY(const auto request, parse_enrolment_request(body));
@@ -104,7 +104,7 @@ Awaitable<HttpAnswer> House::enrol(std::string body) {
   co_return answer;
 }
 
-Awaitable<Result<void>> House::admit(std::string name, std::string serial) {
+Awaitable<Result<void>> Admission::admit(std::string name, std::string serial) {
   auto look = [name, serial](Store& store) { return store.admit(name, serial); };
   auto admitted = co_await ask_store(current_.get(), std::move(look));
   if (admitted) co_return admitted;
@@ -115,7 +115,7 @@ Awaitable<Result<void>> House::admit(std::string name, std::string serial) {
   co_return Error(Errc::unavailable, "the server's history can't be read now");
 }
 
-Awaitable<void> House::serve(std::shared_ptr<Link> link, std::string name, std::string serial) {
+Awaitable<void> Admission::serve(std::shared_ptr<Link> link, std::string name, std::string serial) {
   Renewer renewer = [this, name, serial](std::string csr) {
     return renew(name, serial, std::move(csr));
   };
@@ -128,8 +128,8 @@ Awaitable<void> House::serve(std::shared_ptr<Link> link, std::string name, std::
 
 /// Recorded before it is handed out: a certificate that the history does not know lets nobody in.
 /// And not to one whose certificate lets nobody in any more.
-Awaitable<Result<wire::Renewed>> House::renew(std::string name, std::string serial,
-                                              std::string csr_pem) {
+Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string serial,
+                                                  std::string csr_pem) {
   FL_CO_TRY(const auto issued, authority_.issue_client(name, csr_pem, Clock::unix_seconds()));
   auto record = [name, before = serial, after = issued.serial](Store& store) -> Result<void> {
     return store.add_certificate(name, after, before);
@@ -144,7 +144,7 @@ Awaitable<Result<wire::Renewed>> House::renew(std::string name, std::string seri
   co_return renewed;
 }
 
-Awaitable<void> House::watch_revocations(std::shared_ptr<std::atomic<bool>> stop) {
+Awaitable<void> Admission::watch_revocations(std::shared_ptr<std::atomic<bool>> stop) {
   std::int64_t seen = -1;
   while (!*stop) {
     const auto asked = current_.get();

@@ -28,9 +28,10 @@ class StoreTokenBook final : public TokenBook {
   Store& store_;
 };
 
-class House final : public Reception {
+class Admission final : public ConnectionHandler {
  public:
-  House(const CurrentEngine& current, const Authority& authority, std::vector<std::string> hosts)
+  Admission(const CurrentEngine& current, const Authority& authority,
+            std::vector<std::string> hosts)
       : current_(current), authority_(authority), hosts_(std::move(hosts)) {}
 
   /// Makes the server's certificate; again when it is due.

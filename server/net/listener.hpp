@@ -24,9 +24,9 @@ struct HttpAnswer {
 };
 
 /// What the door asks of the house. Called on connections' strands; must be safe from any thread.
-class Reception {
+class ConnectionHandler {
  public:
-  virtual ~Reception() = default;
+  virtual ~ConnectionHandler() = default;
   /// The TLS context of now: certificates are renewed while the server runs.
   virtual std::shared_ptr<net::ssl::context> tls() = 0;
   virtual Awaitable<HttpAnswer> enrol(std::string body) = 0;
@@ -40,7 +40,7 @@ class Reception {
 class Listener {
  public:
   /// `acceptor`: bound, on a strand of its own.
-  Listener(net::io_context& io, Reception& reception, net::ip::tcp::acceptor acceptor)
+  Listener(net::io_context& io, ConnectionHandler& reception, net::ip::tcp::acceptor acceptor)
       : io_(io), reception_(reception), acceptor_(std::move(acceptor)) {}
 
   /// Spawns the accept loop.
@@ -54,7 +54,7 @@ class Listener {
   Awaitable<void> serve(net::ip::tcp::socket socket);
 
   net::io_context& io_;
-  Reception& reception_;
+  ConnectionHandler& reception_;
   net::ip::tcp::acceptor acceptor_;
   std::atomic<int> connections_ = 0;
   std::atomic<bool> closed_ = false;

@@ -226,7 +226,7 @@ Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
 
 // Up -------------------------------------------------------------------------------------------
 
-Awaitable<Result<void>> Session::begin_upload(wire::Begin begin) {
+Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
   if (upload_.upload) {
     co_return Error(Errc::protocol,
                     fmt::format("Begin for task {} while the upload of task {} is under way",

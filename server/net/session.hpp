@@ -37,7 +37,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   Awaitable<bool> has_left();
   Awaitable<Result<void>> handle(Message message);
   Awaitable<Result<void>> send_model(wire::Fetch fetch);
-  Awaitable<Result<void>> begin_upload(wire::Begin begin);
+  Awaitable<Result<void>> begin_upload(wire::UploadBegin begin);
   Awaitable<Result<void>> take_chunk(const Message& message);
   Awaitable<Result<void>> finish_upload();
   Awaitable<Result<void>> renew(wire::Renew request);

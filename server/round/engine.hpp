@@ -1,8 +1,8 @@
 // The round engine: gather, offer, collect, apply, record, round after round; in an asynchronous
-// run (mode.hpp) a round is a buffer of updates, and tasks go on from one to the next. It decides;
-// sessions carry. Everything here runs on one strand (executor()), reaches the disk through Files
-// and Store on worker threads, time through Clock, and clients through Peer: so the simulator runs
-// this same code.
+// run (round_mode.hpp) a round is a buffer of updates, and tasks go on from one to the next. It
+// decides; sessions carry. Everything here runs on one strand (executor()), reaches the disk
+// through Files and Store on worker threads, time through Clock, and clients through Peer: so the
+// simulator runs this same code.
 //
 // What is durable when: a round and its tasks before the first offer; an update, its verdict and
 // its place in the spool before it is acknowledged; the new model's file before the row that names
@@ -117,7 +117,7 @@ class RoundEngine {
   void leave(const std::shared_ptr<Peer>& peer, bool for_good = false);
 
   struct Download {
-    wire::Model model;
+    wire::ModelHeader model;
     SegmentSource source;
     std::shared_ptr<const void> version;  // Keeps the files open.
     std::size_t chunk_bytes_max = 0;
@@ -129,11 +129,11 @@ class RoundEngine {
     std::shared_ptr<Upload> upload;
     std::size_t chunk_bytes_max = 0;
     wire::Verdict verdict;
-    wire::Begin begin;
+    wire::UploadBegin begin;
     TimePoint began_at{};
     std::uint64_t offset = 0;  // Bytes that were there then.
   };
-  Awaitable<Grant> begin_upload(std::shared_ptr<Peer> peer, wire::Begin begin);
+  Awaitable<Grant> begin_upload(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
   /// After the last byte: checks, makes durable, adds up, decides.
   Awaitable<wire::Verdict> finish_upload(std::shared_ptr<Peer> peer, Grant grant);
   /// A bulk transfer of a session began (+1) or ended (-1).
@@ -260,7 +260,7 @@ class RoundEngine {
   [[nodiscard]] bool takes_updates() const;
   Awaitable<Task*> admit(const std::string& client, std::int64_t task);
   void enter_clock(const std::string& client);
-  /// Of who may be asked: Mode::ahead above the slowest of those who are here.
+  /// Of who may be asked: RoundMode::ahead above the slowest of those who are here.
   [[nodiscard]] std::uint64_t clock_max() const;
   [[nodiscard]] Round staleness_of(const TaskRecord& task) const {
     return round_->record.base_version - task.base_version;
@@ -286,11 +286,12 @@ class RoundEngine {
   void ask_evaluators();
 
   // Uploads (engine_uploads.cpp).
-  Awaitable<Grant> begin_initial(std::shared_ptr<Peer> peer, wire::Begin begin);
+  Awaitable<Grant> begin_initial(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
   Awaitable<wire::Verdict> finish_initial(std::shared_ptr<Peer> peer, Grant grant);
-  Awaitable<Grant> open_upload(wire::Begin begin);
-  Awaitable<wire::Verdict> verdict_of_earlier(const std::string& client, const wire::Begin& begin);
-  [[nodiscard]] Result<void> check_begin(const wire::Begin& begin, const Task& task) const;
+  Awaitable<Grant> open_upload(wire::UploadBegin begin);
+  Awaitable<wire::Verdict> verdict_of_earlier(const std::string& client,
+                                              const wire::UploadBegin& begin);
+  [[nodiscard]] Result<void> check_begin(const wire::UploadBegin& begin, const Task& task) const;
   /// The client's task of the open round, or one that goes on from the last; or nullptr.
   [[nodiscard]] Task* task_of(const std::string& client);
   [[nodiscard]] Task* find_task(const std::string& client, std::int64_t task);
@@ -331,7 +332,7 @@ class RoundEngine {
   RunSettings settings_;
   RunRecord run_;
   std::vector<std::string> ladder_;  // Of codecs; mostly it has one.
-  Mode mode_;
+  RoundMode mode_;
   std::shared_ptr<const Strategy> strategy_;
   Layout model_;
   RunLayout vector_;      // What versions, updates and sums are of,
@@ -341,7 +342,7 @@ class RoundEngine {
   Workers workers_;
   Paths paths_;
   Spool spool_;
-  References references_;
+  DeltaReferences references_;
 
   std::map<Round, std::shared_ptr<const ModelVersion>>
       versions_;  // Kept ones; the last is the newest.
@@ -356,7 +357,7 @@ class RoundEngine {
   std::map<std::string, Traffic> departed_;      // Traffic of ended sessions, by client.
   std::map<std::string, std::string> expelled_;  // Why, by client: nobody waits for their tasks.
   std::optional<Traffic> recorded_;              // All that the last round's record has counted.
-  std::map<std::string, std::uint64_t> clocks_;  // Updates of each client: for Mode::ahead.
+  std::map<std::string, std::uint64_t> clocks_;  // Updates of each client: for RoundMode::ahead.
   std::set<std::string> initialisers_;           // Who was asked for the initial weights, and
   TimePoint next_initialiser_at_{};              // when another is asked.
   bool initial_under_way_ = false;

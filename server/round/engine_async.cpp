@@ -149,9 +149,9 @@ Result<AdjustUpdate> RoundEngine::adjustment_of(const TaskRecord& task) const {
   if (mode_.compensation == 0 || staleness_of(task) == 0) return AdjustUpdate();
   const TrainSettings work = work_of(task.base_version + 1);
   const double factor = mode_.compensation / (work.lr * effective_steps(work, task.steps));
-  return AdjustUpdate(Compensation(versions_.at(task.base_version),
-                                   versions_.at(round_->record.base_version), factor,
-                                   vector_.parameter_elements));
+  return AdjustUpdate(DelayCompensation(versions_.at(task.base_version),
+                                        versions_.at(round_->record.base_version), factor,
+                                        vector_.parameter_elements));
 }
 
 }  // namespace fl

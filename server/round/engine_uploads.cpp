@@ -14,7 +14,7 @@ namespace fl {
 
 namespace {
 
-wire::Verdict verdict_for(const wire::Begin& begin, wire::Verdict::Outcome outcome,
+wire::Verdict verdict_for(const wire::UploadBegin& begin, wire::Verdict::Outcome outcome,
                           std::string reason) {
   wire::Verdict verdict;
   verdict.set_purpose(begin.purpose());
@@ -24,7 +24,7 @@ wire::Verdict verdict_for(const wire::Begin& begin, wire::Verdict::Outcome outco
   return verdict;
 }
 
-RoundEngine::Grant refuse(const wire::Begin& begin, wire::Verdict::Outcome outcome,
+RoundEngine::Grant refuse(const wire::UploadBegin& begin, wire::Verdict::Outcome outcome,
                           std::string reason) {
   RoundEngine::Grant grant;
   grant.verdict = verdict_for(begin, outcome, std::move(reason));
@@ -52,7 +52,7 @@ std::size_t RoundEngine::chunk_bytes_max() const {
 }
 
 Awaitable<RoundEngine::Grant> RoundEngine::begin_upload(std::shared_ptr<Peer> peer,
-                                                        wire::Begin begin) {
+                                                        wire::UploadBegin begin) {
   const std::string& client = peer->facts().name;
   if (begin.purpose() == wire::INITIAL)
     co_return co_await begin_initial(std::move(peer), std::move(begin));
@@ -91,7 +91,7 @@ Awaitable<RoundEngine::Grant> RoundEngine::begin_upload(std::shared_ptr<Peer> pe
   co_return grant;
 }
 
-Awaitable<RoundEngine::Grant> RoundEngine::open_upload(wire::Begin begin) {
+Awaitable<RoundEngine::Grant> RoundEngine::open_upload(wire::UploadBegin begin) {
   Grant grant;
   const Digest digest = Digest::from_bytes(begin.digest()).value();  // Checked before.
   auto work = [this, task = begin.task(), bytes = begin.bytes(), digest] {
@@ -116,7 +116,7 @@ Awaitable<RoundEngine::Grant> RoundEngine::open_upload(wire::Begin begin) {
 /// An upload for a task that is not open: decided before (the acknowledgement was lost), or too
 /// late.
 Awaitable<wire::Verdict> RoundEngine::verdict_of_earlier(const std::string& client,
-                                                         const wire::Begin& begin) {
+                                                         const wire::UploadBegin& begin) {
   auto read = [run = run_.id, id = begin.task()](Store& store) { return store.find_task(run, id); };
   const auto found = co_await with_store(std::move(read));
   if (!found) co_return verdict_for(begin, wire::Verdict::LATER, found.error().message());
@@ -135,7 +135,7 @@ Awaitable<wire::Verdict> RoundEngine::verdict_of_earlier(const std::string& clie
                         task.reason.empty() ? "the round went on without it" : task.reason);
 }
 
-Result<void> RoundEngine::check_begin(const wire::Begin& begin, const Task& task) const {
+Result<void> RoundEngine::check_begin(const wire::UploadBegin& begin, const Task& task) const {
   const auto bad = [](Errc code, std::string what) { return Error(code, std::move(what)); };
   const Round base = task.record.base_version;
   if (begin.round() != base + 1) {
@@ -373,7 +373,7 @@ void RoundEngine::pick_initialiser() {
 }
 
 Awaitable<RoundEngine::Grant> RoundEngine::begin_initial(std::shared_ptr<Peer> peer,
-                                                         wire::Begin begin) {
+                                                         wire::UploadBegin begin) {
   if (!versions_.empty()) co_return refuse(begin, wire::Verdict::ACCEPTED, "");
   if (!initialisers_.contains(peer->facts().name))
     co_return refuse(begin, wire::Verdict::STALE, "another client was asked");

@@ -9,7 +9,7 @@
 
 namespace fl {
 
-std::uint64_t Mode::discounted(std::uint64_t weight, Round staleness) const {
+std::uint64_t RoundMode::discounted(std::uint64_t weight, Round staleness) const {
   if (unit() == 1) return weight;
   const double age = 1 + static_cast<double>(staleness);
   double part = 1;
@@ -25,9 +25,9 @@ std::uint64_t Mode::discounted(std::uint64_t weight, Round staleness) const {
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(units));
 }
 
-Result<Mode> parse_mode(std::string_view spec) {
+Result<RoundMode> parse_mode(std::string_view spec) {
   FL_TRY(auto options, SpecOptions::parse(spec));
-  Mode mode;
+  RoundMode mode;
   mode.is_async = options.name() == "async";
   if (!mode.is_async && options.name() != "sync") {
     return Error(Errc::invalid_input,
@@ -35,10 +35,10 @@ Result<Mode> parse_mode(std::string_view spec) {
   }
   const std::string_view discount =
       options.word("weight", {"sqrt", "constant", "inverse", "exponential"});
-  mode.discount = discount == "constant"  ? Mode::Discount::constant
-                  : discount == "inverse" ? Mode::Discount::inverse
-                  : discount == "sqrt"    ? Mode::Discount::sqrt
-                                          : Mode::Discount::exponential;
+  mode.discount = discount == "constant"  ? RoundMode::Discount::constant
+                  : discount == "inverse" ? RoundMode::Discount::inverse
+                  : discount == "sqrt"    ? RoundMode::Discount::sqrt
+                                          : RoundMode::Discount::exponential;
   constexpr double not_given = 0;
   const double base = options.number_below("base", not_given, 0.01, 1);
   if (mode.is_async) {
@@ -51,7 +51,7 @@ Result<Mode> parse_mode(std::string_view spec) {
     mode.late_max = options.count("late", 0, 0);
   }
   FL_CHECK(options.finish());
-  if (base != not_given && mode.discount != Mode::Discount::exponential) {
+  if (base != not_given && mode.discount != RoundMode::Discount::exponential) {
     return Error(Errc::invalid_input,
                  fmt::format("'{}': base= is of weight=exponential, not of {}", spec, discount));
   }

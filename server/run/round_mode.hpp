@@ -27,7 +27,7 @@
 
 namespace fl {
 
-struct Mode {
+struct RoundMode {
   enum class Discount { constant, inverse, sqrt, exponential };
   bool is_async = false;
   std::uint32_t buffer = 10;  // K.
@@ -54,6 +54,6 @@ struct Mode {
 
 /// "sync[:late=N,weight=…,base=…]", "async[:buffer=K,late=N,weight=…,base=…,ahead=N,sync=T,
 /// compensate=L]".
-[[nodiscard]] Result<Mode> parse_mode(std::string_view spec);
+[[nodiscard]] Result<RoundMode> parse_mode(std::string_view spec);
 
 }  // namespace fl

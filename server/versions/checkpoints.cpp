@@ -44,7 +44,7 @@ Result<void> CheckpointWriter::append(std::span<const float> values) {
   const std::uint64_t at = data_offset_ + written_ * sizeof(float);
   FL_CHECK(file_->write_at(at, bytes));
   hasher_.update(bytes);
-  // The sums of statistics (accumulate.hpp) have a range of their own.
+  // The sums of statistics (accumulator.hpp) have a range of their own.
   const auto [begin, end] = layout_->statistics();
   const auto measure = [&](std::uint64_t from, std::uint64_t to) {
     from = std::clamp(from, written_, written_ + values.size());

@@ -5,7 +5,7 @@
 
 namespace fl {
 
-Result<void> Compensation::operator()(std::uint64_t first, std::span<float> update) const {
+Result<void> DelayCompensation::operator()(std::uint64_t first, std::span<float> update) const {
   if (first >= parameters_) return {};
   update = update.first(
       static_cast<std::size_t>(std::min<std::uint64_t>(update.size(), parameters_ - first)));

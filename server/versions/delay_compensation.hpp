@@ -17,12 +17,13 @@
 
 namespace fl {
 
-class Compensation {
+class DelayCompensation {
  public:
   /// `factor`: lambda / (lr * H), H being the effective number of steps (effective_steps()).
   /// `parameters`: how many elements have a gradient; those behind them stay as they are.
-  Compensation(std::shared_ptr<const ModelVersion> then, std::shared_ptr<const ModelVersion> now,
-               double factor, std::uint64_t parameters)
+  DelayCompensation(std::shared_ptr<const ModelVersion> then,
+                    std::shared_ptr<const ModelVersion> now, double factor,
+                    std::uint64_t parameters)
       : then_(std::move(then)), now_(std::move(now)), factor_(factor), parameters_(parameters) {}
 
   /// The update's values from element `first` on. Reads both versions; any thread.

@@ -43,11 +43,11 @@ struct Keeping {
 
 }  // namespace
 
-std::filesystem::path References::path_of(std::int64_t task) const {
+std::filesystem::path DeltaReferences::path_of(std::int64_t task) const {
   return folder_ / std::to_string(task);
 }
 
-Result<void> References::prepare(Tasks newest) {
+Result<void> DeltaReferences::prepare(Tasks newest) {
   FL_CHECK(files_.make_folder(folder_));
   newest_ = std::move(newest);
   for (auto at = newest_.begin(); at != newest_.end();) {
@@ -63,19 +63,19 @@ Result<void> References::prepare(Tasks newest) {
   return remove_others();
 }
 
-Result<bool> References::is_whole(std::int64_t task) const {
+Result<bool> DeltaReferences::is_whole(std::int64_t task) const {
   if (!files_.exists(path_of(task))) return false;
   FL_TRY(const auto file, files_.open(path_of(task), OpenMode::read));
   FL_TRY(const std::uint64_t size, file->size());
   return size == bytes_;
 }
 
-std::int64_t References::of(const std::string& client) const {
+std::int64_t DeltaReferences::of(const std::string& client) const {
   const auto found = newest_.find(client);
   return found != newest_.end() ? found->second : 0;
 }
 
-Result<AdjustUpdate> References::keep(std::int64_t task, std::int64_t reference) const {
+Result<AdjustUpdate> DeltaReferences::keep(std::int64_t task, std::int64_t reference) const {
   auto keeping = std::make_shared<Keeping>();
   keeping->from_path = path_of(reference).string();
   keeping->to_path = path_of(task).string();
@@ -88,13 +88,13 @@ Result<AdjustUpdate> References::keep(std::int64_t task, std::int64_t reference)
   });
 }
 
-Result<void> References::refuse(const std::string& client, std::int64_t task,
-                                bool is_reference_bad) {
+Result<void> DeltaReferences::refuse(const std::string& client, std::int64_t task,
+                                     bool is_reference_bad) {
   if (is_reference_bad) newest_.erase(client);
   return files_.remove(path_of(task));
 }
 
-Result<void> References::sync(const Tasks& tasks) const {
+Result<void> DeltaReferences::sync(const Tasks& tasks) const {
   if (tasks.empty()) return {};
   const auto once = [](const Result<void>& synced) -> Result<void> {
     if (synced) return {};
@@ -107,14 +107,14 @@ Result<void> References::sync(const Tasks& tasks) const {
   return once(files_.sync_folder(folder_));
 }
 
-Result<void> References::advance(const Tasks& tasks) {
+Result<void> DeltaReferences::advance(const Tasks& tasks) {
   if (tasks.empty() && newest_.empty()) return {};
   for (const auto& [client, task] : tasks) newest_[client] = task;
   return remove_others();
 }
 
 /// What is removed was of no use any more: if we die before, the next start removes it.
-Result<void> References::remove_others() const {
+Result<void> DeltaReferences::remove_others() const {
   std::set<std::string> wanted;
   for (const auto& [client, task] : newest_) wanted.insert(std::to_string(task));
   FL_TRY(const auto names, files_.list(folder_));

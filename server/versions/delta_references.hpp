@@ -23,12 +23,12 @@
 
 namespace fl {
 
-class References {
+class DeltaReferences {
  public:
   using Tasks = std::map<std::string, std::int64_t>;  // By client.
 
   /// `bytes`: of one of these files, 4 for each value of an update.
-  References(Files& files, std::filesystem::path folder, std::uint64_t bytes)
+  DeltaReferences(Files& files, std::filesystem::path folder, std::uint64_t bytes)
       : files_(files), folder_(std::move(folder)), bytes_(bytes) {}
 
   /// At a start. `newest`: each client's newest task (Store::newest_deltas). Those whose file is

@@ -1,8 +1,9 @@
 // From the sums of a round to the next version of the model, block by block: the model is never in
 // memory as a whole. The strategy (shared/algorithm/strategy.hpp) makes of the weighted mean of the
-// updates, sum(n_k s_k d_k) / sum(n_k), s_k being 1 unless it is stale (mode.hpp), what is added to
-// the model's parameters; its statistics (layout.hpp) move by the mean. What the strategy keeps for
-// that lies beside the checkpoints, one file for each version: vector after vector, P values each.
+// updates, sum(n_k s_k d_k) / sum(n_k), s_k being 1 unless it is stale (round_mode.hpp), what is
+// added to the model's parameters; its statistics (layout.hpp) move by the mean. What the strategy
+// keeps for that lies beside the checkpoints, one file for each version: vector after vector, P
+// values each.
 //
 // With a lossy downlink codec the step itself is coded, and the new version is defined by what
 // decodes: w' = w + decode(encode(step + carried)). So every client that adds the coded steps holds

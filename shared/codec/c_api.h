@@ -37,7 +37,7 @@ flc_coder* flc_coder_new(const char* layout);
 void flc_coder_free(flc_coder* coder); /* NULL is nothing to free. */
 uint64_t flc_coder_elements(const flc_coder* coder);
 
-/* The payload (payload.hpp) of `update`, and in `bytes` how long it is. `spec` as in `fl-server
+/* The payload (reader.hpp) of `update`, and in `bytes` how long it is. `spec` as in `fl-server
  * codecs`, in the state that its warm-ups have in that round, from 1; the same update, seeds and
  * history give the same bytes on every machine. `shared_seed`: of all vectors that are added up
  * with this one, as an offer has it, so that their codes may be added up; or `seed` again.

@@ -12,7 +12,7 @@
 
 namespace fl {
 
-/// Another one for another schema (wire.proto) or another format of payloads (payload.hpp), so that
+/// Another one for another schema (wire.proto) or another format of payloads (reader.hpp), so that
 /// who can't understand each other part before they begin.
 inline constexpr std::uint32_t protocol_version = 3;
 

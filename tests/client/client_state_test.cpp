@@ -258,7 +258,7 @@ TEST_CASE("an update that a device has coded wrongly is coded again, and nothing
     DeviceCoder coder(right > 0 ? std::move(host) : nullptr);
     for (const std::uint64_t task : {1u, 2u}) {
       auto update = x;
-      wire::Begin begin;
+      wire::UploadBegin begin;
       begin.set_task(task);
       state
           .save_update(run_of(layout), update, *parse_codec("ecuq:4+ef").value(), task, begin, {},

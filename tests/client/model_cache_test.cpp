@@ -11,7 +11,7 @@ fl::Digest digest_of(std::string_view text) { return fl::Digest::of(fl::bytes_of
 // Goal: the newest are found, an older one lives while it is used, and its memory is used again
 // once it is not.
 TEST_CASE("a shelf keeps the newest models") {
-  fl::ModelShelf shelf(2);
+  fl::ModelCache shelf(2);
   auto values = shelf.borrow(3);
   const float* const memory = values.data();
   shelf.keep(digest_of("first"), std::move(values));
@@ -29,7 +29,7 @@ TEST_CASE("a shelf keeps the newest models") {
 
 // Goal: two agents that bring the same version share one copy of it.
 TEST_CASE("a model that is there already is not kept twice") {
-  fl::ModelShelf shelf;
+  fl::ModelCache shelf;
   shelf.keep(digest_of("model"), {1, 2});
   const auto before = shelf.find(digest_of("model"));
   shelf.keep(digest_of("model"), {1, 2});

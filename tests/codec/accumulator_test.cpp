@@ -500,7 +500,7 @@ TEST_CASE("sketches of the round's codec are added up undecoded, and read once")
     CHECK(norms.l2 == doctest::Approx(std::sqrt(squares)).epsilon(0.3));
     for_each_block(layout, upload.payload, [&](const Block& block, Bytes bytes) {
       if (block.elements < 256) return;
-      REQUIRE(bytes[0] == static_cast<std::byte>(MethodId::countsketch_sum));
+      REQUIRE(bytes[0] == static_cast<std::byte>(BlockFormat::countsketch_sum));
       plain[block.flat].add(bytes, block.elements, fixed.fraction_bits, upload.weight);
     });
   }

@@ -1,4 +1,4 @@
-// Few levels, coded without a table (adaptive_codes.hpp).
+// Few levels, coded without a table (adaptive_coder.hpp).
 #include "shared/codec/entropy/adaptive_coder.hpp"
 
 #include "tests/codec/codec_support.hpp"

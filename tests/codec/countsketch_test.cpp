@@ -246,7 +246,7 @@ TEST_CASE("a sketch from outside: sizes and values are checked before they are u
   }
   auto plain = good;  // All cells as fp32.
   plain.resize(head_bytes + 1 + 5 * 62 * 4);
-  plain[head_bytes] = static_cast<std::byte>(MethodId::fp32);
+  plain[head_bytes] = static_cast<std::byte>(BlockFormat::fp32);
   CHECK(decode_block(plain, out, scratch).has_value());
   store(plain, head_bytes + 1 + 4 * 77, std::numeric_limits<float>::infinity());
   CHECK(reason(plain) == "a cell of the sketch is not finite");

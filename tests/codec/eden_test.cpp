@@ -150,7 +150,7 @@ TEST_CASE("eden cuts and fills a block so that it is short") {
     return encode(*codec_of(spec), layout, normal(n, 51)).size() - payload_header_bytes -
            sizeof(std::uint32_t);
   };
-  constexpr std::size_t head = 1 + 1 + 8;  // Method id, bits, key.
+  constexpr std::size_t head = 1 + 1 + 8;  // Compressor id, bits, key.
   CHECK(bytes("eden:1", 1) == 1 + 4);
   CHECK(bytes("eden:1", 2) == 1 + 8);
   CHECK(bytes("eden:1", 3) == 1 + 12);
@@ -241,7 +241,7 @@ TEST_CASE("eden: settings, scales and levels that no encoder writes are refused"
   };
   constexpr std::size_t scale_at = 1 + 1 + 8;
   std::vector<std::byte> head(scale_at + sizeof(float));
-  head[0] = static_cast<std::byte>(MethodId::eden_rans);
+  head[0] = static_cast<std::byte>(BlockFormat::eden_rans);
   head[1] = std::byte{2};
   store(head, scale_at, 1.0f);
   const auto with_level = [&](std::int16_t level) {

@@ -150,7 +150,7 @@ TEST_CASE("damaged floats are refused") {
   const Layout layout = flat_layout(4000);
   const auto payload = encode(*codec_of("lossless"), layout, x);
   const std::vector<std::byte> good(payload.begin() + payload_header_bytes + 4, payload.end());
-  REQUIRE(good[0] == static_cast<std::byte>(MethodId::fp32_coded));
+  REQUIRE(good[0] == static_cast<std::byte>(BlockFormat::fp32_coded));
   std::vector<float> out(x.size());
   DecodeScratch scratch;
   CHECK(decode_block(good, out, scratch).has_value());

@@ -1,4 +1,5 @@
-// Large blocks (parts.hpp): of codecs that send few values, whole where that can be, else in parts.
+// Large blocks (large_block.hpp): of codecs that send few values, whole where that can be, else in
+// parts.
 #include "shared/codec/blocks/large_block.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -54,7 +55,7 @@ constexpr std::size_t large_min = part_elements_max + 1;
 
 int count_parts(const std::vector<std::byte>& payload) {
   const auto found = methods_of(payload, large_min);
-  const auto parts = found.find(static_cast<int>(MethodId::parts));
+  const auto parts = found.find(static_cast<int>(BlockFormat::parts));
   return parts == found.end() ? 0 : parts->second;
 }
 
@@ -265,9 +266,9 @@ TEST_CASE("damaged large blocks are refused, or decode to finite values") {
     CHECK(decoded.error().code() == Errc::corrupt);
   }
   std::vector<std::byte> nested(1 + 4 * sizeof(std::uint32_t) + 4, std::byte{0});
-  nested[0] = static_cast<std::byte>(MethodId::parts);
+  nested[0] = static_cast<std::byte>(BlockFormat::parts);
   for (std::size_t p = 0; p < 4; ++p) store(MutableBytes(nested), 1 + p * 4, std::uint32_t{1});
-  nested[1 + 16] = static_cast<std::byte>(MethodId::parts);
+  nested[1 + 16] = static_cast<std::byte>(BlockFormat::parts);
   const auto decoded = decode_block(nested, out, scratch);
   REQUIRE(decoded.has_error());
   CHECK(decoded.error().message().find("part 0") != std::string::npos);

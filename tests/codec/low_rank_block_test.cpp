@@ -248,7 +248,7 @@ TEST_CASE("factors from outside: rank, sizes and values are checked before they 
   // All floats as they are: R, and of L three rows.
   auto plain = good;
   plain.resize(2 + 1 + 4 * 2 * (100 + 3));
-  plain[2] = static_cast<std::byte>(MethodId::fp32);
+  plain[2] = static_cast<std::byte>(BlockFormat::fp32);
   for (std::size_t i = 0; i < 2 * (100 + 3); ++i) store(plain, 3 + 4 * i, 1.0f);
   CHECK(read_right_factor(plain, w, first, scratch).has_value());
   auto infinite = plain;
@@ -269,7 +269,7 @@ TEST_CASE("factors from outside: rank, sizes and values are checked before they 
   CHECK_FALSE(is_refused(plain));
   CHECK(is_refused([&] {
     auto halves = plain;
-    halves[2] = static_cast<std::byte>(MethodId::fp16);
+    halves[2] = static_cast<std::byte>(BlockFormat::fp16);
     halves.resize(3 + 2 * 2 * (100 + 3));
     return halves;
   }()));

@@ -13,7 +13,7 @@ bool fits(std::string pattern, std::string_view name) {
 }
 
 // The method ids of the payload's blocks, by tensor; each tensor is one block. Of coded floats
-// (float_codes.hpp) those of the same, not coded.
+// (float_coder.hpp) those of the same, not coded.
 std::vector<int> methods(const std::string& spec, const Layout& layout) {
   const auto codec = codec_of(spec);
   const auto payload = encode(*codec, layout, normal(layout.elements(), 1));
@@ -22,10 +22,10 @@ std::vector<int> methods(const std::string& spec, const Layout& layout) {
   std::size_t at = table + layout.tensors().size() * 4;
   std::vector<int> ids;
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const auto id = static_cast<MethodId>(payload[at]);
-    const auto plain = id == MethodId::fp32_coded   ? MethodId::fp32
-                       : id == MethodId::fp16_coded ? MethodId::fp16
-                                                    : id;
+    const auto id = static_cast<BlockFormat>(payload[at]);
+    const auto plain = id == BlockFormat::fp32_coded   ? BlockFormat::fp32
+                       : id == BlockFormat::fp16_coded ? BlockFormat::fp16
+                                                       : id;
     ids.push_back(static_cast<int>(plain));
     at += load<std::uint32_t>(payload, table + 4 * t);
   }

@@ -286,18 +286,18 @@ TEST_CASE("a sketch inside of a sparse block is refused") {
   DecodeScratch scratch;
   std::vector<float> out(300);
   std::vector<std::byte> block(1 + 2 + 8);
-  block[0] = static_cast<std::byte>(MethodId::randk);
+  block[0] = static_cast<std::byte>(BlockFormat::randk);
   store(block, 1, std::uint16_t{8});
   constexpr std::uint16_t columns = 2000;
   std::vector<std::byte> sketch(1 + 1 + 2 + 8 + 4 + 1 + 3 * columns * sizeof(float));
-  sketch[0] = static_cast<std::byte>(MethodId::countsketch);
+  sketch[0] = static_cast<std::byte>(BlockFormat::countsketch);
   sketch[1] = std::byte{3};
   store(sketch, 2, columns);
   store(sketch, 12, 0.5f);
   CHECK(decode_block(sketch, out, scratch).has_value());
   block.insert(block.end(), sketch.begin(), sketch.end());
-  for (const MethodId outer : {MethodId::randk, MethodId::sparse}) {
-    if (outer == MethodId::sparse) {
+  for (const BlockFormat outer : {BlockFormat::randk, BlockFormat::sparse}) {
+    if (outer == BlockFormat::sparse) {
       block.erase(block.begin() + 3, block.begin() + 11);
       std::vector<std::byte> indices;
       EncodeScratch encode;

@@ -9,35 +9,35 @@ using namespace fl;
 
 namespace {
 
-/// What method.hpp allows; a sparse block holds one of any method.
-bool may_be_infinite(MethodId id) {
+/// What compressor.hpp allows; a sparse block holds one of any method.
+bool may_be_infinite(BlockFormat id) {
   switch (id) {
-    case MethodId::fp32:
-    case MethodId::fp16:
-    case MethodId::bf16:
-    case MethodId::fp32_coded:
-    case MethodId::fp16_coded:
-    case MethodId::bf16_coded:
-    case MethodId::kbit:
-    case MethodId::kbit_rans:
-    case MethodId::eden:
-    case MethodId::eden_rans:
-    case MethodId::eden_mixed:
-    case MethodId::eden_mixed_rans:
-    case MethodId::sparse:
-    case MethodId::randk:
-    case MethodId::parts: return true;
+    case BlockFormat::fp32:
+    case BlockFormat::fp16:
+    case BlockFormat::bf16:
+    case BlockFormat::fp32_coded:
+    case BlockFormat::fp16_coded:
+    case BlockFormat::bf16_coded:
+    case BlockFormat::kbit:
+    case BlockFormat::kbit_rans:
+    case BlockFormat::eden:
+    case BlockFormat::eden_rans:
+    case BlockFormat::eden_mixed:
+    case BlockFormat::eden_mixed_rans:
+    case BlockFormat::sparse:
+    case BlockFormat::randk:
+    case BlockFormat::parts: return true;
     default: return false;
   }
 }
 
-bool may_be_large(MethodId id) {
+bool may_be_large(BlockFormat id) {
   switch (id) {
-    case MethodId::parts:
-    case MethodId::sparse:
-    case MethodId::randk:
-    case MethodId::ecuq_dither_runs:
-    case MethodId::ecuq_centroid_runs: return true;
+    case BlockFormat::parts:
+    case BlockFormat::sparse:
+    case BlockFormat::randk:
+    case BlockFormat::ecuq_dither_runs:
+    case BlockFormat::ecuq_centroid_runs: return true;
     default: return false;
   }
 }
@@ -49,7 +49,7 @@ void decode(Bytes block, std::size_t elements) {
     FL_ASSERT(decoded || decoded.error().code() == Errc::corrupt);
     return decoded;
   });
-  if (values && !may_be_infinite(static_cast<MethodId>(block[0]))) {
+  if (values && !may_be_infinite(static_cast<BlockFormat>(block[0]))) {
     FL_ASSERT(std::ranges::all_of(*values, [](float v) { return std::isfinite(v); }));
   }
 }
@@ -62,6 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t elements = load<std::uint16_t>(input) + std::size_t{1};
   const Bytes block = input.subspan(sizeof(std::uint16_t));
   decode(block, elements);
-  if (!block.empty() && may_be_large(static_cast<MethodId>(block[0]))) decode(block, 16 * elements);
+  if (!block.empty() && may_be_large(static_cast<BlockFormat>(block[0])))
+    decode(block, 16 * elements);
   return 0;
 }

@@ -78,5 +78,5 @@ class Peer(Client):
             steps=1,
             loss=1.0,
         )
-        self.pending[0].MergeFrom(wire.Begin(**changes))
+        self.pending[0].MergeFrom(wire.UploadBegin(**changes))
         return self.pending

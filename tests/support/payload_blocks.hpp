@@ -1,4 +1,4 @@
-// A payload's blocks as payload.hpp describes them, for tests that read their bytes.
+// A payload's blocks as reader.hpp describes them, for tests that read their bytes.
 #pragma once
 
 #include "shared/base/io/bytes.hpp"

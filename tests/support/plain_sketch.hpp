@@ -25,7 +25,7 @@ struct PlainSketch {
   std::uint64_t elements = 0;
   std::vector<Wide> sums;
 
-  /// Adds a payload's block of method 39 (sketch_codes.hpp).
+  /// Adds a payload's block of method 39 (sketch_block.hpp).
   void add(Bytes block, std::uint64_t block_elements, int fraction_bits, std::uint64_t weight) {
     const auto number = [&block]<class T>(T, std::size_t at) {
       T out;

@@ -243,7 +243,7 @@ TEST_CASE("a server that dies between two rounds goes on with what was under way
 
 TEST_CASE("discounts are those of their formulas") {
   const auto part = [](const char* mode, Round age) {
-    const Mode parsed = parse_mode(mode).value();
+    const RoundMode parsed = parse_mode(mode).value();
     return static_cast<double>(parsed.discounted(6000, age)) /
            static_cast<double>(6000 * parsed.unit());
   };

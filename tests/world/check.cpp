@@ -296,7 +296,8 @@ class Checker {
     double largest = 0;
     for (std::size_t i = 0; i < sent.size(); ++i)
       largest = std::max(largest, std::fabs(static_cast<double>(sent[i]) - reference[i]));
-    // Of a delta no error is larger than its value (coded_levels.hpp, and what is not selected).
+    // Of a delta no error is larger than its value (quantized_levels.hpp, and what is not
+    // selected).
     const double bound = is_delta               ? largest
                          : task.codec == "none" ? 0
                          : task.codec == "fp16" ? largest / 1024
@@ -470,7 +471,7 @@ class Checker {
   World& world_;
   History& history_;
   const RunSettings& settings_;
-  Mode mode_;
+  RoundMode mode_;
   std::shared_ptr<const Strategy> strategy_;
   RunLayout vector_;
   std::size_t parameter_elements_;

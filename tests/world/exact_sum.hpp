@@ -18,7 +18,7 @@
 namespace fl::test {
 
 /// The weighted mean of the accepted updates in the round's fixed point: integers of the definition
-/// (accumulate.hpp), in 128 bits, one value after the other.
+/// (accumulator.hpp), in 128 bits, one value after the other.
 class ExactSum {
   __extension__ typedef __int128 Wide;
 
@@ -34,7 +34,7 @@ class ExactSum {
 
   /// Of an update of gradzip whose matrices follow from `shared_seed` the factors, which are added
   /// up as they are (factor_sums.hpp); `values`, the decoded ones, become 0 there. Read from the
-  /// payload's bytes as payload.hpp and low_rank.hpp describe them.
+  /// payload's bytes as reader.hpp and low_rank_block.hpp describe them.
   void take_factors(const Layout& layout, std::uint64_t shared_seed, const std::string& payload,
                     std::span<float> values, std::uint64_t weight) {
     const auto number = [&payload]<class T>(T, std::size_t at) {

@@ -8,11 +8,11 @@ namespace fl::test {
 namespace {
 
 /// What a manifest says of the update that is waiting to be delivered.
-std::optional<wire::Begin> pending_update(MemFiles& disk) {
+std::optional<wire::UploadBegin> pending_update(MemFiles& disk) {
   const auto json = parse_json(peek(disk, "/state/client.json"));
   if (!json.is_object() || !json.contains("pending")) return std::nullopt;
   const auto raw = json.at("pending").at("begin").get<std::vector<std::uint8_t>>();
-  wire::Begin begin;
+  wire::UploadBegin begin;
   if (!begin.ParseFromArray(raw.data(), static_cast<int>(raw.size())) ||
       begin.purpose() != wire::UPDATE)
     return std::nullopt;

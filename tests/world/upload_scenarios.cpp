@@ -102,22 +102,25 @@ TEST_CASE("an update that can't be read any more is acknowledged, or trained aga
 
 TEST_CASE("an update that can't be right is refused with its reason, and costs its client only") {
   struct Case {
-    std::function<void(wire::Begin&)> lie;
+    std::function<void(wire::UploadBegin&)> lie;
     std::string reason;
   };
   const std::vector<Case> cases{
-      {[](wire::Begin& b) { b.set_round(9); }, "it is of round 9, its task was offered in round 1"},
-      {[](wire::Begin& b) { b.set_version(3); }, "it was trained from model version 3, not 0"},
-      {[](wire::Begin& b) { b.set_codec("fp16"); }, "it is coded as 'fp16', asked for was 'none'"},
-      {[](wire::Begin& b) { b.set_examples(0); }, "its weight is 0 examples"},
-      {[](wire::Begin& b) { b.set_examples(101); },
+      {[](wire::UploadBegin& b) { b.set_round(9); },
+       "it is of round 9, its task was offered in round 1"},
+      {[](wire::UploadBegin& b) { b.set_version(3); },
+       "it was trained from model version 3, not 0"},
+      {[](wire::UploadBegin& b) { b.set_codec("fp16"); },
+       "it is coded as 'fp16', asked for was 'none'"},
+      {[](wire::UploadBegin& b) { b.set_examples(0); }, "its weight is 0 examples"},
+      {[](wire::UploadBegin& b) { b.set_examples(101); },
        "its weight is 101 examples, the client has 100"},
-      {[](wire::Begin& b) { b.set_digest("short"); }, "its digest has not 16 bytes"},
-      {[](wire::Begin& b) { b.set_loss(std::numeric_limits<double>::quiet_NaN()); },
+      {[](wire::UploadBegin& b) { b.set_digest("short"); }, "its digest has not 16 bytes"},
+      {[](wire::UploadBegin& b) { b.set_loss(std::numeric_limits<double>::quiet_NaN()); },
        "its training loss is not finite"},
-      {[](wire::Begin& b) { b.set_train_seconds(-1); }, "its training took -1 s"},
-      {[](wire::Begin& b) { b.set_steps(~0ull); }, "it took 18446744073709551615 steps"},
-      {[](wire::Begin& b) { b.set_bytes(1ull << 40); }, "it has 1099511627776 bytes"},
+      {[](wire::UploadBegin& b) { b.set_train_seconds(-1); }, "its training took -1 s"},
+      {[](wire::UploadBegin& b) { b.set_steps(~0ull); }, "it took 18446744073709551615 steps"},
+      {[](wire::UploadBegin& b) { b.set_bytes(1ull << 40); }, "it has 1099511627776 bytes"},
   };
   for (const Case& one : cases) {
     INFO(one.reason);

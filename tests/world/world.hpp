@@ -161,7 +161,7 @@ class World {
   struct Server;
   friend struct Client::Process;
 
-  // Life and death (sim.cpp; what the clients' manifests say, in manifest.cpp).
+  // Life and death (world.cpp; what the clients' manifests say, in manifest.cpp).
   Awaitable<void> live_as_server();
   Result<void> boot(Server& server);
   Awaitable<void> wait_for_sessions(Server& server);

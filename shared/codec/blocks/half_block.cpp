@@ -10,7 +10,7 @@ namespace fl {
 
 namespace {
 
-class SixteenBitMethod final : public Method {
+class SixteenBitMethod final : public Compressor {
  public:
   explicit SixteenBitMethod(const SixteenBits& format) : format_(format) {}
 
@@ -20,8 +20,8 @@ class SixteenBitMethod final : public Method {
     return 1 + elements * sizeof(std::uint16_t);
   }
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t, const MethodPlan&, EncodeScratch& scratch,
-                      std::vector<std::byte>& out) const override {
+                      const Block& block, std::uint64_t, const CompressorPlan&,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     if (scan.max_abs > format_.max) {
       const auto big = std::ranges::find_if(x, [&](float v) { return std::fabs(v) > format_.max; });
       const auto index = static_cast<std::uint64_t>(big - x.begin());
@@ -46,7 +46,7 @@ class SixteenBitMethod final : public Method {
 
 }  // namespace
 
-std::unique_ptr<const Method> make_sixteen_bits(const SixteenBits& format) {
+std::unique_ptr<const Compressor> make_sixteen_bits(const SixteenBits& format) {
   return std::make_unique<SixteenBitMethod>(format);
 }
 

@@ -1,5 +1,5 @@
 // What fp16 and bf16 have in common: each value as a number of 16 bits, in order, or near their
-// entropy (float_codes.hpp).
+// entropy (float_coder.hpp).
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -14,8 +14,8 @@ namespace fl {
 
 struct SixteenBits {
   std::string_view name;
-  MethodId id;
-  MethodId coded_id;
+  BlockFormat id;
+  BlockFormat coded_id;
   bool (*append)(std::span<const std::uint16_t>, EncodeScratch&, std::vector<std::byte>&);
   Result<void> (*read)(Bytes, std::span<std::uint16_t>, DecodeScratch&);
   float max;  // The largest finite number. What lies past it is refused, not rounded to infinity.
@@ -24,7 +24,7 @@ struct SixteenBits {
 };
 
 /// Keeps a reference to the format.
-[[nodiscard]] std::unique_ptr<const Method> make_sixteen_bits(const SixteenBits& format);
+[[nodiscard]] std::unique_ptr<const Compressor> make_sixteen_bits(const SixteenBits& format);
 [[nodiscard]] Result<void> decode_sixteen_bits(const SixteenBits& format, Bytes body, bool is_coded,
                                                std::span<float> out, DecodeScratch& scratch);
 

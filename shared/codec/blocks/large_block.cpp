@@ -38,7 +38,7 @@ template <class Encode>
 Result<void> encode_parts(std::size_t elements, std::vector<std::byte>& out,
                           const Encode& encode_part) {
   out.assign(1 + part_count(elements) * sizeof(std::uint32_t),
-             static_cast<std::byte>(MethodId::parts));
+             static_cast<std::byte>(BlockFormat::parts));
   std::vector<std::byte> bytes;
   return for_each_part(
       elements, [&](std::size_t number, std::size_t begin, std::size_t count) -> Result<void> {
@@ -74,9 +74,9 @@ Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scrat
 namespace {
 
 /// Of at most part_elements_max values; `leaves_out_zeros`: if they are many, of the others.
-Result<void> encode_part(const Method& method, bool leaves_out_zeros, std::span<const float> x,
+Result<void> encode_part(const Compressor& method, bool leaves_out_zeros, std::span<const float> x,
                          const Scan& scan, const Layout& layout, const Block& block,
-                         std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
+                         std::uint64_t seed, const CompressorPlan& plan, EncodeScratch& scratch,
                          std::vector<std::byte>& out) {
   const auto is_zero = [](float v) { return std::bit_cast<std::uint32_t>(v) == 0; };
   const auto zeros = leaves_out_zeros ? std::ranges::count_if(x, is_zero) : 0;
@@ -94,9 +94,9 @@ Result<void> encode_part(const Method& method, bool leaves_out_zeros, std::span<
   return method.encode(x, scan, layout, block, seed, plan, scratch, out);
 }
 
-Result<void> encode_any(const Method& method, bool leaves_out_zeros, std::span<const float> x,
+Result<void> encode_any(const Compressor& method, bool leaves_out_zeros, std::span<const float> x,
                         const Scan& scan, const Layout& layout, const Block& block,
-                        std::uint64_t seed, const MethodPlan& plan, EncodeScratch& scratch,
+                        std::uint64_t seed, const CompressorPlan& plan, EncodeScratch& scratch,
                         std::vector<std::byte>& out) {
   if (x.size() <= part_elements_max)
     return encode_part(method, leaves_out_zeros, x, scan, layout, block, seed, plan, scratch, out);
@@ -113,22 +113,22 @@ Result<void> encode_any(const Method& method, bool leaves_out_zeros, std::span<c
 
 }  // namespace
 
-Result<void> encode_all_values(const Method& method, std::span<const float> x, const Scan& scan,
+Result<void> encode_all_values(const Compressor& method, std::span<const float> x, const Scan& scan,
                                const Layout& layout, const Block& block, std::uint64_t seed,
-                               const MethodPlan& plan, EncodeScratch& scratch,
+                               const CompressorPlan& plan, EncodeScratch& scratch,
                                std::vector<std::byte>& out) {
   return encode_any(method, false, x, scan, layout, block, seed, plan, scratch, out);
 }
 
-Result<void> encode_block(const Method& method, std::span<const float> x, const Scan& scan,
+Result<void> encode_block(const Compressor& method, std::span<const float> x, const Scan& scan,
                           const Layout& layout, const Block& block, std::uint64_t seed,
-                          const MethodPlan& plan, EncodeScratch& scratch,
+                          const CompressorPlan& plan, EncodeScratch& scratch,
                           std::vector<std::byte>& out) {
   return encode_any(method, method.leaves_out_zeros(), x, scan, layout, block, seed, plan, scratch,
                     out);
 }
 
-Result<void> encode_selected_block(const Selected& selected, const Method& quantizer,
+Result<void> encode_selected_block(const Selected& selected, const Compressor& quantizer,
                                    const Layout& layout, const Block& block, std::uint64_t seed,
                                    EncodeScratch& scratch, std::vector<std::byte>& out) {
   if (selected.values.size() <= sparse_values_max(block.elements))
@@ -168,12 +168,12 @@ std::size_t bytes_max_in_parts(std::size_t elements,
 
 Result<void> decode_large_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
   const Bytes body = bytes.subspan(1);
-  switch (static_cast<MethodId>(bytes[0])) {
-    case MethodId::parts: return decode_parts(body, out, scratch);
-    case MethodId::sparse:
-    case MethodId::randk:
-    case MethodId::ecuq_centroid_runs: return decode_sparse(bytes, out, scratch);
-    case MethodId::ecuq_dither_runs: return decode_ecuq_dither_runs(body, out, scratch);
+  switch (static_cast<BlockFormat>(bytes[0])) {
+    case BlockFormat::parts: return decode_parts(body, out, scratch);
+    case BlockFormat::sparse:
+    case BlockFormat::randk:
+    case BlockFormat::ecuq_centroid_runs: return decode_sparse(bytes, out, scratch);
+    case BlockFormat::ecuq_dither_runs: return decode_ecuq_dither_runs(body, out, scratch);
     default:
       return bad_parts(fmt::format("method {} codes {} elements at once, not {}",
                                    std::to_integer<int>(bytes[0]), part_elements_max, out.size()));

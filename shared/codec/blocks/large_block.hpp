@@ -23,21 +23,22 @@ namespace fl {
 
 /// method.encode() for a block of any size; with many zeros, if the method leaves them out, that of
 /// the others, in a sparse block.
-[[nodiscard]] Result<void> encode_block(const Method& method, std::span<const float> x,
+[[nodiscard]] Result<void> encode_block(const Compressor& method, std::span<const float> x,
                                         const Scan& scan, const Layout& layout, const Block& block,
-                                        std::uint64_t seed, const MethodPlan& plan,
+                                        std::uint64_t seed, const CompressorPlan& plan,
                                         EncodeScratch& scratch, std::vector<std::byte>& out);
 /// The same of all values.
-[[nodiscard]] Result<void> encode_all_values(const Method& method, std::span<const float> x,
+[[nodiscard]] Result<void> encode_all_values(const Compressor& method, std::span<const float> x,
                                              const Scan& scan, const Layout& layout,
                                              const Block& block, std::uint64_t seed,
-                                             const MethodPlan& plan, EncodeScratch& scratch,
+                                             const CompressorPlan& plan, EncodeScratch& scratch,
                                              std::vector<std::byte>& out);
 
-/// encode_selected() (sparse.hpp) for a block of any size.
-[[nodiscard]] Result<void> encode_selected_block(const Selected& selected, const Method& quantizer,
-                                                 const Layout& layout, const Block& block,
-                                                 std::uint64_t seed, EncodeScratch& scratch,
+/// encode_selected() (sparse_block.hpp) for a block of any size.
+[[nodiscard]] Result<void> encode_selected_block(const Selected& selected,
+                                                 const Compressor& quantizer, const Layout& layout,
+                                                 const Block& block, std::uint64_t seed,
+                                                 EncodeScratch& scratch,
                                                  std::vector<std::byte>& out);
 
 /// The most bytes of a block, whole or in parts; bytes_max(elements) says it for either.

@@ -14,7 +14,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t rank_head_bytes = 1 + 1;  // Method id and K.
+constexpr std::size_t rank_head_bytes = 1 + 1;  // Compressor id and K.
 
 // Below this share of its length, what is left of a vector is the rounding of the others.
 constexpr double dependent = 0x1p-40;
@@ -40,27 +40,27 @@ RowRange rows_of(const Block& block, const MatrixShape& shape) {
 }
 
 /// Before the floats.
-std::size_t head_bytes_of(MethodId id, const Block& block) {
-  const bool has_key = id == MethodId::gradzip && block.first == 0;
+std::size_t head_bytes_of(BlockFormat id, const Block& block) {
+  const bool has_key = id == BlockFormat::gradzip && block.first == 0;
   return rank_head_bytes + (has_key ? sizeof(std::uint64_t) : 0);
 }
 
 /// The floats of R that lie in a block.
-std::size_t right_floats(MethodId id, std::uint32_t rank, const MatrixShape& shape,
+std::size_t right_floats(BlockFormat id, std::uint32_t rank, const MatrixShape& shape,
                          const Block& block) {
-  return id == MethodId::powersgd && block.first == 0 ? rank * shape.cols : 0;
+  return id == BlockFormat::powersgd && block.first == 0 ? rank * shape.cols : 0;
 }
 
-std::size_t floats_of(MethodId id, std::uint32_t rank, const MatrixShape& shape,
+std::size_t floats_of(BlockFormat id, std::uint32_t rank, const MatrixShape& shape,
                       const Block& block) {
   return right_floats(id, rank, shape, block) + rows_of(block, shape).count * rank;
 }
 
 /// At most, of a block of a matrix with factors.
-std::size_t low_rank_bytes(MethodId id, std::uint32_t rank, const MatrixShape& shape,
+std::size_t low_rank_bytes(BlockFormat id, std::uint32_t rank, const MatrixShape& shape,
                            const Block& block) {
   return head_bytes_of(id, block) +
-         dense_method().block_bytes_max(floats_of(id, rank, shape, block));
+         dense_compressor().block_bytes_max(floats_of(id, rank, shape, block));
 }
 
 Result<void> write_block(const LowRankFactors& factors, const Layout& layout, const Block& block,
@@ -76,7 +76,7 @@ Result<void> write_block(const LowRankFactors& factors, const Layout& layout, co
   }
   std::vector<std::byte> coded;
   const Scan scan = kernels().scan(floats.data(), floats.size());
-  FL_CHECK(dense_method().encode(floats, scan, layout, block, 0, {}, scratch, coded));
+  FL_CHECK(dense_compressor().encode(floats, scan, layout, block, 0, {}, scratch, coded));
   out.resize(head_bytes_of(right.id, block));
   out[0] = static_cast<std::byte>(right.id);
   out[1] = static_cast<std::byte>(right.rank);
@@ -86,7 +86,7 @@ Result<void> write_block(const LowRankFactors& factors, const Layout& layout, co
 }
 
 /// Of a block's bytes, which need not be trusted but begin with this id and rank.
-Result<void> read_block_floats(Bytes bytes, MethodId id, std::uint32_t rank,
+Result<void> read_block_floats(Bytes bytes, BlockFormat id, std::uint32_t rank,
                                const MatrixShape& shape, const Block& block,
                                std::vector<float>& out, DecodeScratch& scratch) {
   const std::size_t head = head_bytes_of(id, block);
@@ -176,7 +176,7 @@ void MatrixProducts::multiply_transposed(LowRankFactors& factors) const {
   fl::multiply_transposed(matrix_.data(), factors.sizes(), factors.left.data(), right.data());
 }
 
-LowRankMethod::LowRankMethod(MethodId id, std::string_view name, const LowRankSettings& settings)
+LowRankMethod::LowRankMethod(BlockFormat id, std::string_view name, const LowRankSettings& settings)
     : id_(id), name_(name), settings_(settings) {
   FL_ASSERT(settings.rank >= 1 && settings.rank <= rank_max && settings.min_ratio >= 1);
 }
@@ -191,15 +191,16 @@ std::string LowRankMethod::spec() const {
 }
 
 std::size_t LowRankMethod::block_bytes_max(std::size_t elements) const {
-  return dense_method().block_bytes_max(elements);
+  return dense_compressor().block_bytes_max(elements);
 }
 
 std::size_t LowRankMethod::bytes_max_of(const Layout::Tensor& tensor, const Block& block) const {
   const auto shape = matrix_of(tensor, rank(), settings_.min_ratio);
-  return shape ? low_rank_bytes(id_, rank(), *shape, block) : Method::bytes_max_of(tensor, block);
+  return shape ? low_rank_bytes(id_, rank(), *shape, block)
+               : Compressor::bytes_max_of(tensor, block);
 }
 
-MethodPlan LowRankMethod::plan(const VectorToPlan& vector) const {
+CompressorPlan LowRankMethod::plan(const VectorToPlan& vector) const {
   auto plan = std::make_shared<LowRankPlan>();
   for (const std::uint32_t t : vector.tensors) {
     const Layout::Tensor& tensor = vector.layout->tensors()[t];
@@ -235,11 +236,12 @@ MethodPlan LowRankMethod::plan(const VectorToPlan& vector) const {
 }
 
 Result<void> LowRankMethod::encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                                   const Block& block, std::uint64_t seed, const MethodPlan& plan,
-                                   EncodeScratch& scratch, std::vector<std::byte>& out) const {
+                                   const Block& block, std::uint64_t seed,
+                                   const CompressorPlan& plan, EncodeScratch& scratch,
+                                   std::vector<std::byte>& out) const {
   const auto found = plan.low_rank->tensors.find(block.tensor);
   if (found == plan.low_rank->tensors.end()) {
-    return dense_method().encode(x, scan, layout, block, seed, {}, scratch, out);
+    return dense_compressor().encode(x, scan, layout, block, seed, {}, scratch, out);
   }
   if (!found->second.is_in_range) {
     return Error(Errc::invalid_input, fmt::format("the matrix of {} has values too large for {}",
@@ -250,7 +252,7 @@ Result<void> LowRankMethod::encode(std::span<const float> x, const Scan& scan, c
 
 Result<bool> LowRankMethod::encode_large(std::span<const float> x, const Scan& scan,
                                          const Layout& layout, const Block& block,
-                                         std::uint64_t seed, const MethodPlan& plan,
+                                         std::uint64_t seed, const CompressorPlan& plan,
                                          EncodeScratch& scratch,
                                          std::vector<std::byte>& out) const {
   if (!plan.low_rank->tensors.contains(block.tensor)) return false;
@@ -260,15 +262,15 @@ Result<bool> LowRankMethod::encode_large(std::span<const float> x, const Scan& s
 
 bool is_low_rank(Bytes block) {
   if (block.empty()) return false;
-  const auto id = static_cast<MethodId>(block[0]);
-  return id == MethodId::powersgd || id == MethodId::gradzip;
+  const auto id = static_cast<BlockFormat>(block[0]);
+  return id == BlockFormat::powersgd || id == BlockFormat::gradzip;
 }
 
 Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
                                       const Block& first_block, DecodeScratch& scratch) {
   if (!is_low_rank(bytes)) return bad_block("the tensor's first block is not of low rank");
   if (bytes.size() < rank_head_bytes) return bad_block("the rank is cut off");
-  RightFactor right = {.id = static_cast<MethodId>(bytes[0]),
+  RightFactor right = {.id = static_cast<BlockFormat>(bytes[0]),
                        .rank = std::to_integer<std::uint32_t>(bytes[1]),
                        .values = {}};
   if (right.rank < 1 || right.rank > rank_max) {
@@ -277,7 +279,7 @@ Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
   // With this the factors have no more elements than the tensor.
   const auto shape = matrix_of(tensor, right.rank, 1);
   if (!shape) return bad_block(fmt::format("rank {} is too much for the tensor", right.rank));
-  if (right.id == MethodId::gradzip) {
+  if (right.id == BlockFormat::gradzip) {
     if (bytes.size() < head_bytes_of(right.id, first_block)) return bad_block("the key is cut off");
     right.key = load<std::uint64_t>(bytes, rank_head_bytes);
     return right;
@@ -289,14 +291,14 @@ Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
 }
 
 void draw_right(RightFactor& right, const Layout::Tensor& tensor) {
-  if (right.id != MethodId::gradzip || !right.values.empty()) return;
+  if (right.id != BlockFormat::gradzip || !right.values.empty()) return;
   right.values = drawn_right(right.key, right.rank, matrix_of(tensor, right.rank, 1)->cols);
 }
 
 Result<FactorRows> read_rows(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
                              const RightFactor& right, std::vector<float>& room,
                              DecodeScratch& scratch) {
-  if (bytes.size() < rank_head_bytes || static_cast<MethodId>(bytes[0]) != right.id ||
+  if (bytes.size() < rank_head_bytes || static_cast<BlockFormat>(bytes[0]) != right.id ||
       std::to_integer<std::uint32_t>(bytes[1]) != right.rank) {
     return bad_block("the block has not the method and rank of its tensor's first");
   }
@@ -336,8 +338,8 @@ Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Bl
   return {};
 }
 
-MethodResult parse_low_rank(SpecParts parts, bool has_projection,
-                            std::unique_ptr<const Method> (*make)(const LowRankSettings&)) {
+CompressorResult parse_low_rank(SpecParts parts, bool has_projection,
+                                std::unique_ptr<const Compressor> (*make)(const LowRankSettings&)) {
   FL_CHECK(
       check_has_argument(parts, fmt::format("{0} wants its rank here, such as {0}:2", parts.name)));
   const auto [rank, start] = cut(*parts.argument, '@');

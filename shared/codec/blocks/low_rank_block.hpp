@@ -53,7 +53,7 @@ struct MatrixShape {
 
 /// R, of one tensor.
 struct RightFactor {
-  MethodId id;
+  BlockFormat id;
   std::uint32_t rank;
   std::uint64_t key = 0;      // Of gradzip.
   std::vector<float> values;  // `rank` rows of the matrix' columns; of gradzip empty until drawn.
@@ -118,21 +118,21 @@ class MatrixProducts {
 };
 
 /// What the methods have in common: they differ in how they make the factors.
-class LowRankMethod : public Method {
+class LowRankMethod : public Compressor {
  public:
-  LowRankMethod(MethodId id, std::string_view name, const LowRankSettings& settings);
+  LowRankMethod(BlockFormat id, std::string_view name, const LowRankSettings& settings);
 
   std::string spec() const final;
   std::size_t block_bytes_max(std::size_t elements) const final;
   std::size_t bytes_max_of(const Layout::Tensor& tensor, const Block& block) const final;
   bool needs_places() const final { return true; }
-  MethodPlan plan(const VectorToPlan& vector) const final;
+  CompressorPlan plan(const VectorToPlan& vector) const final;
   bool plans_on_device() const final { return true; }
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                      const Block& block, std::uint64_t seed, const CompressorPlan& plan,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const final;
   Result<bool> encode_large(std::span<const float> x, const Scan& scan, const Layout& layout,
-                            const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                            const Block& block, std::uint64_t seed, const CompressorPlan& plan,
                             EncodeScratch& scratch, std::vector<std::byte>& out) const final;
 
  private:
@@ -142,7 +142,7 @@ class LowRankMethod : public Method {
   /// Sets out.left, whose room is there, and may set out.right, which is drawn.
   virtual void factorize(const MatrixProducts& matrix, LowRankFactors& out) const = 0;
 
-  MethodId id_;
+  BlockFormat id_;
   std::string name_;
   LowRankSettings settings_;
 };
@@ -177,8 +177,8 @@ void add_product(const FactorRows& left, std::span<const float> right, std::uint
 
 /// RANK or RANK@ROUND: before that round matrices go dense, and a warm-up is counted from there.
 /// `has_projection`: whether R may be the update's own.
-[[nodiscard]] MethodResult parse_low_rank(
+[[nodiscard]] CompressorResult parse_low_rank(
     SpecParts parts, bool has_projection,
-    std::unique_ptr<const Method> (*make)(const LowRankSettings&));
+    std::unique_ptr<const Compressor> (*make)(const LowRankSettings&));
 
 }  // namespace fl

@@ -1,5 +1,5 @@
-// Which elements of an update are sent; the others decode to 0. What a selector selects, any Method
-// codes (sparse.hpp): "topk:0.01+qsgd:4".
+// Which elements of an update are sent; the others decode to 0. What a selector selects, any
+// Compressor codes (sparse_block.hpp): "topk:0.01+qsgd:4".
 #pragma once
 
 #include "kernels/generic/select.hpp"
@@ -39,7 +39,7 @@ class Selector {
   /// No more elements are selected of a block, which belongs to a tensor of so many.
   [[nodiscard]] virtual std::size_t selected_max(std::uint64_t tensor_elements,
                                                  std::size_t block_elements) const = 0;
-  /// As Method::sends_few(), whatever codes the values.
+  /// As Compressor::sends_few(), whatever codes the values.
   [[nodiscard]] virtual bool sends_few() const = 0;
   /// Whether it selects by cutoffs, which a device may do; here for one that doesn't.
   [[nodiscard]] virtual bool has_cutoffs() const { return false; }

@@ -1,5 +1,5 @@
 // The bytes and sizes of count sketches, and what is read from one. The arithmetic of one element
-// is in kernels/generic/sketch.hpp, the codec in method_countsketch.cpp.
+// is in kernels/generic/sketch.hpp, the codec in countsketch.cpp.
 //
 // Sizes are those of 65,536 elements; a shorter block has a share of them, and one of fewer than
 // sketched_min elements has no sketch.
@@ -36,9 +36,9 @@ struct SketchCells {
   std::span<const float> cells;
 };
 
-/// What blocks of MethodId::countsketch_sum have behind their id, and those of countsketch before a
-/// number more: u8 rows, u16 columns, u64 key. Then come the cells, as a block of "lossless" has
-/// them.
+/// What blocks of BlockFormat::countsketch_sum have behind their id, and those of countsketch
+/// before a number more: u8 rows, u16 columns, u64 key. Then come the cells, as a block of
+/// "lossless" has them.
 inline constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t);
 
 /// From `body`, what follows the id, with cells from `cells_at` on; all are finite, and lie in
@@ -47,7 +47,7 @@ inline constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t);
                                               DecodeScratch& scratch);
 
 [[nodiscard]] inline bool is_summed_sketch(Bytes block) {
-  return !block.empty() && static_cast<MethodId>(block[0]) == MethodId::countsketch_sum;
+  return !block.empty() && static_cast<BlockFormat>(block[0]) == BlockFormat::countsketch_sum;
 }
 
 /// sketch::estimate_of() each of the block's elements. They lie in `room`. All that are not 0 count

@@ -12,11 +12,11 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t sparse_head_bytes = 1 + sizeof(std::uint16_t);  // Method id and k.
+constexpr std::size_t sparse_head_bytes = 1 + sizeof(std::uint16_t);  // Compressor id and k.
 
 /// Codes the values as a block of their own. An error of the quantizer counts elements among the
 /// selected ones, so it is asked again with every value in its place.
-Result<void> encode_values(const Selected& selected, const Scan& scan, const Method& quantizer,
+Result<void> encode_values(const Selected& selected, const Scan& scan, const Compressor& quantizer,
                            const Layout& layout, const Block& block, std::uint64_t seed,
                            EncodeScratch& scratch, std::vector<std::byte>& out) {
   Block inner = block;
@@ -45,12 +45,13 @@ Result<std::size_t> read_k(Bytes body, std::size_t elements, std::size_t k_min) 
 
 }  // namespace
 
-std::size_t sparse_bytes_max(const Method& quantizer, std::size_t elements, std::size_t selected) {
+std::size_t sparse_bytes_max(const Compressor& quantizer, std::size_t elements,
+                             std::size_t selected) {
   const std::size_t indices = std::max(index_bytes_max(elements), sizeof(std::uint64_t));
   return sparse_head_bytes + indices + quantizer.block_bytes_max(selected);
 }
 
-Result<void> encode_selected(const Selected& selected, const Method& quantizer,
+Result<void> encode_selected(const Selected& selected, const Compressor& quantizer,
                              const Layout& layout, const Block& block, std::uint64_t seed,
                              EncodeScratch& scratch, std::vector<std::byte>& out) {
   const std::span<const float> values = selected.values;
@@ -72,7 +73,7 @@ Result<void> encode_selected(const Selected& selected, const Method& quantizer,
     return {};
   }
   out.resize(sparse_head_bytes);
-  out[0] = static_cast<std::byte>(selected.key ? MethodId::randk : MethodId::sparse);
+  out[0] = static_cast<std::byte>(selected.key ? BlockFormat::randk : BlockFormat::sparse);
   store(out, 1, static_cast<std::uint16_t>(values.size()));
   if (selected.key) {
     out.resize(sparse_head_bytes + sizeof(std::uint64_t));
@@ -86,15 +87,17 @@ Result<void> encode_selected(const Selected& selected, const Method& quantizer,
 
 bool is_sparse(Bytes block) {
   if (block.empty()) return false;
-  const auto id = static_cast<MethodId>(block[0]);
-  return id == MethodId::sparse || id == MethodId::randk || id == MethodId::ecuq_centroid_runs;
+  const auto id = static_cast<BlockFormat>(block[0]);
+  return id == BlockFormat::sparse || id == BlockFormat::randk ||
+         id == BlockFormat::ecuq_centroid_runs;
 }
 
 Result<SelectedValues> read_selected(Bytes block, std::size_t elements, DecodeScratch& scratch) {
-  const auto id = static_cast<MethodId>(block[0]);
-  const bool is_random = id == MethodId::randk;
+  const auto id = static_cast<BlockFormat>(block[0]);
+  const bool is_random = id == BlockFormat::randk;
   const Bytes body = block.subspan(1);
-  if (id == MethodId::ecuq_centroid_runs) return read_ecuq_centroid_runs(body, elements, scratch);
+  if (id == BlockFormat::ecuq_centroid_runs)
+    return read_ecuq_centroid_runs(body, elements, scratch);
   FL_TRY(const std::size_t k, read_k(body, elements, is_random ? 1 : 0));
   Bytes rest = body.subspan(sizeof(std::uint16_t));
   std::span<const std::uint32_t> indices;

@@ -1,6 +1,6 @@
 // Blocks of selected elements (selector.hpp). After the method id:
 //
-//   16 sparse  u16 k, below the block's elements; when k > 0 the indices (index_codes.hpp), then
+//   16 sparse  u16 k, below the block's elements; when k > 0 the indices (index_coder.hpp), then
 //              the selected values as the bytes of a block of k elements, of any method but these
 //   17 randk   u16 k, from 1 on, u64 the key that the indices follow from (random_indices), then
 //              the selected values as above
@@ -21,20 +21,20 @@
 
 namespace fl {
 
-/// What a block of so many elements may have selected. Of a large one (parts.hpp) no more than
-/// Golomb codes are good for: more of them are shorter in parts, where there may be a bitmap; and k
-/// is a u16.
+/// What a block of so many elements may have selected. Of a large one (large_block.hpp) no more
+/// than Golomb codes are good for: more of them are shorter in parts, where there may be a bitmap;
+/// and k is a u16.
 [[nodiscard]] constexpr std::size_t sparse_values_max(std::size_t elements) {
   return elements <= part_elements_max ? elements : (elements - 1) / 16;
 }
 
 /// The most bytes of a block with up to `selected` of so many elements.
-[[nodiscard]] std::size_t sparse_bytes_max(const Method& quantizer, std::size_t elements,
+[[nodiscard]] std::size_t sparse_bytes_max(const Compressor& quantizer, std::size_t elements,
                                            std::size_t selected);
 
 /// Replaces `out` by the block's bytes; at most sparse_values_max() are selected. Errors name
 /// tensor[index]: the quantizer's, and invalid_input for a selected value that is not finite.
-[[nodiscard]] Result<void> encode_selected(const Selected& selected, const Method& quantizer,
+[[nodiscard]] Result<void> encode_selected(const Selected& selected, const Compressor& quantizer,
                                            const Layout& layout, const Block& block,
                                            std::uint64_t seed, EncodeScratch& scratch,
                                            std::vector<std::byte>& out);
@@ -54,7 +54,7 @@ struct SelectedValues {
                                                    DecodeScratch& scratch);
 /// Among zeros.
 void place(const SelectedValues& selected, std::span<float> out);
-/// read_selected() of runs (method_ecuq.cpp): `body` is what follows the id.
+/// read_selected() of runs (ecuq.cpp): `body` is what follows the id.
 [[nodiscard]] Result<SelectedValues> read_ecuq_centroid_runs(Bytes body, std::size_t elements,
                                                              DecodeScratch& scratch);
 /// decode_block() of a block that is_sparse().

@@ -7,8 +7,8 @@ namespace fl {
 namespace {
 
 constexpr SixteenBits bf16_format = {.name = "bf16",
-                                     .id = MethodId::bf16,
-                                     .coded_id = MethodId::bf16_coded,
+                                     .id = BlockFormat::bf16,
+                                     .coded_id = BlockFormat::bf16_coded,
                                      .append = &append_floats<bf16_words>,
                                      .read = &read_floats<bf16_words>,
                                      .max = 0x1.fep127f,
@@ -17,7 +17,7 @@ constexpr SixteenBits bf16_format = {.name = "bf16",
 
 }  // namespace
 
-MethodResult parse_bf16(const SpecParts& parts) {
+CompressorResult parse_bf16(const SpecParts& parts) {
   FL_CHECK(check_plain(parts));
   return make_sixteen_bits(bf16_format);
 }

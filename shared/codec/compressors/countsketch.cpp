@@ -13,7 +13,7 @@
 // clients' sketches, and reads the sum of them all (sketch_sums.hpp), as FetchSGD does. What is
 // recovered of a sum is not the sum of what is recovered of each, so there is no error feedback
 // with it: a client does not know what the server will add. (FetchSGD's is at the server, in a
-// sketch of its own.) Where a server decodes such an update alone (accumulate.hpp), that may even
+// sketch of its own.) Where a server decodes such an update alone (accumulator.hpp), that may even
 // be farther from what it was than zeros are, of values that are all alike.
 //
 // With recovery=own, as under error feedback, each update is decoded alone, and the encoder, which
@@ -119,7 +119,7 @@ struct SketchPlan {
 
 namespace {
 
-class Countsketch final : public Method {
+class Countsketch final : public Compressor {
  public:
   explicit Countsketch(const CountsketchSettings& settings) : settings_(settings) {
     const auto [rows, columns] = settings.shape;
@@ -145,16 +145,16 @@ class Countsketch final : public Method {
   bool needs_places() const override { return true; }
 
   std::size_t block_bytes_max(std::size_t elements) const override {
-    if (elements < sketched_min) return dense_method().block_bytes_max(elements);
+    if (elements < sketched_min) return dense_compressor().block_bytes_max(elements);
     const SketchShape shape = share_of_block(settings_.shape, elements);
-    return 1 + own_head_bytes + dense_method().block_bytes_max(shape.rows * shape.columns);
+    return 1 + own_head_bytes + dense_compressor().block_bytes_max(shape.rows * shape.columns);
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                      const Block& block, std::uint64_t seed, const CompressorPlan& plan,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     if (x.size() < sketched_min) {
-      return dense_method().encode(x, scan, layout, block, seed, {}, scratch, out);
+      return dense_compressor().encode(x, scan, layout, block, seed, {}, scratch, out);
     }
     if (const Sketch* const planned = plan.sketches ? plan.sketches->find(block) : nullptr) {
       return write(*planned, layout, block, scratch, out);
@@ -179,7 +179,7 @@ class Countsketch final : public Method {
 
   /// What a block's sketch takes is reading it. Of what lies there only cells are used, so a copy
   /// of the vector is for nothing, but takes a thirtieth of what is saved.
-  MethodPlan plan(const VectorToPlan& vector) const override {
+  CompressorPlan plan(const VectorToPlan& vector) const override {
     if (vector.device == nullptr || settings_.is_summed) return {};
     auto plan = std::make_shared<SketchPlan>();
     const BlockMap map(*vector.layout, vector.block_elements);
@@ -252,18 +252,20 @@ class Countsketch final : public Method {
   Result<void> write(const Sketch& of, const Layout& layout, const Block& block,
                      EncodeScratch& scratch, std::vector<std::byte>& out) const {
     if (!settings_.is_summed && of.least == 0) {
-      out.assign({static_cast<std::byte>(MethodId::sparse), std::byte{0}, std::byte{0}});
+      out.assign({static_cast<std::byte>(BlockFormat::sparse), std::byte{0}, std::byte{0}});
       return {};
     }
     const Scan scan = kernels().scan(of.cells.data(), of.cells.size());
     Block cells = block;
     cells.elements = static_cast<std::uint32_t>(of.cells.size());
     std::vector<std::byte> coded;
-    FL_CHECK(encode_block(dense_method(), of.cells, scan, layout, cells, 0, {}, scratch, coded));
+    FL_CHECK(
+        encode_block(dense_compressor(), of.cells, scan, layout, cells, 0, {}, scratch, coded));
     const SketchShape shape = share_of_block(settings_.shape, block.elements);
     const bool is_summed = settings_.is_summed;
     out.resize(1 + (is_summed ? sketch_head_bytes : own_head_bytes));
-    out[0] = static_cast<std::byte>(is_summed ? MethodId::countsketch_sum : MethodId::countsketch);
+    out[0] =
+        static_cast<std::byte>(is_summed ? BlockFormat::countsketch_sum : BlockFormat::countsketch);
     out[1] = static_cast<std::byte>(shape.rows);
     store(out, 2, static_cast<std::uint16_t>(shape.columns));
     store(out, 4, sketch_key(block));
@@ -277,7 +279,7 @@ class Countsketch final : public Method {
 
 }  // namespace
 
-MethodResult parse_countsketch(const SpecParts& parts) {
+CompressorResult parse_countsketch(const SpecParts& parts) {
   const std::string_view size = parts.argument.value_or(parts.name.substr(parts.name.size()));
   const std::size_t times = size.find('x');
   if (times == std::string_view::npos) {

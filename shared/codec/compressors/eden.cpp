@@ -156,7 +156,7 @@ float second_factor(const Piece& piece) {
   return 1 / std::sqrt(static_cast<float>(piece.size()));  // Both to nearest, on every machine.
 }
 
-class Eden final : public Method, public LevelCoder {
+class Eden final : public Compressor, public LevelCoder {
  public:
   Eden(const EdenBits& bits, bool has_feedback)
       : bits_(bits),
@@ -173,13 +173,13 @@ class Eden final : public Method, public LevelCoder {
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      const Block& block, std::uint64_t seed, const CompressorPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     begin_block(out);
     if (scan.max_abs == 0) return {};
     if (x.size_bytes() <= body_bytes(x.size())) {
       out.resize(1 + x.size_bytes());
-      out[0] = static_cast<std::byte>(MethodId::fp32);
+      out[0] = static_cast<std::byte>(BlockFormat::fp32);
       std::memcpy(out.data() + 1, x.data(), x.size_bytes());
       return {};
     }
@@ -216,7 +216,7 @@ class Eden final : public Method, public LevelCoder {
   bool is_worth_small_blocks() const override { return bits_.more() > 1; }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
-                                        const MethodPlan&) const override {
+                                        const CompressorPlan&) const override {
     const auto more = static_cast<std::uint32_t>(bits_.count_of_more(block.elements));
     return LevelBlock{.begin = block.flat,
                       .elements = block.elements,
@@ -254,15 +254,15 @@ class Eden final : public Method, public LevelCoder {
   /// The id and the bits.
   void begin_block(std::vector<std::byte>& out) const {
     out.resize(1 + bits_.own_bytes());
-    out[0] = static_cast<std::byte>(bits_.is_whole() ? MethodId::eden : MethodId::eden_mixed);
+    out[0] = static_cast<std::byte>(bits_.is_whole() ? BlockFormat::eden : BlockFormat::eden_mixed);
     if (bits_.is_whole()) {
       out[1] = static_cast<std::byte>(bits_.more());
     } else {
       store(MutableBytes(out), 1, static_cast<std::uint16_t>(bits_.thousandths));
     }
   }
-  [[nodiscard]] MethodId coded_id() const {
-    return bits_.is_whole() ? MethodId::eden_rans : MethodId::eden_mixed_rans;
+  [[nodiscard]] BlockFormat coded_id() const {
+    return bits_.is_whole() ? BlockFormat::eden_rans : BlockFormat::eden_mixed_rans;
   }
 
   /// Of a piece.
@@ -404,7 +404,7 @@ Centroids centroids_for(int bits, const Piece& piece) {
 
 }  // namespace
 
-MethodResult parse_eden(const SpecParts& parts) {
+CompressorResult parse_eden(const SpecParts& parts) {
   FL_CHECK(check_has_argument(parts, "eden wants its number of bits here, such as eden:2"));
   const auto parse_one = [&](std::string_view text) {
     return parse_real<double>(

@@ -7,8 +7,8 @@ namespace fl {
 namespace {
 
 constexpr SixteenBits fp16_format = {.name = "fp16",
-                                     .id = MethodId::fp16,
-                                     .coded_id = MethodId::fp16_coded,
+                                     .id = BlockFormat::fp16,
+                                     .coded_id = BlockFormat::fp16_coded,
                                      .append = &append_floats<fp16_words>,
                                      .read = &read_floats<fp16_words>,
                                      .max = 65504.0f,
@@ -17,7 +17,7 @@ constexpr SixteenBits fp16_format = {.name = "fp16",
 
 }  // namespace
 
-MethodResult parse_fp16(const SpecParts& parts) {
+CompressorResult parse_fp16(const SpecParts& parts) {
   FL_CHECK(check_plain(parts));
   return make_sixteen_bits(fp16_format);
 }

@@ -5,17 +5,17 @@ namespace fl {
 
 namespace {
 
-class Fp32 final : public Method {
+class Fp32 final : public Compressor {
  public:
   std::string spec() const override { return "none"; }
   std::size_t block_bytes_max(std::size_t elements) const override {
     return 1 + elements * sizeof(float);
   }
   Result<void> encode(std::span<const float> x, const Scan&, const Layout&, const Block&,
-                      std::uint64_t, const MethodPlan&, EncodeScratch&,
+                      std::uint64_t, const CompressorPlan&, EncodeScratch&,
                       std::vector<std::byte>& out) const override {
     out.resize(block_bytes_max(x.size()));
-    out[0] = static_cast<std::byte>(MethodId::fp32);
+    out[0] = static_cast<std::byte>(BlockFormat::fp32);
     copy_bytes(out.data() + 1, std::as_bytes(x).data(), x.size_bytes());
     return {};
   }
@@ -23,9 +23,9 @@ class Fp32 final : public Method {
 
 }  // namespace
 
-std::unique_ptr<const Method> make_fp32() { return std::make_unique<Fp32>(); }
+std::unique_ptr<const Compressor> make_fp32() { return std::make_unique<Fp32>(); }
 
-MethodResult parse_none(const SpecParts& parts) {
+CompressorResult parse_none(const SpecParts& parts) {
   FL_CHECK(check_plain(parts));
   return make_fp32();
 }

@@ -19,7 +19,7 @@ namespace {
 class Gradzip final : public LowRankMethod {
  public:
   explicit Gradzip(const LowRankSettings& settings)
-      : LowRankMethod(MethodId::gradzip, "gradzip", settings),
+      : LowRankMethod(BlockFormat::gradzip, "gradzip", settings),
         has_feedback_(settings.has_feedback) {}
 
  private:
@@ -34,13 +34,13 @@ class Gradzip final : public LowRankMethod {
   bool has_feedback_;
 };
 
-std::unique_ptr<const Method> make_gradzip(const LowRankSettings& settings) {
+std::unique_ptr<const Compressor> make_gradzip(const LowRankSettings& settings) {
   return std::make_unique<Gradzip>(settings);
 }
 
 }  // namespace
 
-MethodResult parse_gradzip(const SpecParts& parts) {
+CompressorResult parse_gradzip(const SpecParts& parts) {
   return parse_low_rank(parts, true, make_gradzip);
 }
 

@@ -3,8 +3,8 @@
 // between the smallest and the largest value, so that values which are all of one sign waste none.
 // Both have 2^B - 1 levels, -S to S with S = 2^(B-1) - 1.
 //
-// Under error feedback it rounds to the nearest (coded_levels.hpp): at random, 2 bits lose more of
-// a Gaussian than there is (2.5 times its squares), and the residual would grow for ever.
+// Under error feedback it rounds to the nearest (quantized_levels.hpp): at random, 2 bits lose more
+// of a Gaussian than there is (2.5 times its squares), and the residual would grow for ever.
 //
 // A scale belongs to a channel (a slice of the tensor's first dimension) or to the whole tensor; a
 // block that holds a part of either has scales of its own for that part. Channels of fewer than 8
@@ -74,7 +74,7 @@ Channels channels_of(const Layout& layout, const Block& block, KbitScale scale) 
           .others = std::min(elements, channel)};
 }
 
-class Kbit final : public Method, public LevelCoder {
+class Kbit final : public Compressor, public LevelCoder {
  public:
   explicit Kbit(const KbitSettings& settings) : settings_(settings) {
     FL_ASSERT(settings.bits >= 2 && settings.bits <= 8);
@@ -97,7 +97,7 @@ class Kbit final : public Method, public LevelCoder {
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      const Block& block, std::uint64_t seed, const CompressorPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     const Channels channels = channels_of(layout, block, settings_.scale);
     const MutableBytes body = begin_block(channels, x.size(), out);
@@ -130,7 +130,7 @@ class Kbit final : public Method, public LevelCoder {
       scale_at += sizeof scale;
     }
     const bool is_rans = append_levels(levels, top, scratch.coded, out);
-    out[0] = static_cast<std::byte>(is_rans ? MethodId::kbit_rans : MethodId::kbit);
+    out[0] = static_cast<std::byte>(is_rans ? BlockFormat::kbit_rans : BlockFormat::kbit);
     return {};
   }
 
@@ -139,7 +139,7 @@ class Kbit final : public Method, public LevelCoder {
   }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
-                                        const MethodPlan&) const override {
+                                        const CompressorPlan&) const override {
     const std::int32_t levels = levels_of(settings_.bits);
     return settings_.has_feedback ? fitted_block(block, levels, block.elements)
                                   : stochastic_block(block, levels, block.elements, seed);
@@ -150,7 +150,7 @@ class Kbit final : public Method, public LevelCoder {
     if (tally.is_levelled == 0) return {};
     const Channels whole = {.first = block.elements, .others = block.elements};
     store(begin_block(whole, block.elements, out), kbit_settings_bytes, tally.scales[0]);
-    out[0] = static_cast<std::byte>(MethodId::kbit_rans);
+    out[0] = static_cast<std::byte>(BlockFormat::kbit_rans);
     const std::int32_t levels = levels_of(settings_.bits);
     return append_level_tables(block, tally, levels, 0, packed_bytes(block.elements, levels), out);
   }
@@ -175,7 +175,7 @@ class Kbit final : public Method, public LevelCoder {
 
 }  // namespace
 
-MethodResult parse_kbit(const SpecParts& parts) {
+CompressorResult parse_kbit(const SpecParts& parts) {
   FL_CHECK(check_has_argument(parts, "kbit wants its number of bits here, such as kbit:8"));
   KbitSettings settings{};
   FL_TRY(settings.bits, parse_whole_argument(parts, "the bits of kbit", 2, 8));

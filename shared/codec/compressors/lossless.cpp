@@ -1,5 +1,5 @@
-// fp32 as it is, in fewer bytes: exponents near their entropy (float_codes.hpp), zeros left out
-// (parts.cpp). What is not shorter so is written as "none" writes it.
+// fp32 as it is, in fewer bytes: exponents near their entropy (float_coder.hpp), zeros left out
+// (large_block.cpp). What is not shorter so is written as "none" writes it.
 #include "shared/codec/spec/table.hpp"
 
 #include "shared/codec/entropy/float_coder.hpp"
@@ -10,7 +10,7 @@ namespace fl {
 
 namespace {
 
-class Lossless final : public Method {
+class Lossless final : public Compressor {
  public:
   std::string spec() const override { return "lossless"; }
   std::size_t block_bytes_max(std::size_t elements) const override {
@@ -18,30 +18,30 @@ class Lossless final : public Method {
   }
   bool leaves_out_zeros() const override { return true; }
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      const Block& block, std::uint64_t seed, const CompressorPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     scratch.words.resize(std::max(scratch.words.size(), x.size()));
     const auto words = std::span(scratch.words).first(x.size());
     copy_bytes(std::as_writable_bytes(words).data(), std::as_bytes(x).data(), x.size_bytes());
-    out.assign({static_cast<std::byte>(MethodId::fp32_coded)});
+    out.assign({static_cast<std::byte>(BlockFormat::fp32_coded)});
     if (append_floats<fp32_words>(std::span<const std::uint32_t>(words), scratch, out)) return {};
     return plain_->encode(x, scan, layout, block, seed, {}, scratch, out);
   }
 
  private:
-  std::unique_ptr<const Method> plain_ = make_fp32();
+  std::unique_ptr<const Compressor> plain_ = make_fp32();
 };
 
 }  // namespace
 
-std::unique_ptr<const Method> make_lossless() { return std::make_unique<Lossless>(); }
+std::unique_ptr<const Compressor> make_lossless() { return std::make_unique<Lossless>(); }
 
-const Method& dense_method() {
+const Compressor& dense_compressor() {
   static const Lossless method;
   return method;
 }
 
-MethodResult parse_lossless(const SpecParts& parts) {
+CompressorResult parse_lossless(const SpecParts& parts) {
   FL_CHECK(check_plain(parts));
   return make_lossless();
 }

@@ -18,7 +18,7 @@ namespace {
 class Powersgd final : public LowRankMethod {
  public:
   explicit Powersgd(const LowRankSettings& settings)
-      : LowRankMethod(MethodId::powersgd, "powersgd", settings) {}
+      : LowRankMethod(BlockFormat::powersgd, "powersgd", settings) {}
 
  private:
   bool starts_warm() const override { return true; }
@@ -29,13 +29,13 @@ class Powersgd final : public LowRankMethod {
   }
 };
 
-std::unique_ptr<const Method> make_powersgd(const LowRankSettings& settings) {
+std::unique_ptr<const Compressor> make_powersgd(const LowRankSettings& settings) {
   return std::make_unique<Powersgd>(settings);
 }
 
 }  // namespace
 
-MethodResult parse_powersgd(const SpecParts& parts) {
+CompressorResult parse_powersgd(const SpecParts& parts) {
   return parse_low_rank(parts, false, make_powersgd);
 }
 

@@ -3,8 +3,8 @@
 // Elias codes), or of fixed width where that is shorter.
 //
 // Under error feedback it rounds to the nearest, with a scale for that instead of a norm
-// (coded_levels.hpp): at random, one level loses 1.6 times the squares of a Gaussian, and 17 times
-// with the Euclidean norm, and the residual would grow for ever.
+// (quantized_levels.hpp): at random, one level loses 1.6 times the squares of a Gaussian, and 17
+// times with the Euclidean norm, and the residual would grow for ever.
 #include "shared/codec/spec/table.hpp"
 
 #include "kernels/generic/pack.hpp"
@@ -42,7 +42,7 @@ std::size_t levels_at(std::size_t elements, std::uint32_t bucket) {
   return qsgd_settings_bytes + bucket_count(elements, bucket) * sizeof(float);
 }
 
-class Qsgd final : public Method, public LevelCoder {
+class Qsgd final : public Compressor, public LevelCoder {
  public:
   explicit Qsgd(const QsgdSettings& settings) : settings_(settings) {
     FL_ASSERT(settings.levels >= 1 && settings.levels <= 32767);
@@ -63,7 +63,7 @@ class Qsgd final : public Method, public LevelCoder {
   }
 
   Result<void> encode(std::span<const float> x, const Scan&, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      const Block& block, std::uint64_t seed, const CompressorPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     const MutableBytes body = begin_block(x.size(), out);
     const auto levels = levels_in(scratch.levels, x.size());
@@ -82,7 +82,7 @@ class Qsgd final : public Method, public LevelCoder {
       scale_at += sizeof scale;
     }
     const bool is_rans = append_levels(levels, settings_.levels, scratch.coded, out);
-    out[0] = static_cast<std::byte>(is_rans ? MethodId::qsgd_rans : MethodId::qsgd);
+    out[0] = static_cast<std::byte>(is_rans ? BlockFormat::qsgd_rans : BlockFormat::qsgd);
     return {};
   }
 
@@ -95,7 +95,7 @@ class Qsgd final : public Method, public LevelCoder {
   }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
-                                        const MethodPlan&) const override {
+                                        const CompressorPlan&) const override {
     return settings_.has_feedback
                ? fitted_block(block, settings_.levels, settings_.bucket)
                : stochastic_block(block, settings_.levels, settings_.bucket, seed);
@@ -108,7 +108,7 @@ class Qsgd final : public Method, public LevelCoder {
     for (std::size_t b = 0; b < bucket_count(block); ++b) {
       store(body, qsgd_settings_bytes + b * sizeof(float), tally.scales[b]);
     }
-    out[0] = static_cast<std::byte>(MethodId::qsgd_rans);
+    out[0] = static_cast<std::byte>(BlockFormat::qsgd_rans);
     return append_level_tables(block, tally, settings_.levels, 0,
                                packed_bytes(block.elements, settings_.levels), out);
   }
@@ -135,7 +135,7 @@ class Qsgd final : public Method, public LevelCoder {
 
 }  // namespace
 
-MethodResult parse_qsgd(const SpecParts& parts) {
+CompressorResult parse_qsgd(const SpecParts& parts) {
   FL_CHECK(check_has_argument(parts, "qsgd wants its number of levels here, such as qsgd:127"));
   QsgdSettings settings{};
   FL_TRY(settings.levels, parse_whole_argument(parts, "the levels of qsgd", 1, 32767));

@@ -19,17 +19,17 @@ namespace {
 
 std::size_t body_bytes(std::size_t elements) { return sizeof(float) + (elements + 7) / 8; }
 
-class Sign final : public Method, public LevelCoder {
+class Sign final : public Compressor, public LevelCoder {
  public:
   std::string spec() const override { return "sign"; }
   std::size_t block_bytes_max(std::size_t elements) const override {
     return 1 + body_bytes(elements);
   }
   Result<void> encode(std::span<const float> x, const Scan&, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      const Block& block, std::uint64_t seed, const CompressorPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     out.resize(block_bytes_max(x.size()));
-    out[0] = static_cast<std::byte>(MethodId::sign);
+    out[0] = static_cast<std::byte>(BlockFormat::sign);
     const MutableBytes body = MutableBytes(out).subspan(1);
     const double sum = kernels().pack_signs(
         x.data(), x.size(), reinterpret_cast<std::uint8_t*>(body.data() + sizeof(float)));
@@ -50,7 +50,7 @@ class Sign final : public Method, public LevelCoder {
   bool is_worth_small_blocks() const override { return false; }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t,
-                                        const MethodPlan&) const override {
+                                        const CompressorPlan&) const override {
     return LevelBlock{.begin = block.flat,
                       .elements = block.elements,
                       .rounding = LevelRounding::sign,
@@ -63,7 +63,7 @@ class Sign final : public Method, public LevelCoder {
     if (tally.is_levelled == 0 || scale > scale_max) return {};
     if (count_levels(block, tally)[device_levels_max + 1] > 0) return {};  // Zeros are drawn here.
     out.resize(1 + sizeof scale);
-    out[0] = static_cast<std::byte>(MethodId::sign);
+    out[0] = static_cast<std::byte>(BlockFormat::sign);
     store(MutableBytes(out), 1, scale);
     return packed_levels(block.elements);
   }
@@ -81,7 +81,7 @@ class Sign final : public Method, public LevelCoder {
 
 }  // namespace
 
-MethodResult parse_sign(const SpecParts& parts) {
+CompressorResult parse_sign(const SpecParts& parts) {
   FL_CHECK(check_plain(parts));
   return std::make_unique<Sign>();
 }

@@ -4,7 +4,7 @@
 // lost to zero, but what is clipped is lost on average too. Only clip=0 is unbiased.
 //
 // Under error feedback each value becomes the nearest of the three, with a scale for that instead
-// of a clip (coded_levels.hpp): at random, a Gaussian's squares are all lost, and 2.5 times
+// of a clip (quantized_levels.hpp): at random, a Gaussian's squares are all lost, and 2.5 times
 // with clip=0, and the residual would grow for ever.
 //
 // The bytes: the scale, then the levels -1, 0 and 1.
@@ -33,7 +33,7 @@ struct TerngradSettings {
   bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
 };
 
-class Terngrad final : public Method, public LevelCoder {
+class Terngrad final : public Compressor, public LevelCoder {
  public:
   explicit Terngrad(const TerngradSettings& settings) : settings_(settings) {
     FL_ASSERT(settings.clip >= 0);
@@ -47,7 +47,7 @@ class Terngrad final : public Method, public LevelCoder {
     return 1 + sizeof(float) + packed_bytes(elements, 1);
   }
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan&,
+                      const Block& block, std::uint64_t seed, const CompressorPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     float scale = scale_of(scan, x.size());
     FL_CHECK(check_scale(scale, layout, block.flat, "terngrad"));
@@ -60,18 +60,18 @@ class Terngrad final : public Method, public LevelCoder {
     out.resize(1 + sizeof scale);
     store(MutableBytes(out), 1, scale);
     if (append_runs(levels, 1, out)) {
-      out[0] = static_cast<std::byte>(MethodId::terngrad_runs);
+      out[0] = static_cast<std::byte>(BlockFormat::terngrad_runs);
       return {};
     }
     const bool is_rans = append_levels(levels, 1, scratch.coded, out);
-    out[0] = static_cast<std::byte>(is_rans ? MethodId::terngrad_rans : MethodId::terngrad);
+    out[0] = static_cast<std::byte>(is_rans ? BlockFormat::terngrad_rans : BlockFormat::terngrad);
     return {};
   }
 
   const LevelCoder* level_coder() const override { return this; }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
-                                        const MethodPlan&) const override {
+                                        const CompressorPlan&) const override {
     if (settings_.has_feedback) return fitted_block(block, 1, block.elements);
     LevelBlock run = stochastic_block(block, 1, block.elements, seed);
     run.clip = settings_.clip;
@@ -83,7 +83,7 @@ class Terngrad final : public Method, public LevelCoder {
     if (tally.is_levelled == 0) return {};
     if (is_for_runs(block.elements, count_levels(block, tally)[device_levels_max])) return {};
     out.resize(1 + sizeof(float));
-    out[0] = static_cast<std::byte>(MethodId::terngrad_rans);
+    out[0] = static_cast<std::byte>(BlockFormat::terngrad_rans);
     store(MutableBytes(out), 1, tally.scales[0]);
     return append_level_tables(block, tally, 1, 0, packed_bytes(block.elements, 1), out);
   }
@@ -100,7 +100,7 @@ class Terngrad final : public Method, public LevelCoder {
 
 }  // namespace
 
-MethodResult parse_terngrad(const SpecParts& parts) {
+CompressorResult parse_terngrad(const SpecParts& parts) {
   if (parts.argument) return wrong(parts.whole, *parts.argument, "terngrad takes no argument");
   TerngradSettings settings;
   for (const auto& [key, value] : parts.settings) {

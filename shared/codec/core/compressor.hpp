@@ -1,33 +1,34 @@
-// The ways to code one block. A Method encodes with its settings; decoding needs the block's bytes
-// only, because they say which method and settings made them.
+// The ways to code one block. A Compressor encodes with its settings; decoding needs the block's
+// bytes only, because they say which method and settings made them.
 //
 // The bytes of a block: a method id, one byte, then what the method wrote:
 //   0 fp32   elements as IEEE binary32
 //   1 fp16   elements as IEEE binary16
 //   2 qsgd   u16 S, u16 bucket - 1, the scale of each bucket as binary32, then for all elements in
 //            order level + S in ceil(log2(2S + 1)) bits, lowest bits first, zeros to a whole byte
-//   3 qsgd   as 2, but with the levels near their entropy (level_codes.hpp): the encoder takes what
+//   3 qsgd   as 2, but with the levels near their entropy (level_coder.hpp): the encoder takes what
 //            is shorter
 //   4 bf16   the upper 16 bits of each element's binary32
 //   5 kbit   u8 B, u8 mode, two u16 that cut the block into channels, for each of these one or two
-//            binary32 (method_kbit.cpp says which), levels as in 2 with S = 2^(B-1) - 1
+//            binary32 (kbit.cpp says which), levels as in 2 with S = 2^(B-1) - 1
 //   6 terngrad  the scale as binary32, levels as in 2 with S = 1
 //   7 sign   the scale as binary32, then a bit for each element, 1 for negative, lowest bits first,
 //            zeros to a whole byte
 //   8 kbit, 9 terngrad  as 5 and 6, but with levels as in 3
-//   10 terngrad  as 6, but with few levels that are not 0 (run_codes.hpp)
-//   16, 17   some of the elements only, around a block of another method (sparse.hpp)
-//   24, 25, 31, 32 ecuq  method_ecuq.cpp says it
+//   10 terngrad  as 6, but with few levels that are not 0 (zero_run_coder.hpp)
+//   16, 17   some of the elements only, around a block of another method (sparse_block.hpp)
+//   24, 25, 31, 32 ecuq  ecuq.cpp says it
 //   26 eden  u8 B; unless all is zeros u64 key, a binary32 for each piece of the block, then the
-//            levels of all pieces, each + 2^(B-1), in B bits (method_eden.cpp)
+//            levels of all pieces, each + 2^(B-1), in B bits (eden.cpp)
 //   27 eden  as 26, but with levels as in 3
-//   28 powersgd, 29 gradzip  parts of the factors of a matrix (low_rank.hpp), of which one lies in
+//   28 powersgd, 29 gradzip  parts of the factors of a matrix (low_rank_block.hpp), of which one
+//   lies in
 //            the tensor's first block: the one method whose blocks don't decode alone
-//   30 countsketch  a sketch of the largest values (method_countsketch.cpp)
-//   33 parts  a large block, part by part (parts.hpp)
-//   34, 35 eden  as 26 and 27, of a fraction of bits (method_eden.cpp)
-//   36 fp32, 37 fp16, 38 bf16  as 0, 1 and 4, near their entropy (float_codes.hpp)
-//   39 countsketch  one that may be added to others before it is read (sketch_codes.hpp)
+//   30 countsketch  a sketch of the largest values (countsketch.cpp)
+//   33 parts  a large block, part by part (large_block.hpp)
+//   34, 35 eden  as 26 and 27, of a fraction of bits (eden.cpp)
+//   36 fp32, 37 fp16, 38 bf16  as 0, 1 and 4, near their entropy (float_coder.hpp)
+//   39 countsketch  one that may be added to others before it is read (sketch_block.hpp)
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -47,7 +48,7 @@
 
 namespace fl {
 
-enum class MethodId : std::uint8_t {
+enum class BlockFormat : std::uint8_t {
   fp32 = 0,
   fp16 = 1,
   qsgd = 2,
@@ -79,7 +80,7 @@ enum class MethodId : std::uint8_t {
   countsketch_sum = 39,
 };
 
-/// Of a sketch, or of all of a tensor's, each with its share (sketch_codes.hpp).
+/// Of a sketch, or of all of a tensor's, each with its share (sketch_block.hpp).
 struct SketchShape {
   std::uint32_t rows;     // An odd number.
   std::uint32_t columns;  // Cells of a row.
@@ -110,11 +111,11 @@ struct EncodeScratch {
   SketchScratch sketch;
 };
 
-struct LowRankPlan;  // low_rank.hpp.
-struct SketchPlan;   // method_countsketch.cpp.
+struct LowRankPlan;  // low_rank_block.hpp.
+struct SketchPlan;   // countsketch.cpp.
 
-/// What a Method knows of a whole vector while its blocks are encoded.
-struct MethodPlan {
+/// What a Compressor knows of a whole vector while its blocks are encoded.
+struct CompressorPlan {
   float step = 0;  // 0: each block finds its own.
   std::shared_ptr<const LowRankPlan> low_rank = {};
   std::shared_ptr<const SketchPlan> sketches = {};  // Null: none were made before.
@@ -125,7 +126,7 @@ struct MethodPlan {
 class LevelCoder {
  public:
   virtual ~LevelCoder() = default;
-  /// Of fewer values there are no tables (adaptive_codes.hpp), and a block must be coded here.
+  /// Of fewer values there are no tables (adaptive_coder.hpp), and a block must be coded here.
   [[nodiscard]] virtual std::size_t elements_min() const { return adaptive_levels_max + 1; }
   /// Whether the device saves more than it takes to copy the vector there.
   [[nodiscard]] virtual bool is_worth_a_copy() const { return true; }
@@ -135,7 +136,7 @@ class LevelCoder {
   /// How they are rounded; none where the block must be coded here.
   [[nodiscard]] virtual std::optional<LevelBlock> level_block(const Block& block,
                                                               std::uint64_t seed,
-                                                              const MethodPlan& plan) const = 0;
+                                                              const CompressorPlan& plan) const = 0;
   /// How their levels are coded, and in `out` all of the block's bytes but the stream. The code's
   /// `top` is 0 where the block must be coded here.
   [[nodiscard]] virtual LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
@@ -143,9 +144,9 @@ class LevelCoder {
 };
 
 /// Immutable; any thread.
-class Method {
+class Compressor {
  public:
-  virtual ~Method() = default;
+  virtual ~Compressor() = default;
 
   /// The shortest spec that parses to this method.
   [[nodiscard]] virtual std::string spec() const = 0;
@@ -158,11 +159,11 @@ class Method {
   [[nodiscard]] virtual bool needs_places() const { return false; }
   /// Before the first block; here for methods that plan nothing. Behind a selector there is no
   /// plan.
-  [[nodiscard]] virtual MethodPlan plan(const VectorToPlan& vector) const;
+  [[nodiscard]] virtual CompressorPlan plan(const VectorToPlan& vector) const;
   /// Whether a device can do a part of plan().
   [[nodiscard]] virtual bool plans_on_device() const { return false; }
-  /// Whether a block with many zeros is shorter as a sparse one (sparse.hpp) of the others, which
-  /// then decode to the same.
+  /// Whether a block with many zeros is shorter as a sparse one (sparse_block.hpp) of the others,
+  /// which then decode to the same.
   [[nodiscard]] virtual bool leaves_out_zeros() const { return false; }
   /// Whether it sends so few of the values that a block of part_elements_max has a few bytes.
   [[nodiscard]] virtual bool sends_few() const { return false; }
@@ -173,14 +174,14 @@ class Method {
   /// name tensor[index].
   [[nodiscard]] virtual Result<void> encode(std::span<const float> x, const Scan& scan,
                                             const Layout& layout, const Block& block,
-                                            std::uint64_t seed, const MethodPlan& plan,
+                                            std::uint64_t seed, const CompressorPlan& plan,
                                             EncodeScratch& scratch,
                                             std::vector<std::byte>& out) const = 0;
   /// The same for more of them. False: here it can't be done, and the parts are to be coded; here
   /// for methods that never can.
   [[nodiscard]] virtual Result<bool> encode_large(std::span<const float> x, const Scan& scan,
                                                   const Layout& layout, const Block& block,
-                                                  std::uint64_t seed, const MethodPlan& plan,
+                                                  std::uint64_t seed, const CompressorPlan& plan,
                                                   EncodeScratch& scratch,
                                                   std::vector<std::byte>& out) const;
   /// Null: no device can do a part of encode(), of any block.
@@ -189,11 +190,11 @@ class Method {
 
 enum class EcuqMode { dither, centroid };
 
-[[nodiscard]] std::unique_ptr<const Method> make_fp32();
+[[nodiscard]] std::unique_ptr<const Compressor> make_fp32();
 /// The one for values that a selector has selected, if its spec names no other,
-[[nodiscard]] std::unique_ptr<const Method> make_lossless();
+[[nodiscard]] std::unique_ptr<const Compressor> make_lossless();
 /// and that others go back to. Never longer than fp32.
-[[nodiscard]] const Method& dense_method();
+[[nodiscard]] const Compressor& dense_compressor();
 
 /// Memory that decoding reuses from block to block; one thread at a time.
 struct DecodeScratch {

@@ -10,7 +10,7 @@
 
 namespace fl {
 
-/// A block that is rounded stochastically, as quantize_run() (coded_levels.hpp) rounds each
+/// A block that is rounded stochastically, as quantize_run() (quantized_levels.hpp) rounds each
 /// `bucket` values whose largest magnitude is their scale. 1 <= levels <= 127.
 [[nodiscard]] LevelBlock stochastic_block(const Block& block, std::int32_t levels,
                                           std::uint32_t bucket, std::uint64_t seed);
@@ -26,7 +26,7 @@ namespace fl {
 [[nodiscard]] std::array<std::uint32_t, device_alphabet> count_levels(const LevelBlock& block,
                                                                       const LevelTally& tally);
 
-/// Appends the tables (level_codes.hpp) of levels up to `top`, in 2^class_bits classes, and returns
+/// Appends the tables (level_coder.hpp) of levels up to `top`, in 2^class_bits classes, and returns
 /// the code of the stream that follows them. Its `top` is 0 where bit fields, which have `packed`
 /// bytes, would be shorter; then `out` is of no use.
 [[nodiscard]] LevelCode append_level_tables(const LevelBlock& block, const LevelTally& tally,

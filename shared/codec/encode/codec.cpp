@@ -108,7 +108,7 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
     const Rule* const rule = rule_of[block.tensor];
     bytes += sizeof(std::uint32_t);
     bytes += rule ? rule->block_bytes_max(layout.tensors()[block.tensor], block)
-                  : dense_method().bytes_max_of(layout.tensors()[block.tensor], block);
+                  : dense_compressor().bytes_max_of(layout.tensors()[block.tensor], block);
   }
   return bytes;
 }

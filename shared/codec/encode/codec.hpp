@@ -1,5 +1,5 @@
 // A codec: how a flat fp32 vector becomes a payload, chosen by a spec string such as
-// "qsgd:127,bucket=256+ef". Payloads say how to decode them (payload.hpp), so only the encoding end
+// "qsgd:127,bucket=256+ef". Payloads say how to decode them (reader.hpp), so only the encoding end
 // needs a Codec.
 //
 //   SPEC  = ["delta+"] (CODEC | RULE {";" RULE}) ["+ef" | "+dgc:" MOMENTUM]
@@ -99,7 +99,7 @@ class Codec {
   [[nodiscard]] std::vector<const Rule*> rules_of(const Layout& layout) const;
   struct Plan {
     SelectionPlan selection;
-    MethodPlan method;
+    CompressorPlan method;
   };
   /// One for each rule.
   [[nodiscard]] std::vector<Plan> plan(VectorToPlan vector,

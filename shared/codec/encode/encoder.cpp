@@ -260,10 +260,10 @@ class Codec::Encoding {
     }
     coded.result = check_finite(coded, map_->layout());
     if (!coded.result) return;
-    const Method& method = rule ? *rule->quantizer : dense_method();
-    coded.result =
-        encode_block(method, coded.values, coded.scan, map_->layout(), coded.block, seed_,
-                     rule ? plan_of(*rule).method : MethodPlan{}, scratches_[lane], coded.bytes);
+    const Compressor& method = rule ? *rule->quantizer : dense_compressor();
+    coded.result = encode_block(method, coded.values, coded.scan, map_->layout(), coded.block,
+                                seed_, rule ? plan_of(*rule).method : CompressorPlan{},
+                                scratches_[lane], coded.bytes);
   }
 
   const Codec* codec_;

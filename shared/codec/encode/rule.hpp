@@ -24,7 +24,7 @@ inline constexpr std::size_t rules_max = 16;
 struct Rule {
   std::string pattern;                       // Empty: of a codec without a list; fits every name.
   std::unique_ptr<const Selector> selector;  // Null: everything is sent.
-  std::unique_ptr<const Method> quantizer;
+  std::unique_ptr<const Compressor> quantizer;
   std::uint64_t dense_below = 0;
 
   /// `*` is any run of characters, also none; `?` any one.
@@ -48,7 +48,7 @@ struct Rule {
   /// else must be copied.
   [[nodiscard]] bool is_for_device(const Layout::Tensor& tensor, bool is_there) const;
 
-  /// As Method::sends_few().
+  /// As Compressor::sends_few().
   [[nodiscard]] bool sends_few() const {
     return selector ? selector->sends_few() : quantizer->sends_few();
   }

@@ -4,7 +4,7 @@
 //
 //   u8 base, u8 top; of each number the sign above its mantissa: all lowest bytes, then the next
 //   ones, then what bits are left (kernels/generic/pack.hpp); to the end the exponents less `base`,
-//   levels up to `top` (level_codes.hpp)
+//   levels up to `top` (level_coder.hpp)
 #pragma once
 
 #include "shared/base/io/bytes.hpp"

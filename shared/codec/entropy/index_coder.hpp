@@ -3,7 +3,7 @@
 //
 //   0          a bitmap, element i in bit i % 8 of byte i / 8, zeros to a whole byte
 //   0xffff     u16 bytes, then the bitmap's nibbles, lower half of a byte first, as levels
-//              nibble - 8 of an entropy code (level_codes.hpp)
+//              nibble - 8 of an entropy code (level_coder.hpp)
 //   m, others  a Golomb code of the gaps with divisor m (Golomb 1966, "Run-length encodings"): for
 //              each index, with g elements left out since the one before, g / m in ones and a zero,
 //              then g % m in truncated binary, its lowest bit last; zeros to a whole byte

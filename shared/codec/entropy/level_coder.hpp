@@ -1,5 +1,5 @@
 // Quantized levels near their entropy: a table of frequencies, then an rANS stream
-// (kernels/generic/rans.hpp); few of them without a table (adaptive_codes.hpp).
+// (kernels/generic/rans.hpp); few of them without a table (adaptive_coder.hpp).
 //
 // The table, in bits, lowest first: for each level from -S to S the bit width of its frequency in 4
 // bits (0: the level does not occur), then the frequency without its highest bit; zeros to a whole
@@ -35,7 +35,7 @@ struct LevelScratch {
   std::vector<std::uint8_t> symbols;
   std::vector<std::uint8_t> stream;
   std::vector<std::byte> table;
-  std::vector<std::uint32_t> answers;  // Of adaptive_codes.hpp.
+  std::vector<std::uint32_t> answers;  // Of adaptive_coder.hpp.
   std::vector<std::uint8_t> classes;   // For a caller's LevelClasses.
 };
 

@@ -1,6 +1,6 @@
 // What the methods with quantized levels (qsgd, kbit, terngrad) have in common: runs of values that
 // share a scale, and behind all scales of a block its levels, to the block's end, either
-// entropy-coded (level_codes.hpp) or as bit fields (kernels/generic/pack.hpp). The method id says
+// entropy-coded (level_coder.hpp) or as bit fields (kernels/generic/pack.hpp). The method id says
 // which.
 #pragma once
 

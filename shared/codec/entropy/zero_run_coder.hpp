@@ -1,9 +1,9 @@
 // Quantized levels of which few are not 0, by the runs of zeros between them: shorter than an
-// entropy code of all (level_codes.hpp), whose states alone have 128 bytes in a large block and
+// entropy code of all (level_coder.hpp), whose states alone have 128 bytes in a large block and
 // whose frequencies can't be below 2^-12. A list is a u16, how many of a number of elements are
-// meant, and unless there are none their indices (index_codes.hpp). The bytes:
+// meant, and unless there are none their indices (index_coder.hpp). The bytes:
 //
-//   of each class (level_codes.hpp), the last one first, the list of those that are not 0, by their
+//   of each class (level_coder.hpp), the last one first, the list of those that are not 0, by their
 //       place among the class's levels; all of these together, in that order, are the levels
 //   for each size from 1 on, up to S - 1, the list of those that are larger, by their place among
 //       those that are not smaller; the first empty one is the last

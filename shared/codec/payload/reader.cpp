@@ -129,7 +129,7 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
     if (!right) return in_block(index, right.error());
     const Block block = map_.at(index);
     const Layout::Tensor& tensor = layout().tensors()[block.tensor];
-    if ((*right)->id == MethodId::gradzip && (*right)->key == *undecoded.right_key &&
+    if ((*right)->id == BlockFormat::gradzip && (*right)->key == *undecoded.right_key &&
         matrix_of(tensor, (*right)->rank, undecoded_ratio)) {
       const auto rows = read_rows(*bytes, tensor, block, **right, rows_, scratch_);
       if (!rows) return in_block(index, rows.error());

@@ -5,7 +5,8 @@
 //    4  u32 block_elements; the blocks follow from it and the layout (block_map.hpp)
 //    8  8   the first half of the layout's digest
 //   16      u32 size in bytes of each block
-//           the blocks, one after the other, to the payload's end (method.hpp says what is in them)
+//           the blocks, one after the other, to the payload's end (compressor.hpp says what is in
+//           them)
 //
 // Small updates have a few thousand bytes, so nothing is said here that a message says already: the
 // codec's name is in that which announces the payload.

@@ -1,5 +1,5 @@
 // A codec's spec taken apart, and what the parsers of single methods and selectors read it with. A
-// method's parser stands in its own file; the table in codec_table.cpp names it.
+// method's parser stands in its own file; the table in table.cpp names it.
 //
 // Errors are invalid_input: the spec on a line of its own, and under it a caret at the wrong part.
 #pragma once
@@ -35,7 +35,7 @@ struct SpecParts {
   bool error_feedback = false;  // Or a delta: what the whole codec loses comes again later.
 };
 
-using MethodResult = Result<std::unique_ptr<const Method>>;
+using CompressorResult = Result<std::unique_ptr<const Compressor>>;
 using SelectorResult = Result<std::unique_ptr<const Selector>>;
 
 inline constexpr std::int32_t rounds_max = 1'000'000;  // Of a warm-up, and before a late start.

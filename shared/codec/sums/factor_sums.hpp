@@ -1,7 +1,7 @@
 // Sums of matrices of low rank that are not decoded: where the updates of a round share R
-// (low_rank.hpp), sum w_k (L_k R) = (sum w_k L_k) R. So an update costs what its factor has, not
-// what its matrix has, and the matrix is made once, in the mean. As all that a round adds up, in
-// fixed point: no order shows.
+// (low_rank_block.hpp), sum w_k (L_k R) = (sum w_k L_k) R. So an update costs what its factor has,
+// not what its matrix has, and the matrix is made once, in the mean. As all that a round adds up,
+// in fixed point: no order shows.
 //
 // R has orthonormal rows, so a matrix' norm is that of its L, and a value of L is at most
 // sqrt(columns) times the largest of its matrix' row: that is how much wider these sums' range is,

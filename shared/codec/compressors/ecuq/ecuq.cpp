@@ -13,8 +13,8 @@
 // learned probabilities, of all.
 //
 // Below half a bit few levels are not 0. Then the states and tables would be a fifth of a block of
-// 65,536 at 0.1 bits; the runs of zeros between the others (run_codes.hpp) are within 3% of the
-// entropy with all that a block has besides.
+// 65,536 at 0.1 bits; the runs of zeros between the others (zero_run_coder.hpp) are within 3% of
+// the entropy with all that a block has besides.
 //
 // The bytes of a block, with ids 24 (dither) and 25 (centroid):
 //   binary32 step; 0: all elements are 0, and nothing follows
@@ -87,7 +87,7 @@ std::span<std::uint8_t> classes_in(LevelScratch& scratch, std::size_t elements) 
   return std::span(scratch.classes).first(elements);
 }
 
-class Ecuq final : public Method, public LevelCoder {
+class Ecuq final : public Compressor, public LevelCoder {
  public:
   explicit Ecuq(const EcuqSettings& settings) : settings_(settings) {
     FL_ASSERT(settings.rate >= ecuq_rate_min && settings.rate <= ecuq_rate_max);
@@ -108,14 +108,14 @@ class Ecuq final : public Method, public LevelCoder {
 
   bool sends_few() const override { return settings_.sends_few(); }
 
-  MethodPlan plan(const VectorToPlan& vector) const override {
+  CompressorPlan plan(const VectorToPlan& vector) const override {
     std::vector<std::span<const float>> parts;
     for (const std::uint32_t t : vector.tensors) parts.push_back(vector.values_of(t));
     return {.step = ecuq_step_for(settings_, parts, vector.block_elements), .low_rank = {}};
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                      const Block& block, std::uint64_t seed, const CompressorPlan& plan,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     const float max_abs = scan.max_abs;
     FL_CHECK(check_scale(max_abs, layout, block.flat, "ecuq"));
@@ -159,7 +159,7 @@ class Ecuq final : public Method, public LevelCoder {
 
   /// As runs, or not at all: the parts are then rounded anew, with dithers of their own.
   Result<bool> encode_large(std::span<const float> x, const Scan& scan, const Layout& layout,
-                            const Block& block, std::uint64_t seed, const MethodPlan& plan,
+                            const Block& block, std::uint64_t seed, const CompressorPlan& plan,
                             EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     FL_CHECK(check_scale(scan.max_abs, layout, block.flat, "ecuq"));
     if (plan.step == 0 || scan.max_abs > ecuq_levelled_max(plan.step)) return false;
@@ -174,7 +174,7 @@ class Ecuq final : public Method, public LevelCoder {
   const LevelCoder* level_coder() const override { return this; }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
-                                        const MethodPlan& plan) const override {
+                                        const CompressorPlan& plan) const override {
     if (plan.step == 0) return std::nullopt;
     // Without values to list.
     return LevelBlock{
@@ -240,8 +240,8 @@ class Ecuq final : public Method, public LevelCoder {
   }
 
   void begin_block(float step, std::vector<std::byte>& out) const {
-    out.assign({static_cast<std::byte>(settings_.is_dithered() ? MethodId::ecuq_dither
-                                                               : MethodId::ecuq_centroid)});
+    out.assign({static_cast<std::byte>(settings_.is_dithered() ? BlockFormat::ecuq_dither
+                                                               : BlockFormat::ecuq_centroid)});
     append(out, step);
   }
 
@@ -262,8 +262,8 @@ class Ecuq final : public Method, public LevelCoder {
       out.resize(before);
       return false;
     }
-    out[0] = static_cast<std::byte>(settings_.is_dithered() ? MethodId::ecuq_dither_runs
-                                                            : MethodId::ecuq_centroid_runs);
+    out[0] = static_cast<std::byte>(settings_.is_dithered() ? BlockFormat::ecuq_dither_runs
+                                                            : BlockFormat::ecuq_centroid_runs);
     return true;
   }
 
@@ -346,7 +346,7 @@ class Ecuq final : public Method, public LevelCoder {
 
 }  // namespace
 
-MethodResult parse_ecuq(const SpecParts& parts) {
+CompressorResult parse_ecuq(const SpecParts& parts) {
   FL_CHECK(check_has_argument(parts, "ecuq wants its bits a value here, such as ecuq:2"));
   EcuqSettings settings{};
   FL_TRY(settings.rate, parse_argument(parts, [&](std::string_view rate) {

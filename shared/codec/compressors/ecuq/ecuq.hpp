@@ -1,4 +1,4 @@
-// What encoding with ecuq (method_ecuq.cpp) and the search for its step (ecuq_step.cpp) share.
+// What encoding with ecuq (ecuq.cpp) and the search for its step (step.cpp) share.
 #pragma once
 
 #include "kernels/generic/rans.hpp"
@@ -26,7 +26,7 @@ struct EcuqSettings {
   EcuqMode mode_otherwise = EcuqMode::dither;  // Of a spec that does not say it.
 
   [[nodiscard]] bool is_dithered() const { return mode == EcuqMode::dither; }
-  /// Runs of zeros (method_ecuq.cpp), a kilobyte or so of a block of part_elements_max.
+  /// Runs of zeros (ecuq.cpp), a kilobyte or so of a block of part_elements_max.
   [[nodiscard]] bool sends_few() const { return rate <= 0.2; }
 
   /// Of a block that is not small.
@@ -39,7 +39,7 @@ struct EcuqSettings {
   [[nodiscard]] int class_bits_of(std::size_t elements, std::int32_t top) const {
     // Of a block, for each frequency in its tables, which then cost less than they gain. So the
     // classes have no more symbols than rANS has; but for large blocks, which are runs. A frequency
-    // that is learned (adaptive_codes.hpp) costs less.
+    // that is learned (adaptive_coder.hpp) costs less.
     constexpr std::size_t values_per_frequency = 256;
     constexpr std::size_t values_per_learned = 64;
     static_assert(part_elements_max / values_per_frequency <= rans_symbols_max);
