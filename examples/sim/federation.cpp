@@ -175,7 +175,7 @@ class Federation {
 
   Awaitable<void> live() {
     // The first cohort does not depend on who was faster.
-    engine_->expect(clients_.size());
+    engine_->wait_for_sessions(clients_.size());
     const auto outcome = co_await engine_->run();
     if (!outcome) fail(outcome.error());
     stop();

@@ -16,16 +16,6 @@ Awaitable<EngineStatus> status_of(std::shared_ptr<RoundEngine> engine) {
   co_return engine->status();
 }
 
-Awaitable<Result<std::vector<RoundSummary>>> rounds_of(std::shared_ptr<RoundEngine> engine) {
-  auto read = [](Store& store) { return store.summary(std::nullopt); };
-  co_return co_await engine->with_store(std::move(read));
-}
-
-Awaitable<Result<std::vector<CodecAsked>>> choices_of(std::shared_ptr<RoundEngine> engine) {
-  auto read = [](Store& store) { return store.codecs_asked(std::nullopt); };
-  co_return co_await engine->with_store(std::move(read));
-}
-
 /// What was read as the page's JSON, or why it could not be.
 template <class Records>
 HttpAnswer page_of(const Result<Records>& records) {
@@ -125,8 +115,8 @@ Awaitable<void> Admin::serve(net::ip::tcp::socket socket) {
 
 Awaitable<HttpAnswer> Admin::page(std::string target) {
   HttpAnswer answer;
-  const auto engine = current_.get();
   if (target == "/healthz" || target == "/metrics") {
+    const auto engine = current_.get();
     const EngineStatus status = co_await on(engine->executor(), status_of(engine));
     if (target == "/metrics") {
       answer.body = format_metrics(status);
@@ -138,11 +128,11 @@ Awaitable<HttpAnswer> Admin::page(std::string target) {
       answer.body = json_text(json) + "\n";
     }
   } else if (target == "/api/rounds") {
-    const auto rounds = co_await on(engine->executor(), rounds_of(engine));
-    answer = page_of(rounds);
+    auto read = [](Store& store) { return store.summary(std::nullopt); };
+    answer = page_of(co_await store_.ask(std::move(read)));
   } else if (target == "/api/choices") {
-    const auto choices = co_await on(engine->executor(), choices_of(engine));
-    answer = page_of(choices);
+    auto read = [](Store& store) { return store.codecs_asked(std::nullopt); };
+    answer = page_of(co_await store_.ask(std::move(read)));
   } else {
     answer.status = 404;
     answer.body = "{\"error\": \"there are /healthz, /metrics, /api/rounds and /api/choices\"}\n";

@@ -1,6 +1,6 @@
 // The admin pages, plain HTTP for this machine (or a proxy that authenticates): /healthz, /metrics
-// (Prometheus text), /api/rounds and /api/choices (JSON). Read-only. On the io threads; it asks the
-// engine on its strand and the store on its thread.
+// (Prometheus text), /api/rounds and /api/choices (JSON). Read-only. On the io threads. It asks
+// the engine on its strand and the store on its thread.
 #pragma once
 
 #include "server/net/listener.hpp"
@@ -16,8 +16,9 @@ namespace fl {
 class Admin {
  public:
   /// `acceptor`: bound (bind_acceptor), on a strand of its own.
-  Admin(net::io_context& io, const CurrentEngine& current, net::ip::tcp::acceptor acceptor)
-      : io_(io), current_(current), acceptor_(std::move(acceptor)) {}
+  Admin(net::io_context& io, const CurrentEngine& current, StoreThread& store,
+        net::ip::tcp::acceptor acceptor)
+      : io_(io), current_(current), store_(store), acceptor_(std::move(acceptor)) {}
 
   void start();
   void close();
@@ -29,6 +30,7 @@ class Admin {
 
   net::io_context& io_;
   const CurrentEngine& current_;
+  StoreThread& store_;
   net::ip::tcp::acceptor acceptor_;
   std::atomic<bool> closed_ = false;
   std::atomic<int> requests_ = 0;

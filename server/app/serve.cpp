@@ -3,6 +3,7 @@
 #include "server/admin/http_server.hpp"
 #include "server/admin/status_line.hpp"
 #include "server/app/commands.hpp"
+#include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/history/format.hpp"
 #include "server/net/admission.hpp"
@@ -111,121 +112,6 @@ Result<void> write_addresses(const ServerOptions& options, const ServerAddress& 
   return {};
 }
 
-void print_summary(const std::vector<RoundSummary>& rounds, const RunRecord& run,
-                   const std::filesystem::path& state) {
-  fmt::print("\n{}\nhistory      {}\ncheckpoints  {}\n", format_rows(rounds, Format::table),
-             (state / "history.sqlite").string(), checkpoints_of(state, run).string());
-  std::fflush(stdout);
-}
-
-/// One run after the other: the chosen one, those queued behind it, and with --stay those that are
-/// still to come. All on the engines' strand.
-class RunLoop {
- public:
-  /// Makes the engine of a run; `invalid_input` when this program doesn't know its model.
-  using MakeEngine = std::function<Result<std::shared_ptr<RoundEngine>>(const ChosenRun&)>;
-  /// A run begins: tells the world.
-  using Announce = std::function<Result<void>(const RunRecord&)>;
-
-  RunLoop(CurrentEngine& current, RunRecord run, const ServerOptions& options, MakeEngine make,
-          Announce announce, const std::atomic<bool>& stop)
-      : current_(current),
-        run_(std::move(run)),
-        options_(options),
-        make_(std::move(make)),
-        announce_(std::move(announce)),
-        stop_(stop) {}
-
-  Awaitable<Result<RoundEngine::Outcome>> run() {
-    using Outcome = RoundEngine::Outcome;
-    for (;;) {
-      const auto engine = current_.get();
-      const auto outcome = co_await engine->run();
-      if (!outcome && !run_.queued) co_return outcome;
-      if (outcome && *outcome == Outcome::stopped) co_return outcome;
-      // What passes, or is the machine's, is not of this run: the next start takes it up again.
-      if (!outcome && !is_of_run(outcome.error())) co_return outcome;
-      if (outcome) {
-        co_await summarise(*engine);
-      } else {
-        FL_CO_CHECK(co_await give_up(*engine, outcome.error()));
-      }
-      FL_CO_TRY(const bool has_next, co_await begin_next(*engine));
-      if (!has_next) co_return stop_ ? Outcome::stopped : Outcome::finished;
-    }
-  }
-
- private:
-  static bool is_of_run(const Error& error) {
-    return error.code() != Errc::no_space && error.code() != Errc::io &&
-           error.code() != Errc::unavailable;
-  }
-
-  Awaitable<void> summarise(RoundEngine& engine) {
-    auto read = [run = run_.id](Store& store) { return store.summary(run); };
-    const auto rounds = co_await engine.with_store(std::move(read));
-    if (rounds) {
-      print_summary(*rounds, run_, options_.state);
-    } else {
-      log_warn("no summary: {}", rounds.error().message());
-    }
-  }
-
-  /// A queued run that can't begin, because of its initial weights, say, is given up: nobody is
-  /// there to mend it, and others may wait behind it. Other errors come back.
-  Awaitable<Result<void>> give_up(RoundEngine& engine, const Error& error) {
-    auto mark = [run = run_.id, error](Store& store) -> Result<void> {
-      FL_TRY(const auto open, store.open_run());
-      if (!open || open->id != run || open->state != RunState::waiting) return error;
-      FL_CHECK(store.add_event(run, "error", "given up: " + error.message()));
-      return store.set_run_state(run, RunState::stopped);
-    };
-    FL_CO_CHECK(co_await engine.with_store(std::move(mark)));
-    log_error("run {} is given up: {}", run_.id, error.message());
-    co_return success();
-  }
-
-  /// False: there is none, or the server is to stop.
-  Awaitable<Result<bool>> begin_next(RoundEngine& engine) {
-    for (;;) {
-      FL_CO_TRY(const auto next, co_await wait_for_next(engine));
-      if (!next) co_return false;
-      run_ = next->record;
-      auto made = make_(*next);
-      if (!made) {
-        FL_CO_CHECK(co_await give_up(engine, made.error()));
-        continue;
-      }
-      current_.set(std::move(*made));
-      if (auto announced = announce_(run_); !announced)
-        log_warn("the addresses still name the run before: {}", announced.error().message());
-      co_return !stop_;
-    }
-  }
-
-  /// None: there is none and --stay was not given, or the server is to stop.
-  Awaitable<Result<std::optional<ChosenRun>>> wait_for_next(RoundEngine& engine) {
-    bool has_said = false;
-    while (!stop_) {
-      auto look = [](Store& store) { return next_run(store); };
-      FL_CO_TRY(auto found, co_await engine.with_store(std::move(look)));
-      if (found || !options_.stay) co_return found;
-      if (!std::exchange(has_said, true))
-        log_info("waiting for another run: fl-server queue --state {} [--rounds N …]",
-                 options_.state);
-      co_await sleep_for(limits::next_run_poll);
-    }
-    co_return std::optional<ChosenRun>();
-  }
-
-  CurrentEngine& current_;
-  RunRecord run_;
-  const ServerOptions& options_;
-  MakeEngine make_;
-  Announce announce_;
-  const std::atomic<bool>& stop_;
-};
-
 /// A connection, a model version and an update under way have a file each; the shell's usual limit
 /// of 1024 is for programs that call select(2).
 void allow_many_files() {
@@ -237,7 +123,7 @@ void allow_many_files() {
     log_warn("only {} files may be open: connections and model versions together", before);
 }
 
-/// Those of a new run would be written over them.
+/// A new run would overwrite models whose history is gone.
 Result<void> check_no_models(Files& files, const std::filesystem::path& folder) {
   if (!files.exists(folder)) return {};
   FL_TRY(const auto names, files.list(folder));
@@ -266,7 +152,7 @@ Result<int> serve(const ServerOptions& options) {
   }
   FL_CHECK(files.make_folder(state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(state));
-  // Whoever waits for it waits for us, not for the server before.
+  // Remove a stale ready file, so that scripts see this server's addresses.
   if (!options.ready_file.empty() && files.exists(options.ready_file))
     FL_CHECK(files.remove(options.ready_file));
 
@@ -304,17 +190,23 @@ Result<int> serve(const ServerOptions& options) {
   };
   FL_TRY(auto first_engine, make_engine(first));
   CurrentEngine current(std::move(first_engine));
-  Admission house(current, authority, {"localhost", "127.0.0.1", own_address()});
-  FL_CHECK(house.renew_certificate());
-  Listener listener(io, house, std::move(door));
-  Admin admin(io, current, std::move(admin_door));
+  // The way to the store for what is not of a run.
+  StoreThread server_store(strand, *store, store_thread, 0,
+                           {[&current](const Error& error) { current.get()->fail(error); }});
+  Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()});
+  FL_CHECK(admission.renew_certificate());
+  Listener listener(io, admission, std::move(door));
+  Admin admin(io, current, server_store, std::move(admin_door));
   if (admin_bound) admin.start();
   listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
   StopSignals signals(io);
   signals.on_stop([&] {
     *stop = true;
-    net::post(strand, [&current] { current.get()->stop(); });
+    net::post(strand, [&current, &server_store] {
+      server_store.stop();
+      current.get()->stop();
+    });
   });
 
   const auto announce = [&](const RunRecord& run) -> Result<void> {
@@ -329,11 +221,11 @@ Result<int> serve(const ServerOptions& options) {
   note_event(*store, 0, "info", "fl-server " FL_VERSION " starts");
   print_invitation(*store, authority, advertise, first.record);
 
-  net::co_spawn(strand, house.watch_revocations(stop), rethrow);
+  net::co_spawn(strand, admission.watch_revocations(stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
   if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
 
-  RunLoop loop(current, first.record, options, make_engine, announce, *stop);
+  RunLoop loop(current, server_store, first.record, options, {make_engine, announce}, *stop);
   std::optional<Result<RoundEngine::Outcome>> outcome;
   net::co_spawn(strand, loop.run(),
                 [&](const std::exception_ptr& failure, Result<RoundEngine::Outcome> result) {
@@ -350,21 +242,25 @@ Result<int> serve(const ServerOptions& options) {
   class Watch {
    public:
     static Awaitable<void> run(std::optional<Result<RoundEngine::Outcome>>& outcome,
-                               Admission& house, std::shared_ptr<std::atomic<bool>> stop) {
+                               Admission& admission, StoreThread& store,
+                               std::shared_ptr<std::atomic<bool>> stop) {
       while (!outcome) co_await sleep_for(std::chrono::milliseconds(10));
       const TimePoint until = Clock::now() + limits::close_max;
-      while (house.sessions() > 0 && Clock::now() < until)
+      while (admission.sessions() > 0 && Clock::now() < until)
         co_await sleep_for(std::chrono::milliseconds(10));
       *stop = true;
+      store.close();
+      co_await store.join();
     }
   };
-  net::co_spawn(strand, Watch::run(outcome, house, stop), [&](const std::exception_ptr& failure) {
-    rethrow(failure);
-    listener.close();
-    admin.close();
-    signals.cancel();
-    io.stop();
-  });
+  net::co_spawn(strand, Watch::run(outcome, admission, server_store, stop),
+                [&](const std::exception_ptr& failure) {
+                  rethrow(failure);
+                  listener.close();
+                  admin.close();
+                  signals.cancel();
+                  io.stop();
+                });
   crew.clear();  // Joins.
   // What they still do ends in `io`, which goes before them.
   compute.finish();

@@ -230,7 +230,17 @@ struct CodecSummary {
   std::optional<double> accuracy_last;
 };
 
-/// One row of the view round_summary, and how good the clients found models of their own.
+enum class EventLevel { info, notice, warning, error };
+[[nodiscard]] constexpr std::string_view to_string(EventLevel level) {
+  switch (level) {
+    case EventLevel::info: return "info";
+    case EventLevel::notice: return "notice";
+    case EventLevel::warning: return "warning";
+    case EventLevel::error: return "error";
+  }
+  return "";
+}
+
 /// What happened and is in no other table: who came and went, what was refused.
 struct EventRecord {
   RunId run = 0;  // 0: outside of any run.
@@ -239,6 +249,7 @@ struct EventRecord {
   std::string text;   // May hold what a client said.
 };
 
+/// One row of the view round_summary, and how good the clients found models of their own.
 struct RoundSummary {
   RunId run = 0;
   Round round = 0;
@@ -407,5 +418,8 @@ class Store {
 /// Store::add_event where a line in the history is no reason to stop: on a full disk it is left
 /// out, and the log says so.
 void note_event(Store& store, RunId run, std::string_view level, std::string_view text);
+inline void note_event(Store& store, RunId run, EventLevel level, std::string_view text) {
+  note_event(store, run, to_string(level), text);
+}
 
 }  // namespace fl

@@ -51,8 +51,8 @@ bool Admission::is_certificate_due() {
   return Clock::unix_seconds() >= renew_at_;
 }
 
-/// An event of the history; the log has them all. Whoever reaches the port can make some: so not
-/// too many.
+/// Records a refusal as an event, at most limits::refusals_noted_max in an hour: anybody who
+/// reaches the port can cause some. The log has them all.
 void Admission::note_refusal(std::string text) {
   {
     const std::lock_guard lock(mutex_);
@@ -61,38 +61,36 @@ void Admission::note_refusal(std::string text) {
       refusals_ = 0;
     }
     if (++refusals_ > limits::refusals_noted_max) return;
-    if (refusals_ == limits::refusals_noted_max) text += "; the log alone has more of this hour";
+    if (refusals_ == limits::refusals_noted_max) text += "; only the log has more of this hour";
   }
-  const auto engine = current_.get();
-  net::post(engine->executor(),
-            [engine, text = std::move(text)] { engine->note("warning", text); });
+  net::post(store_.executor(), [this, text = std::move(text), run = current_.get()->run_id()] {
+    store_.record_event(EventLevel::warning, text, run);
+  });
 }
 
-namespace {
-
-/// `work(store)` on the store's thread, from any strand.
-template <class Function>
-Awaitable<std::invoke_result_t<Function&, Store&>> ask_store(std::shared_ptr<RoundEngine> engine,
-                                                             Function work) {
-  co_return co_await on(engine->executor(), engine->with_store(std::move(work)));
+/// A line in the log, and an event of the run at hand. From any strand.
+void Admission::report(EventLevel level, std::string text) {
+  net::post(store_.executor(),
+            [this, level, text = std::move(text), run = current_.get()->run_id()] {
+              store_.report(level, text, run);
+            });
 }
-
-}  // namespace
 
 Awaitable<HttpAnswer> Admission::enrol(std::string body) {
   HttpAnswer answer;
-  const auto work = [this, body = std::move(body)](Store& store) -> Result<EnrolmentResponse> {
+  auto work = [this, body = std::move(body)](Store& store) -> Result<EnrolmentResponse> {
     FL_TRY(const auto request, parse_enrolment_request(body));
     StoreTokenBook book(store);
     return enroll(authority_, book, request, Clock::unix_seconds());
   };
-  const auto engine = current_.get();
-  auto response = co_await ask_store(engine, work);
+  const auto response = co_await store_.ask(std::move(work));
   if (response) {
+    report(EventLevel::info, response->name + " has joined the federation");
+    const auto engine = current_.get();
     net::post(engine->executor(), [engine, name = response->name] {
-      engine->report("info", name + " has joined the federation");
       engine->expel(name,
-                    "another has joined by its name, or it has itself: only that one is let in");
+                    "this name was enrolled again with a new key; this certificate is no longer "
+                    "valid");
     });
     answer.body = to_json(*response);
   } else {
@@ -106,7 +104,7 @@ Awaitable<HttpAnswer> Admission::enrol(std::string body) {
 
 Awaitable<Result<void>> Admission::admit(std::string name, std::string serial) {
   auto look = [name, serial](Store& store) { return store.admit(name, serial); };
-  auto admitted = co_await ask_store(current_.get(), std::move(look));
+  auto admitted = co_await store_.ask(std::move(look));
   if (admitted) co_return admitted;
   if (admitted.error().code() == Errc::unauthenticated) {
     note_refusal(fmt::format("{} was not let in: {}", name, admitted.error().message()));
@@ -134,27 +132,24 @@ Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string 
   auto record = [name, before = serial, after = issued.serial](Store& store) -> Result<void> {
     return store.add_certificate(name, after, before);
   };
-  const auto engine = current_.get();
-  FL_CO_CHECK(co_await ask_store(engine, std::move(record)));
+  FL_CO_CHECK(co_await store_.ask(std::move(record)));
   wire::Renewed renewed;
   renewed.set_certificate_pem(issued.pem);
   renewed.set_ca_pem(authority_.certificate_pem());
-  const std::string text = name + ": certificate renewed";
-  net::post(engine->executor(), [engine, text] { engine->report("info", text); });
+  report(EventLevel::info, name + ": certificate renewed");
   co_return renewed;
 }
 
 Awaitable<void> Admission::watch_revocations(std::shared_ptr<std::atomic<bool>> stop) {
   std::int64_t seen = -1;
   while (!*stop) {
-    const auto asked = current_.get();
     auto look = [](Store& store) { return store.data_version(); };
-    const auto version = co_await asked->with_store(std::move(look));
+    const auto version = co_await store_.with_store(std::move(look));
     if (version && *version != seen) {
       seen = *version;
       auto list = [](Store& store) { return store.clients(); };
-      const auto clients = co_await asked->with_store(std::move(list));
-      const auto engine = current_.get();  // Perhaps another by now.
+      const auto clients = co_await store_.with_store(std::move(list));
+      const auto engine = current_.get();
       if (clients) {
         for (const auto& client : *clients) {
           if (client.revoked_at != 0) engine->expel(client.name, "it was revoked");

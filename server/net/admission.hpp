@@ -1,8 +1,9 @@
 // What the listener's connections need of the rest of the server: TLS, enrolment, admission,
 // sessions. And the watch that ends the sessions of clients revoked by another process. Any thread:
-// everything that touches the store goes over the engine's store thread.
+// whatever touches the store goes through StoreThread.
 #pragma once
 
+#include "server/history/store_thread.hpp"
 #include "server/net/listener.hpp"
 #include "server/round/current_engine.hpp"
 #include "shared/identity/authority.hpp"
@@ -30,9 +31,10 @@ class StoreTokenBook final : public TokenBook {
 
 class Admission final : public ConnectionHandler {
  public:
-  Admission(const CurrentEngine& current, const Authority& authority,
+  /// `store`: of no run. Clients whose certificates are valid get sessions with `current`.
+  Admission(const CurrentEngine& current, StoreThread& store, const Authority& authority,
             std::vector<std::string> hosts)
-      : current_(current), authority_(authority), hosts_(std::move(hosts)) {}
+      : current_(current), store_(store), authority_(authority), hosts_(std::move(hosts)) {}
 
   /// Makes the server's certificate; again when it is due.
   [[nodiscard]] Result<void> renew_certificate();
@@ -49,9 +51,11 @@ class Admission final : public ConnectionHandler {
  private:
   [[nodiscard]] bool is_certificate_due();
   void note_refusal(std::string text);
+  void report(EventLevel level, std::string text);
   Awaitable<Result<wire::Renewed>> renew(std::string name, std::string serial, std::string csr_pem);
 
   const CurrentEngine& current_;
+  StoreThread& store_;
   const Authority& authority_;
   std::vector<std::string> hosts_;
   std::mutex mutex_;  // Guards those below.

@@ -42,7 +42,7 @@ wire::Bye::Cause cause_of(const Error& error) {
   }
 }
 
-/// Of why a client was not let in.
+/// The log level for a client that is turned away.
 LogLevel level_of(const Error& error) {
   switch (error.code()) {
     case Errc::cancelled: return LogLevel::debug;  // It waits for another run, and asks until then.
@@ -98,7 +98,8 @@ Awaitable<void> Session::run() {
   if (!served && served.error().code() != Errc::unavailable) {
     const std::string text =
         fmt::format("{} ({}): {}", facts_.name, link_->remote(), served.error().message());
-    net::post(engine_->executor(), [self, text] { self->engine_->report("warning", text); });
+    net::post(engine_->executor(),
+              [self, text] { self->engine_->report(EventLevel::warning, text); });
     co_await say_bye(cause_of(served.error()), served.error().message());
   }
   posted_.close();
@@ -147,7 +148,8 @@ Awaitable<Result<void>> Session::shake_hands() {
     // It can't do what the run asks for, and says why: for the history.
     const std::string text = fmt::format("{} takes no part: {}", facts_.name,
                                          second.header.bye().reason().substr(0, 500));
-    net::post(engine_->executor(), [engine = engine_, text] { engine->report("warning", text); });
+    net::post(engine_->executor(),
+              [engine = engine_, text] { engine->report(EventLevel::warning, text); });
     co_return Error(Errc::unavailable, "the client leaves");
   }
   if (!second.header.has_ready()) {
@@ -198,8 +200,7 @@ Awaitable<Result<void>> Session::handle(Message message) {
 
 namespace {
 
-Awaitable<Result<RoundEngine::Download>> find_download(std::shared_ptr<RoundEngine> engine,
-                                                       wire::Fetch fetch) {
+Awaitable<Result<Download>> find_download(std::shared_ptr<RoundEngine> engine, wire::Fetch fetch) {
   co_return engine->download(fetch);
 }
 
@@ -285,7 +286,7 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
 }
 
 Awaitable<Result<void>> Session::finish_upload() {
-  auto grant = std::exchange(upload_, RoundEngine::Grant());
+  auto grant = std::exchange(upload_, UploadGrant());
   wire::Header header;
   *header.mutable_verdict() = co_await on(
       engine_->executor(), engine_->finish_upload(shared_from_this(), std::move(grant)));
@@ -344,7 +345,7 @@ Awaitable<void> Session::say_last(wire::Header bye) {
 }
 
 void Session::count_bulk(int change) {
-  net::post(engine_->executor(), [engine = engine_, change] { engine->bulk(change); });
+  net::post(engine_->executor(), [engine = engine_, change] { engine->count_transfers(change); });
 }
 
 }  // namespace fl

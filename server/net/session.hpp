@@ -55,7 +55,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   bool is_over_ = false;    // The peer is told so, and answers when it needs us no more.
   bool has_ended_ = false;  // No more is read of it.
   Signal ended_;
-  RoundEngine::Grant upload_;  // With an upload while one is under way.
+  UploadGrant upload_;  // With an upload while one is under way.
 };
 
 }  // namespace fl

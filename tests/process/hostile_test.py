@@ -97,7 +97,7 @@ class Hostile(AsyncFederationTest):
         await self.farewell(
             "too many examples",
             [hello, frame(ready=wire.Ready(train_examples=1 << 62))],
-            "are believed",
+            "the limit is",
             hands=False,
         )
         await self.farewell(
@@ -185,10 +185,10 @@ class Hostile(AsyncFederationTest):
         nan[77777] = np.nan
         huge = np.full(SIZE, 3e38, np.float32)
         wrong = [
-            ("another round", "it is of round 4711, its task was offered in round", dict(round=4711)),
+            ("another round", "it belongs to round 4711; its task was offered in round", dict(round=4711)),
             ("another version", "trained from model version 4711", dict(version=4711)),
-            ("a short digest", "its digest has not 16 bytes", dict(digest=b"short")),
-            ("another codec", "it is coded as 'fp16', asked for was 'none'", dict(codec="fp16")),
+            ("a short digest", "its digest does not have 16 bytes", dict(digest=b"short")),
+            ("another codec", "it is coded as 'fp16'; the task asked for 'none'", dict(codec="fp16")),
             ("too many bytes", "it has 1099511627776 bytes", dict(bytes=1 << 40)),
             ("too heavy", "the client has 1000", dict(examples=1 << 50)),
             ("no weight", "its weight is 0 examples", dict(without="examples")),

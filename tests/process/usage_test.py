@@ -241,7 +241,7 @@ class Places(FederationTest):
         federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 3)
         client = federation.client("a", "--model", "synthetic:10")
         self.expect_exit(client, 1)
-        self.assertIn("the client trains 'synthetic:10', this run 'synthetic:9'", client.stderr())
+        self.assertIn("the client trains 'synthetic:10', this run trains 'synthetic:9'", client.stderr())
 
     @unittest.skipUnless((BIN / "libfl-torch.so").exists(), "built without libtorch")
     def test_a_client_without_its_library_says_which_and_where(self):

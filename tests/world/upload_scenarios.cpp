@@ -107,15 +107,15 @@ TEST_CASE("an update that can't be right is refused with its reason, and costs i
   };
   const std::vector<Case> cases{
       {[](wire::UploadBegin& b) { b.set_round(9); },
-       "it is of round 9, its task was offered in round 1"},
+       "it belongs to round 9; its task was offered in round 1"},
       {[](wire::UploadBegin& b) { b.set_version(3); },
        "it was trained from model version 3, not 0"},
       {[](wire::UploadBegin& b) { b.set_codec("fp16"); },
-       "it is coded as 'fp16', asked for was 'none'"},
+       "it is coded as 'fp16'; the task asked for 'none'"},
       {[](wire::UploadBegin& b) { b.set_examples(0); }, "its weight is 0 examples"},
       {[](wire::UploadBegin& b) { b.set_examples(101); },
        "its weight is 101 examples, the client has 100"},
-      {[](wire::UploadBegin& b) { b.set_digest("short"); }, "its digest has not 16 bytes"},
+      {[](wire::UploadBegin& b) { b.set_digest("short"); }, "its digest does not have 16 bytes"},
       {[](wire::UploadBegin& b) { b.set_loss(std::numeric_limits<double>::quiet_NaN()); },
        "its training loss is not finite"},
       {[](wire::UploadBegin& b) { b.set_train_seconds(-1); }, "its training took -1 s"},

@@ -1,0 +1,114 @@
+#include "server/app/run_loop.hpp"
+
+#include "server/history/format.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+void print_summary(const std::vector<RoundSummary>& rounds, const RunRecord& run,
+                   const std::filesystem::path& state) {
+  fmt::print("\n{}\nhistory      {}\ncheckpoints  {}\n", format_rows(rounds, Format::table),
+             (state / "history.sqlite").string(), checkpoints_of(state, run).string());
+  std::fflush(stdout);
+}
+
+/// Transient and machine errors leave the run open; the next start resumes it.
+bool is_of_run(const Error& error) {
+  return error.code() != Errc::no_space && error.code() != Errc::io &&
+         error.code() != Errc::unavailable;
+}
+
+}  // namespace
+
+RunLoop::RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run,
+                 const ServerOptions& options, Actions actions, const std::atomic<bool>& stop)
+    : current_(current),
+      store_(store),
+      run_(std::move(run)),
+      options_(options),
+      actions_(std::move(actions)),
+      stop_(stop) {}
+
+Awaitable<Result<RoundEngine::Outcome>> RunLoop::run() {
+  using Outcome = RoundEngine::Outcome;
+  for (;;) {
+    const auto engine = current_.get();
+    const auto outcome = co_await engine->run();
+    if (!outcome && (!run_.queued || !is_of_run(outcome.error()))) co_return outcome;
+    if (outcome && *outcome == Outcome::stopped) co_return outcome;
+    if (outcome) {
+      co_await summarise();
+    } else {
+      FL_CO_CHECK(co_await give_up(outcome.error()));
+    }
+    FL_CO_TRY(const bool has_next, co_await begin_next());
+    if (!has_next) co_return stop_ ? Outcome::stopped : Outcome::finished;
+  }
+}
+
+Awaitable<void> RunLoop::summarise() {
+  auto read = [run = run_.id](Store& store) { return store.summary(run); };
+  const auto rounds = co_await store_.with_store(std::move(read));
+  if (rounds) {
+    print_summary(*rounds, run_, options_.state);
+  } else {
+    log_warn("no summary: {}", rounds.error().message());
+  }
+}
+
+/// A queued run that can't begin, for example because of its initial weights, is given up: nobody
+/// is there to correct it, and others may wait behind it. Other errors come back.
+Awaitable<Result<void>> RunLoop::give_up(const Error& error) {
+  auto mark = [run = run_.id, error](Store& store) -> Result<void> {
+    FL_TRY(const auto open, store.open_run());
+    if (!open || open->id != run || open->state != RunState::waiting) return error;
+    FL_CHECK(store.add_event(run, to_string(EventLevel::error), "given up: " + error.message()));
+    return store.set_run_state(run, RunState::stopped);
+  };
+  FL_CO_CHECK(co_await store_.with_store(std::move(mark)));
+  log_error("run {} is given up: {}", run_.id, error.message());
+  co_return success();
+}
+
+/// False: there is none, or the server is to stop.
+Awaitable<Result<bool>> RunLoop::begin_next() {
+  for (;;) {
+    FL_CO_TRY(const auto next, co_await wait_for_next());
+    if (!next) co_return false;
+    run_ = next->record;
+    auto made = actions_.make_engine(*next);
+    if (!made) {
+      FL_CO_CHECK(co_await give_up(made.error()));
+      continue;
+    }
+    current_.set(std::move(*made));
+    if (auto announced = actions_.announce(run_); !announced)
+      log_warn("the address file still names the run before: {}", announced.error().message());
+    co_return !stop_;
+  }
+}
+
+/// None: there is none and --stay was not given, or the server is to stop.
+Awaitable<Result<std::optional<ChosenRun>>> RunLoop::wait_for_next() {
+  bool has_said = false;
+  while (!stop_) {
+    auto look = [](Store& store) { return next_run(store); };
+    FL_CO_TRY(auto found, co_await store_.with_store(std::move(look)));
+    if (found || !options_.stay) co_return found;
+    if (!std::exchange(has_said, true))
+      log_info("waiting for another run: fl-server queue --state {} [--rounds N ...]",
+               options_.state);
+    co_await sleep_for(limits::next_run_poll);
+  }
+  co_return std::optional<ChosenRun>();
+}
+
+}  // namespace fl

@@ -1,0 +1,46 @@
+// One run after the other: the chosen one, those queued behind it and, with --stay, those that are
+// still to come. Each gets an engine of its own. On the engines' strand.
+#pragma once
+
+#include "server/app/run_queue.hpp"
+#include "server/history/store_thread.hpp"
+#include "server/round/current_engine.hpp"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace fl {
+
+class RunLoop {
+ public:
+  struct Actions {
+    /// Makes the engine of a run. Errors: invalid_input when this program doesn't know its model.
+    std::function<Result<std::shared_ptr<RoundEngine>>(const ChosenRun&)> make_engine;
+    /// A run begins: tells the world.
+    std::function<Result<void>(const RunRecord&)> announce;
+  };
+
+  /// `current` has the engine of `run`. `store`: of no run. `stop` is set when the server is to end.
+  RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run, const ServerOptions& options,
+          Actions actions, const std::atomic<bool>& stop);
+
+  /// Returns when there is no other run, the server is to stop, or an error makes it end.
+  Awaitable<Result<RoundEngine::Outcome>> run();
+
+ private:
+  Awaitable<void> summarise();
+  Awaitable<Result<void>> give_up(const Error& error);
+  Awaitable<Result<bool>> begin_next();
+  Awaitable<Result<std::optional<ChosenRun>>> wait_for_next();
+
+  CurrentEngine& current_;
+  StoreThread& store_;
+  RunRecord run_;
+  const ServerOptions& options_;
+  Actions actions_;
+  const std::atomic<bool>& stop_;
+};
+
+}  // namespace fl

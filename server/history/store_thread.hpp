@@ -1,0 +1,157 @@
+// The way to the Store for everything that runs on a strand: each call runs on the one thread that
+// uses the Store, waits while the disk is full or another program holds the database, and comes
+// back to the strand. An engine has one of these; the server has another for what is not of a run
+// (admission, the admin pages, the loop over the runs). They share the Store and its thread.
+//
+// On its strand, but for ask(), executor() and what is said below.
+#pragma once
+
+#include "server/history/store.hpp"
+#include "shared/base/async/offload.hpp"
+#include "shared/base/async/task_group.hpp"
+#include "shared/base/limits.hpp"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace fl {
+
+class StoreThread {
+ public:
+  struct Hooks {
+    /// The database or the disk is broken. The Store answers every later call with this error.
+    std::function<void(const Error&)> failed;
+    /// Frees what can be freed on a full disk. May be empty.
+    std::function<Result<void>()> free_space = {};
+  };
+
+  /// `run`: what events belong to, unless they say otherwise; 0: to no run. `thread` has one thread,
+  /// the only one that calls `store`.
+  StoreThread(net::any_io_executor strand, Store& store, Offload& thread, RunId run, Hooks hooks);
+
+  [[nodiscard]] net::any_io_executor executor() const { return strand_; }
+
+  /// Runs `work(store)` on the store's thread. While the disk is full, or another program holds the
+  /// database, it waits and tries again, until stop(). Other errors come back.
+  template <class Function>
+  Awaitable<std::invoke_result_t<Function&, Store&>> with_store(Function work);
+  /// with_store() from any strand.
+  template <class Function>
+  Awaitable<std::invoke_result_t<Function&, Store&>> ask(Function work) {
+    co_return co_await on(strand_, with_store(std::move(work)));
+  }
+  /// Runs `work()` on `workers`. While the disk is full, or too many files are open, it waits and
+  /// tries again, until stop().
+  template <class Function>
+  Awaitable<std::invoke_result_t<Function&>> with_room(Offload& workers, Function work);
+
+  /// A line in the log, and an event in the history.
+  void report(EventLevel level, std::string text, std::optional<RunId> run = std::nullopt);
+  /// An event in the history only. It is left out when limits::notes_under_way_max are on their way,
+  /// and after close(): then the log alone has it.
+  void record_event(EventLevel level, std::string text, std::optional<RunId> run = std::nullopt);
+  /// Reports it, and frees what can be freed.
+  void disk_is_full(std::string text);
+
+  /// Why calls wait for the disk or the database, in words for people; "" when none does.
+  [[nodiscard]] const std::string& why_paused() const { return pause_->why; }
+
+  /// Calls that wait return their error from now on.
+  void stop() { is_stopped_ = true; }
+  /// No event is recorded from now on.
+  void close() { is_closed_ = true; }
+  /// Waits for the events that are on their way.
+  Awaitable<void> join() { return group_.join(); }
+
+ private:
+  class StorageWait;
+  /// Why calls wait for the disk or the database, and how many do.
+  struct Pause {
+    std::string why;
+    int calls = 0;
+  };
+
+  net::any_io_executor strand_;
+  Store& store_;
+  Offload& thread_;
+  RunId run_;
+  Hooks hooks_;
+  /// Shared with the calls that wait: at the end of a program their frames outlive this object.
+  std::shared_ptr<Pause> pause_ = std::make_shared<Pause>();
+  int events_under_way_ = 0;
+  bool is_stopped_ = false;
+  bool is_closed_ = false;
+  TaskGroup group_;
+};
+
+/// One call's wait for the disk or the database. The last that goes on ends the pause.
+class StoreThread::StorageWait {
+ public:
+  explicit StorageWait(const StoreThread& owner) : pause_(owner.pause_) {}
+  ~StorageWait() {
+    if (has_begun_ && --pause_->calls == 0) pause_->why.clear();
+  }
+  StorageWait(const StorageWait&) = delete;
+  StorageWait& operator=(const StorageWait&) = delete;
+
+  /// Begins to wait. Returns what to report, or "" when that was reported already.
+  std::string begin(const Error& error) {
+    pause_->calls += std::exchange(has_begun_, true) ? 0 : 1;
+    const std::string why = error.code() == Errc::no_space
+                                ? "paused, the disk is full"
+                                : "paused: too many files are open, or another program holds the "
+                                  "database";
+    if (std::exchange(why_, why) == why || pause_->why == why) return "";
+    pause_->why = why;
+    return why + ": " + error.message();
+  }
+
+ private:
+  std::shared_ptr<Pause> pause_;
+  bool has_begun_ = false;
+  std::string why_;
+};
+
+template <class Function>
+Awaitable<std::invoke_result_t<Function&, Store&>> StoreThread::with_store(Function work) {
+  StorageWait wait(*this);
+  for (;;) {
+    auto call = [this, &work] { return work(store_); };
+    auto result = co_await thread_.run(std::move(call));
+    if (result || !will_pass(result.error())) {
+      const bool is_broken =
+          !result && (result.error().code() == Errc::io || result.error().code() == Errc::corrupt);
+      if (is_broken) hooks_.failed(result.error());
+      co_return result;
+    }
+    if (std::string news = wait.begin(result.error()); !news.empty())
+      report(EventLevel::warning, std::move(news));
+    co_await sleep_for(limits::full_disk_pause);
+    if (is_stopped_) co_return result;
+  }
+}
+
+template <class Function>
+Awaitable<std::invoke_result_t<Function&>> StoreThread::with_room(Offload& workers,
+                                                                  Function work) {
+  StorageWait wait(*this);
+  for (;;) {
+    auto call = [&work] { return work(); };
+    auto result = co_await workers.run(std::move(call));
+    if (result || !will_pass(result.error())) co_return result;
+    std::string news = wait.begin(result.error());
+    if (!news.empty() && result.error().code() == Errc::no_space) {
+      disk_is_full(std::move(news));
+    } else if (!news.empty()) {
+      report(EventLevel::warning, std::move(news));
+    }
+    co_await sleep_for(limits::full_disk_pause);
+    if (is_stopped_) co_return result;
+  }
+}
+
+}  // namespace fl

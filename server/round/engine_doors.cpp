@@ -1,0 +1,228 @@
+// The engine's doors: what sessions, admission and the status line ask of it.
+#include "server/round/engine.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
+                                           const wire::Hello& hello) const {
+  control_.expect_strand();
+  if (control_.has_ended() && control_.phase == Phase::finished)
+    return Error(Errc::cancelled, "the run is over, and no other has begun");
+  if (control_.is_going_down()) return Error(Errc::unavailable, "the server goes down");
+  if (!hello.model().empty() && hello.model() != plan_.run.model) {
+    return Error(Errc::invalid_input, fmt::format("the client trains '{}', this run trains '{}'",
+                                                  hello.model().substr(0, 64), plan_.run.model));
+  }
+  if (hello.evaluator() && plan_.strategy->has_personal()) {
+    return Error(Errc::invalid_input,
+                 "parts of this run's model are personal, and an evaluator has none: the model is "
+                 "measured on the clients' held-out data instead");
+  }
+  for (const std::string& spec : plan_.ladder) {
+    for (const std::string& wanted : parse_codec(spec).value()->names()) {
+      const auto& known = hello.codecs();
+      if (hello.evaluator() || std::ranges::find(known, wanted) != known.end()) continue;
+      return Error(Errc::invalid_input,
+                   fmt::format("the client does not know the run's codec '{}': use a newer "
+                               "fl-client, or --codec none, which all clients know",
+                               wanted));
+    }
+  }
+  wire::Welcome welcome;
+  welcome.set_protocol(protocol_version);
+  welcome.set_run_key(plan_.run.key);
+  welcome.set_model(plan_.run.model);
+  welcome.set_strategy(plan_.settings.strategy);
+  welcome.set_seed(plan_.run.seed);
+  welcome.set_layout_digest(plan_.layout.digest().raw());
+  welcome.set_name(name);
+  if (!versions_.empty()) {
+    const auto& newest = versions_.newest()->record;
+    welcome.set_version(newest.version);
+    welcome.set_version_digest(newest.digest.raw());
+  }
+  return welcome;
+}
+
+Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
+  control_.expect_strand();
+  const auto& facts = peer->facts();
+  // An upload that ended while the sums are added up again would be counted twice.
+  while (!control_.is_restored() && !control_.is_going_down())
+    co_await control_.changed.wait(never);
+  if (control_.is_going_down()) co_return Error(Errc::unavailable, "the server goes down");
+  if (!facts.evaluator && facts.train_examples == 0)
+    co_return Error(Errc::invalid_input, "the client has no training examples");
+  const std::uint64_t examples_max = update_weight_max / plan_.mode.unit();
+  if (facts.train_examples > examples_max) {
+    co_return Error(Errc::invalid_input, fmt::format("{} training examples; the limit is {}",
+                                                     facts.train_examples, examples_max));
+  }
+  // It may have been revoked since it was admitted, or its name was enrolled with another key.
+  bool was_evaluator = false;
+  auto touch = [facts, &was_evaluator](Store& store) -> Result<void> {
+    if (!facts.serial.empty()) FL_CHECK(store.admit(facts.name, facts.serial));
+    FL_TRY(const auto before, store.find_client(facts.name));
+    was_evaluator = before && before->evaluator;
+    return store.touch_client(facts.name, facts.evaluator);
+  };
+  FL_CO_CHECK(co_await store_.with_store(std::move(touch)));
+  if (control_.has_ended()) co_return Error(Errc::unavailable, "the run is over");
+  if (const auto old = roster_.find(facts.name)) {
+    leave(old);
+    old->dismiss(wire::Bye::BROKEN, "the same client has connected again");
+    if (roster_.is_displaced_often(facts.name)) {
+      report(EventLevel::warning,
+             fmt::format("{} has displaced its own session {} times within {} s: do two programs "
+                         "use one identity, from a state that was copied?",
+                         facts.name, limits::displaced_max,
+                         std::chrono::seconds(limits::displaced_window).count()));
+    }
+  }
+  roster_.enter(peer);
+  evaluations_.welcome(*peer, end_.is_over());
+  Task* const task = tasks_.task_of(facts.name);
+  if (task != nullptr && task->record.state == TaskState::offered && !end_.is_over())
+    offers_.send(*task);
+  report_unless_over(fmt::format("{} is here: {}, {} examples", facts.name,
+                                 facts.evaluator ? "evaluator" : "trainer",
+                                 facts.evaluator ? facts.holdout_examples : facts.train_examples));
+  if (was_evaluator && !facts.evaluator) {
+    report(EventLevel::warning,
+           fmt::format("{} has evaluated until now and trains from here on: if its data are the "
+                       "test set, start it with --evaluate-only",
+                       facts.name));
+  }
+  control_.changed.notify();
+  co_return success();
+}
+
+void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
+  control_.expect_strand();
+  if (!roster_.leave(peer, for_good)) return;
+  initial_.forget(peer->facts().name);
+  report_unless_over(peer->facts().name + " left");
+  control_.changed.notify();
+}
+
+void RoundEngine::expel(const std::string& name, const std::string& reason) {
+  control_.expect_strand();
+  const Task* const task = tasks_.task_of(name);
+  roster_.expel(name, reason);
+  // A client that is not here would keep its task until the deadline.
+  const bool has_task = task != nullptr && task->is_open();
+  if (!control_.has_ended() && (!control_.is_restored() || has_task)) {
+    const std::int64_t id = task != nullptr ? task->record.id : Uploads::any_task;
+    group_.spawn(uploads_.lose_task(name, id, reason));
+  }
+  const auto peer = roster_.find(name);
+  if (!peer) return;
+  report(EventLevel::warning, fmt::format("{}: {}", name, reason));
+  leave(peer, true);
+  peer->dismiss(wire::Bye::REFUSED, reason);
+}
+
+Result<Download> RoundEngine::download(const wire::Fetch& fetch) {
+  control_.expect_strand();
+  FL_TRY(auto found, versions_.download(fetch));
+  found.chunk_bytes_max = uploads_.chunk_bytes_max();
+  return found;
+}
+
+Awaitable<UploadGrant> RoundEngine::begin_upload(std::shared_ptr<Peer> peer,
+                                                 wire::UploadBegin begin) {
+  control_.expect_strand();
+  if (begin.purpose() == wire::INITIAL)
+    co_return co_await initial_.begin(std::move(peer), std::move(begin));
+  co_return co_await uploads_.begin(std::move(peer), std::move(begin));
+}
+
+Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer,
+                                                    UploadGrant grant) {
+  control_.expect_strand();
+  if (grant.begin.purpose() == wire::INITIAL)
+    co_return co_await initial_.finish(std::move(peer), std::move(grant));
+  co_return co_await uploads_.finish(std::move(peer), std::move(grant));
+}
+
+Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation) {
+  co_await evaluations_.record(std::move(peer), std::move(evaluation));
+}
+
+Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed failed) {
+  control_.expect_strand();
+  const std::string name = peer->facts().name;
+  const std::string reason = failed.reason().substr(0, 1000);
+  report(EventLevel::warning, fmt::format("{}: {}", name, reason));
+  if (failed.task() == 0) {
+    // It is an evaluation, or initial weights that perhaps another client can make.
+    evaluations_.note_answered(*peer, failed.version());
+    initial_.note_failure(name);
+    control_.changed.notify();
+    co_return;
+  }
+  co_await uploads_.lose_task(name, failed.task(), reason);
+}
+
+/// When a run is over all clients leave, which is no news for the history.
+void RoundEngine::report_unless_over(std::string text) {
+  if (end_.is_over()) {
+    log_info("{}", text);
+  } else {
+    report(EventLevel::info, std::move(text));
+  }
+}
+
+std::string RoundEngine::phase_text() const {
+  const std::size_t here = roster_.trainer_count();
+  switch (control_.phase) {
+    case Phase::starting: return "starting";
+    case Phase::restoring: return "restoring";
+    case Phase::waiting_for_clients:
+      return fmt::format("waiting for {} clients ({} {} here)", plan_.settings.min_clients, here,
+                         here == 1 ? "is" : "are");
+    case Phase::waiting_for_model: return "waiting for the initial model";
+    case Phase::collecting: return "collecting";
+    case Phase::making_model: return "making the new model";
+    case Phase::waiting_for_absent: return "the run is over: waiting for its clients";
+    case Phase::waiting_for_evaluations: return "waiting for the last evaluations";
+    case Phase::dismissing: return "the run is over";
+    case Phase::finished: return "finished";
+    case Phase::stopping: return "stopping";
+  }
+  return "";
+}
+
+EngineStatus RoundEngine::status() const {
+  EngineStatus status;
+  status.run = plan_.run.id;
+  status.run_key = plan_.run.key;
+  status.model = plan_.run.model;
+  status.phase = store_.why_paused().empty() ? phase_text() : store_.why_paused();
+  status.rounds_total = plan_.settings.rounds;
+  if (!versions_.empty()) status.round = versions_.newest_number();
+  status.clients = static_cast<std::uint32_t>(roster_.trainer_count());
+  status.evaluators = static_cast<std::uint32_t>(roster_.evaluator_count());
+  if (tasks_.has_round()) {
+    const OpenRound& round = tasks_.round();
+    status.round = round.record.round;
+    status.offered = static_cast<std::uint32_t>(round.tasks.size());
+    status.accepted = round.count(TaskState::accepted);
+  }
+  const Traffic total = roster_.traffic();
+  status.bytes_up = total.up;
+  status.bytes_down = total.down;
+  status.accuracy = evaluations_.accuracy();
+  status.round_seconds =
+      past_.recorded_here > 0 ? past_.seconds_here / past_.recorded_here : 0;
+  status.started_at = started_at_;
+  return status;
+}
+
+}  // namespace fl

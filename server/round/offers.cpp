@@ -1,0 +1,222 @@
+#include "server/round/offers.hpp"
+
+#include "shared/base/failpoint.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace fl {
+
+Awaitable<Result<void>> Offers::read_histories() {
+  if (!parts_.picker.needs_histories()) co_return success();
+  auto read = [run = parts_.plan.run.id](Store& store) { return store.client_histories(run); };
+  FL_CO_TRY(auto histories, co_await parts_.store.with_store(std::move(read)));
+  parts_.picker.set_histories(std::move(histories));
+  co_return success();
+}
+
+Awaitable<Result<void>> Offers::open_round() {
+  const RunPlan& plan = parts_.plan;
+  const auto base = parts_.versions.newest();
+  const std::size_t available = parts_.roster.trainer_count();
+  OpenRound opening;
+  opening.record.round = base->record.version + 1;
+  opening.record.base_version = base->record.version;
+  opening.record.started_at = Clock::unix_seconds();
+  opening.record.population = population();
+  opening.opened_at = Clock::now();
+  if (!plan.mode.is_async) opening.deadline = plan.deadline_after(opening.opened_at);
+  opening.before = parts_.roster.recorded_traffic();  // Bytes between two rounds count here.
+  parts_.tasks.open(std::move(opening));
+  OpenRound& round = parts_.tasks.round();
+  const auto all = plan.target_clients(available);
+  const auto tasks = pick(cohort_size(all));
+  const auto under_way = static_cast<std::uint32_t>(round.tasks.size() + tasks.size());
+  round.record.target = !plan.mode.is_async                         ? all
+                        : plan.mode.is_barrier(round.record.round) ? under_way
+                                                                    : plan.mode.buffer;
+  round.weight_bound = weight_bound(tasks);
+  const FixedPoint fixed = choose_fixed_point(base->record.value_max, round.weight_bound,
+                                              parts_.past.before.norm_max);
+  round.record.range_log2 = fixed.range_log2;
+  round.record.fraction_bits = fixed.fraction_bits;
+  parts_.sums.begin();
+  parts_.control.phase = Phase::collecting;
+
+  auto open = [run = plan.run.id, record = round.record, tasks](Store& store) {
+    return store.open_round(run, record, tasks);
+  };
+  FL_CO_TRY(auto opened, co_await parts_.store.with_store(std::move(open)));
+  failpoint("round.opened");
+  round.is_recorded = true;
+  for (auto& record : opened) {
+    Task task;
+    task.record = std::move(record);
+    send(round.put(std::move(task)));
+  }
+  parts_.uploads.end_tasks_of_expelled();
+  log_info("round {}/{}: asked {} of {} clients", round.record.round, plan.settings.rounds,
+           opened.size(), available);
+  warn_of_settings(available);
+  parts_.control.changed.notify();  // For updates that came between two rounds.
+  co_return success();
+}
+
+/// The weight of all clients that are here, or were asked in a round before.
+std::uint64_t Offers::population() const {
+  auto everyone = parts_.past.before.examples;
+  for (const auto& peer : parts_.roster.trainers())
+    everyone[peer->facts().name] = peer->facts().train_examples;
+  std::uint64_t weight = 0;
+  for (const auto& [client, examples] : everyone)
+    weight += parts_.plan.strategy->weight_of(examples);
+  return weight;
+}
+
+/// A bound for the accepted updates' weight that leaves room for substitutes: four times what the
+/// round's tasks can weigh, and the heaviest of the clients that are here.
+std::uint64_t Offers::weight_bound(const std::vector<TaskRecord>& tasks) const {
+  const RunPlan& plan = parts_.plan;
+  const OpenRound& round = parts_.tasks.round();
+  std::uint64_t weight = 1;
+  std::uint64_t heaviest = 0;
+  for (const TaskRecord& task : tasks) weight += plan.weight_of(task);
+  for (const auto& [client, task] : round.tasks) weight += plan.weight_of(task.record);
+  for (const auto& peer : parts_.roster.trainers())
+    heaviest = std::max(heaviest, plan.strategy->weight_of(peer->facts().train_examples));
+  // In an asynchronous run more are asked as soon as these are done, until the buffer is full.
+  if (plan.mode.is_async)
+    weight = std::max(weight, std::min(round.record.target * heaviest, total_weight_max));
+  const std::uint64_t room = std::min(4 * weight + heaviest, total_weight_max);
+  return std::min(std::bit_ceil(room * plan.mode.unit()), total_weight_max);
+}
+
+/// Says in the first round of this process what the settings can't bring about with these clients.
+void Offers::warn_of_settings(std::size_t available) {
+  if (parts_.past.recorded_here > 0) return;
+  const RunPlan& plan = parts_.plan;
+  if (plan.mode.is_async && plan.mode.buffer > available) {
+    parts_.control.report(
+        EventLevel::warning,
+        fmt::format("--mode async:buffer={} is more than the {} clients that are here: a version "
+                    "is made when each has sent one update",
+                    plan.mode.buffer, available));
+  }
+  const bool wants_evaluator = plan.settings.target_accuracy > 0 || plan.settings.patience > 0;
+  if (wants_evaluator && parts_.roster.evaluator_count() == 0) {
+    parts_.control.report(
+        EventLevel::warning,
+        "--target-accuracy and --patience act on what an evaluator measures, and none is here: "
+        "start one with fl-client --evaluate-only");
+  }
+}
+
+Awaitable<Result<bool>> Offers::add(std::size_t count) {
+  Tasks& open = parts_.tasks;
+  OpenRound& round = open.round();
+  auto tasks = pick(count);
+  std::uint64_t weight = 0;
+  for (const auto& [client, task] : round.tasks) {
+    const TaskState state = task.record.state;
+    if (state == TaskState::offered || state == TaskState::accepted)
+      weight += open.discounted_weight_of(task.record);
+  }
+  std::erase_if(tasks, [&](const TaskRecord& task) {
+    const std::uint64_t more = open.discounted_weight_of(task);
+    if (weight + more > round.weight_bound) return true;
+    weight += more;
+    return false;
+  });
+  if (tasks.empty()) co_return false;
+  auto write = [run = parts_.plan.run.id, number = round.record.round, tasks](Store& store) {
+    return store.add_tasks(run, number, tasks);
+  };
+  failpoint("replacement.before_added");
+  FL_CO_TRY(auto added, co_await parts_.store.with_store(std::move(write)));
+  failpoint("replacement.added");
+  for (auto& record : added) {
+    if (!parts_.plan.mode.is_async)
+      log_info("round {}: asked {} in place of another", record.round, record.client);
+    Task task;
+    task.record = std::move(record);
+    if (const Task* const before = open.task_of(task.record.client))
+      task.failures = before->failures;
+    send(round.put(std::move(task)));
+  }
+  parts_.uploads.end_tasks_of_expelled();
+  co_return true;
+}
+
+std::size_t Offers::cohort_size(std::uint32_t target) const {
+  if (parts_.plan.mode.is_async) return parts_.tasks.free_places();
+  std::vector<Candidate> everyone;
+  for (const auto& peer : parts_.roster.trainers())
+    everyone.push_back(parts_.picker.candidate(peer->facts().name, peer->facts().train_examples));
+  return parts_.picker.cohort_size(target, everyone);
+}
+
+/// Tasks for up to `count` of the trainers that may be asked in the open round.
+std::vector<TaskRecord> Offers::pick(std::size_t count) const {
+  const OpenRound& round = parts_.tasks.round();
+  std::vector<Candidate> candidates;
+  for (const auto& peer : parts_.roster.trainers_in_pace()) {
+    const auto& facts = peer->facts();
+    if (parts_.tasks.may_be_asked(facts.name))
+      candidates.push_back(parts_.picker.candidate(facts.name, facts.train_examples));
+  }
+  auto tasks = parts_.picker.pick(candidates, count, round.record.round, round.tasks.size());
+  for (TaskRecord& task : tasks) {
+    task.base_version = round.record.base_version;
+    if (task.codec.starts_with(delta_prefix)) task.reference = parts_.references.of(task.client);
+  }
+  return tasks;
+}
+
+void Offers::send(Task& task) {
+  const RunPlan& plan = parts_.plan;
+  const std::string& client = task.record.client;
+  if (task.offered_at == TimePoint{}) {
+    task.offered_at = Clock::now();
+    task.before = parts_.roster.traffic_of(client);
+  }
+  const auto peer = parts_.roster.find(client);
+  if (!peer) return;
+  const auto& base = *parts_.versions.at(task.record.base_version);
+  const Round round = task.record.base_version + 1;  // In which the task was first offered.
+  const TrainSettings work = plan.work_of(round, parts_.past.losses);
+  wire::Header header;
+  auto& offer = *header.mutable_offer();
+  offer.set_task(task.record.id);
+  offer.set_round(round);
+  offer.set_version(base.record.version);
+  offer.set_version_digest(base.record.digest.raw());
+  offer.set_local_epochs(work.local_epochs);
+  offer.set_local_steps(work.local_steps);
+  offer.set_local_seconds(work.local_seconds);
+  offer.set_batch_size(work.batch_size);
+  offer.set_accumulate(work.accumulate);
+  offer.set_optimizer(plan.settings.optimizer);
+  offer.set_lr(work.lr);
+  offer.set_momentum(work.momentum);
+  offer.set_weight_decay(work.weight_decay);
+  offer.set_proximal_mu(work.proximal_mu);
+  offer.set_seed(plan.client_seed_of(round, client));
+  offer.set_shared_seed(plan.shared_seed_of(round));
+  offer.set_codec(task.record.codec);
+  offer.set_reference(task.record.reference);
+  if (const TimePoint deadline = parts_.tasks.due(task); deadline != never) {
+    const auto left = std::max(Duration::zero(), deadline - Clock::now());
+    offer.set_deadline_ms(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
+  }
+  offer.set_evaluate_holdout(peer->facts().holdout_examples > 0);
+  if (plan.came_from_seed() && parts_.versions.contains(0) &&
+      parts_.roster.must_tell_initial(client))
+    offer.set_initial_digest(parts_.versions.at(0)->record.digest.raw());
+  peer->post(std::move(header));
+}
+
+}  // namespace fl

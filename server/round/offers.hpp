@@ -1,0 +1,48 @@
+// Whom a round asks to train, and what for: opens rounds, asks substitutes for clients that will not
+// answer, and sends the offers. On the engine's strand.
+#pragma once
+
+#include "server/cohort/picker.hpp"
+#include "server/round/uploads.hpp"
+
+#include <vector>
+
+namespace fl {
+
+class Offers {
+ public:
+  struct Parts {
+    RunControl& control;
+    StoreThread& store;
+    const RunPlan& plan;
+    Roster& roster;
+    Tasks& tasks;
+    Picker& picker;
+    const DeltaReferences& references;
+    const Versions& versions;
+    RoundSums& sums;
+    Uploads& uploads;
+    const PastRounds& past;
+  };
+  explicit Offers(const Parts& parts) : parts_(parts) {}
+
+  /// Reads what the picker needs of the clients' histories, before a round is opened.
+  Awaitable<Result<void>> read_histories();
+  /// Opens the next round: its row and its tasks are durable before the first offer is sent.
+  Awaitable<Result<void>> open_round();
+  /// Asks up to `count` more clients in the open round. False: nobody can be asked now.
+  Awaitable<Result<bool>> add(std::size_t count);
+  /// Sends a task's offer, again if it was sent before; nothing while the client is not here.
+  void send(Task& task);
+
+ private:
+  [[nodiscard]] std::vector<TaskRecord> pick(std::size_t count) const;
+  [[nodiscard]] std::size_t cohort_size(std::uint32_t target) const;
+  [[nodiscard]] std::uint64_t population() const;
+  [[nodiscard]] std::uint64_t weight_bound(const std::vector<TaskRecord>& tasks) const;
+  void warn_of_settings(std::size_t available);
+
+  Parts parts_;
+};
+
+}  // namespace fl

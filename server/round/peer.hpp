@@ -1,0 +1,35 @@
+// A client's session, as the engine sees it. The server's sessions, those of fl-sim and those of the
+// tests implement it.
+#pragma once
+
+#include "proto/wire.pb.h"
+
+#include <cstdint>
+#include <string>
+
+namespace fl {
+
+/// All methods may be called from any thread; none blocks.
+class Peer {
+ public:
+  /// The client's name comes from its certificate. The rest is what the client said of itself.
+  struct Facts {
+    std::string name;
+    std::string serial;  // Of the certificate; empty where the link has none.
+    bool evaluator = false;
+    std::uint64_t train_examples = 0;
+    std::uint64_t holdout_examples = 0;
+  };
+
+  virtual ~Peer() = default;
+  [[nodiscard]] virtual const Facts& facts() const = 0;
+  /// Sends a control message, in order. Drops the session when too many messages wait.
+  virtual void post(wire::Header header) = 0;
+  /// Says Bye and closes.
+  virtual void dismiss(wire::Bye::Cause cause, const std::string& reason) = 0;
+  /// Bytes on the socket since the session began.
+  [[nodiscard]] virtual std::uint64_t bytes_up() const = 0;
+  [[nodiscard]] virtual std::uint64_t bytes_down() const = 0;
+};
+
+}  // namespace fl

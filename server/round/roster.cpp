@@ -1,0 +1,164 @@
+#include "server/round/roster.hpp"
+
+#include "shared/base/limits.hpp"
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+namespace fl {
+
+void Roster::enter(PeerPointer peer) {
+  const auto& facts = peer->facts();
+  if (!facts.evaluator) join_pace(facts.name);
+  Client& client = clients_[facts.name];
+  client.absent_until.reset();
+  client.expelled.reset();
+  client.peer = std::move(peer);
+  ++sessions_;
+  if (is_trainer(client)) ++trainers_;
+}
+
+bool Roster::leave(const PeerPointer& peer, bool for_good) {
+  Client& client = clients_[peer->facts().name];
+  if (client.peer != peer) return false;
+  client.departed.up += peer->bytes_up();
+  client.departed.down += peer->bytes_down();
+  --sessions_;
+  if (is_trainer(client)) --trainers_;
+  client.peer.reset();
+  client.knows_initial = false;
+  if (!for_good) client.absent_until = Clock::now() + limits::farewell_max;
+  return true;
+}
+
+Roster::PeerPointer Roster::find(const std::string& client) const {
+  const auto found = clients_.find(client);
+  return found != clients_.end() ? found->second.peer : nullptr;
+}
+
+std::vector<Roster::PeerPointer> Roster::here() const {
+  std::vector<PeerPointer> found;
+  found.reserve(sessions_);
+  for (const auto& [name, client] : clients_) {
+    if (client.peer) found.push_back(client.peer);
+  }
+  return found;
+}
+
+std::vector<Roster::PeerPointer> Roster::trainers() const {
+  std::vector<PeerPointer> found;
+  found.reserve(trainers_);
+  for (const auto& [name, client] : clients_) {
+    if (is_trainer(client)) found.push_back(client.peer);
+  }
+  return found;
+}
+
+bool Roster::is_displaced_often(const std::string& name) {
+  Client& client = clients_[name];
+  if (Clock::now() - client.displaced_since > limits::displaced_window) {
+    client.displaced_since = Clock::now();
+    client.displaced = 0;
+  }
+  return ++client.displaced == limits::displaced_max;
+}
+
+bool Roster::must_tell_initial(const std::string& client) {
+  return !std::exchange(clients_[client].knows_initial, true);
+}
+
+void Roster::expect_back(const std::string& client) {
+  clients_[client].absent_until = Clock::now() + limits::farewell_max;
+}
+
+bool Roster::is_awaited(const std::string& name) const {
+  const auto found = clients_.find(name);
+  if (found == clients_.end()) return false;
+  const Client& client = found->second;
+  return client.peer || (client.absent_until && *client.absent_until > Clock::now());
+}
+
+TimePoint Roster::end_of_absence() {
+  TimePoint next = never;
+  for (auto& [name, client] : clients_) {
+    if (client.absent_until && *client.absent_until <= Clock::now()) client.absent_until.reset();
+    if (client.absent_until) next = std::min(next, *client.absent_until);
+  }
+  return next;
+}
+
+std::size_t Roster::absent_count() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      clients_, [](const auto& entry) { return entry.second.absent_until.has_value(); }));
+}
+
+void Roster::expel(const std::string& client, const std::string& reason) {
+  clients_[client].expelled = reason;
+}
+
+std::vector<std::pair<std::string, std::string>> Roster::expelled() const {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& [name, client] : clients_) {
+    if (client.expelled) found.emplace_back(name, *client.expelled);
+  }
+  return found;
+}
+
+Traffic Roster::traffic_of(const std::string& name) const {
+  const auto found = clients_.find(name);
+  if (found == clients_.end()) return {};
+  const Client& client = found->second;
+  Traffic total = client.departed;
+  if (client.peer) {
+    total.up += client.peer->bytes_up();
+    total.down += client.peer->bytes_down();
+  }
+  return total;
+}
+
+Traffic Roster::traffic() const {
+  Traffic total;
+  for (const auto& [name, client] : clients_) {
+    total.up += client.departed.up + (client.peer ? client.peer->bytes_up() : 0);
+    total.down += client.departed.down + (client.peer ? client.peer->bytes_down() : 0);
+  }
+  return total;
+}
+
+void Roster::set_update_counts(const std::map<std::string, std::uint64_t>& counts) {
+  for (const auto& [name, count] : counts) clients_[name].updates = count;
+}
+
+/// Where a client that comes begins to count. Nobody waits for what it missed while it was away, so
+/// it begins where the slowest of the others is. But after a restart those others are the first to
+/// come back, and may be far ahead: so it begins no higher than where the fastest may go on. And
+/// when no other trainer is here to compare with, it begins no lower than a client that was never
+/// away can be: else it would have to make up for all that it missed before anyone else is asked.
+void Roster::join_pace(const std::string& name) {
+  if (ahead_ == 0) return;
+  std::vector<std::uint64_t> others;
+  std::uint64_t highest = 0;
+  for (const auto& [other, client] : clients_) {
+    highest = std::max(highest, client.updates);
+    if (is_trainer(client) && other != name) others.push_back(client.updates);
+  }
+  std::uint64_t& updates = clients_[name].updates;
+  updates = std::max(updates, highest - std::min<std::uint64_t>(highest, ahead_ + 1));
+  if (others.empty()) return;
+  const auto [slowest, fastest] = std::ranges::minmax(others);
+  updates = std::max(updates, std::min(slowest, fastest - std::min<std::uint64_t>(fastest, ahead_)));
+}
+
+std::vector<Roster::PeerPointer> Roster::trainers_in_pace() const {
+  auto found = trainers();
+  if (ahead_ == 0 || found.empty()) return found;
+  const auto updates_of = [this](const PeerPointer& peer) {
+    return clients_.at(peer->facts().name).updates;
+  };
+  const std::uint64_t slowest = std::ranges::min(found | std::views::transform(updates_of));
+  std::erase_if(found, [&](const auto& peer) { return updates_of(peer) > slowest + ahead_; });
+  return found;
+}
+
+}  // namespace fl

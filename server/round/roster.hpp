@@ -1,0 +1,110 @@
+// The clients of a run, one record for each name: its session if it is here, what it has sent and
+// received, whether it is waited for, and how many updates it has sent. On the engine's strand.
+#pragma once
+
+#include "server/round/peer.hpp"
+#include "shared/base/async/clock.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// Bytes on the sockets, both directions.
+struct Traffic {
+  std::uint64_t up = 0;
+  std::uint64_t down = 0;
+  bool operator==(const Traffic&) const = default;
+};
+
+class Roster {
+ public:
+  using PeerPointer = std::shared_ptr<Peer>;
+
+  /// `ahead`: how many updates a client may be ahead of the slowest one here (RoundMode::ahead);
+  /// 0: no limit.
+  explicit Roster(std::uint32_t ahead) : ahead_(ahead) {}
+
+  // Sessions --------------------------------------------------------------------------------------
+
+  /// Replaces an earlier session of the same client, which the caller has ended (leave()).
+  void enter(PeerPointer peer);
+  /// False: a newer session has replaced this one, and nothing changes. Without `for_good` the
+  /// client is expected back for limits::farewell_max.
+  bool leave(const PeerPointer& peer, bool for_good);
+  /// Its open session; null while it is not here.
+  [[nodiscard]] PeerPointer find(const std::string& client) const;
+  [[nodiscard]] bool is_here(const std::string& client) const { return find(client) != nullptr; }
+  /// By name.
+  [[nodiscard]] std::vector<PeerPointer> here() const;
+  [[nodiscard]] std::vector<PeerPointer> trainers() const;
+  [[nodiscard]] std::size_t sessions() const { return sessions_; }
+  [[nodiscard]] std::size_t trainer_count() const { return trainers_; }
+  [[nodiscard]] std::size_t evaluator_count() const { return sessions_ - trainers_; }
+  /// Counts that a session of the client was displaced by another. True once it happened
+  /// limits::displaced_max times within limits::displaced_window: probably two programs use one
+  /// identity.
+  [[nodiscard]] bool is_displaced_often(const std::string& client);
+  /// Whether this session has yet to be told the digest of the initial model. True once.
+  [[nodiscard]] bool must_tell_initial(const std::string& client);
+
+  // Absence ---------------------------------------------------------------------------------------
+
+  /// Waits for the client for limits::farewell_max.
+  void expect_back(const std::string& client);
+  /// Here, or expected back.
+  [[nodiscard]] bool is_awaited(const std::string& client) const;
+  /// When the next of the expected clients is given up; `never` when there is none.
+  [[nodiscard]] TimePoint end_of_absence();
+  [[nodiscard]] std::size_t absent_count() const;
+
+  /// A client that was revoked, or whose name was enrolled anew: nobody waits for its tasks.
+  void expel(const std::string& client, const std::string& reason);
+  /// Names and reasons of expelled clients that have not come back since.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> expelled() const;
+
+  // Traffic ---------------------------------------------------------------------------------------
+
+  /// Of all its sessions since this process began the run.
+  [[nodiscard]] Traffic traffic_of(const std::string& client) const;
+  [[nodiscard]] Traffic traffic() const;
+  /// What the last recorded round has counted; before the first, traffic().
+  [[nodiscard]] Traffic recorded_traffic() const { return recorded_traffic_.value_or(traffic()); }
+  void set_recorded_traffic(Traffic traffic) { recorded_traffic_ = traffic; }
+
+  // Pace: bounded staleness (SSP) of an asynchronous run ------------------------------------------
+
+  void set_update_counts(const std::map<std::string, std::uint64_t>& counts);
+  void count_update(const std::string& client) { ++clients_[client].updates; }
+  /// The trainers that are here and need not wait for the slowest of them, by name.
+  [[nodiscard]] std::vector<PeerPointer> trainers_in_pace() const;
+
+ private:
+  struct Client {
+    PeerPointer peer;                    // Null while it is not here.
+    Traffic departed;                    // Of its ended sessions.
+    std::optional<TimePoint> absent_until;
+    std::optional<std::string> expelled;  // Why.
+    std::uint64_t updates = 0;            // Accepted ones, raised by join_pace().
+    bool knows_initial = false;           // This session was told the initial model's digest.
+    TimePoint displaced_since{};
+    int displaced = 0;
+  };
+
+  void join_pace(const std::string& client);
+  [[nodiscard]] bool is_trainer(const Client& client) const {
+    return client.peer && !client.peer->facts().evaluator;
+  }
+
+  std::uint32_t ahead_;
+  std::map<std::string, Client> clients_;
+  std::size_t sessions_ = 0;
+  std::size_t trainers_ = 0;
+  std::optional<Traffic> recorded_traffic_;
+};
+
+}  // namespace fl

@@ -1,0 +1,41 @@
+#include "server/round/run_control.hpp"
+
+#include "shared/base/log.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/strand.hpp>
+
+namespace fl {
+
+void RunControl::stop() {
+  is_stopping_ = true;
+  store_.stop();
+  changed.notify();
+}
+
+void RunControl::fail(const Error& error) {
+  if (!failure_) {
+    failure_ = error;
+    log_error("stopping: {}", error.message());
+  }
+  stop();
+}
+
+void RunControl::end() {
+  has_ended_ = true;
+  store_.close();
+  changed.notify();
+}
+
+void RunControl::set_restored() {
+  is_restored_ = true;
+  changed.notify();
+}
+
+void RunControl::expect_strand() const {
+  using IoStrand = net::strand<net::io_context::executor_type>;
+  const auto* const strand = strand_.target<IoStrand>();
+  if (strand != nullptr && !strand->running_in_this_thread()) ++calls_off_strand_;
+}
+
+}  // namespace fl

@@ -1,0 +1,55 @@
+// What all parts of one engine share: whether the run goes on, where the main loop is, and the one
+// signal that wakes whatever waits. On the engine's strand.
+#pragma once
+
+#include "server/history/store_thread.hpp"
+#include "server/round/status.hpp"
+#include "shared/base/async/mailbox.hpp"
+#include "shared/base/error.hpp"
+
+#include <optional>
+#include <string>
+
+namespace fl {
+
+class RunControl {
+ public:
+  RunControl(net::any_io_executor strand, StoreThread& store)
+      : changed(strand), strand_(std::move(strand)), store_(store) {}
+
+  /// Asks for a clean end: whatever waits looks at is_stopping().
+  void stop();
+  /// An error that must not be retried: the run stops, and run() returns the first of these.
+  void fail(const Error& error);
+  /// The main loop is over; nothing waits for a round any more.
+  void end();
+  void set_restored();
+
+  [[nodiscard]] bool is_restored() const { return is_restored_; }
+  [[nodiscard]] bool is_stopping() const { return is_stopping_; }
+  [[nodiscard]] bool has_ended() const { return has_ended_; }
+  [[nodiscard]] bool is_going_down() const { return is_stopping_ || has_ended_; }
+  [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
+
+  /// A line in the log and an event of this run.
+  void report(EventLevel level, std::string text) { store_.report(level, std::move(text)); }
+
+  /// Counts a call from outside of the strand, which is a mistake of ours. The public functions of
+  /// the engine and its parts begin with it; the simulated federations check the count.
+  void expect_strand() const;
+  [[nodiscard]] int calls_off_strand() const { return calls_off_strand_; }
+
+  Phase phase = Phase::starting;
+  Signal changed;  // Anything that a part may wait for has changed.
+
+ private:
+  net::any_io_executor strand_;
+  StoreThread& store_;
+  bool is_restored_ = false;
+  bool is_stopping_ = false;
+  bool has_ended_ = false;
+  std::optional<Error> failure_;
+  mutable int calls_off_strand_ = 0;
+};
+
+}  // namespace fl

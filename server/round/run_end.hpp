@@ -1,0 +1,34 @@
+// Whether a run is over: its rounds are recorded, or its goal was reached early. On the engine's
+// strand.
+#pragma once
+
+#include "server/round/evaluations.hpp"
+#include "server/round/tasks.hpp"
+#include "server/versions/versions.hpp"
+
+namespace fl {
+
+class RunEnd {
+ public:
+  RunEnd(const RunPlan& plan, const Tasks& tasks, const Versions& versions,
+         const Evaluations& evaluations)
+      : plan_(plan), tasks_(tasks), versions_(versions), evaluations_(evaluations) {}
+
+  /// No other round will open.
+  [[nodiscard]] bool is_over() const {
+    if (was_over()) return true;
+    if (tasks_.has_round() || versions_.empty()) return false;
+    return versions_.newest_number() >= plan_.settings.rounds ||
+           !evaluations_.early_end().empty();
+  }
+  /// It was recorded as finished before this engine began.
+  [[nodiscard]] bool was_over() const { return plan_.run.state == RunState::finished; }
+
+ private:
+  const RunPlan& plan_;
+  const Tasks& tasks_;
+  const Versions& versions_;
+  const Evaluations& evaluations_;
+};
+
+}  // namespace fl

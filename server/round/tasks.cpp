@@ -1,0 +1,216 @@
+#include "server/round/tasks.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/codec/encode/codec.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+void Task::note_failure() {
+  const Duration pause = limits::ask_again_min * (1 << std::min(failures, 10));
+  ask_again_at = Clock::now() + std::min<Duration>(pause, limits::ask_again_max);
+  ++failures;
+}
+
+void OpenRound::take(std::map<std::string, Task> carried) {
+  tasks = std::move(carried);
+  for (auto& [client, task] : tasks) {
+    task.record.round = record.round;
+    ++counts_[static_cast<std::size_t>(task.record.state)];
+  }
+}
+
+Task& OpenRound::put(Task task) {
+  auto [place, is_new] = tasks.try_emplace(task.record.client);
+  if (!is_new) --counts_[static_cast<std::size_t>(place->second.record.state)];
+  ++counts_[static_cast<std::size_t>(task.record.state)];
+  place->second = std::move(task);
+  return place->second;
+}
+
+void OpenRound::update_task(Task& task, TaskRecord changed) {
+  --counts_[static_cast<std::size_t>(task.record.state)];
+  ++counts_[static_cast<std::size_t>(changed.state)];
+  task.record = std::move(changed);
+}
+
+bool OpenRound::is_verifying() const {
+  return std::ranges::any_of(tasks, [](const auto& entry) { return entry.second.is_verifying; });
+}
+
+bool OpenRound::is_adding() const {
+  return std::ranges::any_of(tasks, [](const auto& entry) {
+    return entry.second.is_verifying && !entry.second.waits_for_range;
+  });
+}
+
+void Tasks::open(OpenRound round) {
+  if (!carried_.empty()) round.take(std::exchange(carried_, {}));
+  round_ = std::move(round);
+}
+
+void Tasks::close(Round oldest_base) {
+  for (auto& [client, task] : round_->tasks) {
+    if (task.record.state != TaskState::offered || task.record.base_version < oldest_base) continue;
+    task.before = roster_.traffic_of(client);
+    carried_[client] = std::move(task);
+  }
+  round_.reset();
+}
+
+void Tasks::carry(TaskRecord record) {
+  Task& task = carried_[record.client];
+  task.offered_at = Clock::now();
+  task.record = std::move(record);
+}
+
+Task* Tasks::task_of(const std::string& client) {
+  auto& tasks = round_ ? round_->tasks : carried_;
+  const auto found = tasks.find(client);
+  return found != tasks.end() ? &found->second : nullptr;
+}
+
+Task* Tasks::find(const std::string& client, std::int64_t id) {
+  Task* const task = task_of(client);
+  return task != nullptr && task->record.id == id ? task : nullptr;
+}
+
+std::uint32_t Tasks::quorum() const {
+  return std::min(plan_.settings.min_clients, round_->record.target);
+}
+
+bool Tasks::has_enough(TimePoint now) const {
+  const std::uint32_t accepted = round_->count(TaskState::accepted);
+  const bool none_to_come = round_->count(TaskState::offered) == 0 || now >= round_->deadline;
+  return accepted >= round_->record.target || (accepted >= quorum() && none_to_come);
+}
+
+std::size_t Tasks::missing() const {
+  const std::uint32_t accepted = round_->count(TaskState::accepted);
+  if (plan_.mode.is_async) return accepted < round_->record.target ? free_places() : 0;
+  const std::uint32_t expected = accepted + round_->count(TaskState::offered);
+  return expected < quorum() ? quorum() - expected : 0;
+}
+
+TimePoint Tasks::due(const Task& task) const {
+  if (plan_.mode.is_async) return plan_.deadline_after(task.offered_at);
+  return round_ ? round_->deadline : never;
+}
+
+TimePoint Tasks::next_event(TimePoint now, bool asks_others) const {
+  TimePoint next = round_->deadline;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.is_open() && !task.has_arrived) next = std::min(next, due(task));
+    // A client that could already be asked, and was not, waits for something else than time.
+    const bool may_come = asks_others && task.has_failed() && task.ask_again_at > now;
+    if (may_come && roster_.is_here(client)) next = std::min(next, task.ask_again_at);
+  }
+  return next;
+}
+
+std::vector<Task*> Tasks::overdue(TimePoint now) {
+  std::vector<Task*> found;
+  for (auto& [client, task] : round_->tasks) {
+    if (task.is_open() && !task.has_arrived && now >= due(task)) found.push_back(&task);
+  }
+  return found;
+}
+
+bool Tasks::takes_updates() const {
+  if (!round_ || !round_->is_recorded || round_->is_closing) return false;
+  if (!plan_.mode.is_async) return true;
+  const auto taken = std::ranges::count_if(round_->tasks, [](const auto& entry) {
+    return entry.second.is_verifying || entry.second.record.state == TaskState::accepted;
+  });
+  return static_cast<std::size_t>(taken) < round_->record.target;
+}
+
+bool Tasks::may_be_asked(const std::string& client) const {
+  const auto found = round_->tasks.find(client);
+  if (found == round_->tasks.end()) return true;
+  return found->second.has_failed() && Clock::now() >= found->second.ask_again_at;
+}
+
+std::size_t Tasks::free_places() const {
+  const std::uint32_t accepted = round_->count(TaskState::accepted);
+  const std::uint32_t open = round_->count(TaskState::offered);
+  // Once a round that waits for all has its tasks, others are asked only to reach the quorum.
+  if (plan_.mode.is_barrier(round_->record.round) && round_->record.target > 0)
+    return accepted + open < quorum() ? quorum() - accepted - open : 0;
+  const auto busy = std::ranges::count_if(round_->tasks, [this](const auto& entry) {
+    return entry.second.record.state == TaskState::offered && roster_.is_here(entry.first);
+  });
+  const std::size_t wanted = plan_.target_clients(roster_.trainer_count());
+  return wanted - std::min(wanted, static_cast<std::size_t>(busy));
+}
+
+std::string Tasks::names_missing() const {
+  constexpr std::size_t named_max = 10;
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state != TaskState::offered || ++count > named_max) continue;
+    names += (names.empty() ? "" : ", ") + client;
+  }
+  return count > named_max ? fmt::format("{} and {} more", names, count - named_max) : names;
+}
+
+std::uint64_t Tasks::accepted_weight() const {
+  std::uint64_t sum = 0;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state == TaskState::accepted) sum += plan_.weight_of(task.record);
+  }
+  return sum;
+}
+
+std::map<std::string, std::int64_t> Tasks::accepted_deltas() const {
+  std::map<std::string, std::int64_t> accepted;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state == TaskState::accepted && task.record.codec.starts_with(delta_prefix))
+      accepted[client] = task.record.id;
+  }
+  return accepted;
+}
+
+double Tasks::training_loss() const {
+  double loss = 0;
+  double examples = 0;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state != TaskState::accepted) continue;
+    loss += task.record.loss * static_cast<double>(task.record.examples);
+    examples += static_cast<double>(task.record.examples);
+  }
+  return loss / examples;
+}
+
+RoundFacts Tasks::facts(const PastRounds& past) const {
+  const TrainSettings work = plan_.work_of(round_->record.round, past.losses);
+  const auto accepted = static_cast<double>(accepted_weight());
+  RoundFacts facts;
+  facts.round = round_->record.round;
+  facts.lr = work.lr;
+  const auto all = static_cast<double>(std::max<std::uint64_t>(1, round_->record.population));
+  facts.share = accepted / all;
+  if (past.before.population > 0)
+    facts.regrouped = static_cast<double>(past.before.population) / all;
+  if (!work.optimizer.is_sgd()) return facts;
+  double steps = 0;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state != TaskState::accepted) continue;
+    const auto weight = static_cast<double>(plan_.weight_of(task.record));
+    steps += weight / accepted * effective_steps(work, task.record.steps);
+  }
+  facts.effective_steps = steps;
+  return facts;
+}
+
+bool Tasks::is_base(Round version) const {
+  return std::ranges::any_of(round_->tasks, [version](const auto& entry) {
+    return entry.second.is_open() && entry.second.record.base_version == version;
+  });
+}
+
+}  // namespace fl

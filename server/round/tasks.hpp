@@ -1,0 +1,158 @@
+// The tasks of the open round, and those that outlive theirs: what each client was asked, and what
+// has become of it. On the engine's strand.
+#pragma once
+
+#include "server/history/store.hpp"
+#include "server/round/past_rounds.hpp"
+#include "server/round/roster.hpp"
+#include "server/run/run_plan.hpp"
+#include "shared/base/async/clock.hpp"
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+struct Task {
+  TaskRecord record;
+  bool is_verifying = false;     // Its update is checked, or its verdict is being made durable.
+  bool waits_for_range = false;  // Verifying, and not being added: the sums' range must widen.
+  bool has_arrived = false;      // All of its update is here and waits for a round that takes it.
+  TimePoint offered_at{};
+  TimePoint begun_at{};  // When its upload began, the first time.
+  Traffic before;        // The client's traffic when the task was offered.
+  int failures = 0;      // Of this client in this round.
+  TimePoint ask_again_at{};  // From then on the client may be asked again.
+
+  /// Offered, and its update is not being taken in.
+  [[nodiscard]] bool is_open() const {
+    return record.state == TaskState::offered && !is_verifying;
+  }
+  [[nodiscard]] bool has_failed() const {
+    return record.state == TaskState::refused || record.state == TaskState::lost;
+  }
+  /// The client's task came to nothing: it is asked again only after a growing pause.
+  void note_failure();
+};
+
+/// Marks a task as being verified while it lives: nothing else decides on the task, and its round
+/// can't close, so the task stays where it is.
+class VerifyingGuard {
+ public:
+  explicit VerifyingGuard(Task& task) : task_(task) { task_.is_verifying = true; }
+  ~VerifyingGuard() { task_.is_verifying = false; }
+  VerifyingGuard(const VerifyingGuard&) = delete;
+  VerifyingGuard& operator=(const VerifyingGuard&) = delete;
+
+ private:
+  Task& task_;
+};
+
+struct OpenRound {
+  RoundRecord record;
+  std::map<std::string, Task> tasks;  // By client.
+  TimePoint opened_at{};
+  TimePoint deadline = never;
+  Traffic before;                  // All traffic when it opened.
+  std::uint64_t weight_bound = 0;  // The sum of accepted weights, in units, stays below it.
+  bool is_recorded = false;        // Its row is durable, and that carried tasks belong to it.
+  bool is_closing = false;         // What is being checked is finished; nothing new begins.
+  bool is_too_narrow = false;      // An update would fit into a wider range of the sums.
+
+  /// Takes over the tasks that go on from the round before.
+  void take(std::map<std::string, Task> carried);
+  /// Adds a client's task, or the next one of a client whose last one came to nothing.
+  Task& put(Task task);
+  void update_task(Task& task, TaskRecord record);
+  /// The number of tasks in a state, without a look at each.
+  [[nodiscard]] std::uint32_t count(TaskState state) const {
+    return counts_[static_cast<std::size_t>(state)];
+  }
+  [[nodiscard]] bool is_verifying() const;
+  [[nodiscard]] bool is_adding() const;  // Verifying, and not waiting for a wider range.
+
+ private:
+  std::array<std::uint32_t, task_state_count> counts_{};
+};
+
+class Tasks {
+ public:
+  Tasks(const RunPlan& plan, const Roster& roster) : plan_(plan), roster_(roster) {}
+
+  // The open round --------------------------------------------------------------------------------
+
+  [[nodiscard]] bool has_round() const { return round_.has_value(); }
+  /// Only while has_round(). Stays at its place until close().
+  [[nodiscard]] OpenRound& round() { return *round_; }
+  [[nodiscard]] const OpenRound& round() const { return *round_; }
+  /// A round opens, with what goes on from the round before.
+  void open(OpenRound round);
+  /// The round is recorded: its open tasks that train from `oldest_base` or a later version go on
+  /// in the next one; the others end.
+  void close(Round oldest_base);
+  /// At a restart between two rounds.
+  void carry(TaskRecord record);
+
+  /// The client's task of the open round, or one that goes on from the last; or null.
+  [[nodiscard]] Task* task_of(const std::string& client);
+  /// The same, if it has this id.
+  [[nodiscard]] Task* find(const std::string& client, std::int64_t id);
+  /// The tasks under way between two rounds.
+  [[nodiscard]] const std::map<std::string, Task>& carried() const { return carried_; }
+
+  // What the open round still needs ---------------------------------------------------------------
+
+  /// The least number of accepted updates that the round may close with.
+  [[nodiscard]] std::uint32_t quorum() const;
+  /// It has its target of updates; or the quorum, and no others come in time.
+  [[nodiscard]] bool has_enough(TimePoint now) const;
+  /// How many more clients should be asked now: in an asynchronous run as many as may train at the
+  /// same time, else as many as the quorum lacks.
+  [[nodiscard]] std::size_t missing() const;
+  /// When the time for a task is over; `never` without a deadline.
+  [[nodiscard]] TimePoint due(const Task& task) const;
+  /// The earliest of the open tasks' ends, the round's deadline and, with `asks_others`, the moment
+  /// when a client that failed may be asked again.
+  [[nodiscard]] TimePoint next_event(TimePoint now, bool asks_others) const;
+  [[nodiscard]] std::vector<Task*> overdue(TimePoint now);
+  /// Whether an update may be added to the open round. A buffer takes no more than its K.
+  [[nodiscard]] bool takes_updates() const;
+  /// Whether the client has no task in this round, or one that failed some time ago.
+  [[nodiscard]] bool may_be_asked(const std::string& client) const;
+  /// In an asynchronous run: how many more may train at the same time. A client that is not here
+  /// takes no place.
+  [[nodiscard]] std::size_t free_places() const;
+  /// Clients whose updates have not come, for the log; not all, if they are many.
+  [[nodiscard]] std::string names_missing() const;
+
+  // What is in it ---------------------------------------------------------------------------------
+
+  [[nodiscard]] Round staleness_of(const TaskRecord& task) const {
+    return round_->record.base_version - task.base_version;
+  }
+  [[nodiscard]] std::uint64_t discounted_weight_of(const TaskRecord& task) const {
+    return plan_.discounted_weight_of(task, staleness_of(task));
+  }
+  /// The sum of the accepted updates' weights, without discounts.
+  [[nodiscard]] std::uint64_t accepted_weight() const;
+  /// The accepted tasks whose updates are deltas, by client.
+  [[nodiscard]] std::map<std::string, std::int64_t> accepted_deltas() const;
+  /// The mean training loss of the accepted updates, weighted by examples.
+  [[nodiscard]] double training_loss() const;
+  /// What the strategy is told of the round: a function of what is durable, summed up in the order
+  /// of the clients' names.
+  [[nodiscard]] RoundFacts facts(const PastRounds& past) const;
+  /// Whether an open task trains from this version.
+  [[nodiscard]] bool is_base(Round version) const;
+
+ private:
+  const RunPlan& plan_;
+  const Roster& roster_;
+  std::optional<OpenRound> round_;
+  std::map<std::string, Task> carried_;  // Between two rounds: what is still under way.
+};
+
+}  // namespace fl

@@ -1,0 +1,42 @@
+// What a session and the engine hand each other while an update, or the initial weights, come in.
+#pragma once
+
+#include "server/round/spool.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/wire/message.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace fl {
+
+/// Either an upload to write chunks to, or a verdict at once.
+struct UploadGrant {
+  std::shared_ptr<Upload> upload;  // Null: `verdict` is the answer.
+  std::size_t chunk_bytes_max = 0;
+  wire::Verdict verdict;
+  wire::UploadBegin begin;  // As the client announced it.
+  TimePoint began_at{};
+  std::uint64_t offset = 0;  // Bytes of it that were here at began_at.
+};
+
+[[nodiscard]] inline wire::Verdict verdict_for(const wire::UploadBegin& begin,
+                                               wire::Verdict::Outcome outcome,
+                                               std::string reason) {
+  wire::Verdict verdict;
+  verdict.set_purpose(begin.purpose());
+  verdict.set_task(begin.task());
+  verdict.set_outcome(outcome);
+  verdict.set_reason(std::move(reason));
+  return verdict;
+}
+
+[[nodiscard]] inline UploadGrant refuse(const wire::UploadBegin& begin,
+                                        wire::Verdict::Outcome outcome, std::string reason) {
+  UploadGrant grant;
+  grant.verdict = verdict_for(begin, outcome, std::move(reason));
+  return grant;
+}
+
+}  // namespace fl

@@ -1,0 +1,359 @@
+#include "server/round/uploads.hpp"
+
+#include "shared/base/failpoint.hpp"
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <optional>
+
+namespace fl {
+
+std::size_t Uploads::chunk_bytes_max() const {
+  // A session holds up to three chunks: the one being read, the one waiting, the one being written.
+  const auto transfers = static_cast<std::size_t>(std::max(1, transfers_ + 1));
+  const std::size_t fair = std::bit_floor(limits::bulk_bytes_max / (3 * transfers));
+  return std::clamp(fair, limits::chunk_bytes_min, limits::chunk_bytes_max);
+}
+
+// Begin ----------------------------------------------------------------------------------------
+
+Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin) {
+  const std::string& client = peer->facts().name;
+  Task* const task = co_await await_open_task(client, begin.task());
+  if (parts_.control.is_going_down())
+    co_return refuse(begin, wire::Verdict::LATER, "the server goes down");
+  if (task == nullptr || !task->is_open()) {
+    UploadGrant grant;
+    grant.verdict = co_await verdict_of_earlier(client, begin);
+    co_return grant;
+  }
+  if (transfers_ >= static_cast<int>(limits::bulk_transfers_max)) {
+    co_return refuse(begin, wire::Verdict::LATER,
+                     fmt::format("{} transfers are under way", transfers_));
+  }
+  if (const auto right = check(begin, *task); !right) {
+    const VerifyingGuard verifying(*task);
+    TaskRecord record = task->record;
+    record.state = TaskState::refused;
+    record.reason = right.error().message();
+    parts_.control.report(EventLevel::warning,
+                          fmt::format("{}: update refused: {}", client, record.reason));
+    if (const auto settled = co_await settle(*task, record); !settled)
+      co_return refuse(begin, wire::Verdict::LATER, settled.error().message());
+    co_return refuse(begin, wire::Verdict::REFUSED, record.reason);
+  }
+  UploadGrant grant = co_await open(std::move(begin));
+  if (!grant.upload) co_return grant;
+  Task* const begun = parts_.tasks.find(client, grant.upload->task());
+  if (begun == nullptr) {
+    // The round was recorded, and its spool cleared, while the file was made.
+    if (auto removed = parts_.spool.remove(grant.upload->file_name()); !removed)
+      parts_.control.fail(removed.error());
+    co_return refuse(grant.begin, wire::Verdict::STALE, "the round went on without it");
+  }
+  grant.began_at = Clock::now();
+  grant.offset = grant.upload->next_offset();
+  if (begun->begun_at == TimePoint{}) begun->begun_at = grant.began_at;
+  co_return grant;
+}
+
+/// The task of an upload, or null. It waits while the sums are added up again, or the round is
+/// being recorded, so what is answered then is durable. Where tasks outlive their round it waits
+/// for a round that takes the update in, as long as there will be one.
+Awaitable<Task*> Uploads::await_open_task(const std::string& client, std::int64_t id) {
+  const auto must_wait = [this] {
+    const Tasks& tasks = parts_.tasks;
+    return (tasks.has_round() && (tasks.round().is_too_narrow || tasks.round().is_closing)) ||
+           (parts_.plan.mode.carries() && !tasks.takes_updates());
+  };
+  while (!parts_.control.is_stopping() && !parts_.end.is_over() && must_wait())
+    co_await parts_.control.changed.wait(never);
+  co_return parts_.end.is_over() ? nullptr : parts_.tasks.find(client, id);
+}
+
+Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
+  UploadGrant grant;
+  const Digest digest = Digest::from_bytes(begin.digest()).value();
+  auto work = [this, task = begin.task(), bytes = begin.bytes(), digest] {
+    return parts_.spool.open(task, bytes, digest);
+  };
+  auto upload = co_await parts_.compute.run(std::move(work));
+  if (!upload) {
+    if (!will_pass(upload.error())) {
+      parts_.control.fail(upload.error());
+    } else if (upload.error().code() == Errc::no_space) {
+      parts_.store.disk_is_full(fmt::format("task {}: {}", begin.task(), upload.error().message()));
+    }
+    co_return refuse(begin, wire::Verdict::LATER,
+                     "the server can't store it now: " + upload.error().message());
+  }
+  grant.upload = std::move(*upload);
+  grant.chunk_bytes_max = chunk_bytes_max();
+  grant.begin = std::move(begin);
+  co_return grant;
+}
+
+/// The answer to an upload whose task is not open: its verdict, if the client has not heard it, or
+/// that it is too late.
+Awaitable<wire::Verdict> Uploads::verdict_of_earlier(const std::string& client,
+                                                     const wire::UploadBegin& begin) {
+  auto read = [run = parts_.plan.run.id, id = begin.task()](Store& store) {
+    return store.find_task(run, id);
+  };
+  const auto found = co_await parts_.store.with_store(std::move(read));
+  if (!found) co_return verdict_for(begin, wire::Verdict::LATER, found.error().message());
+  if (!*found || (*found)->client != client) {
+    co_return verdict_for(
+        begin, wire::Verdict::STALE,
+        fmt::format("task {} of round {} is not one of {}", begin.task(), begin.round(), client));
+  }
+  const TaskRecord& task = **found;
+  if (task.state == TaskState::accepted) co_return verdict_for(begin, wire::Verdict::ACCEPTED, "");
+  if (task.state == TaskState::refused)
+    co_return verdict_for(begin, wire::Verdict::REFUSED, task.reason);
+  if (task.state == TaskState::offered && !parts_.end.is_over())
+    co_return verdict_for(begin, wire::Verdict::LATER, "it is being checked");
+  co_return verdict_for(begin, wire::Verdict::STALE,
+                        task.reason.empty() ? "the round went on without it" : task.reason);
+}
+
+Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) const {
+  const auto bad = [](Errc code, std::string what) { return Error(code, std::move(what)); };
+  const Round base = task.record.base_version;
+  if (begin.round() != base + 1) {
+    return bad(Errc::conflict, fmt::format("it belongs to round {}; its task was offered in round "
+                                           "{}",
+                                           begin.round(), base + 1));
+  }
+  if (begin.version() != base) {
+    return bad(Errc::conflict,
+               fmt::format("it was trained from model version {}, not {}", begin.version(), base));
+  }
+  if (!Digest::from_bytes(begin.digest()))
+    return bad(Errc::invalid_input, "its digest does not have 16 bytes");
+  if (begin.codec() != task.record.codec) {
+    return bad(Errc::invalid_input, fmt::format("it is coded as '{}'; the task asked for '{}'",
+                                                begin.codec().substr(0, 64), task.record.codec));
+  }
+  if (begin.reference() != 0 && begin.reference() != task.record.reference) {
+    return bad(Errc::conflict, fmt::format("it is the difference to the update of task {}; the "
+                                           "task asked for the difference to task {}",
+                                           begin.reference(), task.record.reference));
+  }
+  const auto codec = parse_codec(task.record.codec).value();  // Of its round, warm-up or not.
+  const std::uint64_t bytes_max = codec->payload_bytes_max(parts_.plan.layout);
+  if (begin.bytes() == 0 || begin.bytes() > bytes_max) {
+    return bad(Errc::too_large, fmt::format("it has {} bytes; 1 to {} fit the model and codec",
+                                            begin.bytes(), bytes_max));
+  }
+  if (begin.examples() == 0) return bad(Errc::invalid_input, "its weight is 0 examples");
+  if (begin.examples() > task.record.examples) {
+    return bad(Errc::invalid_input, fmt::format("its weight is {} examples; the client has {}",
+                                                begin.examples(), task.record.examples));
+  }
+  // As many steps as with mini-batches of one example each.
+  const std::uint64_t most =
+      steps_max(parts_.plan.work_of(base + 1, parts_.past.losses), begin.examples());
+  if (begin.steps() == 0 || begin.steps() > most) {
+    return bad(Errc::invalid_input,
+               fmt::format("it took {} steps; 1 to {} were asked for", begin.steps(), most));
+  }
+  return check_figures(begin);
+}
+
+/// The figures that only the history shows.
+Result<void> Uploads::check_figures(const wire::UploadBegin& begin) const {
+  const auto is_duration = [](double value) { return std::isfinite(value) && value >= 0; };
+  if (!std::isfinite(begin.loss()))
+    return Error(Errc::invalid_input, "its training loss is not finite");
+  if (!is_duration(begin.train_seconds())) {
+    return Error(Errc::invalid_input,
+                 fmt::format("its training took {} s", begin.train_seconds()));
+  }
+  if (!is_duration(begin.encode_seconds())) {
+    return Error(Errc::invalid_input, fmt::format("coding it took {} s", begin.encode_seconds()));
+  }
+  if (!is_duration(begin.nmse()))
+    return Error(Errc::invalid_input, fmt::format("its coding error is {}", begin.nmse()));
+  return {};
+}
+
+// End ------------------------------------------------------------------------------------------
+
+Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant grant) {
+  RunControl& control = parts_.control;
+  const std::string client = peer->facts().name;
+  const auto& begin = grant.begin;
+  const TimePoint arrived_at = Clock::now();
+  if (Task* const arrived = parts_.tasks.find(client, begin.task())) arrived->has_arrived = true;
+  Task* const task = co_await await_open_task(client, begin.task());
+  if (task != nullptr) task->has_arrived = false;
+  if (task == nullptr || !task->is_open() || control.is_going_down())
+    co_return co_await verdict_of_earlier(client, begin);
+
+  std::optional<VerifyingGuard> verifying(std::in_place, *task);
+  TaskRecord record = task->record;
+  record.examples = begin.examples();
+  record.steps = begin.steps();
+  record.reference = begin.reference();
+  double decode_seconds = 0;
+  const Result<UpdateNorms> added = co_await add(*task, record, grant, decode_seconds);
+  record.decode_seconds = decode_seconds;
+  note_figures(record, *task, grant, arrived_at);
+  wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;
+  if (added) {
+    parts_.roster.count_update(client);
+    record.state = TaskState::accepted;
+    record.norm = added->l2;
+    record.spool_file = grant.upload->file_name();
+  } else {
+    const Error& error = added.error();
+    if (error.code() == Errc::cancelled)
+      co_return verdict_for(begin, wire::Verdict::LATER, error.message());
+    // Sums that could not be taken back are added up again from the spool by a restart.
+    if (error.code() == Errc::io || error.code() == Errc::internal || parts_.sums.is_broken()) {
+      control.fail(error);  // A failed fsync is never retried.
+      co_return verdict_for(begin, wire::Verdict::LATER, "the server's disk failed");
+    }
+    // Bytes that differ from those announced are lost for this session only: the client sends them
+    // again.
+    const bool again =
+        will_pass(error) || (error.code() == Errc::corrupt && grant.upload->differs());
+    if (error.code() == Errc::no_space)
+      parts_.store.disk_is_full(fmt::format("{}: {}", client, error.message()));
+    control.report(EventLevel::warning,
+                   fmt::format("{}: update {}: {}", client, again ? "to be repeated" : "refused",
+                               error.message()));
+    if (auto removed = parts_.spool.remove(grant.upload->file_name()); !removed)
+      control.fail(removed.error());
+    if (again) {
+      verifying.reset();
+      end_tasks_of_expelled();
+      control.changed.notify();  // The round may be waiting for this upload to close.
+      co_return verdict_for(begin, wire::Verdict::LATER, error.message());
+    }
+    outcome = wire::Verdict::REFUSED;
+    record.state = TaskState::refused;
+    record.reason = error.message();
+    if (record.codec.starts_with(delta_prefix)) {
+      const bool is_reference_bad = record.reference != 0 && (error.code() == Errc::not_found ||
+                                                              error.code() == Errc::corrupt);
+      auto dropped = parts_.references.refuse(client, record.id, is_reference_bad);
+      if (!dropped) control.fail(dropped.error());
+    }
+  }
+  const auto settled = co_await settle(*task, record);
+  verifying.reset();
+  if (!settled) co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");
+  if (begin.has_holdout() && outcome == wire::Verdict::ACCEPTED)
+    co_await record_holdout(std::move(peer), begin);
+  co_return verdict_for(begin, outcome, record.reason);
+}
+
+/// Makes the upload durable and adds it to the sums, after their range was widened if it must be.
+/// Errors: Spool::finish, RoundSums::add; cancelled when the server goes down meanwhile.
+Awaitable<Result<UpdateNorms>> Uploads::add(Task& task, const TaskRecord& record,
+                                            const UploadGrant& grant, double& decode_seconds) {
+  RunControl& control = parts_.control;
+  OpenRound& round = parts_.tasks.round();
+  for (;;) {
+    auto work = [this, upload = grant.upload, record, &decode_seconds]() -> Result<UpdateNorms> {
+      FL_CHECK(parts_.spool.finish(*upload));
+      failpoint("upload.synced");
+      const TimePoint began = Clock::now();
+      auto sum = parts_.sums.add(*upload->file(), upload->bytes(), record);
+      decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+      return sum;
+    };
+    const auto added = co_await parts_.compute.run(std::move(work));
+    if (added || added.error().code() != Errc::too_large || !parts_.sums.can_widen())
+      co_return added;
+    // The main loop widens the sums' range, and then this update is added again.
+    round.is_too_narrow = true;
+    task.waits_for_range = true;
+    control.changed.notify();
+    while (round.is_too_narrow && !control.is_going_down()) co_await control.changed.wait(never);
+    task.waits_for_range = false;
+    if (round.is_too_narrow) co_return Error(Errc::cancelled, "the server goes down");
+  }
+}
+
+void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,
+                           TimePoint arrived_at) const {
+  const auto& begin = grant.begin;
+  record.loss = begin.loss();
+  record.train_seconds = begin.train_seconds();
+  record.update_bytes = begin.bytes();
+  record.raw_bytes = parts_.plan.layout.elements() * sizeof(float);
+  record.encode_seconds = begin.encode_seconds();
+  record.nmse = begin.nmse();
+  // After a restart of the server a client may begin at once with what it made before.
+  record.ready_seconds = std::max(seconds(task.begun_at - task.offered_at),
+                                  begin.train_seconds() + begin.encode_seconds());
+  if (const std::uint64_t sent = begin.bytes() - grant.offset; sent > 0) {
+    record.upload_seconds = seconds(arrived_at - grant.began_at) *
+                            static_cast<double>(begin.bytes()) / static_cast<double>(sent);
+  }
+  record.update_digest = grant.upload->digest();
+}
+
+/// A client measures the version that it trains from on its held-out data.
+Awaitable<void> Uploads::record_holdout(std::shared_ptr<Peer> peer,
+                                        const wire::UploadBegin& begin) {
+  wire::Evaluation holdout;
+  holdout.set_version(begin.version());
+  holdout.set_examples(begin.holdout_examples());
+  holdout.set_loss(begin.holdout_loss());
+  holdout.set_accuracy(begin.holdout_accuracy());
+  holdout.set_own_loss(begin.own_loss());
+  holdout.set_own_accuracy(begin.own_accuracy());
+  co_await parts_.evaluations.record(std::move(peer), std::move(holdout));
+}
+
+// Verdicts -------------------------------------------------------------------------------------
+
+Awaitable<Result<void>> Uploads::settle(Task& task, TaskRecord record) {
+  // After a restart of the server the offer is younger than the work.
+  record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
+  const auto committed = co_await parts_.verdicts.commit_verdict(record);
+  if (committed && parts_.tasks.has_round()) {
+    parts_.tasks.round().update_task(task, record);
+  } else if (committed) {
+    task.record = record;  // It is carried to the next round.
+  }
+  if (record.state != TaskState::accepted) task.note_failure();
+  // The round may wait for it to close, and other uploads for its place.
+  parts_.control.changed.notify();
+  co_return committed;
+}
+
+Awaitable<void> Uploads::lose_task(std::string client, std::int64_t id, std::string reason) {
+  RunControl& control = parts_.control;
+  Tasks& tasks = parts_.tasks;
+  const auto must_wait = [&] {
+    return !control.is_restored() || (tasks.has_round() && tasks.round().is_closing);
+  };
+  while (!control.is_going_down() && must_wait()) co_await control.changed.wait(never);
+  if (control.is_going_down() || parts_.end.is_over()) co_return;
+  Task* const task = id == any_task ? tasks.task_of(client) : tasks.find(client, id);
+  if (task == nullptr || !task->is_open()) co_return;
+  const VerifyingGuard verifying(*task);
+  TaskRecord record = task->record;
+  record.state = TaskState::lost;
+  record.reason = std::move(reason);
+  [[maybe_unused]] const auto settled = co_await settle(*task, std::move(record));
+}
+
+void Uploads::end_tasks_of_expelled() {
+  for (const auto& [client, reason] : parts_.roster.expelled()) {
+    const Task* const task = parts_.tasks.task_of(client);
+    if (task != nullptr && task->is_open())
+      parts_.group.spawn(lose_task(client, task->record.id, reason));
+  }
+}
+
+}  // namespace fl

@@ -1,0 +1,75 @@
+// Updates on their way in: may one begin, is it right, is it durable, does it count. On the engine's
+// strand; the sessions write the chunks themselves, on theirs.
+#pragma once
+
+#include "server/round/evaluations.hpp"
+#include "server/round/round_sums.hpp"
+#include "server/round/run_end.hpp"
+#include "server/round/upload_grant.hpp"
+#include "server/round/verdict_log.hpp"
+
+#include <memory>
+#include <string>
+
+namespace fl {
+
+class Uploads {
+ public:
+  struct Parts {
+    RunControl& control;
+    StoreThread& store;
+    Offload& compute;
+    const RunPlan& plan;
+    Spool& spool;
+    DeltaReferences& references;
+    Roster& roster;
+    Tasks& tasks;
+    RoundSums& sums;
+    VerdictLog& verdicts;
+    Evaluations& evaluations;
+    const RunEnd& end;
+    const PastRounds& past;
+    TaskGroup& group;
+  };
+  explicit Uploads(const Parts& parts) : parts_(parts) {}
+
+  /// A client announces an update.
+  Awaitable<UploadGrant> begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
+  /// All of its bytes have come: checks, makes durable, adds up, decides.
+  Awaitable<wire::Verdict> finish(std::shared_ptr<Peer> peer, UploadGrant grant);
+  /// Opens the spool's file for an announced update, or for initial weights. `begin` is checked.
+  Awaitable<UploadGrant> open(wire::UploadBegin begin);
+
+  /// Ends a task with a final state. Until that is durable nothing else decides on the task, and
+  /// its round can't close.
+  Awaitable<Result<void>> settle(Task& task, TaskRecord record);
+  /// Ends a client's open task without an update: the task with this id, or with any_task whatever
+  /// task it has. While a round is being recorded its tasks stay as they are, so this waits.
+  Awaitable<void> lose_task(std::string client, std::int64_t id, std::string reason);
+  static constexpr std::int64_t any_task = 0;  // Ids are above it.
+  /// Ends the open tasks of clients that were expelled while their tasks were being made durable,
+  /// or verified.
+  void end_tasks_of_expelled();
+
+  /// A bulk transfer of a session began (+1) or ended (-1).
+  void count_transfers(int change) { transfers_ += change; }
+  /// Smaller chunks, the more transfers are under way: limits::bulk_bytes_max is for all together.
+  [[nodiscard]] std::size_t chunk_bytes_max() const;
+
+ private:
+  Awaitable<Task*> await_open_task(const std::string& client, std::int64_t id);
+  Awaitable<wire::Verdict> verdict_of_earlier(const std::string& client,
+                                              const wire::UploadBegin& begin);
+  [[nodiscard]] Result<void> check(const wire::UploadBegin& begin, const Task& task) const;
+  [[nodiscard]] Result<void> check_figures(const wire::UploadBegin& begin) const;
+  Awaitable<Result<UpdateNorms>> add(Task& task, const TaskRecord& record,
+                                     const UploadGrant& grant, double& decode_seconds);
+  void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,
+                    TimePoint arrived_at) const;
+  Awaitable<void> record_holdout(std::shared_ptr<Peer> peer, const wire::UploadBegin& begin);
+
+  Parts parts_;
+  int transfers_ = 0;
+};
+
+}  // namespace fl

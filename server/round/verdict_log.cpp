@@ -1,0 +1,48 @@
+#include "server/round/verdict_log.hpp"
+
+#include "shared/base/failpoint.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace fl {
+
+Awaitable<Result<void>> VerdictLog::commit_verdict(TaskRecord record) {
+  control_.expect_strand();
+  if (is_closed_) co_return Error(Errc::unavailable, "the server goes down");
+  const auto decision = std::make_shared<Decision>();
+  decision->record = std::move(record);
+  waiting_.push_back(decision);
+  changed_.notify();
+  while (!decision->outcome) co_await changed_.wait();
+  co_return *decision->outcome;
+}
+
+Awaitable<void> VerdictLog::commit_all() {
+  for (;;) {
+    while (waiting_.empty() && !is_closed_) co_await changed_.wait();
+    if (waiting_.empty()) co_return;
+    const auto group = std::exchange(waiting_, {});
+    std::vector<TaskRecord> records;
+    records.reserve(group.size());
+    for (const auto& decision : group) records.push_back(decision->record);
+    auto write = [this, records](Store& store) -> Result<void> {
+      FL_CHECK(spool_.sync_names());
+      failpoint("task.before_decided");
+      FL_CHECK(store.decide_tasks(records));
+      failpoint("task.decided");
+      return {};
+    };
+    const auto written = co_await store_.with_store(std::move(write));
+    if (!written && !will_pass(written.error())) control_.fail(written.error());
+    for (const auto& decision : group) decision->outcome = written;
+    changed_.notify();
+  }
+}
+
+void VerdictLog::close() {
+  is_closed_ = true;
+  changed_.notify();
+}
+
+}  // namespace fl

@@ -1,0 +1,41 @@
+// Makes verdicts durable, in groups: one transaction for all that came while the last one was
+// written. On the engine's strand.
+#pragma once
+
+#include "server/round/run_control.hpp"
+#include "server/round/spool.hpp"
+
+#include <deque>
+#include <memory>
+#include <optional>
+
+namespace fl {
+
+class VerdictLog {
+ public:
+  VerdictLog(RunControl& control, StoreThread& store, Spool& spool, net::any_io_executor strand)
+      : control_(control), store_(store), spool_(spool), changed_(std::move(strand)) {}
+
+  /// Returns when the task's final state, and the name of its spooled file, are durable. Errors:
+  /// Store::decide_tasks; unavailable after the end of the run.
+  Awaitable<Result<void>> commit_verdict(TaskRecord record);
+  /// Commits what is waiting, until close(). The engine runs it beside its main loop.
+  Awaitable<void> commit_all();
+  void close();
+
+ private:
+  /// A verdict on its way to the disk.
+  struct Decision {
+    TaskRecord record;
+    std::optional<Result<void>> outcome;
+  };
+
+  RunControl& control_;
+  StoreThread& store_;
+  Spool& spool_;
+  std::deque<std::shared_ptr<Decision>> waiting_;
+  bool is_closed_ = false;
+  Signal changed_;  // waiting_ grew, or one of the verdicts has its outcome.
+};
+
+}  // namespace fl

@@ -1,0 +1,53 @@
+#include "server/run/run_plan.hpp"
+
+#include "server/cohort/codec_choice.hpp"
+#include "shared/base/io/digest.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+RunPlan::RunPlan(RunSettings run_settings, RunRecord run_record, const Layout& model_tensors)
+    : settings(std::move(run_settings)),
+      run(std::move(run_record)),
+      ladder(parse_ladder(settings.codec).value()),
+      mode(parse_mode(settings.mode).value()),
+      strategy(parse_strategy(settings.strategy).value()),
+      model(model_tensors),
+      run_layout(fl::run_layout(model_tensors, *strategy).value()),
+      layout(run_layout.all) {}
+
+std::uint32_t RunPlan::target_clients(std::size_t available) const {
+  const auto all = static_cast<double>(available);
+  const double wanted = settings.clients_per_round != 0
+                            ? settings.clients_per_round
+                            : std::ceil(settings.fraction * all - 1e-9);
+  return static_cast<std::uint32_t>(
+      std::clamp(wanted, std::min<double>(settings.min_clients, all), all));
+}
+
+TimePoint RunPlan::deadline_after(TimePoint start) const {
+  if (settings.deadline_s == 0) return never;
+  return start +
+         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.deadline_s));
+}
+
+std::uint64_t RunPlan::shared_seed_of(Round round) const {
+  const std::string identity = fmt::format("{}/{}", settings.seed, round);
+  return Digest::of(bytes_of(std::string_view(identity))).short_id();
+}
+
+std::uint64_t RunPlan::client_seed_of(Round round, const std::string& client) const {
+  const std::string identity = fmt::format("{}/{}/{}", settings.seed, round, client);
+  return Digest::of(bytes_of(std::string_view(identity))).short_id();
+}
+
+SummedSketches RunPlan::summed_sketches(Round round) const {
+  if (ladder.size() != 1 || strategy->adds_what_clients_see()) return {};
+  return parse_codec(ladder.front(), round).value()->summed_sketches(layout);
+}
+
+}  // namespace fl

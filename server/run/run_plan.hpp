@@ -1,0 +1,66 @@
+// What a run is, from its first round to its last: its settings, read and checked once, and what
+// follows from them alone. Immutable; any thread.
+#pragma once
+
+#include "server/history/store.hpp"
+#include "server/run/round_mode.hpp"
+#include "server/run/settings.hpp"
+#include "shared/algorithm/strategy.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/codec/encode/codec.hpp"
+#include "shared/params/layout.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+struct RunPlan {
+  /// The settings have passed check_settings(); `model` has the model's tensors.
+  RunPlan(RunSettings run_settings, RunRecord run_record, const Layout& model_tensors);
+  RunPlan(const RunPlan&) = delete;
+  RunPlan& operator=(const RunPlan&) = delete;
+
+  const RunSettings settings;
+  const RunRecord run;                    // As it was when this engine began.
+  const std::vector<std::string> ladder;  // The codecs that clients may be asked for, mostly one.
+  const RoundMode mode;
+  const std::shared_ptr<const Strategy> strategy;
+  const Layout model;
+  const RunLayout run_layout;  // Versions, updates and sums have this layout.
+  const Layout& layout;        // Its tensors.
+
+  /// How many clients a round wants of `available` trainers.
+  [[nodiscard]] std::uint32_t target_clients(std::size_t available) const;
+  /// `never` without --deadline.
+  [[nodiscard]] TimePoint deadline_after(TimePoint start) const;
+
+  [[nodiscard]] std::uint64_t weight_of(const TaskRecord& task) const {
+    return strategy->weight_of(task.examples);
+  }
+  /// What an update adds to the sums' weight, in 1/mode.unit(): its weight with the discount for
+  /// `staleness`.
+  [[nodiscard]] std::uint64_t discounted_weight_of(const TaskRecord& task, Round staleness) const {
+    return mode.discounted(weight_of(task), staleness);
+  }
+  /// What the offers of a round ask for, of the open round or one before: always the same.
+  /// `losses`: the training losses of the rounds before it at least, the first round's first.
+  [[nodiscard]] TrainSettings work_of(Round round, std::span<const double> losses) const {
+    return local_work(settings, *strategy, round, losses);
+  }
+
+  /// The seed that all offers of a version share (Seeds, shared/codec/core/plan.hpp).
+  [[nodiscard]] std::uint64_t shared_seed_of(Round round) const;
+  /// The seed of a client's training in a round. It does not depend on the task's number, so it is
+  /// the same after every restart.
+  [[nodiscard]] std::uint64_t client_seed_of(Round round, const std::string& client) const;
+  /// The sketches that can be added up in a round: those of the one codec that all are asked for.
+  [[nodiscard]] SummedSketches summed_sketches(Round round) const;
+  /// Clients make the initial model from the seed; there is no file with initial weights.
+  [[nodiscard]] bool came_from_seed() const { return settings.initial_weights.empty(); }
+};
+
+}  // namespace fl

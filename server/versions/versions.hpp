@@ -1,0 +1,70 @@
+// The model's versions that the server keeps: which are open, what a client downloads of them, and
+// which files go. The values stay in the files (checkpoints.hpp). On the engine's strand.
+#pragma once
+
+#include "server/versions/checkpoints.hpp"
+#include "shared/wire/transfer.hpp"
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace fl {
+
+/// What a session sends for a Fetch: the header, then the bytes of `source` from model.offset() on.
+struct Download {
+  wire::ModelHeader model;
+  SegmentSource source;
+  std::shared_ptr<const void> version;  // Keeps the files open.
+  std::size_t chunk_bytes_max = 0;
+};
+
+class Versions {
+ public:
+  /// `layout` must outlive it.
+  Versions(Files& files, std::filesystem::path folder, const Layout& layout)
+      : files_(files), folder_(std::move(folder)), layout_(layout) {}
+
+  /// Opens the recorded ones, at a start. Errors name the file and say what to do.
+  [[nodiscard]] Result<void> open_all(const std::vector<CheckpointRecord>& records);
+  /// Opens the version that was just recorded.
+  [[nodiscard]] Result<void> publish(const CheckpointRecord& record);
+
+  [[nodiscard]] bool empty() const { return versions_.empty(); }
+  /// Only where there is one.
+  [[nodiscard]] std::shared_ptr<const ModelVersion> newest() const {
+    return versions_.rbegin()->second;
+  }
+  [[nodiscard]] Round newest_number() const { return versions_.rbegin()->first; }
+  [[nodiscard]] Round oldest_number() const { return versions_.begin()->first; }
+  [[nodiscard]] bool contains(Round version) const { return versions_.contains(version); }
+  [[nodiscard]] std::shared_ptr<const ModelVersion> at(Round version) const {
+    return versions_.at(version);
+  }
+  /// The kept ones, by number.
+  [[nodiscard]] const std::map<Round, std::shared_ptr<const ModelVersion>>& all() const {
+    return versions_;
+  }
+  [[nodiscard]] Files& files() const { return files_; }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+
+  /// The version that was asked for, whole or as the coded steps that lead to it from the version
+  /// that the client has, whatever is shorter. Errors: not_found.
+  [[nodiscard]] Result<Download> download(const wire::Fetch& fetch) const;
+
+  /// The version is not kept any more: its files go. Sessions that still send it keep them open.
+  [[nodiscard]] Result<void> drop(Round version);
+  [[nodiscard]] Result<void> remove_files(const CheckpointRecord& record) const;
+
+ private:
+  [[nodiscard]] std::vector<Segment> coded_steps(const wire::Fetch& fetch,
+                                                 wire::ModelHeader& model) const;
+
+  Files& files_;
+  std::filesystem::path folder_;
+  const Layout& layout_;
+  std::map<Round, std::shared_ptr<const ModelVersion>> versions_;
+};
+
+}  // namespace fl
