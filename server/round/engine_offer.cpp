@@ -250,17 +250,7 @@ void RoundEngine::send_offer(Task& task) {
   offer.set_round(round);
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
-  const TrainSettings work = work_of(round);
-  offer.set_local_epochs(work.local_epochs);
-  offer.set_local_steps(work.local_steps);
-  offer.set_local_seconds(work.local_seconds);
-  offer.set_batch_size(work.batch_size);
-  offer.set_accumulate(work.accumulate);
-  offer.set_optimizer(settings_.optimizer);
-  offer.set_lr(work.lr);
-  offer.set_momentum(work.momentum);
-  offer.set_weight_decay(work.weight_decay);
-  offer.set_proximal_mu(work.proximal_mu);
+  fill_offer(settings_, work_of(round), offer);
   // Of the run, the round and the client, not of the task's number: the same in every restart.
   const std::string identity = fmt::format("{}/{}/{}", settings_.seed, round, task.record.client);
   offer.set_seed(Digest::of(bytes_of(std::string_view(identity))).short_id());
