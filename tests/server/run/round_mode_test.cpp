@@ -4,6 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <vector>
+
 namespace fl::test {
 namespace {
 
@@ -60,21 +63,56 @@ TEST_CASE("the weight of an update falls with its staleness, by the discount") {
   CHECK(mode("async:weight=exponential").discounted(100, 1) == 100 * 256 * 9 / 10);
 }
 
+TEST_CASE("the discounts are those of their formulas") {
+  const auto part = [](const char* spec, Round age) {
+    const auto weight = static_cast<double>(mode(spec).discounted(6000, age));
+    return weight / static_cast<double>(6000 * mode(spec).unit());
+  };
+  for (const Round age : {0u, 1u, 3u, 8u, 20u}) {
+    CAPTURE(age);
+    const double t = age;
+    CHECK(part("async:weight=constant", age) == 1);
+    CHECK(part("async:weight=inverse", age) == doctest::Approx(1 / (1 + t)).epsilon(1e-6));
+    CHECK(part("async", age) == doctest::Approx(1 / std::sqrt(1 + t)).epsilon(1e-6));
+    CHECK(part("sync:late=9,weight=exponential,base=0.8", age) ==
+          doctest::Approx(std::pow(0.8, t)).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("the stalest update counts something") {
+  CHECK(mode("async:weight=exponential").discounted(1, 400) == 1);
   CHECK(mode("async:weight=exponential,base=0.01").discounted(1, 20) == 1);
 }
 
-TEST_CASE("modes that can't be are refused, with what there is") {
-  for (const char* bad :
-       {"", "batch", "sync:buffer=3", "sync:ahead=1", "async:buffer=0", "async:late=0",
-        "async:weight=cubic", "async:base=0.5", "async:weight=exponential,base=1", "async:ahead=0",
-        "async:sync=0", "async:compensate=-1", "async:buffer=3,buffer=4"}) {
-    CAPTURE(bad);
-    const auto parsed = parse_mode(bad);
+TEST_CASE("the error of a wrong mode says what there is") {
+  struct Case {
+    const char* spec;
+    const char* words;
+  };
+  const std::vector<Case> cases{
+      {"", ""},
+      {"batch", "choose sync or async"},
+      {"sync:buffer=3", "no option 'buffer'"},
+      {"sync:ahead=1", "no option 'ahead'"},
+      {"async:buffer=0", "1 or more"},
+      {"async:late=0", "1 or more"},
+      {"async:ahead=0", "1 or more"},
+      {"async:sync=0", "1 or more"},
+      {"async:weight=cubic", "sqrt constant inverse exponential"},
+      {"async:base=0.5", "for weight=exponential, not for sqrt"},
+      {"async:weight=exponential,base=1", "base=1"},
+      {"async:base=1", "base=1"},
+      {"async:compensate=-1", "compensate=-1"},
+      {"async:buffer=3,buffer=4", "buffer"},
+  };
+  for (const Case& one : cases) {
+    CAPTURE(one.spec);
+    const auto parsed = parse_mode(one.spec);
     REQUIRE(parsed.has_error());
+    CAPTURE(parsed.error().message());
     CHECK(parsed.error().code() == Errc::invalid_input);
+    CHECK(parsed.error().message().find(one.words) != std::string::npos);
   }
-  CHECK(parse_mode("batch").error().message().find("choose sync or async") != std::string::npos);
 }
 
 }  // namespace
