@@ -8,11 +8,9 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/crypto.hpp"
-#include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 
 namespace fl {

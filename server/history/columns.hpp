@@ -46,11 +46,16 @@ constexpr auto column(std::string_view name, unsigned written = on_insert) {
       [](const Row& row, int at, Record& record) { return Coding::read(row, at, record.*field); }};
 }
 
-/// A column of a statement that is no field of the record.
+/// A column that is not a field of the record.
 struct NamedValue {
   std::string_view name;
   SqlValue value;
 };
+
+inline void add_to_list(std::string& list, std::string_view item) {
+  if (!list.empty()) list += ", ";
+  list += item;
+}
 
 template <class Record>
 struct Table {
@@ -60,10 +65,7 @@ struct Table {
   /// "SELECT <columns> FROM <name> <rest>".
   [[nodiscard]] std::string select(std::string_view rest) const {
     std::string names;
-    for (const auto& each : columns) {
-      if (!names.empty()) names += ", ";
-      names += each.name;
-    }
+    for (const auto& each : columns) add_to_list(names, each.name);
     return fmt::format("SELECT {} FROM {} {}", names, name, rest);
   }
 
@@ -77,6 +79,7 @@ struct Table {
     };
   }
 
+  /// Inserts a row with the record's columns of on_insert, and `more`.
   [[nodiscard]] Result<void> insert(Database& db, const Record& record,
                                     std::initializer_list<NamedValue> more = {}) const {
     std::string names;
@@ -84,35 +87,37 @@ struct Table {
     std::vector<SqlValue> values;
     const auto add = [&](std::string_view column_name, SqlValue value) {
       values.push_back(std::move(value));
-      names += fmt::format("{}{}", values.size() > 1 ? ", " : "", column_name);
-      marks += fmt::format("{}?{}", values.size() > 1 ? ", " : "", values.size());
+      add_to_list(names, column_name);
+      add_to_list(marks, "?");
+      marks += std::to_string(values.size());
     };
     for (const NamedValue& each : more) add(each.name, each.value);
     for (const auto& each : columns) {
       if ((each.written & on_insert) != 0) add(each.name, each.value(record));
     }
-    const auto done =
-        db.run_with(fmt::format("INSERT INTO {} ({}) VALUES ({})", name, names, marks), values);
-    return done ? success() : Result<void>(done.error());
+    FL_CHECK(
+        db.run_with(fmt::format("INSERT INTO {} ({}) VALUES ({})", name, names, marks), values));
+    return {};
   }
 
-  /// Writes the columns of `written`, and `more`, where `where` is true; how many rows that were.
-  /// Parameters of `where` are ?1, ?2, …: the `keys`.
+  /// Writes the record's columns of `written`, and `more`, into the rows for which `where` is true,
+  /// and returns how many these are. `keys` are the parameters ?1, ?2, … of `where`.
   [[nodiscard]] Result<int> update(Database& db, Written written, const Record& record,
                                    std::initializer_list<NamedValue> more, std::string_view where,
                                    std::initializer_list<SqlValue> keys) const {
     std::vector<SqlValue> values(keys);
-    std::string settings;
+    std::string changes;
     const auto add = [&](std::string_view column_name, SqlValue value) {
       values.push_back(std::move(value));
-      settings +=
-          fmt::format("{}{} = ?{}", settings.empty() ? "" : ", ", column_name, values.size());
+      add_to_list(changes, column_name);
+      changes += " = ?";
+      changes += std::to_string(values.size());
     };
     for (const NamedValue& each : more) add(each.name, each.value);
     for (const auto& each : columns) {
       if ((each.written & written) != 0) add(each.name, each.value(record));
     }
-    return db.run_with(fmt::format("UPDATE {} SET {} WHERE {}", name, settings, where), values);
+    return db.run_with(fmt::format("UPDATE {} SET {} WHERE {}", name, changes, where), values);
   }
 };
 
