@@ -84,7 +84,7 @@ int parse_options(int argc, const char* const* argv, std::span<const Command> co
                        fmt::format("fl-server {}, protocol {}", FL_VERSION, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
   app.fallthrough();
-  // Of a flag that is given twice the last one counts: so users can override the flags of a script.
+  // If a flag is given twice, the last one counts: so users can override the flags of a script.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare_server_flags(app, options);
   declare_run_settings(app, options.settings, options.given);

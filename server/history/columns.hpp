@@ -21,7 +21,7 @@ enum Written : unsigned { read_only = 0, on_insert = 1, on_verdict = 2 };
 template <class Record>
 struct Column {
   std::string_view name;  // Or, in a SELECT alone, an expression.
-  unsigned written;       // Of Written.
+  unsigned written;       // Flags of Written.
   SqlValue (*value)(const Record& record);
   Result<void> (*read)(const Row& row, int column, Record& record);
 };
@@ -59,7 +59,7 @@ inline void add_to_list(std::string& list, std::string_view item) {
 
 template <class Record>
 struct Table {
-  std::string_view name;  // Of the table or view.
+  std::string_view name;  // The name of the table or view.
   std::span<const Column<Record>> columns;
 
   /// "SELECT <columns> FROM <name> <rest>".

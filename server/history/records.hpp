@@ -17,10 +17,9 @@
 namespace fl {
 
 using RunId = std::int64_t;
-using TaskId = std::int64_t;  // Unique in the database; names the task on the wire.
-using Round = std::uint32_t;  // From 1.
-using Version =
-    std::uint32_t;  // Of the model. Round r makes version r; version 0 is the first model.
+using TaskId = std::int64_t;    // Unique in the database; names the task on the wire.
+using Round = std::uint32_t;    // From 1.
+using Version = std::uint32_t;  // Of the model: round r makes version r; 0 is the first.
 
 enum class RunState {
   waiting,  // It has no initial model yet, and may wait in the queue behind another run.

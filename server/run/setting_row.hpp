@@ -136,7 +136,7 @@ class SettingTable {
     }
   }
 
-  /// The work of one round, but for what is a client's own.
+  /// The work that one round asks all its clients for.
   [[nodiscard]] Work work(const Settings& settings, const WorkRound& round) const {
     Work work;
     for (const Row& row : rows_) {
