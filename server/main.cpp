@@ -14,28 +14,17 @@
 namespace {
 
 fl::Result<int> run(const fl::ServerOptions& options) {
-  using Command = fl::ServerOptions::Command;
-  const auto done = [](fl::Result<void> result) {
-    return result ? fl::Result<int>(0) : fl::Result<int>(result.error());
-  };
-  switch (options.command) {
-    case Command::serve: return fl::serve(options);
-    case Command::queue: return done(fl::queue_another_run(options));
-    case Command::history: return done(fl::print_history(options));
-    case Command::clients: return done(fl::print_clients(options));
-    case Command::codecs: return done(fl::print_codecs());
-    case Command::strategies: return done(fl::print_strategies());
-    case Command::enroll: return done(fl::enroll_client(options));
-    case Command::revoke: return done(fl::revoke_client(options));
-  }
-  return 0;
+  if (options.command == nullptr) return fl::serve(options);
+  const auto done = options.command->run(options);
+  return done ? fl::Result<int>(0) : fl::Result<int>(done.error());
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   fl::ServerOptions options;
-  if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
+  if (const int code = fl::parse_options(argc, argv, fl::server_commands(), options); code >= 0)
+    return code;
   fl::start_log(options.log_json, options.verbose);
   try {
     const auto result = run(options);

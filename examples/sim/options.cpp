@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 
 namespace fl {
@@ -66,8 +65,6 @@ int parse_options(int argc, char** argv, SimOptions& options) {
     return exit_code(app, error);
   }
   auto& settings = options.settings;
-  if (!settings.initial_weights.empty())
-    settings.initial_weights = std::filesystem::absolute(settings.initial_weights);
   if (!options.given.contains("min-clients"))
     settings.min_clients = std::min(settings.min_clients, options.clients);
   if (const auto why = idle_setting(settings, options.given); !why.empty()) {

@@ -1,4 +1,4 @@
-// The live status of a server on a terminal: one line, rewritten twice a second under the log.
+// The status of a server on a terminal: one line below the log, rewritten twice a second.
 #pragma once
 
 #include "server/round/current_engine.hpp"
@@ -13,11 +13,11 @@ namespace fl {
 /// min left"
 [[nodiscard]] std::string format_status(const EngineStatus& status);
 
-/// As much of the line (UTF-8) as stands in so many columns of a terminal: a longer one would leave
-/// its tail behind each time it is written anew.
+/// Cuts the line (UTF-8) to so many columns of a terminal. A line that wraps would leave its tail
+/// behind each time it is rewritten.
 [[nodiscard]] std::string cut_to_columns(const std::string& line, std::size_t columns);
 
-/// On the engines' strand, until `stop` is set.
+/// Runs on the engines' strand until `stop` is set.
 Awaitable<void> show_status(const CurrentEngine& current, std::shared_ptr<std::atomic<bool>> stop);
 
 }  // namespace fl

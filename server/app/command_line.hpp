@@ -6,7 +6,9 @@
 #include "shared/net/server_address.hpp"
 
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -15,13 +17,14 @@ class App;
 
 namespace fl {
 
+struct Command;
+
 struct ServerOptions {
-  enum class Command { serve, queue, history, enroll, revoke, clients, codecs, strategies };
-  Command command = Command::serve;
+  const Command* command = nullptr;  // Null: none was given, so the server serves.
 
   std::string state = "fl-state";
   std::string listen = "0.0.0.0:8443";
-  std::string advertise;  // HOST or HOST:PORT in tokens; "": guessed from --listen.
+  std::string advertise;  // HOST or HOST:PORT in tokens; "": derived from --listen.
   std::string admin = "127.0.0.1:8080";
   std::string ready_file;
   RunSettings settings;
@@ -32,29 +35,44 @@ struct ServerOptions {
   bool verbose = false;
 
   // history, clients
-  std::int64_t run = 0;   // 0: the newest.
-  bool codecs = false;    // What each codec cost and brought, instead of rounds.
-  bool events = false;    // What happened, instead of rounds.
-  bool choices = false;   // Who was asked for which codec, and why, instead of rounds.
-  std::int64_t drop = 0;  // 0: a run is queued, none dropped.
+  std::int64_t run = 0;  // 0: the one under way, or the newest.
+  bool codecs = false;   // What each codec cost and brought, instead of rounds.
+  bool events = false;   // What happened, instead of rounds.
+  bool choices = false;  // Who was asked for which codec, and why, instead of rounds.
   bool runs = false;
   bool all_runs = false;
   Format format = Format::table;
+  // queue
+  std::int64_t drop = 0;  // Takes this run out of the queue; 0: adds one.
   // enroll, revoke
   std::string name;
   double expires_s = 3600;
 };
 
-/// The first of the `given` flags that means nothing beside the others, and why; empty if there is
-/// none.
+/// One sub-command of fl-server. The list is in commands.cpp;
+/// docs/design/adding-a-sub-command.md says how to add one.
+struct Command {
+  std::string_view name;
+  std::string_view help;
+  /// Adds its own flags, whose values go into `options`. Null: it has none.
+  void (*declare)(CLI::App& command, ServerOptions& options) = nullptr;
+  /// Prints to standard output; main() prints the error.
+  Result<void> (*run)(const ServerOptions& options) = nullptr;
+  /// Whether it uses the flags of a run's settings. Null: it does not, and refuses them.
+  bool (*uses_settings)(const ServerOptions& options) = nullptr;
+};
+
+/// The first of the `given` flags that has no effect beside the others, and why; "" if all have.
 [[nodiscard]] std::string idle_setting(const RunSettings& settings,
                                        const std::set<std::string>& given);
 
-/// The flags of the run's settings; `given` gets the names of those that are used. Both must
+/// Adds the flags of a run's settings. `given` gets the names of those that are used. Both must
 /// outlive the parsing.
 void declare_run_settings(CLI::App& app, RunSettings& settings, std::set<std::string>& given);
 
-/// Returns the exit code when the program is to end now (--help, wrong flags), -1 to go on.
-int parse_options(int argc, char** argv, ServerOptions& options);
+/// Returns the exit code when the program is to end now (--help, wrong flags), -1 to go on. The
+/// commands must outlive `options`.
+int parse_options(int argc, const char* const* argv, std::span<const Command> commands,
+                  ServerOptions& options);
 
 }  // namespace fl

@@ -1,8 +1,10 @@
+// The sub-commands: for each its flags, its function, and its row in the table at the end.
 #include "server/app/commands.hpp"
 
 #include "server/app/run_queue.hpp"
 #include "server/history/format.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/flags.hpp"
 #include "shared/base/json.hpp"
 #include "shared/codec/encode/codec.hpp"
 
@@ -21,19 +23,19 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
   store.path = std::filesystem::path(options.state) / "history.sqlite";
   store.read_only = read_only;
   if (!posix_files().exists(store.path)) {
-    // A folder that we may not look into seems to be empty.
+    // A folder that we may not read looks empty: opening the file tells the two apart.
     const auto opened = posix_files().open(store.path, OpenMode::read);
     if (!opened && opened.error().code() != Errc::not_found) return opened.error();
     return Error(
         Errc::not_found,
         fmt::format(
-            "{} holds no history: start fl-server there first, or name another folder with --state",
+            "{} has no history: start fl-server there first, or name another folder with --state",
             options.state));
   }
   return Store::open(store);
 }
 
-/// Where the running (or last) server said that clients reach it.
+/// The address for clients that the running (or last) server has written.
 Result<ServerAddress> advertised_address(const ServerOptions& options) {
   const auto path = std::filesystem::path(options.state) / "address.json";
   FL_TRY(const auto text, posix_files().read_all(path));
@@ -55,127 +57,12 @@ Result<Authority> open_authority(Store& store, const std::string& state) {
         clients, [](const ClientRecord& client) { return !client.certificate_serial.empty(); });
     if (known > 0)
       return Error(Errc::corrupt,
-                   fmt::format("{} is gone, and {} clients have certificates of it: restore the "
-                               "folder from a copy, or begin in another --state, where they join "
-                               "anew",
+                   fmt::format("{} is missing, and {} clients have certificates from it: restore "
+                               "the folder from a copy, or begin in another --state, where all "
+                               "clients join again",
                                (folder / "ca.crt").string(), known));
   }
   return Authority::open_or_create(posix_files(), folder, Clock::unix_seconds());
-}
-
-Result<void> queue_another_run(const ServerOptions& options) {
-  if (options.drop != 0) {
-    FL_TRY(const auto store, open_store(options, false));
-    FL_TRY(const bool dropped, store->drop_queued_run(options.drop));
-    if (!dropped) {
-      FL_TRY(const auto asked, store->find_run(options.drop));
-      if (!asked)
-        return Error(Errc::not_found, fmt::format("--drop {}: there is no such run", options.drop));
-      return Error(Errc::not_found,
-                   fmt::format("run {} is not queued behind another: one that is next or under way "
-                               "ends when fl-server begins with --new-run",
-                               options.drop));
-    }
-    fmt::print("run {} is no longer queued\n", options.drop);
-    return {};
-  }
-  if (options.given.empty())
-    return Error(
-        Errc::invalid_input,
-        "a run is queued with settings of its own: give one at least, such as --rounds 20; "
-        "'fl-server history --runs' shows those that wait");
-  FL_TRY(const auto store, open_store(options, false));
-  FL_TRY(const auto before, store->open_run());
-  FL_TRY(const auto run, queue_run(*store, options));
-  fmt::print("run {} ({}) of '{}', {} rounds, is queued{}\n", run.id, run.key, run.model,
-             run.rounds_total,
-             before ? fmt::format(": run {} is not over. Clients without --stay end with that one, "
-                                  "and must be started again",
-                                  before->id)
-                    : ": a server that waits with --stay begins it now, another when it starts");
-  return {};
-}
-
-Result<void> print_history(const ServerOptions& options) {
-  FL_TRY(const auto store, open_store(options, true));
-  if (options.runs) {
-    FL_TRY(const auto runs, store->runs());
-    fmt::print("{}", format_rows(runs, options.format));
-    return {};
-  }
-  std::optional<RunId> run;
-  FL_TRY(const auto shown, store->shown_run());
-  if (options.run != 0) {
-    FL_TRY(const auto asked, store->find_run(options.run));
-    if (!asked)
-      return Error(Errc::not_found, fmt::format("--run {}: there is no such run", options.run));
-    run = options.run;
-  }
-  if (options.run == 0 && !options.all_runs && shown) run = shown->id;
-  if (options.codecs) {
-    FL_TRY(const auto codecs, store->codecs(run));
-    fmt::print("{}", format_rows(codecs, options.format));
-    return {};
-  }
-  if (options.choices) {
-    FL_TRY(const auto asked, store->codecs_asked(run));
-    fmt::print("{}", format_rows(asked, options.format));
-    return {};
-  }
-  if (options.events) {
-    FL_TRY(const auto events, store->events(run));
-    fmt::print("{}", format_rows(events, options.format));
-    return {};
-  }
-  FL_TRY(const auto rounds, store->summary(run));
-  if (options.format == Format::table && run) {
-    FL_TRY(const auto record, store->find_run(*run));
-    if (record) fmt::print("{}", format_run_header(*record));
-    FL_TRY(const auto newest, store->latest_run());
-    if (options.run == 0 && newest && newest->id != *run)
-      fmt::print("(run {} is newer: --run {} shows it, --runs all of them)\n", newest->id,
-                 newest->id);
-  }
-  fmt::print("{}", format_rows(rounds, options.format));
-  return {};
-}
-
-Result<void> print_clients(const ServerOptions& options) {
-  FL_TRY(const auto store, open_store(options, true));
-  FL_TRY(const auto clients, store->clients());
-  fmt::print("{}", format_rows(clients, options.format));
-  return {};
-}
-
-Result<void> print_codecs() {
-  for (const auto& row : codec_rows()) fmt::print("{:<54} {}\n", row.usage, row.about);
-  fmt::print("{:<54} {}\n", "...+ef",
-             "any of them with error feedback: what a code loses is sent later");
-  fmt::print("{:<54} {}\n", "SELECTOR+...+dgc:M",
-             "error feedback with momentum M and factor masking (Lin 2018)");
-  fmt::print("{:<54} {}\n", "delta+...",
-             "of --codec: what an update differs by from the client's last (EF21); 4 bytes a "
-             "parameter of disk for each client, at both ends");
-  fmt::print("{:<54} {}\n", "PATTERN=CODEC;…;*=CODEC",
-             "by tensor name, the first that fits: '*.bias=none;*=topk:0.01+qsgd:8'");
-  fmt::print("{:<54} {}\n", "…,dense_below=N",
-             "tensors of fewer elements losslessly (1024 under selectors and patterns)");
-  fmt::print(
-      "{:<54} {}\n", "…,from=X,over=R",
-      "F, S, B, R or BITS goes from X to what it is over R rounds: topk:0.001,from=0.25,over=4");
-  fmt::print("{:<54} {}\n", "auto[:CODEC|CODEC|…]",
-             "of --codec: for each client the finest, which come first, that its line brings in "
-             "time");
-  return {};
-}
-
-Result<void> print_strategies() {
-  for (const auto& row : strategy_rows()) fmt::print("{:<50} {}\n", row.usage, row.about);
-  fmt::print("{:<50} {}\n", "…,weight=uniform",
-             "any of them with clients that count the same, instead of by their examples");
-  fmt::print("{:<50} {}\n", "…,personal=PATTERN|PATTERN",
-             "any of them with tensors that stay on each client (FedPer, FedBN): fc3.*");
-  return {};
 }
 
 Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
@@ -184,7 +71,7 @@ Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
   FL_CHECK(check_client_name(name));
   FL_TRY(const auto known, store.find_client(name));
   if (known && known->revoked_at != 0)
-    return Error(Errc::conflict, fmt::format("'{}' was revoked; choose another name", name));
+    return Error(Errc::conflict, fmt::format("'{}' was revoked: choose another name", name));
   FL_TRY(const auto token, make_token(address, fingerprint));
   TokenRecord record;
   record.id = token.id_hex();
@@ -195,11 +82,134 @@ Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
   return to_string(token);
 }
 
+namespace {
+
+void declare_queue(CLI::App& command, ServerOptions& options) {
+  command
+      .add_option("--drop", options.drop, "Remove this run from the queue instead of adding one")
+      ->check(number_from(1));
+}
+
+Result<void> drop_run(const ServerOptions& options) {
+  FL_TRY(const auto store, open_store(options, false));
+  FL_TRY(const bool dropped, store->drop_queued_run(options.drop));
+  if (dropped) {
+    fmt::print("run {} is no longer queued\n", options.drop);
+    return {};
+  }
+  FL_TRY(const auto asked, store->find_run(options.drop));
+  if (!asked)
+    return Error(Errc::not_found, fmt::format("--drop {}: there is no such run", options.drop));
+  return Error(
+      Errc::not_found,
+      fmt::format("run {} is not queued behind another. To end a run that is next or under "
+                  "way, start fl-server with --new-run",
+                  options.drop));
+}
+
+Result<void> queue_another_run(const ServerOptions& options) {
+  if (options.drop != 0) return drop_run(options);
+  if (options.given.empty())
+    return Error(Errc::invalid_input,
+                 "a queued run has settings of its own: give at least one, such as --rounds 20. "
+                 "'fl-server history --runs' shows the runs that wait");
+  FL_TRY(const auto store, open_store(options, false));
+  FL_TRY(const auto before, store->open_run());
+  FL_TRY(const auto run, queue_run(*store, options));
+  fmt::print("run {} ({}) of '{}' with {} rounds is queued{}\n", run.id, run.key, run.model,
+             run.rounds_total,
+             before ? fmt::format("; run {} is not finished. Clients without --stay exit when that "
+                                  "run ends, and must be started again",
+                                  before->id)
+                    : "; a server that waits with --stay begins it now, otherwise the next start "
+                      "does");
+  return {};
+}
+
+void declare_formats(CLI::App& command, ServerOptions& options) {
+  const auto choose = [&options](Format format) {
+    return [&options, format] { options.format = format; };
+  };
+  auto* json = command.add_flag_callback("--json", choose(Format::json), "Print JSON");
+  command.add_flag_callback("--csv", choose(Format::csv), "Print CSV")->excludes(json);
+}
+
+void declare_history(CLI::App& command, ServerOptions& options) {
+  command.add_option("--run", options.run, "The rounds of the run with this number")
+      ->check(number_from(1));
+  command.add_flag("--all", options.all_runs, "The rounds of all runs");
+  command.add_flag("--runs", options.runs, "The runs themselves, with those in the queue");
+  command.add_flag("--codecs", options.codecs,
+                   "For each codec: what it sent, cost and lost, and the bytes for one point of "
+                   "accuracy");
+  command
+      .add_flag("--choices", options.choices,
+                "Which codec --codec auto chose for each client in each round, and why")
+      ->excludes("--codecs");
+  command
+      .add_flag("--events", options.events,
+                "The newest 100,000 events: who came and went, what was refused and why")
+      ->excludes("--codecs")
+      ->excludes("--choices");
+  for (const char* other : {"--run", "--all", "--codecs", "--choices", "--events"})
+    command.get_option("--runs")->excludes(other);
+  declare_formats(command, options);
+}
+
+template <class Record>
+Result<void> print_rows(const Result<std::vector<Record>>& rows, Format format) {
+  if (!rows) return rows.error();
+  fmt::print("{}", format_rows(*rows, format));
+  return {};
+}
+
+/// None: of all runs.
+Result<std::optional<RunId>> run_to_show(Store& store, const ServerOptions& options) {
+  if (options.run == 0) {
+    FL_TRY(const auto shown, store.shown_run());
+    return shown && !options.all_runs ? std::optional(shown->id) : std::nullopt;
+  }
+  FL_TRY(const auto asked, store.find_run(options.run));
+  if (!asked)
+    return Error(Errc::not_found, fmt::format("--run {}: there is no such run", options.run));
+  return std::optional(options.run);
+}
+
+Result<void> print_history(const ServerOptions& options) {
+  FL_TRY(const auto store, open_store(options, true));
+  if (options.runs) return print_rows(store->runs(), options.format);
+  FL_TRY(const auto run, run_to_show(*store, options));
+  if (options.codecs) return print_rows(store->codecs(run), options.format);
+  if (options.choices) return print_rows(store->codecs_asked(run), options.format);
+  if (options.events) return print_rows(store->events(run), options.format);
+  if (options.format == Format::table && run) {
+    FL_TRY(const auto record, store->find_run(*run));
+    if (record) fmt::print("{}", format_run_header(*record));
+    FL_TRY(const auto newest, store->latest_run());
+    if (options.run == 0 && newest && newest->id != *run)
+      fmt::print("(run {} is newer: --run {} shows it, --runs lists all)\n", newest->id,
+                 newest->id);
+  }
+  return print_rows(store->summary(run), options.format);
+}
+
+Result<void> print_clients(const ServerOptions& options) {
+  FL_TRY(const auto store, open_store(options, true));
+  return print_rows(store->clients(), options.format);
+}
+
+void declare_enroll(CLI::App& command, ServerOptions& options) {
+  command.add_option("--name", options.name, "The client's name")->required();
+  command.add_option("--expires", options.expires_s, "Seconds until the token expires")
+      ->capture_default_str();
+}
+
 Result<void> enroll_client(const ServerOptions& options) {
   if (!(options.expires_s > 0))
-    return Error(Errc::invalid_input, "--expires must be above 0 seconds");
+    return Error(Errc::invalid_input, "--expires: it must be above 0 seconds");
   FL_TRY(const auto store, open_store(options, false));
-  // First: a server that has an address has made its authority, and another is not made beside it.
+  // A server that has written its address has an authority: so this comes first, and we never make
+  // a second authority beside it.
   FL_TRY(const auto address, advertised_address(options));
   FL_TRY(const auto authority, open_authority(*store, options.state));
   FL_TRY(const auto known, store->find_client(options.name));
@@ -207,11 +217,15 @@ Result<void> enroll_client(const ServerOptions& options) {
                                            options.expires_s));
   if (known && !known->certificate_serial.empty())
     fmt::print(stderr,
-               "'{}' has joined already: who joins with this token takes its place, and it is not "
-               "let in any more\n",
+               "'{}' has joined already. Whoever joins with this token takes its place; the client "
+               "that has the name now is then rejected\n",
                options.name);
   fmt::print("{}\n", token);
   return {};
+}
+
+void declare_revoke(CLI::App& command, ServerOptions& options) {
+  command.add_option("NAME", options.name, "The client's name")->required();
 }
 
 Result<void> revoke_client(const ServerOptions& options) {
@@ -219,14 +233,83 @@ Result<void> revoke_client(const ServerOptions& options) {
   FL_CHECK(store->revoke(options.name));
   FL_TRY(const auto member, store->find_client(options.name));
   if (!member) {
-    note_event(*store, 0, "info", fmt::format("the tokens of '{}' are void", options.name));
+    note_event(*store, 0, EventLevel::info,
+               fmt::format("the tokens of '{}' are void", options.name));
     fmt::print("the tokens of '{}' are void; nobody has joined by that name\n", options.name);
     return {};
   }
-  note_event(*store, 0, "info", fmt::format("'{}' was revoked", options.name));
-  fmt::print("'{}' is revoked: its sessions end within a second, and it is not admitted again\n",
+  note_event(*store, 0, EventLevel::info, fmt::format("'{}' was revoked", options.name));
+  fmt::print("'{}' is revoked: its sessions end within a second, and it cannot come back\n",
              options.name);
   return {};
 }
+
+void print_line(std::size_t width, std::string_view usage, std::string_view about) {
+  fmt::print("{:<{}} {}\n", usage, width, about);
+}
+
+Result<void> print_codecs(const ServerOptions&) {
+  constexpr std::size_t width = 54;
+  for (const auto& row : codec_rows()) print_line(width, row.usage, row.about);
+  print_line(width, "...+ef", "any codec with error feedback: what it loses is sent later");
+  print_line(width, "SELECTOR+...+dgc:M",
+             "error feedback with momentum M and factor masking (Lin 2018)");
+  print_line(width, "delta+...",
+             "for --codec: sends the difference to the client's last update (EF21); takes 4 bytes "
+             "a parameter of disk for each client, at both ends");
+  print_line(width, "PATTERN=CODEC;…;*=CODEC",
+             "by tensor name, the first pattern that fits: '*.bias=none;*=topk:0.01+qsgd:8'");
+  print_line(width, "…,dense_below=N",
+             "sends tensors of fewer elements losslessly (1024 under selectors and patterns)");
+  print_line(width, "…,from=X,over=R",
+             "F, S, B, R or BITS goes from X to its value over R rounds: topk:0.001,from=0.25,"
+             "over=4");
+  print_line(width, "auto[:CODEC|CODEC|…]",
+             "for --codec: each client uses the finest codec, finest first, that its connection "
+             "sends in time");
+  return {};
+}
+
+Result<void> print_strategies(const ServerOptions&) {
+  constexpr std::size_t width = 50;
+  for (const auto& row : strategy_rows()) print_line(width, row.usage, row.about);
+  print_line(width, "…,weight=uniform",
+             "any method, with clients that count the same instead of by their examples");
+  print_line(width, "…,personal=PATTERN|PATTERN",
+             "any method, with tensors that stay on each client (FedPer, FedBN): fc3.*");
+  return {};
+}
+
+constexpr Command table[] = {
+    {.name = "queue",
+     .help = "Adds a run to the queue, with the run's flags that are given (see fl-server --help). "
+             "The server begins it once all runs before it are finished; with --stay the server "
+             "waits for it",
+     .declare = declare_queue,
+     .run = queue_another_run,
+     .uses_settings = [](const ServerOptions& options) { return options.drop == 0; }},
+    {.name = "history",
+     .help = "Prints the rounds of the run under way, or of the newest run that has any",
+     .declare = declare_history,
+     .run = print_history},
+    {.name = "clients",
+     .help = "Prints the enrolled clients",
+     .declare = declare_formats,
+     .run = print_clients},
+    {.name = "enroll",
+     .help = "Makes a join token for a client and prints it to standard output, with nothing else",
+     .declare = declare_enroll,
+     .run = enroll_client},
+    {.name = "revoke",
+     .help = "Ends a client's sessions and never admits it again",
+     .declare = declare_revoke,
+     .run = revoke_client},
+    {.name = "codecs", .help = "Lists the codecs", .run = print_codecs},
+    {.name = "strategies", .help = "Lists the federated methods", .run = print_strategies},
+};
+
+}  // namespace
+
+std::span<const Command> server_commands() { return table; }
 
 }  // namespace fl

@@ -1,4 +1,5 @@
-// The sub-commands of fl-server that read or change the state beside a running server.
+// The sub-commands of fl-server. They read or change the state folder, beside a running server or
+// without one.
 #pragma once
 
 #include "server/app/command_line.hpp"
@@ -7,17 +8,11 @@
 
 namespace fl {
 
-/// Each prints to standard output and returns an error for main() to print.
-[[nodiscard]] Result<void> queue_another_run(const ServerOptions& options);
-[[nodiscard]] Result<void> print_history(const ServerOptions& options);
-[[nodiscard]] Result<void> print_clients(const ServerOptions& options);
-[[nodiscard]] Result<void> print_codecs();
-[[nodiscard]] Result<void> print_strategies();
-[[nodiscard]] Result<void> enroll_client(const ServerOptions& options);
-[[nodiscard]] Result<void> revoke_client(const ServerOptions& options);
+/// In the order in which --help shows them.
+[[nodiscard]] std::span<const Command> server_commands();
 
-/// The server's authority, made where there is none. Refuses to make another beside the
-/// certificates of an earlier one, which nobody could come in with any more.
+/// The server's certificate authority. It is created if there is none, unless clients have
+/// certificates of an earlier one: those would be worthless (`corrupt`).
 [[nodiscard]] Result<Authority> open_authority(Store& store, const std::string& state);
 
 /// A new join token for `name`, recorded in the store.

@@ -70,7 +70,7 @@ Awaitable<Result<void>> RunLoop::give_up(const Error& error) {
   auto mark = [run = run_.id, error](Store& store) -> Result<void> {
     FL_TRY(const auto open, store.open_run());
     if (!open || open->id != run || open->state != RunState::waiting) return error;
-    FL_CHECK(store.add_event(run, to_string(EventLevel::error), "given up: " + error.message()));
+    FL_CHECK(store.add_event(run, EventLevel::error, "given up: " + error.message()));
     return store.set_run_state(run, RunState::stopped);
   };
   FL_CO_CHECK(co_await store_.with_store(std::move(mark)));

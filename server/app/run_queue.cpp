@@ -1,5 +1,6 @@
 #include "server/app/run_queue.hpp"
 
+#include "server/run/settings_table.hpp"
 #include "server/versions/checkpoints.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/io/bytes.hpp"
@@ -7,17 +8,16 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/crypto.hpp"
-#include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 
 namespace fl {
 
 namespace {
 
+/// The server's flags ask for something that the run in the state does not allow.
 Error other_run(const ServerOptions& options, std::string_view what) {
   return {Errc::conflict,
           fmt::format("the run in {} {}; --new-run begins another", options.state, what)};
@@ -29,41 +29,53 @@ Result<RunSettings> settings_of(const RunRecord& run) {
   return settings;
 }
 
-/// By which the settings' JSON has it.
-std::string key_of(std::string flag) {
-  std::replace(flag.begin(), flag.end(), '-', '_');
-  return flag == "deadline" ? "deadline_s" : flag;
+/// Whether the run can still take another value of this setting.
+bool is_changeable(const RunSettingRow& row, const RunRecord& run) {
+  switch (row.changeable) {
+    case Changeable::always: return true;
+    case Changeable::before_first_model: return run.state == RunState::waiting;
+    case Changeable::not_at_all: break;
+  }
+  return false;
 }
 
-/// The stored settings, with those that were given now in their place.
+/// The stored settings, with the values of the flags that were given now.
 Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& options) {
-  if (options.given.contains("model") && options.settings.model != run.model)
-    return other_run(options,
-                     fmt::format("trains '{}', not '{}'", run.model, options.settings.model));
-  if (options.given.contains("seed") && options.settings.seed != run.seed)
-    return other_run(options, fmt::format("has seed {}", run.seed));
-  FL_TRY(const RunSettings stored, settings_of(run));
-  const bool is_other_method =
-      options.given.contains("strategy") && options.settings.strategy != stored.strategy;
-  if (is_other_method && run.state != RunState::waiting)
-    return other_run(options, fmt::format("is trained by '{}'", stored.strategy));
-  const bool is_other_mode = options.given.contains("mode") && options.settings.mode != stored.mode;
-  if (is_other_mode && run.state != RunState::waiting)
-    return other_run(options, fmt::format("is of mode '{}'", stored.mode));
-  const bool is_other_begin = options.given.contains("initial-weights") &&
-                              options.settings.initial_weights != stored.initial_weights;
-  if (is_other_begin && run.state != RunState::waiting)
-    return other_run(options, "has its initial model already");
-  auto merged = parse_json(to_json(stored));
-  const auto now = parse_json(to_json(options.settings));
-  for (const std::string& flag : options.given) merged[key_of(flag)] = now.at(key_of(flag));
-  return settings_from_json(json_text(merged));
+  FL_TRY(RunSettings merged, settings_of(run));
+  const RunSettingTable table = run_setting_table();
+  for (const auto& row : table.rows()) {
+    if (!options.given.contains(std::string(row.flag)) || is_changeable(row, run)) continue;
+    const auto stored = row.value_of(merged);
+    const auto wanted = row.value_of(options.settings);
+    if (wanted != stored) {
+      return other_run(options, fmt::format("has --{} {}, which can't become {} any more", row.flag,
+                                            json_text(stored), json_text(wanted)));
+    }
+  }
+  table.copy(options.given, options.settings, merged);
+  return merged;
+}
+
+/// Changes that were made to a run are logged, and stand in its history.
+void note_changes(Store& store, const RunRecord& run, const std::set<std::string>& given,
+                  const RunSettings& before, const RunSettings& now) {
+  const RunSettingTable table = run_setting_table();
+  for (const std::string& flag : given) {
+    const RunSettingRow& row = *table.find(flag);
+    const auto old_value = row.value_of(before);
+    const auto new_value = row.value_of(now);
+    if (old_value == new_value) continue;
+    const std::string text = fmt::format("--{} is {} from here on, and was {}", flag,
+                                         json_text(new_value), json_text(old_value));
+    log_info("{}", text);
+    note_event(store, run.id, EventLevel::info, text);
+  }
 }
 
 Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& options) {
   if (run.queued) {
     if (!options.given.empty())
-      log_warn("run {} was queued with settings of its own: the flags given now don't change it",
+      log_warn("run {} was queued with settings of its own: the flags given now do not change it",
                run.id);
     FL_TRY(RunSettings settings, settings_of(run));
     return ChosenRun{std::move(run), std::move(settings)};
@@ -77,21 +89,12 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
   run.config_json = to_json(settings);
   run.rounds_total = settings.rounds;
   FL_CHECK(store.change_run(run.id, run.rounds_total, run.config_json));
-  const auto old = parse_json(to_json(before));
-  const auto now = parse_json(run.config_json);
-  for (const std::string& flag : options.given) {
-    const std::string key = key_of(flag);
-    if (old.at(key) == now.at(key)) continue;
-    const std::string text = fmt::format("--{} is {} from here on, and was {}", flag,
-                                         json_text(now.at(key)), json_text(old.at(key)));
-    log_info("{}", text);
-    note_event(store, run.id, "info", text);
-  }
+  note_changes(store, run, options.given, before, settings);
   if (run.state == RunState::finished) run.state = RunState::running;
   return ChosenRun{std::move(run), std::move(settings)};
 }
 
-/// That a run can begin from its file: a server that finds out later has to give the run up.
+/// Whether the run can begin from its file. A server that finds out later must give the run up.
 Result<void> check_initial_weights(const RunSettings& settings) {
   if (settings.initial_weights.empty()) return {};
   FL_TRY(const Layout layout, model_layout(settings));
@@ -100,7 +103,7 @@ Result<void> check_initial_weights(const RunSettings& settings) {
   return {};
 }
 
-/// Everything is checked before a run that goes on is stopped for it.
+/// Checks everything, before another run is stopped for this one.
 Result<RunRecord> make_record(const RunSettings& settings) {
   FL_CHECK(check_settings(settings));
   FL_CHECK(check_initial_weights(settings));
@@ -116,7 +119,8 @@ Result<RunRecord> make_record(const RunSettings& settings) {
   return run;
 }
 
-/// Of a run that is to be made: what the flags say, of the model that the clients have data for.
+/// The settings of a new run: those of the flags. Without --model it has the model of the newest
+/// run, as the clients have data for that.
 Result<RunSettings> new_settings(Store& store, const ServerOptions& options) {
   RunSettings settings = options.settings;
   if (!options.given.contains("model")) {
@@ -153,15 +157,16 @@ Result<ChosenRun> choose_run(Store& store, const ServerOptions& options) {
   if (latest->state == RunState::stopped) return other_run(options, "was given up");
   FL_TRY(const auto rounds, store.summary(latest->id));
   const bool is_early = rounds.size() < latest->rounds_total;
-  return Error(
-      Errc::conflict,
-      fmt::format(
-          "the run in {} is finished after {} rounds{}: {}--new-run begins another, --stay "
-          "waits for one",
-          options.state, rounds.size(),
-          is_early ? fmt::format(" of {} (history --events says why)", latest->rounds_total) : "",
-          latest->queued ? "it was queued with settings of its own, so "
-                         : "--rounds N with a larger N goes on with it, "));
+  return Error(Errc::conflict,
+               fmt::format("the run in {} is finished after {} rounds{}. {}--new-run begins "
+                           "another run, --stay waits "
+                           "for the next one in the queue",
+                           options.state, rounds.size(),
+                           is_early ? fmt::format(" of {} ('fl-server history --events' says why)",
+                                                  latest->rounds_total)
+                                    : "",
+                           latest->queued ? "It was queued, so flags can't make it longer: "
+                                          : "A larger --rounds goes on with it, "));
 }
 
 Result<std::optional<ChosenRun>> next_run(Store& store) {
@@ -174,8 +179,9 @@ Result<std::optional<ChosenRun>> next_run(Store& store) {
 Result<RunRecord> queue_run(Store& store, const ServerOptions& options) {
   FL_TRY(const std::size_t open, store.open_runs());
   if (open >= limits::runs_queued_max)
-    return Error(Errc::conflict,
-                 fmt::format("{} runs are not over yet: queue this one later", open));
+    return Error(
+        Errc::conflict,
+        fmt::format("{} runs are not finished, and that is the limit: queue this one later", open));
   FL_TRY(const RunSettings settings, new_settings(store, options));
   FL_TRY(RunRecord record, make_record(settings));
   record.queued = true;

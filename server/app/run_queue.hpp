@@ -1,5 +1,6 @@
-// Which run a server works on: the oldest that is not over. Runs are rows of the history; a new one
-// is queued by writing its row, from this process or from another beside it. Blocking (the store).
+// Chooses the run that a server works on: the oldest one that is not finished. Runs are rows of the
+// history. A run is queued by writing its row, from this process or from another one beside it.
+// Blocking (the store).
 #pragma once
 
 #include "server/app/command_line.hpp"
@@ -15,20 +16,20 @@ struct ChosenRun {
   RunSettings settings;
 };
 
-/// At a server's start: the run to go on with, or a new one. Settings that were given now replace
-/// the stored ones for good, but for what a run can't change (`conflict`), and but for a queued
-/// run, which has its own. --new-run ends all others (RunState::stopped). With --stay a finished
-/// run is chosen rather than none: it ends at once, and the server waits.
+/// At a server's start: the run to go on with, or a new one. The given flags replace the stored
+/// settings for good; `conflict` if the run can't change one of them any more. A queued run keeps
+/// the settings it was queued with. --new-run ends all others (RunState::stopped). With --stay and
+/// no other run, the result is the finished run: it ends at once, and the server waits.
 [[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServerOptions& options);
 
-/// The oldest run that is not over, if there is one.
+/// The oldest run that is not finished; none if all are.
 [[nodiscard]] Result<std::optional<ChosenRun>> next_run(Store& store);
 
-/// Another run, behind those that are not over. `conflict` if these are limits::runs_queued_max.
+/// Adds a run behind those that are not finished. `conflict` if there are limits::runs_queued_max.
 [[nodiscard]] Result<RunRecord> queue_run(Store& store, const ServerOptions& options);
 
-/// Where a run's checkpoints lie: STATE/checkpoints for the first run of a state, and
-/// STATE/checkpoints/run-N for run N after it.
+/// The folder of a run's checkpoints: STATE/checkpoints for the first run of a state,
+/// STATE/checkpoints/run-N for a later run N.
 [[nodiscard]] std::filesystem::path checkpoints_of(const std::filesystem::path& state,
                                                    const RunRecord& run);
 

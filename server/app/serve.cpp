@@ -218,7 +218,7 @@ Result<int> serve(const ServerOptions& options) {
   log_info("listening on {}{}", to_string(bound),
            admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
   FL_CHECK(announce(first.record));
-  note_event(*store, 0, "info", "fl-server " FL_VERSION " starts");
+  note_event(*store, 0, EventLevel::info, "fl-server " FL_VERSION " starts");
   print_invitation(*store, authority, advertise, first.record);
 
   net::co_spawn(strand, admission.watch_revocations(stop), rethrow);
@@ -268,11 +268,11 @@ Result<int> serve(const ServerOptions& options) {
   if (!outcome || !*outcome) {
     const Error error =
         outcome ? outcome->error() : Error(Errc::internal, "the server's loop ended early");
-    note_event(*store, 0, "error", "fl-server ends: " + error.message());
+    note_event(*store, 0, EventLevel::error, "fl-server ends: " + error.message());
     return error;
   }
   const bool is_finished = **outcome == RoundEngine::Outcome::finished;
-  note_event(*store, 0, "info",
+  note_event(*store, 0, EventLevel::info,
              is_finished ? "the run is over; fl-server ends" : "fl-server is stopped");
   if (is_finished) log_info("the run is over");
   if (**outcome == RoundEngine::Outcome::stopped) {

@@ -13,13 +13,13 @@ namespace fl {
 
 namespace {
 
-constexpr std::string_view ladder_otherwise =
+constexpr std::string_view default_ladder =
     "none+ef|fp16+ef|kbit:8+ef|ecuq:4+ef|ecuq:2+ef|ecuq:1+ef|ecuq:0.5+ef|ecuq:0.25+ef|ecuq:0.1+ef";
 constexpr double deadline_share = 0.8;
 constexpr double pace_slack = 1.25;
 constexpr double too_slow_slack = 1.1;
 
-/// Where a client begins that nothing is known of.
+/// The rung of a client that nothing is known of.
 std::size_t middle_of(std::span<const Rung> rungs) { return rungs.size() / 2; }
 
 bool is_measured(const ClientHistory& client) { return client.update_bytes > 0; }
@@ -29,7 +29,7 @@ double predicted_seconds(const ClientHistory& client, const Rung& rung) {
   return client.ready_seconds + client.upload_seconds * uploads;
 }
 
-/// A matrix of Gaussian values, in the range of updates, to measure codecs by.
+/// A matrix of Gaussian values, as large as values of updates are, to measure codecs with.
 struct Sample {
   static constexpr std::int64_t side = 128;
   Layout layout = Layout::make({{"sample", {side, side}}}).value();
@@ -60,7 +60,7 @@ Result<std::vector<std::string>> parse_ladder(std::string_view codec) {
   if (codec != "auto" && !codec.starts_with("auto:")) {
     ladder.emplace_back(codec);
   } else {
-    const std::string_view list = codec == "auto" ? ladder_otherwise : codec.substr(5);
+    const std::string_view list = codec == "auto" ? default_ladder : codec.substr(5);
     for (std::size_t begin = 0; begin <= list.size();) {
       const std::size_t end = std::min(list.find('|', begin), list.size());
       ladder.emplace_back(list.substr(begin, end - begin));
@@ -71,10 +71,11 @@ Result<std::vector<std::string>> parse_ladder(std::string_view codec) {
   for (const std::string& spec : ladder) {
     FL_TRY(const auto parsed, parse_codec(spec));
     if (spec != ladder.front() && parsed->momentum() != momentum) {
-      return Error(Errc::invalid_input,
-                   fmt::format("codec: '{}' and '{}' have not the same momentum, of which a client "
-                               "keeps one",
-                               ladder.front(), spec));
+      return Error(
+          Errc::invalid_input,
+          fmt::format("'{}' and '{}' have different momenta; a client keeps only one velocity, "
+                      "so give both the same",
+                      ladder.front(), spec));
     }
     momentum = parsed->momentum();
   }
@@ -101,7 +102,7 @@ TimeLimit time_limit(std::span<const Rung> rungs, double deadline_s,
   for (const auto& [name, client] : histories) {
     if (is_measured(client)) seconds.push_back(predicted_seconds(client, middle));
   }
-  // Nobody is asked by it, then.
+  // Nothing is measured: there is no limit, and no client counts as late.
   if (seconds.empty()) return {std::numeric_limits<double>::infinity(), ""};
   const auto median = seconds.begin() + static_cast<std::ptrdiff_t>((seconds.size() - 1) / 2);
   std::ranges::nth_element(seconds, median);
@@ -117,15 +118,15 @@ CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,
   std::ptrdiff_t below_late = 0;
   std::string was_late;
   const auto late = std::ranges::find(rungs, client.late_codec, &Rung::codec);
-  // A round that had what it needed may have closed long before its time.
+  // A client is late by no fault of its own if the round closed early, with the updates it needed.
   if (late != rungs.end() && client.last_seconds >= limit.seconds) {
     below_late = std::min(late - rungs.begin() + 1, coarsest);
-    was_late = fmt::format("it was late with {}: one down", late->codec);
+    was_late = fmt::format("its last update, with {}, was late: one codec coarser", late->codec);
   }
   if (!is_measured(client)) {
     if (below_late > 0) return {rungs[static_cast<std::size_t>(below_late)].codec, was_late};
     return {rungs[middle_of(rungs)].codec,
-            "no update of it is measured yet: the middle of the ladder"};
+            "no upload of this client is measured yet: the middle of the ladder"};
   }
   const double least = predicted_seconds(client, rungs.back());
   const bool is_too_slow = least > limit.seconds;
@@ -137,16 +138,19 @@ CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,
   if (below_late > finest) return {rungs[static_cast<std::size_t>(below_late)].codec, was_late};
   const Rung& rung = rungs[static_cast<std::size_t>(finest)];
   const std::string why =
-      is_too_slow ? fmt::format("{:.0f}% of what the coarsest takes, as that is past {:.2f} s, {}",
-                                100 * too_slow_slack, limit.seconds, limit.why)
-                  : limit.why;
-  return {rung.codec,
-          fmt::format("begins to send after {:.2f} s, {:.1f} kB take {:.2f} s more at its {:.1f} "
-                      "kB/s: within {:.2f} s, {}",
-                      client.ready_seconds, static_cast<double>(rung.bytes) / 1e3,
-                      predicted_seconds(client, rung) - client.ready_seconds,
-                      static_cast<double>(client.update_bytes) / client.upload_seconds / 1e3,
-                      allowed, why)};
+      is_too_slow
+          ? fmt::format(
+                "{:.0f}% of what the coarsest codec needs, as that is more than {:.2f} s, {}",
+                100 * too_slow_slack, limit.seconds, limit.why)
+          : limit.why;
+  return {
+      rung.codec,
+      fmt::format("starts to send after {:.2f} s, then needs {:.2f} s for {:.1f} kB at its {:.1f} "
+                  "kB/s; the limit is {:.2f} s: {}",
+                  client.ready_seconds, predicted_seconds(client, rung) - client.ready_seconds,
+                  static_cast<double>(rung.bytes) / 1e3,
+                  static_cast<double>(client.update_bytes) / client.upload_seconds / 1e3, allowed,
+                  why)};
 }
 
 }  // namespace fl

@@ -1,22 +1,24 @@
-// Which codec a client is asked for when --codec is a ladder of them: "auto", or
-// "auto:SPEC|SPEC|…", the finest first. Each client gets the finest with which its update is
-// predicted to be here in time:
+// Chooses a codec for each client when --codec is a ladder of codecs: "auto", or
+// "auto:SPEC|SPEC|…", the finest first. A client gets the finest codec whose update is predicted to
+// arrive in time:
 //
-//   seconds = what it last took to begin its upload (download, training, coding)
+//   seconds = what the client last took until its upload began (download, training, coding)
 //             + the bytes of the codec at the pace of its last upload
 //
-// In time is four fifths of --deadline. Without one it is what half of the clients need with the
-// middle of the ladder, and a quarter more: nobody's slow line holds up the others, and that
-// middle, where clients without a measured update begin, is what all of one pace stay with. A
-// client that was late comes one down, whatever the prediction: it may never have been measured.
-// One that is too slow for the coarsest gets the finest that takes at most a tenth longer than
-// that: where it is training that takes the time, a coarse code would lose much and win nothing.
+// The time limit is four fifths of --deadline. Without a deadline it is what half of the clients
+// need with the middle of the ladder, plus a quarter: so no slow connection holds up the others.
+// Clients without a measured upload begin in the middle, and clients of equal pace stay there.
 //
-// Rungs with and without "+ef" go together: a residual waits in the client until a codec with
-// feedback sends it. The codecs of "auto" all have it, so a client that comes up to "none+ef" sends
-// what is left of it at once.
+// A client that was late gets one codec coarser, whatever the prediction says: it may never have
+// been measured. A client that is too slow even for the coarsest codec gets the finest one that
+// takes at most a tenth longer than the coarsest: if training takes the time, a coarse codec would
+// lose much and win nothing.
 //
-// Pure functions: of what the store knows, so a restart chooses the same.
+// Codecs with and without "+ef" may be mixed: a residual waits at the client until a codec with
+// error feedback sends it. All codecs of "auto" have it, so a client that reaches "none+ef" sends
+// the rest of its residual at once.
+//
+// Pure functions of what the store knows, so a restart chooses the same.
 #pragma once
 
 #include "server/history/store.hpp"
@@ -32,33 +34,33 @@
 
 namespace fl {
 
-/// The specs of a --codec, in order; of one that is no ladder itself, alone. Errors are
-/// invalid_input: of a spec, or momenta that differ, as there is one velocity.
+/// The specs of a --codec, in order; a --codec that is not a ladder is a ladder of one. Errors are
+/// invalid_input: a bad spec, or momenta that differ, as a client keeps only one velocity.
 [[nodiscard]] Result<std::vector<std::string>> parse_ladder(std::string_view codec);
 
 /// One codec of a ladder in one round.
 struct Rung {
   std::string codec;        // Canonical.
-  std::uint64_t bytes = 0;  // That an update is expected to have; 0 where there is one rung.
+  std::uint64_t bytes = 0;  // Expected size of an update; 0 if the ladder has one rung.
 };
 
-/// The ladder in a round. How many bytes a value takes is measured on Gaussian ones.
+/// The rungs of the ladder in a round. Their bytes are measured by coding Gaussian values.
 [[nodiscard]] std::vector<Rung> rungs_of(std::span<const std::string> ladder, Round round,
                                          const Layout& layout);
 
-/// When an update should be here, after its offer.
+/// How long after its offer an update should have arrived.
 struct TimeLimit {
   double seconds = 0;
   std::string why;
 };
 
-/// `deadline_s` 0: none.
+/// `deadline_s` 0: there is no deadline.
 [[nodiscard]] TimeLimit time_limit(std::span<const Rung> rungs, double deadline_s,
                                    const std::map<std::string, ClientHistory>& histories);
 
 struct CodecChoice {
   std::string codec;
-  std::string reason;  // For the history, in words; "" where there is one rung.
+  std::string reason;  // For the history, in words; "" if the ladder has one rung.
 };
 
 [[nodiscard]] CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,

@@ -1,10 +1,10 @@
-// How many more clients than needed a round asks when --over-select is 0: as many as have been
-// slow.
+// How many clients a round asks when --over-select is 0: more than it needs, by as many as have
+// been slow.
 //
-// Slow is a client that brought no update when it was last asked, or took more than slow_factor
-// times the median of those that did. One whose round closed sooner than that is not judged, nor is
-// one that was never asked. With a part p of slow ones among those that are judged a round asks
-// target / (1 - p) clients, so that as many as it needs are likely not slow, but at most
+// A client is slow if it brought no update when it was last asked, or took more than slow_factor
+// times the median of those that brought one. A client is not judged if it was never asked, or if
+// its round closed before that time. If a part p of the judged clients is slow, a round asks
+// target / (1 - p) clients: then likely as many as it needs are not slow. It asks at most
 // over_select_max times its target.
 #pragma once
 

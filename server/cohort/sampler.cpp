@@ -14,7 +14,7 @@ namespace fl {
 
 namespace {
 
-/// What a drawing of one round is made from. Number i is the same whoever asks.
+/// The random numbers of one drawing in one round: number i is always the same.
 struct Draws {
   std::uint64_t seed;
   Round round;
@@ -44,7 +44,7 @@ std::vector<std::size_t> shuffle_first(std::vector<std::size_t> all, std::size_t
   return all;
 }
 
-/// The `count` of them with the largest keys; equal ones in their order.
+/// The `count` candidates with the largest keys; those with equal keys in their order.
 template <class Key>
 std::vector<std::size_t> best(std::vector<std::size_t> from, std::size_t count, Key key) {
   std::vector<double> keys;
@@ -66,7 +66,7 @@ std::vector<std::size_t> by_examples(std::span<const Candidate> candidates, std:
   });
 }
 
-/// The median of those that are known; 0 when none is.
+/// The median of the known losses; 0 if none is known.
 double middle_loss(std::span<const Candidate> candidates) {
   std::vector<double> losses;
   for (const auto& candidate : candidates) {
@@ -77,7 +77,7 @@ double middle_loss(std::span<const Candidate> candidates) {
   return losses[losses.size() / 2];
 }
 
-/// Below T nobody is too slow.
+/// oort's T: clients that took at most this long are not too slow.
 double pace_at(std::span<const Candidate> candidates, double quantile) {
   std::vector<double> seconds;
   for (const auto& candidate : candidates) {
@@ -96,8 +96,8 @@ std::vector<std::size_t> by_utility(const Sampler& sampler, std::span<const Cand
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     (candidates[i].history.last_round > 0 ? known : fresh).push_back(i);
   }
-  // As many new ones as are to be explored (of a part of one: by chance), and more when the known
-  // ones don't suffice.
+  // As many new clients as are to be explored (a fraction of one is decided by chance), and more if
+  // there are not enough known ones.
   const double part = sampler.explore * static_cast<double>(count) - 1e-9;
   const double whole = std::floor(std::max(0.0, part));
   const auto wanted =
@@ -111,7 +111,7 @@ std::vector<std::size_t> by_utility(const Sampler& sampler, std::span<const Cand
     const ClientHistory& history = candidates[i].history;
     const auto examples = static_cast<double>(candidates[i].examples);
     const double since = std::max<double>(1, history.last_round);
-    // Who was asked and has brought nothing yet has the bonus alone.
+    // A client that was asked and has brought nothing yet has only the bonus.
     double utility = examples * std::max(0.0, history.loss.value_or(0));
     utility += examples * std::sqrt(0.1 * std::log(rounds) / since);
     if (history.seconds > pace) utility *= std::pow(pace / history.seconds, sampler.alpha);
@@ -141,8 +141,8 @@ Result<Sampler> parse_sampler(std::string_view spec) {
     sampler.explore = options.number("explore", sampler.explore, 0, 1);
   } else if (options.name() != "uniform") {
     return Error(Errc::invalid_input,
-                 fmt::format("there is no sampling '{}'; there are: uniform examples round-robin "
-                             "power-of-choice oort",
+                 fmt::format("there is no sampling '{}'; choose uniform, examples, round-robin, "
+                             "power-of-choice or oort",
                              options.name()));
   }
   FL_CHECK(options.finish());
@@ -164,7 +164,7 @@ std::vector<std::size_t> Sampler::pick(std::span<const Candidate> candidates, st
       const std::size_t drawn = std::clamp(d == 0 ? 2 * count : d, count, candidates.size());
       const double middle = middle_loss(candidates);
       return best(by_examples(candidates, drawn, draws), count, [&](std::size_t i) {
-        // A new one first; one that was asked and has brought nothing is as one in the middle.
+        // New clients come first. One that was asked and has brought nothing counts as the median.
         const ClientHistory& history = candidates[i].history;
         return history.loss.value_or(
             history.last_round == 0 ? std::numeric_limits<double>::infinity() : middle);

@@ -1,17 +1,18 @@
-// Who is asked to train in a round. A sampler is a function of the candidates, the run's seed and
-// the round: a restart asks the same clients again.
+// Chooses the clients that train in a round. A sampler is a function of the candidates, the run's
+// seed and the round, so a restart asks the same clients again.
 //
-//   uniform          without replacement, all alike.
-//   examples         without replacement, by their examples: Efraimidis and Spirakis 2006. To be
-//                    used with a strategy's weight=uniform, or examples count twice.
-//   round-robin      those first that were not asked for longest, by name among equals.
-//   power-of-choice  Cho 2020, section 3, the variant rpow-d: of d clients drawn by examples those
-//                    whose last known loss is highest; one that has none yet comes first.
-//   oort             Lai 2021, section 4.2 and algorithm 1: by statistical utility, examples times
-//                    last known loss (the paper's root mean square over examples, which clients
-//                    would have to send, is replaced by the mean), times (T / t)^alpha for a client
-//                    that took t > T seconds, T being the given quantile of all; plus the bonus for
-//                    not having been asked lately; a part `explore` of those asked are new ones.
+//   uniform          Without replacement, all with the same chance.
+//   examples         Without replacement, with chances by examples: Efraimidis and Spirakis 2006.
+//                    Use it with a strategy's weight=uniform, or examples count twice.
+//   round-robin      The clients that were not asked for longest; by name among equals.
+//   power-of-choice  Cho 2020, section 3, the variant rpow-d: draws d clients by examples and takes
+//                    those with the highest last known loss. A client without one comes first.
+//   oort             Lai 2021, section 4.2 and algorithm 1: by statistical utility, which is
+//                    examples times last known loss. (The paper has the root mean square over the
+//                    examples, which clients would have to send; here it is the mean.) A client
+//                    that took t > T seconds has its utility multiplied by (T / t)^alpha, where T
+//                    is the given quantile of all times. A client that was not asked lately gets a
+//                    bonus. A part `explore` of those asked are clients that were never asked.
 #pragma once
 
 #include "server/history/store.hpp"
@@ -28,7 +29,7 @@ namespace fl {
 struct Candidate {
   std::string name;
   std::uint64_t examples = 0;
-  ClientHistory history;  // In this run; of one that was never asked: empty.
+  ClientHistory history;  // In this run; empty if it was never asked.
 };
 
 struct Sampler {
@@ -37,11 +38,11 @@ struct Sampler {
   std::uint32_t d = 0;    // power-of-choice; 0: twice as many as are asked for.
   double alpha = 2;       // oort's penalty for slow clients.
   double quantile = 0.8;  // oort's T.
-  double explore = 0.1;   // oort's part of new clients.
+  double explore = 0.1;   // oort's part of clients that were never asked.
 
   [[nodiscard]] bool needs_history() const { return kind >= Kind::round_robin; }
-  /// Indices of `count` candidates, different ones; `count` is at most their number. `draw`
-  /// tells several drawings of one round apart.
+  /// The indices of `count` different candidates; `count` is at most their number. `draw` numbers
+  /// the drawings of one round, so that they differ.
   [[nodiscard]] std::vector<std::size_t> pick(std::span<const Candidate> candidates,
                                               std::size_t count, std::uint64_t seed, Round round,
                                               std::uint64_t draw) const;

@@ -39,7 +39,7 @@ std::string human_seconds(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
-/// A time of 0 is one that never was.
+/// A time of 0 never was.
 std::string utc(double unix_seconds, const char* never = unknown) {
   if (unix_seconds == 0 || !std::isfinite(unix_seconds)) return never;
   const auto whole = static_cast<std::time_t>(std::floor(unix_seconds));
@@ -56,15 +56,16 @@ std::string accuracy_text(std::optional<double> accuracy) {
   return accuracy ? fmt::format("{:.2f} %", 100 * *accuracy) : unknown;
 }
 
-/// How many places a text takes in a terminal: its UTF-8 characters. Good enough for names.
+/// How many columns a text takes in a terminal: as many as it has UTF-8 characters. This is good
+/// enough for names.
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   }));
 }
 
-/// Pads each column to its widest cell: the first `left` columns to the left, the rest to the
-/// right.
+/// Pads each column to its widest cell. The first `left` columns are aligned to the left, the
+/// others to the right.
 std::string align(const std::vector<Line>& lines, std::size_t left) {
   std::vector<std::size_t> widths(lines.front().size(), 0);
   for (const Line& line : lines) {
@@ -85,7 +86,8 @@ std::string align(const std::vector<Line>& lines, std::size_t left) {
   return text;
 }
 
-/// RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled.
+/// RFC 4180: a field with a comma, a quote or a line break is put in quotes, and its own quotes are
+/// doubled.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -93,7 +95,7 @@ std::string csv_field(const std::string& text) {
   return quoted + "\"";
 }
 
-/// JSON has no infinity.
+/// JSON has neither infinity nor NaN.
 Json number_or_null(std::optional<double> number) {
   return number && std::isfinite(*number) ? Json(*number) : Json();
 }
@@ -127,12 +129,12 @@ Json object_of(const ClientRecord& client) {
 Json object_of(const EventRecord& event) {
   return {{"run_id", event.run == 0 ? Json() : Json(event.run)},
           {"at", event.at},
-          {"level", event.level},
+          {"level", to_text(event.level)},
           {"text", event.text}};
 }
 
 Line line_of(const EventRecord& event) {
-  return {utc(event.at), event.level, printable(event.text)};
+  return {utc(event.at), std::string(to_text(event.level)), printable(event.text)};
 }
 
 Json object_of(const RunSummary& of) {
@@ -295,7 +297,7 @@ template <class Row>
 std::string machine_text(const std::vector<Row>& rows, Format format) {
   Json objects = Json::array();
   for (const Row& row : rows) objects.push_back(object_of(row));
-  // Names come from people: what is no UTF-8 is replaced, not thrown about.
+  // Names come from people. json_text() replaces what is not UTF-8, so this can't throw.
   if (format == Format::json) return json_text(objects, 2) + "\n";
   Line columns;
   const Json any = object_of(Row());
@@ -317,13 +319,13 @@ std::string machine_text(const std::vector<Row>& rows, Format format) {
 
 std::string format_rows(const std::vector<RoundSummary>& rounds, Format format) {
   if (format != Format::table) return machine_text(rounds, format);
-  if (rounds.empty()) return "no round is closed yet\n";
+  if (rounds.empty()) return "no round is finished yet\n";
   return table_of(rounds);
 }
 
 std::string format_rows(const std::vector<CodecSummary>& codecs, Format format) {
   if (format != Format::table) return machine_text(codecs, format);
-  if (codecs.empty()) return "no update is accepted yet\n";
+  if (codecs.empty()) return "no update was accepted yet\n";
   return table_of({"codec", "run", "updates", "fp32", "sent", "ratio", "encode", "decode", "NMSE",
                    "accuracy", "traffic a point"},
                   codecs, 1);
@@ -331,7 +333,7 @@ std::string format_rows(const std::vector<CodecSummary>& codecs, Format format) 
 
 std::string format_rows(const std::vector<CodecAsked>& asked, Format format) {
   if (format != Format::table) return machine_text(asked, format);
-  if (asked.empty()) return "no codec is chosen: --codec is not auto, or no round has begun\n";
+  if (asked.empty()) return "no codec was chosen: --codec is not auto, or no round has begun\n";
   return table_of({"round", "client", "codec", "state", "sent", "ready after", "upload", "why"},
                   asked, 8);
 }

@@ -8,9 +8,9 @@ namespace fl {
 
 namespace {
 
-// Tables say what may be in them, so that a person with the sqlite3 shell and a future version of
-// this program can rely on it. Clients are named, not referenced: the history of a round stays
-// readable and writable for a client whose certificate is older than the database.
+// The constraints say what a table may contain, so that a person with the sqlite3 shell and a
+// future version of this program can rely on it. Tasks name their client instead of referencing its
+// row: so the history also works for a client whose certificate is older than the database.
 constexpr const char* schema = R"sql(
 CREATE TABLE run (
   id           INTEGER PRIMARY KEY,
@@ -191,10 +191,9 @@ constexpr const char* references = R"sql(
 ALTER TABLE task ADD COLUMN reference INTEGER NOT NULL DEFAULT 0;
 )sql";
 
-// What changes it later comes here as a step of its own: databases are about that have this one.
-constexpr std::array migrations_in_order{
-    Migration{"the history's schema", schema},
-    Migration{"what an update is the difference to, in table task", references}};
+// Only append here, and never change a step: there are databases that have taken it.
+constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
+                                         Migration{"column reference in table task", references}};
 
 struct Marks {
   int application = 0;
@@ -202,7 +201,7 @@ struct Marks {
   int objects = 0;
 };
 
-/// In one statement: another process may be making the file at this moment.
+/// In one statement, as another process may be creating the file at this moment.
 Result<Marks> read_marks(Database& db) {
   FL_TRY(const auto found,
          db.find("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)"
@@ -222,12 +221,12 @@ Result<int> check_schema(Database& db, int newest) {
   FL_TRY(const Marks marks, read_marks(db));
   const bool is_empty = marks.application == 0 && marks.version == 0 && marks.objects == 0;
   if (!is_empty && marks.application != history_application_id) {
-    return Error(Errc::conflict, "it is a database of another program; name another file");
+    return Error(Errc::conflict, "it is the database of another program: name another --state");
   }
   if (marks.version > newest) {
     return Error(Errc::conflict,
-                 fmt::format("its schema is version {}, and this program knows {}: install a newer "
-                             "Tributary, or begin with another --state",
+                 fmt::format("its schema is version {}, and this program knows only {}: install a "
+                             "newer Tributary, or begin with another --state",
                              marks.version, newest));
   }
   return marks.version;
@@ -239,7 +238,7 @@ Result<void> migrate(Database& db, std::span<const Migration> migrations) {
   for (int at = found; at < newest; ++at) {
     const auto& migration = migrations[static_cast<std::size_t>(at)];
     const auto one = [&]() -> Result<void> {
-      // Asked again under the lock: another process may have done it in the meantime.
+      // Looks again under the lock: another process may have migrated it in the meantime.
       FL_TRY(const int version, check_schema(db, newest));
       if (version > at) return {};
       return db.script(fmt::format("{}; PRAGMA application_id = {}; PRAGMA user_version = {};",

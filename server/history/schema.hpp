@@ -1,5 +1,5 @@
-// The schema of the history as a list of migrations, and the check that a file is ours. The list is
-// only ever appended to: a database made by any earlier version walks the rest of it.
+// The schema of the history as a list of migrations, and the check that a file is ours. Migrations
+// are only ever appended to the list: a database of any earlier version takes those it lacks.
 #pragma once
 
 #include "server/history/sqlite.hpp"
@@ -12,18 +12,18 @@ namespace fl {
 inline constexpr int history_application_id = 0x54524942;
 
 struct Migration {
-  const char* what;  // For messages.
+  const char* what;  // For error messages.
   const char* sql;
 };
 
-/// Migration i (from 0) leads from PRAGMA user_version i to i + 1.
+/// Migration i (from 0) takes a database from PRAGMA user_version i to i + 1.
 [[nodiscard]] std::span<const Migration> history_migrations();
 
-/// The schema version of an open database; 0 for an empty file. Only reads. Another program's
-/// database and a schema newer than `newest` are `conflict`.
+/// The schema version of an open database; 0 for an empty file. It only reads. Another program's
+/// database and a schema that is newer than `newest` are `conflict`.
 [[nodiscard]] Result<int> check_schema(Database& db, int newest);
 
-/// Walks `migrations` from the database's version on, each in a transaction of its own.
+/// Applies the migrations that the database lacks, each in a transaction of its own.
 [[nodiscard]] Result<void> migrate(Database& db, std::span<const Migration> migrations);
 
 }  // namespace fl

@@ -65,13 +65,13 @@ Errc category(int code, int system_errno) {
   }
 }
 
-/// What the operator can do about it.
+/// What the operator can do about the error; ends its text.
 const char* advice(Errc code) {
   switch (code) {
     case Errc::corrupt:
       return "; nothing was changed. Restore the file from a copy (sqlite3's .recover may save its "
-             "rows), or begin in another --state, where all clients join anew";
-    case Errc::no_space: return "; make room on its disk";
+             "rows), or begin in another --state, where all clients join again";
+    case Errc::no_space: return "; make room on the disk";
     case Errc::io: return "; check the disk and the permissions, then start again";
     default: return "";
   }
@@ -80,7 +80,7 @@ const char* advice(Errc code) {
 Error error_of(sqlite3* db, const std::string& path) {
   const int code = sqlite3_extended_errcode(db);
   const int system_errno = sqlite3_system_errno(db);
-  // SQLite keeps the errno of an earlier failure; it belongs to this one only in these cases.
+  // SQLite keeps the errno of an earlier failure: it belongs to this error only in these cases.
   const int primary = code & 0xff;
   const bool has_errno = primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN;
   const Errc errc = category(code, has_errno ? system_errno : 0);
@@ -105,8 +105,8 @@ Result<std::unique_ptr<Database>> Database::open(const Options& options) {
 
 Database::~Database() {
   statements_.clear();
-  // With every statement finalized, closing can't be refused. It checkpoints as far as the disk
-  // lets it; what it leaves is in the WAL, and the next open reads it there.
+  // With every statement finalized, SQLite can't refuse to close. It moves what it can from the WAL
+  // into the database file; the next open finds the rest in the WAL.
   FL_ASSERT(sqlite3_close(db_) == SQLITE_OK);
 }
 
@@ -135,6 +135,16 @@ Result<sqlite3_stmt*> Database::prepared(std::string_view sql) {
   return statement;
 }
 
+Result<int> Database::run_with(std::string_view sql, std::span<const SqlValue> values) {
+  FL_TRY(sqlite3_stmt* const statement, prepared(sql));
+  const Use use(statement);
+  int index = 0;
+  for (const SqlValue& value : values) FL_CHECK(bind_value(statement, ++index, value));
+  FL_TRY(const bool row, step(statement));
+  FL_ASSERT(!row);
+  return rows_changed();
+}
+
 Result<bool> Database::step(sqlite3_stmt* statement) {
   const int code = sqlite3_step(statement);
   if (code == SQLITE_ROW) return true;
@@ -153,8 +163,8 @@ Error Database::failure() {
 void Database::rollback() {
   // After some failures (a full disk, for one) SQLite has rolled back by itself.
   if (sqlite3_get_autocommit(db_) != 0) return;
-  // Directly, as the connection may be marked broken. Nothing to do if it fails: the transaction
-  // was never committed, and closing the connection drops it.
+  // Not by run(), as the connection may be marked broken. A failure here needs no action: the
+  // transaction was never committed, and closing the connection drops it.
   sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
 }
 
@@ -190,6 +200,16 @@ Result<void> Database::bind(sqlite3_stmt* statement, int index, std::string_view
 Result<void> Database::bind(sqlite3_stmt* statement, int index, std::nullopt_t) {
   if (sqlite3_bind_null(statement, index) != SQLITE_OK) return failure();
   return {};
+}
+
+Result<void> Database::bind_value(sqlite3_stmt* statement, int index, const SqlValue& value) {
+  const auto put = [&](const auto& held) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>)
+      return bind(statement, index, std::nullopt);
+    else
+      return bind(statement, index, held);
+  };
+  return std::visit(put, value);
 }
 
 }  // namespace fl

@@ -1,10 +1,10 @@
-// A thin C++ face on one SQLite connection: prepared statements that are kept, typed binding and
-// reading, transactions, and SQLite's result codes as our errors. Only the store uses it.
+// One SQLite connection: prepared statements that are kept, typed binding and reading,
+// transactions, and SQLite's result codes as our errors. Only the store uses it.
 //
-// One thread at a time. Errors: SQLITE_FULL is no_space, CORRUPT and NOTADB corrupt, BUSY and
-// LOCKED unavailable, IOERR and its kin io, a broken UNIQUE or key conflict, a missing parent row
-// not_found, any other broken constraint invalid_input. After io or corrupt what the disk holds is
-// unknown: the connection is closed for business and every later call returns that same error.
+// One thread at a time. Errors: SQLITE_FULL is no_space; CORRUPT and NOTADB are corrupt; BUSY and
+// LOCKED are unavailable; IOERR and its kin are io; a broken UNIQUE or primary key is conflict; a
+// missing parent row is not_found; any other broken constraint is invalid_input. After io or
+// corrupt nobody knows what the disk holds: every later call returns that same error.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -15,14 +15,19 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 struct sqlite3;
 struct sqlite3_stmt;
 
 namespace fl {
+
+/// A value for a parameter of a statement; monostate is NULL. NaN becomes NULL too.
+using SqlValue = std::variant<std::monostate, std::int64_t, std::uint64_t, double, std::string>;
 
 /// The current row of a statement. Columns count from 0, in the order of the SELECT.
 class Row {
@@ -39,7 +44,7 @@ class Row {
   sqlite3_stmt* statement_;
 };
 
-/// What a row reader makes: T, whether it returns T or Result<T>.
+/// What a reader of rows makes: T, whether it returns T or Result<T>.
 template <class Made>
 struct ReadAs {
   using type = Made;
@@ -65,11 +70,12 @@ class Database {
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
-  /// Several statements without parameters, for set-up and migrations. Not kept.
+  /// Runs several statements without parameters, for set-up and migrations. They are not kept.
   [[nodiscard]] Result<void> script(const std::string& sql);
 
-  /// One statement that returns no rows; how many rows it changed. Arguments are bound to ?1, ?2,
-  /// …: integers, double (NaN: NULL), text, and std::optional of these (nullopt: NULL).
+  /// Runs one statement that returns no rows, and returns how many rows it changed. Arguments are
+  /// bound to ?1, ?2, …: integers, double (NaN: NULL), text, std::optional of these (nullopt:
+  /// NULL).
   template <class... Args>
   [[nodiscard]] Result<int> run(std::string_view sql, const Args&... args) {
     FL_TRY(const Use use, start(sql, args...));
@@ -78,8 +84,11 @@ class Database {
     return rows_changed();
   }
 
-  /// One statement's rows, each turned into a value by `reader(const Row&)`, which returns the
-  /// value or a Result of it.
+  /// The same, with values whose number and types are known at run time only.
+  [[nodiscard]] Result<int> run_with(std::string_view sql, std::span<const SqlValue> values);
+
+  /// Runs one statement and returns its rows. `reader(const Row&)` makes a value of each row, or a
+  /// Result of one.
   template <class Read, class... Args>
   [[nodiscard]] auto query(std::string_view sql, Read reader, const Args&... args)
       -> Result<std::vector<ReadBy<Read>>> {
@@ -94,7 +103,7 @@ class Database {
     }
   }
 
-  /// query for at most one row.
+  /// As query(), for at most one row.
   template <class Read, class... Args>
   [[nodiscard]] auto find(std::string_view sql, Read reader, const Args&... args)
       -> Result<std::optional<ReadBy<Read>>> {
@@ -105,19 +114,20 @@ class Database {
     return found;
   }
 
-  /// Runs `body` (which returns a Result) in a transaction: all of it is durable, or nothing is.
+  /// Runs `body`, which returns a Result, in a transaction. If it returns a value, all that it
+  /// wrote is durable; if it returns an error, nothing is written.
   template <class Body>
   [[nodiscard]] auto write(Body body) -> std::invoke_result_t<Body> {
     return transaction("BEGIN IMMEDIATE", std::move(body));
   }
-  /// The same for several queries that must see one state.
+  /// The same, for several queries that must see one state of the database.
   template <class Body>
   [[nodiscard]] auto read(Body body) -> std::invoke_result_t<Body> {
     return transaction("BEGIN", std::move(body));
   }
 
   [[nodiscard]] std::int64_t last_id() const;
-  /// Unix seconds, by the clock of the connection's VFS.
+  /// Unix seconds, by the clock of the connection's VFS: simulated time in tests.
   [[nodiscard]] Result<double> now();
   [[nodiscard]] sqlite3* raw() { return db_; }
 
@@ -125,7 +135,7 @@ class Database {
   struct Finalize {
     void operator()(sqlite3_stmt* statement) const noexcept;
   };
-  /// A kept statement while it runs: put back to its start afterwards, its arguments forgotten.
+  /// Resets a kept statement after its run, and forgets its arguments.
   struct Reset {
     void operator()(sqlite3_stmt* statement) const noexcept;
   };
@@ -136,7 +146,7 @@ class Database {
   Result<sqlite3_stmt*> prepared(std::string_view sql);
   Result<bool> step(sqlite3_stmt* statement);  // True: there is a row.
   [[nodiscard]] int rows_changed() const;
-  Error failure();  // Of the connection's last call.
+  Error failure();  // The error of the connection's last call.
   void rollback();
 
   Result<void> bind(sqlite3_stmt* statement, int index, std::int64_t value);
@@ -144,6 +154,7 @@ class Database {
   Result<void> bind(sqlite3_stmt* statement, int index, double value);
   Result<void> bind(sqlite3_stmt* statement, int index, std::string_view value);
   Result<void> bind(sqlite3_stmt* statement, int index, std::nullopt_t);
+  Result<void> bind_value(sqlite3_stmt* statement, int index, const SqlValue& value);
   Result<void> bind(sqlite3_stmt* statement, int index, int value) {
     return bind(statement, index, std::int64_t{value});
   }

@@ -1,15 +1,14 @@
-// Opening, runs, events, and the summary; store_rounds.cpp and store_clients.cpp have the rest.
+// Opening the store; runs, events and summaries. store_rounds.cpp and store_clients.cpp have the
+// rest.
 #include "server/history/store.hpp"
 
-#include "server/history/rows.hpp"
 #include "server/history/schema.hpp"
 #include "server/history/sqlite.hpp"
+#include "server/history/tables.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
 
-#include <array>
-#include <charconv>
 #include <chrono>
 #include <thread>
 
@@ -17,20 +16,9 @@ namespace fl {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> run_states{"waiting", "running", "finished", "stopped"};
-constexpr std::array<std::string_view, 5> task_states{"offered", "accepted", "refused", "late",
-                                                      "lost"};
-
-template <class State, std::size_t count>
-Result<State> state_of(std::string_view text, const std::array<std::string_view, count>& names) {
-  for (std::size_t i = 0; i < count; ++i) {
-    if (names[i] == text) return static_cast<State>(i);
-  }
-  return Error(Errc::corrupt, fmt::format("unknown state '{}'", text));
-}
-
-/// The journal's mode afterwards. Switching a new file to WAL needs it for ourselves, and SQLite
-/// doesn't wait for that as it waits for a transaction: fl-server may start beside `enroll`.
+/// Switches to WAL and returns the journal's mode afterwards. For a new file SQLite needs the lock
+/// for that, and does not wait for it as it waits for a transaction. So we wait here: fl-server may
+/// start beside `enroll`.
 Result<std::optional<std::string>> use_wal(Database& db) {
   constexpr std::chrono::milliseconds pause{10};
   const auto until = std::chrono::steady_clock::now() + Store::busy_max;
@@ -42,7 +30,7 @@ Result<std::optional<std::string>> use_wal(Database& db) {
   }
 }
 
-/// Everything up to the schema. Nothing is written before the file is known to be ours.
+/// Sets up the connection and the schema. Nothing is written before the file is known to be ours.
 Result<void> prepare(Database& db, const Store::Options& options) {
   if (options.exclusive) FL_CHECK(db.script("PRAGMA locking_mode = EXCLUSIVE"));
   FL_CHECK(db.script(options.durable ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = OFF"));
@@ -54,118 +42,27 @@ Result<void> prepare(Database& db, const Store::Options& options) {
   if (options.read_only) {
     if (version == newest) return {};
     return Error(Errc::conflict,
-                 fmt::format("its schema is version {}, this program's is {}; start "
-                             "fl-server once to bring it up",
+                 fmt::format("its schema is version {}, and this program needs {}: start fl-server "
+                             "once to migrate it",
                              version, newest));
   }
   FL_TRY(const auto mode, use_wal(db));
-  if (mode != "wal") return Error(Errc::io, "its file system doesn't let SQLite use a WAL");
+  if (mode != "wal")
+    return Error(Errc::io, "its file system does not let SQLite use a WAL: use a local disk");
   // After a burst (a long reader beside us) the WAL file shrinks back to this.
   FL_CHECK(db.script("PRAGMA journal_size_limit = 16777216"));
   FL_CHECK(migrate(db, history_migrations()));
-  // If the last server was killed after a failed sync, the WAL we have read may have pages that are
-  // in the kernel's cache but will never reach the disk, and all that is appended behind them would
-  // be lost with them. Copied into the database file and synced there they are safe, once a commit
-  // (of nothing) has begun the WAL anew: a power loss could bring the old one back.
+  // If the last server was killed after a failed sync, the WAL may have pages that are in the
+  // kernel's cache but will never reach the disk; whatever is appended behind them would be lost
+  // with them. So they are copied into the database file and synced there. A power loss could still
+  // bring the old WAL back, until a commit (of nothing) has begun a new one.
   FL_CHECK(db.script("PRAGMA wal_checkpoint(TRUNCATE)"));
   return db.write([&] { return db.script(fmt::format("PRAGMA user_version = {}", newest)); });
-}
-
-constexpr std::string_view select_runs =
-    "SELECT id, key, model, seed, rounds_total, config_json, state, started_at, queued, checkpoints"
-    " FROM run";
-
-Result<RunRecord> read_run(const Row& row) {
-  RunRecord run;
-  run.id = row.integer(0);
-  run.key = row.text(1);
-  run.model = row.text(2);
-  const std::string seed = row.text(3);
-  const auto parsed = std::from_chars(seed.data(), seed.data() + seed.size(), run.seed);
-  if (parsed.ec != std::errc() || parsed.ptr != seed.data() + seed.size()) {
-    return Error(Errc::corrupt, fmt::format("run {}: the seed '{}' is no number", run.id, seed));
-  }
-  run.rounds_total = static_cast<Round>(row.integer(4));
-  run.config_json = row.text(5);
-  FL_TRY(run.state, run_state_of(row.text(6)));
-  run.started_at = row.real(7);
-  run.queued = row.integer(8) != 0;
-  run.checkpoints = row.text(9);
-  return run;
-}
-
-RoundSummary read_summary(const Row& row) {
-  RoundSummary summary;
-  summary.run = row.integer(0);
-  summary.round = static_cast<Round>(row.integer(1));
-  summary.started_at = row.real(2);
-  summary.seconds = row.real(3);
-  summary.clients_offered = static_cast<std::uint32_t>(row.integer(4));
-  summary.clients_accepted = static_cast<std::uint32_t>(row.integer(5));
-  summary.bytes_up = unsigned_of(row, 6);
-  summary.bytes_down = unsigned_of(row, 7);
-  summary.train_loss = row.optional_real(8);
-  summary.eval_loss = row.optional_real(9);
-  summary.eval_accuracy = row.optional_real(10);
-  summary.model_digest = row.text(11);
-  summary.own_accuracy = row.optional_real(12);
-  return summary;
-}
-
-CodecSummary read_codec_summary(const Row& row) {
-  CodecSummary summary;
-  summary.run = row.integer(0);
-  summary.codec = row.text(1);
-  summary.updates = unsigned_of(row, 2);
-  summary.raw_bytes = unsigned_of(row, 3);
-  summary.update_bytes = unsigned_of(row, 4);
-  summary.encode_seconds = row.real(5);
-  summary.decode_seconds = row.real(6);
-  summary.train_seconds = row.real(7);
-  summary.nmse = row.real(8);
-  summary.bytes = unsigned_of(row, 9);
-  summary.accuracy_first = row.optional_real(10);
-  summary.accuracy_last = row.optional_real(11);
-  return summary;
-}
-
-Result<CodecAsked> read_codec_asked(const Row& row) {
-  CodecAsked asked;
-  asked.run = row.integer(0);
-  asked.round = static_cast<Round>(row.integer(1));
-  asked.client = row.text(2);
-  asked.codec = row.text(3);
-  asked.reason = row.text(4);
-  FL_TRY(asked.state, task_state_of(row.text(5)));
-  asked.update_bytes = unsigned_of(row, 6);
-  asked.ready_seconds = row.real(7);
-  asked.upload_seconds = row.real(8);
-  return asked;
 }
 
 Error no_such_run(RunId run) { return {Errc::not_found, fmt::format("there is no run {}", run)}; }
 
 }  // namespace
-
-std::string_view to_text(RunState state) { return run_states[static_cast<std::size_t>(state)]; }
-std::string_view to_text(TaskState state) { return task_states[static_cast<std::size_t>(state)]; }
-Result<RunState> run_state_of(std::string_view text) {
-  return state_of<RunState>(text, run_states);
-}
-Result<TaskState> task_state_of(std::string_view text) {
-  return state_of<TaskState>(text, task_states);
-}
-
-Result<Digest> digest_of(const Row& row, int column) {
-  if (row.is_null(column)) return Digest();
-  auto digest = Digest::parse_hex(row.text(column));
-  if (!digest) return Error(Errc::corrupt, "'" + row.text(column) + "' is no digest");
-  return digest;
-}
-
-std::optional<std::string> column_of(const Digest& digest) {
-  return digest.is_zero() ? std::nullopt : std::optional(digest.hex());
-}
 
 Store::Store(std::unique_ptr<Database> db) : db_(std::move(db)) {}
 Store::~Store() = default;
@@ -189,14 +86,10 @@ Result<RunRecord> Store::create_run(const RunRecord& run, Others others) {
   return db_->write([&]() -> Result<RunRecord> {
     if (others == Others::stop)
       FL_CHECK(db_->run("UPDATE run SET state = 'stopped' WHERE state IN ('waiting', 'running')"));
-    FL_CHECK(
-        db_->run("INSERT INTO run (key, model, seed, rounds_total, config_json, state, started_at,"
-                 " queued) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                 run.key, run.model, std::to_string(run.seed), run.rounds_total, run.config_json,
-                 to_text(run.state), run.started_at, run.queued ? 1 : 0));
+    FL_CHECK(run_table.insert(*db_, run));
     RunRecord made = run;
     made.id = db_->last_id();
-    // The first one's checkpoints lie in STATE/checkpoints itself.
+    // The checkpoints of the first run lie in STATE/checkpoints itself.
     if (made.id > 1) made.checkpoints = fmt::format("run-{}", made.id);
     FL_CHECK(db_->run("UPDATE run SET checkpoints = ?2 WHERE id = ?1", made.id, made.checkpoints));
     return made;
@@ -204,13 +97,12 @@ Result<RunRecord> Store::create_run(const RunRecord& run, Others others) {
 }
 
 Result<std::optional<RunRecord>> Store::latest_run() {
-  return db_->find(fmt::format("{} ORDER BY id DESC LIMIT 1", select_runs), read_run);
+  return db_->find(run_table.select("ORDER BY id DESC LIMIT 1"), run_table.reader());
 }
 
 Result<std::optional<RunRecord>> Store::open_run() {
-  return db_->find(
-      fmt::format("{} WHERE state IN ('waiting', 'running') ORDER BY id LIMIT 1", select_runs),
-      read_run);
+  return db_->find(run_table.select("WHERE state IN ('waiting', 'running') ORDER BY id LIMIT 1"),
+                   run_table.reader());
 }
 
 Result<std::size_t> Store::open_runs() {
@@ -222,16 +114,16 @@ Result<std::size_t> Store::open_runs() {
 
 Result<std::optional<RunRecord>> Store::shown_run() {
   return db_->find(
-      fmt::format("{} ORDER BY state = 'running' DESC,"
-                  " EXISTS (SELECT 1 FROM round WHERE run_id = run.id) DESC,"
-                  " state = 'waiting' DESC, CASE state WHEN 'waiting' THEN -id ELSE id END DESC"
-                  " LIMIT 1",
-                  select_runs),
-      read_run);
+      run_table.select(
+          "ORDER BY state = 'running' DESC,"
+          " EXISTS (SELECT 1 FROM round WHERE run_id = run.id) DESC,"
+          " state = 'waiting' DESC, CASE state WHEN 'waiting' THEN -id ELSE id END DESC"
+          " LIMIT 1"),
+      run_table.reader());
 }
 
 Result<std::vector<RunSummary>> Store::runs() {
-  FL_TRY(const auto records, db_->query(fmt::format("{} ORDER BY id", select_runs), read_run));
+  FL_TRY(const auto records, db_->query(run_table.select("ORDER BY id"), run_table.reader()));
   std::vector<RunSummary> out;
   for (const RunRecord& record : records) {
     FL_TRY(const auto closed,
@@ -244,7 +136,7 @@ Result<std::vector<RunSummary>> Store::runs() {
 }
 
 Result<std::optional<RunRecord>> Store::find_run(RunId run) {
-  return db_->find(fmt::format("{} WHERE id = ?1", select_runs), read_run, run);
+  return db_->find(run_table.select("WHERE id = ?1"), run_table.reader(), run);
 }
 
 Result<bool> Store::drop_queued_run(RunId run) {
@@ -287,21 +179,19 @@ Result<void> Store::change_run(RunId run, Round rounds_total, const std::string&
   });
 }
 
-Result<void> Store::add_event(RunId run, std::string_view level, std::string_view text) {
+Result<void> Store::add_event(RunId run, EventLevel level, std::string_view text) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const double now, db_->now());
-    const auto owner = run == 0 ? std::nullopt : std::optional(run);
-    FL_CHECK(db_->run("INSERT INTO event (run_id, at, level, text) VALUES (?1, ?2, ?3, ?4)", owner,
-                      now, level, text));
+    FL_CHECK(event_table.insert(*db_, EventRecord{run, now, level, std::string(text)}));
     FL_CHECK(
         db_->run("DELETE FROM event WHERE id <= (SELECT max(id) FROM event) - ?1", events_max));
     return {};
   });
 }
 
-void note_event(Store& store, RunId run, std::string_view level, std::string_view text) {
+void note_event(Store& store, RunId run, EventLevel level, std::string_view text) {
   if (auto written = store.add_event(run, level, text); !written)
-    log_warn("not in the history: {}", written.error().message());
+    log_warn("this event is not in the history: {}", written.error().message());
 }
 
 Result<std::int64_t> Store::data_version() {
@@ -312,38 +202,26 @@ Result<std::int64_t> Store::data_version() {
 
 Result<std::vector<RoundSummary>> Store::summary(std::optional<RunId> run) {
   return db_->query(
-      "SELECT run_id, round, started_at, seconds, clients_offered, clients_accepted,"
-      " bytes_up, bytes_down, train_loss, eval_loss, eval_accuracy, model_digest,"
-      " (SELECT value FROM evaluation AS e WHERE e.run_id = s.run_id AND e.version = s.round"
-      "   AND e.name = 'own_accuracy')"
-      " FROM round_summary AS s WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, round",
-      read_summary, run);
+      round_summary_view.select("WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, round"),
+      round_summary_view.reader(), run);
 }
 
 Result<std::vector<EventRecord>> Store::events(std::optional<RunId> run) {
   return db_->query(
-      "SELECT coalesce(run_id, 0), at, level, text FROM event"
-      " WHERE ?1 IS NULL OR run_id IS NULL OR run_id = ?1 ORDER BY id",
-      [](const Row& row) {
-        return EventRecord{row.integer(0), row.real(1), row.text(2), row.text(3)};
-      },
-      run);
+      event_table.select("WHERE ?1 IS NULL OR run_id IS NULL OR run_id = ?1 ORDER BY id"),
+      event_table.reader(), run);
 }
 
 Result<std::vector<CodecSummary>> Store::codecs(std::optional<RunId> run) {
   return db_->query(
-      "SELECT run_id, codec, updates, raw_bytes, update_bytes, encode_seconds, decode_seconds,"
-      " train_seconds, nmse, bytes, accuracy_first, accuracy_last"
-      " FROM codec_summary WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, codec",
-      read_codec_summary, run);
+      codec_summary_view.select("WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, codec"),
+      codec_summary_view.reader(), run);
 }
 
 Result<std::vector<CodecAsked>> Store::codecs_asked(std::optional<RunId> run) {
-  return db_->query(
-      "SELECT run_id, round, client, codec, codec_reason, state, update_bytes, ready_seconds,"
-      " upload_seconds FROM task WHERE codec_reason <> '' AND (?1 IS NULL OR run_id = ?1)"
-      " ORDER BY id",
-      read_codec_asked, run);
+  return db_->query(codec_asked_table.select(
+                        "WHERE codec_reason <> '' AND (?1 IS NULL OR run_id = ?1) ORDER BY id"),
+                    codec_asked_table.reader(), run);
 }
 
 }  // namespace fl

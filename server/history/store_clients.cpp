@@ -1,7 +1,7 @@
 // The store's clients and join tokens.
-#include "server/history/rows.hpp"
 #include "server/history/sqlite.hpp"
 #include "server/history/store.hpp"
+#include "server/history/tables.hpp"
 
 #include <fmt/format.h>
 
@@ -9,39 +9,12 @@ namespace fl {
 
 namespace {
 
-ClientRecord read_client(const Row& row) {
-  ClientRecord client;
-  client.name = row.text(0);
-  client.certificate_serial = row.text(1);
-  client.enrolled_at = row.real(2);
-  client.last_seen_at = time_of(row, 3);
-  client.revoked_at = time_of(row, 4);
-  client.evaluator = row.integer(5) != 0;
-  return client;
-}
-
-TokenRecord read_token(const Row& row) {
-  TokenRecord token;
-  token.id = row.text(0);
-  token.name = row.text(1);
-  token.secret_hash = row.text(2);
-  token.expires_at = row.real(3);
-  token.used_at = time_of(row, 4);
-  token.key_digest = row.text(5);
-  return token;
-}
-
 Result<std::optional<ClientRecord>> client_named(Database& db, std::string_view name) {
-  return db.find(
-      "SELECT name, certificate_serial, enrolled_at, last_seen_at, revoked_at, evaluator"
-      " FROM client WHERE name = ?1",
-      read_client, name);
+  return db.find(client_table.select("WHERE name = ?1"), client_table.reader(), name);
 }
 
 Result<std::optional<TokenRecord>> token_named(Database& db, std::string_view id) {
-  return db.find(
-      "SELECT id, client, secret_hash, expires_at, used_at, key_digest FROM token WHERE id = ?1",
-      read_token, id);
+  return db.find(token_table.select("WHERE id = ?1"), token_table.reader(), id);
 }
 
 Error no_such_client(std::string_view name) {
@@ -58,7 +31,7 @@ Error is_revoked(std::string_view name) {
   return {Errc::conflict, fmt::format("client '{}' is revoked", name)};
 }
 
-/// Whether a token that was used may be used once more: for the same key, by who lost the answer.
+/// Whether a used token may be used again: by the same key, as its client may have lost the answer.
 Result<bool> is_repeatable(Database& db, const TokenRecord& token, std::string_view key_digest) {
   if (token.key_digest != key_digest) return false;
   FL_TRY(const auto later, db.find(
@@ -75,14 +48,7 @@ Result<void> insert_certificate(Database& db, std::string_view client, std::stri
 }  // namespace
 
 Result<void> Store::add_token(const TokenRecord& token) {
-  return db_->write([&]() -> Result<void> {
-    const auto used_at = token.used_at == 0 ? std::nullopt : std::optional(token.used_at);
-    FL_CHECK(
-        db_->run("INSERT INTO token (id, client, secret_hash, expires_at, used_at)"
-                 " VALUES (?1, ?2, ?3, ?4, ?5)",
-                 token.id, token.name, token.secret_hash, token.expires_at, used_at));
-    return {};
-  });
+  return db_->write([&] { return token_table.insert(*db_, token); });
 }
 
 Result<std::optional<TokenRecord>> Store::find_token(std::string_view id) {
@@ -102,7 +68,7 @@ Result<void> Store::use_token(std::string_view id, const ClientRecord& client,
     if (known && known->revoked_at != 0) return is_revoked(client.name);
     if (token->used_at != 0) {
       FL_TRY(const bool again, is_repeatable(*db_, *token, key_digest));
-      if (!again) return Error(Errc::conflict, fmt::format("token {} is used", id));
+      if (!again) return Error(Errc::conflict, fmt::format("token {} is used already", id));
     } else {
       FL_TRY(const double now, db_->now());
       FL_CHECK(db_->run("UPDATE token SET used_at = ?2, key_digest = ?3 WHERE id = ?1", id, now,
@@ -188,10 +154,7 @@ Result<void> Store::revoke(std::string_view name) {
 }
 
 Result<std::vector<ClientRecord>> Store::clients() {
-  return db_->query(
-      "SELECT name, certificate_serial, enrolled_at, last_seen_at, revoked_at,"
-      " evaluator FROM client ORDER BY name",
-      read_client);
+  return db_->query(client_table.select("ORDER BY name"), client_table.reader());
 }
 
 Result<std::optional<ClientRecord>> Store::find_client(std::string_view name) {

@@ -1,7 +1,7 @@
 // The store's rounds, tasks, checkpoints and measurements.
-#include "server/history/rows.hpp"
 #include "server/history/sqlite.hpp"
 #include "server/history/store.hpp"
+#include "server/history/tables.hpp"
 
 #include <fmt/format.h>
 
@@ -9,82 +9,16 @@ namespace fl {
 
 namespace {
 
-std::string select_tasks(std::string_view where) {
-  return fmt::format(
-      "SELECT id, round, client, state, examples, steps, loss, train_seconds, norm, update_bytes,"
-      " update_digest, spool_file, codec, reason, raw_bytes, encode_seconds, decode_seconds, nmse,"
-      " base_version, codec_reason, ready_seconds, upload_seconds, seconds, reference FROM task"
-      " WHERE run_id = ?1 AND {} ORDER BY id",
-      where);
-}
-
-Result<TaskRecord> read_task(const Row& row) {
-  TaskRecord task;
-  task.id = row.integer(0);
-  task.round = static_cast<Round>(row.integer(1));
-  task.client = row.text(2);
-  FL_TRY(task.state, task_state_of(row.text(3)));
-  task.examples = unsigned_of(row, 4);
-  task.steps = unsigned_of(row, 5);
-  task.loss = row.real(6);
-  task.train_seconds = row.real(7);
-  task.norm = row.real(8);
-  task.update_bytes = unsigned_of(row, 9);
-  FL_TRY(task.update_digest, digest_of(row, 10));
-  task.spool_file = row.text(11);
-  task.codec = row.text(12);
-  task.reason = row.text(13);
-  task.raw_bytes = unsigned_of(row, 14);
-  task.encode_seconds = row.real(15);
-  task.decode_seconds = row.real(16);
-  task.nmse = row.real(17);
-  task.base_version = static_cast<Round>(row.integer(18));
-  task.codec_reason = row.text(19);
-  task.ready_seconds = row.real(20);
-  task.upload_seconds = row.real(21);
-  task.seconds = row.real(22);
-  task.reference = row.integer(23);
-  return task;
-}
-
 Result<std::vector<TaskRecord>> tasks_of(Database& db, RunId run, Round round) {
-  return db.query(select_tasks("round = ?2"), read_task, run, round);
+  return db.query(task_table.select("WHERE run_id = ?1 AND round = ?2 ORDER BY id"),
+                  task_table.reader(), run, round);
 }
 
-Result<CheckpointRecord> read_checkpoint(const Row& row) {
-  CheckpointRecord checkpoint;
-  checkpoint.version = static_cast<Round>(row.integer(0));
-  checkpoint.file = row.text(1);
-  checkpoint.bytes = unsigned_of(row, 2);
-  FL_TRY(checkpoint.digest, digest_of(row, 3));
-  checkpoint.value_max = row.real(4);
-  checkpoint.delta_file = row.text(5);
-  checkpoint.delta_bytes = unsigned_of(row, 6);
-  return checkpoint;
-}
-
-RoundRecord read_round(const Row& row) {
-  RoundRecord round;
-  round.round = static_cast<Round>(row.integer(0));
-  round.base_version = static_cast<Round>(row.integer(1));
-  round.started_at = row.real(2);
-  round.range_log2 = static_cast<int>(row.integer(3));
-  round.fraction_bits = static_cast<int>(row.integer(4));
-  round.target = static_cast<std::uint32_t>(row.integer(5));
-  round.population = unsigned_of(row, 6);
-  return round;
-}
-
-// What follows is called inside a transaction.
+// The functions below are called inside a transaction.
 
 Result<void> insert_checkpoint(Database& db, RunId run, const CheckpointRecord& checkpoint) {
   FL_TRY(const double now, db.now());
-  FL_CHECK(db.run(
-      "INSERT INTO checkpoint (run_id, version, made_at, file, bytes, digest, value_max,"
-      " delta_file, delta_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-      run, checkpoint.version, now, checkpoint.file, checkpoint.bytes, checkpoint.digest.hex(),
-      checkpoint.value_max, checkpoint.delta_file, checkpoint.delta_bytes));
-  return {};
+  return checkpoint_table.insert(db, checkpoint, {{"run_id", run}, {"made_at", now}});
 }
 
 Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round round,
@@ -92,34 +26,18 @@ Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round roun
   FL_TRY(const double now, db.now());
   for (TaskRecord& task : tasks) {
     FL_ASSERT(task.state == TaskState::offered);
-    FL_CHECK(db.run(
-        "INSERT INTO task (run_id, round, client, state, offered_at, examples, steps,"
-        " loss, norm, train_seconds, codec, update_bytes, update_digest, spool_file,"
-        " reason, base_version, codec_reason, reference) VALUES (?1, ?2, ?3, 'offered', ?4, ?5, ?6,"
-        " ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
-        run, round, task.client, now, task.examples, task.steps, task.loss, task.norm,
-        task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
-        task.spool_file, task.reason, task.base_version, task.codec_reason, task.reference));
+    FL_CHECK(task_table.insert(
+        db, task, {{"run_id", run}, {"round", std::int64_t{round}}, {"offered_at", now}}));
     task.id = db.last_id();
     task.round = round;
   }
   return tasks;
 }
 
-Result<void> decide(Database& db, const TaskRecord& task, double now) {
+Result<void> update_task(Database& db, const TaskRecord& task, double now) {
   FL_ASSERT(task.state != TaskState::offered);
-  FL_TRY(
-      const int changed,
-      db.run("UPDATE task SET state = ?2, decided_at = ?3, examples = ?4, steps = ?5, loss = ?6,"
-             " norm = ?7, train_seconds = ?8, codec = ?9, update_bytes = ?10,"
-             " update_digest = ?11, spool_file = ?12, reason = ?13, raw_bytes = ?14,"
-             " encode_seconds = ?15, decode_seconds = ?16, nmse = ?17, ready_seconds = ?18,"
-             " upload_seconds = ?19, seconds = ?20, reference = ?21"
-             " WHERE id = ?1 AND state = 'offered'",
-             task.id, to_text(task.state), now, task.examples, task.steps, task.loss, task.norm,
-             task.train_seconds, task.codec, task.update_bytes, column_of(task.update_digest),
-             task.spool_file, task.reason, task.raw_bytes, task.encode_seconds, task.decode_seconds,
-             task.nmse, task.ready_seconds, task.upload_seconds, task.seconds, task.reference));
+  FL_TRY(const int changed, task_table.update(db, on_verdict, task, {{"decided_at", now}},
+                                              "id = ?1 AND state = 'offered'", {task.id}));
   if (changed == 1) return {};
   FL_TRY(const auto state, db.find(
                                "SELECT state FROM task WHERE id = ?1",
@@ -140,7 +58,7 @@ Result<void> insert_traffic(Database& db, const std::vector<TaskTraffic>& traffi
   return {};
 }
 
-/// Why a round that must be open isn't.
+/// The error of a round that must be open and is not.
 Error not_open(Database& db, RunId run, Round round) {
   const auto found = db.find(
       "SELECT 1 FROM round WHERE run_id = ?1 AND round = ?2",
@@ -173,23 +91,22 @@ Result<void> Store::set_initial_model(RunId run, const CheckpointRecord& checkpo
     FL_TRY(const int changed,
            db_->run("UPDATE run SET state = 'running' WHERE id = ?1 AND state = 'waiting'", run));
     if (changed == 1) return {};
-    return Error(Errc::conflict, fmt::format("run {} doesn't wait for an initial model", run));
+    return Error(Errc::conflict, fmt::format("run {} does not wait for an initial model", run));
   });
 }
 
 Result<std::vector<CheckpointRecord>> Store::checkpoints(RunId run) {
   return db_->query(
-      "SELECT version, file, bytes, digest, value_max, delta_file, delta_bytes"
-      " FROM checkpoint WHERE run_id = ?1 AND dropped_at IS NULL ORDER BY version",
-      read_checkpoint, run);
+      checkpoint_table.select("WHERE run_id = ?1 AND dropped_at IS NULL ORDER BY version"),
+      checkpoint_table.reader(), run);
 }
 
 Result<std::vector<CheckpointRecord>> Store::last_dropped(RunId run) {
   return db_->query(
-      "SELECT version, file, bytes, digest, value_max, delta_file, delta_bytes"
-      " FROM checkpoint WHERE run_id = ?1 AND dropped_at ="
-      " (SELECT max(dropped_at) FROM checkpoint WHERE run_id = ?1) ORDER BY version",
-      read_checkpoint, run);
+      checkpoint_table.select("WHERE run_id = ?1 AND dropped_at ="
+                              " (SELECT max(dropped_at) FROM checkpoint WHERE run_id = ?1)"
+                              " ORDER BY version"),
+      checkpoint_table.reader(), run);
 }
 
 Result<std::vector<TaskRecord>> Store::open_round(RunId run, const RoundRecord& round,
@@ -200,14 +117,10 @@ Result<std::vector<TaskRecord>> Store::open_round(RunId run, const RoundRecord& 
                "SELECT ifnull(max(round), 0) FROM round WHERE run_id = ?1",
                [](const Row& row) { return static_cast<Round>(row.integer(0)); }, run));
     if (round.round != *last + 1) {
-      return Error(Errc::conflict, fmt::format("round {} of run {} can't open: the last was {}",
+      return Error(Errc::conflict, fmt::format("round {} of run {} can't open: the last one was {}",
                                                round.round, run, *last));
     }
-    FL_CHECK(
-        db_->run("INSERT INTO round (run_id, round, base_version, started_at, range_log2,"
-                 " fraction_bits, target, population) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                 run, round.round, round.base_version, round.started_at, round.range_log2,
-                 round.fraction_bits, round.target, round.population));
+    FL_CHECK(round_table.insert(*db_, round, {{"run_id", run}}));
     FL_CHECK(db_->run("UPDATE task SET round = ?2 WHERE run_id = ?1 AND state = 'offered'", run,
                       round.round));
     return insert_tasks(*db_, run, round.round, std::move(tasks));
@@ -228,10 +141,8 @@ Result<std::vector<TaskRecord>> Store::add_tasks(RunId run, Round round,
 
 Result<std::optional<Store::StoredRound>> Store::open_round_of(RunId run) {
   return db_->read([&]() -> Result<std::optional<StoredRound>> {
-    FL_TRY(const auto round,
-           db_->find("SELECT round, base_version, started_at, range_log2, fraction_bits, target,"
-                     " population FROM round WHERE run_id = ?1 AND ended_at IS NULL",
-                     read_round, run));
+    FL_TRY(const auto round, db_->find(round_table.select("WHERE run_id = ?1 AND ended_at IS NULL"),
+                                       round_table.reader(), run));
     if (!round) return std::optional<StoredRound>();
     FL_TRY(auto tasks, tasks_of(*db_, run, round->round));
     StoredRound open{*round, std::move(tasks)};
@@ -242,7 +153,7 @@ Result<std::optional<Store::StoredRound>> Store::open_round_of(RunId run) {
 Result<void> Store::decide_tasks(const std::vector<TaskRecord>& tasks) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const double now, db_->now());
-    for (const TaskRecord& task : tasks) FL_CHECK(decide(*db_, task, now));
+    for (const TaskRecord& task : tasks) FL_CHECK(update_task(*db_, task, now));
     return {};
   });
 }
@@ -257,7 +168,7 @@ Result<void> Store::commit_round(const RoundCommit& commit) {
                  " (SELECT client FROM task WHERE run_id = ?1 AND round = ?2"
                  " AND state = 'accepted')",
                  commit.run, commit.round, commit.ended_at));
-    for (const Round version : commit.dropped_versions) {
+    for (const Version version : commit.dropped_versions) {
       FL_CHECK(
           db_->run("UPDATE checkpoint SET dropped_at = ?3"
                    " WHERE run_id = ?1 AND version = ?2 AND dropped_at IS NULL",
@@ -305,7 +216,7 @@ Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations
   std::map<std::string, NewestEvaluation> newest;
   const auto note = [&](const Row& row) {
     return newest
-        .emplace(row.text(0), NewestEvaluation{.version = static_cast<Round>(row.integer(1)),
+        .emplace(row.text(0), NewestEvaluation{.version = static_cast<Version>(row.integer(1)),
                                                .is_evaluator = row.integer(2) != 0})
         .second;
   };
@@ -316,10 +227,10 @@ Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations
   return newest;
 }
 
-Result<std::vector<std::pair<Round, double>>> Store::evaluator_accuracies(RunId run) {
-  std::vector<std::pair<Round, double>> accuracies;
+Result<std::vector<std::pair<Version, double>>> Store::evaluator_accuracies(RunId run) {
+  std::vector<std::pair<Version, double>> accuracies;
   const auto note = [&](const Row& row) {
-    accuracies.emplace_back(static_cast<Round>(row.integer(0)), row.real(1));
+    accuracies.emplace_back(static_cast<Version>(row.integer(0)), row.real(1));
     return true;
   };
   FL_CHECK(
@@ -379,7 +290,8 @@ Result<std::vector<TaskRecord>> Store::tasks(RunId run, Round round) {
 }
 
 Result<std::vector<TaskRecord>> Store::offered_tasks(RunId run) {
-  return db_->query(select_tasks("state = 'offered'"), read_task, run);
+  return db_->query(task_table.select("WHERE run_id = ?1 AND state = 'offered' ORDER BY id"),
+                    task_table.reader(), run);
 }
 
 Result<Store::RoundsBefore> Store::rounds_before(RunId run) {
@@ -424,8 +336,8 @@ Result<std::map<std::string, std::uint64_t>> Store::accepted_counts(RunId run) {
   return counts;
 }
 
-Result<std::map<std::string, std::int64_t>> Store::newest_deltas(RunId run) {
-  std::map<std::string, std::int64_t> newest;
+Result<std::map<std::string, TaskId>> Store::newest_deltas(RunId run) {
+  std::map<std::string, TaskId> newest;
   const auto note = [&newest](const Row& row) {
     newest[row.text(0)] = row.integer(1);
     return true;
@@ -439,8 +351,9 @@ Result<std::map<std::string, std::int64_t>> Store::newest_deltas(RunId run) {
   return newest;
 }
 
-Result<std::optional<TaskRecord>> Store::find_task(RunId run, std::int64_t task) {
-  return db_->find(select_tasks("id = ?2"), read_task, run, task);
+Result<std::optional<TaskRecord>> Store::find_task(RunId run, TaskId task) {
+  return db_->find(task_table.select("WHERE run_id = ?1 AND id = ?2"), task_table.reader(), run,
+                   task);
 }
 
 }  // namespace fl

@@ -193,16 +193,7 @@ void Offers::send(Task& task) {
   offer.set_round(round);
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
-  offer.set_local_epochs(work.local_epochs);
-  offer.set_local_steps(work.local_steps);
-  offer.set_local_seconds(work.local_seconds);
-  offer.set_batch_size(work.batch_size);
-  offer.set_accumulate(work.accumulate);
-  offer.set_optimizer(plan.settings.optimizer);
-  offer.set_lr(work.lr);
-  offer.set_momentum(work.momentum);
-  offer.set_weight_decay(work.weight_decay);
-  offer.set_proximal_mu(work.proximal_mu);
+  fill_offer(plan.settings, work, offer);
   offer.set_seed(plan.client_seed_of(round, client));
   offer.set_shared_seed(plan.shared_seed_of(round));
   offer.set_codec(task.record.codec);

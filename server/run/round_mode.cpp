@@ -17,7 +17,7 @@ std::uint64_t RoundMode::discounted(std::uint64_t weight, Round staleness) const
     case Discount::constant: break;
     case Discount::inverse: part = 1 / age; break;
     case Discount::sqrt: part = 1 / std::sqrt(age); break;
-    case Discount::exponential:  // Multiplied out: a library's pow() differs from another's.
+    case Discount::exponential:  // Multiplied out, as pow() differs between libraries.
       for (Round i = 0; i < staleness; ++i) part *= base;
       break;
   }
@@ -31,7 +31,7 @@ Result<RoundMode> parse_mode(std::string_view spec) {
   mode.is_async = options.name() == "async";
   if (!mode.is_async && options.name() != "sync") {
     return Error(Errc::invalid_input,
-                 fmt::format("'{}': there is no such mode; there are sync and async", spec));
+                 fmt::format("'{}': there is no such mode; choose sync or async", spec));
   }
   const std::string_view discount =
       options.word("weight", {"sqrt", "constant", "inverse", "exponential"});
@@ -53,7 +53,7 @@ Result<RoundMode> parse_mode(std::string_view spec) {
   FL_CHECK(options.finish());
   if (base != not_given && mode.discount != RoundMode::Discount::exponential) {
     return Error(Errc::invalid_input,
-                 fmt::format("'{}': base= is of weight=exponential, not of {}", spec, discount));
+                 fmt::format("'{}': base= is for weight=exponential, not for {}", spec, discount));
   }
   if (base != not_given) mode.base = base;
   return mode;

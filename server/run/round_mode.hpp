@@ -1,22 +1,25 @@
-// When a round closes, and what becomes of updates that were trained from an older version.
+// When a round closes, and what happens to updates that were trained from an older version.
 //
-//   sync    All of a round train from one version; the round has a target and a deadline. With
-//           late=N an update that came too late for its round counts in one of the N next ones.
+//   sync    All clients of a round train from one version. The round has a target and a deadline.
+//           With late=N an update that is too late for its round counts in one of the next N.
 //   async   A round is a buffer of K updates (FedBuff, Nguyen 2022, algorithm 1; K = 1 is FedAsync,
-//           Xie 2019). Whoever is done gets the newest version at once; nobody waits for anybody.
-//           An update counts once, and of a client only one in a round. The run's deadline is that
-//           of each task.
+//           Xie 2019). A client that is done gets the newest version at once; nobody waits. An
+//           update counts once, and a client has at most one in a round. The deadline is for tasks.
 //
-// An update's staleness t is the number of versions made since the one that it was trained from. It
-// counts by n * s(t), s(0) = 1, and the step is sum(n_k s(t_k) d_k) / sum(n_k): stale updates make
-// the step smaller, as in FedBuff, instead of only changing whose word counts.
+// An update's staleness t is the number of versions that were made since the one it was trained
+// from. The update counts n * s(t) with s(0) = 1, and the step is sum(n_k s(t_k) d_k) / sum(n_k):
+// so stale updates make the step smaller, as in FedBuff, and do not only shift weight to others.
 //
-// weight=constant s = 1; inverse 1 / (1 + t); sqrt 1 / sqrt(1 + t) (FedBuff's choice); exponential
-// base^t. late=N: older updates do not count. ahead=N: bounded staleness (SSP, Ho 2013, section 3):
-// a client that has sent N updates more than the slowest one here waits for it; one that comes back
-// counts from N below the fastest, if it was further behind. sync=T: every T-th round waits for all
-// that is under way. compensate=L: delay compensation (DC-ASGD, Zheng 2017,
-// equation 10), see server/versions/delay_compensation.hpp.
+//   weight=       constant: s = 1; inverse: 1 / (1 + t); sqrt: 1 / sqrt(1 + t), which is FedBuff's
+//                 choice; exponential: base^t.
+//   late=N        Updates with a larger staleness do not count.
+//   ahead=N       Bounded staleness (SSP, Ho 2013, section 3): a client that has sent N updates
+//   more
+//                 than the slowest connected one waits for it. A client that comes back, and was
+//                 further behind, counts as N behind the fastest.
+//   sync=T        Every T-th round waits for all tasks that are under way.
+//   compensate=L  Delay compensation (DC-ASGD, Zheng 2017, equation 10), see
+//                 server/versions/delay_compensation.hpp.
 #pragma once
 
 #include "server/history/store.hpp"
@@ -38,13 +41,13 @@ struct RoundMode {
   Round sync_every = 0;     // 0: never.
   double compensation = 0;  // Lambda; 0: none.
 
-  /// Tasks that are under way when a round closes go on in the next.
+  /// Whether tasks that are under way when a round closes go on in the next one.
   [[nodiscard]] bool carries() const { return late_max > 0; }
-  /// Whether this round of an asynchronous run waits for all.
+  /// Whether this round of an asynchronous run waits for all tasks that are under way.
   [[nodiscard]] bool is_barrier(Round round) const {
     return sync_every > 0 && round % sync_every == 0;
   }
-  /// Weights in the sums are whole numbers of 1/unit(): n * s(t) is rounded to that.
+  /// Weights in the sums are whole multiples of 1/unit(): n * s(t) is rounded to one.
   [[nodiscard]] std::uint64_t unit() const {
     return carries() && discount != Discount::constant ? 256 : 1;
   }

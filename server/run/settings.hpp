@@ -1,5 +1,6 @@
-// What one run trains and how: the flags of fl-server that belong to the run and not to the
-// machine. Stored as JSON with the run, so that the next start goes on with the same settings.
+// What one run trains and how: the settings of fl-server that belong to the run and not to the
+// machine. They are stored as JSON with the run, so the next start uses the same ones. Each has one
+// row in settings_table.cpp, which makes its flag, its JSON, its check and its field in the offer.
 #pragma once
 
 #include "server/history/store.hpp"
@@ -18,22 +19,26 @@
 
 namespace fl {
 
+namespace wire {
+class Offer;
+}  // namespace wire
+
 struct RunSettings {
   std::string model = "lenet";
   std::string strategy = "fedavg";
   std::uint64_t seed = 0;
   Round rounds = 10;
   std::uint32_t min_clients = 2;        // Before a round starts, and accepted before it may close.
-  std::uint32_t clients_per_round = 0;  // 0: by fraction.
+  std::uint32_t clients_per_round = 0;  // 0: fraction decides.
   double fraction = 1.0;                // Of the connected clients.
   std::string sampling = "uniform";
   std::string mode = "sync";
-  double over_select = 1.0;        // Asks this many times the clients it needs; 0: adapts.
-  double deadline_s = 600;         // Of one round; of one task when asynchronous; 0: none.
-  std::uint32_t local_epochs = 0;  // 0: not given. One, where nothing else ends the work.
-  std::uint32_t local_steps = 0;
+  double over_select = 1.0;        // Asks this many times as many clients as needed; 0: adapts.
+  double deadline_s = 600;         // For a round, in an asynchronous run for a task; 0: none.
+  std::uint32_t local_epochs = 0;  // 0: not given; one epoch, unless steps or seconds are given.
+  std::uint32_t local_steps = 0;   // 0: epochs.
   std::string local_steps_schedule = "constant";
-  double local_seconds = 0;  // 0: no bound.
+  double local_seconds = 0;  // 0: no limit.
   std::uint32_t batch_size = 64;
   std::uint32_t accumulate = 1;
   std::string optimizer = "sgd";
@@ -42,40 +47,45 @@ struct RunSettings {
   double momentum = 0.9;
   double weight_decay = 0;
   double proximal_mu = 0;
-  std::string codec = "ecuq:4";  // Unbiased; an eighth of the bytes.
+  std::string codec = "ecuq:4";  // Unbiased; an eighth of the bytes of fp32.
   std::string downlink_codec = "none";
   double target_accuracy = 0;           // 0: none.
   std::uint32_t patience = 0;           // Versions without a better accuracy; 0: no limit.
   std::uint32_t keep_checkpoints = 10;  // 0: all.
-  std::string initial_weights;          // Absolute path of a safetensors file; "": from the seed.
-  /// Names and shapes, where the model is custom:NAME: those of its initial weights, by name, and
-  /// statistics (layout.hpp) last: so what a file's order is does not matter.
+  std::string initial_weights;  // Absolute path of a safetensors file; "": weights from the seed.
+  /// The model's tensors where the model is custom:NAME; empty otherwise. They are those of the
+  /// initial weights, sorted by name, with statistics (layout.hpp) last: so the order in the file
+  /// does not matter.
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> tensors;
 };
 
 inline constexpr std::string_view custom_prefix = "custom:";
 
-/// Sets `tensors`, where the model wants them. Errors: invalid_input, without initial weights, and
-/// what the file's header has.
+/// Sets `tensors` if the model is custom:NAME; does nothing otherwise. Errors: invalid_input
+/// without initial weights, and the errors of reading the file's header.
 [[nodiscard]] Result<void> take_tensors(Files& files, RunSettings& settings);
-/// Of a built-in model, or of one whose tensors are taken.
+/// The layout of a built-in model, or of a custom one after take_tensors().
 [[nodiscard]] Result<Layout> model_layout(const RunSettings& settings);
 
 [[nodiscard]] std::string to_json(const RunSettings& settings);
 [[nodiscard]] Result<RunSettings> settings_from_json(const std::string& json);
 
-/// What settings.downlink_codec names. The server always carries what it loses into the next step,
-/// so it is parsed with "+ef" even where that isn't said. Round and errors as parse_codec().
+/// The codec that settings.downlink_codec names. The server always carries what the codec loses
+/// into the next step, so "+ef" is added where it is missing. Round and errors: see parse_codec().
 [[nodiscard]] Result<std::shared_ptr<const Codec>> parse_downlink_codec(
     const std::string& spec, std::uint32_t round = warmed_up);
 
-/// The local work that clients are asked for in a round, but for the task's seed. The settings have
-/// passed check_settings(). `losses`: the training losses of the rounds before it at least, the
-/// first round's first.
+/// The local work that a round asks clients for, without the task's seed. The settings have passed
+/// check_settings(). `losses`: the training losses of the rounds before this one, the first round's
+/// first; more may follow.
 [[nodiscard]] TrainSettings local_work(const RunSettings& settings, const Strategy& strategy,
                                        Round round, std::span<const double> losses);
 
-/// Everything that can be wrong with the settings themselves, named by flag.
+/// Writes the round's work into an offer, without the task's seed.
+void fill_offer(const RunSettings& settings, const TrainSettings& work, wire::Offer& offer);
+
+/// Everything that can be wrong with the settings themselves: each by itself, then whether they fit
+/// each other. Errors name the flag.
 [[nodiscard]] Result<void> check_settings(const RunSettings& settings);
 
 }  // namespace fl

@@ -26,7 +26,7 @@ Result<CheckpointWriter> CheckpointWriter::create(
   writer.record_.file = checkpoint_name(version);
   FL_CHECK(files.make_folder(folder));
   FL_TRY(writer.file_, files.open(folder / (writer.record_.file + ".tmp"), OpenMode::truncate));
-  // A digest has a fixed length, so the header's size is known before the digest is.
+  // The header's size is known before the digest, as a digest has a fixed length.
   writer.data_offset_ = writer.header(Digest()).size();
   return writer;
 }
@@ -44,7 +44,7 @@ Result<void> CheckpointWriter::append(std::span<const float> values) {
   const std::uint64_t at = data_offset_ + written_ * sizeof(float);
   FL_CHECK(file_->write_at(at, bytes));
   hasher_.update(bytes);
-  // The sums of statistics (accumulator.hpp) have a range of their own.
+  // Without statistics: their sums have a range of their own (accumulator.hpp).
   const auto [begin, end] = layout_->statistics();
   const auto measure = [&](std::uint64_t from, std::uint64_t to) {
     from = std::clamp(from, written_, written_ + values.size());

@@ -1,7 +1,7 @@
-// The model's versions on disk, STATE/checkpoints. A version is one safetensors file: what a user
-// opens with PyTorch is, from its data offset on, also what clients download, so the server holds
-// no model in memory. Beside it may lie the coded step that led to it (round-000012.delta), for
-// clients that have the version before.
+// The model's versions on disk, in STATE/checkpoints. A version is one safetensors file. Users open
+// it with PyTorch; clients download the bytes behind its header, so the server holds no model in
+// memory. The coded step that led to a version may lie beside it (round-000012.delta), for clients
+// that have the version before.
 #pragma once
 
 #include "server/history/store.hpp"
@@ -17,7 +17,7 @@
 
 namespace fl {
 
-/// An immutable, published version. Shared by whoever still sends it, also after its file is
+/// A published version; it never changes. Downloads share it, and go on with it after its file is
 /// removed.
 struct ModelVersion {
   CheckpointRecord record;
@@ -26,16 +26,17 @@ struct ModelVersion {
   std::shared_ptr<File> delta;  // May be null.
 };
 
-/// Writes version by version, value by value: memory does not grow with the model.
+/// Writes one version, part by part: memory does not grow with the model.
 class CheckpointWriter {
  public:
-  /// `facts` go into the file's metadata map, beside round and digest.
+  /// `facts` go into the file's metadata, with the round and the digest.
   static Result<CheckpointWriter> create(Files& files, const std::filesystem::path& folder,
                                          Round version, const Layout& layout,
                                          std::vector<std::pair<std::string, std::string>> facts);
-  /// The next values in layout order, all finite (FL_ASSERT on too many).
+  /// Writes the next values in layout order. All must be finite; too many are an FL_ASSERT.
   [[nodiscard]] Result<void> append(std::span<const float> values);
-  /// After the last value: header, sync, rename into place, folder sync. The version is durable.
+  /// After the last value: writes the header, syncs, renames the file into place and syncs the
+  /// folder. When it returns, the version is durable.
   [[nodiscard]] Result<CheckpointRecord> finish();
 
  private:
@@ -57,26 +58,26 @@ class CheckpointWriter {
 };
 
 struct InitialWeights {
-  std::vector<float> values;        // Of the model's tensors that are not personal, in their order.
-  std::vector<std::string> unused;  // Tensors of the file.
+  std::vector<float> values;  // Of the model's tensors in their order, without the personal ones.
+  std::vector<std::string> unused;  // Tensors of the file that are not used.
 };
-/// From a user's safetensors file, which may be a checkpoint of another run: what travelled there
-/// with the model (SHARED.TENSOR) is not used, nor what is personal here. Errors name the flag, the
-/// file and, where a value is not finite, its tensor[index].
+/// Reads a user's safetensors file, which may be a checkpoint of another run. Shared vectors of
+/// that run (SHARED.TENSOR) are not used, and neither are tensors that are personal in this one.
+/// Errors name the flag, the file and, if a value is not finite, its tensor[index].
 [[nodiscard]] Result<InitialWeights> read_initial_weights(Files& files,
                                                           const std::filesystem::path& path,
                                                           const Layout& model,
                                                           const Strategy& strategy);
 
-/// Opens a recorded version and checks that header and layout are what they should be (`corrupt`).
+/// Opens a recorded version. If its header or its layout is not that of the run: `corrupt`.
 [[nodiscard]] Result<std::shared_ptr<const ModelVersion>> open_version(
     Files& files, const std::filesystem::path& folder, const CheckpointRecord& record,
     const Layout& layout);
 
-/// Reads all values: `corrupt` unless they have the recorded digest.
+/// Reads all values. If they do not have the recorded digest: `corrupt`.
 [[nodiscard]] Result<void> check_digest(const ModelVersion& version, const Layout& layout);
 
-/// Reads values [first, first + out.size()) of a version.
+/// Reads the values [first, first + out.size()) of a version.
 [[nodiscard]] Result<void> read_values(const ModelVersion& version, std::uint64_t first,
                                        std::span<float> out);
 

@@ -19,14 +19,15 @@ namespace fl {
 
 class DelayCompensation {
  public:
-  /// `factor`: lambda / (lr * H), H being the effective number of steps (effective_steps()).
-  /// `parameters`: how many elements have a gradient; those behind them stay as they are.
+  /// `factor` is lambda / (lr * H), where H is the effective number of steps (effective_steps()).
+  /// `parameters` is the number of elements that have a gradient; the ones behind them stay as they
+  /// are.
   DelayCompensation(std::shared_ptr<const ModelVersion> then,
                     std::shared_ptr<const ModelVersion> now, double factor,
                     std::uint64_t parameters)
       : then_(std::move(then)), now_(std::move(now)), factor_(factor), parameters_(parameters) {}
 
-  /// The update's values from element `first` on. Reads both versions; any thread.
+  /// Changes the update's values from element `first` on. Reads both versions; any thread.
   [[nodiscard]] Result<void> operator()(std::uint64_t first, std::span<float> update) const;
 
  private:

@@ -14,9 +14,9 @@ namespace fl {
 
 namespace {
 
-/// One update on its way into its file.
+/// Adds an update's reference to it, and writes the result to the update's file.
 struct Keeping {
-  std::shared_ptr<File> from;  // Null: it refers to none, which is all zeros.
+  std::shared_ptr<File> from;  // Null: it refers to nothing, which counts as zeros.
   std::shared_ptr<File> to;
   std::string from_path;
   std::string to_path;
@@ -30,9 +30,10 @@ struct Keeping {
       auto read = from->read_exactly(at, std::as_writable_bytes(std::span(reference)));
       if (!read) return read.error().at(from_path);
     }
-    // In the order of add_decoded(), by which the client has its own.
+    // The order of the sum is that of add_decoded(), with which the client makes its own copy.
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = reference[i] + values[i];
-    // Once the disk is full the update is taken back, and for that these values are wanted again.
+    // After a failed write (a full disk) the update is taken out of the sums again: for that the
+    // values are still needed, but not the file.
     if (has_failed) return {};
     auto written = to->write_at(at, std::as_bytes(values));
     has_failed = written.has_error();
@@ -113,7 +114,7 @@ Result<void> DeltaReferences::advance(const Tasks& tasks) {
   return remove_others();
 }
 
-/// What is removed was of no use any more: if we die before, the next start removes it.
+/// The removed files are of no use any more. If the server dies first, the next start removes them.
 Result<void> DeltaReferences::remove_others() const {
   std::set<std::string> wanted;
   for (const auto& [client, task] : newest_) wanted.insert(std::to_string(task));

@@ -1,15 +1,15 @@
-// Where clients send deltas (a codec's "delta+", shared/codec/encode/feedback.hpp): what each one's
-// last accepted one made of its update, as it counted. A file of fp32 values for each client, named
-// by the task; so memory does not grow with the clients, and the disk by 4 bytes a parameter for
-// each, and while a round is open by as much again for who takes part. They stay at the end of a
-// run, which may go on with more rounds, and go when another begins.
+// For codecs "delta+…" (shared/codec/encode/feedback.hpp), whose clients send the difference to
+// their last update: keeps that last update of each client, as it counted. Each is a file of fp32
+// values, named by its task. So memory does not grow with the clients. The disk holds 4 bytes a
+// parameter for each client, and while a round is open as much again for each that takes part. The
+// files stay at the end of a run, which may go on with more rounds, and go when another run begins.
 //
-// An update's file is written while it is added to the sums, and again whenever they are added up
-// again, from the spool and the file that it refers to: so it need be durable only when the round
-// is recorded. Which file is a client's newest follows from the history: its last accepted delta of
-// a recorded round.
+// An update's file is written while the update is added to the sums. Whenever the sums are made
+// again, it is made again too, from the spool and from the file it refers to: so it must be durable
+// only when the round is recorded. A client's newest file follows from the history: it is that of
+// its last accepted delta in a recorded round.
 //
-// On the engine's strand, but for the functions that keep() returns and sync(), on workers.
+// On the engine's strand. Workers run sync() and the functions that keep() returns.
 #pragma once
 
 #include "server/history/store.hpp"
@@ -27,31 +27,32 @@ class DeltaReferences {
  public:
   using Tasks = std::map<std::string, std::int64_t>;  // By client.
 
-  /// `bytes`: of one of these files, 4 for each value of an update.
+  /// `bytes` is the size of one file: 4 for each value of an update.
   DeltaReferences(Files& files, std::filesystem::path folder, std::uint64_t bytes)
       : files_(files), folder_(std::move(folder)), bytes_(bytes) {}
 
-  /// At a start. `newest`: each client's newest task (Store::newest_deltas). Those whose file is
-  /// not there, whole, are forgotten, as if there had been none. All other files go.
+  /// At a start. `newest` has each client's newest task (Store::newest_deltas). Those whose file is
+  /// missing or cut off are forgotten, as if there had been none. All other files are removed.
   [[nodiscard]] Result<void> prepare(Tasks newest);
 
   /// The task that this client's next update may refer to; 0: none.
   [[nodiscard]] std::int64_t of(const std::string& client) const;
 
-  /// Makes of the decoded delta of `task` the update: adds what `reference` was, unless 0, and
-  /// writes it to the task's file. Errors name the file.
+  /// The function that turns the decoded delta of `task` into the update: it adds the update of
+  /// `reference` (unless 0) and writes the result to the task's file. Errors name the file.
   [[nodiscard]] Result<AdjustUpdate> keep(std::int64_t task, std::int64_t reference) const;
 
-  /// The task was refused. With `is_reference_bad` what it refers to can't be read, and the
-  /// client's next one refers to nothing.
+  /// The task was refused. With `is_reference_bad` the file that it refers to can't be read, so the
+  /// client's next update refers to nothing.
   [[nodiscard]] Result<void> refuse(const std::string& client, std::int64_t task,
                                     bool is_reference_bad);
 
-  /// The files of these clients' tasks, and their names, are on stable storage when it returns. A
-  /// sync that fails is `io`, of a full disk too: it must not be tried again.
+  /// When it returns, the files of these tasks and their names are on stable storage. A sync that
+  /// fails is `io`, even on a full disk, as it must not be tried again.
   [[nodiscard]] Result<void> sync(const Tasks& tasks) const;
 
-  /// Their round is recorded: these are their clients' newest from now on. Files of others go.
+  /// The round of these tasks is recorded: they are their clients' newest from now on. The files of
+  /// other tasks are removed.
   [[nodiscard]] Result<void> advance(const Tasks& tasks);
 
  private:

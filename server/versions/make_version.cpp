@@ -15,13 +15,14 @@ namespace fl {
 namespace {
 
 constexpr std::uint64_t block_elements = 1 << 18;
-/// Each has up to 6 MB of blocks under way, on a machine that may have a hundred cores.
+/// Bounds the memory on machines with many cores: a thread has up to 6 MB of blocks under way.
 constexpr int codec_threads_max = 8;
 
 std::string carry_name(Round version) { return fmt::format("round-{:06}.carry", version); }
 std::string state_name(Round version) { return fmt::format("round-{:06}.state", version); }
 
-/// The server's step, block by block from the front: the strategy's, with the state that it keeps.
+/// The server's step, read block by block from the front. It runs the strategy, which reads its old
+/// state and writes its new one.
 class Steps {
  public:
   static Result<Steps> open(const StepJob& job) {
@@ -35,8 +36,8 @@ class Steps {
     return steps;
   }
 
-  /// How many elements the block that begins at `first` has: parameters, statistics and shared
-  /// vector lie in different ones. 0 behind the last.
+  /// How many elements the block that begins at `first` has; 0 behind the last one. No block mixes
+  /// parameters, statistics and shared vector.
   [[nodiscard]] std::size_t block_at(std::uint64_t first) const {
     const RunLayout& layout = job_->layout;
     const std::uint64_t end = first < layout.parameter_elements ? layout.parameter_elements
@@ -72,7 +73,7 @@ class Steps {
     return {};
   }
 
-  /// The state is durable, but for its name.
+  /// Makes the state's file durable; finish() makes its name durable.
   Result<void> sync() { return after_ ? after_->sync() : success(); }
 
  private:
@@ -93,7 +94,7 @@ class Steps {
   std::vector<float> values_;
 };
 
-/// w' = w + step for one block; refuses what is not finite.
+/// w' = w + step for one block. A value that is not finite is an error.
 Result<void> add_block(const StepJob& job, std::uint64_t first, std::span<const float> step,
                        std::span<float> values, CheckpointWriter& out) {
   FL_CHECK(read_values(job.base, first, values));
@@ -119,7 +120,7 @@ Result<CheckpointRecord> apply_exactly(const StepJob& job, Steps& steps, Checkpo
   return out.finish();
 }
 
-/// The step of the round plus what earlier codes lost.
+/// The step of the round plus the carry: what coding has lost so far.
 Result<std::vector<float>> whole_step(const StepJob& job, Steps& steps) {
   std::vector<float> step(job.layout.all.elements());
   const auto path = job.folder / carry_name(job.base.record.version);
@@ -183,11 +184,11 @@ Result<CheckpointRecord> make_next_version(const StepJob& job) {
   FL_TRY(auto out,
          CheckpointWriter::create(job.files, job.folder, base + 1, job.layout.all, job.facts));
   FL_TRY(auto steps, Steps::open(job));
-  // An exact code of the step saves nothing over the model itself, so it is not written.
+  // An exactly coded step is as large as the model itself, so none is written.
   FL_TRY(CheckpointRecord record, job.downlink.canonical() == "none"
                                       ? apply_exactly(job, steps, out)
                                       : apply_coded(job, steps, out));
-  // What was kept for the version before the base is of no use to any restart.
+  // No restart needs the files of the version before the base.
   if (base > 0) {
     FL_CHECK(job.files.remove(job.folder / carry_name(base - 1)));
     FL_CHECK(job.files.remove(job.folder / state_name(base - 1)));

@@ -387,9 +387,9 @@ class CustomModel(AsyncFederationTest):
         federation = self.make()
         odd = self.write(federation.folder / "odd.safetensors", a=np.zeros(3, np.int64))
         for flags, reason in (
-            (("custom:mine",), "its tensors are those of --initial-weights FILE"),
-            (("custom:", "--initial-weights", odd), "a name is of letters, digits"),
-            (("custom:a b", "--initial-weights", odd), "a name is of letters, digits"),
+            (("custom:mine",), "give --initial-weights FILE too"),
+            (("custom:", "--initial-weights", odd), "NAME is made of letters, digits"),
+            (("custom:a b", "--initial-weights", odd), "NAME is made of letters, digits"),
             (("custom:mine", "--initial-weights", odd), "tensor a has elements of type I64"),
         ):
             with self.subTest(flags):

@@ -78,7 +78,7 @@ class Strategies(FederationTest):
             "fl-server", "--state", federation.state, "--admin", "off", "--strategy", "fedavg"
         )
         self.assertGreater(code, 0)
-        self.assertIn("is trained by 'fedadam'", err)
+        self.assertIn('has --strategy "fedadam"', err)
 
     def test_the_methods_are_listed_and_misfits_refused(self):
         federation = self.make()
@@ -280,7 +280,7 @@ class WholeRun(FederationTest):
         queued = ("--min-clients", 3, "--rounds", 4, "--lr", 0.5, "--model", "synthetic:6000")
         federation.server_command("queue", *queued)
         server = federation.server("--rounds", 2, "--lr", 0.1, "--model", "synthetic:5000")
-        server.wait_for("flags given now don't change it")
+        server.wait_for("flags given now do not change it")
         for client in [federation.client(name) for name in self.names]:
             self.expect_exit(client)
         self.expect_exit(server)
@@ -344,7 +344,7 @@ class WholeRun(FederationTest):
         self.expect_exit(server)
         code, out, err = federation.server_command("queue", "--model", "synthetic:7000")
         self.assertEqual(code, 0, err)
-        self.assertIn("is not over", out)
+        self.assertIn("is not finished", out)
         code, _, err = federation.server_command("queue", "--model", "resnet")
         self.assertEqual(code, 1)
         self.assertIn("--model", err)
@@ -353,7 +353,7 @@ class WholeRun(FederationTest):
         self.assertIn("history --runs", err)
         code, _, err = federation.server_command("queue", "--drop", 1, "--rounds", 3)
         self.assertEqual(code, 2)
-        self.assertIn("--drop makes none", err)
+        self.assertIn("'queue' does not use it here", err)
         code, _, err = federation.server_command("queue", "--new-run")
         self.assertEqual(code, 2)
         self.assertIn("--new-run is for the server itself", err)
@@ -369,7 +369,7 @@ class WholeRun(FederationTest):
         self.assertEqual(runs[last]["settings"]["model"], "synthetic:9000")
         # Another run is of the model that the one before had, if nothing else is said.
         _, out, _ = federation.server_command("queue", "--rounds", 2)
-        self.assertIn("of 'synthetic:9000', 2 rounds", out)
+        self.assertIn("of 'synthetic:9000' with 2 rounds", out)
         federation.server_command("queue", "--drop", last + 1)
         code, out, err = federation.server_command("queue", "--drop", last)
         self.assertEqual(code, 0, err)

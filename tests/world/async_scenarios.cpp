@@ -241,33 +241,5 @@ TEST_CASE("a server that dies between two rounds goes on with what was under way
   }
 }
 
-TEST_CASE("discounts are those of their formulas") {
-  const auto part = [](const char* mode, Round age) {
-    const RoundMode parsed = parse_mode(mode).value();
-    return static_cast<double>(parsed.discounted(6000, age)) /
-           static_cast<double>(6000 * parsed.unit());
-  };
-  for (const Round age : {0u, 1u, 3u, 8u, 20u}) {
-    const double t = age;
-    CHECK(part("async:weight=constant", age) == 1);
-    CHECK(part("async:weight=inverse", age) == doctest::Approx(1 / (1 + t)).epsilon(1e-6));
-    CHECK(part("async", age) == doctest::Approx(1 / std::sqrt(1 + t)).epsilon(1e-6));
-    CHECK(part("sync:late=9,weight=exponential,base=0.8", age) ==
-          doctest::Approx(std::pow(0.8, t)).epsilon(1e-5));
-  }
-  CHECK(parse_mode("async:weight=exponential").value().discounted(1, 400) == 1);  // Never nothing.
-  CHECK(parse_mode("sync").value().unit() == 1);
-}
-
-TEST_CASE("a wrong mode is told what would fit") {
-  const auto why = [](const char* spec) { return parse_mode(spec).error().message(); };
-  CHECK(why("lazy").find("there are sync and async") != std::string::npos);
-  CHECK(why("async:buffer=0").find("1 or more") != std::string::npos);
-  CHECK(why("async:base=0.5").find("of weight=exponential, not of sqrt") != std::string::npos);
-  CHECK(why("async:weight=cubic").find("sqrt constant inverse exponential") != std::string::npos);
-  CHECK(why("sync:buffer=3").find("no option 'buffer'") != std::string::npos);
-  CHECK_FALSE(parse_mode("async:base=1"));
-}
-
 }  // namespace
 }  // namespace fl::test

@@ -188,9 +188,9 @@ TEST_CASE("a delta is refused where there is no last update, or none that could 
   settings.codec = "delta+qsgd:8";
   REQUIRE(check_settings(settings));
   settings.mode = "sync:late=1";
-  CHECK(refusal().find("delta+ wants every update in its own round") != std::string::npos);
+  CHECK(refusal().find("delta+ needs every update in its own round") != std::string::npos);
   settings.mode = "async:buffer=2";
-  CHECK(refusal().find("delta+ wants every update in its own round") != std::string::npos);
+  CHECK(refusal().find("delta+ needs every update in its own round") != std::string::npos);
   settings.mode = "sync";
   settings.strategy = "signvote";
   CHECK(refusal().find("delta+ sends differences") != std::string::npos);

@@ -57,10 +57,10 @@ TEST_CASE("the history as a table") {
         " 98.77 %\n"
         "total                       1 h 02 min    16/20  1.0 MB  2.0 GB      1.5000     1.2500  "
         " 98.77 %\n");
-  CHECK(format_rows(std::vector<RoundSummary>{}, Format::table) == "no round is closed yet\n");
+  CHECK(format_rows(std::vector<RoundSummary>{}, Format::table) == "no round is finished yet\n");
 }
 
-TEST_CASE("where clients have models of their own, their accuracy is a column, too") {
+TEST_CASE("if clients have models of their own, their accuracy is a column too") {
   auto rounds = two_rounds();
   rounds[1].own_accuracy = 0.995;
   const std::string table = format_rows(rounds, Format::table);
@@ -148,7 +148,7 @@ TEST_CASE("the codecs as a table, as JSON and as CSV") {
         "           2.0 kB\n"
         "none                0        1     0 B      0 B      -  0.00 ms  0.00 ms  0.0000         -"
         "                -\n");
-  CHECK(format_rows(std::vector<CodecSummary>{}, Format::table) == "no update is accepted yet\n");
+  CHECK(format_rows(std::vector<CodecSummary>{}, Format::table) == "no update was accepted yet\n");
   const auto json = parse_json(format_rows(std::vector<CodecSummary>{of, early}, Format::json));
   CHECK(json[0]["bytes_per_point"] == 2000);
   CHECK(json[1]["bytes_per_point"].is_null());
@@ -177,7 +177,7 @@ TEST_CASE("who was asked for which codec, as a table, as JSON and as CSV") {
         "middle\n"
         "2:10   b?      ecuq:2+ef  accepted  12.3 kB  4.5 s        1 min 15 s  it begins, in the "
         "middle\n");
-  CHECK(format_rows(std::vector<CodecAsked>{}, Format::table).starts_with("no codec is chosen"));
+  CHECK(format_rows(std::vector<CodecAsked>{}, Format::table).starts_with("no codec was chosen"));
   const auto json = parse_json(format_rows(std::vector<CodecAsked>{early, here}, Format::json));
   CHECK(json[0]["state"] == "offered");
   CHECK(json[1]["upload_seconds"] == 75);
@@ -187,8 +187,9 @@ TEST_CASE("who was asked for which codec, as a table, as JSON and as CSV") {
 }
 
 TEST_CASE("events in every form") {
-  const EventRecord start{0, 1'750'000'000, "info", "fl-server starts"};
-  const EventRecord refused{3, 1'750'000'001.5, "warning", "b: update refused: \x1b[2J, twice"};
+  const EventRecord start{0, 1'750'000'000, EventLevel::info, "fl-server starts"};
+  const EventRecord refused{3, 1'750'000'001.5, EventLevel::warning,
+                            "b: update refused: \x1b[2J, twice"};
   const std::vector<EventRecord> both{start, refused};
   CHECK(format_rows(both, Format::table) ==
         "time (UTC)           level    event\n"
@@ -230,7 +231,7 @@ TEST_CASE("the clients as JSON and as CSV") {
         "\"b\"\"\xc3\xbc,\n\",1750000060.0,1750000061.5,,1750000062.0,true\n");
 }
 
-TEST_CASE("a name that is no UTF-8 still makes JSON") {
+TEST_CASE("a name that is not UTF-8 still makes JSON") {
   const auto json = parse_json(
       format_rows(std::vector<ClientRecord>{some_client("\xff\xfe", "01")}, Format::json));
   CHECK(json[0]["name"] == "\xef\xbf\xbd\xef\xbf\xbd");

@@ -1,4 +1,4 @@
-// Tokens and clients: nothing is used twice, and who is revoked stays out.
+// Tokens and clients: no token is used twice, and a revoked client stays out.
 #include "tests/server/history/store_world.hpp"
 
 namespace fl::test {
@@ -39,7 +39,7 @@ TEST_CASE("a client revoked between invitation and joining stays out") {
   CHECK(world.store->find_client("site-a").value()->certificate_serial.empty());
 }
 
-TEST_CASE("who is in a round is seen when it is closed") {
+TEST_CASE("a client whose update counts was last seen when the round closed") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b"});
   REQUIRE(world.store->touch_client("a", false));
@@ -104,7 +104,7 @@ TEST_CASE("a used token serves the same key again, until the name joins with ano
   CHECK(store.admit("a", "04"));
 }
 
-TEST_CASE("certificates let in until a newer one has; joining again ends all before") {
+TEST_CASE("a certificate is valid until a newer one was used; joining again ends all others") {
   StoreWorld world;
   auto& store = *world.store;
   CHECK(code_of(store.admit("a", "01")) == Errc::unauthenticated);

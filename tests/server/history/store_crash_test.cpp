@@ -1,8 +1,7 @@
-// The real store on a disk that fails. A scripted life of a run is one list of calls; the contents
-// of the database after each call are known from a life without faults. Then the same life is cut
-// short at every operation on the disk: after it the database must hold exactly what the calls that
-// returned success had made of it, or that and the one call that was under way; and the life goes
-// on from there to the same end.
+// The real store on a disk that fails. The life of a run is a list of calls. A life without faults
+// shows what the database holds after each call. Then the same life is cut short at every operation
+// on the disk. Afterwards the database must hold exactly what the successful calls wrote, or that
+// and the call that was under way; and the life must go on from there to the same end.
 #include "server/history/store.hpp"
 #include "tests/server/history/records.hpp"
 #include "tests/support/mem_files.hpp"
@@ -35,7 +34,7 @@ TaskRecord task_of(Store& store, Round round, std::size_t index, TaskState state
   return task;
 }
 
-/// Each call changes the database, and finds what it needs in it: a restarted life can go on.
+/// Each call changes the database and reads from it what it needs, so a restarted life can go on.
 const std::vector<Call> life{
     [](Store& s) { return outcome(s.create_run(some_run())); },
     [](Store& s) { return s.add_token(some_token("t1", "a")); },
@@ -56,7 +55,7 @@ const std::vector<Call> life{
     [](Store& s) { return s.add_evaluation(some_evaluation(1, 1, "a", 10, 1.5, 0.5)); },
     [](Store& s) { return outcome(s.open_round(1, some_round(2), {some_task("a")})); },
     // A long text: this call writes many pages.
-    [](Store& s) { return s.add_event(1, "warning", std::string(50'000, 'x')); },
+    [](Store& s) { return s.add_event(1, EventLevel::warning, std::string(50'000, 'x')); },
     [](Store& s) { return s.add_certificate("a", "02", "01"); },
     [](Store& s) { return s.admit("a", "02"); },
     [](Store& s) {
@@ -68,8 +67,8 @@ const std::vector<Call> life{
     [](Store& s) { return s.revoke("a"); },
 };
 
-/// All rows of all tables. Of times only whether they are set: a life cut short asks the clock more
-/// often.
+/// All rows of all tables. Times appear only as set or not set, as a life that was cut short asks
+/// the clock more often.
 std::string contents(Store& store) {
   std::string text;
   for (const std::string table : {"run", "round", "task", "checkpoint", "metric", "client",
@@ -116,7 +115,7 @@ std::vector<std::string> contents_after_each_call() {
   return after;
 }
 
-/// Makes the calls from `done` on until one fails; how many have been made, and the failure.
+/// Makes the calls from `done` on until one fails. Returns how many were made, and the failure.
 std::size_t live(Store& store, std::size_t done, Result<void>& failure) {
   for (; done < life.size(); ++done) {
     failure = life[done](store);
@@ -125,8 +124,8 @@ std::size_t live(Store& store, std::size_t done, Result<void>& failure) {
   return done;
 }
 
-/// Opens the database of a machine that works again, checks that it holds what `done` calls made of
-/// it or one call more, and makes the rest of the calls.
+/// Opens the database after the fault, checks that it holds what `done` calls wrote, or one call
+/// more, and makes the rest of the calls.
 void check_and_finish(Machine& machine, std::size_t done, const std::vector<std::string>& after) {
   auto store = machine.open();
   REQUIRE(store);
@@ -140,9 +139,10 @@ void check_and_finish(Machine& machine, std::size_t done, const std::vector<std:
 
 constexpr int stride = or_sanitized(1, 7);
 
-/// Lives with the fault that `arm` sets at the n-th of the `counted` operations, n = 1, 2, … (each
-/// seventh, when sanitized), until a life has fewer; after each life `recover` (its files still
-/// open) and the check. Returns how many lives were cut short.
+/// Runs one life for each n = 1, 2, … (with sanitizers every seventh n). `arm` sets the fault at
+/// the n-th of the `counted` operations. After a life, `recover` runs while its files are still
+/// open, and then the check. Ends when a life has fewer than n operations. Returns how many were
+/// cut short.
 int with_a_fault_everywhere(std::uint64_t MemFiles::Operations::*counted,
                             const std::function<void(Machine&, std::uint64_t n)>& arm,
                             const std::function<void(Machine&)>& recover,
@@ -206,14 +206,14 @@ TEST_CASE("kill -9 between any two operations loses no call that returned") {
   CHECK(kills > 50);
 }
 
-TEST_CASE("any one operation failing is an error at most, and is over when the server restarts") {
+TEST_CASE("one failing operation costs at most an error, and a restart is as good as new") {
   const int failures = with_a_fault_everywhere(
       &MemFiles::Operations::all,
       [](Machine& machine, std::uint64_t n) { machine.files.fail_at(n); }, nothing, nothing);
   CHECK(failures > 50);
 }
 
-TEST_CASE("a sync that loses its pages, then kill -9, then power loss: what returned is there") {
+TEST_CASE("after a sync that lost its pages, a kill and a power loss, successful calls are there") {
   // The restarted server reads from the cache what the disk never got; it must not build on that.
   for (std::uint64_t seed = 0; seed < 2; ++seed) {
     CAPTURE(seed);
@@ -226,7 +226,7 @@ TEST_CASE("a sync that loses its pages, then kill -9, then power loss: what retu
   }
 }
 
-TEST_CASE("a full disk pauses the store, and when there is room the same store goes on") {
+TEST_CASE("on a full disk calls fail, and the same store goes on once there is room") {
   const auto after = contents_after_each_call();
   int pauses = 0;
   for (std::uint64_t room = 0; room < 400'000; room += 3000) {

@@ -1,5 +1,5 @@
-// The store and the file it is given: foreign, damaged, from the future, shared with other
-// processes. On the real disk.
+// The store with files that are foreign, damaged, from the future, or shared with other processes.
+// On the real disk.
 #include "server/history/schema.hpp"
 #include "server/history/store.hpp"
 #include "shared/base/io/file.hpp"
@@ -50,7 +50,7 @@ void make_database(const fs::path& path, const char* sql) {
   sqlite3_close(db);
 }
 
-/// Opening fails like this, names the file, and leaves it as it was.
+/// Checks that opening fails with this error, names the file, and leaves it as it was.
 void check_refused(const Folder& folder, Errc code, const char* says) {
   const std::string before = folder.bytes();
   for (const auto& opened : {folder.open(), folder.open_to_read()}) {
@@ -71,7 +71,7 @@ Result<int> user_version(Database& db) {
 
 }  // namespace
 
-TEST_CASE("a file that is no database is refused and left alone") {
+TEST_CASE("a file that is not a database is refused and left alone") {
   const Folder folder;
   std::ofstream(folder.file) << std::string(5000, 'x');
   check_refused(folder, Errc::corrupt, "not a database");
@@ -167,7 +167,7 @@ TEST_CASE("another process's commit changes data_version; our own doesn't") {
   CHECK(server->find_token("t1").value().has_value());
 }
 
-TEST_CASE("busy past the limit is unavailable, changes nothing, and passes") {
+TEST_CASE("a database that is busy for too long is unavailable, unchanged, and usable later") {
   const Folder folder;
   const auto server = folder.open().value();
   const auto tool = folder.open().value();
@@ -194,7 +194,7 @@ bool child_was_good(pid_t child) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-TEST_CASE("processes that make the history at the same moment all get it") {
+TEST_CASE("processes that create the history at the same moment all succeed") {
   // Switching to WAL needs the file for itself, and SQLite doesn't wait for that by itself.
   for (int i = 0; i < 20; ++i) {
     const Folder folder;

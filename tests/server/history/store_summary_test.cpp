@@ -1,4 +1,4 @@
-// What the store says of closed rounds: its views agree with figures worked out by hand.
+// The store's views of closed rounds agree with figures worked out by hand.
 #include "tests/server/history/store_world.hpp"
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ TEST_CASE("round_summary agrees with figures worked out by hand") {
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
 }
 
-TEST_CASE("who has measured what, and what the evaluators alone say") {
+TEST_CASE("the newest evaluation of each client, and the evaluators' accuracies") {
   StoreWorld world;
   world.start_round({"a"});
   REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
@@ -132,7 +132,7 @@ TEST_CASE("round_summary has exactly its documented columns") {
         "train_loss eval_loss eval_accuracy model_digest");
 }
 
-TEST_CASE("what is not known is unknown in the summary, and a NaN doesn't spoil a mean") {
+TEST_CASE("a missing figure is missing in the summary, and a NaN does not spoil a mean") {
   StoreWorld world;
   world.start_round({"a"});
   RoundCommit commit = some_commit(world.run, 1);
@@ -165,7 +165,7 @@ TEST_CASE("a round's summary has the mean of the clients' own models, where they
   CHECK(world.summary_of(1).eval_accuracy == 0.5);
 }
 
-TEST_CASE("a diverged training's loss is NaN again when read") {
+TEST_CASE("the loss of a diverged training is NaN when it is read") {
   StoreWorld world;
   TaskRecord task = accepted(world.start_round({"a"})[0]);
   task.loss = std::nan("");
@@ -194,7 +194,7 @@ TEST_CASE("summaries of one run or of all, in order") {
   CHECK(world.store->summary(7).value().empty());
 }
 
-TEST_CASE("evaluations must be of a known version and of something") {
+TEST_CASE("an evaluation must be of a known version and of at least one example") {
   StoreWorld world;
   world.start_round({"a"});
   CHECK(code_of(world.store->add_evaluation(some_evaluation(world.run, 5, "a", 1, 1, 1))) ==
@@ -250,7 +250,7 @@ TEST_CASE(
   CHECK(world.store->codecs_asked(world.run + 1).value().empty());
 }
 
-TEST_CASE("traffic is added up, alone or with the commit") {
+TEST_CASE("traffic is added up, by itself or with the commit") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b"});
   REQUIRE(world.store->add_traffic({{tasks[0].id, 10, 20, 1.5}, {tasks[1].id, 1, 2, 3}}));
@@ -267,14 +267,14 @@ TEST_CASE("traffic is added up, alone or with the commit") {
 TEST_CASE("events belong to a run or to none") {
   StoreWorld world;
   const RunId run = world.store->create_run(some_run()).value().id;
-  REQUIRE(world.store->add_event(run, "warning", "a is slow"));
-  REQUIRE(world.store->add_event(0, "info", "started"));
-  CHECK(code_of(world.store->add_event(77, "info", "lost")) == Errc::not_found);
+  REQUIRE(world.store->add_event(run, EventLevel::warning, "a is slow"));
+  REQUIRE(world.store->add_event(0, EventLevel::info, "started"));
+  CHECK(code_of(world.store->add_event(77, EventLevel::info, "lost")) == Errc::not_found);
   CHECK(world.text("SELECT group_concat(ifnull(run_id, '-') || ' ' || level || ' ' || text, ', ')"
                    " FROM event WHERE at > 1e9") == "1 warning a is slow, - info started");
 
   const RunId other = world.store->create_run(some_run("fedcba9876543210")).value().id;
-  REQUIRE(world.store->add_event(other, "info", "b is here"));
+  REQUIRE(world.store->add_event(other, EventLevel::info, "b is here"));
   const auto texts = [&](std::optional<RunId> of) {
     std::string all;
     const auto events = world.store->events(of).value();
@@ -286,16 +286,31 @@ TEST_CASE("events belong to a run or to none") {
   CHECK(texts(std::nullopt) == "1 a is slow, 0 started, 2 b is here, ");
 }
 
-TEST_CASE("of events the newest are kept") {
+TEST_CASE("an event's level is a word in the table, and no other word is one") {
   StoreWorld world;
-  REQUIRE(world.store->add_event(0, "info", "the first"));
-  REQUIRE(world.store->add_event(0, "info", "the second"));
-  // As if all between had been there.
+  const std::vector<std::pair<EventLevel, std::string>> levels{{EventLevel::info, "info"},
+                                                               {EventLevel::notice, "notice"},
+                                                               {EventLevel::warning, "warning"},
+                                                               {EventLevel::error, "error"}};
+  for (const auto& [level, name] : levels) {
+    REQUIRE(world.store->add_event(0, level, "by value"));
+    CHECK(world.text("SELECT level FROM event ORDER BY id DESC LIMIT 1") == name);
+    CHECK(world.store->events(std::nullopt).value().back().level == level);
+  }
+  CHECK(world.text("UPDATE event SET level = 'fatal' WHERE id = 1 RETURNING level") == "fatal");
+  CHECK(code_of(world.store->events(std::nullopt)) == Errc::corrupt);
+}
+
+TEST_CASE("only the newest events are kept") {
+  StoreWorld world;
+  REQUIRE(world.store->add_event(0, EventLevel::info, "the first"));
+  REQUIRE(world.store->add_event(0, EventLevel::info, "the second"));
+  // Stands for all the events between.
   const auto late = fmt::format(
       "INSERT INTO event (id, at, level, text) VALUES ({}, 1, 'info', 'late') RETURNING text",
       Store::events_max);
   CHECK(world.text(late.c_str()) == "late");
-  REQUIRE(world.store->add_event(0, "info", "the newest"));
+  REQUIRE(world.store->add_event(0, EventLevel::info, "the newest"));
   const auto events = world.store->events(std::nullopt).value();
   REQUIRE(events.size() == 3);
   CHECK(events.front().text == "the second");

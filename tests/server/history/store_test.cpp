@@ -1,5 +1,5 @@
-// Runs, rounds, tasks and checkpoints: what is written is what is read, and nothing can be decided
-// or closed twice.
+// Runs, rounds, tasks and checkpoints: they are read as they were written, and nothing can be
+// decided or closed twice.
 #include "tests/server/history/store_world.hpp"
 
 #include <limits>
@@ -29,6 +29,8 @@ void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.codec_reason == b.codec_reason);
   CHECK(a.ready_seconds == b.ready_seconds);
   CHECK(a.upload_seconds == b.upload_seconds);
+  CHECK(a.seconds == b.seconds);
+  CHECK(a.reference == b.reference);
   CHECK(a.reason == b.reason);
 }
 
@@ -61,7 +63,7 @@ TEST_CASE("a run comes back as it was made, and the latest one is the newest") {
   CHECK(run.started_at == 1000.5);
 }
 
-TEST_CASE("the open run is the oldest that is not over") {
+TEST_CASE("the open run is the oldest one that is not finished") {
   StoreWorld world;
   CHECK(!world.store->open_run().value());
   const RunId first = world.store->create_run(some_run("aaaaaaaaaaaaaaaa")).value().id;
@@ -75,7 +77,7 @@ TEST_CASE("the open run is the oldest that is not over") {
   CHECK(!world.store->open_run().value());
 }
 
-TEST_CASE("a new run may stop those that are not over, and has a folder of its own") {
+TEST_CASE("a new run may stop the unfinished ones, and has a folder of its own") {
   StoreWorld world;
   const RunRecord first = world.store->create_run(some_run("aaaaaaaaaaaaaaaa")).value();
   CHECK(first.checkpoints.empty());
@@ -200,7 +202,7 @@ TEST_CASE("rounds open one after the other") {
   CHECK(code_of(world.store->open_round(world.run + 1, some_round(1), {})) == Errc::not_found);
 }
 
-TEST_CASE("a round that can't be opened whole is not opened at all") {
+TEST_CASE("a round whose tasks can't all be stored is not opened") {
   StoreWorld world;
   world.run = world.store->create_run(some_run()).value().id;
   const auto twice = world.store->open_round(world.run, some_round(1),
@@ -230,7 +232,7 @@ TEST_CASE("replacements join an open round only, and a client counts once") {
   CHECK(code_of(world.store->add_tasks(world.run, 1, {some_task("d")})) == Errc::conflict);
 }
 
-TEST_CASE("a task is decided once, and a group of decisions all or not at all") {
+TEST_CASE("a task is decided once, and of a group of verdicts all are written or none") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b", "c"});
   REQUIRE(world.store->decide_tasks({accepted(tasks[0])}));
@@ -317,7 +319,7 @@ TEST_CASE("a round is closed once, with its checkpoint, its retention and the ru
   CHECK(world.summary_of(1).model_digest == some_checkpoint(1).digest.hex());
 }
 
-TEST_CASE("a commit that can't be whole changes nothing") {
+TEST_CASE("a commit that fails in part changes nothing") {
   StoreWorld world;
   world.start_round({"a"});
   RoundCommit commit = some_commit(world.run, 1);
@@ -331,14 +333,14 @@ TEST_CASE("a commit that can't be whole changes nothing") {
   CHECK(world.store->summary(world.run).value().empty());
 }
 
-TEST_CASE("text of any bytes is kept as it is") {
+TEST_CASE("text is kept as it is, whatever its bytes") {
   StoreWorld world;
   const std::string hostile("'; DROP TABLE client; --\0\xff", 26);
   REQUIRE(world.store->touch_client(hostile, false));
   CHECK(world.store->clients().value().at(0).name == hostile);
 }
 
-TEST_CASE("values that a hand has put into the file are corrupt, not believed") {
+TEST_CASE("bad values that somebody has put into the file are corrupt") {
   StoreWorld world;
   world.run = world.store->create_run(some_run()).value().id;
   sqlite3_exec(world.store->raw(), "UPDATE run SET seed = '12x'", nullptr, nullptr, nullptr);

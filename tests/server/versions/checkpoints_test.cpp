@@ -1,4 +1,5 @@
-// What a run begins with: a user's file, which may be a checkpoint of another method's run.
+// Model versions on the disk, and a user's file that a run begins with, which may be a checkpoint
+// of another run.
 #include "server/versions/checkpoints.hpp"
 #include "shared/params/safetensors.hpp"
 #include "tests/support/mem_files.hpp"
@@ -34,6 +35,36 @@ class WeightsFile {
   MemFiles files_;
 };
 
+TEST_CASE("a version is read as it was written, and a changed file is corrupt") {
+  MemFiles files;
+  const Layout layout = Layout::make({{"w", {2, 2}}, {"b", {3}}}).value();
+  auto writer = CheckpointWriter::create(files, "/models", 12, layout, {{"run", "mine"}}).value();
+  writer.append(std::vector<float>{1, -5, 3}).value();
+  writer.append(std::vector<float>{4, 0, 2, 1}).value();
+  const CheckpointRecord record = writer.finish().value();
+  CHECK(record.version == 12);
+  CHECK(record.file == "round-000012.safetensors");
+  CHECK(record.value_max == 5);
+  CHECK(files.list("/models").value() == std::vector<std::string>{record.file});
+
+  const auto version = open_version(files, "/models", record, layout).value();
+  std::vector<float> part(3);
+  REQUIRE(read_values(*version, 2, part));
+  CHECK(part == std::vector<float>{3, 4, 0});
+  CHECK(check_digest(*version, layout));
+
+  const auto code = [&](const Layout& other) {
+    return open_version(files, "/models", record, other).error().code();
+  };
+  CHECK(code(Layout::make({{"w", {2, 2}}, {"c", {3}}}).value()) == Errc::corrupt);
+  auto file = files.open("/models/" + record.file, OpenMode::update).value();
+  const float other = 6;
+  REQUIRE(file->write_at(record.bytes - sizeof(float), std::as_bytes(std::span(&other, 1))));
+  CHECK(check_digest(*version, layout).error().code() == Errc::corrupt);
+  REQUIRE(file->truncate(record.bytes - 1));
+  CHECK(code(layout) == Errc::corrupt);
+}
+
 TEST_CASE("a run begins with a file's tensors, whatever else a checkpoint of ours has") {
   WeightsFile plain({{"head.weight", {3}}, {"body", {2, 2}}});
   const auto weights = plain.read("fedadam").value();
@@ -52,7 +83,7 @@ TEST_CASE("a run begins with a file's tensors, whatever else a checkpoint of our
   }
 }
 
-TEST_CASE("what is personal may be in the file and is not used") {
+TEST_CASE("personal tensors may be in the file, and are not used") {
   const char* const strategy = "fedavg:personal=head.*";
   WeightsFile whole({{"body", {2, 2}}, {"head.weight", {3}}});
   const auto weights = whole.read(strategy).value();
@@ -68,7 +99,7 @@ TEST_CASE("what is personal may be in the file and is not used") {
   CHECK(refused.error().message().find(WeightsFile::path) != std::string::npos);
 }
 
-TEST_CASE("a tensor that nobody knows is refused by its name") {
+TEST_CASE("a tensor that the model does not have is refused by its name") {
   WeightsFile file({{"body", {2, 2}}, {"head.weight", {3}}, {"tail", {1}}, {"control.tail", {1}}});
   const auto refused = file.read("fedavg");
   REQUIRE(refused.has_error());

@@ -1,4 +1,4 @@
-// --over-select 0: as many more as have been slow.
+// --over-select 0: a round asks more clients than it needs, by as many as have been slow.
 #include "server/cohort/over_selection.hpp"
 #include "tests/world/scenario.hpp"
 
@@ -21,14 +21,14 @@ void add(std::vector<Candidate>& to, std::size_t n, const Candidate& candidate) 
   to.insert(to.end(), n, candidate);
 }
 
-TEST_CASE("nobody is asked beyond the target while nobody is known to be slow") {
+TEST_CASE("while no client is known to be slow, a round asks no more than its target") {
   CHECK(adapted_cohort(6, {}) == 6);
   CHECK(adapted_cohort(6, all(10, Candidate{"", 100, {}})) == 6);
   CHECK(adapted_cohort(6, all(10, asked(TaskState::accepted, 3))) == 6);
-  CHECK(adapted_cohort(6, all(10, asked(TaskState::lost, 3))) == 6);  // Nor who is fast.
+  CHECK(adapted_cohort(6, all(10, asked(TaskState::lost, 3))) == 6);  // Nor to be fast.
 }
 
-TEST_CASE("with a part p of slow clients 1 / (1 - p) times the target are asked") {
+TEST_CASE("with a part p of slow clients a round asks 1 / (1 - p) times its target") {
   auto candidates = all(8, asked(TaskState::accepted, 3));
   add(candidates, 2, asked(TaskState::accepted, 10));
   CHECK(adapted_cohort(8, candidates) == 10);
@@ -41,20 +41,20 @@ TEST_CASE("with a part p of slow clients 1 / (1 - p) times the target are asked"
   }
 }
 
-TEST_CASE("a round that closed before a client was slow tells nothing of it") {
+TEST_CASE("a round that closed before a client was slow does not count against it") {
   auto candidates = all(8, asked(TaskState::accepted, 3));
   add(candidates, 4, asked(TaskState::late, 5));
   add(candidates, 4, Candidate{"", 100, {}});
   CHECK(adapted_cohort(8, candidates) == 8);
 }
 
-TEST_CASE("at most twice the target is asked") {
+TEST_CASE("a round asks at most twice its target") {
   auto candidates = all(2, asked(TaskState::accepted, 3));
   add(candidates, 8, asked(TaskState::lost, 3));
   CHECK(adapted_cohort(6, candidates) == 12);
 }
 
-TEST_CASE("a federation with slow lines comes to ask more clients than it needs") {
+TEST_CASE("a federation with slow connections learns to ask more clients than it needs") {
   WorldOptions options = calm(6);
   options.settings.min_clients = 3;
   options.settings.clients_per_round = 3;

@@ -1,5 +1,5 @@
-// Which codec each client is asked for: the finest that its line brings in time, by what the store
-// knows of it.
+// The choice of each client's codec: the finest whose update arrives in time, by what the store
+// knows of the client.
 #include "server/cohort/codec_choice.hpp"
 
 #include "client/state/client_state.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 const std::vector<Rung> rungs{{"a", 4000}, {"b", 2000}, {"c", 1000}, {"d", 500}, {"e", 250}};
 
-/// Sent 1000 bytes at this pace, which it began to after `ready_seconds`.
+/// A client whose last upload began after `ready_seconds` and sent 1000 bytes at this pace.
 ClientHistory measured(double ready_seconds, double bytes_per_s) {
   ClientHistory client;
   client.update_bytes = 1000;
@@ -25,7 +25,7 @@ std::string choice(const ClientHistory& client, double seconds) {
   return choose_codec(rungs, {seconds, "the test's"}, client).codec;
 }
 
-TEST_CASE("a client gets the finest codec that is here in time, and else the coarsest") {
+TEST_CASE("a client gets the finest codec that arrives in time, or the coarsest if none does") {
   // With 100 bytes a second they take 40, 20, 10, 5 and 2.5 s.
   const ClientHistory client = measured(2, 100);
   CHECK(choice(client, 100) == "a");
@@ -37,26 +37,27 @@ TEST_CASE("a client gets the finest codec that is here in time, and else the coa
   CHECK(choice(client, 4.4) == "e");
   CHECK(choice(client, 1) == "e");
   CHECK(choose_codec(rungs, {41.9, "80% of the deadline, 52 s"}, client).reason ==
-        "begins to send after 2.00 s, 2.0 kB take 20.00 s more at its 0.1 kB/s: within 41.90 s, "
-        "80% of the deadline, 52 s");
+        "starts to send after 2.00 s, then needs 20.00 s for 2.0 kB at its 0.1 kB/s; the limit is "
+        "41.90 s: 80% of the deadline, 52 s");
   CHECK(choose_codec(rungs, {1, "so"}, client).reason ==
-        "begins to send after 2.00 s, 0.2 kB take 2.50 s more at its 0.1 kB/s: within 4.95 s, 110% "
-        "of what the coarsest takes, as that is past 1.00 s, so");
+        "starts to send after 2.00 s, then needs 2.50 s for 0.2 kB at its 0.1 kB/s; the limit is "
+        "4.95 s: 110% of what the coarsest codec needs, as that is more than 1.00 s, so");
   // Training takes too long, and no code makes up for it.
   CHECK(choice(measured(100, 1e6), 50) == "a");
   CHECK(choice(measured(100, 200), 50) == "b");
 }
 
-TEST_CASE("a client begins in the middle, and comes one down when it was late") {
+TEST_CASE("a client begins in the middle, and gets one codec coarser when it was late") {
   ClientHistory client;
   CHECK(choice(client, 1e9) == "c");
   CHECK(choose_codec(rungs, {}, client).reason ==
-        "no update of it is measured yet: the middle of the ladder");
+        "no upload of this client is measured yet: the middle of the ladder");
   client.late_codec = "c";
   CHECK(choice(client, 1e9) == "c");  // Not for its own slowness: the round had what it needed.
   client.last_seconds = 1e9;
   CHECK(choice(client, 1e9) == "d");
-  CHECK(choose_codec(rungs, {}, client).reason == "it was late with c: one down");
+  CHECK(choose_codec(rungs, {}, client).reason ==
+        "its last update, with c, was late: one codec coarser");
   client.late_codec = "e";
   CHECK(choice(client, 1e9) == "e");
   client.late_codec = "of another ladder";
@@ -144,7 +145,7 @@ TEST_CASE("the bytes of a rung are those that Gaussian values take") {
   CHECK(rungs_of(warming, 5, layout)[1].codec == "topk:0.01");
 }
 
-/// Three clients, of which the third has a line of this many bytes a second upwards.
+/// Three clients; slow_down() makes the third one's connection slow.
 WorldOptions with_a_slow_client(Round rounds, double deadline_s) {
   WorldOptions options = calm(3, 20'000);
   options.settings.codec = "auto:none+ef|fp16+ef|kbit:8+ef|kbit:4+ef|kbit:2+ef";
@@ -168,7 +169,7 @@ std::map<std::string, TaskRecord> tasks_by_client(World& world, Round round) {
   return tasks;
 }
 
-TEST_CASE("without a deadline a slow client is asked for less, and no round waits for it") {
+TEST_CASE("without a deadline a slow client sends less, and no round waits for it") {
   World world(with_a_slow_client(3, 0));
   slow_down(world);
   REQUIRE(world.run());
@@ -183,13 +184,13 @@ TEST_CASE("without a deadline a slow client is asked for less, and no round wait
     CHECK(tasks.at("client-1").codec == "kbit:8+ef");
     CHECK(tasks.at("client-2").codec == "kbit:8+ef");
     CHECK(tasks.at("client-3").codec == "kbit:2+ef");
-    CHECK(tasks.at("client-3").codec_reason.find("110% of what the coarsest takes") !=
+    CHECK(tasks.at("client-3").codec_reason.find("110% of what the coarsest codec needs") !=
           std::string::npos);
   }
 }
 
 TEST_CASE(
-    "with a deadline all get the finest that meets it, and the late come down to where they do") {
+    "with a deadline each gets the finest codec that meets it, and late ones get coarser ones") {
   WorldOptions options = with_a_slow_client(5, 2);
   options.settings.min_clients = 2;
   World world(options);
@@ -228,7 +229,8 @@ TEST_CASE("a restart offers the same codecs again") {
   }
 }
 
-TEST_CASE("a residual waits while codecs have no feedback, and is sent with the next that has") {
+TEST_CASE(
+    "a residual waits while codecs have no feedback, and goes with the next one that has it") {
   const Layout layout = Layout::make({{"w", {30, 40}}}).value();
   MemFiles files;
   auto state = ClientState::open(files, "/state").value();

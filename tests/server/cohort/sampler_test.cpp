@@ -1,4 +1,4 @@
-// Who is asked: every sampler picks different clients, the same ones again, and those it is for.
+// Every sampler picks different clients, picks the same ones again, and prefers those it should.
 #include "server/cohort/sampler.hpp"
 #include "tests/support/print_result.hpp"
 
@@ -18,7 +18,7 @@ std::vector<Candidate> crowd(std::size_t n) {
   return candidates;
 }
 
-/// How often each is picked in this many rounds.
+/// How often each candidate is picked in this many rounds.
 std::map<std::size_t, int> tally(const Sampler& sampler, const std::vector<Candidate>& candidates,
                                  std::size_t count, Round rounds) {
   std::map<std::size_t, int> times;
@@ -28,7 +28,7 @@ std::map<std::size_t, int> tally(const Sampler& sampler, const std::vector<Candi
   return times;
 }
 
-TEST_CASE("every sampler picks as many as it is asked for, each once, and the same again") {
+TEST_CASE("every sampler picks as many as it is asked for, each once, and the same ones again") {
   auto candidates = crowd(20);
   for (std::size_t i = 0; i < 12; ++i)
     candidates[i].history = {static_cast<Round>(1 + i % 4), 0.5 + static_cast<double>(i), 3.0};
@@ -46,7 +46,7 @@ TEST_CASE("every sampler picks as many as it is asked for, each once, and the sa
   }
 }
 
-TEST_CASE("uniform asks all alike, examples by their examples") {
+TEST_CASE("uniform gives all the same chance, examples one by their examples") {
   auto candidates = crowd(10);
   for (std::size_t i = 0; i < 5; ++i) candidates[i].examples = 300;
   // 3,000 picks: 300 each, with a standard deviation of 15.
@@ -59,7 +59,7 @@ TEST_CASE("uniform asks all alike, examples by their examples") {
   CHECK(std::abs(large - 3000) < 140);  // 5 standard deviations.
 }
 
-TEST_CASE("round-robin asks those that wait longest") {
+TEST_CASE("round-robin asks the clients that have waited longest") {
   auto candidates = crowd(5);
   const Sampler sampler = parse_sampler("round-robin").value();
   std::vector<std::size_t> asked;
@@ -103,7 +103,7 @@ TEST_CASE("oort weighs loss against slowness, and tries new ones") {
   CHECK(parse_sampler("oort").value().pick(candidates, 8, 7, 4, 0).size() == 8);
 }
 
-TEST_CASE("oort explores its part on average, and no longer who has brought nothing") {
+TEST_CASE("oort explores its part on average, and clients that brought nothing are not new") {
   auto candidates = crowd(10);
   for (std::size_t i = 0; i < 5; ++i) candidates[i].history = {3, 1.0, 10.0};
   candidates[5].history.last_round = 3;  // Asked, without an answer.
@@ -114,8 +114,8 @@ TEST_CASE("oort explores its part on average, and no longer who has brought noth
   CHECK_FALSE(times.contains(5));
 }
 
-TEST_CASE("a wrong sampling is told what would fit") {
-  CHECK(parse_sampler("random").error().message().find("power-of-choice oort") !=
+TEST_CASE("the error of a wrong sampling says what there is") {
+  CHECK(parse_sampler("random").error().message().find("power-of-choice or oort") !=
         std::string::npos);
   CHECK_FALSE(parse_sampler("power-of-choice:d=0"));
   CHECK_FALSE(parse_sampler("oort:quantile=2"));

@@ -1,4 +1,4 @@
-// Uploads on the server's disk: which files there are, and whose.
+// Uploads on the server's disk: which files there are, and which task each belongs to.
 #include "server/round/spool.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
@@ -24,7 +24,7 @@ struct SpoolWorld {
   [[nodiscard]] Names files() { return disk.list("/spool").value(); }
 };
 
-TEST_CASE("other bytes for the same task take the place of what was left of the first") {
+TEST_CASE("other bytes for the same task replace an unfinished upload") {
   SpoolWorld world;
   for (const std::string_view bytes : {"first", "other", "third"}) {
     const auto upload = world.open(1, bytes);
@@ -38,7 +38,7 @@ TEST_CASE("other bytes for the same task take the place of what was left of the 
   CHECK(world.files() == Names{again->file_name(), twelfth->file_name()});
 }
 
-TEST_CASE("what is being written, or is whole, stays whoever comes") {
+TEST_CASE("an upload that is being written, or is whole, is not replaced") {
   SpoolWorld world;
   const Digest other = Digest::of(bytes_of("other"));
   auto upload = world.open(1, "first");
@@ -54,7 +54,7 @@ TEST_CASE("what is being written, or is whole, stays whoever comes") {
   CHECK(world.spool.open(1, 5, other));
 }
 
-TEST_CASE("what is not whole does not count as such") {
+TEST_CASE("an upload whose bytes have another digest is corrupt, and begins again") {
   SpoolWorld world;
   {
     const auto upload = world.open(1, "first");

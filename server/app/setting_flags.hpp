@@ -1,0 +1,53 @@
+// The flags of a table of settings (server/run/setting_row.hpp), for a program that uses CLI11. A
+// TOML file of flags takes the same names (shared/base/flags.hpp).
+#pragma once
+
+#include "server/run/setting_row.hpp"
+#include "shared/base/flags.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <type_traits>
+
+namespace fl {
+
+/// Adds one row's flag. When it is given, the value goes into `settings` and the flag's name into
+/// `given`; both must outlive the parsing, as must the row.
+template <class Settings, class Work>
+void declare_setting(CLI::App& app, const SettingRow<Settings, Work>& row, Settings& settings,
+                     std::set<std::string>& given) {
+  const auto declare = [&]<class T>(T Settings::*of) {
+    if constexpr (!std::is_same_v<T, NamedShapes>) {
+      const auto take = [&row, &settings, &given, of](const T& wanted) {
+        settings.*of = wanted;
+        // The server may run elsewhere, or later.
+        if constexpr (std::is_same_v<T, std::string>)
+          if (row.is_existing_file) settings.*of = std::filesystem::absolute(wanted).string();
+        given.insert(std::string(row.flag));
+      };
+      const std::string help = row.help_names == nullptr ? "" : row.help_names();
+      auto* option = app.add_option_function<T>(fmt::format("--{}", row.flag), take,
+                                                fmt::format("{}{}", help, row.help))
+                         ->group("The run (stored with it; a restart does not need these flags)")
+                         ->default_str(row.default_shown.empty() ? fmt::format("{}", settings.*of)
+                                                                 : std::string(row.default_shown));
+      // CLI11 reads "-1" into an unsigned number as 2^64 - 1.
+      if constexpr (std::is_unsigned_v<T>) option->check(number_from(row.flag_min));
+      if (row.is_existing_file) option->check(CLI::ExistingFile);
+    }
+  };
+  std::visit(declare, row.field);
+}
+
+template <class Settings, class Work>
+void declare_settings(CLI::App& app, const SettingTable<Settings, Work>& table, Settings& settings,
+                      std::set<std::string>& given) {
+  for (const auto& row : table.rows()) {
+    if (!row.flag.empty()) declare_setting(app, row, settings, given);
+  }
+}
+
+}  // namespace fl

@@ -1,0 +1,243 @@
+// What the history knows, as plain structs: runs, rounds, tasks, checkpoints, evaluations, clients,
+// tokens and events. store.hpp reads and writes them; tables.hpp says which column each field is.
+//
+// Times are Unix seconds as double; a time that never was is 0. Bytes are bytes on the socket, as
+// WebSocket payload. A figure that is NaN (the loss of a training that diverged) is stored as NULL
+// and read as NaN.
+#pragma once
+
+#include "shared/base/io/digest.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+using RunId = std::int64_t;
+using TaskId = std::int64_t;    // Unique in the database; names the task on the wire.
+using Round = std::uint32_t;    // From 1.
+using Version = std::uint32_t;  // Of the model: round r makes version r; 0 is the first.
+
+enum class RunState {
+  waiting,  // It has no initial model yet, and may wait in the queue behind another run.
+  running,
+  finished,
+  stopped,  // Given up for another run.
+};
+enum class TaskState {
+  offered,   // The client was asked; nothing is final yet.
+  accepted,  // Its update is durable and counts, once.
+  refused,   // Its update was bad; `reason` says why.
+  late,      // The round closed without it.
+  lost,      // Given up (the client left, was replaced, could not train); `reason` says why.
+};
+inline constexpr std::size_t task_state_count = 5;
+
+/// How much an operator should care about an event.
+enum class EventLevel {
+  info,     // Who came and went.
+  notice,   // The run took an unusual turn that nobody is to blame for.
+  warning,  // Something went wrong with one client.
+  error,    // The run or the server has ended by it.
+};
+
+struct RunRecord {
+  RunId id = 0;
+  std::string key;  // Random, 16 hex digits: tells this run from any other, on the wire.
+  std::string model;
+  std::uint64_t seed = 0;
+  Round rounds_total = 0;
+  std::string config_json;  // Its settings (server/run/settings.hpp).
+  RunState state = RunState::waiting;
+  double started_at = 0;
+  bool queued = false;      // Added by `fl-server queue`: a server's flags do not change it.
+  std::string checkpoints;  // Folder of its checkpoints in STATE/checkpoints; "": that itself.
+};
+
+struct RunSummary {
+  RunRecord run;
+  Round rounds_closed = 0;
+};
+
+struct CheckpointRecord {
+  Version version = 0;
+  std::string file;  // Name inside the run's folder (RunRecord::checkpoints).
+  std::uint64_t bytes = 0;
+  Digest digest;           // Of the fp32 values in layout order.
+  double value_max = 0;    // Largest magnitude, without statistics; the next round's sums need it.
+  std::string delta_file;  // Name in the same folder of the coded step from version - 1; "": none.
+  std::uint64_t delta_bytes = 0;
+};
+
+struct TaskRecord {
+  TaskId id = 0;
+  Round round = 0;           // Where its update counts. A task that outlives a round moves on.
+  Version base_version = 0;  // The version it trains from.
+  std::string client;        // Name, as its certificate says.
+  TaskState state = TaskState::offered;
+  std::uint64_t examples = 0;  // Weight: as known when offered, then as reported with the update.
+  std::uint64_t steps = 0;
+  double loss = 0;  // Mean local training loss.
+  double train_seconds = 0;
+  double norm = 0;                 // L2 norm of the decoded update.
+  std::uint64_t update_bytes = 0;  // Payload bytes of the spooled update.
+  std::uint64_t raw_bytes = 0;     // Bytes that the same update has in fp32.
+  double encode_seconds = 0;       // On the client.
+  double decode_seconds = 0;       // On the server: decoding, checking and adding up.
+  double nmse = 0;            // What coding lost, as a part of the squared norm of what was coded.
+  double ready_seconds = 0;   // From the offer to the begin of the upload.
+  double upload_seconds = 0;  // From there to its end, at the pace of its last stretch.
+  double seconds = 0;         // From the offer to the verdict.
+  Digest update_digest;
+  std::string spool_file;  // Name inside STATE/spool.
+  std::string codec;
+  std::string codec_reason;  // Why this one; "" where all clients have the same (codec_choice.hpp).
+  /// For a delta codec (delta_references.hpp): while offered, the task whose update this one may be
+  /// the difference to; afterwards, the task that it was. 0: none.
+  TaskId reference = 0;
+  std::string reason;
+};
+
+struct RoundRecord {
+  Round round = 0;
+  Version base_version = 0;  // The version that was sent out: round - 1.
+  double started_at = 0;
+  int range_log2 = 0;        // Update values are below 2^range_log2 in magnitude, and
+  int fraction_bits = 0;     // the sums have these fraction bits. Fixed when the round opens.
+  std::uint32_t target = 0;  // Accepted updates that close the round.
+  /// Weight of all clients that were connected when it opened, or were asked in an earlier round.
+  std::uint64_t population = 0;
+};
+
+/// One client's traffic in one round: bytes on its socket while the round was open.
+struct TaskTraffic {
+  TaskId task = 0;
+  std::uint64_t bytes_up = 0;
+  std::uint64_t bytes_down = 0;
+  double seconds = 0;  // From the offer to the verdict, or to the end of a round without one.
+};
+
+/// What one round leaves behind. All of it becomes durable together.
+struct RoundCommit {
+  RunId run = 0;
+  Round round = 0;
+  double ended_at = 0;
+  double train_loss = 0;       // Mean over the accepted updates, weighted by examples.
+  std::uint64_t bytes_up = 0;  // Of the whole round: all clients, with control messages.
+  std::uint64_t bytes_down = 0;
+  std::vector<TaskTraffic> traffic;  // As for Store::add_traffic, but in this transaction.
+  CheckpointRecord checkpoint;       // Version `round`.
+  /// Tasks that are still `offered` and train from an older version than this become `late`; by
+  /// default all.
+  Version oldest_base = std::numeric_limits<Version>::max();
+  std::vector<Version> dropped_versions;   // Checkpoints that retention removes after this commit.
+  RunState run_state = RunState::running;  // `finished` with the last round of the run.
+};
+
+/// One client's evaluation of one version.
+struct EvaluationRecord {
+  RunId run = 0;
+  Version version = 0;
+  std::string client;
+  bool evaluator = false;  // An --evaluate-only client: round_summary prefers its figures.
+  std::uint64_t examples = 0;
+  double loss = 0;
+  double accuracy = 0;
+  /// Of the client's own model, if the method has one: the metrics own_loss and own_accuracy.
+  struct Own {
+    double loss = 0;
+    double accuracy = 0;
+  };
+  std::optional<Own> own;
+};
+
+struct ClientRecord {
+  std::string name;
+  std::string certificate_serial;  // Of the newest certificate, hexadecimal.
+  double enrolled_at = 0;
+  double last_seen_at = 0;  // Its last connection, or the end of the last round with its update.
+  double revoked_at = 0;    // 0: not revoked.
+  bool evaluator = false;
+};
+
+/// A join token as it is stored: never the secret.
+struct TokenRecord {
+  std::string id;           // Hexadecimal.
+  std::string name;         // The client it is for.
+  std::string secret_hash;  // SHA-256 of the secret, hexadecimal.
+  double expires_at = 0;
+  double used_at = 0;           // 0: unused.
+  std::string key_digest = {};  // SHA-256 of the public key that used it, hexadecimal.
+};
+
+/// What a run knows of a client from earlier rounds.
+struct ClientHistory {
+  Round last_round = 0;            // In which it was last asked; 0: never.
+  std::optional<double> loss;      // Of its last accepted update, before training on it.
+  double seconds = 0;              // How long that update took, from the offer to the verdict.
+  std::string late_codec = {};     // Codec of its last task if that update was late; "": it wasn't.
+  std::uint64_t update_bytes = 0;  // Of its last upload with a known pace; 0: there is none.
+  double ready_seconds = 0;        // Of the same upload, as in TaskRecord.
+  double upload_seconds = 0;
+  TaskState last_state = TaskState::offered;  // What became of its task in last_round.
+  double last_seconds = 0;                    // After how long, as TaskRecord::seconds.
+};
+
+/// Which codec a client was asked for in a round whose clients may have different ones, and why.
+struct CodecAsked {
+  RunId run = 0;
+  Round round = 0;
+  std::string client;
+  std::string codec;
+  std::string reason;
+  TaskState state = TaskState::offered;  // What became of the task.
+  std::uint64_t update_bytes = 0;        // These three: as in TaskRecord.
+  double ready_seconds = 0;
+  double upload_seconds = 0;
+};
+
+/// What a codec has cost and brought in a run, over the accepted updates that it has coded.
+struct CodecSummary {
+  RunId run = 0;
+  std::string codec;
+  std::uint64_t updates = 0;
+  std::uint64_t raw_bytes = 0;     // In fp32.
+  std::uint64_t update_bytes = 0;  // As they were sent.
+  double encode_seconds = 0;
+  double decode_seconds = 0;
+  double train_seconds = 0;
+  double nmse = 0;                       // Their mean.
+  std::uint64_t bytes = 0;               // Of the rounds with such updates, up and down.
+  std::optional<double> accuracy_first;  // The first and the last that were measured in the run.
+  std::optional<double> accuracy_last;
+};
+
+/// Something that happened and is in no other table: who came and went, what was refused.
+struct EventRecord {
+  RunId run = 0;  // 0: outside of any run.
+  double at = 0;
+  EventLevel level = EventLevel::info;
+  std::string text;  // May contain what a client said.
+};
+
+/// One row of the view round_summary, and the accuracy of the clients' own models.
+struct RoundSummary {
+  RunId run = 0;
+  Round round = 0;
+  double started_at = 0;
+  double seconds = 0;
+  std::uint32_t clients_offered = 0;
+  std::uint32_t clients_accepted = 0;
+  std::uint64_t bytes_up = 0;
+  std::uint64_t bytes_down = 0;
+  std::optional<double> train_loss;
+  std::optional<double> eval_loss;
+  std::optional<double> eval_accuracy;
+  std::string model_digest;
+  std::optional<double> own_accuracy;  // Of methods whose clients have models of their own.
+};
+
+}  // namespace fl

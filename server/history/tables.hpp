@@ -1,0 +1,153 @@
+// Which column of the database each field of a record is. The schema (schema.cpp) has the types and
+// the constraints; a new column is a migration there, a field in records.hpp, and a line here.
+#pragma once
+
+#include "server/history/columns.hpp"
+#include "server/history/records.hpp"
+
+namespace fl {
+
+inline constexpr Column<RunRecord> run_columns[] = {
+    column<&RunRecord::id>("id", read_only),
+    column<&RunRecord::key>("key"),
+    column<&RunRecord::model>("model"),
+    column<&RunRecord::seed, AsDecimal>("seed"),
+    column<&RunRecord::rounds_total>("rounds_total"),
+    column<&RunRecord::config_json>("config_json"),
+    column<&RunRecord::state>("state"),
+    column<&RunRecord::started_at>("started_at"),
+    column<&RunRecord::queued>("queued"),
+    column<&RunRecord::checkpoints>("checkpoints", read_only),  // Made from the id.
+};
+inline constexpr Table<RunRecord> run_table{"run", run_columns};
+
+inline constexpr Column<RoundRecord> round_columns[] = {
+    column<&RoundRecord::round>("round"),
+    column<&RoundRecord::base_version>("base_version"),
+    column<&RoundRecord::started_at>("started_at"),
+    column<&RoundRecord::range_log2>("range_log2"),
+    column<&RoundRecord::fraction_bits>("fraction_bits"),
+    column<&RoundRecord::target>("target"),
+    column<&RoundRecord::population>("population"),
+};
+inline constexpr Table<RoundRecord> round_table{"round", round_columns};
+
+inline constexpr Column<TaskRecord> task_columns[] = {
+    column<&TaskRecord::id>("id", read_only),
+    column<&TaskRecord::round>("round", read_only),  // Of the round that it is inserted into.
+    column<&TaskRecord::base_version>("base_version"),
+    column<&TaskRecord::client>("client"),
+    column<&TaskRecord::state>("state", on_insert | on_verdict),
+    column<&TaskRecord::examples>("examples", on_insert | on_verdict),
+    column<&TaskRecord::steps>("steps", on_insert | on_verdict),
+    column<&TaskRecord::loss>("loss", on_insert | on_verdict),
+    column<&TaskRecord::norm>("norm", on_insert | on_verdict),
+    column<&TaskRecord::train_seconds>("train_seconds", on_insert | on_verdict),
+    column<&TaskRecord::codec>("codec", on_insert | on_verdict),
+    column<&TaskRecord::codec_reason>("codec_reason"),
+    column<&TaskRecord::update_bytes>("update_bytes", on_insert | on_verdict),
+    column<&TaskRecord::update_digest, OrNull>("update_digest", on_insert | on_verdict),
+    column<&TaskRecord::spool_file>("spool_file", on_insert | on_verdict),
+    column<&TaskRecord::reason>("reason", on_insert | on_verdict),
+    column<&TaskRecord::reference>("reference", on_insert | on_verdict),
+    column<&TaskRecord::raw_bytes>("raw_bytes", on_verdict),
+    column<&TaskRecord::encode_seconds>("encode_seconds", on_verdict),
+    column<&TaskRecord::decode_seconds>("decode_seconds", on_verdict),
+    column<&TaskRecord::nmse>("nmse", on_verdict),
+    column<&TaskRecord::ready_seconds>("ready_seconds", on_verdict),
+    column<&TaskRecord::upload_seconds>("upload_seconds", on_verdict),
+    column<&TaskRecord::seconds>("seconds", on_verdict),
+};
+inline constexpr Table<TaskRecord> task_table{"task", task_columns};
+
+inline constexpr Column<CheckpointRecord> checkpoint_columns[] = {
+    column<&CheckpointRecord::version>("version"),
+    column<&CheckpointRecord::file>("file"),
+    column<&CheckpointRecord::bytes>("bytes"),
+    column<&CheckpointRecord::digest>("digest"),
+    column<&CheckpointRecord::value_max>("value_max"),
+    column<&CheckpointRecord::delta_file>("delta_file"),
+    column<&CheckpointRecord::delta_bytes>("delta_bytes"),
+};
+inline constexpr Table<CheckpointRecord> checkpoint_table{"checkpoint", checkpoint_columns};
+
+inline constexpr Column<ClientRecord> client_columns[] = {
+    column<&ClientRecord::name>("name"),
+    column<&ClientRecord::certificate_serial>("certificate_serial"),
+    column<&ClientRecord::enrolled_at>("enrolled_at"),
+    column<&ClientRecord::last_seen_at, OrNull>("last_seen_at"),
+    column<&ClientRecord::revoked_at, OrNull>("revoked_at"),
+    column<&ClientRecord::evaluator>("evaluator"),
+};
+inline constexpr Table<ClientRecord> client_table{"client", client_columns};
+
+inline constexpr Column<TokenRecord> token_columns[] = {
+    column<&TokenRecord::id>("id"),
+    column<&TokenRecord::name>("client"),
+    column<&TokenRecord::secret_hash>("secret_hash"),
+    column<&TokenRecord::expires_at>("expires_at"),
+    column<&TokenRecord::used_at, OrNull>("used_at"),
+    column<&TokenRecord::key_digest>("key_digest", read_only),  // Known when it is used.
+};
+inline constexpr Table<TokenRecord> token_table{"token", token_columns};
+
+inline constexpr Column<EventRecord> event_columns[] = {
+    column<&EventRecord::run, OrNull>("run_id"),
+    column<&EventRecord::at>("at"),
+    column<&EventRecord::level>("level"),
+    column<&EventRecord::text>("text"),
+};
+inline constexpr Table<EventRecord> event_table{"event", event_columns};
+
+// Views, and what is read of a table only. --------------------------------------------------------
+
+inline constexpr Column<RoundSummary> round_summary_columns[] = {
+    column<&RoundSummary::run>("run_id"),
+    column<&RoundSummary::round>("round"),
+    column<&RoundSummary::started_at>("started_at"),
+    column<&RoundSummary::seconds>("seconds"),
+    column<&RoundSummary::clients_offered>("clients_offered"),
+    column<&RoundSummary::clients_accepted>("clients_accepted"),
+    column<&RoundSummary::bytes_up>("bytes_up"),
+    column<&RoundSummary::bytes_down>("bytes_down"),
+    column<&RoundSummary::train_loss>("train_loss"),
+    column<&RoundSummary::eval_loss>("eval_loss"),
+    column<&RoundSummary::eval_accuracy>("eval_accuracy"),
+    column<&RoundSummary::model_digest>("model_digest"),
+    column<&RoundSummary::own_accuracy>(
+        "(SELECT value FROM evaluation AS e WHERE e.run_id = s.run_id AND e.version = s.round"
+        " AND e.name = 'own_accuracy')"),
+};
+inline constexpr Table<RoundSummary> round_summary_view{"round_summary AS s",
+                                                        round_summary_columns};
+
+inline constexpr Column<CodecSummary> codec_summary_columns[] = {
+    column<&CodecSummary::run>("run_id"),
+    column<&CodecSummary::codec>("codec"),
+    column<&CodecSummary::updates>("updates"),
+    column<&CodecSummary::raw_bytes>("raw_bytes"),
+    column<&CodecSummary::update_bytes>("update_bytes"),
+    column<&CodecSummary::encode_seconds>("encode_seconds"),
+    column<&CodecSummary::decode_seconds>("decode_seconds"),
+    column<&CodecSummary::train_seconds>("train_seconds"),
+    column<&CodecSummary::nmse>("nmse"),
+    column<&CodecSummary::bytes>("bytes"),
+    column<&CodecSummary::accuracy_first>("accuracy_first"),
+    column<&CodecSummary::accuracy_last>("accuracy_last"),
+};
+inline constexpr Table<CodecSummary> codec_summary_view{"codec_summary", codec_summary_columns};
+
+inline constexpr Column<CodecAsked> codec_asked_columns[] = {
+    column<&CodecAsked::run>("run_id"),
+    column<&CodecAsked::round>("round"),
+    column<&CodecAsked::client>("client"),
+    column<&CodecAsked::codec>("codec"),
+    column<&CodecAsked::reason>("codec_reason"),
+    column<&CodecAsked::state>("state"),
+    column<&CodecAsked::update_bytes>("update_bytes"),
+    column<&CodecAsked::ready_seconds>("ready_seconds"),
+    column<&CodecAsked::upload_seconds>("upload_seconds"),
+};
+inline constexpr Table<CodecAsked> codec_asked_table{"task", codec_asked_columns};
+
+}  // namespace fl

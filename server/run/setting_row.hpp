@@ -1,0 +1,158 @@
+// What one setting of a run is, as a row of a table, and everything that follows from such a table:
+// flags (server/app/setting_flags.hpp), stored JSON, checks, and what clients are told. The rows of
+// RunSettings are in settings_table.cpp; docs/design/adding-a-setting.md says how to add one.
+//
+// Templates on the struct of settings and on the struct of a round's work, so that a test can add a
+// setting to a table of its own. Pure functions; any thread.
+#pragma once
+
+#include "shared/algorithm/strategy.hpp"
+#include "shared/base/error.hpp"
+#include "shared/base/json.hpp"
+#include "shared/wire/message.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace fl {
+
+/// Names and shapes of tensors, in order.
+using NamedShapes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+
+/// Until when a run that exists takes another value of a setting.
+enum class Changeable {
+  always,              // Also between two rounds: from the next start on.
+  before_first_model,  // As long as the run has no initial model.
+  not_at_all,
+};
+
+/// What local work depends on besides the settings.
+struct WorkRound {
+  const Strategy& strategy;
+  std::uint32_t round;             // From 1.
+  std::span<const double> losses;  // The training losses of the rounds before it, at least.
+};
+
+template <class Settings, class Work>
+struct SettingRow {
+  using Field = std::variant<std::string Settings::*, double Settings::*, std::uint32_t Settings::*,
+                             std::uint64_t Settings::*, NamedShapes Settings::*>;
+  Field field;
+  /// Without "--"; also the key in a TOML file of flags. "": the setting has no flag.
+  std::string_view flag = {};
+  std::string_view help = {};
+  /// What the help begins with, where it is made at run time; may be null.
+  std::string (*help_names)() = nullptr;
+  /// The key in stored JSON, and so in `history --runs --json`. "": the flag, with _ for -.
+  std::string_view key = {};
+  /// What --help shows as the default. "": the field's value.
+  std::string_view default_shown = {};
+  std::uint32_t flag_min = 0;     // The least whole number that the flag takes.
+  bool is_existing_file = false;  // The flag names a file, and the setting is its absolute path.
+  Changeable changeable = Changeable::always;
+  /// Whether the value is possible by itself. Its error is shown behind "--FLAG: ". May be null.
+  Result<void> (*check)(const Settings&) = nullptr;
+  /// The two of a setting that clients see; null in the others. The first computes what a round's
+  /// work has for it; the second writes that into the offer.
+  void (*into_work)(const Settings&, const WorkRound&, Work&) = nullptr;
+  void (*into_offer)(const Settings&, const Work&, wire::Offer&) = nullptr;
+
+  [[nodiscard]] std::string json_key() const {
+    std::string name(key.empty() ? flag : key);
+    std::ranges::replace(name, '-', '_');
+    return name;
+  }
+  [[nodiscard]] nlohmann::json value_of(const Settings& settings) const {
+    return std::visit([&](auto of) { return nlohmann::json(settings.*of); }, field);
+  }
+};
+
+template <class Settings, class Work>
+class SettingTable {
+ public:
+  using Row = SettingRow<Settings, Work>;
+
+  /// The rows must outlive the table.
+  constexpr explicit SettingTable(std::span<const Row> rows) : rows_(rows) {}
+
+  [[nodiscard]] std::span<const Row> rows() const { return rows_; }
+
+  /// Null: no setting has this flag.
+  [[nodiscard]] const Row* find(std::string_view flag) const {
+    const auto row = std::ranges::find(rows_, flag, &Row::flag);
+    return row == rows_.end() || flag.empty() ? nullptr : &*row;
+  }
+
+  [[nodiscard]] std::string to_json(const Settings& settings) const {
+    nlohmann::json object = nlohmann::json::object();
+    for (const Row& row : rows_) object[row.json_key()] = row.value_of(settings);
+    return json_text(object);
+  }
+
+  /// A key that is missing leaves the default: the run is older than the setting. Keys that no row
+  /// has are ignored. Errors: corrupt.
+  [[nodiscard]] Result<Settings> from_json(std::string_view text) const {
+    const auto object = parse_json(text);
+    if (!object.is_object())
+      return Error(Errc::corrupt, "the stored settings of the run are not a JSON object");
+    Settings settings;
+    for (const Row& row : rows_) {
+      const auto found = object.find(row.json_key());
+      if (found == object.end()) continue;
+      try {
+        std::visit([&](auto of) { found->get_to(settings.*of); }, row.field);
+      } catch (const nlohmann::json::exception& error) {
+        return Error(Errc::corrupt, fmt::format("the stored settings of the run: {}: {}",
+                                                row.json_key(), error.what()));
+      }
+    }
+    return settings;
+  }
+
+  /// Each value by itself, in the order of the table. Errors name the flag.
+  [[nodiscard]] Result<void> check_each(const Settings& settings) const {
+    for (const Row& row : rows_) {
+      if (row.check == nullptr) continue;
+      if (auto checked = row.check(settings); !checked)
+        return checked.error().at(fmt::format("--{}", row.flag));
+    }
+    return {};
+  }
+
+  /// Copies the settings of these flags.
+  void copy(const std::set<std::string>& flags, const Settings& from, Settings& to) const {
+    for (const Row& row : rows_) {
+      if (!flags.contains(std::string(row.flag))) continue;
+      std::visit([&](auto of) { to.*of = from.*of; }, row.field);
+    }
+  }
+
+  /// The work that one round asks all its clients for.
+  [[nodiscard]] Work work(const Settings& settings, const WorkRound& round) const {
+    Work work;
+    for (const Row& row : rows_) {
+      if (row.into_work != nullptr) row.into_work(settings, round, work);
+    }
+    return work;
+  }
+
+  void fill_offer(const Settings& settings, const Work& work, wire::Offer& offer) const {
+    for (const Row& row : rows_) {
+      if (row.into_offer != nullptr) row.into_offer(settings, work, offer);
+    }
+  }
+
+ private:
+  std::span<const Row> rows_;
+};
+
+}  // namespace fl

@@ -1,0 +1,121 @@
+// Whether the settings of a run fit each other. What a value may be by itself, its row of the table
+// says (settings_table.cpp).
+#include "server/cohort/codec_choice.hpp"
+#include "server/run/round_mode.hpp"
+#include "server/run/settings_table.hpp"
+#include "shared/algorithm/schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+namespace {
+
+Error unfit(std::string_view flag, std::string_view why) {
+  return {Errc::invalid_input, fmt::format("--{} {}", flag, why)};
+}
+
+Result<void> check_amounts(const RunSettings& s) {
+  if (s.deadline_s > 0 && s.local_seconds >= s.deadline_s) {
+    return unfit("local-seconds",
+                 fmt::format("is {}, and must be less than --deadline, which is {}",
+                             s.local_seconds, s.deadline_s));
+  }
+  if (s.clients_per_round != 0 && s.clients_per_round < s.min_clients) {
+    return unfit("clients-per-round", fmt::format("is {}, and must not be below --min-clients, "
+                                                  "which is {}",
+                                                  s.clients_per_round, s.min_clients));
+  }
+  if (s.clients_per_round != 0 && s.fraction != 1) {
+    return unfit("fraction", fmt::format("is {}, and --clients-per-round {} contradicts it: give "
+                                         "one of them",
+                                         s.fraction, s.clients_per_round));
+  }
+  return {};
+}
+
+/// Whether model, strategy and local work fit each other.
+Result<void> check_method(const RunSettings& s) {
+  const auto strategy = parse_strategy(s.strategy).value();
+  const auto layout = run_layout(model_layout(s).value(), *strategy);
+  if (!layout) return layout.error().at(fmt::format("--strategy {}", s.strategy));
+  const LocalSteps steps = parse_steps_schedule(s.local_steps_schedule).value();
+  if (steps.shape != LocalSteps::Shape::constant && s.local_steps == 0) {
+    return unfit("local-steps-schedule",
+                 fmt::format("{} needs --local-steps, the most steps that a round takes",
+                             s.local_steps_schedule));
+  }
+  if (s.proximal_mu > 0 && strategy->proximal_mu() > 0) {
+    return unfit("proximal-mu", fmt::format("and --strategy {} both ask for a proximal term: give "
+                                            "one of them",
+                                            s.strategy));
+  }
+  return strategy->check(local_work(s, *strategy, 1, {}));
+}
+
+/// Whether strategy and local work allow the mode.
+Result<void> check_mode(const RunSettings& s) {
+  const RoundMode mode = parse_mode(s.mode).value();
+  const auto strategy = parse_strategy(s.strategy).value();
+  const auto no = [&](std::string_view why) {
+    return unfit("mode", fmt::format("{}: {}", s.mode, why));
+  };
+  const bool remembers = strategy->local() != nullptr && strategy->local()->keeps_vector();
+  if (mode.carries() && (remembers || !strategy->shared_vector().empty())) {
+    return no(
+        fmt::format("--strategy {} needs every update in its own round; use one of those that "
+                    "keep nothing at the clients (fedavg, fedprox, fednova, fedavgm, fedadam …)",
+                    s.strategy));
+  }
+  if (mode.is_async && s.over_select != 1)
+    return no("--over-select is for synchronous rounds; here nobody waits for the slowest");
+  if (mode.compensation > 0 && !parse_optimizer(s.optimizer).value().is_sgd())
+    return no(fmt::format("compensate= needs --optimizer sgd, not {}", s.optimizer));
+  if (mode.compensation > 0 && strategy->local() != nullptr) {
+    return no(
+        fmt::format("compensate= needs updates that are sums of gradients, which --strategy "
+                    "{} does not send; fedavg, fedprox, fedavgm, fedadam … do",
+                    s.strategy));
+  }
+  return {};
+}
+
+/// Whether strategy and mode allow each codec that clients may be asked for.
+Result<void> check_codecs(const RunSettings& s) {
+  const bool counts_signs = parse_strategy(s.strategy).value()->counts_signs();
+  const bool carries = parse_mode(s.mode).value().carries();
+  const auto ladder = parse_ladder(s.codec).value();
+  for (const std::string& spec : ladder) {
+    const auto codec = parse_codec(spec).value();
+    const auto names = codec->names();
+    if (codec->is_delta() && counts_signs) {
+      return unfit("codec",
+                   "delta+ sends differences, and this strategy counts the signs of updates");
+    }
+    if (codec->is_delta() && carries) {
+      return unfit("codec", fmt::format("delta+ needs every update in its own round, and --mode {} "
+                                        "takes late ones",
+                                        s.mode));
+    }
+    if (counts_signs && std::ranges::find(names, "ecuq") != names.end()) {
+      return unfit("codec",
+                   "ecuq gives zeros a random sign, and this strategy counts signs: use "
+                   "terngrad,clip=0, which keeps them exactly, or sign, which has one bit");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_settings(const RunSettings& settings) {
+  FL_CHECK(run_setting_table().check_each(settings));
+  FL_CHECK(check_amounts(settings));
+  FL_CHECK(check_method(settings));
+  FL_CHECK(check_mode(settings));
+  return check_codecs(settings);
+}
+
+}  // namespace fl

@@ -1,0 +1,61 @@
+// The status of a server on a terminal: what the line says, and that it never wraps.
+#include "server/admin/status_line.hpp"
+
+#include <doctest/doctest.h>
+
+namespace fl::test {
+namespace {
+
+EngineStatus collecting() {
+  EngineStatus status;
+  status.phase = "collecting";
+  status.round = 12;
+  status.rounds_total = 500;
+  status.clients = 10;
+  status.offered = 10;
+  status.accepted = 7;
+  status.bytes_up = 12'340'000;
+  status.bytes_down = 45'600'000;
+  return status;
+}
+
+TEST_CASE("the status line says what is known, and nothing else") {
+  EngineStatus status = collecting();
+  CHECK(format_status(status) ==
+        "round 12/500 · collecting 7 of 10 · 10 clients · up 12.3 MB, down 45.6 MB");
+  status.clients = 1;
+  status.offered = 0;
+  CHECK(format_status(status) == "round 12/500 · collecting · 1 client · up 12.3 MB, down 45.6 MB");
+  status.accuracy = 0.861;
+  CHECK(format_status(status).ends_with("· accuracy 86.10%"));
+}
+
+TEST_CASE("the time left is that of the rounds that are left") {
+  EngineStatus status = collecting();
+  status.round_seconds = 2;
+  const auto left = [&](Round round, std::uint32_t offered) {
+    status.round = round;
+    status.offered = offered;
+    const std::string line = format_status(status);
+    return line.substr(line.rfind("· ") + std::string_view("· ").size());
+  };
+  CHECK(left(500, 10) == "2 s left");  // The round under way.
+  CHECK(left(500, 0) == "0 s left");
+  CHECK(left(461, 10) == "80 s left");
+  CHECK(left(380, 0) == "4 min left");
+  status.round_seconds = 60;
+  CHECK(left(380, 0) == "2.0 h left");
+}
+
+TEST_CASE("a line is cut between characters, at the columns that there are") {
+  CHECK(cut_to_columns("short", 10) == "short");
+  CHECK(cut_to_columns("exactly 10", 10) == "exactly 10");
+  CHECK(cut_to_columns("longer than 10", 10) == "longer th…");
+  CHECK(cut_to_columns("a · b · c", 9) == "a · b · c");
+  CHECK(cut_to_columns("a · b · c", 4) == "a ·…");
+  CHECK(cut_to_columns("a · b · c", 3) == "a …");
+  CHECK(cut_to_columns("", 3).empty());
+}
+
+}  // namespace
+}  // namespace fl::test

@@ -1,0 +1,160 @@
+// Which run a server works on, with which settings, and which changes to a run are refused.
+#include "server/app/run_queue.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+#include "tests/server/history/store_world.hpp"
+
+namespace fl::test {
+namespace {
+
+struct Queue {
+  StoreWorld world;
+  Store& store = *world.store;
+
+  Queue() { set_log_level(LogLevel::off); }
+  ~Queue() { set_log_level(LogLevel::info); }
+
+  /// As a server's start with these flags: `set` gives them their values.
+  static ServerOptions flags(std::set<std::string> given = {},
+                             const std::function<void(RunSettings&)>& set = nullptr) {
+    ServerOptions options;
+    options.state = "here";
+    options.settings.model = "synthetic:10";
+    options.given = std::move(given);
+    if (set) set(options.settings);
+    return options;
+  }
+  /// A run with an initial model.
+  ChosenRun begin(const ServerOptions& options = flags({"model"})) {
+    ChosenRun run = choose_run(store, options).value();
+    store.set_initial_model(run.record.id, some_checkpoint(0)).value();
+    return run;
+  }
+  std::string refusal(const ServerOptions& options) {
+    const auto chosen = choose_run(store, options);
+    REQUIRE(chosen.has_error());
+    CHECK(chosen.error().code() == Errc::conflict);
+    return chosen.error().message();
+  }
+};
+
+TEST_CASE("a first start begins a run, and the next one goes on with it and its settings") {
+  Queue queue;
+  const ChosenRun first = queue.begin(queue.flags({"lr"}, [](RunSettings& s) { s.lr = 0.25; }));
+  CHECK(first.record.model == "synthetic:10");
+  CHECK(first.record.key.size() == 16);
+  const ChosenRun again = choose_run(queue.store, queue.flags()).value();
+  CHECK(again.record.id == first.record.id);
+  CHECK(again.record.key == first.record.key);
+  CHECK(again.settings.lr == 0.25);
+}
+
+TEST_CASE("given flags change the run for good, and its history says so") {
+  Queue queue;
+  queue.begin();
+  const auto changed = queue.flags({"lr", "rounds", "codec"}, [](RunSettings& s) {
+    s.lr = 0.5;
+    s.rounds = 30;
+  });
+  CHECK(choose_run(queue.store, changed).value().settings.lr == 0.5);
+  const ChosenRun later = choose_run(queue.store, queue.flags()).value();
+  CHECK(later.settings.lr == 0.5);
+  CHECK(later.record.rounds_total == 30);
+  std::vector<std::string> events;
+  for (const auto& event : queue.store.events(std::nullopt).value()) events.push_back(event.text);
+  CHECK(events == std::vector<std::string>{"--lr is 0.5 from here on, and was 0.01",
+                                           "--rounds is 30 from here on, and was 10"});
+}
+
+TEST_CASE("what a run trains can't change, and how only before its first model") {
+  Queue queue;
+  const RunId waiting = choose_run(queue.store, queue.flags({"model"})).value().record.id;
+  const auto method = queue.flags({"strategy"}, [](RunSettings& s) { s.strategy = "fedavgm"; });
+  CHECK(choose_run(queue.store, method).value().settings.strategy == "fedavgm");
+  queue.store.set_initial_model(waiting, some_checkpoint(0)).value();
+  CHECK(choose_run(queue.store, method).value().record.id == waiting);  // It has that one.
+
+  const auto refused = [&](const char* flag, const std::function<void(RunSettings&)>& set) {
+    return queue.refusal(queue.flags({flag}, set));
+  };
+  CHECK(refused("strategy", [](RunSettings& s) { s.strategy = "fedadam"; }) ==
+        R"(the run in here has --strategy "fedavgm", which can't become "fedadam" any more; )"
+        "--new-run begins another");
+  CHECK(refused("model", [](RunSettings& s) {
+          s.model = "mlp";
+        }).find(R"(--model "synthetic:10")") != std::string::npos);
+  CHECK(refused("seed", [](RunSettings& s) { s.seed = 7; }).find("--seed 0") != std::string::npos);
+  CHECK(refused("mode", [](RunSettings& s) { s.mode = "async"; }).find(R"(--mode "sync")") !=
+        std::string::npos);
+  CHECK(refused("initial-weights", [](RunSettings& s) {
+          s.initial_weights = "/w";
+        }).find(R"(--initial-weights "")") != std::string::npos);
+}
+
+TEST_CASE("a bad change is refused, and changes nothing") {
+  Queue queue;
+  queue.begin();
+  const auto bad = queue.flags({"fraction"}, [](RunSettings& s) { s.fraction = 2; });
+  CHECK(choose_run(queue.store, bad).error().message().starts_with("--fraction: "));
+  CHECK(choose_run(queue.store, queue.flags()).value().settings.fraction == 1);
+}
+
+TEST_CASE("--new-run ends the runs before it, and gets the model of the last one") {
+  Queue queue;
+  const RunId first = queue.begin().record.id;
+  ServerOptions options = queue.flags();
+  options.new_run = true;
+  options.settings.model = "lenet";  // The default, and not given.
+  const ChosenRun second = choose_run(queue.store, options).value();
+  CHECK(second.record.id != first);
+  CHECK(second.settings.model == "synthetic:10");
+  CHECK(queue.store.find_run(first).value()->state == RunState::stopped);
+}
+
+TEST_CASE("a finished run goes on only with more rounds, or is waited after") {
+  Queue queue;
+  const RunId id = queue.begin().record.id;
+  queue.store.set_run_state(id, RunState::finished).value();
+  CHECK(queue.refusal(queue.flags()).find("is finished after 0 rounds of 10") != std::string::npos);
+  ServerOptions stay = queue.flags();
+  stay.stay = true;
+  CHECK(choose_run(queue.store, stay).value().record.state == RunState::finished);
+  const auto longer = queue.flags({"rounds"}, [](RunSettings& s) { s.rounds = 20; });
+  const ChosenRun run = choose_run(queue.store, longer).value();
+  CHECK(run.record.id == id);
+  CHECK(run.record.state == RunState::running);
+  CHECK(run.settings.rounds == 20);
+}
+
+TEST_CASE("a queued run waits for its turn, and keeps its settings whatever a server is told") {
+  Queue queue;
+  const RunId first = queue.begin().record.id;
+  const auto slow = queue.flags({"lr"}, [](RunSettings& s) { s.lr = 0.125; });
+  const RunId queued = queue_run(queue.store, slow).value().id;
+  CHECK(next_run(queue.store).value()->record.id == first);
+  queue.store.set_run_state(first, RunState::finished).value();
+  const auto told = queue.flags({"lr"}, [](RunSettings& s) { s.lr = 0.5; });
+  const ChosenRun run = choose_run(queue.store, told).value();
+  CHECK(run.record.id == queued);
+  CHECK(run.settings.lr == 0.125);
+  queue.store.set_run_state(queued, RunState::finished).value();
+  CHECK_FALSE(next_run(queue.store).value());
+}
+
+TEST_CASE("the queue has a limit") {
+  Queue queue;
+  for (std::size_t i = 0; i < limits::runs_queued_max; ++i)
+    REQUIRE(queue_run(queue.store, queue.flags({"model"})));
+  CHECK(code_of(queue_run(queue.store, queue.flags({"model"}))) == Errc::conflict);
+}
+
+TEST_CASE("the checkpoints of each run have a folder of their own") {
+  Queue queue;
+  const RunRecord first = queue_run(queue.store, queue.flags({"model"})).value();
+  const RunRecord second = queue_run(queue.store, queue.flags({"model"})).value();
+  CHECK(checkpoints_of("/state", first) == "/state/checkpoints");
+  CHECK(checkpoints_of("/state", second) == "/state/checkpoints/run-2");
+}
+
+}  // namespace
+}  // namespace fl::test

@@ -1,0 +1,207 @@
+// The table of a run's settings: what follows from its rows, and that a setting is one row.
+#include "server/app/setting_flags.hpp"
+#include "server/run/settings_table.hpp"
+#include "tests/support/print_result.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+namespace fl::test {
+namespace {
+
+/// What docs/design/adding-a-setting.md has a new setting be: a field, and one row. Here `warmth`
+/// is the new one; `name` is there before it.
+struct ToySettings {
+  std::string name = "toy";
+  double warmth = 0.5;
+};
+struct ToyWork {
+  double warmth = 0;
+};
+
+constexpr SettingRow<ToySettings, ToyWork> toy_rows[] = {
+    {.field = &ToySettings::name, .flag = "name", .help = "A name"},
+    {.field = &ToySettings::warmth,
+     .flag = "toy-warmth",
+     .help = "How warm it is",
+     .check = [](const ToySettings& s) -> Result<void> {
+       if (s.warmth >= 0) return {};
+       return Error(Errc::invalid_input, "it must be 0 or more");
+     },
+     .into_work = [](const ToySettings& s, const WorkRound& at,
+                     ToyWork& work) { work.warmth = s.warmth * at.round; },
+     .into_offer = [](const ToySettings&, const ToyWork& work,
+                      wire::Offer& offer) { offer.set_weight_decay(work.warmth); }},
+};
+constexpr SettingTable<ToySettings, ToyWork> toy_table(toy_rows);
+
+TEST_CASE("one row gives a setting its flag, help, TOML key, JSON, check and wire field") {
+  ToySettings settings;
+  std::set<std::string> given;
+  CLI::App app;
+  add_config_flag(app, "TOML");
+  declare_settings(app, toy_table, settings, given);
+  const std::string help = app.help();
+  CHECK(help.find("--toy-warmth") != std::string::npos);
+  CHECK(help.find("How warm it is") != std::string::npos);
+  CHECK(help.find("0.5") != std::string::npos);
+
+  SUBCASE("on the command line") { app.parse("--toy-warmth 2"); }
+  SUBCASE("in a file") {
+    const auto path = std::filesystem::temp_directory_path() / "toy-settings.toml";
+    std::ofstream(path) << "toy-warmth = 2\n";
+    app.parse("--config " + path.string());
+    std::filesystem::remove(path);
+  }
+  CHECK(settings.warmth == 2);
+  CHECK(given == std::set<std::string>{"toy-warmth"});
+
+  const std::string json = toy_table.to_json(settings);
+  CHECK(json == R"({"name":"toy","toy_warmth":2.0})");
+  CHECK(toy_table.from_json(json).value().warmth == 2);
+
+  ToySettings merged{.name = "kept", .warmth = 7};
+  toy_table.copy(given, settings, merged);
+  CHECK(merged.name == "kept");
+  CHECK(merged.warmth == 2);
+
+  const auto strategy = parse_strategy("fedavg").value();
+  const WorkRound third{.strategy = *strategy, .round = 3, .losses = {}};
+  wire::Offer offer;
+  toy_table.fill_offer(settings, toy_table.work(settings, third), offer);
+  CHECK(offer.weight_decay() == 6);
+
+  CHECK(toy_table.check_each(settings));
+  settings.warmth = -1;
+  const auto checked = toy_table.check_each(settings);
+  REQUIRE(checked.has_error());
+  CHECK(checked.error().message() == "--toy-warmth: it must be 0 or more");
+}
+
+TEST_CASE("a run from before a setting was there has its default") {
+  const auto before = toy_table.from_json(R"({"name":"old","gone":[1]})").value();
+  CHECK(before.name == "old");
+  CHECK(before.warmth == 0.5);
+  for (const char* bad : {"", "[]", R"({"toy_warmth":"hot"})", R"({"name":null})"}) {
+    CAPTURE(bad);
+    const auto read = toy_table.from_json(bad);
+    REQUIRE(read.has_error());
+    CHECK(read.error().code() == Errc::corrupt);
+  }
+}
+
+/// As version 0.1.0 has written them.
+constexpr const char* stored =
+    R"({"accumulate":2,"batch_size":32,"clients_per_round":5,"codec":"kbit:4+ef","deadline_s":60.0,)"
+    R"("downlink_codec":"qsgd:8","fraction":0.25,"initial_weights":"/data/w.safetensors",)"
+    R"("keep_checkpoints":3,"local_epochs":2,"local_seconds":1.5,"local_steps":7,)"
+    R"("local_steps_schedule":"warmup:rounds=3","lr":0.125,"lr_schedule":"cosine","min_clients":4,)"
+    R"("mode":"sync:late=1","model":"custom:mine","momentum":0.75,"optimizer":"nesterov",)"
+    R"("over_select":1.5,"patience":6,"proximal_mu":0.5,"rounds":20,"sampling":"oort",)"
+    R"("seed":18446744073709551615,"strategy":"fedavgm","target_accuracy":0.5,)"
+    R"("tensors":[["a",[2,3]],["b",[]]],"weight_decay":0.0625})";
+
+TEST_CASE("the stored settings of a run are read, and written with the same bytes") {
+  const RunSettings settings = settings_from_json(stored).value();
+  CHECK(settings.deadline_s == 60);
+  CHECK(settings.seed == ~std::uint64_t{0});
+  CHECK(settings.initial_weights == "/data/w.safetensors");
+  CHECK(settings.tensors == NamedShapes{{"a", {2, 3}}, {"b", {}}});
+  CHECK(settings.over_select == 1.5);
+  CHECK(to_json(settings) == stored);
+}
+
+TEST_CASE("every setting has a row: its flag, its key, and both halves of what clients see") {
+  std::set<std::string> keys;
+  for (const auto& row : run_setting_table().rows()) {
+    CAPTURE(row.flag);
+    CHECK(keys.insert(row.json_key()).second);
+    CHECK((row.into_work == nullptr) == (row.into_offer == nullptr));
+    CHECK(row.help.empty() == row.flag.empty());
+    if (!row.flag.empty()) CHECK(run_setting_table().find(row.flag) == &row);
+  }
+  CHECK(run_setting_table().find("") == nullptr);
+  CHECK(run_setting_table().find("nonesuch") == nullptr);
+}
+
+TEST_CASE("an offer has the work of its round") {
+  RunSettings settings = settings_from_json(stored).value();
+  settings.model = "mlp";
+  const auto strategy = parse_strategy("fedprox:mu=0.75").value();
+  const TrainSettings work = local_work(settings, *strategy, 2, {});
+  wire::Offer offer;
+  fill_offer(settings, work, offer);
+  CHECK(work.round == 2);
+  CHECK(offer.local_epochs() == 2);
+  CHECK(offer.local_steps() == 4);  // The second of three rounds from 1 to 7.
+  CHECK(offer.local_seconds() == 1.5);
+  CHECK(offer.batch_size() == 32);
+  CHECK(offer.accumulate() == 2);
+  CHECK(offer.optimizer() == "nesterov");
+  CHECK(offer.lr() == work.lr);
+  CHECK(offer.lr() < 0.125);
+  CHECK(offer.momentum() == 0.75);
+  CHECK(offer.weight_decay() == 0.0625);
+  CHECK(offer.proximal_mu() == 0.75);
+}
+
+TEST_CASE("without a bound on the local work a client takes one epoch") {
+  const auto strategy = parse_strategy("fedavg").value();
+  RunSettings settings;
+  CHECK(local_work(settings, *strategy, 1, {}).local_epochs == 1);
+  settings.local_seconds = 3;
+  CHECK(local_work(settings, *strategy, 1, {}).local_epochs == 0);
+  settings.local_seconds = 0;
+  settings.local_steps = 3;
+  CHECK(local_work(settings, *strategy, 1, {}).local_epochs == 0);
+  settings.local_epochs = 5;
+  CHECK(local_work(settings, *strategy, 1, {}).local_epochs == 5);
+}
+
+TEST_CASE("what is wrong with a setting is said by its flag") {
+  CHECK(check_settings(RunSettings{}));
+  struct Case {
+    void (*change)(RunSettings&);
+    const char* message;
+  };
+  const std::vector<Case> cases{
+      {[](RunSettings& s) { s.rounds = 0; }, "--rounds: it must be 1 or more, not 0"},
+      {[](RunSettings& s) { s.fraction = 1.5; }, "--fraction: it must be above 0 and at most 1"},
+      {[](RunSettings& s) { s.over_select = 0.5; }, "--over-select: it must be from 1 to 100"},
+      {[](RunSettings& s) { s.lr = std::nan(""); }, "--lr: it must be above 0, not nan"},
+      {[](RunSettings& s) { s.momentum = 1; }, "--momentum: it must be at least 0 and below 1"},
+      {[](RunSettings& s) { s.weight_decay = -1; }, "--weight-decay: it must be 0 or more"},
+      {[](RunSettings& s) { s.model = "nonesuch"; }, "--model: "},
+      {[](RunSettings& s) { s.strategy = "nonesuch"; }, "--strategy: "},
+      {[](RunSettings& s) { s.mode = "nonesuch"; }, "--mode: "},
+      {[](RunSettings& s) { s.sampling = "nonesuch"; }, "--sampling: "},
+      {[](RunSettings& s) { s.codec = "nonesuch"; }, "--codec: "},
+      {[](RunSettings& s) { s.downlink_codec = "delta+qsgd:8"; }, "--downlink-codec: "},
+      {[](RunSettings& s) { s.clients_per_round = 1; },
+       "--clients-per-round is 1, and must not be below --min-clients, which is 2"},
+      {[](RunSettings& s) { s.local_seconds = 600; },
+       "--local-seconds is 600, and must be less than --deadline, which is 600"},
+      {[](RunSettings& s) { s.local_steps_schedule = "adaptive"; },
+       "--local-steps-schedule adaptive needs --local-steps"},
+      {[](RunSettings& s) {
+         s.mode = "async";
+         s.over_select = 2;
+       },
+       "--mode async: --over-select is for synchronous rounds"},
+      {[](RunSettings& s) { s.strategy = "signvote:lr=0.1"; }, "--codec ecuq gives zeros"},
+  };
+  for (const Case& one : cases) {
+    CAPTURE(one.message);
+    RunSettings settings;
+    one.change(settings);
+    const auto checked = check_settings(settings);
+    REQUIRE(checked.has_error());
+    CAPTURE(checked.error().message());
+    CHECK(checked.error().code() == Errc::invalid_input);
+    CHECK(checked.error().message().starts_with(one.message));
+  }
+}
+
+}  // namespace
+}  // namespace fl::test

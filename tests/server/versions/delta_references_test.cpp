@@ -1,0 +1,91 @@
+// The last update of each client, for codecs that send differences to it: what a delta adds up to,
+// and which files are there.
+#include "server/versions/delta_references.hpp"
+#include "tests/support/mem_files.hpp"
+#include "tests/support/print_result.hpp"
+
+#include <doctest/doctest.h>
+
+namespace fl::test {
+namespace {
+
+using Names = std::vector<std::string>;
+
+struct References {
+  MemFiles disk;
+  DeltaReferences references{disk, "/references", 4 * sizeof(float)};
+
+  explicit References(DeltaReferences::Tasks newest = {}) {
+    REQUIRE(references.prepare(std::move(newest)));
+  }
+
+  /// The update that this delta of `task` makes.
+  std::vector<float> add(std::int64_t task, std::int64_t reference, std::vector<float> delta) {
+    const auto keep = references.keep(task, reference).value();
+    // In two parts, as blocks come.
+    REQUIRE(keep(0, std::span(delta).first(3)));
+    REQUIRE(keep(3, std::span(delta).subspan(3)));
+    return delta;
+  }
+  [[nodiscard]] Names files() { return disk.list("/references").value(); }
+};
+
+TEST_CASE("a client's delta is added to its last update that counted") {
+  References world;
+  auto& references = world.references;
+  CHECK(references.of("a") == 0);
+  CHECK(world.add(1, 0, {1, 2, 3, 4}) == std::vector<float>{1, 2, 3, 4});
+  CHECK(references.of("a") == 0);  // Its round is not recorded.
+  REQUIRE(references.sync({{"a", 1}}));
+  REQUIRE(references.advance({{"a", 1}}));
+  CHECK(references.of("a") == 1);
+  CHECK(references.of("b") == 0);
+  const std::vector<float> second{2, 2, 2, 3};
+  CHECK(world.add(7, 1, {1, 0, -1, -1}) == second);
+  // Made again, as after a restart, it is the same.
+  CHECK(world.add(7, 1, {1, 0, -1, -1}) == second);
+  CHECK(world.files() == Names{"1", "7"});
+  REQUIRE(references.advance({{"a", 7}}));
+  CHECK(world.files() == Names{"7"});
+}
+
+TEST_CASE("a refused update leaves no file, and a reference that can't be read is forgotten") {
+  References world;
+  world.add(1, 0, {1, 2, 3, 4});
+  REQUIRE(world.references.advance({{"a", 1}}));
+  world.add(2, 1, {1, 1, 1, 1});
+  REQUIRE(world.references.refuse("a", 2, false));
+  CHECK(world.files() == Names{"1"});
+  CHECK(world.references.of("a") == 1);
+  world.add(3, 1, {1, 1, 1, 1});
+  REQUIRE(world.references.refuse("a", 3, true));
+  CHECK(world.references.of("a") == 0);
+}
+
+TEST_CASE("a start keeps whole files of the newest tasks, and removes the others") {
+  MemFiles disk;
+  REQUIRE(disk.make_folder("/references"));
+  const std::vector<std::byte> whole(16);
+  for (const char* name : {"1", "2", "4"})
+    REQUIRE(disk.write_atomically(std::filesystem::path("/references") / name, whole));
+  REQUIRE(disk.write_atomically("/references/3", std::span(whole).first(15)));
+  DeltaReferences references(disk, "/references", 16);
+  REQUIRE(references.prepare({{"a", 1}, {"b", 2}, {"c", 3}, {"d", 5}}));
+  CHECK(references.of("a") == 1);
+  CHECK(references.of("b") == 2);
+  CHECK(references.of("c") == 0);  // Cut off.
+  CHECK(references.of("d") == 0);  // Missing.
+  CHECK(disk.list("/references").value() == Names{"1", "2"});
+}
+
+TEST_CASE("a failed sync is fatal, even on a full disk") {
+  References world;
+  world.add(1, 0, {1, 2, 3, 4});
+  world.disk.fail_at(1, Fault::sync_lost);
+  const auto synced = world.references.sync({{"a", 1}});
+  REQUIRE(synced.has_error());
+  CHECK(synced.error().code() == Errc::io);
+}
+
+}  // namespace
+}  // namespace fl::test
