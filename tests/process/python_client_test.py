@@ -287,8 +287,8 @@ class CustomModel(AsyncFederationTest):
         for model in (("custom:mine", "--initial-weights", file), ("synthetic:9",)):
             code, _, error = federation.server_command(*queue, "--model", *model)
             self.assertEqual(code, 0, error)
-        await asyncio.to_thread(staying.wait_for, "this run is for others")
-        told = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: this run is for others%'"
+        await asyncio.to_thread(staying.wait_for, "this run is not for this client")
+        told = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: this run is not for this client%'"
         await asyncio.to_thread(wait_until, "it says so", lambda: federation.query(told)[0][0] > 0)
         one = Separator(0)
         one.layout = [("weight", [120])]
