@@ -134,7 +134,7 @@ TEST_CASE("settings that the method can't do with are refused by the client, too
   const auto tasks = tasks_of(world, 1);
   const auto lost = std::ranges::find(tasks, TaskState::lost, &TaskRecord::state);
   REQUIRE(lost != tasks.end());
-  CHECK(lost->reason.find("strategy 'fednova' does not work with --hogwild") != std::string::npos);
+  CHECK(lost->reason.find("strategy 'fednova' must know how far") != std::string::npos);
   CHECK(count(tasks, TaskState::accepted) == 2);
 }
 
