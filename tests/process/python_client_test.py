@@ -144,7 +144,7 @@ class PythonClient(FederationTest):
         )
         unable = self.python(federation, "a")
         self.assertGreater(unable.wait(), 0)
-        self.assertIn("strategy 'fednova' has a client's half", unable.stderr())
+        self.assertIn("does not implement the run's strategy 'fednova'", unable.stderr())
         said = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: strategy ''fednova''%'"
         wait_until("the history says so", lambda: federation.query(said) == [(1,)])
 
@@ -163,8 +163,8 @@ class PythonClient(FederationTest):
         wrong = {
             "nonsense": "not a join token",
             "flj1.": "not a join token",
-            token[:-5]: "not the whole of one",
-            token[:20] + other + token[21:]: "not the whole of one",
+            token[:-5]: "not a complete join token",
+            token[:20] + other + token[21:]: "not a complete join token",
             forge(token, fingerprint=bytes(32)): "is not the server that this token was made for",
             forge(token, secret=bytes(16)): "does not know this join token",
         }
@@ -321,7 +321,7 @@ class CustomModel(AsyncFederationTest):
         with contextlib.redirect_stdout(None):
             await asyncio.wait_for(client.run(), 60)
         self.expect_exit(server)
-        said = "SELECT count(*) FROM event WHERE text LIKE '%40 values, and the layout has 120'"
+        said = "SELECT count(*) FROM event WHERE text LIKE '%40 values, expected 120'"
         self.assertEqual(federation.query(said), [(1,)])
 
     async def test_what_a_coder_keeps(self):
