@@ -129,7 +129,7 @@ class Hostile(AsyncFederationTest):
         await self.farewell(
             "a payload without a chunk",
             [frame(b"x", fetch=wire.Fetch())],
-            "payload bytes behind Fetch",
+            "payload bytes after Fetch",
         )
         await self.farewell(
             "a chunk without an upload",
