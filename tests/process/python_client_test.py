@@ -145,7 +145,7 @@ class PythonClient(FederationTest):
         unable = self.python(federation, "a")
         self.assertGreater(unable.wait(), 0)
         self.assertIn("does not implement the run's strategy 'fednova'", unable.stderr())
-        said = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: strategy ''fednova''%'"
+        said = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: %strategy ''fednova'''"
         wait_until("the history says so", lambda: federation.query(said) == [(1,)])
 
     def test_logistic_without_its_data_says_so(self):
@@ -153,7 +153,7 @@ class PythonClient(FederationTest):
         federation.server("--new-run", "--model", "logistic", "--min-clients", 2)
         program = self.python(federation, "a", "--data", federation.folder / "nonesuch.npz")
         self.assertGreater(program.wait(), 0)
-        self.assertIn("needs --data FILE.npz, and", program.stderr())
+        self.assertIn("needs --data FILE.npz, but", program.stderr())
 
     def test_wrong_tokens_are_refused_and_told_why(self):
         federation = self.make()
@@ -161,8 +161,8 @@ class PythonClient(FederationTest):
         token = federation.token("python")
         other = "B" if token[20] == "A" else "A"
         wrong = {
-            "nonsense": "not a join token",
-            "flj1.": "not a join token",
+            "nonsense": "not a complete join token",
+            "flj1.": "not a complete join token",
             token[:-5]: "not a complete join token",
             token[:20] + other + token[21:]: "not a complete join token",
             forge(token, fingerprint=bytes(32)): "is not the server that this token was made for",
