@@ -13,7 +13,7 @@ namespace fl {
 
 namespace {
 
-/// "3/10" into shard 2 of 10.
+/// Parses "3/10" as shard 2 of 10. Returns an error text, or "".
 std::string parse_shard(const std::string& text, LearnOptions& learn) {
   const auto slash = text.find('/');
   std::uint32_t number = 0;
@@ -31,59 +31,63 @@ std::string parse_shard(const std::string& text, LearnOptions& learn) {
       return "";
     }
   }
-  return fmt::format("'{}' is no shard: write K/N, as in 3/10, with K from 1 to N", text);
+  return fmt::format("'{}' is not K/N with K from 1 to N, for example 3/10", text);
 }
 
 }  // namespace
 
 void declare_data_flags(CLI::App& app, LearnOptions& learn) {
   app.add_option("--data", learn.data,
-                 "fashion-mnist, idx:DIR, either with :test for the test set");
+                 "The local data: fashion-mnist or idx:DIR; append :test for the test set");
   app.add_option("--partition", learn.partition,
-                 "How the data is cut into shards: iid, dirichlet:ALPHA, labels:K, file:PARTS.json")
+                 "How to divide the data into shards: iid, dirichlet:ALPHA, labels:K or "
+                 "file:PARTS.json")
       ->check([](const std::string& text) -> std::string {
         const auto spec = parse_partition(text);
         return spec ? "" : spec.error().message();
       })
       ->capture_default_str();
   app.add_option("--partition-seed", learn.partition_seed,
-                 "Seed of the partition, the same for all its clients")
+                 "Seed of the partition; must be the same for all clients that share it")
       ->capture_default_str();
-  app.add_option("--holdout", learn.holdout, "Part of the shard kept for evaluation")
+  app.add_option("--holdout", learn.holdout,
+                 "Fraction of the shard that is held out for evaluation")
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str();
-  app.add_option("--device", learn.device, "cpu, cuda, or auto")
+  app.add_option("--device", learn.device, "Where to train: cpu, cuda or auto")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
   app.add_option(
          "--precision", learn.precision,
-         "Of the training's passes: fp32, bf16, or fp16 with a loss scale, for hardware that "
-         "has it (others are slower); weights, steps and updates are fp32")
+         "Number format of the forward and backward pass: fp32, bf16, or fp16 with a loss scale "
+         "(slower on hardware without that format); weights and updates are always fp32")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
 }
 
 int parse_options(int argc, char** argv, ClientOptions& options) {
   CLI::App app{
-      "Trains on this machine's data in a federation, and sends updates, never data.\n"
-      "  fl-client --join TOKEN --data fashion-mnist        joins and trains\n"
-      "  fl-client --data fashion-mnist --shard 3/10        trains, once joined",
+      "Takes part in a federation: trains on this machine's data and sends model updates, never "
+      "the data.\n"
+      "  fl-client --join TOKEN --data fashion-mnist        join a server, then train\n"
+      "  fl-client --data fashion-mnist --shard 3/10        train, after joining once",
       "fl-client"};
   app.set_version_flag("--version",
                        fmt::format("fl-client {}, protocol {}", FL_VERSION, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags");
   app.fallthrough();
-  // Given twice, the last one counts: so a script's flags can be overridden behind them.
+  // The last of repeated flags counts, so that a user can append flags to a script's.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   auto& learn = options.learn;
   app.add_option("--state", options.state,
                  "Folder for this client's key, certificate and unsent updates")
       ->check(not_empty())
       ->capture_default_str();
-  app.add_option("--join", options.join, "Join with this token first, unless done before");
-  app.add_option("--name", options.name, "The name to join by; by default the token's");
+  app.add_option("--join", options.join,
+                 "Join the server with this token first (ignored if it was used before)");
+  app.add_option("--name", options.name, "The name to join with (default: the token's)");
   app.add_option("--model", learn.model,
-                 fmt::format("Refuse to train any other: {}; by default the server's choice",
+                 fmt::format("Train this model only: {} (default: any that the server asks for)",
                              builtin_model_names()));
   declare_data_flags(app, learn);
   app.add_option(
@@ -93,32 +97,33 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
              throw CLI::ValidationError("--shard", wrong);
            return true;
          },
-         "K/N: part K of N of the data; by default all")
+         "Use part K of N of the data (default: all of it)")
       ->type_name("K/N");
   app.add_flag("--evaluate-only", learn.evaluate_only,
-               "Evaluate every model version on the data; train none");
-  app.add_option("--threads", learn.threads, "Threads that train and code; 0: one for each core")
+               "Evaluate every model version on the data; don't train");
+  app.add_option("--threads", learn.threads,
+                 "Threads for training and encoding; 0 means one per core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option(
          "--hogwild", learn.hogwild,
-         "Threads that take steps on the same weights without locks, on a CPU, which divide "
-         "--threads among them; with more than 1 no two trainings have the same result")
+         "Threads that train the same weights without locks, on a CPU; they share the threads of "
+         "--threads. With more than 1, results are not reproducible")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_flag("--stay", options.stay, "When a run is over, wait for the next");
-  app.add_flag("--log-json", options.log_json, "Log JSON objects");
+  app.add_flag("--stay", options.stay, "When a run is over, wait for the next one");
+  app.add_flag("--log-json", options.log_json, "Log as JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");
-  auto* join = app.add_subcommand("join", "Joins with a token, and ends");
-  join->add_option("TOKEN", options.join, "From 'fl-server enroll --name NAME'")->required();
+  auto* join = app.add_subcommand("join", "Joins with a token, then exits");
+  join->add_option("TOKEN", options.join, "The token that 'fl-server enroll --name NAME' printed")
+      ->required();
   app.require_subcommand(0, 1);
 
   try {
     app.parse(argc, argv);
     if (app.count("--partition") > 0 && app.count("--shard") == 0 && !learn.evaluate_only)
       throw CLI::ValidationError("--partition",
-                                 "it cuts the data into shards: say which is this client's by "
-                                 "--shard K/N");
+                                 "also needs --shard K/N, which says which shard is this client's");
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);
   }

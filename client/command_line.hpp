@@ -13,20 +13,21 @@ namespace fl {
 
 struct ClientOptions {
   std::string state = "fl-client-state";
-  std::string join;        // A token: enrol with it first.
-  bool only_join = false;  // `fl-client join TOKEN`: enrol and end.
-  std::string name;
-  bool stay = false;
+  std::string join;        // A join token to enrol with first, or "".
+  bool only_join = false;  // `fl-client join TOKEN`: enrol, then exit.
+  std::string name;        // The name to enrol with; "": the token's.
+  bool stay = false;       // Wait for the next run when one is over.
   bool log_json = false;
   bool verbose = false;
   LearnOptions learn;
 };
 
-/// The flags that say what data there is, how it is cut, and what trains: --data, --partition,
-/// --partition-seed, --holdout, --device, --precision. `learn` must outlive the parsing.
+/// Declares the flags about data and training that fl-client and fl-sim share: --data, --partition,
+/// --partition-seed, --holdout, --device, --precision. `learn` must live until `app` has parsed.
 void declare_data_flags(CLI::App& app, LearnOptions& learn);
 
-/// Returns the exit code when the program is to end now (--help, wrong flags), -1 to go on.
+/// Parses the command line. Returns the exit code if the program must exit now (--help, a wrong
+/// flag), or -1 to continue.
 int parse_options(int argc, char** argv, ClientOptions& options);
 
 }  // namespace fl

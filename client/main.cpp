@@ -1,17 +1,17 @@
-// fl-client. agent.cpp is the main loop: connect, serve tasks, reconnect; learn/ trains.
+// The program fl-client: joins a server if asked to, then runs an Agent until the run ends or a
+// signal stops it. agent/agent.cpp has the main loop (connect, serve tasks, reconnect); learn/
+// trains.
 #include "client/agent/agent.hpp"
 #include "client/agent/connection.hpp"
 #include "client/command_line.hpp"
 #include "client/learn/data/data.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/state_lock.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/enroll_client.hpp"
 
 #include <fmt/format.h>
-
-#include <fcntl.h>
-#include <sys/file.h>
 
 #include <csignal>
 #include <memory>
@@ -39,8 +39,8 @@ Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& 
   return std::move(*joined);
 }
 
-/// `fl-client join` says at once that the server is not there; a client that is to train waits for
-/// it, as it does later.
+/// Joins the server. `fl-client join` reports an unreachable server immediately. A client that is
+/// to train keeps trying, as it does later when the connection breaks.
 Result<void> join(const JoinToken& token, const ClientOptions& options) {
   std::minstd_rand jitter(std::random_device{}());
   for (int attempt = 0;; ++attempt) {
@@ -58,7 +58,8 @@ Result<void> join(const JoinToken& token, const ClientOptions& options) {
   }
 }
 
-/// Whether the state's identity, if there is one, is not what this token makes.
+/// Whether the token has not been used for the identity in the state folder, or there is none.
+/// `conflict`: the identity belongs to another federation than the token.
 Result<bool> is_new(const JoinToken& token, const ClientOptions& options) {
   const auto folder = identity_folder(options.state);
   if (!ClientIdentity::is_present(posix_files(), folder)) return true;
@@ -68,54 +69,43 @@ Result<bool> is_new(const JoinToken& token, const ClientOptions& options) {
   if (fingerprint != token.ca_fingerprint)
     return Error(
         Errc::conflict,
-        fmt::format("{} holds the identity of '{}' in another federation than the token's: "
-                    "remove it, or choose another --state",
+        fmt::format("{} holds the identity of client '{}' of another federation than the join "
+                    "token's: remove that folder, or choose another --state",
                     folder.string(), identity.name()));
   return identity.token_id() != token.id_hex();
 }
 
-/// Joins, unless that was done with this token. A command with --join may be repeated, when the
-/// token is long of no use.
+/// Joins, unless this token was used before: a command line with --join may be run again, even
+/// after the token has expired.
 Result<void> join_once(const ClientOptions& options) {
   FL_TRY(const JoinToken token, parse_token(options.join));
   FL_TRY(const bool is_needed, is_new(token, options));
   if (!is_needed) {
-    if (options.only_join) log_info("joined with this token before");
+    if (options.only_join) log_info("this client has already joined with this token");
     return {};
   }
   const bool had_identity =
       ClientIdentity::is_present(posix_files(), identity_folder(options.state));
-  // Before the token is spent.
+  // Check that the data can be read before the token is used up.
   if (!had_identity && !options.learn.data.empty()) FL_CHECK(load_local_data(options.learn));
   auto joined = join(token, options);
   if (joined || options.only_join || !had_identity) return joined;
-  log_warn("{}; going on with the identity that is there", joined.error().message());
+  log_warn("can't join with this token: {}; continuing with the existing identity",
+           joined.error().message());
   return {};
-}
-
-/// One client to a state: two would deliver each other's updates.
-Result<int> lock_state(const std::string& state) {
-  const std::string path = (std::filesystem::path(state) / "lock").string();
-  const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  if (fd < 0) return errno_error(path);
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    return Error(Errc::conflict,
-                 fmt::format("another fl-client uses {}; choose another --state", state));
-  }
-  return fd;
 }
 
 Result<void> train(const ClientOptions& options) {
   Files& files = posix_files();
   const auto folder = identity_folder(options.state);
   if (!ClientIdentity::is_present(files, folder)) {
-    return Error(Errc::not_found, fmt::format("{} holds no identity: join first, with the token "
-                                              "that 'fl-server enroll --name NAME' prints: "
-                                              "fl-client --join TOKEN ...",
-                                              options.state));
+    return Error(Errc::not_found,
+                 fmt::format("{} holds no identity: join first, with 'fl-client --join TOKEN ...'; "
+                             "'fl-server enroll --name NAME' prints a token",
+                             options.state));
   }
   FL_TRY(ClientIdentity identity, ClientIdentity::load(files, folder));
-  // What is wrong here shows before the server is there.
+  // Report a wrong model name or bad data before connecting to the server.
   if (!options.learn.model.empty()) FL_CHECK(builtin_layout(options.learn.model));
   auto first_data = std::make_shared<std::optional<LocalData>>();
   if (!options.learn.data.empty()) {
@@ -132,7 +122,8 @@ Result<void> train(const ClientOptions& options) {
   TrainerFactory factory = [learn, first_data](const std::string& model) {
     LearnOptions mine = learn;
     mine.model = model;
-    // Read again for another model; one without data says that it takes none.
+    // The first model takes the data that is loaded already; a later one loads it again. A
+    // synthetic model takes no data, and make_trainer() reports an error if there is some.
     auto data = model.starts_with("synthetic:") ? std::nullopt : std::exchange(*first_data, {});
     return data ? make_trainer(mine, std::move(*data)) : make_trainer(mine);
   };
@@ -159,13 +150,13 @@ Result<void> train(const ClientOptions& options) {
   io.run();
   if (!outcome) return outcome.error();
   if (*outcome == Agent::Outcome::stopped)
-    log_info("stopped; what is not delivered is kept for the next start");
+    log_info("stopped; an update that is not delivered is kept for the next start");
   return {};
 }
 
 Result<void> run(const ClientOptions& options) {
   FL_CHECK(posix_files().make_folder(options.state));
-  FL_TRY([[maybe_unused]] const int lock, lock_state(options.state));
+  FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   if (!options.join.empty()) FL_CHECK(join_once(options));
   return options.only_join ? success() : train(options);
 }

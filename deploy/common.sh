@@ -1,4 +1,4 @@
-# Sourced by ./dev and the scripts beside this file: messages, and the machine's limits.
+# Functions for ./dev and the scripts in this folder: messages, and checks of the machine.
 # shellcheck shell=bash
 
 say() { printf '==> %s\n' "$*"; }
@@ -8,13 +8,13 @@ die() {
   exit 1
 }
 
-# need_machine: the prebuilt libtorch and the SIMD kernels are for one architecture.
+# need_machine: checks for Linux on x86_64, because the prebuilt libtorch and the SIMD kernels need it.
 need_machine() {
   [ "$(uname -s)" = Linux ] || die "Tributary builds on Linux; this is $(uname -s)"
   [ "$(uname -m)" = x86_64 ] || die "Tributary builds on x86_64; this machine is $(uname -m)"
 }
 
-# need_disk FOLDER GIB: the disk under FOLDER has that much room.
+# need_disk FOLDER GIB: checks that the disk of FOLDER has GIB GiB free.
 need_disk() {
   local free_kib
   free_kib=$(df -Pk "$1" | awk 'NR == 2 { print $4 }')
@@ -23,12 +23,12 @@ need_disk() {
       "clone to a larger disk"
 }
 
-# How many compilers memory has room for: a file that includes libtorch takes g++ close to 2 GiB.
+# The number of compilers that fit into memory: g++ needs almost 2 GiB for a file with libtorch.
 jobs_by_memory() {
   awk '/^MemTotal:/ { jobs = int($2 / 1048576 / 2); print (jobs > 0 ? jobs : 1) }' /proc/meminfo
 }
 
-# One compiler per core, but no more than that.
+# One compiler per core, but no more than fit into memory.
 jobs_max() {
   local cores by_memory
   cores=$(nproc)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Puts libtorch into build/libtorch, in the layout of the wheels (torch/lib beside nvidia/*/lib, as
-# their run paths expect). Does nothing when it is there already.
+# Downloads libtorch to build/libtorch, in the layout of the wheels (torch/lib beside nvidia/*/lib, which
+# their run paths expect). Does nothing if it is there already.
 #
-# libtorch is taken from the torch wheel of the Python package index that pip is set up for; no
-# Python is needed once it is unpacked. FL_TORCH_CUDA=1 adds the CUDA half (about 3 GB more to
-# download). Wheels and their digests: libtorch.txt and libtorch-cuda.txt beside this file.
+# libtorch comes from the torch wheel of the Python package index that pip uses. After unpacking no
+# Python is needed. FL_TORCH_CUDA=1 adds the CUDA part (about 3 GB more to download). The wheels and
+# their digests are in libtorch.txt and libtorch-cuda.txt in this folder.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=deploy/common.sh
@@ -26,7 +26,7 @@ if [ "${FL_TORCH_CUDA:-0}" = 1 ]; then
   disk_gib=16
 fi
 
-# The stamp is the list of wheels that were unpacked; the CUDA list starts with the CPU one.
+# The stamp file lists the wheels that were unpacked. With CUDA the list starts with the CPU wheels.
 stamp=$target/wheels.txt
 wanted=$(cat "${wheels[@]}")
 case $(cat "$stamp" 2> /dev/null) in "$wanted"*) exit 0 ;; esac
@@ -45,7 +45,7 @@ if ! "$python" -m pip --version > /dev/null 2>&1; then
   python=$temporary/venv/bin/python
 fi
 
-# One set of wheels whatever Python runs pip; pip checks the digests.
+# Take the same wheels with every version of Python; pip checks the digests.
 platforms=(--platform manylinux2014_x86_64)
 for minor in 17 18 24 25 26 27 28; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
 download() {
@@ -63,7 +63,7 @@ for list in "${wheels[@]}"; do
         "(PIP_INDEX_URL), or unpack a libtorch yourself and run FL_LIBTORCH=/its/path ./dev build"
     sleep $((5 * try))
     try=$((try + 1))
-    say "once more ($try of $tries_max)"
+    say "trying again ($try of $tries_max)"
   done
 done
 
@@ -74,7 +74,7 @@ for wheel in "$temporary"/wheels/*.whl; do
   status=0
   unzip -q -o "$wheel" "${patterns[@]}" '*/licenses/*' '*LICENSE*' -d "$temporary/root" \
     > /dev/null 2>&1 || status=$?
-  # 11: some pattern matches nothing in this wheel, which is so for all of them.
+  # Status 11: some pattern matched nothing. That is so for every wheel.
   [ "$status" -eq 0 ] || [ "$status" -eq 11 ] ||
     die "unzip failed with status $status on $(basename "$wheel"): is the disk full?"
   rm "$wheel"

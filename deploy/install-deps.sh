@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that Tributary needs: those that are missing, and nothing
-# when none is. For Debian 12 and later, Ubuntu 24.04 and later.
+# Installs the packages that Tributary needs and that are missing. For Debian 12 and later, and Ubuntu
+# 24.04 and later.
 #
-#   deploy/install-deps.sh                   to build, to test and to run the demo
-#   deploy/install-deps.sh --also PACKAGE…   these too, at one go
-#   deploy/install-deps.sh PACKAGE…          just these, for a tool that only one command needs
+#   deploy/install-deps.sh                   what is needed to build, to test and to run the demo
+#   deploy/install-deps.sh --also PACKAGE…   the same and these packages
+#   deploy/install-deps.sh PACKAGE…          these packages only, for a tool that one command needs
 set -eu
 # shellcheck source=deploy/common.sh
 . "$(dirname "$0")/common.sh"
 
-boost_min=108100 # BOOST_VERSION: 1.81, the first whose Asio does what we use.
+boost_min=108100 # BOOST_VERSION of 1.81, the first with the parts of Asio that we use.
 
 packages=(
   # The toolchain, and what fetches libtorch.
@@ -22,7 +22,7 @@ packages=(
   doctest-dev libbenchmark-dev sqlite3 dataset-fashion-mnist
 )
 
-# missing PACKAGE…: those of them that aren't installed, a line each.
+# missing PACKAGE…: prints those that are not installed, one per line.
 missing() {
   local installed
   installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2> /dev/null |
@@ -30,7 +30,7 @@ missing() {
   printf '%s\n' "$@" | grep -Fxv -e "$installed" || true
 }
 
-# The newest Boost whose headers are here, as BOOST_VERSION writes it; 0 without one.
+# Prints the BOOST_VERSION of the newest Boost headers on this machine; 0 without any.
 boost_version() {
   local header version best=0
   for header in /usr/include/boost/version.hpp /usr/local/include/boost/version.hpp; do
@@ -41,14 +41,14 @@ boost_version() {
   echo "$best"
 }
 
-# The package of the oldest offered Boost that is new enough: closest to what we test with.
-# Debian 12 calls 1.74 its default, so libboost-dev would be the wrong name.
+# Prints the package of the oldest available Boost that is new enough, because that is closest to what
+# we test with. libboost-dev would be wrong: on Debian 12 it is Boost 1.74.
 boost_package() {
   apt-cache --names-only search '^libboost1\.[0-9]+-dev$' | awk '{ print $1 }' | sort -V |
     awk -F '[.-]' '$2 >= 81 { print; exit }'
 }
 
-# apt ARGUMENT…: apt-get, which is heard only when it fails.
+# apt ARGUMENT…: runs apt-get and prints its output only if it fails.
 apt() {
   local output
   output=$("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get --quiet \
@@ -58,7 +58,7 @@ apt() {
   }
 }
 
-# With all of them Boost is wanted too, unless it is here and new enough.
+# The full list includes Boost, unless the installed one is new enough.
 want_boost=no
 wanted=$*
 if [ $# -eq 0 ] || [ "$1" = --also ]; then

@@ -1,8 +1,8 @@
 #!/bin/sh
-# A federation on this machine: one fl-server, ten fl-clients and an evaluator over TLS, training on all
-# of Fashion-MNIST, split non-IID (Dirichlet 0.5). ./dev demo builds and runs it.
+# Runs a federation on this machine: one fl-server, ten fl-clients and an evaluator, connected by TLS. They
+# train on all of Fashion-MNIST, divided non-IID (Dirichlet 0.5). ./dev demo builds and runs this.
 #
-#   examples/demo.sh [BIN] [fl-server flags …]       BIN: folder of the programs, default build/bin
+#   examples/demo.sh [BIN] [fl-server flags …]       BIN: folder of the programs (default: build/bin)
 set -eu
 cd "$(dirname "$0")/.."
 bin=${1:-build/bin}
@@ -49,7 +49,7 @@ token=$("$bin/fl-server" enroll --state "$state" --name evaluator)
   > "$work/evaluator.log" 2>&1 &
 pids="$pids $!"
 
-# Live progress: what the server says, without its times.
+# Show the server's progress lines, without their times.
 tail -n +1 -f "$work/server.log" 2>/dev/null | sed -u -n 's/^[^ ]* info \(round [0-9].*updates.*\|version .*accuracy.*\|waiting.*\|initial model.*\)/  \1/p' &
 viewer=$!
 code=0
@@ -59,7 +59,7 @@ kill $viewer 2>/dev/null || true
 if [ $code -ne 0 ]; then
   echo "fl-server ended with $code:" >&2
   tail -n 20 "$work/server.log" >&2
-  exit $code  # And the clients, which would look for it for ever.
+  exit $code  # The trap stops the clients, which would try to reconnect forever.
 fi
 pids=
 wait 2>/dev/null || true
@@ -70,7 +70,7 @@ cat <<EOF
 Try next:
   $bin/fl-server history --state $state               the rounds (--json, --csv)
   sqlite3 $state/history.sqlite 'SELECT * FROM round_summary'
-  $bin/fl-server clients --state $state               who took part
-  ./dev demo --codec none                             the same, updates as they are
-  $bin/fl-server --help                               your own federation
+  $bin/fl-server clients --state $state               the clients
+  ./dev demo --codec none                             the same without compression
+  $bin/fl-server --help                               all flags, for your own federation
 EOF

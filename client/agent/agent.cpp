@@ -1,5 +1,5 @@
-// The loop: connections, events, and what to begin next. Uploads and downloads are in
-// transfer.cpp, what the worker does in jobs.cpp.
+// The agent's main loop: connections, events, and the choice of what to do next. transfer.cpp has
+// the uploads and downloads, jobs.cpp the work of the worker thread.
 #include "client/agent/agent.hpp"
 
 #include "shared/base/limits.hpp"
@@ -14,10 +14,10 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t events_max = 2;  // Each may hold a chunk.
+constexpr std::size_t events_max = 2;  // Few, because each may hold a chunk.
 constexpr auto renewal_check = std::chrono::hours(1);
 
-/// What ends the agent, where other errors end only the connection.
+/// Whether the error ends the agent. Other errors end only the connection.
 bool is_final(const Error& error) {
   switch (error.code()) {
     case Errc::unavailable:
@@ -60,7 +60,7 @@ void Agent::stop() {
 Awaitable<Result<Agent::Outcome>> Agent::run() {
   Result<Outcome> outcome = Outcome::stopped;
   int failures = 0;
-  std::uint64_t over_at = 0;  // The connection that brought the end of a run.
+  std::uint64_t over_at = 0;  // The connection for which the end of the run was logged.
   auto opened = ClientState::open(files_, folder_, options_.threads);
   if (!opened) co_return opened.error();
   state_ = std::move(*opened);
@@ -77,14 +77,15 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
       (*link)->close();
       link_.reset();
       if (stopping_) break;
-      // One that ended at once is no success, though it got in: another may have taken its place.
+      // A connection that ends soon does not reset the backoff: another client with the same
+      // identity may have replaced it.
       if (Clock::now() - began >= limits::connection_settled) failures = 0;
     } else {
       outcome = link.error();
     }
     if (outcome && *outcome == Outcome::finished &&
         std::exchange(over_at, connection_) != connection_)
-      log_info("the run is over{}", options_.stay ? "; waiting for another" : "");
+      log_info("the run is over{}", options_.stay ? "; waiting for the next one" : "");
     if (outcome && *outcome == Outcome::finished && !options_.stay) break;
     if (!outcome && is_final(outcome.error())) break;
     if (!outcome) {
@@ -125,7 +126,8 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
   is_fetching_ = false;
   sending_.reset();
   const auto shaken = co_await shake_hands();
-  // Over while we were away. Who has not been in the run waits for the next one.
+  // The run ended while this client was not connected. A client that was never part of the run
+  // waits for the next one.
   const bool is_over = !shaken && shaken.error().code() == Errc::cancelled && !stopping_;
   if (is_over && connection_ > 0) co_return Outcome::finished;
   if (is_over) co_return Error(Errc::unavailable, shaken.error().message());
@@ -154,14 +156,15 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
       continue;
     }
     auto& arrival = std::get<Arrival>(*event);
-    if (arrival.connection != connection) continue;  // The tail of an earlier connection.
+    if (arrival.connection != connection) continue;  // Left over from an earlier connection.
     if (!arrival.message) co_return arrival.message.error();
     if (arrival.message->header.has_bye()) {
       const auto& bye = arrival.message->header.bye();
       switch (bye.cause()) {
         case wire::Bye::FINISHED: co_await leave_run(); co_return Outcome::finished;
         case wire::Bye::REFUSED:
-          co_return Error(Errc::unauthenticated, "the server refuses this client: " + bye.reason());
+          co_return Error(Errc::unauthenticated,
+                          "the server rejected this client: " + bye.reason());
         default: co_return Error(Errc::unavailable, bye.reason());
       }
     }
@@ -178,7 +181,7 @@ Awaitable<Result<void>> Agent::send(wire::Header header) {
   co_return co_await link_->send(std::move(message));
 }
 
-/// Hello, Welcome, (load model and data), Ready.
+/// Sends Hello, receives Welcome, loads model and data, and sends Ready.
 Awaitable<Result<void>> Agent::shake_hands() {
   wire::Header header;
   auto& hello = *header.mutable_hello();
@@ -195,7 +198,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
     const auto& bye = answer.header.bye();
     if (bye.cause() == wire::Bye::FINISHED) co_return Error(Errc::cancelled, bye.reason());
     if (bye.cause() != wire::Bye::REFUSED) co_return Error(Errc::unavailable, bye.reason());
-    co_return Error(Errc::unauthenticated, "the server refuses this client: " + bye.reason());
+    co_return Error(Errc::unauthenticated, "the server rejected this client: " + bye.reason());
   }
   if (!answer.header.has_welcome()) {
     co_return Error(Errc::protocol,
@@ -203,7 +206,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   }
   auto ready = co_await prepare(answer.header.welcome());
   wire::Header next;
-  // The history has its reason then.
+  // Tell the server the reason only once per run, because it records it in its history.
   const bool is_told = !ready && !run_key_.empty() && told_run_ == run_key_;
   told_run_ = ready ? "" : run_key_;
   if (is_told) co_return ready.error();
@@ -218,7 +221,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   co_return co_await send(std::move(next));
 }
 
-/// False: the agent was stopped.
+/// Stops the job and waits until it has ended. Returns false if the agent was stopped meanwhile.
 Awaitable<bool> Agent::end_job() {
   job_stop_.request_stop();
   while (has_job_) {
@@ -229,91 +232,53 @@ Awaitable<bool> Agent::end_job() {
   co_return true;
 }
 
-/// The server goes when all have answered: whoever is killed before that must find it again.
+/// Ends this client's part in a finished run, then answers the server's Bye. The server waits for
+/// that answer, so that a client that is killed before it can still reconnect and hear of the end.
 Awaitable<void> Agent::leave_run() {
   if (co_await end_job()) {
     state_->drop_spare();
-    if (options_.stay) co_await export_own_tensors();  // Else run() does, which ends.
+    if (options_.stay) co_await export_own_tensors();  // Otherwise run() does it at its end.
   }
   wire::Header header;
   header.mutable_bye()->set_cause(wire::Bye::LEAVING);
   [[maybe_unused]] auto sent = co_await send(std::move(header));
 }
 
-/// No job may be under way. What can't be written now is in the state still.
+/// Writes this client's own tensors to a file. No job may be running. After a failure the values
+/// are still in the state.
 Awaitable<void> Agent::export_own_tensors() {
   auto work = [this] { return state_->export_own_tensors(); };
   const auto path = co_await worker_.run(std::move(work));
   if (!path) log_warn("{}", path.error().message());
-  if (path && !path->empty()) log_info("what this client keeps to itself is in {}", path->string());
+  if (path && !path->empty()) log_info("wrote this client's own tensors to {}", path->string());
 }
 
+/// Gets ready for the run that the Welcome describes: state, trainer, strategy, version 0.
 Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
-  // A job of an earlier connection reads trainer, layout and state: if the run is another one, let
-  // it end first.
   const bool is_other_method = !strategy_ || strategy_->spec() != welcome.strategy();
-  const bool is_other_run =
-      welcome.run_key() != run_key_ || welcome.model() != model_ || is_other_method;
-  if (is_other_run) {
-    if (!co_await end_job()) co_return Error(Errc::cancelled, "stopped");
-    offer_.reset();
-    evaluate_.clear();
-    download_.reset();
-    replica_ = Replica();
-    initial_digest_.reset();
-    run_initial_.clear();
-    auto enter = [this, key = welcome.run_key()]() -> Result<void> {
-      FL_TRY(const bool is_another, state_->enter_run(key));
-      if (is_another) partial_->drop();
-      return {};
-    };
-    FL_CO_CHECK(co_await worker_.run(std::move(enter)));
-    run_key_ = welcome.run_key();
-  }
-  wants_initial_ = false;
   const bool is_other_model = welcome.model() != model_;
-  if (is_other_model) {
-    strategy_.reset();  // Its layout is of the old model.
-    auto make = [this, model = welcome.model()] {
-      coder_.reset();
-      return factory_(model);
-    };
-    auto made = co_await worker_.run(std::move(make));
-    if (!made) {
-      model_.clear();
-      // Who has been in a run, and stays, waits for one that is for it.
-      const bool is_for_others = options_.stay && connection_ > 0;
-      if (!is_for_others || made.error().code() != Errc::invalid_input) co_return made.error();
-      const Error others = Error(Errc::unavailable,
-                                 fmt::format("this run is for others: {}", made.error().message()));
-      // That it tries again does not mean that there is nothing to say.
-      if (told_run_ != run_key_) log_warn("{}; waiting for another", others.message());
-      co_return others;
-    }
-    trainer_ = std::move(*made);
-    model_ = welcome.model();
-    log_info("{}: {} parameters, {} training examples, {} held out", model_,
-             trainer_->layout().elements(), trainer_->train_examples(),
-             trainer_->holdout_examples());
-  }
+  const bool is_other_run = welcome.run_key() != run_key_ || is_other_model || is_other_method;
+  if (is_other_run) FL_CO_CHECK(co_await enter_run(welcome.run_key()));
+  wants_initial_ = false;
+  if (is_other_model) FL_CO_CHECK(co_await load_model(welcome.model()));
   seed_ = welcome.seed();
   if (is_other_model || is_other_method) {
     auto strategy = parse_strategy(welcome.strategy());
-    if (!strategy) co_return strategy.error().at("this client can't run what the server asks for");
+    if (!strategy) co_return strategy.error().at("this client can't use the run's strategy");
     FL_CO_TRY(layout_, run_layout(trainer_->layout(), **strategy));
     strategy_ = std::move(*strategy);
   }
   if (is_other_run) state_->set_own_tensors(own_tensors());
   if (strategy_->counts_steps() && trainer_->takes_steps_together()) {
     co_return Error(Errc::invalid_input,
-                    fmt::format("strategy '{}' must know how far the local steps go one after the "
-                                "other, and --hogwild takes several together: leave it out",
+                    fmt::format("strategy '{}' does not work with --hogwild, because it counts "
+                                "local steps that follow each other: leave out --hogwild",
                                 strategy_->spec()));
   }
   if (layout_.all.digest().raw() != welcome.layout_digest()) {
     co_return Error(Errc::invalid_input,
                     fmt::format("the server's model '{}' has other tensors than this client's: "
-                                "install the same release on both",
+                                "install the same release on server and client",
                                 model_));
   }
   if (!replica_.is_there && !has_job_) {
@@ -323,12 +288,56 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
   co_return success();
 }
 
+/// Forgets the run before, once its job has ended: that job uses trainer, layout and state.
+Awaitable<Result<void>> Agent::enter_run(std::string run_key) {
+  if (!co_await end_job()) co_return Error(Errc::cancelled, "stopped");
+  offer_.reset();
+  evaluate_.clear();
+  download_.reset();
+  replica_ = Replica();
+  initial_digest_.reset();
+  run_initial_.clear();
+  auto enter = [this, &run_key]() -> Result<void> {
+    FL_TRY(const bool is_another, state_->enter_run(run_key));
+    if (is_another) partial_->drop();
+    return {};
+  };
+  FL_CO_CHECK(co_await worker_.run(std::move(enter)));
+  run_key_ = std::move(run_key);
+  co_return success();
+}
+
+/// Makes the trainer for another model.
+Awaitable<Result<void>> Agent::load_model(std::string model) {
+  strategy_.reset();  // Its layout belongs to the old model.
+  auto make = [this, &model] {
+    coder_.reset();
+    return factory_(model);
+  };
+  auto made = co_await worker_.run(std::move(make));
+  if (!made) {
+    model_.clear();
+    // A client that stays, and has been connected before, waits for a run that it can take part in.
+    const bool may_wait = options_.stay && connection_ > 0;
+    if (!may_wait || made.error().code() != Errc::invalid_input) co_return made.error();
+    const std::string reason =
+        fmt::format("this run is not for this client: {}", made.error().message());
+    if (told_run_ != run_key_) log_warn("{}; waiting for the next run", reason);
+    co_return Error(Errc::unavailable, reason);
+  }
+  trainer_ = std::move(*made);
+  model_ = std::move(model);
+  log_info("{}: {} parameters, {} training examples, {} held out", model_,
+           trainer_->layout().elements(), trainer_->train_examples(), trainer_->holdout_examples());
+  co_return success();
+}
+
 Awaitable<Result<void>> Agent::handle(Message message) {
   auto& header = message.header;
   switch (header.kind_case()) {
     case wire::Header::kOffer: {
       auto& offer = *header.mutable_offer();
-      // Said once a session, and perhaps in an offer that another has overtaken.
+      // Only the first offer of a session has this digest, and a newer offer may replace that one.
       if (!offer.initial_digest().empty()) run_initial_ = offer.initial_digest();
       offer.set_initial_digest(run_initial_);
       const bool is_made = state_ && !has_job_ && state_->pending() &&
@@ -341,7 +350,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       co_return success();
     }
     case wire::Header::kEvaluate:
-      // Of those that a server asks for again after a new connection only the new ones.
+      // After a reconnection the server asks again for versions that may already be queued here.
       if (evaluate_.empty() || evaluate_.back().version() < header.evaluate().version())
         evaluate_.push_back(header.evaluate());
       if (evaluate_.size() > limits::evaluations_asked_max) evaluate_.pop_front();
@@ -352,7 +361,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
     case wire::Header::kResume: co_return co_await resume(header.resume());
     case wire::Header::kVerdict: co_return co_await take_verdict(header.verdict());
     case wire::Header::kFailed:
-      // The version that we asked for is gone: a newer offer or evaluation will come.
+      // The server no longer has this version. It will send a newer offer or evaluation.
       is_fetching_ = false;
       download_.reset();
       if (!evaluate_.empty() && evaluate_.front().version() == header.failed().version())
@@ -361,7 +370,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       co_return success();
     case wire::Header::kRenewed:
       if (keeper_ != nullptr) FL_CO_CHECK(keeper_->take_renewal(header.renewed()));
-      log_info("the certificate was renewed");
+      log_info("renewed this client's certificate");
       co_return success();
     default:
       co_return Error(Errc::protocol, fmt::format("a server may not send {}", kind_name(header)));
@@ -377,13 +386,14 @@ Awaitable<Result<void>> Agent::check_renewal() {
   co_return co_await send(std::move(header));
 }
 
-/// One job at a time, one download at a time, one upload at a time: whatever is next and can begin.
+/// Begins the next thing that can begin now. There is one job, one download and one upload at a
+/// time.
 Awaitable<Result<void>> Agent::advance() {
   if (has_job_ || is_fetching_) co_return success();
   if (!sending_) FL_CO_CHECK(co_await prepare_pending());
   if (sending_ && !sending_->is_announced && Clock::now() >= sending_->begin_at)
     FL_CO_CHECK(co_await announce());
-  // Nothing is fetched beside an upload: two ends that both send and wait for room read nothing.
+  // Don't fetch during an upload: if both ends send and wait for room, neither reads.
   if (sending_ || Clock::now() < retry_at_) co_return success();
   if (wants_initial_) {
     wants_initial_ = false;
@@ -415,7 +425,7 @@ Awaitable<Result<void>> Agent::advance() {
   co_return success();
 }
 
-/// Null: it must be fetched.
+/// The values of a version; null if it must be fetched.
 ModelCache::Model Agent::replica(std::uint32_t version, const std::string& digest) const {
   const bool is_it =
       replica_.is_there && replica_.version == version && replica_.digest.raw() == digest;
@@ -429,13 +439,13 @@ void Agent::start_job(std::int64_t task, std::function<JobDone()> work) {
 }
 
 Awaitable<void> Agent::run_job(std::int64_t task, std::function<JobDone()> work) {
-  // Whatever it throws ends this job with an error, and the client, which says so.
+  // An exception becomes an internal error, which ends the client.
   auto guarded = [work = std::move(work)] {
     try {
       return work();
     } catch (const std::exception& error) {
       JobDone failed;
-      failed.result = Error(Errc::internal, fmt::format("the worker: {}", error.what()));
+      failed.result = Error(Errc::internal, fmt::format("unexpected error: {}", error.what()));
       return failed;
     }
   };
@@ -462,7 +472,7 @@ Awaitable<Result<void>> Agent::finish_job(JobDone done) {
       co_return success();
     }
     if (error.code() == Errc::invalid_input) {
-      // This task can't be done; the next may be.
+      // This task can't be done, but the next one may work.
       log_warn("{}", error.message());
       forget_offer(done.task);
       wire::Header header;

@@ -1,7 +1,7 @@
-// The client's main loop: connect, serve tasks, reconnect. One coroutine on one strand reads like
-// that; training, evaluation and everything on disk run on one worker thread. It knows the server
-// through Link, the model through Trainer, the disk through Files: so the simulator runs this same
-// code.
+// Agent: the client's main loop, which connects, does the tasks that the server offers, and
+// reconnects. It is one coroutine on one strand. Training, evaluation and all access to the disk
+// run on one worker thread. The agent uses the server through Link, the model through Trainer and
+// the disk through Files, so fl-sim and the tests run this same code.
 #pragma once
 
 #include "client/agent/model_cache.hpp"
@@ -24,56 +24,61 @@
 
 namespace fl {
 
-/// Opens connections to the server; the link runs on the agent's strand.
+/// Opens connections to the server. The link runs on the agent's strand.
 class Connector {
  public:
   virtual ~Connector() = default;
   virtual Awaitable<Result<std::shared_ptr<Link>>> connect() = 0;
 };
 
-/// The certificate's life: asks for a renewal when it is due. On the agent's strand.
+/// Renews the client's certificate. Called on the agent's strand.
 class IdentityKeeper {
  public:
   virtual ~IdentityKeeper() = default;
-  /// A signing request, when renewal is due.
+  /// Returns a signing request (PEM) if the certificate must be renewed now, else nothing.
   virtual Result<std::optional<std::string>> renewal_request() = 0;
+  /// Stores the new certificate that the server has sent.
   virtual Result<void> take_renewal(const wire::Renewed& renewed) = 0;
 };
 
-/// Makes the trainer of a model, loading the data. Called on the worker, once per model.
+/// Makes the trainer for a model and loads its data. Called on the worker, once per model.
 using TrainerFactory = std::function<Result<std::unique_ptr<Trainer>>(const std::string& model)>;
 
 class Agent {
  public:
   struct Options {
-    bool evaluator = false;
+    bool evaluator = false;         // Evaluates every version and trains none.
     bool stay = false;              // Waits for the next run when one is over.
-    std::string model;              // Refuses a run of another model; "": any.
-    int threads = 1;                // That code an update (0: one a core), on files of any thread.
-    std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients.
-    ModelCache* models = nullptr;   // Shared with other agents of this process; null: its own.
+    std::string model;              // The only model that it trains; "": any.
+    int threads = 1;                // Threads that encode an update; 0: one per core.
+    std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients over time.
+    ModelCache* models = nullptr;   // Shared with other agents of the process; null: its own.
   };
   enum class Outcome { finished, stopped };
 
-  /// Everything given must outlive the agent, which gives `worker` one piece of work at a time.
+  /// All arguments that are references or pointers must outlive the agent. `keeper` may be null.
+  /// The agent gives `worker` one piece of work at a time. `folder` is the client's state folder.
+  /// With `options.threads` other than 1, `files` must be usable from any thread.
   Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* keeper, Files& files,
         std::filesystem::path folder, TrainerFactory factory, Offload& worker, Options options);
   ~Agent();
 
-  /// Until the run ends, stop() is called, or something is wrong that trying again will not mend:
-  /// the server refuses this client, the model is unknown, the data can't be read, the disk fails.
+  /// Runs until the run ends (with `stay`: never), until stop() is called, or until a permanent
+  /// error: the server rejects this client, the model is unknown, the data can't be read, the disk
+  /// fails.
   Awaitable<Result<Outcome>> run();
+  /// Ends run() soon. On the agent's strand.
   void stop();
 
  private:
-  /// The worker is done with what it was given.
+  /// The worker has finished a job.
   struct JobDone {
-    std::int64_t task = 0;  // 0: not a training.
+    std::int64_t task = 0;  // 0: the job was not a training.
     Result<void> result = success();
     std::optional<wire::Evaluation> evaluation;
     bool is_initial = false;
   };
-  /// From the link of one connection.
+  /// A message or the end of a connection's link.
   struct Arrival {
     std::uint64_t connection = 0;
     Result<Message> message;
@@ -82,16 +87,16 @@ class Agent {
 
   struct Download {
     wire::ModelHeader model;
-    ModelCache::Model known;        // Another agent has it: what comes is checked, not kept.
-    std::vector<float> values;      // Of a whole model,
-    std::vector<std::byte> deltas;  // or of its coded steps.
-    std::uint64_t received = 0;
-    TimePoint save_at = never;  // When what has come is kept on disk, next.
+    ModelCache::Model known;        // Not null: the cache has the version, so bytes are dropped.
+    std::vector<float> values;      // A full model: its values.
+    std::vector<std::byte> deltas;  // Otherwise: the coded deltas.
+    std::uint64_t received = 0;     // Bytes.
+    TimePoint save_at = never;      // When to save the received bytes to disk again.
     [[nodiscard]] MutableBytes target() {
       return model.full() ? std::as_writable_bytes(std::span(values)) : MutableBytes(deltas);
     }
   };
-  /// What the agent has; its values are on the shelf.
+  /// The model version that this agent has. Its values are in the ModelCache.
   struct Replica {
     bool is_there = false;
     std::uint32_t version = 0;
@@ -101,16 +106,17 @@ class Agent {
     wire::UploadBegin begin;
     SegmentSource source;
     std::uint64_t offset = 0;
-    std::optional<ChunkSize> size;  // Once the server said where to go on.
-    TimePoint begin_at{};           // When to (re)announce it.
+    std::optional<ChunkSize> size;  // Set by the server's Resume: chunks may be sent.
+    TimePoint begin_at{};           // When to announce it (again).
     bool is_announced = false;
-    bool is_damaged = false;  // There is nothing to send.
+    bool is_damaged = false;  // The file can't be read, so there is nothing to send.
   };
-  /// How one connection ended: by the run's end, by stop(), or by an error (unavailable:
-  /// reconnect).
+  /// Serves one connection until the run ends, stop() is called, or an error ends the connection.
   Awaitable<Result<Outcome>> serve(std::shared_ptr<Link> link);
   Awaitable<Result<void>> shake_hands();
   Awaitable<Result<void>> prepare(const wire::Welcome& welcome);
+  Awaitable<Result<void>> enter_run(std::string run_key);
+  Awaitable<Result<void>> load_model(std::string model);
   Awaitable<void> read_all(std::shared_ptr<Link> link, std::uint64_t connection);
   Awaitable<bool> end_job();
   Awaitable<void> leave_run();
@@ -119,7 +125,7 @@ class Agent {
 
   Awaitable<Result<void>> handle(Message message);
   Awaitable<Result<void>> finish_job(JobDone done);
-  Awaitable<Result<void>> advance();  // Begins what can begin now.
+  Awaitable<Result<void>> advance();
   Awaitable<Result<void>> announce();
   Awaitable<Result<void>> resume(const wire::Resume& resume);
   Awaitable<Result<void>> send_some();
@@ -168,18 +174,18 @@ class Agent {
   Options options_;
   std::minstd_rand jitter_;
 
-  std::optional<ClientState> state_;          // Touched by the worker while a job runs.
-  std::optional<ResumableDownload> partial_;  // Of a download that an earlier process began, or we.
+  std::optional<ClientState> state_;          // Used by the worker while a job runs.
+  std::optional<ResumableDownload> partial_;  // The saved part of a slow download.
   std::unique_ptr<Trainer> trainer_;
-  std::optional<DeviceCoder> coder_;  // Of the trainer's device, once it was needed.
+  std::optional<DeviceCoder> coder_;  // The coder on the trainer's device, made when needed.
   std::shared_ptr<const Strategy> strategy_;
-  RunLayout layout_;  // Of the trainer's model, and what the strategy lets travel with it.
+  RunLayout layout_;  // The trainer's model, and the vectors that the strategy sends with it.
   std::string model_;
   std::uint64_t seed_ = 0;
-  std::optional<Digest> initial_digest_;  // Of (model, seed), once made.
-  std::string run_initial_;               // wire::Offer::initial_digest, once said.
+  std::optional<Digest> initial_digest_;  // Of the weights made from (model, seed), when known.
+  std::string run_initial_;               // wire::Offer::initial_digest of this run, when known.
   std::string run_key_;
-  std::string told_run_;  // The last run of which the server was told why this client is not in it.
+  std::string told_run_;  // The last run that this client declined, with its reason, to the server.
 
   std::shared_ptr<Link> link_;
   std::uint64_t connection_ = 0;
@@ -187,18 +193,18 @@ class Agent {
   Signal stopped_;
   TaskGroup group_;
 
-  std::optional<wire::Offer> offer_;     // The newest; cleared when its update is made.
+  std::optional<wire::Offer> offer_;     // The newest offer; cleared when its update is made.
   std::deque<wire::Evaluate> evaluate_;  // Versions to evaluate, oldest first.
-  bool wants_initial_ = false;
-  std::optional<Download> download_;  // Kept over reconnections, to go on where it broke.
-  bool is_fetching_ = false;          // Asked on this connection, not yet complete.
+  bool wants_initial_ = false;           // The server wants the initial weights.
+  std::optional<Download> download_;     // Kept when the connection breaks, to resume it.
+  bool is_fetching_ = false;             // A Fetch of this connection is not complete yet.
   Replica replica_;
   ModelCache own_models_;
   ModelCache& models_;
   std::optional<Sending> sending_;
-  TimePoint retry_at_{};           // After a full disk: no job begins before.
-  int refusals_ = 0;               // Of updates, one after the other, and
-  std::int64_t refused_task_ = 0;  // whose the last one was: it may be told again.
+  TimePoint retry_at_{};           // After a full disk: no job begins before this time.
+  int refusals_ = 0;               // Updates that were refused one after the other.
+  std::int64_t refused_task_ = 0;  // The last refused one; its verdict may arrive twice.
   std::int64_t job_task_ = 0;
   bool has_job_ = false;
   std::stop_source job_stop_;

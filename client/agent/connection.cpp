@@ -19,7 +19,7 @@ Awaitable<Result<std::shared_ptr<Link>>> WsConnector::connect() {
   }
   auto context = client_context(identity_);
   if (!context) co_return context.error();
-  // connect_ws copies what it needs of the context into the connection.
+  // `context` may end with this coroutine: the connection keeps what it needs of it.
   co_return co_await connect_ws(strand_, identity_.server().host,
                                 std::to_string(identity_.server().port), *context);
 }

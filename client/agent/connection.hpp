@@ -1,5 +1,5 @@
-// The real Connector and IdentityKeeper: TLS WebSockets to the server that this client joined, with
-// the certificate of now. On the agent's strand.
+// The Connector and IdentityKeeper of fl-client: opens TLS WebSockets to the server that this
+// client has joined, with the client's current certificate. On the agent's strand.
 #pragma once
 
 #include "client/agent/agent.hpp"
@@ -24,7 +24,7 @@ class WsConnector final : public Connector, public IdentityKeeper {
   ClientIdentity identity_;
 };
 
-/// Where a client's identity lies in its state.
+/// The folder of a client's identity, in its state folder.
 [[nodiscard]] std::filesystem::path identity_folder(const std::string& state);
 
 }  // namespace fl

@@ -21,7 +21,7 @@ void ModelCache::keep(const Digest& digest, std::vector<float> values) {
   if (look(digest) != nullptr) return;
   models_.push_back({digest, std::make_shared<std::vector<float>>(std::move(values))});
   if (models_.size() <= models_max_) return;
-  // Nobody else can come to use it: new users come through find().
+  // If only the cache uses it, no other thread can start to: that would need find().
   if (auto& oldest = models_.front().values; oldest.use_count() == 1) {
     buffers_.push_back(std::move(*oldest));
   }

@@ -13,7 +13,7 @@ namespace fl {
 
 // Up -------------------------------------------------------------------------------------------
 
-/// Gets what is trained and not yet decided ready to be sent. No job runs.
+/// Opens the update that is trained and has no verdict yet, ready to be sent. No job is running.
 Awaitable<Result<void>> Agent::prepare_pending() {
   if (!state_->pending()) co_return success();
   auto open = [this] { return state_->open_pending(); };
@@ -24,34 +24,36 @@ Awaitable<Result<void>> Agent::prepare_pending() {
   if (file) {
     sending.source = SegmentSource({Segment{*file, 0, sending.begin.bytes()}});
   } else {
-    log_warn("the update of round {} on disk can't be read: {}", sending.begin.round(),
+    log_warn("can't read the saved update of round {}: {}", sending.begin.round(),
              file.error().message());
-    sending.is_damaged = true;  // Perhaps the server has it already, and only its word was lost.
+    // Announce it even so: the server may have received all of it, and only the verdict was lost.
+    sending.is_damaged = true;
   }
   sending_ = std::move(sending);
   co_return success();
 }
 
-/// The server says from where it needs the pending update.
+/// The server says from which byte on it needs the pending update.
 Awaitable<Result<void>> Agent::resume(const wire::Resume& resume) {
   const bool fits = sending_ && sending_->begin.purpose() == resume.purpose() &&
                     sending_->begin.task() == resume.task() &&
                     resume.offset() <= sending_->begin.bytes();
   if (!fits)
     co_return Error(Errc::protocol,
-                    fmt::format("the server resumes task {} at byte {}, which is not being sent",
+                    fmt::format("the server wants task {} from byte {}, but this client is not "
+                                "sending that",
                                 resume.task(), resume.offset()));
   if (sending_->is_damaged && resume.offset() < sending_->begin.bytes()) {
     auto forget = [this] { return state_->forget_pending(); };
     FL_CO_CHECK(co_await worker_.run(std::move(forget)));
     co_return Error(Errc::unavailable,
-                    fmt::format("the update of round {} must be trained again, as it can't be read",
+                    fmt::format("training round {} again, because its saved update can't be read",
                                 sending_->begin.round()));
   }
   sending_->offset = resume.offset();
   sending_->size.emplace(resume.chunk_bytes());
   if (resume.offset() > 0)
-    log_info("upload goes on at byte {} of {}", resume.offset(), sending_->begin.bytes());
+    log_info("resuming the upload at byte {} of {}", resume.offset(), sending_->begin.bytes());
   co_return success();
 }
 
@@ -65,7 +67,7 @@ Awaitable<Result<void>> Agent::announce() {
 Awaitable<Result<void>> Agent::send_some() {
   auto& sending = *sending_;
   if (sending.offset == sending.begin.bytes()) {
-    sending.size.reset();  // All is sent: the verdict is next.
+    sending.size.reset();  // Everything is sent; the verdict comes next.
     co_return success();
   }
   FL_CO_TRY(const std::size_t bytes,
@@ -82,7 +84,8 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
     co_return success();
   const std::uint32_t round = sending_->begin.round();
   if (verdict.outcome() == wire::Verdict::LATER) {
-    log_info("round {}: the upload is put off: {}", round, verdict.reason());
+    log_info("round {}: the server can't take the update yet: {}; trying again in {} s", round,
+             verdict.reason(), limits::later_pause.count());
     sending_->is_announced = false;
     sending_->size.reset();
     sending_->begin_at = Clock::now() + limits::later_pause;
@@ -91,12 +94,13 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   failpoint("verdict.received");
   const bool is_damaged = sending_->is_damaged;
   sending_.reset();
-  forget_offer(verdict.task());  // It may have been offered again meanwhile.
+  forget_offer(verdict.task());  // The server may have offered the task again meanwhile.
   if (verdict.outcome() == wire::Verdict::ACCEPTED) refusals_ = 0;
   if (verdict.outcome() == wire::Verdict::REFUSED &&
       std::exchange(refused_task_, verdict.task()) != verdict.task())
     ++refusals_;
-  // With what was refused put back the next is refused too, if that was why: once is enough.
+  // The residual takes back a refused update once. If the next one is refused too, that may be the
+  // reason, so drop it then.
   const bool keeps_mass = verdict.outcome() != wire::Verdict::REFUSED || refusals_ < 2;
   auto settle = [this, is_damaged, keeps_mass, outcome = verdict.outcome()] {
     if (outcome == wire::Verdict::ACCEPTED) return state_->settle_accepted();
@@ -108,7 +112,7 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   switch (verdict.outcome()) {
     case wire::Verdict::ACCEPTED: log_info("{}: accepted", what); break;
     case wire::Verdict::REFUSED: log_warn("{}: refused: {}", what, verdict.reason()); break;
-    default: log_info("{}: not used: {}", what, verdict.reason()); break;
+    default: log_info("{}: came too late: {}", what, verdict.reason()); break;
   }
   co_return success();
 }
@@ -136,13 +140,15 @@ Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
 }
 
 Awaitable<Result<void>> Agent::begin_download(const wire::ModelHeader& model) {
-  if (!is_fetching_) co_return Error(Errc::protocol, "a model that was not asked for");
+  if (!is_fetching_)
+    co_return Error(Errc::protocol, "the server sent a model that this client did not ask for");
   const std::uint64_t model_bytes = layout_.all.bytes();
   std::uint64_t chain = 0;
   for (const auto& delta : model.deltas()) {
     if (delta.bytes() > model_bytes)
-      co_return Error(Errc::protocol, fmt::format("a delta of {} bytes for a model of {}",
-                                                  delta.bytes(), model_bytes));
+      co_return Error(Errc::protocol,
+                      fmt::format("a delta of {} bytes is larger than the model of {} bytes",
+                                  delta.bytes(), model_bytes));
     chain += delta.bytes();
   }
   const bool fits = model.full()
@@ -150,7 +156,7 @@ Awaitable<Result<void>> Agent::begin_download(const wire::ModelHeader& model) {
                         : replica_.is_there && chain == model.bytes() && chain <= model_bytes;
   if (!fits || model.digest().size() != 16 || model.offset() > model.bytes()) {
     co_return Error(Errc::protocol,
-                    fmt::format("a model transfer of {} bytes does not fit a model of {}",
+                    fmt::format("a model transfer of {} bytes does not fit a model of {} bytes",
                                 model.bytes(), model_bytes));
   }
   const bool goes_on = download_ && download_->model.transfer() == model.transfer() &&
@@ -163,7 +169,9 @@ Awaitable<Result<void>> Agent::begin_download(const wire::ModelHeader& model) {
                             partial_->bytes() == model.offset();
     if (model.offset() != 0 && !is_on_disk)
       co_return Error(Errc::protocol,
-                      fmt::format("a model transfer that begins at byte {}", model.offset()));
+                      fmt::format("a model transfer begins at byte {}, which this client did not "
+                                  "ask for",
+                                  model.offset()));
     Download download;
     download.model = model;
     download.known = models_.find(Digest::from_bytes(model.digest()).value());
@@ -189,13 +197,13 @@ Awaitable<Result<void>> Agent::begin_download(const wire::ModelHeader& model) {
   }
   download_->model = model;
   if (model.offset() > 0)
-    log_info("download goes on at byte {} of {}", model.offset(), model.bytes());
+    log_info("resuming the download at byte {} of {}", model.offset(), model.bytes());
   co_return success();
 }
 
 Awaitable<Result<void>> Agent::take_chunk(const Message& message) {
   if (!is_fetching_ || !download_)
-    co_return Error(Errc::protocol, "a chunk that was not asked for");
+    co_return Error(Errc::protocol, "the server sent a chunk that this client did not ask for");
   auto& download = *download_;
   FL_CO_CHECK(
       check_chunk(message, download.model.transfer(), download.received, download.model.bytes()));
@@ -218,7 +226,8 @@ Awaitable<Result<void>> Agent::take_chunk(const Message& message) {
   co_return finished;
 }
 
-/// What has come since the last time. A copy that can't be kept is done without.
+/// Saves what was received since the last call. If that fails, the download goes on without a copy
+/// on disk.
 Awaitable<void> Agent::save_download() {
   auto save = [this]() -> Result<void> {
     const std::uint32_t transfer = download_->model.transfer();
@@ -233,11 +242,12 @@ Awaitable<void> Agent::save_download() {
   auto written = co_await worker_.run(std::move(save));
   download_->save_at = Clock::now() + limits::download_save_every;
   if (written) co_return;
-  log_warn("{}; a restart would begin this download anew", written.error().message());
+  log_warn("can't save the download: {}; after a restart it begins again",
+           written.error().message());
   download_->save_at = never;
 }
 
-/// On the worker; no job runs, as none begins while we fetch.
+/// Checks the received model and keeps it. On the worker; no job runs during a download.
 Result<void> Agent::finish_download() {
   const auto& model = download_->model;
   const Digest wanted = Digest::from_bytes(model.digest()).value();
@@ -245,9 +255,9 @@ Result<void> Agent::finish_download() {
     if (!model.full()) {
       auto applied = apply_deltas();
       if (!applied) {
-        replica_.is_there = false;  // Perhaps it is to blame: the whole model is asked for next.
-        return Error(Errc::protocol, fmt::format("the deltas to version {}: {}", model.version(),
-                                                 applied.error().message()));
+        replica_.is_there = false;  // The base may be wrong, so ask for the full model next.
+        return Error(Errc::protocol, fmt::format("can't apply the deltas to version {}: {}",
+                                                 model.version(), applied.error().message()));
       }
       download_->values = std::move(*applied);
     }
@@ -255,8 +265,8 @@ Result<void> Agent::finish_download() {
     if (digest != wanted) {
       if (!model.full()) replica_.is_there = false;
       return Error(Errc::protocol,
-                   fmt::format("model version {} arrived with digest {}, announced was {}",
-                               model.version(), digest.hex(), wanted.hex()));
+                   fmt::format("digest mismatch of model version {}: expected {}, got {}",
+                               model.version(), wanted.hex(), digest.hex()));
     }
     models_.keep(wanted, std::move(download_->values));
   }
@@ -266,10 +276,10 @@ Result<void> Agent::finish_download() {
   return {};
 }
 
-/// The new version's values.
+/// Returns the values of the new version: the base plus the decoded deltas.
 Result<std::vector<float>> Agent::apply_deltas() {
   const auto base = models_.find(replica_.digest);
-  if (!base) return Error(Errc::not_found, "their base is not kept");
+  if (!base) return Error(Errc::not_found, "the version that they start from is not in memory");
   auto values = models_.borrow(base->size());
   std::ranges::copy(*base, values.begin());
   std::uint64_t at = 0;

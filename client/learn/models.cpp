@@ -1,4 +1,4 @@
-// make_trainer(): which trainer serves which model.
+// make_trainer(): chooses the trainer for a model.
 #include "client/learn/data/data.hpp"
 #include "client/learn/synthetic_trainer.hpp"
 #include "client/learn/trainer.hpp"
@@ -16,14 +16,14 @@ namespace {
 
 bool is_synthetic(const LearnOptions& options) { return options.model.starts_with("synthetic:"); }
 
-/// That this program has a trainer for the model: said before any data is read.
+/// Checks that this program has a trainer for the model, before any data is read.
 Result<void> check_model(const LearnOptions& options) {
   FL_TRY([[maybe_unused]] const Layout layout, builtin_layout(options.model));
 #ifndef FL_HAS_TORCH
   if (!is_synthetic(options)) {
     return Error(Errc::invalid_input,
-                 fmt::format("model \"{}\" needs libtorch, and this program was built without it "
-                             "(FL_TORCH=OFF); there is: synthetic:N",
+                 fmt::format("model \"{}\" needs libtorch, but this program was built without it "
+                             "(FL_TORCH=OFF); it can train synthetic:N only",
                              options.model));
   }
 #endif
@@ -40,7 +40,9 @@ Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options) {
   } else if (!options.data.empty() || options.evaluate_only) {
     return Error(
         Errc::invalid_input,
-        fmt::format("model \"{}\" takes no data and has nothing to evaluate", options.model));
+        fmt::format("model \"{}\" takes no data and can't be evaluated: leave out --data and "
+                    "--evaluate-only",
+                    options.model));
   }
   return make_trainer(options, std::move(data));
 }

@@ -14,7 +14,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t piece_elements = 1 << 20;  // Between two looks at the stop token.
+constexpr std::size_t piece_elements = 1 << 20;  // Between two checks of the stop token.
 
 class SyntheticTrainer final : public Trainer {
  public:
@@ -36,7 +36,7 @@ class SyntheticTrainer final : public Trainer {
     const std::uint64_t seed = mix_seeds(settings.seed, client_seed_);
     for (std::size_t first = 0; first < update.size(); first += piece_elements) {
       if (stop.stop_requested()) {
-        return Error(Errc::cancelled, fmt::format("round {}: stopped", settings.round));
+        return Error(Errc::cancelled, fmt::format("round {}: training stopped", settings.round));
       }
       const std::size_t n = std::min(piece_elements, update.size() - first);
       kernels().gaussian(seed, settings.round, first, update.data() + first, n);
@@ -48,7 +48,7 @@ class SyntheticTrainer final : public Trainer {
 
   Result<void> gradient(std::span<const float>, const TrainSettings&, std::span<float> gradient,
                         std::stop_token) override {
-    std::ranges::fill(gradient, 0.0F);  // Of a loss that is the same everywhere.
+    std::ranges::fill(gradient, 0.0F);  // The loss is constant.
     return {};
   }
 

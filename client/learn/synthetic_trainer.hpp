@@ -1,6 +1,6 @@
-// "synthetic:N": a model of one tensor of N values that learns nothing. Its updates are standard
-// Gaussian noise at memory speed, so that a whole federation can be measured and tested without
-// data, libtorch or time to train.
+// The trainer of "synthetic:N", a model with one tensor of N values. It learns nothing: its updates
+// are standard Gaussian noise, made at memory speed. So a whole federation can be measured and
+// tested without data, libtorch and training time.
 #pragma once
 
 #include "client/learn/trainer.hpp"
@@ -9,8 +9,8 @@ namespace fl {
 
 inline constexpr std::uint64_t synthetic_examples = 1000;
 
-/// `model` is "synthetic:N". train() takes one step: element i of round r's update is element i of
-/// kernels().gaussian(mix_seeds(settings.seed, client_seed), r). It has nothing to evaluate.
+/// `model` is "synthetic:N". train() takes one step; element i of the update of round r is element
+/// i of kernels().gaussian(mix_seeds(settings.seed, client_seed), r). There is nothing to evaluate.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_synthetic_trainer(std::string_view model,
                                                                       std::uint64_t client_seed);
 

@@ -1,6 +1,7 @@
-// What the client asks of a model: train on the local data, evaluate, make initial weights. One
-// Trainer holds one model and one data set; one thread at a time (the agent's training thread).
-// Weights and updates are flat fp32 vectors in the order of layout(). No libtorch in this header.
+// Trainer: the interface between a client and a model. It trains on the local data, evaluates, and
+// makes initial weights. A Trainer has one model and one data set. Weights and updates are flat
+// fp32 vectors in the order of layout(). One thread at a time (the agent's worker). This header
+// includes nothing of libtorch.
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -20,16 +21,16 @@ namespace fl {
 struct LocalData;
 
 struct TrainReport {
-  std::uint64_t examples = 0;  // Local training examples: the weight of the update in FedAvg.
-  std::uint64_t steps = 0;     // Mini-batch steps done.
+  std::uint64_t examples = 0;  // Number of local training examples: the update's FedAvg weight.
+  std::uint64_t steps = 0;     // Optimizer steps taken.
   double loss = 0.0;           // Mean training loss over all examples seen.
-  double seconds = 0.0;
+  double seconds = 0.0;        // Wall-clock time of the training.
 };
 
 struct EvalReport {
   std::uint64_t examples = 0;
   double loss = 0.0;      // Mean over the examples.
-  double accuracy = 0.0;  // Fraction right, 0..1.
+  double accuracy = 0.0;  // Fraction of right answers, from 0 to 1.
 };
 
 class Trainer {
@@ -37,68 +38,68 @@ class Trainer {
   virtual ~Trainer() = default;
 
   [[nodiscard]] virtual const Layout& layout() const = 0;
-  /// Of the training part and of the held-out part.
+  /// The number of examples in the training part and in the held-out part of the data.
   [[nodiscard]] virtual std::uint64_t train_examples() const = 0;
   [[nodiscard]] virtual std::uint64_t holdout_examples() const = 0;
-  /// The same for the same (model, seed) on every machine, bit for bit.
+  /// Returns layout().elements() values. The same model and seed give the same bits on every
+  /// machine.
   [[nodiscard]] virtual std::vector<float> initial_weights(std::uint64_t seed) const = 0;
 
-  /// Starts from `global`, trains, and writes w_local - w_global to `update`; both have
-  /// layout().elements() values. `correction`, as many values or none, is added to the gradient of
-  /// every step; of statistics (shared/params/layout.hpp), which have none, it is not looked at. A
-  /// stop asked for through `stop` ends it with Errc::cancelled. A loss that is not finite is
-  /// Errc::invalid_input, with the step it happened at.
+  /// Trains from the weights `global` on and writes the difference, w_local - w_global, to
+  /// `update`. Both have layout().elements() values. `correction` has as many values or none. It is
+  /// added to the gradient in every step; its values for statistics (shared/params/layout.hpp),
+  /// which have no gradient, are ignored. Errors: cancelled after a request through `stop`;
+  /// invalid_input for a loss that is not finite, with the step.
   [[nodiscard]] virtual Result<TrainReport> train(std::span<const float> global,
                                                   const TrainSettings& settings,
                                                   std::span<const float> correction,
                                                   std::span<float> update,
                                                   std::stop_token stop) = 0;
-  /// Writes the gradient of the mean loss over the training examples, plus weight_decay * weights;
-  /// zeros for statistics.
+  /// Writes the gradient of the mean loss over all training examples, plus weight_decay * weights.
+  /// `weights` and `gradient` have layout().elements() values. Statistics get zeros.
   [[nodiscard]] virtual Result<void> gradient(std::span<const float> weights,
                                               const TrainSettings& settings,
                                               std::span<float> gradient, std::stop_token stop) = 0;
-  /// On the held-out part (or the whole set for an evaluate-only client). No held-out data: 0
-  /// examples.
+  /// Evaluates on the held-out part (all data, if the client only evaluates). Without such data the
+  /// report has 0 examples.
   [[nodiscard]] virtual Result<EvalReport> evaluate(std::span<const float> weights,
                                                     std::stop_token stop) = 0;
 
-  /// Whether steps are taken at the same time on the same weights, so that their number does not
-  /// say how far they go.
+  /// Whether several threads take steps on the same weights at the same time (Hogwild). Then the
+  /// number of steps does not say how far the weights have moved.
   [[nodiscard]] virtual bool takes_steps_together() const { return false; }
 
-  /// What codes updates on the device that they are made on; null where that is the CPU. Errors: of
-  /// a device that has no room for it.
+  /// Makes a CodecDevice on the device that trains; null if that is the CPU. `unavailable`: the
+  /// device has no memory left for it.
   [[nodiscard]] virtual Result<std::unique_ptr<CodecDevice>> make_codec_device() {
     return std::unique_ptr<CodecDevice>();
   }
-  /// The update in that device's memory, if the last call was a train(); null on the CPU. Stays as
-  /// it is until the next call.
+  /// The last update in the device's memory; null on the CPU, or if the last call was not train().
+  /// Valid until the next call.
   [[nodiscard]] virtual const float* update_on_device() { return nullptr; }
 };
 
-/// What the command line says of the model and the data.
+/// The options of the command line about model, data and training.
 struct LearnOptions {
-  std::string model;  // As builtin_layout() knows it; the server names it.
+  std::string model;  // A name for builtin_layout(); the server chooses it.
   std::string data;   // "fashion-mnist", "fashion-mnist:test", "idx:DIR[:test]"; "" for synthetic.
-  std::string partition = "iid";  // "iid", "dirichlet:ALPHA", "labels:K".
-  std::uint32_t shard = 0;        // 0-based here; the command line's 3/10 is shard 2 of 10.
+  std::string partition = "iid";  // See client/learn/data/partition.hpp.
+  std::uint32_t shard = 0;        // Counts from 0: 3/10 on the command line is shard 2 of 10.
   std::uint32_t shards = 1;
   std::uint64_t partition_seed = 0;
-  double holdout = 0.1;            // Part of the shard kept for federated evaluation, 0 for none.
-  bool evaluate_only = false;      // All data is held out, none trains.
+  double holdout = 0.1;            // Fraction of the shard that is held out for evaluation.
+  bool evaluate_only = false;      // All data is held out; the client does not train.
   std::string device = "auto";     // "cpu", "cuda", "auto".
-  std::string precision = "fp32";  // "bf16", "fp16": of the training's passes; weights stay fp32.
-  int threads = 0;                 // 0: as many as the machine has.
-  int hogwild = 1;                 // So many threads train the same weights without locks.
-  std::uint64_t client_seed =
-      0;  // Distinguishes clients: mixed into synthetic updates and shuffles.
+  std::string precision = "fp32";  // "fp32", "bf16", "fp16": of the passes; weights stay fp32.
+  int threads = 0;                 // 0: one per core.
+  int hogwild = 1;                 // Threads that train the same weights without locks.
+  std::uint64_t client_seed = 0;   // Mixed into shuffles and synthetic updates; one per client.
 };
 
-/// A model the client does not know, a data set that can't be read, a device that isn't there: an
-/// error that names it and says what there is. client/learn/models.cpp holds the table.
+/// Makes the trainer for options.model and loads its data (client/learn/models.cpp). An unknown
+/// model, unreadable data or a missing device is an error that names it and lists what exists.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options);
-/// The same with data that is read already; options.data, shard and so on do not matter.
+/// The same with data that was loaded already; options.data, shard and so on are ignored.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options,
                                                             LocalData data);
 

@@ -1,34 +1,40 @@
-// What a client must not lose: the update it has trained and not yet brought home, and the residual
-// of its error feedback, with the velocity if that has momentum; what the method keeps here, its
-// local values (strategy.hpp); and what its codec learned, the state (codec_state.hpp). One
-// manifest, STATE/client.json, names the files that count and is replaced atomically after they are
-// written; whatever a crash leaves beside them is garbage, removed at the next start. So after a
-// crash at any point either the update was never made, or it is whole. Until it is decided, what
-// was before it is kept beside what comes after it: one that can't be read any more and that the
-// server does not have is made again, the same.
+// ClientState: everything that a client must not lose, in its state folder.
+//   - the pending update: trained and coded, without a verdict yet
+//   - the residual of error feedback, and the velocity if the codec has momentum
+//   - the local values, which the run's method keeps at the client (shared/algorithm/strategy.hpp)
+//   - the reference: the last accepted update as decoded, from which the next delta is computed
+//   - the codec's state: what the codec has learned (shared/codec/core/codec_state.hpp)
 //
-// With error feedback or local values the steps are synced, because these and the update belong
-// together. Without them a lost update costs one retraining and nothing else: files are written,
-// not synced, and checked by digest when they are read again.
+// The manifest STATE/client.json names the files that are valid. They are written first, then the
+// manifest is replaced atomically. Other files, which a crash may leave, are removed at the next
+// start. So after a crash at any point an update either does not exist or is complete. While an
+// update is pending, the files from before it are kept beside the files that go with it. If the
+// update can't be read any more and the server does not have it, it is trained again from these,
+// with the same result.
 //
-// Local values go forward when the update is accepted, and the rule's vector by what the server has
-// decoded, of the shared vector's change or (LocalRule::follow) of the update: so both ends agree
-// on it whatever the codec lost, and the next change makes up for it. The shared vector's part of
-// an update therefore has no residual.
+// What is synced. With error feedback, a delta codec or local values, the files and the update
+// belong together, so all are synced. Otherwise a lost update costs one more training and nothing
+// else; then its file is not synced, and its digest is checked when it is read again.
 //
-// A round's codec may have no error feedback where another's had: then the residual stays as it is
-// until there is feedback again, and what is refused in between goes back into it all the same, but
-// for a delta, which is no update. A delta's reference goes forward when the update is accepted.
+// When the kept files change:
+//   - Local values: when the update is accepted. A rule's vector moves by what the server has
+//     decoded: the change of the shared vector or, with LocalRule::follow, the update. So both ends
+//     agree whatever the codec lost, and the next change makes up for it. The shared part of an
+//     update therefore has no residual.
+//   - Residual: with each update that is coded with error feedback. If the codec of a round has
+//   none,
+//     the residual waits. An update that did not count goes back into the residual, except a delta,
+//     which is not an update.
+//   - Reference: when the update is accepted.
+//   - Codec state: with each update that is coded, even if the server then refuses it, because the
+//     newest state is the best start for the codec. A damaged state is dropped.
 //
-// The state goes forward with each update that is made, also when the update is then refused: it is
-// a start for the codec and stands for no mass, and the newest one is the best. One that is damaged
-// is forgotten.
-//
-// Blocking; one thread at a time (the agent's worker).
+// All calls block. One thread at a time (the agent's worker).
 #pragma once
 
 #include "proto/wire.pb.h"
 #include "shared/algorithm/strategy.hpp"
+#include "shared/base/io/digest.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/params/layout.hpp"
@@ -45,80 +51,84 @@ namespace fl {
 
 class ClientState {
  public:
-  /// `threads`: that code and decode an update; more than one where `files` is for any thread.
-  /// Loads the manifest, or begins with an empty one, and removes stray files. A manifest that
-  /// can't be read is `corrupt`, naming the file.
+  /// Loads the manifest, or starts with an empty one, and removes stray files. `threads` encode and
+  /// decode an update; with more than one, `files` must be usable from any thread. An unreadable
+  /// manifest is `corrupt`; the message names the file.
   static Result<ClientState> open(Files& files, std::filesystem::path folder, int threads = 1);
 
-  /// Forgets everything of another run, once what this client has made for itself there is written
-  /// (export_own_tensors). False: it is the one that the manifest is of.
+  /// Makes this the state of the given run. Returns false if it already is. Otherwise exports the
+  /// own tensors of the run before (export_own_tensors) and forgets everything else of it.
   [[nodiscard]] Result<bool> enter_run(const std::string& run_key);
 
-  /// What this client makes for itself in a run: personal tensors, or a whole model of its own.
-  /// They are the last of the local values.
+  /// The tensors that a client keeps to itself in a run: personal tensors, or a whole model of its
+  /// own. They are the last of the local values.
   struct OwnTensors {
     std::string model;
     std::string strategy;
     std::vector<TensorSpec> tensors;  // Named as in a checkpoint.
-    std::uint64_t local_values = 0;   // All of them, in elements.
+    std::uint64_t local_values = 0;   // The number of all local values, in elements.
   };
-  /// Of the run that was entered. In the manifest as soon as there are any values.
+  /// Sets the own tensors of the current run. The manifest has them after the next update.
   void set_own_tensors(std::optional<OwnTensors> own) { own_ = std::move(own); }
-  /// Writes them to STATE/personal-RUN.safetensors, and returns where that is; empty where the
-  /// method keeps no such, and before the first accepted update.
+  /// Writes the own tensors to STATE/personal-RUN.safetensors and returns that path. Returns an
+  /// empty path if there are none: the method keeps none, or no update was accepted yet.
   [[nodiscard]] Result<std::filesystem::path> export_own_tensors() const;
 
-  /// Files that outlive the update they were made with; empty: none.
+  /// Names of the files that are kept from one update to the next; empty: no such file.
   struct Kept {
     std::string residual;
     std::string local_values;
     std::string velocity;
     std::string codec_state;
-    std::string reference;  // The last accepted update as the server has it, where deltas are sent,
-    std::int64_t reference_task = 0;  // and which task's that was.
+    std::string reference;            // With a delta codec: the last accepted update, as decoded.
+    std::int64_t reference_task = 0;  // The task of that update.
     [[nodiscard]] bool has(std::string_view name) const;
   };
-  /// The update that is trained, coded and not yet decided.
+  /// The update that is trained and coded and has no verdict yet.
   struct Pending {
     wire::UploadBegin begin;
     std::string file;
-    Kept kept;  // What takes the place of today's once this update is accepted.
+    Kept kept;  // Replaces the current files when this update is accepted.
   };
   [[nodiscard]] const std::optional<Pending>& pending() const { return pending_; }
-  /// Its bytes, whole and right.
+  /// Opens the pending update's file after checking its size and digest (`corrupt`).
   [[nodiscard]] Result<std::shared_ptr<File>> open_pending();
-  /// All is again as it was before the update was made: trained again, it will be the same.
+  /// Drops the pending update and everything that was saved with it. If it is trained again, the
+  /// result is the same.
   [[nodiscard]] Result<void> forget_pending();
 
-  /// Codes `update` (plus the residual, when the codec asks for feedback; less the reference, when
-  /// it is for deltas and begin.reference() is the task of what is kept: otherwise that becomes 0)
-  /// and makes it the pending one. `begin` comes with everything but bytes and digest.
-  /// `local_values`: what the method keeps here from now on (first the local rule's vector, then
-  /// the personal part), or empty, and `rule` whose vector that is. Both spans are used as scratch.
-  /// `device`: what may code it, and where a copy of `update` lies there, if nothing is added to it
-  /// (no error feedback, nothing that travels with the model). What it has coded so that it can't
-  /// be decoded is coded again here.
+  /// Encodes an update and makes it the pending one. With error feedback the residual is added
+  /// first. With a delta codec the reference is subtracted, if begin.reference() is its task;
+  /// otherwise begin.reference() becomes 0.
+  ///   update        layout.all.elements() values; used as scratch
+  ///   begin         all fields except bytes, digest, nmse and encode_seconds are set
+  ///   local_values  the method's new local values (the local rule's vector, then the personal
+  ///                 part), or empty; used as scratch
+  ///   rule          the rule whose vector that is, or null
+  ///   device        the device that may encode, or none. device.values is a copy of `update` on
+  ///   the
+  ///                 device, if that is what is coded: no error feedback, no delta, no shared
+  ///                 vectors. If the device's result can't be decoded, the CPU encodes again.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, Seeds seeds, wire::UploadBegin begin,
                                          std::span<float> local_values = {},
                                          const LocalRule* rule = nullptr, DeviceCopy device = {});
-  /// The pending update is safe on the server.
+  /// Call when the server has accepted the pending update. Its files replace the current ones.
   [[nodiscard]] Result<void> settle_accepted();
-  /// It does not count: with error feedback its mass goes back into the residual, or without
-  /// `keeps_mass` it is dropped, and what earlier codes lost with it. A velocity stays stopped
-  /// where it was sent (feedback.hpp).
+  /// Call when the pending update does not count. With error feedback the update goes back into the
+  /// residual; without `keeps_mass` the update and the residual are dropped instead. A velocity
+  /// stays 0 where the update had values (shared/codec/encode/feedback.hpp).
   [[nodiscard]] Result<void> settle_unused(const RunLayout& layout, bool keeps_mass = true);
 
-  /// Removes the file that is kept for the next update. Nothing is lost if that fails: the next
-  /// start removes it.
+  /// Removes the spare file, which is kept for the next update. If that fails, the next start
+  /// removes it.
   void drop_spare();
 
-  /// The residual, of a pending update if there is one, or zeros.
+  /// The residual (that of the pending update, if there is one), or zeros.
   [[nodiscard]] Result<std::vector<float>> residual(const Layout& layout) const;
-  /// The reference of the next delta, that of a pending one not counted, or zeros.
+  /// The reference for the next delta (not that of a pending update), or zeros.
   [[nodiscard]] Result<std::vector<float>> reference(const Layout& layout) const;
-  /// What the method keeps at this client, this many values; empty before its first accepted
-  /// update.
+  /// The local values, which must be this many; empty before the first accepted update.
   [[nodiscard]] Result<std::vector<float>> local_values(std::uint64_t elements) const;
 
  private:
@@ -130,8 +140,7 @@ class ClientState {
   [[nodiscard]] Result<void> write_manifest();
   [[nodiscard]] Result<void> remove_strays();
   [[nodiscard]] Result<void> settle(Kept kept);
-  [[nodiscard]] Result<std::vector<float>> kept_values(const std::string& name,
-                                                       const Layout& layout) const;
+  [[nodiscard]] static Result<Digest> digest_of(File& file, std::uint64_t bytes);
   [[nodiscard]] CodecState codec_state() const;
   [[nodiscard]] Result<std::vector<float>> reference_for(wire::UploadBegin& begin,
                                                          const Layout& layout) const;
@@ -165,10 +174,10 @@ class ClientState {
   std::string run_key_;
   std::optional<OwnTensors> own_;
   std::optional<Pending> pending_;
-  std::shared_ptr<File> pending_file_;  // Open, and known to be whole: we wrote or checked it.
+  std::shared_ptr<File> pending_file_;  // Open and complete: this object wrote or checked it.
   Kept kept_;
-  /// A delivered update's file, to be written over by the next one: blocks and cached pages are
-  /// there already, which takes a third of the time or less. Empty: none.
+  /// The name of a delivered update's file, which the next update overwrites. That takes a third of
+  /// the time or less, because blocks and cached pages exist already. Empty: there is none.
   std::string spare_file_;
   std::uint64_t next_number_ = 1;
 };

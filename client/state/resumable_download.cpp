@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view prefix = "download-";
 
-/// The transfer that a file's name says it is of.
+/// The transfer that a file's name contains, if it is such a name.
 std::optional<std::uint32_t> transfer_of(std::string_view name) {
   std::uint32_t transfer = 0;
   if (!name.starts_with(prefix)) return std::nullopt;

@@ -1,9 +1,9 @@
-// The beginning of a whole model that is being downloaded slowly, in a file of its own
-// (STATE/download-TRANSFER), so that a client that is restarted goes on at that byte. It is not
-// synced: what a power loss makes of it shows in the model's digest, and then it is downloaded
-// anew.
+// ResumableDownload: the part of a full model that was already downloaded, in the file
+// STATE/download-TRANSFER. A client that restarts during a slow download continues at that byte.
+// The file is not synced. If a power loss damages it, the model's digest shows that, and the client
+// downloads the model again.
 //
-// Blocking; one thread at a time (the agent's worker, while the agent waits for it).
+// All calls block. One thread at a time (the agent's worker, while the agent waits for it).
 #pragma once
 
 #include "shared/base/io/file.hpp"
@@ -16,19 +16,21 @@ namespace fl {
 
 class ResumableDownload {
  public:
-  /// Finds what an earlier process has left; of several files, and of one that can't be opened,
-  /// none counts.
+  /// Looks for the file of an earlier process. If there are several, or it can't be opened, they
+  /// are removed and the download starts from byte 0.
   static Result<ResumableDownload> open(Files& files, std::filesystem::path folder);
 
-  /// What the bytes are (wire::ModelHeader::transfer), and how many; 0 when there is nothing.
+  /// The transfer of the saved bytes (wire::ModelHeader::transfer) and their number. Both are 0 if
+  /// there are none.
   [[nodiscard]] std::uint32_t transfer() const { return transfer_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
-  /// Appends; a new transfer begins at offset 0, in place of what was there.
+  /// Appends bytes. The first bytes of another transfer replace the saved ones.
   [[nodiscard]] Result<void> append(std::uint32_t transfer, Bytes bytes);
-  /// The first out.size() bytes.
+  /// Reads the first out.size() bytes, at most bytes().
   [[nodiscard]] Result<void> read(MutableBytes out);
-  /// Nothing is lost if the file can't be removed: the next one takes its place.
+  /// Removes the saved bytes. If the file can't be removed, the next open() or append() deals with
+  /// it.
   void drop();
 
  private:

@@ -4,8 +4,8 @@
     Hello -> Welcome -> Ready, then round by round
     Offer -> Fetch -> Model, Chunks -> (train) -> Begin -> Resume -> Chunks -> Verdict, until Bye.
 
-messages.py has its bytes, codec.py what an update is coded by, kept.py what a restart finds, enrol.py
-the client's certificate, model.py what is trained.
+messages.py encodes the messages, codec.py encodes updates, kept.py saves what a restart needs, enrol.py
+gets the client's certificate, and model.py has the models.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from model import make_model
 PROTOCOL = 3
 MESSAGE_BYTES_MAX = 2 << 20
 LATER_PAUSE_S = 2
-# Those that ask nothing of a client but SGD, with a proximal term perhaps.
+# The methods for which a client only needs SGD, perhaps with a proximal term.
 STRATEGIES = "fedavg fedprox fedavgm slowmo diloco fedadagrad fedadam fedyogi".split()
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 15
 NOTHING = -1, None
@@ -41,10 +41,12 @@ class Finished(Exception):
 
 
 class Client:
-    """One member of a federation. `pending` is an upload that has no verdict yet, and so outlives a
-    connection; `request` is the newest Offer or Initialise that nothing has been done about,
-    `to_evaluate` the versions that are to be measured, `replica` the version that was fetched
-    last, and its weights."""
+    """One client of a federation.
+
+    pending      an upload without a verdict: (UploadBegin, payload); it outlives a connection
+    request      the newest Offer or Initialise that is not done yet
+    to_evaluate  the versions to evaluate
+    replica      the version that was fetched last, and its weights"""
 
     def __init__(self, folder, data="", models=make_model, is_evaluator=False):
         self.folder = pathlib.Path(folder)
@@ -56,7 +58,7 @@ class Client:
         self.refusals = 0  # In a row.
 
     async def run(self):
-        """Takes part until the run is over, in as many connections as it needs."""
+        """Takes part until the run is over. Reconnects when a connection breaks."""
         while True:
             try:
                 await self.serve()
@@ -70,16 +72,16 @@ class Client:
             self.backoff_s = min(2 * self.backoff_s, BACKOFF_MAX_S)
 
     async def serve(self):
-        """One connection. It ends in an exception: the server's Bye, or what broke it."""
+        """Serves one connection. It ends with an exception: the server's Bye or a broken connection."""
         async with self.connect() as self.ws:
             try:
                 await self.shake_hands()
                 self.backoff_s = BACKOFF_MIN_S
-                await self.upload()  # What the last connection left behind.
+                await self.upload()  # An upload that the last connection did not finish.
                 while True:
                     await self.train(await self.next_offer())
                     await self.upload()
-            except Refused as reason:  # For the server's history, unless it was the server's.
+            except Refused as reason:  # Tell the server, which records it in its history.
                 with contextlib.suppress(WebSocketException):
                     await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING, reason=str(reason)))
                 raise
@@ -92,8 +94,8 @@ class Client:
         await self.ws.send(frame(payload, **kind))
 
     async def receive(self, *kinds):
-        """(header, payload) of the next message of these kinds. Requests that come first are kept
-        in `request`."""
+        """Returns (header, payload) of the next message of these kinds. Requests that arrive before
+        it are kept in `request` and `to_evaluate`."""
         while True:
             header, payload = parse(await self.ws.recv())
             kind = header.WhichOneof("kind")
@@ -108,24 +110,27 @@ class Client:
                 self.to_evaluate.append(header.evaluate.version)
             if kind == "offer" and header.offer.initial_digest:
                 if self.initial is None or header.offer.initial_digest != digest(self.initial):
-                    raise Refused("the run began with other initial weights than this client's")
+                    raise Refused(
+                        "this client's initial weights differ from the run's: install the same "
+                        "release on server and client"
+                    )
             if kind in kinds:
                 return header, payload
 
     async def shake_hands(self):
-        """Hello, Welcome, Ready. Who this is, its certificate says."""
-        self.request, self.to_evaluate = None, []  # The server asks again for what it still wants.
+        """Hello, Welcome, Ready. The server takes the client's name from its certificate."""
+        self.request, self.to_evaluate = None, []  # The server repeats requests that are still open.
         hello = wire.Hello(protocol=PROTOCOL, software="python", codecs=codec.names())
         hello.evaluator = self.is_evaluator
         await self.send(hello=hello)
         welcome = (await self.receive("welcome"))[0].welcome
         if welcome.strategy.partition(":")[0] not in STRATEGIES:
-            raise Refused(f"strategy '{welcome.strategy}' has a client's half that this one lacks")
+            raise Refused(f"this client does not implement the run's strategy '{welcome.strategy}'")
         if welcome.run_key != self.run_key:
             self.model = self.models(welcome.model, self.data)
             if layout_digest(self.model.layout) != welcome.layout_digest:
                 raise Refused(f"the server's {welcome.model} has other tensors than this client's")
-            # A run of custom:NAME begins with the weights of a file, which the server has.
+            # A model without initial() starts from the server's --initial-weights.
             has_initial = hasattr(self.model, "initial")
             self.initial = None
             if has_initial:
@@ -135,13 +140,13 @@ class Client:
             self.pending = kept.load(self.folder, self.run_key, self.coder)
         held_out = getattr(self.model, "held_out", 0)
         if self.is_evaluator and not held_out:
-            raise Refused("who evaluates only needs examples that are held out")
+            raise Refused("--evaluate-only needs held-out examples, and this model has none")
         examples = 0 if self.is_evaluator else self.model.examples
         await self.send(ready=wire.Ready(train_examples=examples, holdout_examples=held_out))
 
     async def next_offer(self):
-        """The newest task. Before its first task, a run needs initial weights: one client is asked
-        to upload them, and which one makes no difference, as all make the same from the seed."""
+        """Returns the newest task. A new run needs initial weights first: the server asks one client to
+        upload them. It may be any client, because all make the same weights from the seed."""
         while True:
             while self.to_evaluate:
                 await self.evaluate(self.to_evaluate.pop(0))
@@ -152,14 +157,14 @@ class Client:
             if request.HasField("offer"):
                 return request.offer
             if self.initial is None:
-                raise Refused("this model has no initial(seed): the server needs --initial-weights")
+                raise Refused("this model has no initial(seed): start the server with --initial-weights")
             payload = encode_plain(self.initial, self.model.layout)
             self.pending = make_upload(payload, purpose=wire.INITIAL, codec="none")
             await self.upload()
 
     async def evaluate(self, version):
-        """Measures it on the examples that are held out. Who trains is asked for the run's last one;
-        who does not, for every one."""
+        """Evaluates a version on the held-out examples. The server asks a client that trains for the
+        run's last version only, and one that only evaluates for every version."""
         weights = await self.fetch(version)
         if weights is None:
             gone = wire.Failed(version=version, reason=f"version {version} is gone")
@@ -171,14 +176,14 @@ class Client:
         await self.send(evaluation=wire.Evaluation(**measured))
 
     async def train(self, offer):
-        """Does one task, and leaves the update pending."""
+        """Does one task and makes its update the pending upload."""
         if offer.optimizer not in ("", "sgd"):
             reason = f"optimizer '{offer.optimizer}' is unknown here"
             return await self.send(failed=wire.Failed(task=offer.task, reason=reason))
         weights = await self.fetch(offer.version)
         if weights is None or self.request:
-            return  # The server has moved on.
-        # On a thread, so that the server's pings are answered meanwhile.
+            return  # The version is gone, or there is a newer request.
+        # Train in a thread, so that this coroutine can answer the server's pings meanwhile.
         measured = {}
         if offer.evaluate_holdout and getattr(self.model, "held_out", 0):
             held_loss, right = await asyncio.to_thread(self.model.evaluate, weights)
@@ -188,7 +193,7 @@ class Client:
         print(f"round {offer.round}: trained, loss {loss:.4f}")
         try:
             payload, nmse = await asyncio.to_thread(self.encode, offer, update)
-        except ValueError as error:  # Of another size, or not finite.
+        except ValueError as error:  # The update has a wrong size or is not finite.
             print(f"round {offer.round}: {error}")
             return await self.send(failed=wire.Failed(task=offer.task, reason=str(error)))
         task = dict(task=offer.task, round=offer.round, version=offer.version, codec=offer.codec)
@@ -197,14 +202,14 @@ class Client:
         kept.save(self.folder, self.run_key, self.pending, self.coder)
 
     def encode(self, offer, update):
-        if self.coder is None:  # Then it said in its Hello that it knows no other.
+        if self.coder is None:  # Without the library this client offers codec "none" only.
             return encode_plain(update, self.model.layout), 0.0
         seeds = offer.seed, offer.shared_seed or offer.seed
         return self.coder.encode(offer.codec, offer.round, seeds, update)
 
     async def fetch(self, version):
-        """The weights of a model version; None if the server has it no more. Where the server codes
-        its steps (--downlink-codec), they come from the version that is here already."""
+        """Returns the weights of a version, or None if the server no longer has it. With
+        --downlink-codec the server sends deltas from the version that this client has."""
         have, weights = self.replica
         if have == version:
             return weights
@@ -220,13 +225,13 @@ class Client:
         while len(data) < header.model.bytes:
             _, part = await self.receive("chunk")
             data += part
-        self.replica = NOTHING  # Until it is known to be right.
+        self.replica = NOTHING  # Until the digest is checked.
         if header.model.full:
             weights = np.frombuffer(data, np.float32)
         else:
             weights = await asyncio.to_thread(self.add_steps, weights, header.model.deltas, data)
         if digest(weights) != header.model.digest:
-            raise ConnectionError(f"model version {version} arrived damaged")
+            raise ConnectionError(f"digest mismatch of model version {version}")
         weights.flags.writeable = False
         self.replica = version, weights
         return weights
@@ -239,7 +244,7 @@ class Client:
         return weights
 
     async def upload(self):
-        """Brings in what is pending, until there is a verdict on it."""
+        """Uploads what is pending, and repeats that until it has a verdict."""
         while self.pending:
             begin, payload = self.pending
             await self.send(begin=begin)
@@ -254,13 +259,13 @@ class Client:
             if begin.purpose == wire.UPDATE:
                 self.settle(header.verdict.outcome, payload)
             if self.request and self.request.offer.task == begin.task:
-                self.request = None  # It had been offered again, after a break.
+                self.request = None  # The server had repeated this task after a reconnection.
             outcome = wire.Verdict.Outcome.Name(header.verdict.outcome)
             print(f"round {begin.round}: {outcome} {header.verdict.reason}")
 
     def settle(self, outcome, payload):
-        """What did not count goes into the next update, but not what was refused again and again: with
-        that the next would be refused, too."""
+        """With error feedback, an update that did not count goes back into the residual. If a second
+        update in a row is refused, the residual is dropped, because it may be the reason."""
         if outcome == wire.Verdict.ACCEPTED:
             self.refusals = 0
         elif outcome == wire.Verdict.REFUSED:
@@ -273,7 +278,7 @@ class Client:
         kept.save(self.folder, self.run_key, None, self.coder)
 
     async def send_chunks(self, resume):
-        """From the first byte that the server lacks: after a break it has some already."""
+        """Sends the payload from the first byte that the server does not have yet."""
         begin, payload = self.pending
         for at in range(resume.offset, len(payload), resume.chunk_bytes):
             part = payload[at : at + resume.chunk_bytes]
@@ -282,11 +287,14 @@ class Client:
 
 def main():
     parser = argparse.ArgumentParser(description="A Tributary client in Python")
-    parser.add_argument("--state", type=pathlib.Path, default="python-client-state", help="folder")
-    parser.add_argument("--join", metavar="TOKEN", help="join with this token, unless done before")
-    parser.add_argument("--data", default="", help=".npz of x [n, 784], y [n], for logistic")
-    parser.add_argument("--evaluate-only", action="store_true", help="measure every version")
-    parser.add_argument("--models", help="a Python file with make_model(NAME, DATA) of your own")
+    state = "folder for the key, the certificate and unsent updates"
+    parser.add_argument("--state", type=pathlib.Path, default="python-client-state", help=state)
+    join = "join the server with this token first, unless this client has joined before"
+    parser.add_argument("--join", metavar="TOKEN", help=join)
+    parser.add_argument("--data", default="", help=".npz file with x [n, 784] and y [n], for logistic")
+    evaluate_only = "evaluate every version; don't train"
+    parser.add_argument("--evaluate-only", action="store_true", help=evaluate_only)
+    parser.add_argument("--models", help="a Python file with your own make_model(NAME, DATA)")
     options = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)
     try:

@@ -1,5 +1,5 @@
-"""The bytes on the wire: messages of proto/wire.proto, and the payload of codec `none`; codec.py has
-the others."""
+"""Encodes and decodes what is on the wire: the messages of proto/wire.proto, and the payload of codec
+`none`. codec.py has the other codecs."""
 
 import importlib
 import math
@@ -17,7 +17,7 @@ BLOCK_ELEMENTS = 65536
 
 
 def load_schema():
-    """The module that protoc makes of proto/wire.proto."""
+    """Compiles proto/wire.proto with protoc and imports the result."""
     with tempfile.TemporaryDirectory() as folder:
         protoc = ["protoc", f"--proto_path={PROTO}", f"--python_out={folder}", "wire.proto"]
         subprocess.run(protoc, check=True)
@@ -29,13 +29,13 @@ wire = load_schema()
 
 
 def frame(payload=b"", **kind):
-    """One message: frame(hello=...), or frame(data, chunk=...)."""
+    """Encodes a message: frame(hello=...) or frame(data, chunk=...)."""
     header = wire.Header(**kind).SerializeToString()
     return struct.pack("<I", len(header)) + header + payload
 
 
 def parse(message):
-    """(header, payload) of one message."""
+    """Decodes a message; returns (header, payload)."""
     end = 4 + struct.unpack_from("<I", message)[0]
     return wire.Header.FromString(message[4:end]), message[end:]
 
@@ -45,7 +45,7 @@ def digest(data):
 
 
 def layout_digest(layout):
-    """Of [(name, shape)]: two ends that have the same one mean the same tensors."""
+    """The digest of a layout, [(name, shape)]. Server and client compare it."""
     text = b""
     for name, shape in layout:
         text += struct.pack("<QQ", len(name), len(shape)) + name.encode()
@@ -54,16 +54,16 @@ def layout_digest(layout):
 
 
 def flat(values, size):
-    """`values` as what the wire and the library take: `size` of them, fp32, one after the other."""
+    """Returns `values` as a contiguous fp32 vector, which must have `size` elements."""
     vector = np.ascontiguousarray(values, np.float32).ravel()
     if vector.size != size:
-        raise ValueError(f"{vector.size} values, and the layout has {size}")
+        raise ValueError(f"the vector has {vector.size} values, expected {size}")
     return vector
 
 
 def encode_plain(values, layout):
-    """The payload of codec `none` (shared/codec/payload/reader.hpp). Each tensor is cut into blocks; each block is a byte
-    that says fp32, and the values."""
+    """The payload of codec `none` (shared/codec/payload/reader.hpp). Each tensor is cut into blocks. A
+    block is one byte that means fp32, then the values."""
     values = flat(values, sum(math.prod(shape) for _, shape in layout))
     blocks, begin = [], 0
     for _, shape in layout:
@@ -78,7 +78,7 @@ def encode_plain(values, layout):
 
 
 def make_upload(payload, **fields):
-    """(begin, payload): the message that announces an upload, and the bytes to follow it."""
+    """Returns (begin, payload): the message that announces an upload, and its bytes."""
     begin = wire.UploadBegin(**fields)
     begin.bytes, begin.digest = len(payload), digest(payload)
     return begin, payload

@@ -26,14 +26,14 @@ namespace fl {
 
 namespace {
 
-/// What all clients share, and outlives them.
+/// What all clients share. It outlives them.
 struct World {
-  /// More clients at work than threads would only take memory, and caches, from each other.
+  /// There are as many work slots as threads. More would only compete for memory and caches.
   World(net::io_context& io, std::size_t threads, std::size_t models_max)
-      : workers(io.get_executor()), turns(threads), models(models_max) {}
+      : workers(io.get_executor()), slots(threads), models(models_max) {}
 
-  Offload workers;  // For the clients' training, and for the engine's adding up.
-  WorkSlots turns;
+  Offload workers;  // Runs the clients' training and the engine's aggregation.
+  WorkSlots slots;
   ModelCache models;
   ScratchFiles files;
 };
@@ -51,12 +51,12 @@ class VirtualClient final : public Connector {
       : strand_(std::move(strand)),
         name_(std::move(name)),
         engine_(std::move(engine)),
-        turns_(is_evaluator ? nullptr : &world.turns),
+        slots_(is_evaluator ? nullptr : &world.slots),
         agent_(strand_, *this, nullptr, world.files, std::move(folder), std::move(factory),
                world.workers, agent_options(is_evaluator, world)) {}
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override {
-    const auto [client_end, server_end] = InProcessLink::make(strand_, name_, turns_);
+    const auto [client_end, server_end] = InProcessLink::make(strand_, name_, slots_);
     net::co_spawn(strand_, serve(std::make_shared<Session>(server_end, name_, engine_)), rethrow);
     co_return std::shared_ptr<Link>(client_end);
   }
@@ -76,35 +76,36 @@ class VirtualClient final : public Connector {
   net::any_io_executor strand_;
   std::string name_;
   std::shared_ptr<RoundEngine> engine_;
-  WorkSlots* turns_;
+  WorkSlots* slots_;
   Agent agent_;
 };
 
 Result<void> check(const SimOptions& options) {
   if (options.settings.model.starts_with(custom_prefix))
     return Error(Errc::invalid_input,
-                 fmt::format("--model {}: what clients in other languages train, "
-                             "and none of these do",
+                 fmt::format("--model {}: fl-sim can't train it; custom models are trained by "
+                             "clients in other languages",
                              options.settings.model));
   FL_CHECK(check_settings(options.settings));
   if (options.settings.min_clients > options.clients) {
-    return Error(Errc::invalid_input, fmt::format("--min-clients {}: there are {} clients",
+    return Error(Errc::invalid_input, fmt::format("--min-clients {} is more than --clients {}",
                                                   options.settings.min_clients, options.clients));
   }
   if (options.epochs_from > std::max(1u, options.settings.local_epochs)) {
     return Error(Errc::invalid_input,
-                 fmt::format("--epochs-from {}: --local-epochs are fewer", options.epochs_from));
+                 fmt::format("--epochs-from {} is more than --local-epochs {}", options.epochs_from,
+                             options.settings.local_epochs));
   }
   if (options.epochs_from > 0 && options.settings.local_steps > 0)
-    return Error(Errc::invalid_input, "--epochs-from: --local-steps asks for no epochs");
+    return Error(Errc::invalid_input, "--epochs-from has no effect with --local-steps: use one");
   if (!options.test.empty() && options.settings.model.starts_with("synthetic:")) {
-    return Error(Errc::invalid_input, fmt::format("--test: model \"{}\" has nothing to evaluate",
-                                                  options.settings.model));
+    return Error(Errc::invalid_input,
+                 fmt::format("--test: model \"{}\" can't be evaluated", options.settings.model));
   }
   return {};
 }
 
-/// The engine, its clients, and the loop that all their strands run on.
+/// The engine, its clients, and the io_context that runs all their strands.
 class Federation {
  public:
   Federation(const SimOptions& options, ChosenRun run, const SharedLearning& learning, Store& store)
@@ -156,10 +157,11 @@ class Federation {
   }
 
  private:
-  /// One for each client at work, one for the evaluator, and one that hears of Ctrl-C, and takes
-  /// updates in, while they train.
+  /// The number of threads: one for each client at work, one for the evaluator if there is one, and
+  /// one that handles signals and messages while the others train.
   [[nodiscard]] int crew_size() const { return options_.threads + (options_.test.empty() ? 1 : 2); }
-  /// As many as the server keeps: from an older one no step leads to the newest.
+  /// As many versions as the server keeps. An older one is useless: the server has no deltas from
+  /// it.
   static std::size_t models_max(const RunSettings& settings) {
     return settings.keep_checkpoints > 0 ? settings.keep_checkpoints : settings.rounds + 1;
   }
@@ -174,14 +176,14 @@ class Federation {
   }
 
   Awaitable<void> live() {
-    // The first cohort does not depend on who was faster.
+    // Wait for all clients, so that the first cohort does not depend on the order of connecting.
     engine_->wait_for_sessions(clients_.size());
     const auto outcome = co_await engine_->run();
     if (!outcome) fail(outcome.error());
     stop();
   }
 
-  /// Without a terminal: how far it is, when that is another round than was told last.
+  /// Without a terminal: logs the progress now and then, if the round has changed.
   Awaitable<void> log_rounds() {
     Round said = 0;
     Duration pause = log_pause_min;
@@ -200,7 +202,7 @@ class Federation {
     stop();
   }
 
-  /// Any thread; more than once does no harm.
+  /// Any thread; may be called more than once.
   void stop() {
     *is_over_ = true;
     net::post(engine_->executor(), [this] {
@@ -215,8 +217,8 @@ class Federation {
   const SimOptions& options_;
   ChosenRun run_;
   net::io_context io_;
-  // All work is done by the loop's own threads: to wake others for each piece took a tenth of the
-  // time.
+  // The io_context's threads do all the work. Waking other threads for each piece of work would
+  // cost a tenth of the time.
   Offload store_thread_{net::make_strand(io_)};
   World world_;
   std::shared_ptr<RoundEngine> engine_;
@@ -225,8 +227,8 @@ class Federation {
   StopSignals signals_;
   Signal stopped_;  // On the engine's strand.
   std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
-  std::mutex mutex_;  // Guards failure_.
-  std::optional<Error> failure_;
+  std::mutex mutex_;              // Guards failure_.
+  std::optional<Error> failure_;  // The first error.
 };
 
 }  // namespace
@@ -243,13 +245,13 @@ Result<std::vector<RoundSummary>> run_federation(const SimOptions& options) {
   FL_TRY(const auto store, Store::open(store_options));
   ServerOptions wanted;
   wanted.settings = options.settings;
-  wanted.given.insert("model");  // Also by default, whatever the run before was of.
+  wanted.given.insert("model");  // So that the default too overrides the model of the run before.
   wanted.new_run = true;
   FL_TRY(ChosenRun run, choose_run(*store, wanted));
   const RunId id = run.record.id;
   Federation federation(options, std::move(run), learning, *store);
   const auto ended = federation.run();
-  // Nothing can go on with it: what its clients had is gone.
+  // A run that was interrupted can't be resumed, because the clients' state is lost.
   FL_TRY(const auto open, store->open_run());
   if (open && open->id == id) FL_CHECK(store->set_run_state(id, RunState::stopped));
   FL_CHECK(ended);

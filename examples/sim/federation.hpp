@@ -1,10 +1,10 @@
-// A server's engine and many virtual clients in one process: real sessions, agents, codecs and
-// trainers over pipes, on as many threads as are given. Only a few clients are at work at once;
-// one that waits for its turn is two coroutines and no model.
+// Runs a whole federation in one process: the server's engine and many virtual clients, with the
+// real sessions, agents, codecs and trainers, over in-process links and on a given number of
+// threads. Only a few clients work at the same time; a client that waits for a work slot is two
+// coroutines and has no model in memory.
 //
-// The model that comes out is a function of settings, data and seed, whatever the threads: but for
-// runs that ask more clients than they need (--over-select) or close at a --deadline, where it
-// matters who is first.
+// The resulting model depends only on settings, data and seed, not on the number of threads. The
+// exceptions are runs in which the order of arrival matters: with --over-select or --deadline.
 #pragma once
 
 #include "examples/sim/options.hpp"
@@ -14,7 +14,8 @@
 
 namespace fl {
 
-/// Begins a run in options.state and works it off, or until SIGINT or SIGTERM. Returns its rounds.
+/// Begins a new run in options.state and runs it to its end, or until SIGINT or SIGTERM. Returns
+/// its rounds.
 [[nodiscard]] Result<std::vector<RoundSummary>> run_federation(const SimOptions& options);
 
 }  // namespace fl

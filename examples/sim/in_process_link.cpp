@@ -6,17 +6,17 @@ namespace fl {
 
 namespace {
 
-/// Bulk waits while this many messages are unread.
+/// A message with payload waits while the peer has this many unread messages.
 constexpr std::size_t unread_max = 2;
 
-/// As frame_header() and the payload would lie on the wire.
+/// The size of the message's frame on the wire (frame_header() and payload).
 std::size_t frame_bytes(const Message& message) {
   return sizeof(std::uint32_t) + message.header.ByteSizeLong() + message.payload.bytes().size();
 }
 
 bool is_work(const wire::Header& header) { return header.has_offer() || header.has_evaluate(); }
 
-/// What the client is told at the end of its work.
+/// Whether this message from the server ends the client's work.
 bool ends_work(const wire::Header& header) {
   if (header.has_verdict()) return header.verdict().outcome() != wire::Verdict::LATER;
   return header.has_failed();
@@ -25,8 +25,8 @@ bool ends_work(const wire::Header& header) {
 }  // namespace
 
 std::pair<std::shared_ptr<InProcessLink>, std::shared_ptr<InProcessLink>> InProcessLink::make(
-    const net::any_io_executor& strand, const std::string& client, WorkSlots* turns) {
-  std::shared_ptr<InProcessLink> client_end(new InProcessLink(strand, "the server", true, turns));
+    const net::any_io_executor& strand, const std::string& client, WorkSlots* slots) {
+  std::shared_ptr<InProcessLink> client_end(new InProcessLink(strand, "the server", true, slots));
   std::shared_ptr<InProcessLink> server_end(new InProcessLink(strand, client, false, nullptr));
   client_end->peer_ = server_end;
   server_end->peer_ = client_end;
@@ -36,7 +36,7 @@ std::pair<std::shared_ptr<InProcessLink>, std::shared_ptr<InProcessLink>> InProc
 Awaitable<Result<Message>> InProcessLink::receive() {
   const auto self = shared_from_this();
   while (inbox_.empty() && !down_ && !may_begin_work()) co_await changed_.wait();
-  if (inbox_.empty() && down_) co_return *down_;  // Nothing comes of work that has not begun.
+  if (inbox_.empty() && down_) co_return *down_;  // Work that was not begun is dropped.
   auto& box = inbox_.empty() ? waiting_work_ : inbox_;
   Message message = std::move(box.front());
   box.pop_front();
@@ -62,47 +62,47 @@ Awaitable<Result<void>> InProcessLink::send(Message message) {
 void InProcessLink::take(Message message, std::size_t bytes) {
   bytes_received_ += bytes;
   const bool waits = is_client_ && is_work(message.header);
-  // As in an agent, a newer offer takes the place of one that has not begun.
+  // A newer offer replaces one whose work has not begun, as in Agent.
   if (waits && message.header.has_offer())
     std::erase_if(waiting_work_, [](const Message& other) { return other.header.has_offer(); });
   (waits ? waiting_work_ : inbox_).push_back(std::move(message));
   changed_.notify();
 }
 
-/// Whether there is work that may be handed over; asks for a turn when it needs one.
+/// Whether the client may receive the next work. Asks for a work slot if it needs one.
 bool InProcessLink::may_begin_work() {
   if (waiting_work_.empty()) return false;
-  if (work_ == Work::none) ask_for_turn();
+  if (work_ == Work::none) ask_for_slot();
   if (work_ != Work::may_begin) return false;
   work_ = Work::under_way;
   return true;
 }
 
-void InProcessLink::ask_for_turn() {
+void InProcessLink::ask_for_slot() {
   work_ = Work::waits;
-  const auto begin = [turns = turns_, weak = weak_from_this()] {
+  const auto begin = [slots = slots_, weak = weak_from_this()] {
     const auto self = weak.lock();
     if (self && !self->down_) {
       self->work_ = Work::may_begin;
       self->changed_.notify();
     } else {
-      turns->give_back();
+      slots->give_back();
     }
   };
   const auto on_strand = [strand = strand_, begin] { net::post(strand, begin); };
-  if (turns_ == nullptr || turns_->take(on_strand)) work_ = Work::may_begin;
+  if (slots_ == nullptr || slots_->take(on_strand)) work_ = Work::may_begin;
 }
 
 void InProcessLink::work_is_done() {
-  const bool has_turn = work_ == Work::may_begin || work_ == Work::under_way;
-  if (has_turn && turns_ != nullptr) turns_->give_back();
-  if (has_turn) work_ = Work::none;
+  const bool has_slot = work_ == Work::may_begin || work_ == Work::under_way;
+  if (has_slot && slots_ != nullptr) slots_->give_back();
+  if (has_slot) work_ = Work::none;
   changed_.notify();
 }
 
 void InProcessLink::close() {
   if (down_) return;
-  down_ = Error(Errc::unavailable, "closed by the peer");
+  down_ = Error(Errc::unavailable, "the peer closed the connection");
   work_is_done();
   if (const auto peer = peer_.lock()) peer->close();
 }

@@ -1,7 +1,6 @@
-// A connection between a virtual client and its session in one process. Messages are handed over as
-// they are, and counted as what their frames would be on a WebSocket.
-//
-// Both ends live on one strand.
+// InProcessLink: the connection between a virtual client and its session. Messages are passed on
+// without encoding, but bytes are counted as if their frames were sent over a WebSocket. Both ends
+// are used on one strand.
 #pragma once
 
 #include "examples/sim/work_slots.hpp"
@@ -19,10 +18,11 @@ namespace fl {
 
 class InProcessLink final : public Link, public std::enable_shared_from_this<InProcessLink> {
  public:
-  /// The client's end and the server's. The client is given work (an Offer, an Evaluate) only when
-  /// it is done with what it had; and, unless `turns` is null, when it has a turn.
+  /// Makes the client's end and the server's end. The client receives work (an Offer or Evaluate)
+  /// only when it has finished its previous work and, unless `slots` is null, when it has a work
+  /// slot. `client` is the client's name for the server's logs.
   static std::pair<std::shared_ptr<InProcessLink>, std::shared_ptr<InProcessLink>> make(
-      const net::any_io_executor& strand, const std::string& client, WorkSlots* turns);
+      const net::any_io_executor& strand, const std::string& client, WorkSlots* slots);
 
   Awaitable<Result<Message>> receive() override;
   Awaitable<Result<void>> send(Message message) override;
@@ -35,24 +35,24 @@ class InProcessLink final : public Link, public std::enable_shared_from_this<InP
  private:
   enum class Work { none, waits, may_begin, under_way };
 
-  InProcessLink(net::any_io_executor strand, std::string remote, bool is_client, WorkSlots* turns)
+  InProcessLink(net::any_io_executor strand, std::string remote, bool is_client, WorkSlots* slots)
       : strand_(std::move(strand)),
         remote_(std::move(remote)),
         is_client_(is_client),
-        turns_(turns),
+        slots_(slots),
         changed_(strand_) {}
   void take(Message message, std::size_t bytes);
   [[nodiscard]] bool may_begin_work();
-  void ask_for_turn();
+  void ask_for_slot();
   void work_is_done();
 
   net::any_io_executor strand_;
   std::string remote_;
   bool is_client_;
-  WorkSlots* turns_;
+  WorkSlots* slots_;
   std::weak_ptr<InProcessLink> peer_;
   std::deque<Message> inbox_;
-  std::deque<Message> waiting_work_;  // What else comes overtakes it.
+  std::deque<Message> waiting_work_;  // Offers and Evaluates; other messages overtake them.
   Work work_ = Work::none;
   std::optional<Error> down_;
   Signal changed_;

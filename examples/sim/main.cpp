@@ -1,6 +1,5 @@
-// fl-sim: a whole federation in one process. federation.cpp puts it together from the server's and
-// the client's own parts; in_process_link.cpp is the line between them, scratch_files.cpp their
-// disk.
+// The program fl-sim: a whole federation in one process. federation.cpp builds it from the parts of
+// server and client; in_process_link.cpp connects them, and scratch_files.cpp is their disk.
 #include "examples/sim/federation.hpp"
 #include "examples/sim/options.hpp"
 #include "server/history/format.hpp"
@@ -24,7 +23,7 @@ fl::Result<void> write_json(const std::string& path, const std::vector<fl::Round
 }
 
 fl::Result<void> run(const fl::SimOptions& options) {
-  FL_CHECK(write_json(options.json, {}));  // Before hours of work, not after.
+  FL_CHECK(write_json(options.json, {}));  // Report a bad path now, not after hours of work.
   FL_TRY(const auto rounds, fl::run_federation(options));
   fmt::print("{}", fl::format_rows(rounds, fl::Format::table));
   if (!rounds.empty()) fmt::print("model digest {}\n", rounds.back().model_digest);
@@ -37,7 +36,7 @@ int main(int argc, char** argv) {
   fl::SimOptions options;
   if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
   fl::start_log(options.log_json, options.verbose);
-  // Thousands of agents would say what each of them does.
+  // Without --verbose: warnings only, because there may be thousands of agents.
   if (!options.verbose) fl::set_log_level(fl::LogLevel::warn);
   try {
     const auto result = run(options);

@@ -22,9 +22,9 @@ constexpr std::uint32_t clients_max = 100'000;
 
 int parse_options(int argc, char** argv, SimOptions& options) {
   CLI::App app{
-      "Runs a whole federation in this process: the server's engine, its clients, and what they\n"
-      "would send each other, counted. Each call begins a new run in --state, which fl-server\n"
-      "history --state reads.\n"
+      "Simulates a whole federation in one process: the server and its clients. Bytes are counted\n"
+      "as if they were sent over a network. Each call begins a new run in --state; show it with\n"
+      "'fl-server history --state DIR'.\n"
       "  fl-sim --clients 100 --model synthetic:1000000 --rounds 5\n"
       "  fl-sim --clients 10 --data fashion-mnist --partition dirichlet:0.5 "
       "--test fashion-mnist:test",
@@ -32,28 +32,29 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   app.set_version_flag("--version",
                        fmt::format("fl-sim {}, protocol {}", FL_VERSION, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
-  // Given twice, the last one counts: so a script's flags can be overridden behind them.
+  // The last of repeated flags counts, so that a user can append flags to a script's.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 
   app.add_option("--state", options.state, "Folder for the history and the checkpoints")
       ->check(not_empty())
       ->capture_default_str();
-  app.add_option("--clients", options.clients, "How many virtual clients, each with its shard")
+  app.add_option("--clients", options.clients, "Number of virtual clients; each has a shard")
       ->check(CLI::Range(1u, clients_max))
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "Clients that train side by side; 0: one a core")
+  app.add_option("--threads", options.threads,
+                 "Number of clients that train at the same time; 0 means one per core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("--test", options.test,
-                 "Evaluate every version on this data, as in fashion-mnist:test");
+                 "Evaluate every version on this data, for example fashion-mnist:test");
   app.add_option("--epochs-from", options.epochs_from,
-                 "Clients of unequal speed: each goes from so many times to --local-epochs times "
-                 "through its data, drawn anew in each round")
+                 "Simulate clients of unequal speed: in each round each client trains a random "
+                 "number of epochs from this to --local-epochs")
       ->check(CLI::Range(1u, 1'000'000u));
   app.add_option("--json", options.json, "Write the run's rounds to this file");
-  app.add_flag("--log-json", options.log_json, "Log JSON objects");
+  app.add_flag("--log-json", options.log_json, "Log as JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");
-  // Virtual clients are never late by themselves, and all their data trains unless asked otherwise.
+  // By default there is no deadline, as virtual clients are never late, and nothing is held out.
   options.settings.deadline_s = 0;
   options.learn.holdout = 0;
   declare_run_settings(app, options.settings, options.given);
@@ -74,7 +75,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   options.threads = threads_for(options.threads);
   options.learn.model = settings.model;
   options.learn.shards = options.clients;
-  options.learn.threads = 1;  // Clients side by side use the cores better than one on all of them.
+  options.learn.threads = 1;  // Several clients with one thread each use the cores best.
   return -1;
 }
 

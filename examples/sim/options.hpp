@@ -13,18 +13,19 @@ namespace fl {
 struct SimOptions {
   std::string state = "fl-sim-state";
   std::uint32_t clients = 10;
-  int threads = 0;                // 0: one for each core.
-  std::string test;               // Data that every version is evaluated on; "": none.
-  std::uint32_t epochs_from = 0;  // 0: all take settings.local_epochs.
-  std::string json;               // A file for the history of the run; "": none.
+  int threads = 0;                // 0: one per core.
+  std::string test;               // Evaluates every version on this data; "": no evaluation.
+  std::uint32_t epochs_from = 0;  // 0: every client trains settings.local_epochs.
+  std::string json;               // A file for the rounds of the run; "": none.
   bool log_json = false;
   bool verbose = false;
   RunSettings settings;
-  std::set<std::string> given;  // Names of the settings' flags that were given.
+  std::set<std::string> given;  // The names of the run's flags on the command line.
   LearnOptions learn;
 };
 
-/// Returns the exit code when the program is to end now (--help, wrong flags), -1 to go on.
+/// Parses the command line. Returns the exit code if the program must exit now (--help, a wrong
+/// flag), or -1 to continue.
 int parse_options(int argc, char** argv, SimOptions& options);
 
 }  // namespace fl

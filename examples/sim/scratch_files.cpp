@@ -21,13 +21,13 @@ namespace fl {
 
 namespace {
 
-/// Empty when they are not all there.
+/// The range [offset, offset + bytes) of `all`; empty if it is not completely inside.
 Bytes part_of(Bytes all, std::uint64_t offset, std::uint64_t bytes) {
   if (offset > all.size() || bytes > all.size() - offset) return {};
   return all.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
 }
 
-/// A file of the disk whose sync does nothing.
+/// A file on disk whose sync() does nothing.
 class Unsynced : public File {
  public:
   explicit Unsynced(std::unique_ptr<File> file) : file_(std::move(file)) {}
@@ -46,7 +46,7 @@ class Unsynced : public File {
   std::unique_ptr<File> file_;
 };
 
-/// One that is only read: a checkpoint, which a hundred clients fetch.
+/// A read-only file on disk that is mapped: a checkpoint, which many clients fetch.
 class Mapped final : public Unsynced {
  public:
   static Result<std::unique_ptr<File>> open(const std::filesystem::path& path) {
@@ -76,8 +76,8 @@ Error not_found(const std::filesystem::path& path) {
 
 }  // namespace
 
-/// The memory of files, and of closed ones for the next: fresh memory costs more than the bytes in
-/// it. Any thread.
+/// The memory of the passing files. The memory of closed files is kept for the next ones, because
+/// getting fresh memory costs more than writing the bytes. Any thread.
 struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
   struct Free {
     void operator()(std::byte* bytes) const { std::free(bytes); }
@@ -109,9 +109,9 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
     return taken;
   }
 
-  /// The memory that all of `bytes` lie in, or none.
+  /// The memory that contains all of `bytes`, or null.
   std::shared_ptr<Memory> holding(Bytes bytes) {
-    // Let go of without the lock: where its owner goes meanwhile, its end takes that.
+    // Declared outside the lock: if this is the last reference, its deleter takes the lock.
     std::shared_ptr<Memory> memory;
     {
       const std::lock_guard lock(mutex);
@@ -123,12 +123,12 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
     return before + bytes.size() <= memory->capacity ? memory : nullptr;
   }
 
-  std::mutex mutex;  // Guards what follows.
+  std::mutex mutex;  // Guards the members below.
   std::vector<Memory> free;
-  std::map<const std::byte*, std::weak_ptr<Memory>, std::less<>> in_use;  // By where it begins.
+  std::map<const std::byte*, std::weak_ptr<Memory>, std::less<>> in_use;  // By its first byte.
 
  private:
-  /// In huge pages, where it is for them: what passes is walked through once, and not again.
+  /// Allocates memory, in huge pages if it is large enough.
   static Memory fresh(std::size_t capacity) {
     constexpr std::size_t huge_page = 2 << 20;
     const std::size_t alignment = std::min(capacity, huge_page);
@@ -144,19 +144,21 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
   }
 };
 
-/// The bytes of a file: its own, and at its beginning perhaps those of another file, of which it is
-/// a copy (an update, on its way from client to server). Memory that another file reads is not
-/// written to: its owner goes on in other memory.
+/// The bytes of a passing file. The beginning may be borrowed from the memory of another file, of
+/// which this one is a copy (an update on its way from client to server); the rest is its own.
+/// Memory that another file has borrowed is never written to: its owner moves to other memory
+/// first.
 struct ScratchFiles::Contents {
   explicit Contents(std::shared_ptr<Buffers> from) : buffers(std::move(from)) {}
 
-  /// The first bytes of [offset, offset + bytes) that lie together, fewer or all.
+  /// The longest contiguous run of bytes that starts at `offset`, at most `bytes`.
   Bytes run_at(std::size_t offset, std::size_t bytes) const {
     if (offset < lent_bytes) return {lent + offset, std::min(bytes, lent_bytes - offset)};
     return {own->bytes.get() + offset, bytes};
   }
 
-  /// Whether `bytes` are another file's, and lie there behind those that this one has of it.
+  /// Borrows `bytes` instead of copying them, if they are another file's and follow the bytes that
+  /// are borrowed from it already. Returns whether it did.
   bool borrow(std::size_t offset, Bytes bytes) {
     if (offset != lent_bytes || bytes.size() < borrowed_bytes_min) return false;
     if (lent_bytes > 0 && lent + offset != bytes.data()) return false;
@@ -188,7 +190,8 @@ struct ScratchFiles::Contents {
  private:
   static constexpr std::size_t borrowed_bytes_min = 4096;
 
-  /// From here on `own` has room for so many bytes, and for the file, and may be written to.
+  /// Makes `own` writable and large enough for this many bytes and for the file. If `also_lent`,
+  /// copies the borrowed bytes to it.
   void make_own(std::size_t bytes, bool also_lent) {
     bytes = std::max(bytes, size);
     if (!own || own.use_count() > 1 || own->capacity < bytes) {
@@ -209,7 +212,7 @@ struct ScratchFiles::Contents {
   std::size_t lent_bytes = 0;
 };
 
-/// The contents of the last small files that were closed, of those that somebody may open again.
+/// Keeps the contents of the last small uploads that were closed, because they may be opened again.
 /// Any thread.
 class ScratchFiles::Recent {
  public:
@@ -225,14 +228,14 @@ class ScratchFiles::Recent {
   static constexpr std::size_t file_bytes_max = 1 << 18;
   static constexpr std::size_t bytes_max = 2 << 20;
 
-  std::mutex mutex_;  // Guards what follows.
+  std::mutex mutex_;  // Guards the members below.
   std::deque<std::pair<std::shared_ptr<Contents>, std::size_t>> kept_;
   std::size_t bytes_ = 0;
 };
 
 class ScratchFiles::Passing final : public File {
  public:
-  /// `recent`: where its contents go when it is closed; or null.
+  /// `recent` keeps the contents when the file is closed; may be null.
   Passing(std::shared_ptr<Contents> contents, std::shared_ptr<Recent> recent)
       : contents_(std::move(contents)), recent_(std::move(recent)) {}
   ~Passing() override {
@@ -278,7 +281,7 @@ ScratchFiles::ScratchFiles()
     : buffers_(std::make_shared<Buffers>()), recent_(std::make_shared<Recent>()) {}
 
 bool ScratchFiles::is_passing(const std::filesystem::path& path) {
-  // Of the server's spool; of the client's state and its partial downloads.
+  // The server's spool files; the client's update, manifest and partial downloads.
   constexpr std::array<std::string_view, 5> prefixes = {"task-", "spare-", "update-", "client.json",
                                                         "download-"};
   const std::string name = path.filename().string();
@@ -301,7 +304,7 @@ Result<std::unique_ptr<File>> ScratchFiles::open(const std::filesystem::path& pa
   auto contents = mode == OpenMode::truncate ? nullptr : place.lock();
   if (!contents) contents = std::make_shared<Contents>(buffers_);
   place = contents;
-  // Uploads: where a round's sums must take in what is much larger, those before are added again.
+  // The server may read earlier uploads again, to rebuild the round's sums in a wider format.
   const bool is_upload = name.starts_with("task-");
   return std::unique_ptr<File>(
       std::make_unique<Passing>(std::move(contents), is_upload ? recent_ : nullptr));
@@ -340,7 +343,7 @@ Result<std::vector<std::string>> ScratchFiles::list(const std::filesystem::path&
 
 Result<void> ScratchFiles::make_folder(const std::filesystem::path& folder) {
   FL_CHECK(disk_.make_folder(folder.parent_path()));
-  // Without the sync that the disk's own would add, for each of a thousand clients.
+  // Not Files::make_folder of the disk, because that syncs, for each of thousands of clients.
   if (::mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) return errno_error(folder.string());
   return {};
 }

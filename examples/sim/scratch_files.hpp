@@ -1,12 +1,14 @@
-// The disk of a federation in one process, which never goes on after a crash: nothing is synced,
-// and what only passes through (updates on both ends, partial downloads, clients' manifests) lies
-// in memory, for as long as somebody has the file open: then its bytes are forgotten and its name
-// stays, but for two MiB of small uploads. So memory is that of the clients at work, not of all.
-// What lasts (checkpoints, residuals of error feedback, references of deltas, states of codecs)
-// lies in files of the operating system.
+// ScratchFiles: the disk of a federation in one process. Such a federation is never resumed after a
+// crash, so nothing is synced. There are two kinds of files:
+//   - Passing files (updates on both ends, partial downloads, clients' manifests) are in memory
+//     while somebody has them open. When the last user closes one, its bytes are dropped and only
+//     its name stays, except for the last 2 MiB of small uploads. So the memory needed depends on
+//     the clients at work, not on all clients.
+//   - Lasting files (checkpoints, residuals of error feedback, references of deltas, states of
+//     codecs) are files of the operating system.
 //
-// Any thread; one File of the passing kind is used by one thread at a time. A range of it that was
-// jumped over holds anything, not zeros.
+// Any thread; one thread at a time uses a passing File. A range of a passing file that was never
+// written has arbitrary contents, not zeros.
 #pragma once
 
 #include "shared/base/io/file.hpp"
@@ -38,14 +40,14 @@ class ScratchFiles final : public Files {
   struct Buffers;
   using Names = std::map<std::string, std::weak_ptr<Contents>>;
 
-  /// Whether a file of this name lies in memory.
+  /// Whether a file of this name is a passing file, in memory.
   static bool is_passing(const std::filesystem::path& path);
 
   Files& disk_ = posix_files();
   std::shared_ptr<Buffers> buffers_;
   std::shared_ptr<Recent> recent_;
-  std::mutex mutex_;                      // Guards what follows.
-  std::map<std::string, Names> folders_;  // Of the passing files.
+  std::mutex mutex_;                      // Guards the members below.
+  std::map<std::string, Names> folders_;  // The passing files by folder.
 };
 
 }  // namespace fl

@@ -48,7 +48,7 @@ class VirtualTrainer final : public Trainer {
   [[nodiscard]] std::uint32_t epochs_of(const TrainSettings& settings) const {
     const std::uint32_t least = shared_.epochs_from;
     if (least == 0 || settings.local_epochs <= least) return settings.local_epochs;
-    // Of a seed of its own: the trainer's numbers come from that of the settings.
+    // Use another seed than the trainer, so that the two random sequences are independent.
     constexpr std::uint64_t of_epochs = 0x65706f636873;
     Random random(mix_seeds(settings.seed, of_epochs), 0);
     return least + random.below(settings.local_epochs - least + 1);
@@ -73,7 +73,7 @@ Result<SharedLearning> load_shared_learning(LearnOptions options) {
     FL_TRY([[maybe_unused]] const auto trainer, make_trainer(shared.options));
     return shared;
   }
-  // What is wrong with the model shows before the data are read, and whether they fit it after.
+  // Check the model before the data is read, and afterwards that they fit each other.
   FL_TRY([[maybe_unused]] const auto without, make_trainer(shared.options, LocalData()));
   FL_TRY(shared.data, load_divided_data(shared.options));
   FL_TRY([[maybe_unused]] const auto with, make_trainer(shared.options, shared.data->local(0)));

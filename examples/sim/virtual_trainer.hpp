@@ -1,6 +1,6 @@
-// The trainer of a virtual client: nothing but who it is. A real one is made for each piece of
-// work, in the thread that does it, so that models and data in memory are those of the clients at
-// work.
+// The trainer of a virtual client. It has no model and no data: for each piece of work it makes a
+// real trainer in the thread that does the work. So only the clients at work have models and data
+// in memory.
 #pragma once
 
 #include "client/learn/data/data.hpp"
@@ -12,19 +12,20 @@
 
 namespace fl {
 
-/// What all virtual clients have in common. Read only; any thread.
+/// What all virtual clients share. Read only; any thread.
 struct SharedLearning {
   LearnOptions options;  // The model, one thread, and the number of shards.
   Layout layout;
-  std::optional<DividedData> data;  // None: the model is synthetic.
-  /// Not 0: each client takes from so many to the asked number of epochs, drawn anew in each round.
+  std::optional<DividedData> data;  // None if the model is synthetic.
+  /// If not 0, each client trains a random number of epochs in each round, from this to the number
+  /// that the server asks for.
   std::uint32_t epochs_from = 0;
 };
 
-/// Reads the data, once. invalid_input: model and data do not fit.
+/// Loads the data, once. invalid_input: model and data do not fit each other.
 [[nodiscard]] Result<SharedLearning> load_shared_learning(LearnOptions options);
 
-/// `shared` must outlive it.
+/// Makes the trainer of a client. `shared` must outlive it.
 [[nodiscard]] std::unique_ptr<Trainer> make_virtual_trainer(const SharedLearning& shared,
                                                             std::uint32_t shard,
                                                             std::uint64_t client_seed);

@@ -1,5 +1,5 @@
-// How many virtual clients may be at work at once, so that memory does not grow with their number.
-// First come, first served. Any thread.
+// WorkSlots limits how many virtual clients work at the same time, so that memory does not grow
+// with the number of clients. First come, first served. Any thread.
 #pragma once
 
 #include <deque>
@@ -11,10 +11,10 @@ namespace fl {
 
 class WorkSlots {
  public:
-  explicit WorkSlots(std::size_t turns) : free_(turns) {}
+  explicit WorkSlots(std::size_t slots) : free_(slots) {}
 
-  /// True: the turn is the caller's at once. False: it is when `begin` is called, from a thread
-  /// that gives one back.
+  /// Takes a slot. Returns true if the caller has it now. Otherwise returns false and calls `begin`
+  /// when the caller has the slot, from the thread that gave one back.
   [[nodiscard]] bool take(std::function<void()> begin) {
     const std::lock_guard lock(mutex_);
     if (free_ == 0) {
@@ -25,6 +25,7 @@ class WorkSlots {
     return true;
   }
 
+  /// Gives a slot back, to the one who has waited longest.
   void give_back() {
     std::function<void()> begin;
     {
@@ -40,7 +41,7 @@ class WorkSlots {
   }
 
  private:
-  std::mutex mutex_;  // Guards what follows.
+  std::mutex mutex_;  // Guards the members below.
   std::size_t free_;
   std::deque<std::function<void()>> waiting_;
 };

@@ -1,6 +1,7 @@
-// Errors that a peer, a disk or a user can cause, as values. Programmer's errors are FL_ASSERT.
-// A Result holds either a value or an Error; an Error has a category to act on and a sentence that
-// names the cause and the place. Exceptions are for start-up and for shutdown only.
+// Errors as values. A Result holds a value or an Error. An Error has a code, which the program acts
+// on, and a message, which says what happened and to what. Use it for everything that a peer, a
+// disk or a user can cause. FL_ASSERT is for mistakes in our own code. Exceptions are used only
+// during start-up and shutdown.
 #pragma once
 
 #include <boost/system/result.hpp>
@@ -14,33 +15,33 @@
 namespace fl {
 
 enum class Errc {
-  invalid_input,    // The user or the peer gave something that can't be right.
+  invalid_input,    // The user or the peer gave an invalid value.
   protocol,         // The peer broke the protocol; its session ends.
-  unauthenticated,  // A certificate, a token or a fingerprint does not fit.
-  not_found,        // A file, a row, a name that isn't there.
-  conflict,         // Right in itself, but not now: a stale round, a duplicate, a name taken.
-  too_large,        // Over a named limit.
-  corrupt,          // Bytes on disk or on the wire that don't match their digest or format.
-  io,               // The operating system refused, for a reason that will not pass.
-  no_space,         // The disk is full; trying again later makes sense.
-  unavailable,      // The peer is gone or can't be reached; trying again later makes sense.
-  cancelled,        // We were asked to stop.
-  deadline,         // It took longer than its named limit.
-  internal,         // A library failed in a way that we can't name better.
+  unauthenticated,  // A certificate, token or fingerprint was rejected.
+  not_found,        // A file, row or name does not exist.
+  conflict,         // Valid, but not in this state: a stale round, a duplicate, a name in use.
+  too_large,        // A value exceeds a named limit.
+  corrupt,          // Bytes on disk or on the wire don't match their digest or format.
+  io,               // The operating system reported a permanent error.
+  no_space,         // The disk is full; retry later.
+  unavailable,      // The peer is gone or can't be reached; retry later.
+  cancelled,        // The program was asked to stop.
+  deadline,         // The operation took longer than its named limit.
+  internal,         // A library failed, or another error that has no code of its own.
 };
 
 [[nodiscard]] std::string_view to_string(Errc code);
 
 class Error {
  public:
-  Error() =
-      default;  // boost::system::result wants one; it is what error() gives when there is none.
+  /// boost::system::result needs this: its error() returns it for a result that holds a value.
+  Error() = default;
   Error(Errc code, std::string message) : code_(code), message_(std::move(message)) {}
 
   [[nodiscard]] Errc code() const { return code_; }
   [[nodiscard]] const std::string& message() const { return message_; }
 
-  /// The same error with the place it happened at put in front: "PLACE: message".
+  /// Returns the same error with the message "PLACE: message".
   [[nodiscard]] Error at(std::string_view place) const {
     return {code_, std::string(place) + ": " + message_};
   }
@@ -50,7 +51,7 @@ class Error {
   std::string message_;
 };
 
-/// How an Error travels where only exceptions can: start-up and shutdown.
+/// An Error as an exception, for start-up and shutdown.
 class ErrorException : public std::runtime_error {
  public:
   explicit ErrorException(Error error)
@@ -61,7 +62,7 @@ class ErrorException : public std::runtime_error {
   Error error_;
 };
 
-/// Found by boost::system::result through argument-dependent look-up: `.value()` on an error.
+/// boost::system::result calls this, by argument-dependent lookup, for `.value()` of an error.
 [[noreturn]] inline void throw_exception_from_error(const Error& error,
                                                     const boost::source_location&) {
   throw ErrorException(error);
@@ -70,10 +71,11 @@ class ErrorException : public std::runtime_error {
 template <class T>
 using Result = boost::system::result<T, Error>;
 
-/// The value of a Result<void>, for `co_return success();`.
+/// A successful Result<void>, for `co_return success();`.
 [[nodiscard]] inline Result<void> success() { return {}; }
 
-/// Turns the current errno into an Error: ENOSPC and EDQUOT become no_space, ENOENT not_found.
+/// Turns the current errno into an Error with the message "WHAT: reason". ENOSPC and EDQUOT become
+/// no_space, ENOENT not_found, EMFILE and ENFILE unavailable, all others io.
 [[nodiscard]] Error errno_error(std::string_view what);
 
 }  // namespace fl
@@ -81,7 +83,8 @@ using Result = boost::system::result<T, Error>;
 #define FL_CONCAT_(a, b) a##b
 #define FL_CONCAT(a, b) FL_CONCAT_(a, b)
 
-/// FL_TRY(auto x, f());  — x = the value of f(), or return its error. FL_CO_TRY in coroutines.
+/// FL_TRY(auto x, f()); sets x to the value of f(), or returns its error from this function.
+/// FL_CO_TRY does the same in coroutines.
 #define FL_TRY(declaration, expression)                                           \
   auto FL_CONCAT(fl_try_, __LINE__) = (expression);                               \
   if (!FL_CONCAT(fl_try_, __LINE__)) return FL_CONCAT(fl_try_, __LINE__).error(); \
@@ -90,7 +93,7 @@ using Result = boost::system::result<T, Error>;
   auto FL_CONCAT(fl_try_, __LINE__) = (expression);                                  \
   if (!FL_CONCAT(fl_try_, __LINE__)) co_return FL_CONCAT(fl_try_, __LINE__).error(); \
   declaration = std::move(*FL_CONCAT(fl_try_, __LINE__))
-/// The same for Result<void>.
+/// FL_CHECK(f()); returns the error of f(), if it has one. FL_CO_CHECK is for coroutines.
 #define FL_CHECK(expression)                                                   \
   do {                                                                         \
     if (auto&& fl_check_ = (expression); !fl_check_) return fl_check_.error(); \
@@ -100,7 +103,8 @@ using Result = boost::system::result<T, Error>;
     if (auto&& fl_check_ = (expression); !fl_check_) co_return fl_check_.error(); \
   } while (false)
 
-/// A claim about our own code, always checked. Never about what a peer, a user or a disk controls.
+/// Checks a claim about our own code, in every build, and aborts when it is false. Never use it for
+/// something that a peer, a user or a disk controls.
 #define FL_ASSERT(claim)                                                                 \
   do {                                                                                   \
     if (!(claim)) [[unlikely]] {                                                         \

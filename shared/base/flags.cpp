@@ -28,19 +28,21 @@ class TomlFile final : public CLI::Config {
     for (const auto& [key, value] : table) {
       const std::string name(key.str());
       if (value.is_table() || value.is_array_of_tables())
-        throw wrong(value.source(), fmt::format("[{}]: flags stand here without tables", name));
+        throw wrong(value.source(),
+                    fmt::format("[{}]: this file takes lines `flag = value`, no tables", name));
       if (app_->get_option_no_throw("--" + name) == nullptr)
         throw wrong(key.source(), fmt::format("there is no flag --{}", name));
       CLI::ConfigItem& item = flags.emplace_back();
       item.name = name;
       item.inputs.push_back(text_of(name, value));
-      // Flags on the command line come before those in the file.
+      // A flag on the command line overrides the file, so an error can't be about the file's value.
       if (app_->get_option("--" + name)->empty()) lines_[name] = key.source().begin.line;
     }
     return flags;
   }
 
-  /// "FILE:LINE: " of the flag that CLI11 complains of, which names it, if its value is from here.
+  /// Returns "FILE:LINE: " if CLI11's error message names a flag whose value came from this file,
+  /// else "".
   std::string place_of(std::string_view complaint) const {
     for (const auto& [name, line] : lines_) {
       const std::string flag = "--" + name;
@@ -61,7 +63,7 @@ class TomlFile final : public CLI::Config {
     if (const auto whole = value.value_exact<std::int64_t>()) return std::to_string(*whole);
     if (const auto real = value.value_exact<double>()) return fmt::format("{}", *real);
     if (const auto truth = value.value_exact<bool>()) return *truth ? "true" : "false";
-    throw wrong(value.source(), fmt::format("{} is no text, number, true or false", name));
+    throw wrong(value.source(), fmt::format("{} must be a string, a number, true or false", name));
   }
 
   CLI::ConfigError wrong(const toml::source_region& place, std::string_view what) const {
@@ -69,7 +71,8 @@ class TomlFile final : public CLI::Config {
   }
 
   const CLI::App* app_;
-  // Of the flags whose values are from here. from_config() is CLI11's, and const.
+  // Line of each flag whose value came from the file. Mutable because CLI11's from_config() is
+  // const.
   mutable std::map<std::string, std::uint32_t> lines_;
 };
 
@@ -93,14 +96,14 @@ CLI::Validator number_from(double least) {
   const auto check = [least](const std::string& text) -> std::string {
     double value = 0;
     if (CLI::detail::lexical_cast(text, value) && value >= least) return "";
-    return fmt::format("'{}' is not a number from {} on", text, least);
+    return fmt::format("'{}' is not a number of at least {}", text, least);
   };
   return {check, ""};
 }
 
 CLI::Validator not_empty() {
   const auto check = [](const std::string& text) -> std::string {
-    return text.empty() ? "nothing is given (an unset variable?)" : "";
+    return text.empty() ? "the value is empty (is a shell variable unset?)" : "";
   };
   return {check, ""};
 }

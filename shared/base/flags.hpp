@@ -1,5 +1,5 @@
-// What the programs' flags have in common beyond CLI11: a TOML file of flags (CLI11's own reader
-// takes a dialect of INI for it), and plain words about numbers.
+// What the command lines of all programs share on top of CLI11: a TOML file with flags (CLI11's own
+// reader accepts a dialect of INI), the exit code, and checks of values.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,17 +8,19 @@
 
 namespace fl {
 
-/// Adds --config FILE: `key = value` for any flag of the app, `true` or `false` for one without a
-/// value. What stands on the command line counts more. The app must outlive its parsing. Mistakes
-/// in the file are CLI::ParseErrors that name file and line.
+/// Adds --config FILE, a TOML file with a line `flag = value` for any flag of the app; a flag
+/// without a value takes `true` or `false`. A flag on the command line overrides the file. `app`
+/// must live until it has parsed. A mistake in the file is a CLI::ParseError that names file and
+/// line.
 void add_config_flag(CLI::App& app, const std::string& help);
 
-/// How a program ends that was called wrongly.
+/// Exit code for a wrong command line.
 inline constexpr int wrong_usage = 2;
-/// Prints what there is to say of a failed parse, --help and --version too, for which it is 0.
+/// Prints the text of a failed parse and returns the exit code. CLI11 also reports --help and
+/// --version this way; for these the code is 0.
 [[nodiscard]] int exit_code(const CLI::App& app, const CLI::ParseError& error);
 
-/// For Option::check.
+/// Checks for CLI::Option::check: a number of at least `least`; a text that is not empty.
 [[nodiscard]] CLI::Validator number_from(double least);
 [[nodiscard]] CLI::Validator not_empty();
 

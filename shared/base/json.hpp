@@ -1,5 +1,5 @@
-// JSON to and from text. nlohmann's parser and writer are instantiated here alone: each of them
-// costs its includer two seconds of compiling.
+// Converts JSON to and from text. Only json.cpp instantiates nlohmann's parser and writer, because
+// each of them adds two seconds to the compile time of a file. Any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,15 +9,16 @@
 
 namespace fl {
 
-/// Sees each value as it is read, and says whether to keep it.
+/// Callback that gets each value as it is parsed and returns whether to keep it.
 using JsonWatch = nlohmann::json::parser_callback_t;
 
-/// A value that is_discarded(), and so neither object nor array nor string, where `text` is no
-/// JSON.
+/// Parses `text`. If it is not valid JSON, the value returned is_discarded(): it is neither an
+/// object nor an array nor a string.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text, const JsonWatch& watch = nullptr);
 
-/// In one line, or indented by so many spaces. In UTF-8: other bytes, which file names and what
-/// peers send may have, are replaced by U+FFFD.
+/// Writes the value on one line or, if `indent` is not negative, on several lines indented by that
+/// many spaces. Bytes that are not UTF-8 (a file name or a peer's text may have some) become
+/// U+FFFD.
 [[nodiscard]] std::string json_text(const nlohmann::json& value, int indent = -1);
 [[nodiscard]] std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 

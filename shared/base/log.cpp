@@ -15,7 +15,7 @@ namespace fl {
 
 namespace {
 
-/// %* : the message as the inside of a JSON string.
+/// The pattern flag %*: the message, escaped for use inside a JSON string.
 class JsonEscaped final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -47,9 +47,10 @@ spdlog::level::level_enum spdlog_level_of(LogLevel level) {
   return spdlog::level::off;
 }
 
-bool logs_json = false;  // Set before there are other threads.
+bool logs_json = false;  // start_log() sets it before other threads exist.
 
-/// What a peer's bytes make protobuf say (a string that is not UTF-8) would go to stderr as it is.
+/// Without this handler protobuf writes its complaints about a peer's bytes (a string that is not
+/// UTF-8) directly to standard error.
 void log_protobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
   log_at(LogLevel::debug, "protobuf: {}", message);
 }
@@ -71,7 +72,7 @@ void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args val
     if (!logs_json) text = printable(std::move(text));
     spdlog::default_logger_raw()->log(spdlog_level, spdlog::string_view_t(text));
   } catch (const std::exception&) {
-    // A line that can't be made costs nothing but itself, as with spdlog.
+    // Drop a line that can't be formatted, as spdlog does.
   }
 }
 

@@ -1,6 +1,6 @@
-// How a program logs: lines for a terminal, lines with time for a pipe, JSON objects on request.
-// From any thread, and nothing throws. spdlog does the work behind these few functions: its own
-// header makes every file that logs compile the whole of fmt.
+// Logging to standard error: short lines on a terminal, lines with date and level in a file or
+// pipe, JSON objects on request. Any thread; nothing here throws. The functions hide spdlog,
+// because its header would make every file that logs compile all of fmt.
 #pragma once
 
 #include <fmt/core.h>
@@ -30,22 +30,24 @@ void log_error(fmt::format_string<const Values&...> format, const Values&... val
   log_formatted(LogLevel::error, format, fmt::make_format_args(values...));
 }
 
-/// Of level info, and written whatever the level is: how far a program is that says little else.
+/// Writes a line of level info, even if the level set is higher. For progress reports of a program
+/// that otherwise logs only warnings.
 void log_progress(const std::string& text);
 
-/// With '?' for control characters: what a peer says must not move the operator's cursor.
+/// Replaces control characters by '?', so that a peer's text can't control the operator's terminal.
 [[nodiscard]] std::string printable(std::string text);
 
-/// What is below is not written; `info` until told.
+/// Lines below this level are not written. The default is `info`.
 void set_log_level(LogLevel level);
 
-/// A program's last words, as it ends with an error: an object more where the log is JSON, else
-/// "PROGRAM: TEXT" as a command line says it.
+/// Reports the error that ends the program: as a JSON object if the log is JSON, else as a line
+/// "PROGRAM: TEXT".
 void log_fatal(fmt::string_view program, fmt::string_view text);
 
-/// Call once, at start-up, before other threads. To standard error: as JSON objects, {"time": …,
-/// "level": …, "message": …}; else on a terminal with short times, a line overwriting a status line
-/// (see StatusLine); else as "2026-11-21T12:00:00.123 warning …".
+/// Sets up logging. Call it once, at start-up, before other threads exist. Formats:
+///   as_json      {"time": "2026-11-21T12:00:00.123+00:00", "level": "warning", "message": "…"}
+///   a terminal   12:00:00 …   (each line overwrites a status line, if there is one)
+///   otherwise    2026-11-21T12:00:00.123+00:00 warning …
 void start_log(bool as_json, bool is_verbose);
 
 }  // namespace fl

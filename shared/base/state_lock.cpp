@@ -14,7 +14,8 @@ Result<StateLock> StateLock::take(const std::filesystem::path& folder) {
   if (lock.fd_ < 0) return errno_error(path.string());
   if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
     return Error(Errc::conflict,
-                 fmt::format("another fl-server uses {}; choose another --state", folder.string()));
+                 fmt::format("another process uses {}: stop it, or choose another --state",
+                             folder.string()));
   }
   return lock;
 }

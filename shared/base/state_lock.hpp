@@ -1,4 +1,6 @@
-// STATE/lock, so that two programs never share a state. Held for the life of the object.
+// The lock file STATE/lock, by which two processes never use one state folder at the same time.
+// Server, client and fl-sim take it at start-up and hold it for the life of this object. The
+// operating system releases it when the process ends, however it ends.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -10,7 +12,7 @@ namespace fl {
 
 class StateLock {
  public:
-  /// `conflict` when another program holds it. The folder must exist.
+  /// Takes the lock without waiting. The folder must exist. `conflict`: another process holds it.
   static Result<StateLock> take(const std::filesystem::path& folder);
   StateLock(StateLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   StateLock& operator=(StateLock&&) = delete;

@@ -17,18 +17,18 @@ struct Extension {
   std::string value;  // In OpenSSL's configuration syntax, x509v3_config(5).
 };
 
-/// What a new certificate says.
+/// The contents of a new certificate.
 struct Contents {
   std::string common_name;
-  EVP_PKEY& key;                 // The one that it certifies.
-  const X509* issuer = nullptr;  // Null: itself.
+  EVP_PKEY& key;                 // The key that it certifies.
+  const X509* issuer = nullptr;  // Null: self-signed.
   Validity validity;
   std::vector<Extension> extensions;
 };
 
 bool set_serial(X509* certificate) {
   using NumberPtr = std::unique_ptr<BIGNUM, FreeWith<BN_free>>;
-  // Random, so that issuing needs no counter on disk; 128 bits never meet twice.
+  // A random serial needs no counter on disk; two random 128-bit numbers never collide in practice.
   const NumberPtr number(BN_new());
   return number && BN_rand(number.get(), 128, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) == 1 &&
          BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate));
@@ -85,7 +85,7 @@ Result<CertificatePtr> make_authority_certificate(EVP_PKEY& key, double now) {
   return make_certificate(contents, key);
 }
 
-/// What server and client certificates have in common; `usage` tells them apart.
+/// The extensions of server and client certificates; only `usage` differs.
 std::vector<Extension> leaf_extensions(std::string usage) {
   return {{NID_basic_constraints, "critical,CA:FALSE"},
           {NID_key_usage, "critical,digitalSignature"},
@@ -121,8 +121,8 @@ Result<CertificatePtr> open_or_create_certificate(Files& files, const std::files
   return certificate;
 }
 
-/// The subject alternative names, in OpenSSL's syntax; hosts are checked so that none can add
-/// another.
+/// The subject alternative names in OpenSSL's syntax. The hosts are checked, so that none can
+/// inject further entries.
 Result<std::string> alternative_names(const std::vector<std::string>& hosts) {
   if (hosts.empty())
     return Error(Errc::invalid_input, "a server certificate needs at least one host name");
@@ -146,9 +146,9 @@ Result<void> check_client_name(std::string_view name) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   if (name.empty()) return wrong("is empty");
   if (name.size() > client_name_bytes_max) return wrong("... has more than 64 characters");
-  if (first.find(name.front()) == first.npos) return wrong("does not begin with a letter or digit");
+  if (first.find(name.front()) == first.npos) return wrong("must begin with a letter or digit");
   if (name.find_first_not_of(std::string(first) + "._-") != name.npos)
-    return wrong("has a character other than letters, digits, '.', '_' and '-'");
+    return wrong("may contain only letters, digits, '.', '_' and '-'");
   return {};
 }
 
@@ -158,14 +158,16 @@ Result<Authority> Authority::open_or_create(Files& files, const std::filesystem:
   const std::filesystem::path certificate_path = folder / "ca.crt";
   FL_CHECK(files.make_folder(folder));
   if (files.exists(certificate_path) && !files.exists(key_path))
-    return Error(Errc::corrupt, certificate_path.string() + " is there but its key " +
-                                    key_path.string() + " is not");
+    return Error(Errc::corrupt, certificate_path.string() + " exists, but its key " +
+                                    key_path.string() +
+                                    " is missing: restore the identity folder from a backup");
   FL_TRY(KeyPtr key, open_or_create_key(files, key_path));
   FL_TRY(CertificatePtr certificate,
          open_or_create_certificate(files, certificate_path, *key, now));
   if (!fits(*certificate, *key))
-    return Error(Errc::corrupt,
-                 key_path.string() + " is not the key of " + certificate_path.string());
+    return Error(Errc::corrupt, key_path.string() + " is not the key of " +
+                                    certificate_path.string() +
+                                    ": restore the identity folder from a backup");
   if (!is_signed_by(*certificate, *certificate))
     return Error(Errc::corrupt, certificate_path.string() + " is not signed by its own key");
   FL_TRY(const Validity life, validity(*certificate));

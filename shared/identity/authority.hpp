@@ -1,10 +1,10 @@
 // The server's own certificate authority: one P-256 key and one self-signed certificate in
-// STATE/identity, made at the first start. It certifies the clients that were invited, and the
-// server itself; both ends trust it and nothing else. What a certificate may do stands in its
-// extended key usage (clientAuth or serverAuth, never both), so that no client can pass for the
-// server.
+// STATE/identity, made at the first start. It issues the certificates of the server and of the
+// clients that were invited. Server and clients trust this authority only. The extended key usage
+// of a certificate is clientAuth or serverAuth, never both, so no client can pass for the server.
 //
-// Immutable once open; any thread. Times are Unix seconds. Issuing touches no disk.
+// An open Authority does not change; use it from any thread. Times are Unix seconds. Issuing a
+// certificate does not touch the disk.
 #pragma once
 
 #include "shared/base/io/file.hpp"
@@ -17,11 +17,11 @@ namespace fl {
 inline constexpr double day_s = 86400;
 inline constexpr double authority_life_s = 20 * 365 * day_s;
 inline constexpr double certificate_life_s = 90 * day_s;
-/// Certificates begin this much in the past, for peers whose clock is behind ours.
+/// Certificates are valid from this long before now, for peers whose clock is behind ours.
 inline constexpr double clock_skew_s = 300;
 
-/// 1 to 64 letters, digits, '.', '_' and '-', the first a letter or digit (names become files and
-/// arguments). Otherwise invalid_input, with the reason.
+/// A client name has 1 to 64 characters: letters, digits, '.', '_' and '-', the first a letter or
+/// digit (names become file names and arguments). Anything else is invalid_input, with the reason.
 [[nodiscard]] Result<void> check_client_name(std::string_view name);
 
 struct ClientCertificate {
@@ -30,36 +30,39 @@ struct ClientCertificate {
   std::string key_digest;  // SHA-256 of the key's SubjectPublicKeyInfo, hexadecimal.
 };
 
-/// The server's own end of TLS. Kept in memory only and made anew at every start; a server that
-/// runs longer than renew_at makes another and a new TLS context with it.
+/// The server's key and certificate for TLS. They are kept in memory only and made at every start.
+/// A server that still runs at renew_at makes new ones and a new TLS context.
 struct ServerCertificate {
   std::string key_pem;
-  std::string chain_pem;  // Leaf, then authority: enrolling clients know only the latter's hash.
-  double renew_at = 0;
+  /// The server's certificate, then the authority's, because a client that enrols knows only the
+  /// hash of the authority's key.
+  std::string chain_pem;
+  double renew_at = 0;  // Unix seconds.
 };
 
 class Authority {
  public:
-  /// Loads FOLDER/ca.key and FOLDER/ca.crt, or makes them (and the folder) when neither is there.
-  /// The key is written first: a key alone is what a crash at the first start leaves behind, and
-  /// gets its certificate now. Errors name the file: corrupt (unreadable, truncated, a pair that
-  /// doesn't fit, a certificate without its key), unauthenticated (expired), and those of Files.
+  /// Loads FOLDER/ca.key and FOLDER/ca.crt. If neither exists, makes them and the folder. The key
+  /// is written first, so a crash at the first start may leave a key without a certificate; then
+  /// this makes the certificate. Errors name the file: corrupt (unreadable, key and certificate
+  /// don't match, or a certificate without a key), unauthenticated (expired), and those of Files.
   static Result<Authority> open_or_create(Files& files, const std::filesystem::path& folder,
                                           double now);
 
   [[nodiscard]] const std::string& certificate_pem() const { return certificate_pem_; }
   [[nodiscard]] const Sha256& fingerprint() const { return fingerprint_; }
 
-  /// A client certificate for `name` and the key in the signing request (PEM), for 90 days. The
-  /// request's own signature must be right, which proves that the peer holds the key; nothing else
-  /// in it counts. invalid_input: a bad name, a bad request, a key that isn't P-256.
+  /// Issues a client certificate, valid for 90 days, for `name` and the key in the signing request
+  /// (PEM). The request's signature must be valid, which proves that the peer holds the key; all
+  /// other contents of the request are ignored. invalid_input: a bad name, a bad request, or a key
+  /// that is not P-256.
   [[nodiscard]] Result<ClientCertificate> issue_client(std::string_view name,
                                                        std::string_view request_pem,
                                                        double now) const;
 
-  /// A new key and a server certificate for it, for 90 days. `hosts` are the names and addresses
-  /// that clients reach the server by (at least one, else invalid_input); our own clients don't
-  /// look at them, browsers and curl do.
+  /// Makes a new key and issues a server certificate for it, valid for 90 days. `hosts` are the
+  /// host names and IP addresses of the server, at least one, else invalid_input. Browsers and curl
+  /// check them; our own clients don't.
   [[nodiscard]] Result<ServerCertificate> issue_server(const std::vector<std::string>& hosts,
                                                        double now) const;
 

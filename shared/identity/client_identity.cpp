@@ -14,9 +14,10 @@ Path ca_path(const Path& folder) { return folder / "ca.pem"; }
 Path token_path(const Path& folder) { return folder / "token"; }
 Path json_path(const Path& folder) { return folder / "identity.json"; }
 
-constexpr std::uint64_t file_bytes_max = 64 << 10;  // Of each; they are about 1 KiB.
+constexpr std::uint64_t file_bytes_max = 64 << 10;  // Each file has about 1 KiB.
 
-/// The text of a file and what `parse` makes of it; errors name the file.
+/// Reads a file and returns parse(text); copies the text to `text` if that is not null. Errors name
+/// the file.
 template <class Parse>
 auto read_and_parse(Files& files, const Path& path, Parse parse, std::string* text = nullptr)
     -> decltype(parse(std::string_view())) {
@@ -31,11 +32,12 @@ Result<ServerAddress> parse_server_file(std::string_view text) {
   const auto json = parse_json(text);
   if (!json.is_object() || !json.contains("server") || !json["server"].is_string())
     return Error(Errc::corrupt,
-                 "not a JSON object with a \"server\" string: remove the folder and join again");
+                 "not a JSON object with a string \"server\": remove the folder and join again");
   return parse_server_address(json["server"].get<std::string>());
 }
 
-/// Finishes step 4 when a crash prevented it: the key that fits `certificate` ends up in key.pem.
+/// Returns the key (PEM) of `certificate`. Does step 5 if a crash prevented it, so the key is in
+/// key.pem afterwards.
 Result<std::string> settle_key(Files& files, const Path& folder, const X509& certificate) {
   std::string pem;
   if (files.exists(key_path(folder))) {
@@ -50,22 +52,25 @@ Result<std::string> settle_key(Files& files, const Path& folder, const X509& cer
       return pem;
     }
   }
-  return Error(Errc::corrupt, key_path(folder).string() + " is missing or not the key of " +
-                                  certificate_path(folder).string());
+  return Error(Errc::corrupt, key_path(folder).string() + " is missing or is not the key of " +
+                                  certificate_path(folder).string() +
+                                  ": remove the folder and join again with a new token");
 }
 
-/// That the server's answer to a request is usable, before anything is replaced.
+/// Checks the server's answer to a signing request before any file is replaced.
 Result<void> check_answer(Files& files, const Path& folder, std::string_view certificate_pem,
                           std::string_view ca_pem) {
   FL_TRY(const CertificatePtr certificate, parse_certificate(certificate_pem));
   FL_TRY(const CertificatePtr ca, parse_certificate(ca_pem));
   FL_TRY(const KeyPtr key, read_and_parse(files, new_key_path(folder), parse_key));
   if (!fits(*certificate, *key))
-    return Error(Errc::unauthenticated, "the server's certificate is not for the key we sent");
+    return Error(Errc::unauthenticated,
+                 "the server sent a certificate for another key than this client's");
   if (!is_signed_by(*certificate, *ca))
-    return Error(Errc::unauthenticated, "the certificate is not signed by the server's authority");
+    return Error(Errc::unauthenticated,
+                 "the server sent a certificate that its authority has not signed");
   if (!common_name(*certificate))
-    return Error(Errc::unauthenticated, "the certificate has no name in it");
+    return Error(Errc::unauthenticated, "the server sent a certificate without a client name");
   return {};
 }
 
@@ -92,7 +97,8 @@ Result<ClientIdentity> ClientIdentity::load(Files& files, const Path& folder) {
     return Error(Errc::corrupt, certificate_path(folder).string() + " is not signed by " +
                                     ca_path(folder).string());
   const auto name = common_name(*certificate);
-  if (!name) return Error(Errc::corrupt, certificate_path(folder).string() + " has no name in it");
+  if (!name)
+    return Error(Errc::corrupt, certificate_path(folder).string() + " has no client name in it");
   identity.name_ = *name;
   FL_TRY(identity.life_, validity(*certificate));
   return identity;
@@ -131,7 +137,7 @@ Result<void> ClientIdentity::finish_renewing(Files& files, std::string_view cert
   FL_TRY(const CertificatePtr renewed, parse_certificate(certificate));
   if (common_name(*renewed) != name_)
     return Error(Errc::unauthenticated,
-                 "the renewed certificate is for another name than " + name_);
+                 "the server sent a renewed certificate for another client than " + name_);
   FL_CHECK(files.write_atomically(certificate_path(folder_), bytes_of(certificate)));
   FL_TRY(*this, load(files, folder_));
   return {};

@@ -64,8 +64,8 @@ Result<std::string> from_base64url(std::string_view text) {
                                      static_cast<int>(padded.size()));
   if (length != static_cast<int>(bytes.size()) || padding == 3) return wrong;
   bytes.resize(bytes.size() - padding);
-  // OpenSSL skips white space and ignores stray bits; two texts for the same bytes would hide a
-  // typo.
+  // OpenSSL skips white space and ignores stray bits. Reject both, because otherwise two texts
+  // would mean the same bytes and a typo could go unnoticed.
   if (to_base64url(bytes_of(bytes)) != text) return wrong;
   return bytes;
 }

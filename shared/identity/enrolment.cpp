@@ -20,7 +20,8 @@ Result<std::string> text_field(const json& object, const char* name, Errc code) 
 Result<json> parse_object(std::string_view body, Errc code) {
   if (body.size() > enrolment_bytes_max)
     return Error(Errc::too_large, "the message has " + std::to_string(body.size()) +
-                                      " bytes, more than " + std::to_string(enrolment_bytes_max));
+                                      " bytes; the limit is " +
+                                      std::to_string(enrolment_bytes_max));
   json object = parse_json(body);
   if (!object.is_object()) return Error(code, "the message is not a JSON object");
   return object;
@@ -30,21 +31,21 @@ bool is_token_id(std::string_view id) {
   return id.size() == token_id_digits && id.find_first_not_of("0123456789abcdef") == id.npos;
 }
 
-/// The failures that the peer caused and can act on; all others are the server's own.
+/// Whether the peer caused the error and can act on it. Other errors are the server's.
 bool is_peers_fault(Errc code) {
   return code == Errc::invalid_input || code == Errc::unauthenticated || code == Errc::conflict ||
          code == Errc::too_large;
 }
 
-/// The token that the request names and whose secret it knows.
+/// Finds the token of the request and checks its secret.
 Result<TokenBook::Token> find_proven_token(TokenBook& book, const EnrolmentRequest& request) {
   FL_TRY(const std::optional<TokenBook::Token> token, book.find_token(request.token_id));
-  // An unknown id is compared with a hash that nothing has, so that it takes as long as a known
-  // one.
+  // For an unknown id compare with an impossible hash, so that it takes as long as for a known one.
   const std::string stored = token ? token->secret_hash : std::string(2 * sizeof(Sha256), '-');
   const std::string given = hash_secret(bytes_of(request.secret));
   if (!equal_in_constant_time(bytes_of(stored), bytes_of(given)))
-    return Error(Errc::unauthenticated, "the server does not know this join token");
+    return Error(Errc::unauthenticated,
+                 "the server does not know this join token; ask the operator for a new one");
   return *token;
 }
 
@@ -68,7 +69,8 @@ std::string to_json(const EnrolmentResponse& response) {
 
 std::string to_json(const Error& error) {
   const bool tell = is_peers_fault(error.code());
-  return json_text(json{{"error", tell ? error.message() : "the server failed; its log says why"}});
+  return json_text(
+      json{{"error", tell ? error.message() : "the server had an internal error; see its log"}});
 }
 
 unsigned http_status(const Error& error) {
@@ -115,7 +117,7 @@ Result<EnrolmentResponse> parse_enrolment_response(unsigned status, std::string_
 
 Result<EnrolmentResponse> enroll(const Authority& authority, TokenBook& book,
                                  const EnrolmentRequest& request, double now) {
-  // Only who knows the secret learns anything about the token.
+  // Check the secret first: a peer without it must learn nothing about the token.
   FL_TRY(const TokenBook::Token token, find_proven_token(book, request));
   if (now > token.expires_at)
     return Error(Errc::unauthenticated,
@@ -123,13 +125,13 @@ Result<EnrolmentResponse> enroll(const Authority& authority, TokenBook& book,
   if (!request.name.empty()) {
     FL_CHECK(check_client_name(request.name));
     if (request.name != token.name)
-      return Error(Errc::unauthenticated, "this join token is for the client \"" + token.name +
+      return Error(Errc::unauthenticated, "this join token is for client \"" + token.name +
                                               "\", not for \"" + request.name + "\"");
   }
   FL_TRY(const bool revoked, book.is_revoked(token.name));
   if (revoked)
-    return Error(Errc::unauthenticated, "the client \"" + token.name +
-                                            "\" is revoked; it can't join again under this name");
+    return Error(Errc::unauthenticated,
+                 "client \"" + token.name + "\" is revoked and can't join again under this name");
   FL_TRY(const ClientCertificate certificate, authority.issue_client(token.name, request.csr, now));
   if (token.used_at != 0 && token.key_digest != certificate.key_digest) return used_error();
   FL_CHECK(book.use_token(request.token_id, token.name, certificate.serial, certificate.key_digest,

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view family = "flj";
 constexpr std::string_view prefix = "flj1.";
-constexpr std::size_t fixed_bytes = 1 + 2 + 32 + 8 + 16 + 4;  // All but the host.
+constexpr std::size_t fixed_bytes = 1 + 2 + 32 + 8 + 16 + 4;  // All fields except the host.
 
 std::uint32_t checksum(std::string_view fields) {
   boost::crc_32_type crc;
@@ -42,7 +42,7 @@ class Fields {
 
 Error wrong(std::string why) { return {Errc::invalid_input, std::move(why)}; }
 
-/// The part behind "flj1.", or what it is instead of a token of this version.
+/// Returns the part after "flj1.", or an error that says why this is not a token of this version.
 Result<std::string_view> body_of(std::string_view text) {
   if (text.starts_with(prefix)) return text.substr(prefix.size());
   const std::size_t dot = text.find('.');
@@ -50,7 +50,7 @@ Result<std::string_view> body_of(std::string_view text) {
                     text.substr(0, dot).find_first_not_of("0123456789", family.size()) == text.npos;
   if (ours)
     return wrong("this join token begins with \"" + std::string(text.substr(0, dot + 1)) +
-                 "\", which this version does not know: it was made by a newer fl-server, or "
+                 "\", which this version does not know: a newer fl-server made it, or it is "
                  "mistyped");
   return wrong("this is not a join token: a join token begins with \"" + std::string(prefix) +
                "\"");
@@ -94,22 +94,23 @@ Result<JoinToken> parse_token(std::string_view text) {
   const std::string trimmed = boost::algorithm::trim_copy(std::string(text));
   FL_TRY(const std::string_view body, body_of(trimmed));
   if (body.find_first_of(" \t\r\n") != body.npos)
-    return wrong("this join token has white space in it: it must be one unbroken line");
+    return wrong("this join token contains white space: copy it again as one unbroken line");
 
-  // The first characters hold the host's length, and with it the length of the whole; so a token
-  // that was cut short is known as such, wherever it was cut.
-  if (body.size() < 4) return wrong("this join token is cut short");
+  // The first characters hold the host's length and so determine the token's length. So a token
+  // that is cut short anywhere is detected.
+  if (body.size() < 4) return wrong("this join token is cut short: copy it again");
   const auto head = from_base64url(body.substr(0, 4));
-  if (!head) return wrong("this join token is mistyped: it has a character that no token has");
+  if (!head) return wrong("this join token is mistyped: it contains an invalid character");
   const std::size_t host_bytes = static_cast<unsigned char>(head->front());
   const std::size_t bytes = fixed_bytes + host_bytes;
   const std::size_t characters = (bytes * 8 + 5) / 6;
-  if (body.size() < characters) return wrong("this join token is cut short, or mistyped");
+  if (body.size() < characters)
+    return wrong("this join token is cut short, or mistyped: copy it again");
   if (body.size() > characters)
-    return wrong("this join token has characters behind its end, or is mistyped");
+    return wrong("this join token is too long, or mistyped: copy it again");
 
   const auto decoded = from_base64url(body);
-  if (!decoded) return wrong("this join token is mistyped: it has a character that no token has");
+  if (!decoded) return wrong("this join token is mistyped: it contains an invalid character");
   Fields fields{*decoded};
   JoinToken token;
   fields.take(1);
@@ -119,7 +120,7 @@ Result<JoinToken> parse_token(std::string_view text) {
   token.id = fields.take<std::array<std::uint8_t, 8>>();
   token.secret = fields.take<std::array<std::uint8_t, 16>>();
   if (fields.take<std::uint32_t>() != checksum({decoded->data(), bytes - sizeof(std::uint32_t)}))
-    return wrong("this join token is mistyped: its checksum does not fit; copy it again");
+    return wrong("this join token is mistyped: its checksum is wrong; copy it again");
   if (auto host = check_host(token.server.host); !host) return host.error().at("join token");
   if (token.server.port == 0) return wrong("this join token has no port");
   return token;

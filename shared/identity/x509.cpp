@@ -13,12 +13,12 @@ namespace {
 
 using BioPtr = std::unique_ptr<BIO, FreeWith<BIO_free>>;
 
-/// For reading; null when out of memory. `pem` outlives it.
+/// A BIO for reading `pem`, which must outlive it. Null when out of memory.
 BioPtr bio_on(std::string_view pem) {
   return BioPtr(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
 
-/// The text that `write(bio)` writes.
+/// Returns the text that write(bio) writes.
 template <class Write>
 Result<std::string> written(Write write) {
   const BioPtr bio(BIO_new(BIO_s_mem()));
@@ -28,23 +28,23 @@ Result<std::string> written(Write write) {
   return std::string(text, static_cast<std::size_t>(length));
 }
 
-/// Given to every PEM reader: without it, OpenSSL asks the terminal for an encrypted file's
-/// password.
+/// Password callback for the PEM readers. Without it OpenSSL asks on the terminal for the password
+/// of an encrypted file.
 int no_password(char*, int, int, void*) { return -1; }
 
-/// Takes what a PEM reader gave; null means that the text wasn't `what`.
+/// Takes over the result of a PEM reader. Null means that the text was not a `what`.
 template <class Ptr>
 Result<Ptr> checked(typename Ptr::pointer object, Errc code, std::string_view what) {
   if (object) return Ptr(object);
   ERR_clear_error();
-  return Error(code, "not a readable " + std::string(what) + " in PEM");
+  return Error(code, "not a valid " + std::string(what) + " in PEM format");
 }
 
 Result<double> unix_seconds(const ASN1_TIME* time) {
   std::tm parts{};
   if (ASN1_TIME_to_tm(time, &parts) != 1) {
     ERR_clear_error();
-    return Error(Errc::corrupt, "a certificate without a readable date");
+    return Error(Errc::corrupt, "the certificate has an invalid date");
   }
   return static_cast<double>(timegm(&parts));
 }

@@ -1,6 +1,6 @@
-// One HTTP/1.1 message read or written, over TLS or plain TCP. Beast's parsers do the parsing; its
-// composed reads and writes are left out, as each costs the compiler ten seconds wherever it is
-// used. The stream's deadline (expires_after) is the caller's.
+// Reads and writes HTTP/1.1 messages over TLS or plain TCP. Beast's parsers do the parsing. Beast's
+// composed read and write operations are not used, because each adds ten seconds to the compile
+// time of a file. The caller sets the stream's deadline (expires_after).
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -21,8 +21,9 @@ using HttpResponse = http::response<http::string_body>;
 
 inline constexpr std::uint32_t http_header_bytes_max = 16 << 10;
 
-/// Reads one message; what follows it is lost. http::error::body_limit: it has more than
-/// `body_bytes_max`; http::error::end_of_stream: the peer closed instead.
+/// Reads one message; bytes after it are dropped. Errors: http::error::body_limit when the body has
+/// more than `body_bytes_max` bytes, http::error::end_of_stream when the peer closed the connection
+/// before a message, and those of the parser and the stream.
 Awaitable<beast::error_code> read_http(TlsStream& stream, HttpRequest& request,
                                        std::uint64_t body_bytes_max);
 Awaitable<beast::error_code> read_http(TlsStream& stream, HttpResponse& response,
@@ -33,7 +34,7 @@ Awaitable<beast::error_code> read_http(beast::tcp_stream& stream, HttpRequest& r
 Awaitable<beast::error_code> write_all(TlsStream& stream, std::string text);
 Awaitable<beast::error_code> write_all(beast::tcp_stream& stream, std::string text);
 
-/// An answer after which the connection closes.
+/// A complete HTTP response with the header `Connection: close`.
 [[nodiscard]] std::string http_answer(unsigned status, std::string_view content_type,
                                       std::string_view body);
 

@@ -20,10 +20,10 @@ bool is_ip_address(std::string_view host) {
 }
 
 Result<void> check_host(std::string_view host) {
-  if (host.empty()) return Error(Errc::invalid_input, "a host name is empty");
+  if (host.empty()) return Error(Errc::invalid_input, "the host name is empty");
   if (host.size() > host_bytes_max)
-    return Error(Errc::invalid_input, "a host name has " + std::to_string(host.size()) +
-                                          " characters, more than " +
+    return Error(Errc::invalid_input, "the host name has " + std::to_string(host.size()) +
+                                          " characters; the limit is " +
                                           std::to_string(host_bytes_max));
   if (is_ip_address(host)) return {};
   const bool is_name = host.find_first_not_of(host_characters) == host.npos &&
@@ -50,7 +50,7 @@ Result<ServerAddress> parse_server_address(std::string_view text) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
   if (bracketed != (host.find(':') != host.npos))
-    return wrong("is not HOST:PORT (an IPv6 address, and nothing else, goes in brackets)");
+    return wrong("is not HOST:PORT (write brackets around an IPv6 address, and only there)");
   FL_CHECK(check_host(host));
   return ServerAddress{std::string(host), port};
 }

@@ -1,4 +1,4 @@
-// Where a server listens, as people write it: HOST:PORT or [IPv6]:PORT.
+// A server's address, written as HOST:PORT or [IPv6]:PORT.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -18,14 +18,14 @@ struct ServerAddress {
 
 [[nodiscard]] bool is_ip_address(std::string_view host);
 
-/// A DNS name of at most 253 characters, or an IP address without a zone ("%eth0" means nothing on
-/// another machine). Otherwise invalid_input.
+/// Accepts a DNS name of at most 253 characters, or an IP address without a zone ("%eth0" has no
+/// meaning on another machine). Anything else is invalid_input.
 [[nodiscard]] Result<void> check_host(std::string_view host);
 
-/// The port must be there, from 1 to 65535. Otherwise invalid_input.
+/// Parses HOST:PORT. The port is required, from 1 to 65535. Errors are invalid_input.
 [[nodiscard]] Result<ServerAddress> parse_server_address(std::string_view text);
 
-/// What parse_server_address reads.
+/// Writes the address as parse_server_address() reads it.
 [[nodiscard]] std::string to_string(const ServerAddress& address);
 
 }  // namespace fl

@@ -26,21 +26,21 @@ namespace {
 using tcp = net::ip::tcp;
 using Steady = std::chrono::steady_clock;
 
-/// What a TLS record holds at most.
+/// The largest payload of a TLS record.
 constexpr std::size_t record_bytes_max = 16 << 10;
-/// So much is read or written before others on the thread get their turn.
+/// One operation reads or writes at most this much before other work on the thread can run.
 constexpr std::size_t turn_bytes = 256 << 10;
 constexpr int turn_records = 64;
-/// What a peer may still send to a connection that has failed: more than the rest of a handshake.
+/// How much discard_rest() reads: more than the rest of a handshake.
 constexpr std::size_t discarded_bytes_max = 64 << 10;
-/// A record's header, which OpenSSL asks for by itself before it asks for the record.
+/// A record's header, which OpenSSL reads separately before the record.
 constexpr std::size_t header_bytes = 5;
 
 struct FreeSsl {
   void operator()(SSL* ssl) const { SSL_free(ssl); }
 };
 
-/// OpenSSL's reasons, as Asio's ssl::stream reports them.
+/// An OpenSSL error as Asio's ssl::stream reports it.
 beast::error_code ssl_error_code(unsigned long reason) {
   return {static_cast<int>(reason), net::error::get_ssl_category()};
 }
@@ -56,7 +56,7 @@ AnyHandler<beast::error_code, std::size_t> without_bytes(AnyHandler<beast::error
 }  // namespace
 
 struct TlsStream::Connection {
-  /// What OpenSSL needs of the socket before it can go on.
+  /// What OpenSSL waits for before it can continue.
   enum class Want { nothing, input, output };
 
   Connection(tcp::socket given, net::ssl::context& context)
@@ -69,11 +69,11 @@ struct TlsStream::Connection {
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl.get(), bio, bio);
     SSL_set_mode(ssl.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    // Otherwise a call goes on for as long as records come that hold no data, such as new keys.
+    // Otherwise one call runs for as long as records without data arrive, such as key updates.
     SSL_clear_mode(ssl.get(), SSL_MODE_AUTO_RETRY);
   }
 
-  // ---- the socket, as OpenSSL sees it; every call returns at once
+  // ---- the socket as OpenSSL uses it; no call blocks
 
   static const BIO_METHOD* bio_method();
   static Connection& of(BIO* bio) { return *static_cast<Connection*>(BIO_get_data(bio)); }
@@ -96,7 +96,7 @@ struct TlsStream::Connection {
       got = ::recvmsg(socket.native_handle(), &message, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     if (got <= 0) {
-      if (known > 0) return static_cast<int>(known);  // The next call meets the same end.
+      if (known > 0) return static_cast<int>(known);  // The next call will get the same error.
       return failed(got == 0 ? 0 : errno);
     }
     const std::size_t taken = std::min(static_cast<std::size_t>(got), into.size());
@@ -113,7 +113,8 @@ struct TlsStream::Connection {
     return sent < 0 ? failed(errno) : static_cast<int>(sent);
   }
 
-  /// 0: the peer's end of the stream. What would block is no error.
+  /// Handles a failed socket call: `error` is errno, or 0 for the end of the stream. "Would block"
+  /// is no error.
   int failed(int error) {
     blocked = error == EAGAIN || error == EWOULDBLOCK;
     if (blocked) return -1;
@@ -124,7 +125,7 @@ struct TlsStream::Connection {
 
   // ---- OpenSSL's calls
 
-  /// Calls OpenSSL once; `ec` is set when it failed for good.
+  /// Calls OpenSSL once. Sets `ec` on a permanent failure.
   template <class Call>
   Want perform(Call call, beast::error_code& ec) {
     ERR_clear_error();
@@ -146,7 +147,8 @@ struct TlsStream::Connection {
     return Want::nothing;
   }
 
-  /// Fills the buffers with what has arrived. Unless bytes were read, `ec` or the result say why.
+  /// Fills the buffers with data that has arrived. If no bytes were read, `ec` or the return value
+  /// says why.
   Want read(const List<net::mutable_buffer>& buffers, std::size_t& bytes, beast::error_code& ec) {
     ec = std::exchange(read_error, {});
     if (ec) return Want::nothing;
@@ -159,7 +161,8 @@ struct TlsStream::Connection {
         const Want want = perform(call, ec);
         at += got;
         bytes += got;
-        if (ec && bytes > 0) read_error = std::exchange(ec, {});  // After what came before it.
+        // Report the data first; the next read reports the error.
+        if (ec && bytes > 0) read_error = std::exchange(ec, {});
         if (got == 0) return bytes > 0 ? Want::nothing : want;
         if (bytes >= turn_bytes || ++records == turn_records) return Want::nothing;
       }
@@ -167,9 +170,9 @@ struct TlsStream::Connection {
     return Want::nothing;
   }
 
-  /// Writes from the buffers on from `bytes`, and counts what was written there. A record that the
-  /// socket did not take whole must be offered again as it was; so this comes to an end only
-  /// between two records.
+  /// Writes the buffers from offset `bytes` on and adds what was written to `bytes`. OpenSSL must
+  /// get a record again unchanged if the socket did not take all of it, so this stops between two
+  /// records only.
   Want write(const List<net::const_buffer>& buffers, std::size_t& bytes, beast::error_code& ec) {
     const std::size_t end = std::min(net::buffer_size(buffers), turn_bytes);
     while (bytes < end) {
@@ -185,10 +188,11 @@ struct TlsStream::Connection {
     return Want::nothing;
   }
 
-  /// Up to a record's bytes at `offset` of the buffers: where one buffer has them all, themselves,
-  /// otherwise (a header, and what it belongs to) copied together.
+  /// Returns the bytes of the next record, at `offset` of the buffers. If one buffer holds them
+  /// all, they are not copied. Otherwise (a message header and its payload) they are copied
+  /// together.
   static net::const_buffer next_record(const List<net::const_buffer>& buffers, std::size_t offset) {
-    // Not one for each connection: thousands may be idle.
+    // One per thread, not per connection, because thousands of connections may be idle.
     thread_local std::vector<char> gathered;
     gathered.clear();
     for (const net::const_buffer& buffer : buffers) {
@@ -217,8 +221,9 @@ struct TlsStream::Connection {
     return socket.is_open() ? beast::error_code() : net::error::operation_aborted;
   }
 
-  /// Does `step` (a Want of it, how many bytes are done, and an error) until it wants nothing, then
-  /// calls the handler, on its executor and never below the function that began it.
+  /// Calls step(connection, bytes, ec), and again whenever the socket is ready, until it returns
+  /// Want::nothing. Then calls the handler on its executor, never from within the initiating
+  /// function.
   template <class Step>
   static void run(std::shared_ptr<Connection> self, Step step, BytesHandler handler,
                   std::size_t bytes = 0, bool is_posted = false) {
@@ -246,7 +251,7 @@ struct TlsStream::Connection {
   net::steady_timer deadline;
   std::unique_ptr<SSL, FreeSsl> ssl;
   bool timed_out = false;
-  /// The beginning of the record after the one that OpenSSL has asked for.
+  /// Bytes received beyond what OpenSSL asked for: the beginning of the next record.
   std::array<char, header_bytes> ahead{};
   std::size_t ahead_size = 0;
   bool more_follows = false;
@@ -313,7 +318,7 @@ Awaitable<beast::error_code> TlsStream::connect(tcp::resolver::results_type endp
     if (self->timed_out) break;
     beast::error_code ignored;
     self->socket.close(ignored);
-    // One that answers nothing, as behind a firewall, leaves time for the others.
+    // An endpoint that does not answer (a firewall) must leave time for the others.
     const auto is_trying = std::make_shared<bool>(true);
     net::steady_timer share(self->socket.get_executor());
     if (left > 1 && self->deadline.expiry() > Steady::now()) {
@@ -367,7 +372,7 @@ void TlsStream::handshake(net::ssl::stream_base::handshake_type type, Handler ha
   Connection::run(connection_, std::move(step), without_bytes(std::move(handler)));
 }
 
-/// Done when the peer has said that it ends, too.
+/// Completes when the peer has sent its close_notify too.
 void TlsStream::shut_down(Handler handler) {
   auto step = [](Connection& self, std::size_t&, beast::error_code& ec) {
     const auto call = [](SSL* ssl) {
@@ -381,8 +386,8 @@ void TlsStream::shut_down(Handler handler) {
   Connection::run(connection_, std::move(step), without_bytes(std::move(handler)));
 }
 
-/// Always a success: Beast would take an error (mostly that the peer is gone already) for the cause
-/// of the end, and forget the real one, such as a message that was too big.
+/// Always reports success. Otherwise Beast would report this error (usually: the peer is gone)
+/// instead of the real cause of the end, such as a message that was too large.
 void TlsStream::tear_down(beast::role_type role, Handler handler) {
   const auto executor = handler.get_executor();
   auto done = [self = connection_, handler = std::move(handler)](const beast::error_code&) mutable {

@@ -1,10 +1,10 @@
-// A TLS connection over TCP as one plain type: OpenSSL reads its records from the socket and writes
-// them to it by itself. (Asio's ssl::stream takes each byte through two buffers more on its way,
-// and comes back after each record of 16 KiB; a round costs a sixth more with it.)
+// TlsStream: a TLS connection over TCP. OpenSSL reads from the socket and writes to it directly.
+// (Asio's ssl::stream copies each byte through two more buffers and returns after each record of
+// 16 KiB; a round takes a sixth longer with it.)
 //
-// An AsyncStream as Beast wants it: websocket:: works over it. One strand at a time; at most one
-// read and one write (or handshake, or shutdown) under way. What is under way ends with close(),
-// and keeps the connection alive until then.
+// The type satisfies Beast's AsyncStream, so a Beast WebSocket can run on top of it. Use it from
+// one strand, with at most one read and one write (or handshake, or shutdown) pending. close() ends
+// pending operations; until then they keep the connection alive.
 #pragma once
 
 #include "shared/base/async/asio.hpp"
@@ -25,9 +25,9 @@ namespace fl {
 
 namespace beast = boost::beast;
 
-/// Any handler of a signature, called once, on the given executor. (Asio's own
-/// any_completion_handler doesn't compile below a WebSocket in Boost 1.81.) Cancellation slots are
-/// not passed on: what is under way on a connection ends with the connection.
+/// A type-erased completion handler, called once, on its executor. (Asio's any_completion_handler
+/// does not compile below a WebSocket in Boost 1.81.) It ignores cancellation slots: a pending
+/// operation ends when the connection ends.
 template <class... Args>
 class AnyHandler {
  public:
@@ -68,22 +68,24 @@ class TlsStream {
   [[nodiscard]] net::ip::tcp::socket& socket() noexcept;
   [[nodiscard]] SSL& ssl() noexcept;
 
-  /// When the deadline passes, the socket is closed and what is under way ends with
-  /// beast::error::timeout.
+  /// Sets the deadline of the connection. When it passes, the socket is closed and pending
+  /// operations end with beast::error::timeout.
   void expires_at(std::chrono::steady_clock::time_point deadline);
   void expires_after(std::chrono::steady_clock::duration duration);
   void expires_never();
   void close();
 
-  /// TCP only; the first of the endpoints that answers, each within its share of the time left.
+  /// Connects TCP (no TLS yet) to the first endpoint that answers. Each endpoint gets an equal
+  /// share of the time left until the deadline.
   Awaitable<beast::error_code> connect(net::ip::tcp::resolver::results_type endpoints);
 
-  /// After a failure: sends nothing more, and throws away what the peer sends until it ends, or
-  /// until the deadline, or 64 KiB. Otherwise what it had sent already would turn our last word to
-  /// it, the alert that says what was wrong, into a reset.
+  /// Call this after a failure and before close(). It shuts down sending, then reads and drops what
+  /// the peer sends until the peer closes, the deadline passes, or 64 KiB were read. Otherwise
+  /// unread bytes would make the kernel send a reset, and the peer would not get our TLS alert,
+  /// which says what was wrong.
   Awaitable<void> discard_rest();
 
-  /// error_code, bytes.
+  /// Completes with (error_code, bytes).
   template <class Buffers, class Token>
   auto async_read_some(const Buffers& buffers, Token&& token) {
     const auto start = [this](auto handler, const auto& list) {
@@ -100,7 +102,7 @@ class TlsStream {
     return net::async_initiate<Token, void(beast::error_code, std::size_t)>(
         start, token, first_of<net::const_buffer>(buffers));
   }
-  /// error_code.
+  /// Completes with (error_code).
   template <class Token>
   auto async_handshake(net::ssl::stream_base::handshake_type type, Token&& token) {
     const auto start = [this, type](auto handler) {
@@ -120,7 +122,7 @@ class TlsStream {
   struct Connection;
   using BytesHandler = AnyHandler<beast::error_code, std::size_t>;
   using Handler = AnyHandler<beast::error_code>;
-  /// More need not be taken: "some" may always be less than was given.
+  /// Buffers beyond these are ignored, which read_some and write_some may do.
   static constexpr std::size_t buffers_max = 16;
   template <class Buffer>
   using List = boost::container::static_vector<Buffer, buffers_max>;
@@ -142,7 +144,7 @@ class TlsStream {
   void shut_down(Handler handler);
   void tear_down(beast::role_type role, Handler handler);
 
-  /// How Beast's WebSocket ends the connection below it, and cuts it when its time is over.
+  // Beast's WebSocket calls these two: to end the connection below it, and to cut it on a timeout.
   template <class TeardownHandler>
   friend void async_teardown(beast::role_type role, TlsStream& stream, TeardownHandler handler) {
     stream.tear_down(role, Handler(std::move(handler), stream.get_executor()));

@@ -19,11 +19,10 @@ Result<void> check_name(const std::string& name, std::size_t index) {
     return Error(Errc::invalid_input, fmt::format("tensor {} has an empty name", index));
   }
   if (name.size() > limits::tensor_name_bytes_max) {
-    return Error(Errc::too_large,
-                 fmt::format("the name of tensor {} has {} bytes, at most {} are allowed", index,
-                             name.size(), limits::tensor_name_bytes_max));
+    return Error(Errc::too_large, fmt::format("the name of tensor {} has {} bytes; the limit is {}",
+                                              index, name.size(), limits::tensor_name_bytes_max));
   }
-  // Names stand in logs, in JSON and in SQL views: nothing that could be taken for anything else.
+  // Names appear in logs, in JSON and in SQL views, so only printable ASCII is allowed.
   if (!std::ranges::all_of(name, [](char c) { return c > ' ' && c <= '~'; })) {
     return Error(
         Errc::invalid_input,
@@ -37,7 +36,7 @@ Result<void> check_name(const std::string& name, std::size_t index) {
 
 Result<std::uint64_t> count_elements(const TensorSpec& spec) {
   if (spec.shape.size() > dimensions_max) {
-    return Error(Errc::too_large, fmt::format("tensor {} has {} dimensions, at most {} are allowed",
+    return Error(Errc::too_large, fmt::format("tensor {} has {} dimensions; the limit is {}",
                                               spec.name, spec.shape.size(), dimensions_max));
   }
   std::uint64_t elements = 1;
@@ -48,14 +47,14 @@ Result<std::uint64_t> count_elements(const TensorSpec& spec) {
     }
     if (__builtin_mul_overflow(elements, static_cast<std::uint64_t>(size), &elements) ||
         elements > limits::parameters_max) {
-      return Error(Errc::too_large, fmt::format("tensor {} has more than {} elements", spec.name,
-                                                limits::parameters_max));
+      return Error(Errc::too_large, fmt::format("tensor {} has more elements than the limit of {}",
+                                                spec.name, limits::parameters_max));
     }
   }
   return elements;
 }
 
-// Every part is preceded by its length, so no two layouts give the same bytes.
+// The lengths come first, so that two different layouts never hash the same bytes.
 void hash(Hasher& hasher, const TensorSpec& spec) {
   const std::uint64_t sizes[2] = {spec.name.size(), spec.shape.size()};
   hasher.update(std::as_bytes(std::span(sizes)));
@@ -72,8 +71,8 @@ bool is_statistic(std::string_view tensor) {
 
 Result<Layout> Layout::make(const std::vector<TensorSpec>& specs) {
   if (specs.size() > limits::tensors_max) {
-    return Error(Errc::too_large, fmt::format("{} tensors, at most {} are allowed", specs.size(),
-                                              limits::tensors_max));
+    return Error(Errc::too_large, fmt::format("the model has {} tensors; the limit is {}",
+                                              specs.size(), limits::tensors_max));
   }
   Layout layout;
   Hasher hasher;
@@ -92,8 +91,9 @@ Result<Layout> Layout::make(const std::vector<TensorSpec>& specs) {
     }
     layout.elements_ += elements;
     if (layout.elements_ > limits::parameters_max) {
-      return Error(Errc::too_large, fmt::format("with tensor {} there are more than {} parameters",
-                                                spec.name, limits::parameters_max));
+      return Error(Errc::too_large,
+                   fmt::format("the tensors up to {} have more parameters than the limit of {}",
+                               spec.name, limits::parameters_max));
     }
     hash(hasher, spec);
   }
@@ -103,7 +103,7 @@ Result<Layout> Layout::make(const std::vector<TensorSpec>& specs) {
 
 std::string Layout::describe(std::uint64_t index) const {
   FL_ASSERT(index < elements_);
-  // The last tensor that begins at or before the index; empty ones begin where the next one does.
+  // The last tensor that begins at or before the index. An empty tensor begins where the next does.
   const auto after = std::ranges::upper_bound(tensors_, index, {}, &Tensor::offset);
   const Tensor& tensor = *std::prev(after);
   return fmt::format("{}[{}]", tensor.name, index - tensor.offset);

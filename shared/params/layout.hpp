@@ -1,5 +1,5 @@
-// The names and shapes of a model's tensors, in the order in which their values lie in one flat
-// fp32 vector. Both ends of a federation hold the same layout, told by its digest.
+// Layout: the names and shapes of a model's tensors, in the order of their values in one flat fp32
+// vector. Server and clients of a run use the same layout and compare its digest. Any thread.
 #pragma once
 
 #include "shared/base/io/digest.hpp"
@@ -11,9 +11,9 @@
 
 namespace fl {
 
-/// Whether a tensor of that name is no parameter but what a BatchNorm has counted, by PyTorch's
-/// names: its last part is running_mean or running_var. No gradient moves it: clients average what
-/// they have counted, whatever the method, and it is never coded with a loss.
+/// Whether a tensor of this name is a statistic of a BatchNorm, not a parameter. As in PyTorch, the
+/// last part of its name is running_mean or running_var. A statistic has no gradient. Whatever the
+/// method, the server averages the clients' values, and they are coded without loss.
 [[nodiscard]] bool is_statistic(std::string_view tensor);
 
 struct TensorSpec {
@@ -32,7 +32,8 @@ class Layout {
   };
 
   Layout() = default;
-  /// Refuses empty and repeated names, negative sizes, and totals past limits::parameters_max.
+  /// Errors: invalid_input for empty, repeated or unprintable names and for negative sizes;
+  /// too_large for anything over its limit, such as limits::parameters_max.
   static Result<Layout> make(const std::vector<TensorSpec>& specs);
 
   /// Elements [begin, end) of the flat vector.
@@ -42,14 +43,15 @@ class Layout {
   };
 
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
-  /// From the first of its statistics to the end of the last; empty where there are none. A run's
-  /// layout has nothing else in it (run_layout() in shared/algorithm/strategy.hpp).
+  /// From the first statistic to the end of the last one; empty if there is none. In the layout of
+  /// a run this range holds statistics only (run_layout() in shared/algorithm/strategy.hpp).
   [[nodiscard]] const Stretch& statistics() const { return statistics_; }
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::uint64_t bytes() const { return elements_ * sizeof(float); }
-  /// Of names and shapes, in order.
+  /// The digest of names and shapes, in order.
   [[nodiscard]] const Digest& digest() const { return digest_; }
-  /// "conv1.weight[3]" for a flat index, for error messages. `index` < elements().
+  /// Names an element by its index in the flat vector, for error messages: "conv1.weight[3]".
+  /// `index` < elements().
   [[nodiscard]] std::string describe(std::uint64_t index) const;
 
  private:

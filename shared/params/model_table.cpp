@@ -16,7 +16,7 @@ namespace {
 
 struct Tensor {
   TensorSpec spec;
-  std::int64_t fan_in = 0;  // The inputs of one output value; 0: all are `constant` at first.
+  std::int64_t fan_in = 0;  // Number of inputs of an output value; 0: all values are `constant`.
   float constant = 0;
 };
 
@@ -25,14 +25,14 @@ struct Model {
   std::vector<Tensor> parameters;
   std::vector<Tensor> statistics;
 
-  /// `shape`: outputs first, as PyTorch has it.
+  /// `shape` has the outputs first, as in PyTorch.
   Model& weight(std::string_view layer, std::vector<std::int64_t> shape) {
     std::int64_t fan_in = 1;
     for (std::size_t i = 1; i < shape.size(); ++i) fan_in *= shape[i];
     parameters.push_back({{fmt::format("{}.weight", layer), std::move(shape)}, fan_in});
     return *this;
   }
-  /// A weight, and a bias of the same fan-in.
+  /// A weight and a bias with the same fan-in.
   Model& layer(std::string_view name, std::vector<std::int64_t> shape) {
     const std::int64_t outputs = shape.front();
     weight(name, std::move(shape));
@@ -103,7 +103,7 @@ std::vector<Tensor> tensors_of(const Model& model) {
 
 constexpr std::string_view synthetic_prefix = "synthetic:";
 constexpr ModelRow synthetic_row = {"synthetic:N",
-                                    "one tensor of N zeros, trained by arithmetic only, for tests"};
+                                    "one tensor of N zeros; updates are random noise, for tests"};
 
 const Model* find_model(std::string_view name) {
   const auto found = std::ranges::find(models(), name, [](const Model& m) { return m.row.name; });
@@ -129,7 +129,7 @@ Result<Layout> builtin_layout(std::string_view model) {
   if (model.starts_with(synthetic_prefix)) return synthetic_layout(model);
   const Model* found = find_model(model);
   if (found == nullptr) {
-    return Error(Errc::invalid_input, fmt::format("there is no model \"{}\"; there are: {}", model,
+    return Error(Errc::invalid_input, fmt::format("unknown model \"{}\"; the models are: {}", model,
                                                   builtin_model_names()));
   }
   std::vector<TensorSpec> specs;
@@ -153,7 +153,7 @@ Result<std::vector<float>> builtin_initial_weights(std::string_view model, std::
     const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(made[t].fan_in)));
     for (std::uint64_t i = 0; i < values.size(); ++i) {
       const philox::Block block = philox::block_at(seed, t, philox::counter_of(i));
-      // 24 bits, so that the conversion is exact: -1 to 1 - 2^-23 in equal steps.
+      // 24 random bits, so that the conversion to float is exact: -1 to 1 - 2^-23 in equal steps.
       const auto step = static_cast<std::int32_t>(block.word[philox::word_of(i)] >> 8) - (1 << 23);
       values[i] = static_cast<float>(step) * 0x1p-23f * bound;
     }

@@ -1,5 +1,6 @@
-// The layouts of the built-in models, so that a server without libtorch knows their shapes, and a
-// client can check that its module agrees. Pure functions; any thread.
+// The layouts and initial weights of the built-in models. With these a server needs no libtorch to
+// know a model's shapes, and a client can check that its libtorch module has the same layout. Pure
+// functions; any thread.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -12,24 +13,26 @@
 
 namespace fl {
 
-/// "lenet" (NIID-Bench, 44,426 parameters for 28x28x1 and 10 classes), "cnn", "resnet8",
-/// "resnet20", "mlp", "logistic", "synthetic:N". Anything else is invalid_input, naming what there
-/// is. Statistics (layout.hpp) stand behind the parameters.
+/// The layout of a built-in model: "lenet", "cnn", "resnet8", "resnet20", "mlp", "logistic" or
+/// "synthetic:N". All but the last take images of 28x28x1 and have 10 classes. Statistics
+/// (layout.hpp) come after the parameters. Any other name is invalid_input; the message lists the
+/// models.
 [[nodiscard]] Result<Layout> builtin_layout(std::string_view model);
 
-/// Deterministic initial weights: for weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which
-/// is PyTorch's default for Linear and Conv2d, from Philox(seed, tensor index, element), the same
-/// bits on every machine; for a BatchNorm ones and zeros, as there; zeros for "synthetic:N".
+/// Deterministic initial weights, with the same bits on every machine. Weights and biases are
+/// uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default for Linear and Conv2d, from
+/// Philox(seed, tensor index, element). A BatchNorm begins with ones and zeros, as in PyTorch.
+/// "synthetic:N" begins with zeros.
 [[nodiscard]] Result<std::vector<float>> builtin_initial_weights(std::string_view model,
                                                                  std::uint64_t seed);
 
-/// One line per model for --help.
+/// A model's line in --help.
 struct ModelRow {
   std::string_view name;
   std::string_view about;
 };
 [[nodiscard]] std::span<const ModelRow> builtin_models();
-/// "lenet, cnn, …".
+/// All names in one line: "lenet, cnn, …".
 [[nodiscard]] std::string builtin_model_names();
 
 }  // namespace fl

@@ -25,7 +25,7 @@ constexpr std::size_t length_bytes = 8;
 
 Error corrupt(std::string message) { return {Errc::corrupt, "safetensors: " + message}; }
 
-// A name out of a foreign file, fit for a message: printable and short.
+// A name from a foreign file, made printable and short for an error message.
 std::string shown(const std::string& name) {
   constexpr std::size_t shown_bytes_max = 80;
   std::string text = name.substr(0, shown_bytes_max);
@@ -36,15 +36,15 @@ std::string shown(const std::string& name) {
 
 struct Entry {
   TensorSpec spec;
-  std::optional<ElementType> type;  // None: it is passed over.
-  std::uint64_t begin = 0;          // From the start of the data.
+  std::optional<ElementType> type;  // None: the tensor is skipped.
+  std::uint64_t begin = 0;          // Offset from the start of the data.
   std::uint64_t end = 0;
 };
 
 std::uint64_t bytes_of_type(ElementType type) { return type == ElementType::f32 ? 4 : 2; }
 
-// The header as JSON: the one place where nlohmann's forgiveness (the last of equal keys wins, any
-// depth) has to be taken back.
+// Parses the header as JSON. nlohmann accepts repeated keys (the last one wins) and any depth; both
+// are rejected here.
 Result<json> parse_header(const std::string& text) {
   std::unordered_set<std::string> names;
   std::optional<std::string> repeated;
@@ -76,7 +76,7 @@ Result<Metadata> parse_metadata(const json& value) {
   return metadata;
 }
 
-/// None: a BatchNorm's count of batches, an integer, which is passed over.
+/// The element type, or none for a BatchNorm's count of batches (an int64), which is skipped.
 Result<std::optional<ElementType>> parse_type(const std::string& name, const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : std::string();
   if (text == "I64" && name.ends_with("num_batches_tracked")) return std::optional<ElementType>();
@@ -94,7 +94,7 @@ Result<Entry> parse_entry(const std::string& name, const json& value) {
   };
   if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
       !value.contains("shape") || !value.contains("data_offsets")) {
-    return bad("wants exactly dtype, shape and data_offsets");
+    return bad("must have exactly dtype, shape and data_offsets");
   }
   Entry entry;
   entry.spec.name = name;
@@ -103,7 +103,7 @@ Result<Entry> parse_entry(const std::string& name, const json& value) {
   if (!shape.is_array()) return bad("shape is not an array");
   for (const json& size : shape) {
     if (!size.is_number_unsigned() || size.get<std::uint64_t>() > limits::parameters_max) {
-      return bad("shape has something that is not a sensible size");
+      return bad("shape has an invalid size");
     }
     entry.spec.shape.push_back(size.get<std::int64_t>());
   }
@@ -117,7 +117,7 @@ Result<Entry> parse_entry(const std::string& name, const json& value) {
   return entry;
 }
 
-// Tensors must lie one after the other, from the first byte of the data to the last.
+// Puts the tensors in the order of their data, which must fill the file without gaps or overlaps.
 Result<SafetensorsInfo> arrange(std::vector<Entry> entries, std::uint64_t data_begin,
                                 std::uint64_t data_bytes) {
   std::ranges::sort(entries, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
@@ -137,7 +137,7 @@ Result<SafetensorsInfo> arrange(std::vector<Entry> entries, std::uint64_t data_b
         entry.type ? info.layout.tensors()[info.types.size()].elements * bytes_of_type(*entry.type)
                    : sizeof(std::int64_t);
     if (entry.begin != expected || entry.end != expected + bytes) {
-      return corrupt(fmt::format("tensor {} lies at bytes {} to {}, where {} to {} was expected",
+      return corrupt(fmt::format("tensor {} is at bytes {} to {}, expected {} to {}",
                                  entry.spec.name, entry.begin, entry.end, expected,
                                  expected + bytes));
     }
@@ -148,7 +148,7 @@ Result<SafetensorsInfo> arrange(std::vector<Entry> entries, std::uint64_t data_b
   }
   if (expected != data_bytes) {
     return corrupt(
-        fmt::format("the tensors have {} bytes, the file holds {}", expected, data_bytes));
+        fmt::format("the tensors have {} bytes, but the file has {}", expected, data_bytes));
   }
   return info;
 }
@@ -173,7 +173,7 @@ Result<void> read_tensor(File& file, ElementType type, std::uint64_t begin, std:
   return {};
 }
 
-// For each tensor of `wanted` its index in the file; or an error with the first few misfits.
+// For each tensor of `wanted`, its index in the file. The error lists the first few mismatches.
 Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found,
                                        const std::function<bool(const std::string&)>& may_be_left) {
   std::unordered_map<std::string_view, std::size_t> by_name;
@@ -190,7 +190,7 @@ Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found
     }
     const auto& shape = found.tensors()[place->second].shape;
     if (shape != tensor.shape) {
-      misfits.push_back(fmt::format("{} has shape [{}], wanted is [{}]", tensor.name,
+      misfits.push_back(fmt::format("{} has shape [{}], expected [{}]", tensor.name,
                                     fmt::join(shape, ", "), fmt::join(tensor.shape, ", ")));
     }
     indices.push_back(place->second);
@@ -198,7 +198,7 @@ Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found
   }
   for (const Layout::Tensor& tensor : found.tensors()) {
     if (by_name.contains(tensor.name) && !(may_be_left && may_be_left(tensor.name)))
-      misfits.push_back(tensor.name + " is not wanted");
+      misfits.push_back(tensor.name + " is not in the model");
   }
   if (misfits.empty()) return indices;
   constexpr std::size_t misfits_shown_max = 5;
@@ -243,16 +243,15 @@ Result<SafetensorsInfo> read_safetensors_header(File& file) {
     return corrupt(fmt::format("a header of {} bytes in a file of {}", header_bytes, file_bytes));
   }
   if (header_bytes > safetensors_header_bytes_max) {
-    return Error(Errc::too_large,
-                 fmt::format("safetensors: a header of {} bytes, at most {} are read", header_bytes,
-                             safetensors_header_bytes_max));
+    return Error(Errc::too_large, fmt::format("safetensors: a header of {} bytes; the limit is {}",
+                                              header_bytes, safetensors_header_bytes_max));
   }
   std::string text(header_bytes, '\0');
   FL_CHECK(file.read_exactly(length_bytes, std::as_writable_bytes(std::span(text))));
 
   FL_TRY(const json header, parse_header(text));
   if (header.size() > limits::tensors_max + 1) {
-    return Error(Errc::too_large, fmt::format("safetensors: {} tensors, at most {} are allowed",
+    return Error(Errc::too_large, fmt::format("safetensors: {} tensors; the limit is {}",
                                               header.size(), limits::tensors_max));
   }
   Metadata metadata;

@@ -1,8 +1,8 @@
-// The safetensors file format, which PyTorch users open with one line: eight bytes with the length
-// of a JSON header, the header, then the tensors' bytes without gaps. We write F32; we read F32,
-// F16 and BF16. Foreign files are checked completely before a byte of theirs is used.
+// The safetensors file format: eight bytes with the length of a JSON header, the header, then the
+// bytes of the tensors without gaps. PyTorch users open such a file with one line. We write F32 and
+// read F32, F16 and BF16. The header of a file is checked completely before its data is used.
 //
-// Pure functions apart from the File; any thread.
+// Only the File has state; any thread.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -19,15 +19,15 @@
 namespace fl {
 
 inline constexpr std::size_t safetensors_header_bytes_max = 64 << 20;
-/// Where our own files begin their data: on a page, so that it can be mapped and written directly.
+/// In our own files the data begins at a multiple of a page, so that it can be mapped.
 inline constexpr std::size_t safetensors_data_alignment = 4096;
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
-/// What stands before the data of a file that holds `layout` as one flat fp32 vector: length, JSON,
-/// and spaces up to a multiple of `alignment` bytes (itself a multiple of 8). The data, written
-/// after it in any pieces, is the vector's bytes. Bytes that are not UTF-8 in `metadata` become
-/// U+FFFD.
+/// The bytes that come before the data in a file that holds a flat fp32 vector of `layout`: length,
+/// JSON, and spaces up to a multiple of `alignment` bytes, which must be a multiple of 8. The
+/// caller then writes the bytes of the vector, in any pieces. Bytes in `metadata` that are not
+/// UTF-8 become U+FFFD.
 [[nodiscard]] std::string safetensors_header(const Layout& layout, const Metadata& metadata,
                                              std::size_t alignment = safetensors_data_alignment);
 
@@ -35,21 +35,22 @@ enum class ElementType { f32, f16, bf16 };
 
 struct SafetensorsInfo {
   Layout layout;                     // In the order of the data.
-  std::vector<ElementType> types;    // One for each of the layout's tensors.
-  std::vector<std::uint64_t> begin;  // Where each tensor begins, from the start of the file, bytes.
+  std::vector<ElementType> types;    // For each tensor of the layout.
+  std::vector<std::uint64_t> begin;  // For each tensor, its offset in the file in bytes.
   Metadata metadata;                 // Sorted by key.
 };
 
-/// What a BatchNorm of PyTorch has counted its batches in, an int64 named num_batches_tracked, is
-/// passed over. Errors: corrupt (not a safetensors file; sizes, offsets or names that can't be),
-/// too_large, invalid_input (a type of element that we don't read, with the tensor's name), and the
-/// File's.
+/// Reads and checks the header. Skips the int64 tensors named num_batches_tracked, in which
+/// PyTorch's BatchNorm counts its batches. Errors: corrupt (not a safetensors file, or impossible
+/// sizes, offsets or names), too_large, invalid_input (an element type that we don't read; the
+/// message names the tensor), and those of the File.
 [[nodiscard]] Result<SafetensorsInfo> read_safetensors_header(File& file);
 
-/// Reads the tensors of `wanted`, by name, in whatever order the file has them, into
-/// out[0, wanted.elements()), as fp32. Missing and mis-shaped tensors are invalid_input, and so are
-/// others but those that `may_be_left` names; `out` is then untouched. After an error of the File
-/// it is partly written. Values are not looked at: they may be NaN or infinite.
+/// Reads the tensors of `wanted` by name, in whatever order the file has them, into
+/// out[0, wanted.elements()) as fp32. invalid_input: a tensor is missing or has another shape, or
+/// the file has a tensor that is not in `wanted` and for which may_be_left(name) is not true; then
+/// `out` is unchanged. After an error of the File, `out` is partly written. Values are not checked:
+/// they may be NaN or infinite.
 [[nodiscard]] Result<void> read_safetensors(
     File& file, const Layout& wanted, std::span<float> out,
     const std::function<bool(const std::string&)>& may_be_left = nullptr);

@@ -30,7 +30,7 @@ Error deadline_error(const std::string& server) {
 Error network_error(const boost::system::error_code& ec, const std::string& server,
                     std::string_view doing) {
   if (ec == beast::error::timeout) return deadline_error(server);
-  // What isn't HTTP, or isn't bounded, will not be better next time; a broken connection may.
+  // An answer that is not HTTP or too long is a permanent error; a broken connection is not.
   const bool is_http = ec.category() == http::make_error_code(http::error::body_limit).category();
   const bool is_cut = ec == http::error::end_of_stream || ec == http::error::partial_message;
   return {is_http && !is_cut ? Errc::protocol : Errc::unavailable,
@@ -52,7 +52,7 @@ Awaitable<Result<tcp::resolver::results_type>> resolve(const ServerAddress& serv
   co_return std::move(endpoints);
 }
 
-/// Connects and shakes hands; the stream's deadline goes on for what follows.
+/// Connects and does the TLS handshake. The stream's deadline stays set for what follows.
 Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server,
                                 SteadyTime deadline) {
   const auto endpoints = co_await resolve(server, deadline);
@@ -69,7 +69,8 @@ Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server,
   co_return Result<void>();
 }
 
-/// One request and its answer. No close_notify is waited for: the answer's length says it is whole.
+/// Sends one request and reads the answer. Does not wait for close_notify, because the answer's
+/// Content-Length shows that it is complete.
 Awaitable<Result<HttpAnswer>> post(TlsStream& stream, const ServerAddress& server,
                                    std::string body) {
   std::string request = fmt::format(
@@ -84,13 +85,13 @@ Awaitable<Result<HttpAnswer>> post(TlsStream& stream, const ServerAddress& serve
   co_return HttpAnswer{response.result_int(), std::move(response.body())};
 }
 
-/// That the authority in the answer is the one that the token names.
+/// Checks that the authority in the answer is the token's.
 Result<void> check_authority(const std::string& ca_pem, const JoinToken& token) {
   FL_TRY(const CertificatePtr ca, parse_certificate(ca_pem));
   FL_TRY(const Sha256 fingerprint, spki_fingerprint(*ca));
   if (fingerprint != token.ca_fingerprint)
     return Error(Errc::unauthenticated, "the server at " + to_string(token.server) +
-                                            " sent another authority than the token's");
+                                            " sent another authority than the join token's");
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Joining, from the client's side: one HTTPS request to the server that a join token names.
+// The client's side of joining: one HTTPS request to the server that the join token names.
 #pragma once
 
 #include "shared/base/async/asio.hpp"
@@ -7,16 +7,16 @@
 
 namespace fl {
 
-/// Makes a key in FOLDER, has the server certify it, and stores the identity there, in the place of
-/// one that is there. `name` is what the client wants to be called, or "" for the name that the
-/// token is bound to. The secret is sent
-/// only after the server has proved that it is the token's. Runs on the caller's executor; touches
-/// the disk there, for a few small files. `files` outlives it.
+/// Makes a key in `folder`, requests a certificate for it from the server, and stores the identity
+/// in `folder`, where it replaces an existing one. `name` is the name that the client wants, or ""
+/// for the token's. The token's secret is sent only after the server has proved that the token is
+/// its own. Runs on the caller's executor and reads and writes a few small files there. `files`
+/// must outlive the coroutine.
 ///
-/// Takes at most limits::handshake_max, else `deadline`. unavailable: no such server, or none that
-/// answers. unauthenticated: another server than the token's, or the server's own refusal.
-/// protocol: an answer that makes no sense. When an answer got lost, or the disk failed (the errors
-/// of Files), the token may be used up, and the next attempt needs another.
+/// Errors. deadline: it took longer than limits::handshake_max. unavailable: the server can't be
+/// reached or does not answer. unauthenticated: the server is not the one of the token, or it
+/// rejected the request. protocol: an invalid answer. Errors of Files are passed on. After an error
+/// the token may be used up; the same client may still repeat the request, with the same key.
 [[nodiscard]] Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string name,
                                                                   std::filesystem::path folder,
                                                                   Files& files);

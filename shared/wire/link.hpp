@@ -1,9 +1,9 @@
-// One connection between a server and a client, as the round engine's sessions and the client's
-// agent see it: messages in order, both ways, until it ends. WsLink is the real one (TLS
-// WebSocket), MemoryLink the simulated one.
+// Link: one connection between a server and a client, as the server's sessions and the client's
+// agent use it. It carries messages in order in both directions until it ends. Implementations are
+// WsLink (TLS WebSocket), InProcessLink (fl-sim) and MemoryLink (tests).
 //
-// All members are called on the link's own strand (executor()), which its user shares; the methods
-// that return awaitables may be pending side by side: one receive and any number of sends.
+// Call all members on the link's executor(), a strand that its user shares. One receive() and any
+// number of send() calls may be pending at the same time.
 #pragma once
 
 #include "shared/base/async/asio.hpp"
@@ -18,26 +18,29 @@ class Link {
  public:
   virtual ~Link() = default;
 
-  /// The next message. An end of any kind is an error: `unavailable` (the peer left, the line broke
-  /// or fell silent) or `protocol`, `too_large` (the peer sent what no peer may).
+  /// Waits for the next message. The end of the link is an error: `unavailable` (the peer left, the
+  /// connection broke or was silent for too long), or `protocol` or `too_large` (the peer sent
+  /// something that the protocol forbids).
   [[nodiscard]] virtual Awaitable<Result<Message>> receive() = 0;
 
-  /// Returns when the message is handed to the operating system, so that a sender of bulk waits for
-  /// the line. Messages without payload overtake waiting ones with payload, and never the reverse.
-  /// `unavailable` when the link is down; `too_large` never (FL_ASSERT: it is our own message).
+  /// Sends a message. Returns when the operating system has taken it, so a sender of bulk data is
+  /// slowed down to the speed of the connection. A message without payload overtakes waiting
+  /// messages with payload, never the reverse. `unavailable`: the link has ended. A message must be
+  /// within the limits (FL_ASSERT).
   [[nodiscard]] virtual Awaitable<Result<void>> send(Message message) = 0;
 
-  /// Ends the link: tells the peer, within limits::close_max, then fails what is pending. Returns
-  /// at once; later calls do nothing.
+  /// Ends the link: tells the peer, within limits::close_max, then ends pending calls with an
+  /// error. Returns immediately. Later calls do nothing.
   virtual void close() = 0;
 
   [[nodiscard]] virtual net::any_io_executor executor() const = 0;
 
-  /// WebSocket payload bytes, our own headers included, of complete messages. Any thread.
+  /// Bytes of complete messages, including our headers but not those of WebSocket, TLS and TCP. Any
+  /// thread.
   [[nodiscard]] virtual std::uint64_t bytes_received() const = 0;
   [[nodiscard]] virtual std::uint64_t bytes_sent() const = 0;
 
-  /// "203.0.113.7:51234", for logs.
+  /// The peer for logs, for example "203.0.113.7:51234".
   [[nodiscard]] virtual const std::string& remote() const = 0;
 };
 

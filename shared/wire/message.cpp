@@ -17,34 +17,34 @@ std::string frame_header(const wire::Header& header) {
 
 Result<Message> parse_frame(std::shared_ptr<const void> owner, Bytes bytes) {
   if (bytes.size() < 4) {
-    return Error(Errc::protocol,
-                 fmt::format("a message of {} bytes has no header length", bytes.size()));
+    return Error(
+        Errc::protocol,
+        fmt::format("a message of {} bytes is too short for a header length", bytes.size()));
   }
   const std::size_t header_bytes = load<std::uint32_t>(bytes);
   if (header_bytes > limits::header_bytes_max) {
-    return Error(Errc::too_large,
-                 fmt::format("a message header of {} bytes; at most {} are allowed", header_bytes,
-                             limits::header_bytes_max));
+    return Error(Errc::too_large, fmt::format("a message header of {} bytes; the limit is {}",
+                                              header_bytes, limits::header_bytes_max));
   }
   if (header_bytes > bytes.size() - 4) {
-    return Error(Errc::protocol, fmt::format("a message ends inside its header: {} of {} bytes",
+    return Error(Errc::protocol, fmt::format("a message ends within its header: {} of {} bytes",
                                              bytes.size() - 4, header_bytes));
   }
   wire::Header header;
   if (!header.ParseFromArray(bytes.data() + 4, static_cast<int>(header_bytes))) {
     return Error(Errc::protocol,
-                 fmt::format("a message header of {} bytes is no valid protobuf", header_bytes));
+                 fmt::format("a message header of {} bytes is not valid protobuf", header_bytes));
   }
   if (header.kind_case() == wire::Header::KIND_NOT_SET) {
-    return Error(Errc::protocol, "a message of a kind that this program does not know");
+    return Error(Errc::protocol, "a message of an unknown kind");
   }
   const Bytes payload = bytes.subspan(4 + header_bytes);
   if (!payload.empty() && !header.has_chunk()) {
-    return Error(Errc::protocol, fmt::format("{} payload bytes behind {}, which carries none",
+    return Error(Errc::protocol, fmt::format("{} payload bytes after {}, which has no payload",
                                              payload.size(), kind_name(header)));
   }
   if (payload.size() > limits::chunk_bytes_max) {
-    return Error(Errc::too_large, fmt::format("a chunk of {} bytes; at most {} are allowed",
+    return Error(Errc::too_large, fmt::format("a chunk of {} bytes; the limit is {}",
                                               payload.size(), limits::chunk_bytes_max));
   }
   return Message(std::move(header), Payload(std::move(owner), payload));
@@ -53,12 +53,6 @@ Result<Message> parse_frame(std::shared_ptr<const void> owner, Bytes bytes) {
 std::string kind_name(const wire::Header& header) {
   const auto* field = wire::Header::descriptor()->FindFieldByNumber(header.kind_case());
   return field == nullptr ? "nothing" : field->message_type()->name();
-}
-
-Result<Digest> digest_field(const std::string& raw, std::string_view field) {
-  auto digest = Digest::from_bytes(raw);
-  if (!digest) return Error(Errc::protocol, digest.error().message()).at(field);
-  return digest;
 }
 
 }  // namespace fl

@@ -1,5 +1,4 @@
-// A message as both ends see it: a protobuf header and raw payload bytes, and its framing.
-// Values; any thread.
+// A message (a protobuf header and raw payload bytes) and its encoding for the wire. Any thread.
 #pragma once
 
 #include "proto/wire.pb.h"
@@ -12,11 +11,12 @@
 
 namespace fl {
 
-/// Another one for another schema (wire.proto) or another format of payloads (reader.hpp), so that
-/// who can't understand each other part before they begin.
+/// Changes whenever the schema (proto/wire.proto) or the payload format
+/// (shared/codec/payload/reader.hpp) changes incompatibly. A server rejects a client with another
+/// version in its Hello.
 inline constexpr std::uint32_t protocol_version = 3;
 
-/// Bytes and whoever keeps them alive: a receive buffer, a file block, a published model.
+/// Bytes, and a shared owner that keeps them alive: a receive buffer, a block of a file, a model.
 class Payload {
  public:
   Payload() = default;
@@ -39,18 +39,16 @@ class Message {
   Payload payload;
 };
 
-/// The first two parts of a message on the wire; the payload follows as it lies.
+/// The beginning of a message on the wire: header length and header. The payload follows unchanged.
 [[nodiscard]] std::string frame_header(const wire::Header& header);
 
-/// Takes one WebSocket message apart. `owner` keeps `bytes` alive; the payload points into them.
-/// Sizes are checked before anything is parsed or allocated; a header without a kind, or a payload
-/// on anything but a Chunk, is a protocol error.
+/// Parses one WebSocket message. `owner` keeps `bytes` alive; the payload points into them. Sizes
+/// are checked before anything is parsed or allocated. `protocol`: an invalid message, a header
+/// without a kind, or a payload with another kind than Chunk. `too_large`: a header or a chunk over
+/// its limit.
 [[nodiscard]] Result<Message> parse_frame(std::shared_ptr<const void> owner, Bytes bytes);
 
-/// "Offer", "Chunk": for logs and errors.
+/// The name of the message's kind, for logs and errors: "Offer", "Chunk"; "nothing" without a kind.
 [[nodiscard]] std::string kind_name(const wire::Header& header);
-
-/// A digest out of a protobuf bytes field; `field` names it in the error.
-[[nodiscard]] Result<Digest> digest_field(const std::string& raw, std::string_view field);
 
 }  // namespace fl

@@ -12,24 +12,24 @@ namespace {
 
 namespace ssl = net::ssl;
 
-/// AES-128-GCM first: the fastest there is on a CPU with AES instructions (4.5 GB/s a core). A peer
-/// without them puts ChaCha20 first, and gets it.
+/// AES-128-GCM first: it is the fastest on a CPU with AES instructions (4.5 GB/s per core). A peer
+/// without them lists ChaCha20 first, and then that is used.
 constexpr const char* cipher_suites =
     "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384";
 constexpr const char* key_exchange_groups = "X25519";
 
-/// What both ends have in common.
+/// The settings of both ends.
 Result<ssl::context> make_context(ssl::context::method method) {
   ssl::context context(method);
   SSL_CTX* raw = context.native_handle();
   if (SSL_CTX_set_ciphersuites(raw, cipher_suites) != 1 ||
       SSL_CTX_set1_groups_list(raw, key_exchange_groups) != 1)
     return openssl_error("can't set up TLS");
-  // No resumption: a resumed session would skip the certificate, and with it an expiry since then.
+  // No session resumption: it would skip the certificate check, so an expired one would pass.
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(raw, 0);
-  // An idle connection keeps no record buffers (2 x 17 KiB each, and the server has thousands);
-  // that costs nothing measurable. TlsStream reads ahead by itself.
+  // Free the record buffers of idle connections (2 x 17 KiB each; the server has thousands). The
+  // cost is not measurable. TlsStream does its own read-ahead.
   SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);
   return context;
 }
@@ -44,8 +44,9 @@ Result<void> use_pair(ssl::context& context, const std::string& chain_pem,
   return {};
 }
 
-/// Trusts this authority alone. `purpose` is what the peer's certificate must be for; OpenSSL
-/// derives it from the role already, but an impersonated server is too dear to leave that unsaid.
+/// Trusts this authority only. `purpose` is what the peer's certificate must be issued for. OpenSSL
+/// derives it from the role too; it is set explicitly because a mistake would let a client pass for
+/// the server.
 Result<void> trust(ssl::context& context, const std::string& ca_pem, int purpose) {
   boost::system::error_code ec;
   context.add_certificate_authority(net::buffer(ca_pem), ec);
@@ -60,14 +61,15 @@ void free_pin(void*, void* pin, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<Sha256*>(pin);
 }
 
-/// Where a context keeps the fingerprint that it pins, so that it lives exactly as long.
+/// The index under which a context stores the fingerprint that it pins; it is freed with the
+/// context.
 int pin_index() {
   static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, free_pin);
   return index;
 }
 
-/// Called by OpenSSL in place of its own verification. The certificate with the pinned key, if the
-/// peer sent it, becomes the only trusted one; OpenSSL then verifies the chain as ever.
+/// OpenSSL calls this instead of its own verification. If the peer sent a certificate with the
+/// pinned key, that becomes the only trusted one, and OpenSSL verifies the chain as usual.
 int verify_pinned(X509_STORE_CTX* store, void* pin) {
   using StackPtr = std::unique_ptr<STACK_OF(X509),
                                    FreeWith<[](STACK_OF(X509) * stack) { sk_X509_free(stack); }>>;
@@ -88,13 +90,13 @@ int verify_pinned(X509_STORE_CTX* store, void* pin) {
   return 0;
 }
 
-/// The certificate that the peer showed and that was verified; null when it showed none.
+/// The peer's verified certificate; null if the peer sent none.
 const X509* verified_peer(const SSL& ssl) {
   const X509* certificate = SSL_get0_peer_certificate(&ssl);
   return SSL_get_verify_result(&ssl) == X509_V_OK ? certificate : nullptr;
 }
 
-/// Whether the peer ended the handshake because it did not like our certificate, or that we have
+/// Whether the peer ended the handshake because it rejected our certificate, or because we sent
 /// none.
 bool is_certificate_alert(const boost::system::error_code& ec) {
   if (ec.category() != net::error::get_ssl_category()) return false;
@@ -155,14 +157,13 @@ Error handshake_error(const SSL& ssl, const boost::system::error_code& ec,
   const long verdict = SSL_get_verify_result(&ssl);
   if (verdict == X509_V_ERR_APPLICATION_VERIFICATION)
     return {Errc::unauthenticated, "the server at " + place +
-                                       " is not the one this token was made for (fingerprint "
-                                       "differs)"};
+                                       " is not the one that this join token was made for: its "
+                                       "fingerprint differs"};
   if (verdict != X509_V_OK)
-    return {Errc::unauthenticated,
-            "the server at " + place +
-                " showed a certificate that we refuse: " + X509_verify_cert_error_string(verdict)};
+    return {Errc::unauthenticated, "the certificate of the server at " + place +
+                                       " is not valid: " + X509_verify_cert_error_string(verdict)};
   return {is_certificate_alert(ec) ? Errc::unauthenticated : Errc::unavailable,
-          "TLS handshake with " + place + ": " + ec.message()};
+          "TLS handshake with " + place + " failed: " + ec.message()};
 }
 
 }  // namespace fl

@@ -1,9 +1,8 @@
-// The TLS settings of both ends, as contexts for TlsStream. TLS 1.3 only, the
-// server's own authority only (never the system's), no resumption, so that every connection shows a
-// certificate that is checked now. A context may be shared by connections on any thread once it is
-// made.
+// The TLS settings of both ends, as contexts for TlsStream. Only TLS 1.3 is used. The only trusted
+// authority is the server's own, never the system's. There is no session resumption, so the
+// certificates are checked on every connection. Connections on any thread may share a context.
 //
-// Errors when making one: `corrupt` for a certificate or key that OpenSSL won't take.
+// Making a context fails with `corrupt` if OpenSSL rejects a certificate or key.
 #pragma once
 
 #include "shared/base/async/asio.hpp"
@@ -16,33 +15,33 @@
 
 namespace fl {
 
-/// For the server. A client may come without a certificate (it enrols); one that shows a
-/// certificate must show a valid one of this authority, or the handshake fails. So a session must
-/// ask peer_name(), and refuse a peer that has none.
+/// For the server. A client may connect without a certificate, to enrol. If it has one, this
+/// authority must have issued it, or the handshake fails. So a session must call peer_name() and
+/// reject a peer without a name.
 [[nodiscard]] Result<net::ssl::context> server_context(const ServerCertificate& certificate,
                                                        const Authority& authority);
 
-/// For an enrolled client. The server must show a certificate that its authority issued for
-/// serving; its host name does not matter, as the authority certifies one server only.
+/// For an enrolled client. The server must have a server certificate of the client's authority. The
+/// host name is not checked, because the authority certifies one server only.
 [[nodiscard]] Result<net::ssl::context> client_context(const ClientIdentity& identity);
 
-/// For enrolment, when the authority is known by its fingerprint (spki_fingerprint) only: the
-/// server must show a certificate for serving, and with it the authority's that it leads to.
+/// For enrolment, when the client knows only the authority's fingerprint (spki_fingerprint()). The
+/// server must send a server certificate and the certificate of the authority that issued it.
 [[nodiscard]] Result<net::ssl::context> pinning_client_context(const Sha256& fingerprint);
 
-/// Sends the host's name in the hello, in clear, for proxies that route by it. Not for IP
-/// addresses.
+/// Sends the host name unencrypted in the TLS ClientHello (SNI), for proxies that route by it.
+/// Don't call it with an IP address.
 void set_server_name(SSL& ssl, const std::string& host);
 
-/// The name and the serial number in the peer's certificate, of a connection whose handshake is
-/// done; none when the peer showed no certificate.
+/// The name and the serial number in the peer's verified certificate, after the handshake. None if
+/// the peer sent no certificate.
 [[nodiscard]] std::optional<std::string> peer_name(const SSL& ssl);
 [[nodiscard]] std::optional<std::string> peer_serial(const SSL& ssl);
 
-/// For clients: why a handshake failed, in plain words: unauthenticated when a certificate was
-/// refused, by us or by the server; unavailable otherwise. In TLS 1.3 the server's refusal arrives
-/// after the client's end of the handshake, as an error of the first read; that error may be given
-/// here too. `server` is HOST:PORT, for the sentence.
+/// For clients: explains why a handshake failed. The code is unauthenticated if this client or the
+/// server rejected a certificate, else unavailable. In TLS 1.3 the server's rejection arrives after
+/// the client's handshake has ended, as an error of the first read; pass that error here too.
+/// `server` is HOST:PORT, for the message.
 [[nodiscard]] Error handshake_error(const SSL& ssl, const boost::system::error_code& ec,
                                     std::string_view server);
 

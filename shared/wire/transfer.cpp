@@ -68,21 +68,19 @@ Result<void> check_chunk(const Message& message, std::uint64_t id, std::uint64_t
   const std::size_t bytes = message.payload.bytes().size();
   if (chunk.transfer() != id) {
     return Error(Errc::protocol,
-                 fmt::format("a chunk of transfer {}, while transfer {} is under way",
-                             chunk.transfer(), id));
+                 fmt::format("a chunk of transfer {}, expected transfer {}", chunk.transfer(), id));
   }
   if (bytes == 0)
     return Error(Errc::protocol, fmt::format("an empty chunk at byte {}", chunk.offset()));
   if (chunk.offset() != next_offset) {
     const char* what = chunk.offset() < next_offset ? "duplicated" : "reordered or missing";
-    return Error(Errc::protocol,
-                 fmt::format("a {} chunk: it begins at byte {}, expected was byte {}", what,
-                             chunk.offset(), next_offset));
+    return Error(Errc::protocol, fmt::format("a {} chunk: it begins at byte {}, expected byte {}",
+                                             what, chunk.offset(), next_offset));
   }
   if (bytes > total - next_offset) {
     return Error(Errc::too_large,
-                 fmt::format("a chunk of {} bytes at byte {} runs past the announced {} bytes",
-                             bytes, next_offset, total));
+                 fmt::format("a chunk of {} bytes at byte {} exceeds the announced {} bytes", bytes,
+                             next_offset, total));
   }
   return {};
 }

@@ -1,6 +1,6 @@
-// Bulk bytes over a Link: cutting them into chunks whose size follows the line's speed, and putting
-// them together again with every offset checked. Used in both directions by both ends; on the
-// link's strand.
+// Transfers of bulk data over a Link. The sender cuts the data into chunks whose size adapts to the
+// speed of the connection; the receiver checks every offset. Both ends send and receive. Call
+// everything on the link's strand.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -21,13 +21,13 @@ struct Segment {
   std::uint64_t bytes = 0;
 };
 
-/// What is sent: segments, one after the other, as one run of bytes.
+/// The bytes to send: segments of files, one after the other.
 class SegmentSource {
  public:
   SegmentSource() = default;
   explicit SegmentSource(std::vector<Segment> segments);
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  /// Up to `bytes_max` bytes from `offset` (< bytes()), never across a segment's end.
+  /// Reads up to `bytes_max` bytes from `offset` (< bytes()), at most to the end of the segment.
   [[nodiscard]] Result<Payload> read(std::uint64_t offset, std::size_t bytes_max) const;
 
  private:
@@ -35,13 +35,14 @@ class SegmentSource {
   std::uint64_t bytes_ = 0;
 };
 
-/// The size of the next chunk: doubles while chunks go out faster than limits::chunk_time_goal,
-/// halves when they take longer. Starts small, so that a slow line never holds a control message
-/// for long.
+/// Chooses the size of the next chunk in bytes. It starts small, so that a control message never
+/// waits long on a slow connection. It doubles while a chunk takes less than a quarter of
+/// limits::chunk_time_goal, and halves when a chunk takes longer than the goal.
 class ChunkSize {
  public:
   explicit ChunkSize(std::size_t bytes_max);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  /// Call after each chunk: its size, and how long sending it took.
   void sent(std::size_t bytes, Duration took);
 
  private:
@@ -49,16 +50,17 @@ class ChunkSize {
   std::size_t bytes_;
 };
 
-/// Sends source[offset, end) in chunks of transfer `id`. Returns after the last is handed over.
+/// Sends the bytes of `source` from `offset` to the end as chunks of transfer `id`. Returns when
+/// the operating system has taken the last one.
 Awaitable<Result<void>> send_chunks(Link& link, std::uint64_t id, const SegmentSource& source,
                                     std::uint64_t offset, std::size_t chunk_bytes_max);
 
-/// One chunk of it, of `size.bytes()`; returns how many bytes went out.
+/// Sends one chunk, of at most size.bytes(), and returns its size.
 Awaitable<Result<std::size_t>> send_chunk(Link& link, std::uint64_t id, const SegmentSource& source,
                                           std::uint64_t offset, ChunkSize& size);
 
-/// What a chunk must satisfy to be the next of its transfer: names what is wrong otherwise
-/// (another transfer, duplicated, out of order, empty, past the end).
+/// Checks that a chunk is the next one of its transfer. Errors say what is wrong: `protocol` for
+/// another transfer, a duplicated, reordered or empty chunk, `too_large` for one past the end.
 [[nodiscard]] Result<void> check_chunk(const Message& message, std::uint64_t id,
                                        std::uint64_t next_offset, std::uint64_t total);
 

@@ -24,7 +24,8 @@ namespace {
 namespace websocket = beast::websocket;
 
 constexpr int unsent_bytes_max = 256 << 10;
-/// Messages up to this size are copied out of the receive buffer, larger ones take it with them.
+/// A received message up to this size is copied out of the receive buffer. A larger message takes
+/// the buffer, and the link allocates a new one.
 constexpr std::size_t copied_bytes_max = 16 << 10;
 constexpr std::size_t first_buffer_bytes = 64 << 10;
 
@@ -40,13 +41,14 @@ std::string endpoint_text(const net::ip::tcp::socket& socket) {
 
 Error link_error(const beast::error_code& ec) {
   if (ec == websocket::error::message_too_big) {
-    return {Errc::too_large, fmt::format("a message over {} bytes", limits::message_bytes_max)};
+    return {Errc::too_large, fmt::format("the peer sent a message of more than {} bytes",
+                                         limits::message_bytes_max)};
   }
   if (ec == beast::error::timeout) {
     return {Errc::unavailable,
-            fmt::format("no sign of life for {} s", limits::liveness_max.count())};
+            fmt::format("no answer from the peer for {} s", limits::liveness_max.count())};
   }
-  if (ec == websocket::error::closed) return {Errc::unavailable, "closed by the peer"};
+  if (ec == websocket::error::closed) return {Errc::unavailable, "the peer closed the connection"};
   if (ec.category() == websocket::make_error_code(websocket::error::closed).category()) {
     return {Errc::protocol, ec.message()};
   }
@@ -85,7 +87,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     auto& queue = entry->payload.empty() ? control_ : bulk_;
     if (queue.size() >= limits::outbox_messages_max) {
       fail(Error(Errc::unavailable,
-                 fmt::format("the peer does not read: {} messages wait", queue.size())));
+                 fmt::format("the peer does not read: {} messages wait to be sent", queue.size())));
       co_return *down_;
     }
     queue.push_back(entry);
@@ -116,14 +118,14 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     bool written = false;
   };
 
-  /// No exception may leave a link's coroutine: each one catches what it can name.
+  /// Completion handler of the link's coroutines: logs an exception, which is not expected.
   struct Report {
     void operator()(const std::exception_ptr& failure) const {
       if (!failure) return;
       try {
         std::rethrow_exception(failure);
       } catch (const std::exception& error) {
-        log_error("a link ended by {}", error.what());
+        log_error("a connection ended with an unexpected error: {}", error.what());
       }
     }
   };
@@ -143,7 +145,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
         continue;
       }
       if (!ws_.got_binary()) {
-        refuse(Error(Errc::protocol, "a text message; this protocol has binary ones only"));
+        refuse(Error(Errc::protocol, "a text message; this protocol has binary messages only"));
         continue;
       }
       bytes_received_ += bytes;
@@ -156,7 +158,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     }
   }
 
-  /// The message in `buffer`, which is empty (or a new one) afterwards.
+  /// Parses the message in `buffer`. Afterwards `buffer` is empty, or a new one.
   static Result<Message> take(std::shared_ptr<beast::flat_buffer>& buffer, std::size_t bytes) {
     if (bytes <= copied_bytes_max) {
       auto copy = std::shared_ptr<std::byte[]>(new std::byte[bytes]);
@@ -197,7 +199,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   }
 
   Awaitable<void> close_gracefully([[maybe_unused]] std::shared_ptr<WsLink> self) {
-    // What send() had queued before goes out first, while the time lasts.
+    // Send the queued messages first, within the time limit.
     Timer limit(ws_.get_executor(), limits::close_max);
     auto alive = weak_from_this();
     limit.async_wait([alive](const beast::error_code& ec) {
@@ -211,8 +213,9 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     limit.cancel();
   }
 
-  /// The peer broke the protocol. The reader's owner learns it, and can still say why to the peer;
-  /// what comes meanwhile is read and dropped, so that the idle timer goes on.
+  /// Called when the peer broke the protocol. receive() reports the error, and the caller can still
+  /// send the reason to the peer. Meanwhile messages are read and dropped, so that Beast's idle
+  /// timer keeps running.
   void refuse(const Error& error) {
     refused_ = error;
     inbox_.close();
@@ -262,13 +265,13 @@ std::shared_ptr<Link> make_ws_link(WsStream stream) {
 
 Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
     TlsStream stream, beast::http::request<beast::http::string_body> request) {
-  stream.expires_never();  // From here on the WebSocket has timeouts of its own.
+  stream.expires_never();  // The WebSocket has its own timeouts.
   WsStream ws(std::move(stream));
   tune_websocket(ws);
   const auto [ec] = co_await ws.async_accept(request, as_result);
   if (ec == beast::error::timeout)
-    co_return Error(Errc::unavailable,
-                    fmt::format("it took longer than {} s", limits::handshake_max.count()));
+    co_return Error(Errc::unavailable, fmt::format("the WebSocket handshake took longer than {} s",
+                                                   limits::handshake_max.count()));
   if (ec) co_return link_error(ec);
   co_return make_ws_link(std::move(ws));
 }
@@ -305,8 +308,8 @@ Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executo
                                       response.result_int(), std::string(response.body())));
   }
   if (ws_ec) {
-    // A TLS 1.3 server tells that it refuses our certificate only after its handshake is over for
-    // us.
+    // With TLS 1.3 a server's rejection of our certificate arrives after our side of the TLS
+    // handshake has ended, so it shows here.
     co_return handshake_error(ssl, ws_ec, place);
   }
   co_return make_ws_link(std::move(ws));

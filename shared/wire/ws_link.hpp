@@ -1,6 +1,6 @@
-// The Link over a TLS 1.3 WebSocket. A reader coroutine always has a read pending (Beast's idle
-// timer only runs then), a writer coroutine sends what send() queued, control before bulk. Both
-// live on the stream's strand.
+// WsLink: the Link over a TLS 1.3 WebSocket. A reader coroutine always has a read pending, because
+// Beast's idle timer runs only then. A writer coroutine sends the messages that send() has queued,
+// control messages before bulk data. Both run on the stream's strand.
 #pragma once
 
 #include "shared/net/tls_stream.hpp"
@@ -16,19 +16,20 @@ namespace fl {
 
 inline constexpr std::string_view session_path = "/v1/session";
 
-/// TCP_NODELAY, and no more unsent bytes in the kernel than keeps the line busy, so that a control
-/// message never queues behind megabytes of bulk.
+/// Sets TCP_NODELAY, and limits the unsent bytes in the kernel (TCP_NOTSENT_LOWAT) to what keeps
+/// the connection busy, so that a control message never waits behind megabytes of bulk data.
 void tune_socket(net::ip::tcp::socket& socket);
 
-/// Answers a client's request for an upgrade to WebSocket, which was read from `stream`, within
-/// limits::handshake_max. Errors: `unavailable`, `protocol`.
+/// The server's side: answers a client's WebSocket upgrade request, which was read from `stream`,
+/// within limits::handshake_max. Errors: `unavailable`, `protocol`.
 Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
     TlsStream stream, beast::http::request<beast::http::string_body> request);
 
-/// Resolves, connects, and shakes hands (TLS with `context`, then WebSocket), all within
-/// limits::handshake_max. The link runs on `executor`, which must be a strand. Errors:
-/// `unavailable` (try again), `unauthenticated` (TLS: the certificate of either end is not
-/// accepted), `protocol` (an HTTP answer that is no WebSocket upgrade; its text is in the message).
+/// The client's side: resolves the host name, connects, and does the handshakes (TLS with
+/// `context`, then WebSocket), each within limits::handshake_max. The link runs on `executor`,
+/// which must be a strand. Errors: `unavailable` (retry later), `unauthenticated` (one end rejected
+/// the other's certificate), `protocol` (the server answered with HTTP instead of an upgrade; the
+/// message has its text).
 Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executor, std::string host,
                                                     std::string port, net::ssl::context& context);
 

@@ -1,4 +1,4 @@
-// Beast's WebSocket with our settings, for those few files that speak through it themselves.
+// Beast's WebSocket stream with our settings, for the few files that use it directly.
 #pragma once
 
 #include "shared/base/limits.hpp"
@@ -10,7 +10,8 @@ namespace fl {
 
 using WsStream = beast::websocket::stream<TlsStream>;
 
-/// Binary messages, our size limits, no compression, no fragmentation, keep-alive pings.
+/// Applies our settings: binary messages, size limits, no compression, no fragmentation, timeouts,
+/// keep-alive pings.
 template <class NextLayer>
 void tune_websocket(beast::websocket::stream<NextLayer>& stream) {
   stream.binary(true);

@@ -147,10 +147,10 @@ TEST_CASE("requests that don't prove their key are refused, and nothing else in 
     CHECK(issued.error().code() == Errc::invalid_input);
     return issued.error().message();
   };
-  CHECK(contains(refusal(""), "not a readable signing request"));
-  CHECK(contains(refusal(authority.certificate_pem()), "not a readable signing request"));
+  CHECK(contains(refusal(""), "not a valid signing request"));
+  CHECK(contains(refusal(authority.certificate_pem()), "not a valid signing request"));
   const std::string good = new_request_pem();
-  CHECK(contains(refusal(good.substr(0, good.size() / 2)), "not a readable signing request"));
+  CHECK(contains(refusal(good.substr(0, good.size() / 2)), "not a valid signing request"));
 
   // Another's public key under a signature of one's own.
   const KeyPtr mine = make_key().value();

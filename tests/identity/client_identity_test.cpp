@@ -162,10 +162,10 @@ TEST_CASE("an answer that doesn't fit changes nothing") {
     CHECK(identity.certificate_pem() == before);
     return renewed.error();
   };
-  CHECK(contains(refused(issue(authority, "bob", request)).message(), "another name"));
-  CHECK(contains(refused(issue(other, "alice", request)).message(), "not signed by"));
-  CHECK(
-      contains(refused(issue(authority, "alice", new_request_pem())).message(), "the key we sent"));
+  CHECK(contains(refused(issue(authority, "bob", request)).message(), "for another client"));
+  CHECK(contains(refused(issue(other, "alice", request)).message(), "has not signed"));
+  CHECK(contains(refused(issue(authority, "alice", new_request_pem())).message(),
+                 "for another key than this client's"));
   CHECK(refused("nonsense").code() == Errc::corrupt);
 }
 

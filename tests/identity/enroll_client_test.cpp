@@ -131,7 +131,7 @@ TEST_CASE("the server's refusal reaches the user in its own words") {
   const auto refused = world.join(token, "bob");
   REQUIRE(!refused);
   CHECK(refused.error().code() == Errc::unauthenticated);
-  CHECK(contains(refused.error().message(), "for the client \"alice\", not for \"bob\""));
+  CHECK(contains(refused.error().message(), "for client \"alice\", not for \"bob\""));
   CHECK(!ClientIdentity::is_present(posix_files(), world.temp / "me"));
   CHECK(world.join(token, "alice"));
 }
@@ -144,8 +144,8 @@ TEST_CASE("the secret is not sent to a server whose fingerprint differs") {
   REQUIRE(!refused);
   CHECK(refused.error().code() == Errc::unauthenticated);
   CHECK(refused.error().message() == "the server at " + to_string(world.server.address()) +
-                                         " is not the one this token was made for (fingerprint "
-                                         "differs)");
+                                         " is not the one that this join token was made for: its "
+                                         "fingerprint differs");
   CHECK(world.server.received.empty());
 }
 

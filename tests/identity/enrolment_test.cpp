@@ -87,7 +87,7 @@ TEST_CASE("expired tokens, other names, revoked names and bad requests leave the
 
   world.request.name = "bob";
   CHECK(world.refusal().code() == Errc::unauthenticated);
-  CHECK(contains(world.refusal().message(), "for the client \"alice\", not for \"bob\""));
+  CHECK(contains(world.refusal().message(), "for client \"alice\", not for \"bob\""));
   world.request.name = "../bob";
   CHECK(world.refusal().code() == Errc::invalid_input);
   world.request.name = "alice";

@@ -147,7 +147,8 @@ TEST_CASE("a server of another authority is refused by enrolled clients and by t
   CHECK(second.server_ec);
   CHECK(second.client_error().code() == Errc::unauthenticated);
   CHECK(second.client_error().message() ==
-        "the server at here:1 is not the one this token was made for (fingerprint differs)");
+        "the server at here:1 is not the one that this join token was made for: its fingerprint "
+        "differs");
 }
 
 TEST_CASE("showing the right authority beside a foreign certificate does not help an impostor") {

@@ -78,7 +78,7 @@ TEST_CASE("the errors tell what is wrong with a token") {
   CHECK(contains(why_not("flj2." + good.substr(5)), "newer"));
   CHECK(contains(why_not(good.substr(0, 7)), "cut short"));
   CHECK(contains(why_not(good.substr(0, good.size() - 1)), "cut short"));
-  CHECK(contains(why_not(good + "xx"), "behind its end"));
+  CHECK(contains(why_not(good + "xx"), "is too long"));
   CHECK(contains(why_not(good.substr(0, 20) + "\n" + good.substr(20)), "white space"));
   std::string bad = good;
   bad[30] = bad[30] == 'A' ? 'B' : 'A';

@@ -109,8 +109,8 @@ TEST_CASE("missing, extra and mis-shaped tensors are named, and nothing is writt
   REQUIRE_FALSE(read.has_value());
   CHECK(read.error().code() == Errc::invalid_input);
   CHECK(read.error().message() ==
-        "safetensors: a has shape [2, 3], wanted is [3, 2]; gone is "
-        "missing; extra is not wanted");
+        "safetensors: a has shape [2, 3], expected [3, 2]; gone is "
+        "missing; extra is not in the model");
   CHECK(out == std::vector<float>(wanted.elements(), 7.0f));
 }
 

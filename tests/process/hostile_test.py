@@ -73,7 +73,7 @@ class Hostile(AsyncFederationTest):
         await self.farewell(
             "a string that is not UTF-8",
             [hello.replace(b"none", b"\xff\xfe\xff\xfe")],
-            "no valid protobuf",
+            "not valid protobuf",
             hands=False,
         )
         await self.farewell(
@@ -118,18 +118,18 @@ class Hostile(AsyncFederationTest):
             "a message header of 4294967295 bytes",
         )
         await self.farewell(
-            "a cut header", [struct.pack("<I", 100) + b"x"], "ends inside its header"
+            "a cut header", [struct.pack("<I", 100) + b"x"], "ends within its header"
         )
         await self.farewell(
-            "no protobuf", [struct.pack("<I", 4) + b"\xff\xff\xff\xff"], "no valid protobuf"
+            "no protobuf", [struct.pack("<I", 4) + b"\xff\xff\xff\xff"], "not valid protobuf"
         )
         await self.farewell(
-            "no kind", [struct.pack("<I", 0)], "a kind that this program does not know"
+            "no kind", [struct.pack("<I", 0)], "a message of an unknown kind"
         )
         await self.farewell(
             "a payload without a chunk",
             [frame(b"x", fetch=wire.Fetch())],
-            "payload bytes behind Fetch",
+            "payload bytes after Fetch",
         )
         await self.farewell(
             "a chunk without an upload",
@@ -140,7 +140,7 @@ class Hostile(AsyncFederationTest):
             "a huge chunk", [frame(bytes((1 << 20) + 1), chunk=chunk)], "a chunk of 1048577 bytes"
         )
         await self.farewell(
-            "no signing request", [frame(renew=wire.Renew(csr_pem="nonsense"))], "not a readable"
+            "no signing request", [frame(renew=wire.Renew(csr_pem="nonsense"))], "not a valid signing request"
         )
         await self.finish_run()
         self.assertNotIn("libprotobuf", self.server.stderr())
@@ -158,7 +158,7 @@ class Hostile(AsyncFederationTest):
                 self.assertEqual(
                     closed.exception.rcvd.code, websockets.frames.CloseCode.MESSAGE_TOO_BIG
                 )
-        await asyncio.to_thread(self.server.wait_for, "a message over", 10)
+        await asyncio.to_thread(self.server.wait_for, "sent a message of more than", 10)
         await asyncio.to_thread(self.server.wait_for, "evil left", 10)
         await self.finish_run()
 
@@ -272,10 +272,10 @@ class Hostile(AsyncFederationTest):
         )
         # What came before the mistake is kept: the next upload goes on there.
         self.assertEqual(await self.broken_upload("missing", "reordered or missing", missing), step)
-        await self.broken_upload("of another", "while transfer", of_another)
+        await self.broken_upload("of another", ", expected transfer", of_another)
         await self.broken_upload("empty", "an empty chunk", empty)
         await self.broken_upload("begun twice", "under way", begun_twice)
-        await self.broken_upload("too long", "runs past the announced", too_long)
+        await self.broken_upload("too long", "exceeds the announced", too_long)
 
         # Bytes other than announced are to be sent again, and count then.
         async with Peer(self.federation, "evil") as peer:

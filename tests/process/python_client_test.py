@@ -144,8 +144,8 @@ class PythonClient(FederationTest):
         )
         unable = self.python(federation, "a")
         self.assertGreater(unable.wait(), 0)
-        self.assertIn("strategy 'fednova' has a client's half", unable.stderr())
-        said = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: strategy ''fednova''%'"
+        self.assertIn("does not implement the run's strategy 'fednova'", unable.stderr())
+        said = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: %strategy ''fednova'''"
         wait_until("the history says so", lambda: federation.query(said) == [(1,)])
 
     def test_logistic_without_its_data_says_so(self):
@@ -153,7 +153,7 @@ class PythonClient(FederationTest):
         federation.server("--new-run", "--model", "logistic", "--min-clients", 2)
         program = self.python(federation, "a", "--data", federation.folder / "nonesuch.npz")
         self.assertGreater(program.wait(), 0)
-        self.assertIn("needs --data FILE.npz, and", program.stderr())
+        self.assertIn("needs --data FILE.npz, but", program.stderr())
 
     def test_wrong_tokens_are_refused_and_told_why(self):
         federation = self.make()
@@ -161,10 +161,10 @@ class PythonClient(FederationTest):
         token = federation.token("python")
         other = "B" if token[20] == "A" else "A"
         wrong = {
-            "nonsense": "not a join token",
-            "flj1.": "not a join token",
-            token[:-5]: "not the whole of one",
-            token[:20] + other + token[21:]: "not the whole of one",
+            "nonsense": "not a complete join token",
+            "flj1.": "not a complete join token",
+            token[:-5]: "not a complete join token",
+            token[:20] + other + token[21:]: "not a complete join token",
             forge(token, fingerprint=bytes(32)): "is not the server that this token was made for",
             forge(token, secret=bytes(16)): "does not know this join token",
         }
@@ -287,8 +287,8 @@ class CustomModel(AsyncFederationTest):
         for model in (("custom:mine", "--initial-weights", file), ("synthetic:9",)):
             code, _, error = federation.server_command(*queue, "--model", *model)
             self.assertEqual(code, 0, error)
-        await asyncio.to_thread(staying.wait_for, "this run is for others")
-        told = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: this run is for others%'"
+        await asyncio.to_thread(staying.wait_for, "this run is not for this client")
+        told = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: this run is not for this client%'"
         await asyncio.to_thread(wait_until, "it says so", lambda: federation.query(told)[0][0] > 0)
         one = Separator(0)
         one.layout = [("weight", [120])]
@@ -321,7 +321,7 @@ class CustomModel(AsyncFederationTest):
         with contextlib.redirect_stdout(None):
             await asyncio.wait_for(client.run(), 60)
         self.expect_exit(server)
-        said = "SELECT count(*) FROM event WHERE text LIKE '%40 values, and the layout has 120'"
+        said = "SELECT count(*) FROM event WHERE text LIKE '%40 values, expected 120'"
         self.assertEqual(federation.query(said), [(1,)])
 
     async def test_what_a_coder_keeps(self):

@@ -57,7 +57,7 @@ class Renewal(FederationTest):
         run = ("--new-run", "--model", "synthetic:5000", "--min-clients", 3, "--rounds", 2)
         server = federation.server(*run, "--stay")
         clients = [federation.client(name, "--stay") for name in self.names]
-        clients[0].wait_for("the certificate was renewed")
+        clients[0].wait_for("renewed this client's certificate")
         new = read_certificate(mine)
         self.assertEqual(new.subject, old.subject)
         self.assertNotEqual(new.public_key(), old.public_key(), "renewed with a new key")
@@ -99,7 +99,7 @@ class Renewal(FederationTest):
                 armed = server if who == "server" else client
                 wait_until(
                     "renewed or killed",
-                    lambda: not armed.running() or "the certificate was renewed" in client.stderr(),
+                    lambda: not armed.running() or "renewed this client's certificate" in client.stderr(),
                 )
                 was_killed = armed.process.poll() == -signal.SIGKILL
                 client.kill()

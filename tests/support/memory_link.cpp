@@ -53,7 +53,7 @@ Awaitable<Result<Message>> MemoryLink::receive() {
   const auto bytes = std::move(inbox_.front().bytes);
   inbox_.pop_front();
   if (!bytes) {
-    fail(Error(Errc::unavailable, "closed by the peer"));
+    fail(Error(Errc::unavailable, "the peer closed the connection"));
     co_return *down_;
   }
   if (MemoryLink* const from = peer()) {
@@ -191,7 +191,7 @@ void MemoryLink::fall_silent() {
 void MemoryLink::look_for_life() {
   if (Clock::now() < cable_->dies_at) return;
   fail(Error(Errc::unavailable,
-             fmt::format("no sign of life for {} s", limits::liveness_max.count())));
+             fmt::format("no answer from the peer for {} s", limits::liveness_max.count())));
 }
 
 void MemoryLink::fail(const Error& error) {

@@ -74,7 +74,7 @@ TEST_CASE(
   pair.spawn(close_after(pair.near, 100s));
   pair.run();
   CHECK(got == std::vector<std::string>{"chunk 0", "evaluate 0", "evaluate 1", "chunk 1", "chunk 2",
-                                        "chunk 3", "closed by the peer"});
+                                        "chunk 3", "the peer closed the connection"});
   CHECK(sent.size() == 6);
   CHECK(pair.near->bytes_sent() == pair.far->bytes_received());
   CHECK(pair.near->bytes_sent() > 4 * 300'000);
@@ -89,7 +89,7 @@ TEST_CASE("what was queued before close() goes out first, and then sending is un
   pair.spawn(read(pair.far, got));
   pair.spawn(close_after(pair.near, 0s));
   pair.run();
-  CHECK(got == std::vector<std::string>{"chunk 0", "evaluate 1", "closed by the peer"});
+  CHECK(got == std::vector<std::string>{"chunk 0", "evaluate 1", "the peer closed the connection"});
   pair.spawn(send(pair.near, control(2), sent));
   pair.run();
   REQUIRE(!sent.back());
@@ -122,7 +122,7 @@ TEST_CASE("a line that breaks loses what is on the way; a silent one is noticed 
     pair.io.poll();
     breaks ? pair.near->cut() : pair.near->fall_silent();
     pair.run();
-    const std::string reason = breaks ? "the connection broke" : "no sign of life for 60 s";
+    const std::string reason = breaks ? "the connection broke" : "no answer from the peer for 60 s";
     CHECK(got == std::vector<std::string>{reason});
     CHECK(answers == std::vector<std::string>{reason});
     CHECK((pair.time.elapsed() >= limits::liveness_max) == !breaks);

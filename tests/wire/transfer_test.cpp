@@ -61,18 +61,17 @@ TEST_CASE("chunks grow on a fast line, shrink on a slow one, and stay within the
   CHECK(ChunkSize(limits::chunk_bytes_min).bytes() == limits::chunk_bytes_min);
 }
 
-TEST_CASE("only the next chunk of a transfer is taken; the error says what is wrong with another") {
+TEST_CASE("only the next chunk of a transfer is accepted; the error says what is wrong") {
   CHECK(check_chunk(chunk(7, 100, 50), 7, 100, 150));
   const auto reason = [](const Message& message) {
     return check_chunk(message, 7, 100, 150).error();
   };
-  CHECK(reason(chunk(8, 100, 50)).message() ==
-        "a chunk of transfer 8, while transfer 7 is under way");
+  CHECK(reason(chunk(8, 100, 50)).message() == "a chunk of transfer 8, expected transfer 7");
   CHECK(reason(chunk(7, 100, 0)).message() == "an empty chunk at byte 100");
   CHECK(reason(chunk(7, 50, 50)).message() ==
-        "a duplicated chunk: it begins at byte 50, expected was byte 100");
+        "a duplicated chunk: it begins at byte 50, expected byte 100");
   CHECK(reason(chunk(7, 101, 49)).message() ==
-        "a reordered or missing chunk: it begins at byte 101, expected was byte 100");
+        "a reordered or missing chunk: it begins at byte 101, expected byte 100");
   CHECK(reason(chunk(7, 100, 51)).code() == Errc::too_large);
   CHECK(check_chunk(chunk(7, 1ull << 63, 1), 7, 100, 150).error().code() == Errc::protocol);
 }

@@ -22,7 +22,7 @@ constexpr std::string_view fashion_mnist_package = "dataset-fashion-mnist";
 struct Source {
   fs::path folder;
   bool test = false;
-  std::string_view package;  // Where Debian has it; empty for a folder of the user's.
+  std::string_view package;  // The Debian package with this data; empty for a user's own folder.
 };
 
 Result<Source> parse_source(std::string_view text) {
@@ -44,34 +44,33 @@ Result<Source> parse_source(std::string_view text) {
     source.folder = set.substr(idx_prefix.size());
     return source;
   }
-  constexpr std::string_view known = "fashion-mnist fashion-mnist:test idx:DIR idx:DIR:test";
+  constexpr std::string_view known = "fashion-mnist, fashion-mnist:test, idx:DIR, idx:DIR:test";
   if (text.empty())
     return Error(Errc::invalid_input,
-                 fmt::format("the model wants data: --data, one of {}", known));
+                 fmt::format("this model needs --data with one of: {}", known));
   return Error(Errc::invalid_input,
-               fmt::format("there is no data \"{}\"; there are: {}", text, known));
+               fmt::format("unknown data \"{}\"; use one of: {}", text, known));
 }
 
 Result<fs::path> find_file(const Source& source, std::string_view kind) {
   const fs::path plain = source.folder / fmt::format("{}-{}", source.test ? "t10k" : "train", kind);
   const fs::path gzipped = plain.string() + ".gz";
-  std::error_code ignored;  // What can't be looked at is not found.
+  std::error_code ignored;  // A file that can't be accessed counts as missing.
   if (fs::exists(plain, ignored)) return plain;
   if (fs::exists(gzipped, ignored)) return gzipped;
   std::string advice;
   if (!source.package.empty()) {
-    advice = fmt::format(
-        "; install the Debian package {}, or set FL_DATA to the folder that holds "
-        "{}/",
-        source.package, source.folder.filename().string());
+    advice =
+        fmt::format("; install the Debian package {}, or set FL_DATA to a folder that contains {}/",
+                    source.package, source.folder.filename().string());
   }
-  return Error(Errc::not_found, fmt::format("there is neither {} nor {}.gz{}", plain.string(),
+  return Error(Errc::not_found, fmt::format("found neither {} nor {}.gz{}", plain.string(),
                                             plain.filename().string(), advice));
 }
 
 DividedData::Part split(std::vector<std::uint32_t> order, std::uint32_t shard,
                         const LearnOptions& options) {
-  // A stream far away from those of the partition itself.
+  // Another seed than the partition's, so the two random sequences are independent.
   Random(mix_seeds(options.partition_seed, shard), 0).shuffle(order);
   const auto held = static_cast<std::size_t>(options.holdout * static_cast<double>(order.size()));
   DividedData::Part part;
@@ -86,10 +85,10 @@ LocalData select(const ImageSet& all, const DividedData::Part& part) {
 }
 
 Result<void> check(const LearnOptions& options) {
-  // Also refuses NaN.
+  // Written so that NaN fails too.
   if (!(options.holdout >= 0 && options.holdout < 1)) {
     return Error(Errc::invalid_input,
-                 fmt::format("holdout {}: must be at least 0 and below 1", options.holdout));
+                 fmt::format("holdout {}: must be at least 0 and less than 1", options.holdout));
   }
   FL_TRY([[maybe_unused]] const PartitionSpec spec, parse_partition(options.partition));
   return {};
@@ -115,8 +114,8 @@ Result<std::vector<std::vector<std::uint32_t>>> divide(const ImageSet& all,
 Result<LocalData> load_local_data(const LearnOptions& options) {
   FL_CHECK(check(options));
   if (options.shard >= options.shards) {
-    return Error(Errc::invalid_input, fmt::format("shard {} of {}: there is no such shard",
-                                                  options.shard + 1, options.shards));
+    return Error(Errc::invalid_input,
+                 fmt::format("shard {} of {} does not exist", options.shard + 1, options.shards));
   }
   FL_TRY(ImageSet all, read_set(options));
   if (options.evaluate_only) return LocalData{.train = {}, .holdout = std::move(all)};

@@ -12,12 +12,12 @@ namespace fl {
 
 namespace {
 
-constexpr std::uint32_t images_magic = 0x803;  // Unsigned bytes in three dimensions.
-constexpr std::uint32_t labels_magic = 0x801;  // In one.
-// Memory grows with what the file really holds, not with what its header claims.
+constexpr std::uint32_t images_magic = 0x803;  // Unsigned bytes, three dimensions.
+constexpr std::uint32_t labels_magic = 0x801;  // Unsigned bytes, one dimension.
+// The file is read in pieces, so memory grows with its real size, not with the size in its header.
 constexpr std::size_t piece_bytes = 4 << 20;
 
-// A file that zlib unpacks when it is gzipped and passes through when it is not.
+// Reads a file through zlib, which unpacks a gzipped file and passes a plain one through.
 class GzipReader {
  public:
   static Result<GzipReader> open(const std::filesystem::path& path) {
@@ -28,14 +28,14 @@ class GzipReader {
     return GzipReader(path.string(), file);
   }
 
-  /// Fills `out`. `what` names it in the error of a file that ends before.
+  /// Fills `out`. `what` names the data in the error for a file that is too short.
   Result<void> read(std::span<std::uint8_t> out, std::string_view what) {
     const int got = gzread(file_.get(), out.data(), static_cast<unsigned>(out.size()));
     if (got < 0) return broken();
     offset_ += static_cast<std::uint64_t>(got);
     if (static_cast<std::size_t>(got) == out.size()) return {};
     if (is_broken()) return broken();
-    return corrupt(fmt::format("ends at byte {}, in {}", offset_, what));
+    return corrupt(fmt::format("the file ends at byte {}, within {}", offset_, what));
   }
 
   Result<std::uint32_t> read_number(std::string_view what) {
@@ -58,7 +58,7 @@ class GzipReader {
   Result<void> expect_end() {
     std::uint8_t extra;
     const int got = gzread(file_.get(), &extra, 1);
-    if (got > 0) return corrupt(fmt::format("has bytes after its end at byte {}", offset_));
+    if (got > 0) return corrupt(fmt::format("the file has extra bytes after byte {}", offset_));
     if (got < 0 || is_broken()) return broken();
     return {};
   }
@@ -74,7 +74,7 @@ class GzipReader {
 
   GzipReader(std::string path, gzFile file) : path_(std::move(path)), file_(file) {}
 
-  // A gzip stream that stops short makes gzread return what there was; only gzerror tells.
+  // For a truncated gzip stream gzread returns the data before the end; only gzerror reports it.
   bool is_broken() const {
     int code = Z_OK;
     gzerror(file_.get(), &code);
@@ -91,14 +91,16 @@ class GzipReader {
 
   std::string path_;
   std::unique_ptr<gzFile_s, Close> file_;
-  std::uint64_t offset_ = 0;  // Of the unpacked contents.
+  std::uint64_t offset_ = 0;  // In the unpacked data.
 };
 
 Result<void> expect_magic(GzipReader& reader, std::uint32_t wanted, std::string_view kind) {
   FL_TRY(const std::uint32_t magic, reader.read_number("its magic number"));
   if (magic == wanted) return {};
-  return reader.corrupt(fmt::format("starts with {:#010x}, not with {:#010x}: no IDX file of {}",
-                                    magic, wanted, kind));
+  return reader.corrupt(
+      fmt::format("not an IDX file of {}: it starts with {:#010x}, expected "
+                  "{:#010x}",
+                  kind, magic, wanted));
 }
 
 Result<ImageSet> read_images(const std::filesystem::path& path, std::uint32_t& count) {
@@ -110,15 +112,15 @@ Result<ImageSet> read_images(const std::filesystem::path& path, std::uint32_t& c
   FL_TRY(set.columns, reader.read_number("its number of columns"));
   if (count == 0 || set.rows == 0 || set.columns == 0) {
     return reader.corrupt(
-        fmt::format("claims {} images of {} x {} pixels", count, set.rows, set.columns));
+        fmt::format("it has {} images of {} x {} pixels", count, set.rows, set.columns));
   }
-  // The sides first, so that the product can't pass 2^64.
+  // Check the sides first, so that the product can't overflow 64 bits.
   if (set.rows > image_side_max || set.columns > image_side_max ||
       std::uint64_t{count} * set.rows * set.columns > image_bytes_max) {
     return Error(
         Errc::too_large,
-        fmt::format("{}: claims {} images of {} x {} pixels; at most {} a side and {} "
-                    "bytes in all are read",
+        fmt::format("{}: it has {} images of {} x {} pixels; the limits are {} pixels per side and "
+                    "{} bytes in all",
                     path.string(), count, set.rows, set.columns, image_side_max, image_bytes_max));
   }
   FL_TRY(set.pixels,

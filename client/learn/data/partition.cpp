@@ -19,7 +19,7 @@ namespace {
 using Indices = std::vector<std::uint32_t>;
 using Parts = std::vector<Indices>;
 
-// Streams of the partition's seed; class k is shuffled by stream classes_from + k.
+// Random streams of the partition's seed. Stream classes_from + k shuffles class k.
 constexpr std::uint64_t draw_stream = 0;
 constexpr std::uint64_t classes_from = 1;
 
@@ -31,7 +31,7 @@ std::optional<Number> parse_number(std::string_view text) {
   return number;
 }
 
-// Indices of each class, each in random order.
+// The indices of each class, in random order.
 Parts shuffled_classes(std::span<const std::uint8_t> labels, std::uint32_t classes,
                        std::uint64_t seed) {
   Parts by_class(classes);
@@ -44,7 +44,7 @@ void append(Indices& part, std::span<const std::uint32_t> more) {
   part.insert(part.end(), more.begin(), more.end());
 }
 
-// Piece i of n of `all`; the first (size % n) pieces are one longer.
+// Piece i of `all` cut into n pieces. The first (size % n) pieces are longer by one.
 std::span<const std::uint32_t> piece(std::span<const std::uint32_t> all, std::size_t i,
                                      std::size_t n) {
   const std::size_t begin = all.size() / n * i + std::min(i, all.size() % n);
@@ -60,14 +60,14 @@ Parts partition_iid(std::span<const std::uint8_t> labels, std::uint32_t parties,
   return parts;
 }
 
-// Shares drawn from Dir(alpha), none for a party that already holds its fair part; they add up to
-// 1, or to 0 when all of it fell on such parties.
+// Draws the parties' shares of a class from Dir(alpha). A party that already holds its fair part
+// gets none. The shares add up to 1, or to 0 if only such parties drew something.
 std::vector<double> draw_shares(Random& random, double alpha, std::span<const std::size_t> held,
                                 double fair) {
   std::vector<double> shares(held.size());
   for (double& share : shares) share = random.log_gamma(alpha);
   const double largest = std::ranges::max(shares);
-  // Below e^-700 of the largest a share is no example's worth, and out of portable_exp's range.
+  // A share below e^-700 of the largest is less than one example, and out of portable_exp's range.
   for (double& share : shares) share = portable_exp(std::max(share - largest, -700.0));
   for (std::size_t p = 0; p < held.size(); ++p) {
     if (static_cast<double>(held[p]) >= fair) shares[p] = 0;
@@ -79,8 +79,8 @@ std::vector<double> draw_shares(Random& random, double alpha, std::span<const st
   return shares;
 }
 
-// counts[k][p] examples of class k for party p; nothing when some party came out too small. Only
-// numbers are drawn here, so that drawing again is cheap.
+// Returns counts[k][p], the number of examples of class k for party p, or nothing if a party would
+// get too few. Only numbers are drawn here, so drawing again is cheap.
 std::optional<std::vector<std::vector<std::size_t>>> draw_counts(Random& random, double alpha,
                                                                  const Parts& by_class,
                                                                  std::size_t parties, double fair) {
@@ -100,7 +100,7 @@ std::optional<std::vector<std::vector<std::size_t>>> draw_counts(Random& random,
       if (shares[p] > 0) last = p;
     }
     if (last == parties) return std::nullopt;
-    count[last] += members.size() - given;  // What rounding left over.
+    count[last] += members.size() - given;  // The remainder of rounding down.
     for (std::size_t p = 0; p < parties; ++p) held[p] += count[p];
   }
   if (std::ranges::min(held) < dirichlet_party_examples_min) return std::nullopt;
@@ -134,7 +134,7 @@ Result<Parts> partition_dirichlet(double alpha, std::span<const std::uint8_t> la
   }
   return Error(Errc::invalid_input,
                fmt::format("dirichlet:{}: none of {} draws gave each of {} parties {} of {} "
-                           "examples; a larger ALPHA or fewer parties would",
+                           "examples; use a larger ALPHA or fewer parties",
                            alpha, dirichlet_draws_max, parties, dirichlet_party_examples_min,
                            labels.size()));
 }
@@ -143,10 +143,10 @@ Result<Parts> partition_labels(std::uint32_t labels_per_party, std::span<const s
                                std::uint32_t classes, std::uint32_t parties, std::uint64_t seed) {
   if (labels_per_party > classes) {
     return Error(Errc::invalid_input,
-                 fmt::format("labels:{}: the data has {} labels only", labels_per_party, classes));
+                 fmt::format("labels:{}: the data has only {} labels", labels_per_party, classes));
   }
   Random random(seed, draw_stream);
-  Parts owners(classes);  // Of each class, in rising order.
+  Parts owners(classes);  // The parties of each class, in ascending order.
   for (std::uint32_t p = 0; p < parties; ++p) {
     Indices choice(classes);
     std::iota(choice.begin(), choice.end(), 0u);
@@ -170,19 +170,22 @@ Result<Parts> partition_labels(std::uint32_t labels_per_party, std::span<const s
   return parts;
 }
 
-/// Part `p` of a file's; each example's owner goes into `owners`, which has -1 for those without.
+/// Reads part `p` of a partition file. Writes each example's party to `owners`, where -1 means
+/// none.
 Result<Indices> read_part(const nlohmann::json& numbers, std::size_t p, std::vector<int>& owners) {
   const auto bad = [p](std::string why) {
     return Error(Errc::invalid_input, fmt::format("party {}: {}", p + 1, why));
   };
-  if (!numbers.is_array() || numbers.empty()) return bad("it needs an array of example numbers");
+  if (!numbers.is_array() || numbers.empty())
+    return bad("must be an array of example numbers that is not empty");
   Indices part;
   for (const auto& number : numbers) {
     const std::size_t index = number.is_number_unsigned() ? number.get<std::size_t>() : SIZE_MAX;
     if (index >= owners.size())
-      return bad(fmt::format("there is no example {} among {}", json_text(number), owners.size()));
+      return bad(fmt::format("{} is not an example number from 0 to {}", json_text(number),
+                             owners.size() - 1));
     if (owners[index] >= 0)
-      return bad(fmt::format("example {} is party {}'s already", index, owners[index] + 1));
+      return bad(fmt::format("example {} already belongs to party {}", index, owners[index] + 1));
     owners[index] = static_cast<int>(p);
     part.push_back(static_cast<std::uint32_t>(index));
   }
@@ -195,7 +198,7 @@ Result<Parts> read_parts(const std::string& path, std::size_t examples, std::uin
   if (!json.is_array() || json.size() != parties) {
     return Error(
         Errc::invalid_input,
-        fmt::format("{}: it must be a JSON array of {} arrays, one for each party", path, parties));
+        fmt::format("{}: must be a JSON array of {} arrays, one for each party", path, parties));
   }
   Parts parts(parties);
   std::vector<int> owners(examples, -1);
@@ -217,7 +220,7 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
   if (text == "iid") return PartitionSpec{};
   if (text.starts_with(dirichlet)) {
     const auto alpha = parse_number<double>(text.substr(dirichlet.size()));
-    // A comparison with NaN is false.
+    // Written so that NaN fails too.
     if (alpha && *alpha >= dirichlet_alpha_min && *alpha <= dirichlet_alpha_max) {
       return PartitionSpec{.kind = Kind::dirichlet, .alpha = *alpha};
     }
@@ -231,20 +234,20 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
       return PartitionSpec{.kind = Kind::labels, .labels_per_party = *count};
     }
     return Error(Errc::invalid_input,
-                 fmt::format("partition \"{}\": K must be a whole number from 1", text));
+                 fmt::format("partition \"{}\": K must be a whole number of at least 1", text));
   }
   if (text.starts_with(file) && text.size() > file.size())
     return PartitionSpec{.kind = Kind::file, .file = std::string(text.substr(file.size()))};
-  return Error(Errc::invalid_input, fmt::format("there is no partition \"{}\"; there are: iid "
-                                                "dirichlet:ALPHA labels:K file:PARTS.json",
+  return Error(Errc::invalid_input, fmt::format("unknown partition \"{}\"; use one of: iid, "
+                                                "dirichlet:ALPHA, labels:K, file:PARTS.json",
                                                 text));
 }
 
 Result<Parts> partition(const PartitionSpec& spec, std::span<const std::uint8_t> labels,
                         std::uint32_t classes, std::uint32_t parties, std::uint64_t seed) {
   if (parties == 0 || parties > labels.size()) {
-    return Error(Errc::invalid_input, fmt::format("{} examples can't be divided among {} parties",
-                                                  labels.size(), parties));
+    return Error(Errc::invalid_input,
+                 fmt::format("can't divide {} examples among {} parties", labels.size(), parties));
   }
   switch (spec.kind) {
     case PartitionSpec::Kind::iid: return partition_iid(labels, parties, seed);

@@ -1,7 +1,7 @@
-// Random numbers for partitions and shuffles: the same for the same (seed, stream) on every
-// machine, which the distributions of <random> are not. Philox words (kernels/generic/philox.hpp)
-// and IEEE operations only; no function of libm whose last bit differs between versions. One object
-// is used by one thread at a time.
+// Random numbers for partitions and shuffles. The same (seed, stream) gives the same numbers on
+// every machine, unlike the distributions of <random>. Only Philox words
+// (kernels/generic/philox.hpp) and IEEE operations are used, and no libm function whose last bit
+// may differ between versions. One thread at a time uses an object.
 #pragma once
 
 #include "kernels/generic/philox.hpp"
@@ -18,16 +18,16 @@ class Random {
   Random(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
 
   [[nodiscard]] std::uint32_t word();
-  /// In the open interval (0, 1), 52 bits.
+  /// Uniform in the open interval (0, 1), with 52 random bits.
   [[nodiscard]] double uniform();
-  /// 0 to n - 1, each equally likely; n > 0.
+  /// Uniform in 0 to n - 1; n > 0.
   [[nodiscard]] std::uint32_t below(std::uint32_t n);
   [[nodiscard]] double normal();
-  /// The logarithm of a Gamma(alpha, 1) value, alpha > 0. A small alpha has values that a double
-  /// can't hold; their logarithms it can.
+  /// The logarithm of a Gamma(alpha, 1) value, alpha > 0. With a small alpha the value may be too
+  /// small for a double; its logarithm is not.
   [[nodiscard]] double log_gamma(double alpha);
 
-  /// Every order equally likely.
+  /// Puts the values into a random order; every order is equally likely.
   void shuffle(std::span<std::uint32_t> values);
 
  private:
@@ -38,15 +38,15 @@ class Random {
   unsigned used_ = 4;  // Words of block_ already given out.
 };
 
-/// 0 to n - 1 in the order that (seed, stream) says.
+/// The numbers 0 to n - 1 in a random order that depends on (seed, stream).
 [[nodiscard]] std::vector<std::uint32_t> shuffled_indices(std::uint32_t n, std::uint64_t seed,
                                                           std::uint64_t stream);
 
-/// One seed out of two; changing either changes it.
+/// Combines two seeds to one. A change of either changes the result.
 [[nodiscard]] std::uint64_t mix_seeds(std::uint64_t a, std::uint64_t b);
 
-/// Natural logarithm of x > 0 (not subnormal) and exponential of x in [-700, 700], to within a few
-/// units in the last place, with the same bits on every machine.
+/// The natural logarithm of x > 0 (not subnormal) and the exponential of x in [-700, 700]. They are
+/// exact to a few units in the last place and have the same bits on every machine.
 [[nodiscard]] double portable_log(double x);
 [[nodiscard]] double portable_exp(double x);
 

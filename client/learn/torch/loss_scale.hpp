@@ -1,6 +1,6 @@
-// The factor that keeps the gradients of fp16 in its range: Micikevicius, Narang, Alben et al.,
-// "Mixed Precision Training", 2018, section 3.2, adapted as PyTorch's GradScaler does, with its
-// numbers. One object for one round's training.
+// The loss scale that keeps fp16 gradients in range: Micikevicius, Narang, Alben et al., "Mixed
+// Precision Training", 2018, section 3.2. It adapts like PyTorch's GradScaler, with the same
+// numbers. Each training of a round has an object of its own.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,10 @@ namespace fl {
 
 class LossScale {
  public:
-  /// What the loss is multiplied by, and its gradient divided by: a power of two.
+  /// A power of two. The loss is multiplied by it, and the gradient is divided by it.
   [[nodiscard]] double factor() const { return factor_; }
-  /// Half of it after an overflow, twice after 2000 steps in a row without one.
+  /// Call after each step. Halves the factor after an overflow, and doubles it after 2000 steps
+  /// without one.
   void note(bool has_overflowed) {
     good_ = has_overflowed ? 0 : good_ + 1;
     if (has_overflowed) factor_ /= 2;
@@ -19,7 +20,7 @@ class LossScale {
     factor_ *= 2;
     good_ = 0;
   }
-  /// Gradients that overflow even so have no place in fp16.
+  /// Whether the factor is so small that the gradients can't be represented in fp16.
   [[nodiscard]] bool is_spent() const { return factor_ < 0x1p-16; }
 
  private:

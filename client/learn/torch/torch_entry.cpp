@@ -1,4 +1,4 @@
-// The one symbol of libfl-torch.so.
+// The only exported symbol of libfl-torch.so.
 #include "client/learn/torch/torch_library.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
 

@@ -14,7 +14,7 @@ namespace fl {
 
 namespace {
 
-// The example indices of one step after the other, in a fresh order every epoch.
+// The example indices of the steps, one step after the other, in a new order for every epoch.
 class Batches {
  public:
   Batches(std::int64_t examples, std::int64_t batch_size, std::uint64_t seed, torch::Device device)
@@ -46,7 +46,7 @@ class Batches {
   torch::Tensor order_;
 };
 
-// The local optimizers, on flat vectors. One object for one round, so their state starts from zero.
+// The local optimizers, on flat vectors. Each round makes a new object, so their state starts at 0.
 class Optimizer {
  public:
   Optimizer(const LocalRun& run, FlatParameters& parameters)
@@ -59,7 +59,7 @@ class Optimizer {
     if (has_moments) second_ = torch::zeros_like(parameters.weights);
   }
 
-  /// Takes one step along the gradient, and sets the gradient to zero for the next.
+  /// Takes one step with the gradient, then sets the gradient to zero.
   void step() {
     const torch::NoGradGuard no_grad;
     torch::Tensor& w = parameters_.weights;
@@ -112,12 +112,12 @@ class Optimizer {
   FlatParameters& parameters_;
   const torch::Tensor& global_;
   const torch::Tensor& correction_;
-  torch::Tensor first_;   // Momentum, or Adam's first moment,
-  torch::Tensor second_;  // and its second.
+  torch::Tensor first_;   // Momentum, or Adam's first moment.
+  torch::Tensor second_;  // Adam's second moment.
   double steps_ = 0;
 };
 
-// While it lives, this thread's operations that gain by it are of `type`, as under torch.autocast
+// While an object exists, this thread's operations use `type` where that pays, like torch.autocast
 // in Python.
 class Autocast {
  public:
@@ -127,7 +127,7 @@ class Autocast {
   }
   ~Autocast() {
     at::autocast::set_autocast_enabled(device_, false);
-    at::autocast::clear_cache();  // Of the weights, which the next step changes.
+    at::autocast::clear_cache();  // It holds converted weights, which the next step changes.
   }
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
@@ -195,8 +195,8 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
   return done;
 }
 
-/// Adds the scaled gradient of the mean loss of these examples, `at_once` of them at a time, and
-/// returns that loss; a part of it, once it is to stop.
+/// Adds the scaled gradient of the mean loss of these examples, `at_once` examples at a time, and
+/// returns that loss. After a stop request the loss is incomplete.
 double Learner::add_gradient(const Examples& examples, const torch::Tensor& batch,
                              std::int64_t at_once, const LossScale& scale,
                              const std::stop_token& stop) {
@@ -219,7 +219,8 @@ double Learner::add_gradient(const Examples& examples, const torch::Tensor& batc
   return mean;
 }
 
-/// False: the gradient has overflowed, and is no longer there. Only fp16 has a scale.
+/// Divides the gradient by the loss scale (fp16 only). If it has overflowed, sets it to zero and
+/// returns false.
 bool Learner::take_scale_out(LossScale& scale) {
   if (precision_ != torch::kFloat16) return true;
   const torch::NoGradGuard no_grad;

@@ -21,22 +21,22 @@ struct Examples {
   torch::Tensor labels;  // int64 [n]
 };
 
-/// Of how many examples a step's gradient is, but for the last of an epoch.
+/// The number of examples of an optimizer step. The last step of an epoch may have fewer.
 [[nodiscard]] std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples);
 
-/// A round's training, which all its threads have in common.
+/// The training of one round, shared by all its threads.
 struct LocalRun {
   const TrainSettings& settings;
-  torch::Tensor start;            // The parameters that it began with, and
-  torch::Tensor correction = {};  // what is added to every gradient. Undefined: nothing.
-  std::uint64_t seed = 0;         // Of the order of the examples.
-  std::uint64_t steps = 0;        // Of all threads together.
-  TimePoint end = never;          // No step begins after it but the first.
+  torch::Tensor start;            // The parameters at the beginning.
+  torch::Tensor correction = {};  // Added to every gradient; may be undefined.
+  std::uint64_t seed = 0;         // Determines the order of the examples.
+  std::uint64_t steps = 0;        // The number of steps of all threads together.
+  TimePoint end = never;          // No step begins after this time, except the first one.
   std::stop_token stop = {};
-  std::atomic<std::uint64_t> begun = 0;  // Steps.
+  std::atomic<std::uint64_t> begun = 0;  // Steps that were begun.
 };
 
-/// What a thread has done of it.
+/// One thread's part of it.
 struct LocalShare {
   std::uint64_t steps = 0;
   std::uint64_t examples = 0;
@@ -45,20 +45,20 @@ struct LocalShare {
 
 class Learner {
  public:
-  /// `values`: those of another's model, to be shared; undefined: its own. Errors as
-  /// make_module().
+  /// `values` are the weights of another Learner, which both then share; undefined: own weights.
+  /// Errors: those of make_module().
   [[nodiscard]] static Result<Learner> make(std::string_view model, torch::Device device,
                                             torch::ScalarType precision, torch::Tensor values = {});
 
-  /// Takes steps until the run has as many as it needs. The state of optimizer and loss scale is
-  /// new. `number`, from 0, tells the run's threads apart. Errors, with round and step: cancelled;
-  /// invalid_input, a loss that is not finite, or a gradient that has no place in fp16.
+  /// Takes steps until the run has enough. Optimizer and loss scale start from their initial state.
+  /// `number` is the number of the thread, from 0. Errors, with round and step: cancelled;
+  /// invalid_input for a loss that is not finite or a gradient that does not fit into fp16.
   [[nodiscard]] Result<LocalShare> train(LocalRun& run, const Examples& examples,
                                          std::uint64_t number);
 
   [[nodiscard]] FlatParameters& parameters() { return parameters_; }
-  /// As in training where `is_training`: a BatchNorm goes by the images' statistics, and counts
-  /// them among its own; otherwise by its own.
+  /// Returns the logits. If `is_training`, a BatchNorm uses the statistics of these images and
+  /// updates its own; otherwise it uses its own.
   [[nodiscard]] torch::Tensor forward(const torch::Tensor& images, bool is_training) {
     if (module_->is_training() != is_training) module_->train(is_training);
     return module_->forward(images);

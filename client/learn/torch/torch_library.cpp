@@ -16,21 +16,21 @@ Result<const TorchEntry*> load_entry() {
   std::error_code none;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
   const auto beside = program.parent_path() / library_name;
-  // Never closed: libtorch does not survive that.
+  // Never closed, because libtorch can't be unloaded.
   void* const library = ::dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Error(Errc::not_found,
-                 fmt::format("libtorch's trainer can't be loaded: {}; {} belongs beside "
-                             "the program, and libtorch where it was at the build, or in "
+                 fmt::format("can't load the libtorch trainer: {}; put {} into the program's "
+                             "folder, and libtorch where it was at build time or into "
                              "LD_LIBRARY_PATH",
                              ::dlerror(), library_name));
   }
   const auto* const entry = static_cast<const TorchEntry*>(::dlsym(library, torch_entry_name));
   if (entry == nullptr || std::string_view(entry->version) != torch_library_version) {
-    return Error(
-        Errc::not_found,
-        fmt::format("{} is of another build than this program: {}, not {}", beside.string(),
-                    entry == nullptr ? "unknown" : entry->version, torch_library_version));
+    return Error(Errc::not_found,
+                 fmt::format("{} comes from another build than this program: expected {}, got {}",
+                             beside.string(), torch_library_version,
+                             entry == nullptr ? "unknown" : entry->version));
   }
   return entry;
 }

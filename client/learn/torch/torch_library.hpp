@@ -1,7 +1,7 @@
-// The libtorch trainer is a library of its own, libfl-torch.so beside the program, and is loaded
-// when a run's model first needs it. To load libtorch takes half a second, ten times what else a
-// client does from its start to its first message; and what goes without (join, --help, synthetic
-// models, wrong flags) runs without it.
+// Loads the libtorch trainer, which is a library of its own (libfl-torch.so in the program's
+// folder), when a run's model first needs it. Loading libtorch takes half a second, ten times as
+// long as everything else that a client does before its first message. Without it, `join`, --help,
+// synthetic models and wrong flags stay fast.
 #pragma once
 
 #include "client/learn/data/data.hpp"
@@ -11,22 +11,22 @@
 
 namespace fl {
 
-/// make_torch_trainer() (torch_trainer.hpp) of that library, which then stays loaded. Errors: its
-/// own; not_found, saying what the loader said, where there is no library, or one that is not of
-/// this program's build. Any thread.
+/// Loads the library, which then stays loaded, and calls its make_torch_trainer()
+/// (torch_trainer.hpp). Errors: those of make_torch_trainer(); not_found if the library can't be
+/// loaded (with the loader's message) or comes from another build. Any thread.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> load_torch_trainer(const LearnOptions& options,
                                                                   LocalData data);
 
-/// What the library exports, under the name `torch_entry_name`.
+/// The symbol that the library exports, named `torch_entry_name`.
 struct TorchEntry {
-  const char* version;  // torch_library_version of its build.
+  const char* version;  // The library's torch_library_version.
   Result<std::unique_ptr<Trainer>> (*make_trainer)(const LearnOptions& options, LocalData data);
 };
 inline constexpr const char* torch_entry_name = "fl_torch_entry";
 
-/// Program and library exchange C++ objects, so both must be of one compiler and of the same
-/// headers, whose digest FL_TORCH_INTERFACE is. Each has a clock and a choice of kernels of its
-/// own.
+/// Program and library exchange C++ objects, so both must be built by the same compiler from the
+/// same headers; FL_TORCH_INTERFACE is a digest of these headers. Program and library each have
+/// their own clock and their own kernel table.
 inline constexpr const char* torch_library_version =
     FL_VERSION " " __VERSION__ " " FL_TORCH_INTERFACE;
 

@@ -131,8 +131,9 @@ constexpr std::array<ModuleRow, 6> modules = {{{"lenet", lenet},
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
-/// What travels of a module: its parameters, and its statistics behind them. A BatchNorm's count of
-/// batches (num_batches_tracked) stays: with a momentum, as all have here, nothing depends on it.
+/// The tensors of a module that server and clients exchange: its parameters, then its statistics. A
+/// BatchNorm's count of batches (num_batches_tracked) is not exchanged, because with a momentum, as
+/// in all models here, nothing depends on it.
 NamedTensors tensors_of(const Module& module) {
   NamedTensors tensors;
   for (const auto& item : module->named_parameters())
@@ -161,9 +162,9 @@ Result<void> check_layout(const Module& module, const Layout& layout, std::strin
       return disagree(fmt::format("{} [{}] and {} [{}]", name, fmt::join(shape, ", "), tensor.name,
                                   fmt::join(tensor.shape, ", ")));
     }
-    // Other buffers would be of this client alone, and gone at a restart.
+    // Another kind of buffer would exist on this client only and be lost at a restart.
     if (!values.requires_grad() && !is_statistic(name))
-      return disagree(fmt::format("{} is a buffer and no BatchNorm's statistic", name));
+      return disagree(fmt::format("{} is a buffer but not a statistic of a BatchNorm", name));
   }
   return {};
 }
@@ -206,7 +207,7 @@ FlatParameters::FlatParameters(const Module& module, const Layout& layout, torch
     };
     const torch::Tensor& values = tensors[t].second;
     values.set_data(view_into(model));
-    // Where a gradient is there, backward() adds to it in place.
+    // If a tensor has a gradient already, backward() adds to it in place.
     if (t < parameters) values.mutable_grad() = view_into(gradient);
     if (tensor.name.ends_with("running_var")) variances.push_back(view_into(model));
   }

@@ -6,7 +6,7 @@
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
 
-// All of torch/torch.h takes half as long again to compile.
+// torch/torch.h as a whole would take half as long again to compile.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/types.h>
@@ -19,26 +19,26 @@ namespace fl {
 
 using Module = std::shared_ptr<torch::nn::SequentialImpl>;
 
-inline constexpr std::uint32_t model_image_side = 28;  // Every built-in model sees 28 x 28 x 1.
+inline constexpr std::uint32_t model_image_side = 28;  // Every built-in model takes 28 x 28 x 1.
 
-/// A module from images [n, 1, 28, 28] in [0, 1] to logits [n, 10], on the CPU, whose parameters
-/// and, behind them, statistics (is_statistic()) have the names, shapes and order of
-/// builtin_layout(model). Its weights are arbitrary. A model without a module is invalid_input; one
-/// that differs from the layout is internal, and names the first tensor that does.
+/// Makes a module on the CPU that maps images [n, 1, 28, 28] in [0, 1] to logits [n, 10]. Its
+/// parameters and, after them, its statistics (is_statistic()) have the names, shapes and order of
+/// builtin_layout(model). Its weights are arbitrary. Errors: invalid_input for a model without a
+/// module; internal if the module differs from the layout, with the first tensor that differs.
 [[nodiscard]] Result<Module> make_module(std::string_view model);
 
-/// All parameters of a module, and their gradients, as flat vectors in the order of the layout:
-/// loading a model is one copy, and an optimizer step a few operations on whole vectors.
+/// The parameters of a module and their gradients as flat vectors in the order of the layout. So
+/// loading a model is one copy, and an optimizer step is a few operations on whole vectors.
 struct FlatParameters {
-  /// Moves the module to `device` and makes its tensors views into `shared`, the model of another,
-  /// or where that is undefined into its own.
+  /// Moves the module to `device` and makes its tensors views into one flat tensor: `shared`, the
+  /// model of another object, or a new one if `shared` is undefined.
   FlatParameters(const Module& module, const Layout& layout, torch::Device device,
                  torch::Tensor shared = {});
 
   torch::Tensor model;     // fp32 [layout.elements()]
-  torch::Tensor weights;   // Its parameters, which stand before the statistics: fp32 [P].
+  torch::Tensor weights;   // View of its P parameters, which come before the statistics: fp32 [P].
   torch::Tensor gradient;  // fp32 [P]; backward() adds to it.
-  std::vector<torch::Tensor> variances;  // Views into `model`: each running_var.
+  std::vector<torch::Tensor> variances;  // Views into `model`, one for each running_var.
 };
 
 }  // namespace fl

@@ -30,17 +30,17 @@ namespace {
 
 constexpr std::int64_t evaluation_batch = 500;
 
-/// Every step allocates and frees the same tensors. glibc would give their pages back to the kernel
-/// each time and ask for them again, which takes a third of a small model's time.
+/// Makes glibc keep freed memory. Every step allocates and frees the same tensors; returning their
+/// pages to the kernel and asking for them again would take a third of a small model's time.
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kept = 32 << 20;  // The most that glibc takes, and half of a thread's heap.
+  constexpr int kept = 32 << 20;  // The largest value that glibc accepts: half of a thread's heap.
   ::mallopt(M_MMAP_THRESHOLD, kept);
   ::mallopt(M_TRIM_THRESHOLD, kept);
 #endif
 }
 
-// What libtorch throws (out of memory, a lost device) as an error.
+// Turns an exception of libtorch (out of memory, a lost device) into an error.
 template <class Function>
 auto guarded(Function function) -> decltype(function()) {
   try {
@@ -56,13 +56,13 @@ Result<torch::Device> find_device(const std::string& name) {
   if (name == "cpu") return torch::Device(torch::kCPU);
   if (name != "cuda" && name != "auto") {
     return Error(Errc::invalid_input,
-                 fmt::format("there is no device \"{}\"; there are: cpu cuda auto", name));
+                 fmt::format("unknown device \"{}\"; use one of: cpu, cuda, auto", name));
   }
   if (torch::cuda::is_available()) return torch::Device(torch::kCUDA);
   if (name == "auto") return torch::Device(torch::kCPU);
   return Error(Errc::invalid_input,
-               "device \"cuda\": libtorch finds none (no GPU, no driver, or a libtorch without "
-               "CUDA); there is: cpu");
+               "device \"cuda\": libtorch finds no CUDA device (no GPU, no driver, or a libtorch "
+               "without CUDA); use cpu");
 }
 
 Result<torch::ScalarType> find_precision(const std::string& name) {
@@ -70,16 +70,16 @@ Result<torch::ScalarType> find_precision(const std::string& name) {
   if (name == "bf16") return torch::kBFloat16;
   if (name == "fp16") return torch::kFloat16;
   return Error(Errc::invalid_input,
-               fmt::format("there is no precision \"{}\"; there are: fp32 bf16 fp16", name));
+               fmt::format("unknown precision \"{}\"; use one of: fp32, bf16, fp16", name));
 }
 
-// Settings come from the server, and are checked like everything that does.
+// Checks the settings, because they come from the server.
 Result<void> check(const TrainSettings& s) {
   const auto refuse = [&](std::string_view what, auto value, std::string_view wanted) {
     return Error(Errc::invalid_input,
                  fmt::format("round {}: {} {}: must be {}", s.round, what, value, wanted));
   };
-  // libtorch throws at a factor that a float can't hold. NaN is refused too.
+  // libtorch throws if a factor does not fit into a float. NaN fails this check too.
   const auto is_factor = [](double x) { return x >= 0 && x <= std::numeric_limits<float>::max(); };
   if (s.batch_size == 0) return refuse("batch_size", s.batch_size, "at least 1");
   if (s.accumulate == 0) return refuse("accumulate", s.accumulate, "at least 1");
@@ -110,7 +110,7 @@ Result<void> check(const TrainSettings& s) {
 
 class TorchTrainer final : public Trainer {
  public:
-  /// `learners`: one at least, all with the same weights.
+  /// `learners` has at least one element; all share the same weights.
   TorchTrainer(std::string model, Layout layout, std::vector<Learner> learners,
                const LocalData& data, torch::Device device, std::uint64_t client_seed)
       : model_(std::move(model)),
@@ -153,7 +153,7 @@ class TorchTrainer final : public Trainer {
                               std::chrono::duration<double>(settings.local_seconds));
       }
       FL_TRY(TrainReport report, run_threads(run));
-      // A copy that waits: so what reads the update on the device need not wait for its stream.
+      // This copy waits for the device, so nothing that reads the update there later has to.
       flat(update).copy_(first().parameters().model.sub_(start));
       FL_CHECK(check_finite(update, settings, report.steps));
       holds_update_ = true;
@@ -214,7 +214,7 @@ class TorchTrainer final : public Trainer {
         const char* error = nullptr;
         auto device = cuda::make_codec_device(error);
         if (device) return device;
-        // After a round's training libtorch may hold all of the device's memory, unused.
+        // libtorch's cache may hold all of the device's memory after a training.
         c10::getDeviceAllocator(device_.type())->emptyCache();
         device = cuda::make_codec_device(error);
         if (device) return device;
@@ -231,7 +231,7 @@ class TorchTrainer final : public Trainer {
   }
 
  private:
-  // The caller's vector as a tensor; valid as long as the vector is.
+  // Wraps the caller's vector in a tensor, which is valid as long as the vector.
   static torch::Tensor flat(std::span<const float> values) {
     return torch::from_blob(const_cast<float*>(values.data()),
                             {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
@@ -239,7 +239,7 @@ class TorchTrainer final : public Trainer {
 
   Learner& first() { return learners_.front(); }
 
-  /// Of a tensor with a value for each of the model's.
+  /// The parameters' part of a tensor with model.size(0) values.
   torch::Tensor parameters_of(const torch::Tensor& values) {
     return values.narrow(0, 0, first().parameters().weights.size(0));
   }
@@ -248,18 +248,18 @@ class TorchTrainer final : public Trainer {
     const torch::NoGradGuard no_grad;
     holds_update_ = false;
     first().parameters().model.copy_(weights);
-    // What stale updates and roundings have made of a variance near 0 is no variance.
+    // Stale updates and rounding may have made a variance near 0 negative.
     for (torch::Tensor& variance : first().parameters().variances) variance.clamp_min_(0);
-    // A round that was stopped may have left gradients.
+    // A training that was stopped may have left gradients.
     for (Learner& learner : learners_) learner.parameters().gradient.zero_();
   }
 
-  /// Each learner but the first in a thread of its own.
+  /// Trains with all learners. The first one runs in this thread, each other one in its own.
   Result<TrainReport> run_threads(LocalRun& run) {
     std::vector<Result<LocalShare>> shares(learners_.size(), LocalShare());
     const auto work = [&](std::size_t number) {
       shares[number] = guarded([&] { return learners_[number].train(run, train_, number); });
-      if (!shares[number]) run.begun = run.steps;  // Then the others end, too.
+      if (!shares[number]) run.begun = run.steps;  // Makes the other threads end too.
     };
     {
       std::vector<std::jthread> threads;
@@ -280,14 +280,14 @@ class TorchTrainer final : public Trainer {
                        .seconds = 0};
   }
 
-  // The last step may have overflowed, which no loss was computed to show.
+  // The last step may have overflowed; no loss is computed after it that would show that.
   Result<void> check_finite(std::span<const float> update, const TrainSettings& settings,
                             std::uint64_t steps) const {
     const std::size_t bad = kernels().scan(update.data(), update.size()).first_bad;
     if (bad == update.size()) return {};
     return Error(Errc::invalid_input,
-                 fmt::format("round {}: after step {} {} is {}", settings.round, steps,
-                             layout_.describe(bad), update[bad]));
+                 fmt::format("round {}: after step {} the update of {} is {}", settings.round,
+                             steps, layout_.describe(bad), update[bad]));
   }
 
   std::string model_;
@@ -297,7 +297,7 @@ class TorchTrainer final : public Trainer {
   std::vector<Learner> learners_;
   Examples train_;
   Examples holdout_;
-  bool holds_update_ = false;  // The first learner, instead of weights.
+  bool holds_update_ = false;  // The first learner's model tensor holds the update, not weights.
 };
 
 Result<void> check_images(const ImageSet& set, const LearnOptions& options) {

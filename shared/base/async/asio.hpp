@@ -1,4 +1,4 @@
-// The names under which this project knows Asio, and nothing else.
+// The names by which this project uses Asio: `net`, Awaitable, and a few small helpers.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -18,18 +18,16 @@ namespace net = boost::asio;
 template <class T>
 using Awaitable = net::awaitable<T>;
 
-/// Makes `co_await` return the error code as the first of its values instead of throwing it.
+/// Completion token: `co_await` returns the error code as the first value of a tuple instead of
+/// throwing it.
 inline constexpr auto as_result = net::as_tuple(net::use_awaitable);
 
-/// A strand of its own over `executor`: what runs on it never runs twice at the same time.
-using Strand = net::strand<net::any_io_executor>;
-
-/// For net::co_spawn: what the coroutine throws goes on to io_context::run().
+/// Completion handler for net::co_spawn: an exception of the coroutine leaves io_context::run().
 inline void rethrow(const std::exception_ptr& failure) {
   if (failure) std::rethrow_exception(failure);
 }
 
-/// Runs `task` on `executor`, and resumes here with its result or exception (CRAFT F11).
+/// Runs `task` on `executor`, then resumes on the caller's executor with its result or exception.
 template <class Executor, class T>
 Awaitable<T> on(Executor executor, Awaitable<T> task) {
   co_return co_await net::co_spawn(executor, std::move(task), net::use_awaitable);

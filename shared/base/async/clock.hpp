@@ -1,6 +1,9 @@
-// Time, and the timers over it. Ordinarily the steady clock; while a SimulatedTime lives, time
-// stands still until the simulator moves it, and everything that waits through Timer runs under it.
-// Clock::now is safe from any thread; SimulatedTime belongs to the one thread of a simulation.
+// The clock and the timers of this program. Normally this is the steady clock. While a
+// SimulatedTime object exists, time stands still until the simulator moves it, and every wait that
+// uses Timer follows the simulated time.
+//
+// Clock::now() may be called from any thread. A SimulatedTime is used by the one thread of its
+// simulation.
 #pragma once
 
 #include "shared/base/async/asio.hpp"
@@ -22,7 +25,7 @@ struct Clock {
   static constexpr bool is_steady = true;
 
   static time_point now() noexcept;
-  /// Seconds since 1970, for records; never for measuring.
+  /// Wall-clock time in seconds since 1970. Use it for records, never to measure a duration.
   static double unix_seconds() noexcept;
 };
 
@@ -35,8 +38,8 @@ inline constexpr TimePoint never = TimePoint::max();
   return std::chrono::duration<double>(duration).count();
 }
 
-/// One wait, until `time` or a cancel(). In a simulation Asio never sees it expire: SimulatedTime
-/// cancels it when it is due, so whoever waits looks at the clock and not at the error code.
+/// One wait, which ends at `time` or at cancel(). In a simulation Asio never sees the timer expire:
+/// SimulatedTime cancels it when it is due. So check the clock after a wait, not the error code.
 class Timer : public net::basic_waitable_timer<Clock> {
  public:
   Timer(const net::any_io_executor& executor, TimePoint time);
@@ -49,18 +52,20 @@ class Timer : public net::basic_waitable_timer<Clock> {
  private:
   friend class SimulatedTime;
   using Place = std::multimap<TimePoint, Timer*>::iterator;
-  std::optional<Place> place_;  // Among a simulation's timers, until it is due.
+  std::optional<Place> place_;  // Place among the simulation's timers, until the timer is due.
 };
 
-/// Waits until `time`; returns early (and quietly) when the coroutine is cancelled.
+/// Waits until `time`. Returns early, without an error, when the coroutine is cancelled.
 Awaitable<void> sleep_until(TimePoint time);
 Awaitable<void> sleep_for(Duration duration);
 
-/// How long to wait after `attempt` (from 0) to reach a peer has failed: exponential, between
-/// limits::backoff_min and backoff_max, with full jitter. `jitter` from 0 to 1.
+/// The pause after a failed attempt to reach a peer. `attempt` counts from 0. The pause is
+/// backoff_min / 2 plus `jitter` (a random number from 0 to 1) times a limit that doubles with each
+/// attempt, from limits::backoff_min to backoff_max.
 [[nodiscard]] Duration backoff_pause(int attempt, double jitter);
 
-/// While it lives, Clock::now() is what it says. One at a time in the process.
+/// While an object of this class exists, it decides what Clock::now() returns. A process has at
+/// most one at a time.
 class SimulatedTime {
  public:
   explicit SimulatedTime(double unix_start = 1.7e9);
@@ -68,9 +73,9 @@ class SimulatedTime {
   SimulatedTime(const SimulatedTime&) = delete;
   SimulatedTime& operator=(const SimulatedTime&) = delete;
 
-  /// Runs everything that is ready in `context`, then moves time to the earliest timers and ends
-  /// them, in the order in which they were made. False when nothing waits for a time that will
-  /// come: the simulation has come to its end, or hangs.
+  /// Runs everything that is ready in `context`. Then moves time to the earliest due time and ends
+  /// the timers that are due, in the order in which they were made. Returns false when no timer
+  /// waits for a finite time: the simulation is over, or it hangs.
   bool step(net::io_context& context);
   [[nodiscard]] Duration elapsed() const { return now_ - start_; }
 

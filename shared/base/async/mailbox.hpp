@@ -1,5 +1,6 @@
-// A bounded queue between coroutines of one strand: any number push, one pops. It exists because
-// asio's experimental channel loses messages when a receive is cancelled (Boost 1.81).
+// Mailbox: a bounded queue between coroutines of one strand. Any number of coroutines push, one
+// pops. Asio's experimental channel is not used, because it loses messages when a receive is
+// cancelled (Boost 1.81). Signal: a condition that coroutines of one strand wait for.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -13,7 +14,8 @@
 
 namespace fl {
 
-/// Wakes all coroutines that wait on it. Wakes carry no meaning: look at the condition in a loop.
+/// Wakes all coroutines that wait on it. A wake-up says only that something may have changed, so
+/// check the condition in a loop.
 class Signal {
  public:
   explicit Signal(net::any_io_executor executor) : executor_(std::move(executor)) {}
@@ -40,7 +42,7 @@ class Mailbox {
   Mailbox(const net::any_io_executor& executor, std::size_t items_max)
       : items_max_(items_max), changed_(executor) {}
 
-  /// False when it is full or closed: the sender decides what that means.
+  /// Returns false when the mailbox is full or closed; the caller decides what to do then.
   [[nodiscard]] bool push(T item) {
     if (closed_ || items_.size() >= items_max_) return false;
     items_.push_back(std::move(item));
@@ -48,7 +50,8 @@ class Mailbox {
     return true;
   }
 
-  /// The oldest item; nothing when the deadline passes or the box is closed and empty.
+  /// Takes out the oldest item. Returns nothing when the deadline passes, or when the mailbox is
+  /// closed and empty.
   Awaitable<std::optional<T>> pop(TimePoint deadline = never) {
     while (items_.empty() && !closed_ && Clock::now() < deadline) co_await changed_.wait(deadline);
     if (items_.empty()) co_return std::nullopt;
@@ -58,13 +61,13 @@ class Mailbox {
     co_return item;
   }
 
-  /// Waits until there is room (or the box is closed), then pushes. False when it is closed.
+  /// Waits until there is room, then pushes. Returns false when the mailbox is or gets closed.
   Awaitable<bool> push_waiting(T item) {
     while (!closed_ && items_.size() >= items_max_) co_await changed_.wait();
     co_return push(std::move(item));
   }
 
-  /// What is in it can still be popped.
+  /// Ends pushing. Items that are in the mailbox can still be popped.
   void close() {
     closed_ = true;
     changed_.notify();
@@ -72,14 +75,6 @@ class Mailbox {
   [[nodiscard]] bool closed() const { return closed_; }
   [[nodiscard]] bool empty() const { return items_.empty(); }
   [[nodiscard]] std::size_t size() const { return items_.size(); }
-  /// The oldest item without waiting.
-  [[nodiscard]] std::optional<T> try_pop() {
-    if (items_.empty()) return std::nullopt;
-    std::optional<T> item(std::move(items_.front()));
-    items_.pop_front();
-    changed_.notify();
-    return item;
-  }
 
  private:
   std::size_t items_max_;

@@ -1,5 +1,5 @@
-// Runs blocking work (SQLite, fsync, a training step) off the strands, and resumes where it was
-// asked. Without a pool, as in the simulator, the work runs in the caller.
+// Runs blocking work (SQLite, fsync, training) off the strands. The coroutine that asked for it
+// resumes on its own executor. Without threads, as in the simulator, the work runs in the caller.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -19,23 +19,27 @@ class Offload {
  public:
   /// Runs everything in the caller.
   Offload() = default;
-  /// The same after a pause, one work after the other: a simulated thread. Pauses are above 0.
+  /// A simulated thread: runs one piece of work after the other in the caller, each after a pause.
+  /// `pause` returns the length of the next one, above 0.
   explicit Offload(std::function<Duration()> pause) : pause_(std::move(pause)) {}
+  /// Owns a pool of this many threads.
   explicit Offload(std::size_t threads)
       : pool_(make_pool(threads)), executor_(pool_->get_executor()) {}
-  /// On the threads of `executor`, beside what else they run; on a strand, one after the other.
+  /// Uses the threads of `executor`, which may run other work too. On a strand, one piece of work
+  /// runs after the other.
   explicit Offload(net::any_io_executor executor) : executor_(std::move(executor)) {}
   ~Offload() { finish(); }
 
-  /// Waits for all work that was given to threads of its own; none may come after. To be called
-  /// before what the work uses, and the io_context that takes its results, are gone. Not on a
-  /// pool's own thread.
+  /// Waits until the owned threads have done all their work; run() may not be called afterwards.
+  /// Call it before the objects that the work uses and the io_context that takes its results are
+  /// destroyed, and not from a thread of the pool. Does nothing without owned threads.
   void finish() {
     if (pool_) pool_->join();
   }
 
-  /// Name the function object before: `auto work = [=] {…}; co_await offload.run(std::move(work));`
-  /// (g++ 12 destroys a capturing temporary in a co_await expression twice, CRAFT F1).
+  /// Runs `work` and returns its result. Name the function object in a statement of its own first:
+  /// `auto work = [=] {…}; co_await offload.run(std::move(work));`, because g++ 12 destroys a
+  /// lambda with captures twice when it is a temporary in a statement with co_await.
   template <class Function>
   Awaitable<std::invoke_result_t<Function&>> run(Function work) {
     if (pause_) {
@@ -53,15 +57,15 @@ class Offload {
   }
   template <class Function>
   static Awaitable<std::invoke_result_t<Function&>> call(Function work) {
-    // Where they are the caller's own threads, this is still inside of its strand.
+    // co_spawn may start this inside the caller's strand; post() leaves it.
     co_await net::post(net::use_awaitable);
     co_return work();
   }
 
   std::unique_ptr<net::thread_pool> pool_;
-  net::any_io_executor executor_;  // None: the caller's.
+  net::any_io_executor executor_;  // Empty: the work runs in the caller.
   std::function<Duration()> pause_;
-  TimePoint free_at_{};  // When the simulated thread has done what it was given.
+  TimePoint free_at_{};  // When the simulated thread has finished the work it was given.
 };
 
 }  // namespace fl

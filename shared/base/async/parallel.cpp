@@ -16,7 +16,7 @@ Lanes::Lanes(int threads, std::uint64_t most) {
     for (std::size_t lane = 1; lane < count; ++lane)
       others_.emplace_back(&Lanes::serve, this, lane);
   } catch (const std::system_error&) {
-    // There are as many threads as this machine gives.
+    // The machine gives no more threads; the ones that started do the work.
   }
 }
 

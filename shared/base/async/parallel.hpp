@@ -1,4 +1,4 @@
-// Work without an order, divided among threads.
+// Lanes: divides work whose order does not matter among threads.
 #pragma once
 
 #include <atomic>
@@ -13,27 +13,27 @@
 
 namespace fl {
 
-/// `wanted`, or for 0 one for each core.
+/// Returns `wanted`, or the number of cores when `wanted` is 0.
 [[nodiscard]] int threads_for(int wanted);
 
-/// Threads that work together with their owner's for as long as this lives, each in a lane. One
-/// thread at a time may own it.
+/// A team of threads that lives as long as this object. The caller's thread works with them; each
+/// thread has a number, its lane. One thread at a time may use a Lanes object.
 class Lanes {
  public:
-  /// As many lanes as `threads` (0: one for each core), but no more than `most`, of which the
-  /// owner's is one. Of threads that can't be started the others do the work.
+  /// Makes `threads` lanes (0: one per core), but at most `most`. The caller's thread is one of
+  /// them. If some threads can't be started, there are fewer lanes.
   Lanes(int threads, std::uint64_t most);
   ~Lanes();
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  /// How many there are; they are numbered from 0, which is the owner's.
+  /// The number of lanes. They are numbered from 0; lane 0 is the caller's thread.
   [[nodiscard]] std::size_t count() const { return others_.size() + 1; }
 
   using Use = std::function<void(std::size_t lane, std::size_t begin, std::size_t end)>;
-  /// Calls use(lane, begin, end) for runs of [0, count), of `run` indices but for the last one:
-  /// each run once, and in ascending order in a lane. Returns when all is done. What `use` throws
-  /// in any lane is thrown here; some runs are then left out.
+  /// Cuts [0, count) into runs of `run` indices (the last may be shorter) and calls
+  /// use(lane, begin, end) once for each. Within a lane the runs come in ascending order. Returns
+  /// when all are done. Rethrows the first exception of `use`; then some runs were skipped.
   void for_each_run(std::size_t count, std::size_t run, const Use& use);
 
  private:
@@ -45,14 +45,15 @@ class Lanes {
   void serve(std::size_t lane);
   void do_runs(std::size_t lane);
 
-  std::mutex mutex_;  // Guards what follows, but for next_, and work_ while lanes are busy with it.
+  // Guards the members below, except next_, and except work_ while lanes are busy.
+  std::mutex mutex_;
   std::condition_variable changed_;
   Work work_;
-  std::uint64_t works_ = 0;  // That were given so far.
-  std::size_t busy_ = 0;     // Lanes that have not ended this one.
+  std::uint64_t works_ = 0;  // How many pieces of work the lanes got so far.
+  std::size_t busy_ = 0;     // Lanes that have not finished this piece of work.
   bool is_over_ = false;
   std::exception_ptr failure_;
-  std::atomic<std::size_t> next_ = 0;  // Index that is not taken yet.
+  std::atomic<std::size_t> next_ = 0;  // The first index that no lane has taken.
   std::vector<std::thread> others_;
 };
 

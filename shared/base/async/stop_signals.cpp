@@ -10,8 +10,8 @@ namespace fl {
 
 StopSignals::StopSignals(net::io_context& io) : signals_(io) {
 #ifdef FL_SANITIZED
-  // ThreadSanitizer makes a thread's list of signals at that thread's first call that may block,
-  // and loses a signal that comes while it does (SigCtx in compiler-rt 14).
+  // ThreadSanitizer (SigCtx in compiler-rt 14) allocates a thread's list of signals at the thread's
+  // first call that may block, and loses a signal that arrives meanwhile. Make such a call now.
   ::usleep(1);
 #endif
   signals_.add(SIGINT);
@@ -21,7 +21,7 @@ StopSignals::StopSignals(net::io_context& io) : signals_(io) {
 void StopSignals::on_stop(std::function<void()> stop) {
   signals_.async_wait([stop = std::move(stop)](const boost::system::error_code& ec, int) {
     if (ec) return;
-    log_info("stopping; once more ends at once");
+    log_info("stopping (Ctrl-C again quits immediately)");
     stop();
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);

@@ -1,4 +1,5 @@
-// Ctrl-C and SIGTERM: the first asks the program to stop, the next ends it at once.
+// Handles SIGINT (Ctrl-C) and SIGTERM: the first one asks the program to stop, the second one ends
+// it immediately.
 #pragma once
 
 #include "shared/base/async/asio.hpp"
@@ -15,8 +16,9 @@ class StopSignals {
  public:
   explicit StopSignals(net::io_context& io);
 
-  /// `stop` runs once, in a thread of the io_context, on no strand. This object outlives the wait:
-  /// until `stop` has run, or after cancel() the io_context's loop has ended.
+  /// Calls `stop` at the first signal, once, in a thread of the io_context and on no strand. This
+  /// object must live until `stop` has run or, after cancel(), until io_context::run() has
+  /// returned.
   void on_stop(std::function<void()> stop);
   void cancel() { signals_.cancel(); }
 
@@ -24,9 +26,9 @@ class StopSignals {
   net::signal_set signals_;
 };
 
-/// Threads that are made while it lives leave those two signals to the other threads, in the end to
-/// the main one. Without it, one may be given to a thread that is not ready for it yet: while a
-/// thread is made the C library blocks all signals in its maker (ThreadSanitizer loses such a one).
+/// Threads that are started while this object exists block both signals, so that other threads (in
+/// the end the main one) get them. Without it a signal may reach a thread that is just being
+/// started, and ThreadSanitizer loses it there.
 class WithoutStopSignals {
  public:
   WithoutStopSignals();

@@ -1,5 +1,6 @@
-// Coroutines that belong to an owner. None is detached: the owner cancels and joins them before it
-// dies, and the first exception comes out of join(). All on the strand given; its owner's strand.
+// A group of coroutines that belong to one owner. No coroutine is detached: the owner cancels and
+// joins them before it is destroyed, and join() rethrows the first exception. The coroutines and
+// all calls run on the executor given, which is the owner's strand.
 #pragma once
 
 #include "shared/base/async/mailbox.hpp"
@@ -28,15 +29,15 @@ class TaskGroup {
                   net::bind_cancellation_slot(place->slot(), Done{this, place}));
   }
 
-  /// Ends them all at their next wait.
+  /// Asks all coroutines to end at their next wait.
   void cancel() {
-    // emit() may complete a task and so erase it: go by what was there.
+    // emit() may complete a coroutine and so erase its list entry, so iterate over a copy.
     std::vector<net::cancellation_signal*> signals;
     for (auto& signal : tasks_) signals.push_back(&signal);
     for (auto* signal : signals) signal->emit(net::cancellation_type::terminal);
   }
 
-  /// Waits until none is left, and rethrows what the first of them threw.
+  /// Waits until all coroutines have ended, then rethrows the first exception. Can't be cancelled.
   Awaitable<void> join() {
     co_await net::this_coro::reset_cancellation_state(net::disable_cancellation());
     while (!tasks_.empty()) co_await changed_.wait();

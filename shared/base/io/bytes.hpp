@@ -1,5 +1,5 @@
-// Spans of bytes, and little-endian numbers in them. All our formats are little-endian, and so are
-// the machines that this code is built for.
+// Spans of bytes, and little-endian numbers in them. All our formats are little-endian, and the
+// code is built for little-endian machines only.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,8 @@ template <class T>
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The number at `bytes[offset]`. The caller has checked the bounds.
+/// Reads the number at `bytes[offset]`. The caller has checked the bounds; the same holds for
+/// store().
 template <class T>
 requires std::is_trivially_copyable_v<T>
 [[nodiscard]] T load(Bytes bytes, std::size_t offset = 0) {
@@ -45,13 +46,14 @@ void store(MutableBytes bytes, std::size_t offset, const T& value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
-/// memcpy at full speed wherever both lie. From 2 KiB on glibc's takes `rep movsb`, with which
-/// AMD's newer processors are ten times slower where (to - from) % 4096 is 1 to 31, as it is behind
-/// an id of one byte: https://sourceware.org/bugzilla/show_bug.cgi?id=30994.
+/// memcpy that is fast for every alignment. glibc's memcpy uses `rep movsb` for 2 KiB and more,
+/// which is ten times slower on newer AMD processors when (to - from) % 4096 is 1 to 31, for
+/// example after a one-byte id (glibc bug 30994,
+/// https://sourceware.org/bugzilla/show_bug.cgi?id=30994). So this copies at most 2 KiB at a time.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   while (bytes > 0) {
     std::size_t piece = std::min<std::size_t>(bytes, 2048);
-    asm("" : "+r"(piece));  // Of a known length GCC would make such an instruction itself.
+    asm("" : "+r"(piece));  // Hides the length, or GCC would emit `rep movsb` itself.
     std::memcpy(to, from, piece);
     to += piece;
     from += piece;

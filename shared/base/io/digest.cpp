@@ -2,7 +2,7 @@
 
 #include <xxhash.h>
 #ifdef FL_XXHASH_DISPATCHES
-#include <xxh_x86dispatch.h>  // Gives xxhash.h's names to the functions that choose.
+#include <xxh_x86dispatch.h>  // Redirects xxhash.h's names to functions that detect the CPU.
 #endif
 
 #include <fmt/format.h>

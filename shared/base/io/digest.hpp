@@ -1,6 +1,6 @@
-// XXH3-128: what tells that two ends hold the same bytes. It guards against accidents, not against
-// an enemy: the peer is authenticated, and the link is TLS. At 10 GB/s and more it costs less than
-// a copy, where SHA-256 would cost as much as the encryption.
+// XXH3-128 digests, by which two ends check that they hold the same bytes. They detect accidents,
+// not attacks: the peer is authenticated and the link is TLS. XXH3 runs at 10 GB/s and more, so a
+// digest costs less than a copy; SHA-256 would cost as much as the encryption.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -15,12 +15,13 @@ struct XXH3_state_s;
 
 namespace fl {
 
-/// 16 bytes in XXH3's canonical (big-endian) order, so that hex() equals what `xxhsum -H2` prints.
+/// 16 bytes in XXH3's canonical (big-endian) order. hex() equals the output of `xxhsum -H2`. The
+/// default is all zeros.
 class Digest {
  public:
   Digest() = default;
   static Digest of(Bytes bytes);
-  /// 32 hexadecimal digits, or 16 raw bytes.
+  /// From 32 lower-case hexadecimal digits, or from 16 raw bytes. Anything else is invalid_input.
   static Result<Digest> parse_hex(std::string_view text);
   static Result<Digest> from_bytes(std::string_view raw);
 
@@ -37,7 +38,7 @@ class Digest {
   std::array<std::uint8_t, 16> bytes_{};
 };
 
-/// The same digest of bytes that come in pieces. One thread at a time.
+/// Computes a digest of bytes that come in pieces. One thread at a time.
 class Hasher {
  public:
   Hasher();

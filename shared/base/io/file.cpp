@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// "VERB PATH: reason", from errno. Takes errno first: building the text may change it.
+/// An error "VERB PATH: reason" from errno. Saves errno first, as building the text may change it.
 Error failed(std::string_view verb, const fs::path& path) {
   const int number = errno;
   const std::string what = std::string(verb) + " " + path.string();
@@ -31,13 +31,13 @@ Error failed(std::string_view verb, const fs::path& path, const std::error_code&
   return failed(verb, path);
 }
 
-/// The folder that holds `path`'s name.
+/// The folder that `path` is in.
 fs::path folder_of(const fs::path& path) {
   const fs::path parent = path.parent_path();
   return parent.empty() ? fs::path(".") : parent;
 }
 
-/// Repeats a call that a signal interrupted before it did anything.
+/// Repeats a system call while a signal interrupts it (EINTR).
 template <class Call>
 auto uninterrupted(Call call) {
   decltype(call()) result;
@@ -47,7 +47,8 @@ auto uninterrupted(Call call) {
   return result;
 }
 
-/// A call after which the disk is another, for the tests that kill before and after each of them.
+/// A system call that changes the disk. The failpoints let tests kill the process before and after
+/// each of them.
 template <class Call>
 auto durable_step(Call call) {
   failpoint("disk.step");
@@ -83,7 +84,7 @@ class PosixFile final : public File {
         return ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
       });
       if (put < 0) return failed("write", path_);
-      if (put == 0) return Error(Errc::io, "write " + path_.string() + ": no byte was taken");
+      if (put == 0) return Error(Errc::io, "write " + path_.string() + ": no byte was written");
       offset += static_cast<std::uint64_t>(put);
       bytes = bytes.subspan(static_cast<std::size_t>(put));
     }
@@ -106,13 +107,14 @@ class PosixFile final : public File {
   }
 
   Result<void> sync() override {
-    // Not even EINTR is tried again: a second call may report success for pages already dropped.
+    // Don't retry, not even after EINTR: the kernel may have dropped the dirty pages, and a second
+    // call would report success.
     if (durable_step([&] { return ::fdatasync(descriptor_); }) < 0) return failed("sync", path_);
     return {};
   }
 
   void start_writeback(std::uint64_t offset, std::uint64_t bytes) override {
-    // sync_file_range takes 0 bytes for "to the end", which is not what an empty range means.
+    // For sync_file_range 0 bytes means "up to the end of the file".
     if (bytes == 0) return;
     ::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
                       SYNC_FILE_RANGE_WRITE);
@@ -164,7 +166,7 @@ class PosixFiles final : public Files {
     std::error_code failure;
     for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
          entry.increment(failure)) {
-      std::error_code gone;  // A file removed beside us is no file any more, and no error.
+      std::error_code gone;  // Another process may have removed the file; that is no error.
       if (entry->is_regular_file(gone)) names.push_back(entry->path().filename().string());
     }
     if (failure) return failed("list", folder, failure);
@@ -178,7 +180,8 @@ class PosixFiles final : public Files {
     const fs::path parent = folder_of(folder);
     FL_CHECK(make_folder(parent));
     if (::mkdir(folder.c_str(), 0700) < 0) {
-      if (errno == EEXIST && fs::is_directory(folder, ignored)) return {};  // Made beside us.
+      // Another process may have made the folder meanwhile.
+      if (errno == EEXIST && fs::is_directory(folder, ignored)) return {};
       return failed("make folder", folder);
     }
     return sync_folder(parent);
@@ -201,8 +204,9 @@ class PosixFiles final : public Files {
 Result<void> File::read_exactly(std::uint64_t offset, MutableBytes out) {
   FL_TRY(const std::size_t got, read_at(offset, out));
   if (got == out.size()) return {};
-  return Error(Errc::corrupt, "file ends at byte " + std::to_string(offset + got) + ", wanted " +
-                                  std::to_string(out.size()) + " bytes from " +
+  return Error(Errc::corrupt, "the file is too short: it ends at byte " +
+                                  std::to_string(offset + got) + ", expected " +
+                                  std::to_string(out.size()) + " bytes from byte " +
                                   std::to_string(offset));
 }
 
@@ -230,7 +234,7 @@ Result<void> Files::write_atomically(const fs::path& path, Bytes bytes) {
   Result<void> written = write();
   if (written) written = rename(fresh, path);
   if (!written) {
-    // Best effort: a left-over is overwritten next time, and the first error is the one to tell.
+    // Best effort: the next write replaces a file that is left behind. Report the first error.
     (void)remove(fresh);
     return written;
   }

@@ -1,12 +1,11 @@
-// The one door to the disk for everything that must survive a crash: the spool, the checkpoints,
-// the client's state and, through a VFS, SQLite. Posix in production (posix_files()); in tests a
-// disk in memory that fails on demand and forgets what was not synced
-// (tests/support/mem_files.hpp).
+// The interface to the disk for everything that must survive a crash: the spool, the checkpoints,
+// the client's state and, through a VFS, SQLite. Programs use posix_files(). Tests use a disk in
+// memory that fails on demand and forgets what was not synced (tests/support/mem_files.hpp).
 //
-// Any thread; one File is used by one thread at a time, except read_at and write_at on disjoint
-// ranges, which may run together. Errors: no_space (try again later), not_found, io. A sync that
-// failed is never retried: the kernel may have dropped the dirty pages, so what the file holds is
-// unknown. The owner stops and restarts from the last good state.
+// A Files object may be used from any thread. A File is used by one thread at a time, except that
+// read_at and write_at on disjoint ranges may run at the same time. Errors: no_space (retry later),
+// not_found, io. Never retry a failed sync: the kernel may have dropped the dirty pages, so the
+// contents of the file are unknown. The owner stops, and restarts from the last good state.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -24,31 +23,32 @@ class File {
  public:
   virtual ~File() = default;
 
-  /// Fills `out` from `offset`; returns how many bytes there were (fewer only at the file's end).
+  /// Reads from `offset` into `out`. Returns the number of bytes read, which is smaller than
+  /// out.size() only at the end of the file.
   [[nodiscard]] virtual Result<std::size_t> read_at(std::uint64_t offset, MutableBytes out) = 0;
   /// Writes all of `bytes`, growing the file as needed.
   [[nodiscard]] virtual Result<void> write_at(std::uint64_t offset, Bytes bytes) = 0;
   [[nodiscard]] virtual Result<void> truncate(std::uint64_t bytes) = 0;
   [[nodiscard]] virtual Result<std::uint64_t> size() = 0;
-  /// Contents and size are on stable storage when this returns (fdatasync). A file just made also
-  /// needs Files::sync_folder.
+  /// Contents and size are on stable storage when this returns (fdatasync). A new file also needs
+  /// Files::sync_folder.
   [[nodiscard]] virtual Result<void> sync() = 0;
-  /// Begin writing [offset, offset + bytes) to the disk, without waiting. A hint; never fails.
+  /// Begins to write [offset, offset + bytes) to the disk and does not wait. A hint; never fails.
   virtual void start_writeback(std::uint64_t offset, std::uint64_t bytes) = 0;
-  /// These bytes where they lie, for a file that is in memory, until it is written to or closed;
-  /// empty for all others, and past the end.
+  /// For a file in memory: the bytes [offset, offset + bytes) themselves, valid until the file is
+  /// written to or closed. Empty for all other files, and for a range past the end.
   [[nodiscard]] virtual Bytes view(std::uint64_t, std::uint64_t) { return {}; }
 
-  /// read_at that must fill `out`: a short file is `corrupt`.
+  /// Like read_at, but must fill `out`. If the file is too short, the error is `corrupt`.
   [[nodiscard]] Result<void> read_exactly(std::uint64_t offset, MutableBytes out);
 };
 
-/// Sends to the disk what an appending writer has written, a few MiB at a time, so that the disk
-/// works while the line does and the sync at the end has little left to wait for.
+/// For a writer that appends: starts the writeback of what was written, a few MiB at a time. So the
+/// disk works at the same time as the network, and the final sync is short.
 class Writeback {
  public:
   explicit Writeback(std::uint64_t from = 0) : from_(from) {}
-  /// All before `end` is written (write_at).
+  /// The writer calls this when everything before `end` has been written with write_at.
   void reached(File& file, std::uint64_t end) {
     if (end < from_ + step_bytes) return;
     file.start_writeback(from_, end - from_);
@@ -61,10 +61,10 @@ class Writeback {
 };
 
 enum class OpenMode {
-  read,      // The file must exist.
+  read,      // Read only; the file must exist.
   update,    // Read and write; the file must exist.
-  create,    // Read and write; made when missing, contents kept.
-  truncate,  // Read and write; made when missing, contents dropped.
+  create,    // Read and write; creates a missing file, keeps the contents of an existing one.
+  truncate,  // Read and write; creates a missing file, drops the contents of an existing one.
 };
 
 class Files {
@@ -73,28 +73,30 @@ class Files {
 
   [[nodiscard]] virtual Result<std::unique_ptr<File>> open(const std::filesystem::path& path,
                                                            OpenMode mode) = 0;
-  /// Atomically, replacing what is there. Durable after sync_folder.
+  /// Renames atomically; replaces a file at `to`. Durable after sync_folder.
   [[nodiscard]] virtual Result<void> rename(const std::filesystem::path& from,
                                             const std::filesystem::path& to) = 0;
-  /// A file that isn't there is no error.
+  /// Removes a file. A missing file is no error. Durable after sync_folder.
   [[nodiscard]] virtual Result<void> remove(const std::filesystem::path& path) = 0;
   [[nodiscard]] virtual bool exists(const std::filesystem::path& path) = 0;
-  /// Names (not paths) of the files in a folder, sorted; a missing folder is not_found.
+  /// Returns the names (not paths) of the regular files in a folder, sorted. A missing folder is
+  /// not_found.
   [[nodiscard]] virtual Result<std::vector<std::string>> list(
       const std::filesystem::path& folder) = 0;
-  /// With its parents, owner-only (0700). An existing folder is no error.
+  /// Makes the folder and its parents, with mode 0700. An existing folder is no error.
   [[nodiscard]] virtual Result<void> make_folder(const std::filesystem::path& folder) = 0;
-  /// Makes creations, renames and removals in the folder durable.
+  /// Makes the creations, renames and removals in the folder durable.
   [[nodiscard]] virtual Result<void> sync_folder(const std::filesystem::path& folder) = 0;
 
-  /// Whole small files. write_atomically writes PATH.tmp, syncs it, renames it and syncs the
-  /// folder: after a crash the file holds all of the old or all of the new bytes.
+  /// Reads a whole file. A file of more than `bytes_max` bytes is too_large.
   [[nodiscard]] Result<std::string> read_all(const std::filesystem::path& path,
                                              std::uint64_t bytes_max = 64 << 20);
+  /// Replaces the contents of a file: writes PATH.tmp, syncs it, renames it and syncs the folder.
+  /// After a crash the file holds all of the old or all of the new bytes.
   [[nodiscard]] Result<void> write_atomically(const std::filesystem::path& path, Bytes bytes);
 };
 
-/// The operating system's files. New files are 0600. One object for the process.
+/// The files of the operating system. New files get mode 0600. The process has one such object.
 [[nodiscard]] Files& posix_files();
 
 }  // namespace fl

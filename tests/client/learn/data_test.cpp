@@ -127,7 +127,7 @@ TEST_CASE("wrong options are errors that name them") {
   SUBCASE("data") {
     for (const std::string data : {"cifar", "idx:", ":test", "fashion-mnist:train"}) {
       f.options.data = data;
-      f.expect(Errc::invalid_input, "there is no data \"" + data + "\"");
+      f.expect(Errc::invalid_input, "unknown data \"" + data + "\"");
     }
   }
   SUBCASE("a folder without the files") {

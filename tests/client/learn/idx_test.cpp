@@ -125,14 +125,14 @@ TEST_CASE("hostile files are refused, and the error says where") {
   }
   SUBCASE("bytes after the end") {
     write_plain(files.images, files.image_bytes + "x");
-    files.expect(Errc::corrupt, files.images, "after its end at byte 28");
+    files.expect(Errc::corrupt, files.images, "extra bytes after byte 28");
     files.write();
     write_gzipped(files.labels, files.label_bytes + "x");
-    files.expect(Errc::corrupt, files.labels, "after its end at byte 11");
+    files.expect(Errc::corrupt, files.labels, "extra bytes after byte 11");
   }
   SUBCASE("nothing in it") {
     write_plain(files.images, idx_images(0, 2, 2, ""));
-    files.expect(Errc::corrupt, files.images, "claims 0 images");
+    files.expect(Errc::corrupt, files.images, "it has 0 images");
     write_plain(files.images, idx_images(3, 0, 2, ""));
     files.expect(Errc::corrupt, files.images, "0 x 2");
   }

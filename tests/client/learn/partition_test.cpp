@@ -148,7 +148,7 @@ TEST_CASE("what can't be divided is an error that says why") {
   expect_error(fl::partition(spec_of("dirichlet:1"), labels, classes, 10, 1), "too few");
   // 9 of 10 examples per party are needed, which so small an alpha never gives.
   expect_error(fl::partition(spec_of("dirichlet:0.001"), labels, classes, 9, 1), "draws");
-  expect_error(fl::partition(spec_of("labels:11"), labels, classes, 5, 1), "10 labels only");
+  expect_error(fl::partition(spec_of("labels:11"), labels, classes, 5, 1), "only 10 labels");
   // 95 parties want labels of 9 or 10 examples each: some get none.
   expect_error(fl::partition(spec_of("labels:1"), std::vector<std::uint8_t>(95, 0), classes, 20, 1),
                "would hold no example");
@@ -168,16 +168,16 @@ TEST_CASE("a partition from a file") {
     std::string text;
     std::string why;
   };
-  for (const Refused& refused :
-       std::vector<Refused>{{"[[0], [1], [2]]", "array of 2 arrays"},
-                            {"{}", "array of 2 arrays"},
-                            {"[[0], [1]", "array of 2 arrays"},
-                            {"[[0], []]", "party 2: it needs an array"},
-                            {"[[0], 1]", "party 2: it needs an array"},
-                            {"[[0], [6]]", "party 2: there is no example 6 among 6"},
-                            {"[[0], [-1]]", "party 2: there is no example -1"},
-                            {"[[0.5], [1]]", "party 1: there is no example 0.5"},
-                            {"[[0, 1], [2, 1]]", "party 2: example 1 is party 1's already"}}) {
+  for (const Refused& refused : std::vector<Refused>{
+           {"[[0], [1], [2]]", "array of 2 arrays"},
+           {"{}", "array of 2 arrays"},
+           {"[[0], [1]", "array of 2 arrays"},
+           {"[[0], []]", "party 2: must be an array"},
+           {"[[0], 1]", "party 2: must be an array"},
+           {"[[0], [6]]", "party 2: 6 is not an example number from 0 to 5"},
+           {"[[0], [-1]]", "party 2: -1 is not an example number"},
+           {"[[0.5], [1]]", "party 1: 0.5 is not an example number"},
+           {"[[0, 1], [2, 1]]", "party 2: example 1 already belongs to party 1"}}) {
     CAPTURE(refused.text);
     expect_error(read(refused.text), refused.why);
     expect_error(read(refused.text), path.string());

@@ -65,13 +65,13 @@ TEST_CASE("make_trainer refuses what there is not, by name") {
     CAPTURE(trainer.error().message());
     CHECK(trainer.error().message().find(words) != std::string::npos);
   };
-  expect({.model = "resnet", .data = ""}, "there is no model \"resnet\"");
+  expect({.model = "resnet", .data = ""}, "unknown model \"resnet\"");
   expect({.model = "synthetic:", .data = ""}, "synthetic:");
   expect({.model = "synthetic:0", .data = ""}, "synthetic:0");
   expect({.model = "synthetic:5", .data = "fashion-mnist"}, "takes no data");
-  expect({.model = "synthetic:5", .data = "", .evaluate_only = true}, "nothing to evaluate");
+  expect({.model = "synthetic:5", .data = "", .evaluate_only = true}, "can't be evaluated");
 #ifdef FL_TORCH_BUILT
-  expect({.model = "lenet", .data = ""}, "the model wants data: --data");
+  expect({.model = "lenet", .data = ""}, "this model needs --data");
 #else
   expect({.model = "lenet", .data = ""}, "needs libtorch");
 #endif

@@ -543,7 +543,7 @@ TEST_CASE("numbers that are not finite name round and step") {
                "round 5, step 2 of 2: the loss is ");
   // One step only: no loss is left to show it.
   expect_error(*trainer, global, {.round = 5, .local_steps = 1, .lr = 1e38, .weight_decay = 1e38},
-               invalid, "round 5: after step 1 fc1.weight[0] is ");
+               invalid, "round 5: after step 1 the update of fc1.weight[0] is ");
   global[7] = std::numeric_limits<float>::quiet_NaN();
   expect_error(*trainer, global, {.round = 6}, invalid, "round 6, step 1 of 2: the loss is nan");
   // And none of it leaks into the next round.

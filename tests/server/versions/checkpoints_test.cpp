@@ -104,8 +104,8 @@ TEST_CASE("a tensor that the model does not have is refused by its name") {
   const auto refused = file.read("fedavg");
   REQUIRE(refused.has_error());
   CHECK(refused.error().code() == Errc::invalid_input);
-  CHECK(refused.error().message().find("tail is not wanted; control.tail is not wanted") !=
-        std::string::npos);
+  CHECK(refused.error().message().find(
+            "tail is not in the model; control.tail is not in the model") != std::string::npos);
 }
 
 }  // namespace
