@@ -8,7 +8,6 @@
 #include "shared/codec/sums/accumulator.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/params/safetensors.hpp"
-#include "tests/bench/rate_plot.hpp"
 #include "tests/support/distortion.hpp"
 
 #include <fmt/format.h>
@@ -292,14 +291,6 @@ nlohmann::json to_json(const Row& row, std::span<const Vector> vectors) {
   return out;
 }
 
-std::string plot_of(std::span<const Row> rows) {
-  std::vector<bench::RateMark> marks;
-  for (const Row& row : rows) {
-    marks.push_back({row.spec, row.of[0].bits, row.of[0].nmse, row.is_biased()});
-  }
-  return bench::rate_plot(marks);
-}
-
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
@@ -326,7 +317,6 @@ int main(int argc, char** argv) {
   std::vector<std::string> specs = default_specs();
   std::vector<std::string> update{FL_BENCH_DATA "/lenet_update.safetensors"};
   std::string json_file;
-  std::string svg_file;
   int runs = 5;
   app.add_option("--spec", specs, "A codec to measure, again for each further one")
       ->expected(1)
@@ -335,8 +325,7 @@ int main(int argc, char** argv) {
       app.add_option("--update", update,
                      "safetensors of LeNet: an update, or the models before and after it")
           ->expected(1, 2);
-  app.add_option("--json", json_file, "Write the figures here too");
-  app.add_option("--svg", svg_file, "Write a plot of the Gaussian's figures here");
+  app.add_option("--json", json_file, "Write the figures here too (plot_codecs.py draws them)");
   app.add_option("--runs", runs, "Runs, of which the fastest counts")->check(CLI::Range(1, 1000));
   CLI11_PARSE(app, argc, argv);
   try {
@@ -362,7 +351,6 @@ int main(int argc, char** argv) {
     fmt::print("memcpy of the Gaussian: {:.1f} GB/s\n",
                gigabytes_per_second(vectors[0], vectors[0].copy_seconds));
     if (!json_file.empty()) write_text(json_file, json.dump(2) + "\n");
-    if (!svg_file.empty()) write_text(svg_file, plot_of(rows));
   } catch (const std::exception& error) {
     fmt::print(stderr, "codecs_bench: {}\n", error.what());
     return 1;

@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs/niid.json"
+RESULTS = ROOT / "docs/results/niid.json"
 ROUNDS = 50
 # A party whose training diverges, as SCAFFOLD's can on two classes, is left out of that round.
 FLAGS = (
