@@ -5,6 +5,7 @@
 #include "shared/base/async/clock.hpp"
 #include "shared/base/json.hpp"
 #include "shared/codec/encode/codec.hpp"
+#include "shared/codec/spec/table.hpp"
 
 #include <fmt/format.h>
 
