@@ -4,6 +4,7 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/codec/spec/table.hpp"
 
 #include <fmt/format.h>
 

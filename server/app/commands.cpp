@@ -7,6 +7,7 @@
 #include "shared/base/flags.hpp"
 #include "shared/base/json.hpp"
 #include "shared/codec/encode/codec.hpp"
+#include "shared/codec/spec/table.hpp"
 
 #include <fmt/format.h>
 

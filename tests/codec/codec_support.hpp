@@ -3,8 +3,10 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/codec/blocks/decode.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/table.hpp"
 
 #include <doctest/doctest.h>
 

@@ -253,7 +253,7 @@ TEST_CASE("a sketch from outside: sizes and values are checked before they are u
   auto nested = good;
   nested.resize(head_bytes);
   nested.insert(nested.end(), good.begin(), good.end());
-  CHECK(reason(nested) == "what should be fp32 is of another method");
+  CHECK(reason(nested) == "block format 30 where fp32 is expected");
   CHECK(reason({good.begin(), good.begin() + 15}) == "the sketch's head is cut off");
   auto longer = good;
   longer.push_back(std::byte{0});

@@ -241,7 +241,7 @@ TEST_CASE("eden: settings, scales and levels that no encoder writes are refused"
   };
   constexpr std::size_t scale_at = 1 + 1 + 8;
   std::vector<std::byte> head(scale_at + sizeof(float));
-  head[0] = static_cast<std::byte>(BlockFormat::eden_rans);
+  head[0] = std::byte{27};
   head[1] = std::byte{2};
   store(head, scale_at, 1.0f);
   const auto with_level = [&](std::int16_t level) {

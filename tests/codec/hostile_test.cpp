@@ -186,5 +186,5 @@ TEST_CASE("errors inside a block name the block and the tensor") {
   std::vector<float> values(256);
   const auto decoded = reader.decode(0, values);
   REQUIRE_FALSE(decoded.has_value());
-  CHECK(decoded.error().message() == "payload: block 0 (w[0..255]): method 77 is not known");
+  CHECK(decoded.error().message() == "payload: block 0 (w[0..255]): block format 77 is not known");
 }

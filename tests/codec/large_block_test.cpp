@@ -36,8 +36,8 @@ std::vector<std::string> specs_of_few() {
           "b=randk:0.5;*=topk:0.01"};
 }
 
-/// How many blocks of at least so many elements begin with each of the method ids.
-std::map<int, int> methods_of(const std::vector<std::byte>& payload, std::size_t elements_min) {
+/// How many blocks of at least so many elements have each of the formats.
+std::map<int, int> formats_of(const std::vector<std::byte>& payload, std::size_t elements_min) {
   const auto block_elements = load<std::uint32_t>(payload, 4);
   const BlockMap map(large_layout(), block_elements);
   const std::size_t table_at = payload_header_bytes;
@@ -54,7 +54,7 @@ std::map<int, int> methods_of(const std::vector<std::byte>& payload, std::size_t
 constexpr std::size_t large_min = part_elements_max + 1;
 
 int count_parts(const std::vector<std::byte>& payload) {
-  const auto found = methods_of(payload, large_min);
+  const auto found = formats_of(payload, large_min);
   const auto parts = found.find(static_cast<int>(BlockFormat::parts));
   return parts == found.end() ? 0 : parts->second;
 }
@@ -255,7 +255,7 @@ TEST_CASE("damaged large blocks are refused, or decode to finite values") {
     }
   }
 
-  // Of another method than those that can, and parts inside of a part.
+  // A format that does not allow large blocks, and a part that is itself in parts.
   std::vector<float> out(200'000);
   DecodeScratch scratch;
   for (int id = 0; id < 256; ++id) {

@@ -12,9 +12,9 @@ bool fits(std::string pattern, std::string_view name) {
   return Rule{.pattern = std::move(pattern), .selector = {}, .quantizer = {}}.fits(name);
 }
 
-// The method ids of the payload's blocks, by tensor; each tensor is one block. Of coded floats
-// (float_coder.hpp) those of the same, not coded.
-std::vector<int> methods(const std::string& spec, const Layout& layout) {
+// The format ids of the payload's blocks. Each tensor is one block. The ids of entropy-coded floats
+// (float_coder.hpp) are replaced by those of the same floats, not coded.
+std::vector<int> formats(const std::string& spec, const Layout& layout) {
   const auto codec = codec_of(spec);
   const auto payload = encode(*codec, layout, normal(layout.elements(), 1));
   CHECK(payload.size() <= codec->payload_bytes_max(layout));
@@ -22,11 +22,10 @@ std::vector<int> methods(const std::string& spec, const Layout& layout) {
   std::size_t at = table + layout.tensors().size() * 4;
   std::vector<int> ids;
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const auto id = static_cast<BlockFormat>(payload[at]);
-    const auto plain = id == BlockFormat::fp32_coded   ? BlockFormat::fp32
-                       : id == BlockFormat::fp16_coded ? BlockFormat::fp16
-                                                       : id;
-    ids.push_back(static_cast<int>(plain));
+    const int id = std::to_integer<int>(payload[at]);
+    constexpr int fp32_coded = 36;
+    constexpr int fp16_coded = 37;
+    ids.push_back(id == fp32_coded ? 0 : id == fp16_coded ? 1 : id);
     at += load<std::uint32_t>(payload, table + 4 * t);
   }
   return ids;
@@ -60,12 +59,12 @@ TEST_CASE("each tensor takes the first rule that fits") {
   const Layout layout = layout_of(
       {{"conv1.weight", {2000}}, {"conv1.bias", {2000}}, {"fc.weight", {3000}}, {"fc.bias", {10}}});
   constexpr int fp32 = 0, fp16 = 1, qsgd = 2, qsgd_rans = 3, sparse = 16, randk = 17;
-  CHECK(methods("*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4", layout) ==
+  CHECK(formats("*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4", layout) ==
         std::vector{qsgd_rans, fp32, sparse, fp32});
-  CHECK(methods("conv*=qsgd:8;*.bias=none;*=randk:0.01", layout) ==
+  CHECK(formats("conv*=qsgd:8;*.bias=none;*=randk:0.01", layout) ==
         std::vector{qsgd_rans, qsgd_rans, randk, fp32});
-  CHECK(methods("*=fp16,dense_below=0", layout) == std::vector{fp16, fp16, fp16, fp16});
-  CHECK(methods("qsgd:8", layout) == std::vector{qsgd_rans, qsgd_rans, qsgd_rans, qsgd});
+  CHECK(formats("*=fp16,dense_below=0", layout) == std::vector{fp16, fp16, fp16, fp16});
+  CHECK(formats("qsgd:8", layout) == std::vector{qsgd_rans, qsgd_rans, qsgd_rans, qsgd});
 }
 
 TEST_CASE("small tensors go dense unless the spec says otherwise, BatchNorm's statistics always") {
@@ -75,14 +74,14 @@ TEST_CASE("small tensors go dense unless the spec says otherwise, BatchNorm's st
                                    {"bn.running_var", {4000}},
                                    {"bn.running_variance", {4000}}});
   constexpr int fp32 = 0, fp16 = 1, sparse = 16;
-  CHECK(methods("topk:0.1", layout) == std::vector{fp32, sparse, fp32, fp32, sparse});
-  CHECK(methods("topk:0.1,dense_below=1000+fp16", layout) ==
+  CHECK(formats("topk:0.1", layout) == std::vector{fp32, sparse, fp32, fp32, sparse});
+  CHECK(formats("topk:0.1,dense_below=1000+fp16", layout) ==
         std::vector{sparse, sparse, fp32, fp32, sparse});
-  CHECK(methods("topk:0.1,dense_below=0", layout) ==
+  CHECK(formats("topk:0.1,dense_below=0", layout) ==
         std::vector{sparse, sparse, fp32, fp32, sparse});
-  CHECK(methods("*=fp16", layout) == std::vector{fp32, fp16, fp32, fp32, fp16});
-  CHECK(methods("fp16", layout) == std::vector{fp16, fp16, fp32, fp32, fp16});
-  CHECK(methods("fp16,dense_below=1024", layout) == std::vector{fp32, fp16, fp32, fp32, fp16});
+  CHECK(formats("*=fp16", layout) == std::vector{fp32, fp16, fp32, fp32, fp16});
+  CHECK(formats("fp16", layout) == std::vector{fp16, fp16, fp32, fp32, fp16});
+  CHECK(formats("fp16,dense_below=1024", layout) == std::vector{fp32, fp16, fp32, fp32, fp16});
 }
 
 TEST_CASE("a codec names every row that it is made of, once") {

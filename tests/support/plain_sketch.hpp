@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/generic/sketch.hpp"
+#include "shared/codec/blocks/decode.hpp"
 #include "shared/codec/core/compressor.hpp"
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 // plain.
 #pragma once
 
+#include "shared/codec/blocks/decode.hpp"
 #include "shared/codec/sums/accumulator.hpp"
 #include "tests/support/payload_blocks.hpp"
 #include "tests/support/plain_sketch.hpp"

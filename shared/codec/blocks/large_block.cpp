@@ -1,6 +1,7 @@
 #include "shared/codec/blocks/large_block.hpp"
 
 #include "kernels/kernels.hpp"
+#include "shared/codec/blocks/decode.hpp"
 #include "shared/codec/blocks/sparse_block.hpp"
 
 #include <fmt/format.h>
@@ -20,10 +21,6 @@ Result<void> for_each_part(std::size_t elements, const Use& use) {
     FL_CHECK(use(number++, begin, std::min<std::size_t>(part_elements_max, elements - begin)));
   }
   return {};
-}
-
-std::size_t part_count(std::size_t elements) {
-  return (elements + part_elements_max - 1) / part_elements_max;
 }
 
 Block part_of(const Block& block, std::size_t begin, std::size_t elements) {
@@ -52,6 +49,8 @@ Result<void> encode_parts(std::size_t elements, std::vector<std::byte>& out,
 
 Error bad_parts(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
 
+}  // namespace
+
 Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scratch) {
   const std::size_t table_bytes = part_count(out.size()) * sizeof(std::uint32_t);
   if (body.size() < table_bytes) return bad_parts("the sizes of the parts are cut off");
@@ -69,15 +68,13 @@ Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scrat
   return rest.empty() ? success() : bad_parts("the parts end before the block does");
 }
 
-}  // namespace
-
 namespace {
 
 /// Of at most part_elements_max values; `leaves_out_zeros`: if they are many, of the others.
-Result<void> encode_part(const Compressor& method, bool leaves_out_zeros, std::span<const float> x,
-                         const Scan& scan, const Layout& layout, const Block& block,
-                         std::uint64_t seed, const CompressorPlan& plan, EncodeScratch& scratch,
-                         std::vector<std::byte>& out) {
+Result<void> encode_part(const Compressor& compressor, bool leaves_out_zeros,
+                         std::span<const float> x, const Scan& scan, const Layout& layout,
+                         const Block& block, std::uint64_t seed, const CompressorPlan& plan,
+                         EncodeScratch& scratch, std::vector<std::byte>& out) {
   const auto is_zero = [](float v) { return std::bit_cast<std::uint32_t>(v) == 0; };
   const auto zeros = leaves_out_zeros ? std::ranges::count_if(x, is_zero) : 0;
   if (zeros > 0 && zeros * 16 >= std::ssize(x)) {
@@ -88,44 +85,45 @@ Result<void> encode_part(const Compressor& method, bool leaves_out_zeros, std::s
       others.values.push_back(x[i]);
     }
     others.indices = others.room;
-    FL_CHECK(encode_selected(others, method, layout, block, seed, scratch, out));
-    if (out.size() <= method.block_bytes_max(x.size())) return {};
+    FL_CHECK(encode_selected(others, compressor, layout, block, seed, scratch, out));
+    if (out.size() <= compressor.block_bytes_max(x.size())) return {};
   }
-  return method.encode(x, scan, layout, block, seed, plan, scratch, out);
+  return compressor.encode(x, scan, layout, block, seed, plan, scratch, out);
 }
 
-Result<void> encode_any(const Compressor& method, bool leaves_out_zeros, std::span<const float> x,
-                        const Scan& scan, const Layout& layout, const Block& block,
-                        std::uint64_t seed, const CompressorPlan& plan, EncodeScratch& scratch,
-                        std::vector<std::byte>& out) {
+Result<void> encode_any(const Compressor& compressor, bool leaves_out_zeros,
+                        std::span<const float> x, const Scan& scan, const Layout& layout,
+                        const Block& block, std::uint64_t seed, const CompressorPlan& plan,
+                        EncodeScratch& scratch, std::vector<std::byte>& out) {
   if (x.size() <= part_elements_max)
-    return encode_part(method, leaves_out_zeros, x, scan, layout, block, seed, plan, scratch, out);
+    return encode_part(compressor, leaves_out_zeros, x, scan, layout, block, seed, plan, scratch,
+                       out);
   FL_TRY(const bool is_whole,
-         method.encode_large(x, scan, layout, block, seed, plan, scratch, out));
+         compressor.encode_large(x, scan, layout, block, seed, plan, scratch, out));
   if (is_whole) return {};
   return encode_parts(
       x.size(), out, [&](std::size_t begin, std::size_t count, std::vector<std::byte>& bytes) {
         const auto part = x.subspan(begin, count);
-        return encode_part(method, leaves_out_zeros, part, kernels().scan(part.data(), count),
+        return encode_part(compressor, leaves_out_zeros, part, kernels().scan(part.data(), count),
                            layout, part_of(block, begin, count), seed, plan, scratch, bytes);
       });
 }
 
 }  // namespace
 
-Result<void> encode_all_values(const Compressor& method, std::span<const float> x, const Scan& scan,
-                               const Layout& layout, const Block& block, std::uint64_t seed,
-                               const CompressorPlan& plan, EncodeScratch& scratch,
-                               std::vector<std::byte>& out) {
-  return encode_any(method, false, x, scan, layout, block, seed, plan, scratch, out);
+Result<void> encode_all_values(const Compressor& compressor, std::span<const float> x,
+                               const Scan& scan, const Layout& layout, const Block& block,
+                               std::uint64_t seed, const CompressorPlan& plan,
+                               EncodeScratch& scratch, std::vector<std::byte>& out) {
+  return encode_any(compressor, false, x, scan, layout, block, seed, plan, scratch, out);
 }
 
-Result<void> encode_block(const Compressor& method, std::span<const float> x, const Scan& scan,
+Result<void> encode_block(const Compressor& compressor, std::span<const float> x, const Scan& scan,
                           const Layout& layout, const Block& block, std::uint64_t seed,
                           const CompressorPlan& plan, EncodeScratch& scratch,
                           std::vector<std::byte>& out) {
-  return encode_any(method, method.leaves_out_zeros(), x, scan, layout, block, seed, plan, scratch,
-                    out);
+  return encode_any(compressor, compressor.leaves_out_zeros(), x, scan, layout, block, seed, plan,
+                    scratch, out);
 }
 
 Result<void> encode_selected_block(const Selected& selected, const Compressor& quantizer,
@@ -154,30 +152,6 @@ Result<void> encode_selected_block(const Selected& selected, const Compressor& q
         return encode_selected(here, quantizer, layout, part_of(block, begin, count), seed, scratch,
                                bytes);
       });
-}
-
-std::size_t bytes_max_in_parts(std::size_t elements,
-                               const std::function<std::size_t(std::size_t)>& bytes_max) {
-  if (elements <= part_elements_max) return bytes_max(elements);
-  const std::size_t parts = part_count(elements);
-  const std::size_t last = elements - (parts - 1) * part_elements_max;
-  const std::size_t in_parts = 1 + parts * sizeof(std::uint32_t) +
-                               (parts - 1) * bytes_max(part_elements_max) + bytes_max(last);
-  return std::max(bytes_max(elements), in_parts);
-}
-
-Result<void> decode_large_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch) {
-  const Bytes body = bytes.subspan(1);
-  switch (static_cast<BlockFormat>(bytes[0])) {
-    case BlockFormat::parts: return decode_parts(body, out, scratch);
-    case BlockFormat::sparse:
-    case BlockFormat::randk:
-    case BlockFormat::ecuq_centroid_runs: return decode_sparse(bytes, out, scratch);
-    case BlockFormat::ecuq_dither_runs: return decode_ecuq_dither_runs(body, out, scratch);
-    default:
-      return bad_parts(fmt::format("method {} codes {} elements at once, not {}",
-                                   std::to_integer<int>(bytes[0]), part_elements_max, out.size()));
-  }
 }
 
 }  // namespace fl

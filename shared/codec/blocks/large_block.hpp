@@ -15,7 +15,6 @@
 #include "shared/codec/core/compressor.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -23,12 +22,12 @@ namespace fl {
 
 /// method.encode() for a block of any size; with many zeros, if the method leaves them out, that of
 /// the others, in a sparse block.
-[[nodiscard]] Result<void> encode_block(const Compressor& method, std::span<const float> x,
+[[nodiscard]] Result<void> encode_block(const Compressor& compressor, std::span<const float> x,
                                         const Scan& scan, const Layout& layout, const Block& block,
                                         std::uint64_t seed, const CompressorPlan& plan,
                                         EncodeScratch& scratch, std::vector<std::byte>& out);
 /// The same of all values.
-[[nodiscard]] Result<void> encode_all_values(const Compressor& method, std::span<const float> x,
+[[nodiscard]] Result<void> encode_all_values(const Compressor& compressor, std::span<const float> x,
                                              const Scan& scan, const Layout& layout,
                                              const Block& block, std::uint64_t seed,
                                              const CompressorPlan& plan, EncodeScratch& scratch,
@@ -41,12 +40,8 @@ namespace fl {
                                                  EncodeScratch& scratch,
                                                  std::vector<std::byte>& out);
 
-/// The most bytes of a block, whole or in parts; bytes_max(elements) says it for either.
-[[nodiscard]] std::size_t bytes_max_in_parts(
-    std::size_t elements, const std::function<std::size_t(std::size_t elements)>& bytes_max);
-
-/// decode_block() of more than part_elements_max elements.
-[[nodiscard]] Result<void> decode_large_block(Bytes bytes, std::span<float> out,
-                                              DecodeScratch& scratch);
+/// Decodes a block in parts: `body` is what follows the id. `out` has more than part_elements_max
+/// elements. Errors are corrupt.
+[[nodiscard]] Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scratch);
 
 }  // namespace fl

@@ -1,6 +1,7 @@
 #include "shared/codec/blocks/sketch_block.hpp"
 
 #include "kernels/kernels.hpp"
+#include "shared/codec/blocks/decode.hpp"
 #include "shared/codec/blocks/sparse_block.hpp"
 #include "shared/codec/core/block_key.hpp"
 

@@ -47,7 +47,7 @@ inline constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t);
                                               DecodeScratch& scratch);
 
 [[nodiscard]] inline bool is_summed_sketch(Bytes block) {
-  return !block.empty() && static_cast<BlockFormat>(block[0]) == BlockFormat::countsketch_sum;
+  return !block.empty() && format_of(block) == BlockFormat::countsketch_sum;
 }
 
 /// sketch::estimate_of() each of the block's elements. They lie in `room`. All that are not 0 count

@@ -1,6 +1,7 @@
 #include "shared/codec/blocks/sparse_block.hpp"
 
 #include "kernels/kernels.hpp"
+#include "shared/codec/blocks/decode.hpp"
 #include "shared/codec/blocks/large_block.hpp"
 #include "shared/codec/entropy/index_coder.hpp"
 
@@ -85,19 +86,14 @@ Result<void> encode_selected(const Selected& selected, const Compressor& quantiz
   return {};
 }
 
-bool is_sparse(Bytes block) {
-  if (block.empty()) return false;
-  const auto id = static_cast<BlockFormat>(block[0]);
-  return id == BlockFormat::sparse || id == BlockFormat::randk ||
-         id == BlockFormat::ecuq_centroid_runs;
+Result<SelectedValues> read_selected(Bytes block, std::size_t elements, DecodeScratch& scratch) {
+  const FormatRow& row = format_row(block);
+  return row.read(row.id, block.subspan(1), elements, scratch);
 }
 
-Result<SelectedValues> read_selected(Bytes block, std::size_t elements, DecodeScratch& scratch) {
-  const auto id = static_cast<BlockFormat>(block[0]);
+Result<SelectedValues> read_sparse(BlockFormat id, Bytes body, std::size_t elements,
+                                   DecodeScratch& scratch) {
   const bool is_random = id == BlockFormat::randk;
-  const Bytes body = block.subspan(1);
-  if (id == BlockFormat::ecuq_centroid_runs)
-    return read_ecuq_centroid_runs(body, elements, scratch);
   FL_TRY(const std::size_t k, read_k(body, elements, is_random ? 1 : 0));
   Bytes rest = body.subspan(sizeof(std::uint16_t));
   std::span<const std::uint32_t> indices;
@@ -117,7 +113,7 @@ Result<SelectedValues> read_selected(Bytes block, std::size_t elements, DecodeSc
     rest = rest.subspan(*taken);
   }
   scratch.values.resize(k);
-  FL_CHECK(decode_dense_block(rest, scratch.values, scratch));
+  FL_CHECK(decode_inner_block(rest, scratch.values, scratch));
   return SelectedValues{.indices = indices, .values = scratch.values};
 }
 

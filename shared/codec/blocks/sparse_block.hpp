@@ -41,22 +41,19 @@ namespace fl {
 
 /// Whether what it has are values and where they are: the two above, and ecuq's runs without
 /// dither.
-[[nodiscard]] bool is_sparse(Bytes block);
+[[nodiscard]] inline bool is_sparse(Bytes block) {
+  return !block.empty() && format_row(block).kind == FormatKind::sparse;
+}
 
-/// Ascending indices, and the value of each; all other elements are 0.
-struct SelectedValues {
-  std::span<const std::uint32_t> indices;
-  std::span<const float> values;
-};
 /// Of a block that is_sparse(), in the scratch. May give values that are not finite. Errors are
 /// corrupt.
 [[nodiscard]] Result<SelectedValues> read_selected(Bytes block, std::size_t elements,
                                                    DecodeScratch& scratch);
+/// Reads the formats 16 and 17: `body` is what follows the id.
+[[nodiscard]] Result<SelectedValues> read_sparse(BlockFormat id, Bytes body, std::size_t elements,
+                                                 DecodeScratch& scratch);
 /// Among zeros.
 void place(const SelectedValues& selected, std::span<float> out);
-/// read_selected() of runs (ecuq.cpp): `body` is what follows the id.
-[[nodiscard]] Result<SelectedValues> read_ecuq_centroid_runs(Bytes body, std::size_t elements,
-                                                             DecodeScratch& scratch);
 /// decode_block() of a block that is_sparse().
 [[nodiscard]] Result<void> decode_sparse(Bytes block, std::span<float> out, DecodeScratch& scratch);
 

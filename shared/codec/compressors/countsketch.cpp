@@ -44,6 +44,8 @@ namespace fl {
 
 namespace {
 
+constexpr BlockFormat countsketch_own{30};
+
 struct CountsketchSettings {
   SketchShape shape;  // From 3 rows and 8 columns on.
   std::uint32_t k;    // So many values are sketched, 1 to the columns.
@@ -264,8 +266,7 @@ class Countsketch final : public Compressor {
     const SketchShape shape = share_of_block(settings_.shape, block.elements);
     const bool is_summed = settings_.is_summed;
     out.resize(1 + (is_summed ? sketch_head_bytes : own_head_bytes));
-    out[0] =
-        static_cast<std::byte>(is_summed ? BlockFormat::countsketch_sum : BlockFormat::countsketch);
+    out[0] = static_cast<std::byte>(is_summed ? BlockFormat::countsketch_sum : countsketch_own);
     out[1] = static_cast<std::byte>(shape.rows);
     store(out, 2, static_cast<std::uint16_t>(shape.columns));
     store(out, 4, sketch_key(block));
@@ -316,7 +317,13 @@ CompressorResult parse_countsketch(const SpecParts& parts) {
   return std::make_unique<Countsketch>(settings);
 }
 
-Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+Result<void> decode_countsketch(BlockFormat id, Bytes body, std::span<float> out,
+                                DecodeScratch& scratch) {
+  if (id == BlockFormat::countsketch_sum) {
+    FL_TRY(const SketchCells sketch, read_sketch(body, sketch_head_bytes, scratch));
+    std::ranges::copy(sketch_estimates(sketch, out.size(), scratch.sketch), out.begin());
+    return {};
+  }
   FL_TRY(const SketchCells sketch, read_sketch(body, own_head_bytes, scratch));
   const auto least = load<float>(body, sketch_head_bytes);
   // Written so that NaN fails too.
@@ -327,12 +334,6 @@ Result<void> decode_countsketch(Bytes body, std::span<float> out, DecodeScratch&
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = std::fabs(estimates[i]) >= least ? estimates[i] : 0.0f;
   }
-  return {};
-}
-
-Result<void> decode_countsketch_sum(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  FL_TRY(const SketchCells sketch, read_sketch(body, sketch_head_bytes, scratch));
-  std::ranges::copy(sketch_estimates(sketch, out.size(), scratch.sketch), out.begin());
   return {};
 }
 

@@ -48,6 +48,12 @@ namespace fl {
 
 namespace {
 
+// "Mixed" blocks have a fraction of bits a value.
+constexpr BlockFormat eden_packed{26};
+constexpr BlockFormat eden_rans{27};
+constexpr BlockFormat eden_mixed{34};
+constexpr BlockFormat eden_mixed_rans{35};
+
 constexpr std::size_t scale_bits = 32;
 constexpr std::size_t piece_min = 16;
 constexpr std::int32_t bits_most = 4;
@@ -254,7 +260,7 @@ class Eden final : public Compressor, public LevelCoder {
   /// The id and the bits.
   void begin_block(std::vector<std::byte>& out) const {
     out.resize(1 + bits_.own_bytes());
-    out[0] = static_cast<std::byte>(bits_.is_whole() ? BlockFormat::eden : BlockFormat::eden_mixed);
+    out[0] = static_cast<std::byte>(bits_.is_whole() ? eden_packed : eden_mixed);
     if (bits_.is_whole()) {
       out[1] = static_cast<std::byte>(bits_.more());
     } else {
@@ -262,7 +268,7 @@ class Eden final : public Compressor, public LevelCoder {
     }
   }
   [[nodiscard]] BlockFormat coded_id() const {
-    return bits_.is_whole() ? BlockFormat::eden_rans : BlockFormat::eden_mixed_rans;
+    return bits_.is_whole() ? eden_rans : eden_mixed_rans;
   }
 
   /// Of a piece.
@@ -423,8 +429,9 @@ CompressorResult parse_eden(const SpecParts& parts) {
                                 parts.error_feedback);
 }
 
-Result<void> decode_eden(Bytes body, bool is_mixed, bool is_rans, std::span<float> out,
-                         DecodeScratch& scratch) {
+Result<void> decode_eden(BlockFormat id, Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  const bool is_mixed = id == eden_mixed || id == eden_mixed_rans;
+  const bool is_rans = id == eden_rans || id == eden_mixed_rans;
   FL_TRY(const EdenBits bits, read_bits(body, is_mixed));
   const std::size_t key_at = bits.own_bytes();
   if (body.size() == key_at) {

@@ -30,7 +30,7 @@ CompressorResult parse_none(const SpecParts& parts) {
   return make_fp32();
 }
 
-Result<void> decode_fp32(Bytes body, std::span<float> out) {
+Result<void> decode_fp32(BlockFormat, Bytes body, std::span<float> out, DecodeScratch&) {
   FL_CHECK(check_body_bytes(body, out.size_bytes()));
   copy_bytes(std::as_writable_bytes(out).data(), body.data(), body.size());
   return {};

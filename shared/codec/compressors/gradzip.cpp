@@ -10,16 +10,16 @@
 //
 // R's rows are orthonormal, so L is the least-squares factor, and L R the projection of M, which
 // error feedback needs. Without that L is scaled by columns / rank, so that the mean is right.
-#include "shared/codec/blocks/low_rank_block.hpp"
+#include "shared/codec/compressors/low_rank.hpp"
 
 namespace fl {
 
 namespace {
 
-class Gradzip final : public LowRankMethod {
+class Gradzip final : public LowRankCompressor {
  public:
   explicit Gradzip(const LowRankSettings& settings)
-      : LowRankMethod(BlockFormat::gradzip, "gradzip", settings),
+      : LowRankCompressor(BlockFormat::gradzip, "gradzip", settings),
         has_feedback_(settings.has_feedback) {}
 
  private:

@@ -30,6 +30,9 @@ namespace fl {
 
 namespace {
 
+constexpr BlockFormat kbit_packed{5};
+constexpr BlockFormat kbit_rans{8};
+
 enum class KbitScale { tensor, channel };
 enum class KbitMode { symmetric, affine };
 
@@ -130,7 +133,7 @@ class Kbit final : public Compressor, public LevelCoder {
       scale_at += sizeof scale;
     }
     const bool is_rans = append_levels(levels, top, scratch.coded, out);
-    out[0] = static_cast<std::byte>(is_rans ? BlockFormat::kbit_rans : BlockFormat::kbit);
+    out[0] = static_cast<std::byte>(is_rans ? kbit_rans : kbit_packed);
     return {};
   }
 
@@ -150,7 +153,7 @@ class Kbit final : public Compressor, public LevelCoder {
     if (tally.is_levelled == 0) return {};
     const Channels whole = {.first = block.elements, .others = block.elements};
     store(begin_block(whole, block.elements, out), kbit_settings_bytes, tally.scales[0]);
-    out[0] = static_cast<std::byte>(BlockFormat::kbit_rans);
+    out[0] = static_cast<std::byte>(kbit_rans);
     const std::int32_t levels = levels_of(settings_.bits);
     return append_level_tables(block, tally, levels, 0, packed_bytes(block.elements, levels), out);
   }
@@ -198,7 +201,7 @@ CompressorResult parse_kbit(const SpecParts& parts) {
   return std::make_unique<Kbit>(settings);
 }
 
-Result<void> decode_kbit(Bytes body, bool is_rans, std::span<float> out, DecodeScratch& scratch) {
+Result<void> decode_kbit(BlockFormat id, Bytes body, std::span<float> out, DecodeScratch& scratch) {
   if (body.size() < kbit_settings_bytes) return Error(Errc::corrupt, "kbit settings are cut off");
   const int bits = load<std::uint8_t>(body, 0);
   const int mode = load<std::uint8_t>(body, 1);
@@ -212,7 +215,8 @@ Result<void> decode_kbit(Bytes body, bool is_rans, std::span<float> out, DecodeS
       kbit_settings_bytes + channels.count(out.size()) * scale_bytes(is_affine);
   if (body.size() < codes_at) return Error(Errc::corrupt, "kbit scales are cut off");
   const std::int32_t top = levels_of(bits);
-  FL_TRY(const auto levels, read_levels(body.subspan(codes_at), is_rans, top, out.size(), scratch));
+  FL_TRY(const auto levels,
+         read_levels(body.subspan(codes_at), id == kbit_rans, top, out.size(), scratch));
   std::size_t scale_at = kbit_settings_bytes;
   for (std::size_t begin = 0; begin < out.size(); begin = channels.end(begin, out.size())) {
     const auto channel = out.subspan(begin, channels.end(begin, out.size()) - begin);

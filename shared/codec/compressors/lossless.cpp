@@ -37,8 +37,8 @@ class Lossless final : public Compressor {
 std::unique_ptr<const Compressor> make_lossless() { return std::make_unique<Lossless>(); }
 
 const Compressor& dense_compressor() {
-  static const Lossless method;
-  return method;
+  static const Lossless lossless;
+  return lossless;
 }
 
 CompressorResult parse_lossless(const SpecParts& parts) {
@@ -46,7 +46,8 @@ CompressorResult parse_lossless(const SpecParts& parts) {
   return make_lossless();
 }
 
-Result<void> decode_fp32_coded(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+Result<void> decode_lossless(BlockFormat, Bytes body, std::span<float> out,
+                             DecodeScratch& scratch) {
   if (body.size() < 3 * out.size()) return Error(Errc::corrupt, "the mantissas are cut off");
   scratch.words.resize(std::max(scratch.words.size(), out.size()));
   const auto words = std::span(scratch.words).first(out.size());

@@ -9,16 +9,16 @@
 //
 // Instead of adding an epsilon to the norms that Gram-Schmidt divides by, which makes small updates
 // smaller, directions that depend on others are left out: orthonormalize() says how.
-#include "shared/codec/blocks/low_rank_block.hpp"
+#include "shared/codec/compressors/low_rank.hpp"
 
 namespace fl {
 
 namespace {
 
-class Powersgd final : public LowRankMethod {
+class Powersgd final : public LowRankCompressor {
  public:
   explicit Powersgd(const LowRankSettings& settings)
-      : LowRankMethod(BlockFormat::powersgd, "powersgd", settings) {}
+      : LowRankCompressor(BlockFormat::powersgd, "powersgd", settings) {}
 
  private:
   bool starts_warm() const override { return true; }

@@ -22,6 +22,9 @@ namespace fl {
 
 namespace {
 
+constexpr BlockFormat qsgd_packed{2};
+constexpr BlockFormat qsgd_rans{3};
+
 enum class QsgdNorm { max, l2 };
 
 struct QsgdSettings {
@@ -82,7 +85,7 @@ class Qsgd final : public Compressor, public LevelCoder {
       scale_at += sizeof scale;
     }
     const bool is_rans = append_levels(levels, settings_.levels, scratch.coded, out);
-    out[0] = static_cast<std::byte>(is_rans ? BlockFormat::qsgd_rans : BlockFormat::qsgd);
+    out[0] = static_cast<std::byte>(is_rans ? qsgd_rans : qsgd_packed);
     return {};
   }
 
@@ -108,7 +111,7 @@ class Qsgd final : public Compressor, public LevelCoder {
     for (std::size_t b = 0; b < bucket_count(block); ++b) {
       store(body, qsgd_settings_bytes + b * sizeof(float), tally.scales[b]);
     }
-    out[0] = static_cast<std::byte>(BlockFormat::qsgd_rans);
+    out[0] = static_cast<std::byte>(qsgd_rans);
     return append_level_tables(block, tally, settings_.levels, 0,
                                packed_bytes(block.elements, settings_.levels), out);
   }
@@ -155,7 +158,7 @@ CompressorResult parse_qsgd(const SpecParts& parts) {
   return std::make_unique<Qsgd>(settings);
 }
 
-Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out, DecodeScratch& scratch) {
+Result<void> decode_qsgd(BlockFormat id, Bytes body, std::span<float> out, DecodeScratch& scratch) {
   if (body.size() < qsgd_settings_bytes) return Error(Errc::corrupt, "qsgd settings are cut off");
   const std::int32_t levels = load<std::uint16_t>(body, 0);
   const std::uint32_t bucket = load<std::uint16_t>(body, 2) + 1u;
@@ -165,7 +168,7 @@ Result<void> decode_qsgd(Bytes body, bool is_rans, std::span<float> out, DecodeS
   const std::size_t codes_at = levels_at(out.size(), bucket);
   if (body.size() < codes_at) return Error(Errc::corrupt, "qsgd scales are cut off");
   FL_TRY(const auto codes,
-         read_levels(body.subspan(codes_at), is_rans, levels, out.size(), scratch));
+         read_levels(body.subspan(codes_at), id == qsgd_rans, levels, out.size(), scratch));
   std::size_t scale_at = qsgd_settings_bytes;
   for (std::size_t begin = 0; begin < out.size(); begin += bucket, scale_at += sizeof(float)) {
     FL_TRY(const float scale, read_scale(body, scale_at));

@@ -17,6 +17,8 @@ namespace fl {
 
 namespace {
 
+constexpr BlockFormat sign_bits{7};
+
 std::size_t body_bytes(std::size_t elements) { return sizeof(float) + (elements + 7) / 8; }
 
 class Sign final : public Compressor, public LevelCoder {
@@ -29,7 +31,7 @@ class Sign final : public Compressor, public LevelCoder {
                       const Block& block, std::uint64_t seed, const CompressorPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     out.resize(block_bytes_max(x.size()));
-    out[0] = static_cast<std::byte>(BlockFormat::sign);
+    out[0] = static_cast<std::byte>(sign_bits);
     const MutableBytes body = MutableBytes(out).subspan(1);
     const double sum = kernels().pack_signs(
         x.data(), x.size(), reinterpret_cast<std::uint8_t*>(body.data() + sizeof(float)));
@@ -63,7 +65,7 @@ class Sign final : public Compressor, public LevelCoder {
     if (tally.is_levelled == 0 || scale > scale_max) return {};
     if (count_levels(block, tally)[device_levels_max + 1] > 0) return {};  // Zeros are drawn here.
     out.resize(1 + sizeof scale);
-    out[0] = static_cast<std::byte>(BlockFormat::sign);
+    out[0] = static_cast<std::byte>(sign_bits);
     store(MutableBytes(out), 1, scale);
     return packed_levels(block.elements);
   }
@@ -86,7 +88,7 @@ CompressorResult parse_sign(const SpecParts& parts) {
   return std::make_unique<Sign>();
 }
 
-Result<void> decode_sign(Bytes body, std::span<float> out) {
+Result<void> decode_sign(BlockFormat, Bytes body, std::span<float> out, DecodeScratch&) {
   FL_CHECK(check_body_bytes(body, body_bytes(out.size())));
   FL_TRY(const float scale, read_scale(body, 0));
   const auto* signs = reinterpret_cast<const std::uint8_t*>(body.data() + sizeof(float));

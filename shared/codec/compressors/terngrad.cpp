@@ -26,6 +26,10 @@ namespace fl {
 
 namespace {
 
+constexpr BlockFormat terngrad_packed{6};
+constexpr BlockFormat terngrad_rans{9};
+constexpr BlockFormat terngrad_runs{10};
+
 constexpr float clip_max = 256;  // Of a block of 65,536 values none is farther out.
 
 struct TerngradSettings {
@@ -60,11 +64,11 @@ class Terngrad final : public Compressor, public LevelCoder {
     out.resize(1 + sizeof scale);
     store(MutableBytes(out), 1, scale);
     if (append_runs(levels, 1, out)) {
-      out[0] = static_cast<std::byte>(BlockFormat::terngrad_runs);
+      out[0] = static_cast<std::byte>(terngrad_runs);
       return {};
     }
     const bool is_rans = append_levels(levels, 1, scratch.coded, out);
-    out[0] = static_cast<std::byte>(is_rans ? BlockFormat::terngrad_rans : BlockFormat::terngrad);
+    out[0] = static_cast<std::byte>(is_rans ? terngrad_rans : terngrad_packed);
     return {};
   }
 
@@ -83,7 +87,7 @@ class Terngrad final : public Compressor, public LevelCoder {
     if (tally.is_levelled == 0) return {};
     if (is_for_runs(block.elements, count_levels(block, tally)[device_levels_max])) return {};
     out.resize(1 + sizeof(float));
-    out[0] = static_cast<std::byte>(BlockFormat::terngrad_rans);
+    out[0] = static_cast<std::byte>(terngrad_rans);
     store(MutableBytes(out), 1, tally.scales[0]);
     return append_level_tables(block, tally, 1, 0, packed_bytes(block.elements, 1), out);
   }
@@ -114,22 +118,19 @@ CompressorResult parse_terngrad(const SpecParts& parts) {
   return std::make_unique<Terngrad>(settings);
 }
 
-Result<void> decode_terngrad(Bytes body, bool is_rans, std::span<float> out,
+Result<void> decode_terngrad(BlockFormat id, Bytes body, std::span<float> out,
                              DecodeScratch& scratch) {
   if (body.size() < sizeof(float)) return Error(Errc::corrupt, "the scale is cut off");
   FL_TRY(const float scale, read_scale(body, 0));
-  FL_TRY(const auto levels,
-         read_levels(body.subspan(sizeof scale), is_rans, 1, out.size(), scratch));
-  kernels().dequantize(levels.data(), levels.size(), scale, out.data());
-  return {};
-}
-
-Result<void> decode_terngrad_runs(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  if (body.size() < sizeof(float)) return Error(Errc::corrupt, "the scale is cut off");
-  FL_TRY(const float scale, read_scale(body, 0));
-  const auto levels = levels_in(scratch.levels, out.size());
-  if (!read_runs(body.subspan(sizeof scale), 1, levels))
-    return Error(Errc::corrupt, "the runs of levels are damaged");
+  const Bytes coded = body.subspan(sizeof scale);
+  std::span<const std::int16_t> levels;
+  if (id == terngrad_runs) {
+    const auto room = levels_in(scratch.levels, out.size());
+    if (!read_runs(coded, 1, room)) return Error(Errc::corrupt, "the runs of levels are damaged");
+    levels = room;
+  } else {
+    FL_TRY(levels, read_levels(coded, id == terngrad_rans, 1, out.size(), scratch));
+  }
   kernels().dequantize(levels.data(), levels.size(), scale, out.data());
   return {};
 }

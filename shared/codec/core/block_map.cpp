@@ -20,7 +20,8 @@ BlockMap::BlockMap(const Layout& layout, std::uint32_t block_elements)
 
 Block BlockMap::at(std::uint64_t index) const {
   FL_ASSERT(index < blocks());
-  // The last tensor that begins at or before this block; empty tensors begin where the next does.
+  // The last tensor that begins at or before this block. An empty tensor begins where the next
+  // does.
   const auto after = std::ranges::upper_bound(first_block_, index);
   const auto t = static_cast<std::size_t>(after - first_block_.begin()) - 1;
   const Layout::Tensor& tensor = layout_->tensors()[t];
@@ -36,6 +37,16 @@ std::string BlockMap::describe(std::uint64_t index) const {
   const Block block = at(index);
   return fmt::format("block {} ({}[{}..{}])", index, layout_->tensors()[block.tensor].name,
                      block.first, block.first + block.elements - 1);
+}
+
+std::size_t bytes_max_in_parts(std::size_t elements,
+                               const std::function<std::size_t(std::size_t)>& bytes_max) {
+  if (elements <= part_elements_max) return bytes_max(elements);
+  const std::size_t parts = part_count(elements);
+  const std::size_t last = elements - (parts - 1) * part_elements_max;
+  const std::size_t in_parts = 1 + parts * sizeof(std::uint32_t) +
+                               (parts - 1) * bytes_max(part_elements_max) + bytes_max(last);
+  return std::max(bytes_max(elements), in_parts);
 }
 
 }  // namespace fl

@@ -1,10 +1,11 @@
-// How a flat vector is cut into the blocks of a payload: each tensor into runs of block_elements
-// consecutive elements, the last run of a tensor may be shorter. So a block never straddles two
+// How a flat vector is cut into the blocks of a payload. Each tensor is cut into runs of
+// block_elements consecutive elements; its last run may be shorter. So no block straddles two
 // tensors, and both ends derive the same blocks from (layout, block_elements).
 //
-// Methods code up to part_elements_max elements at once. Where a block has a few bytes only, what
-// stands in each besides, some 16 of them, would be a twentieth of all; so codecs that send few of
-// the values take larger blocks (Codec::block_elements).
+// A compressor codes up to part_elements_max elements at once. Codecs that send few of the values
+// use larger blocks (Codec::block_elements): otherwise the 16 or so bytes of overhead of each block
+// would be a twentieth of the payload. A large block that can't be coded whole is coded in parts
+// (large_block.hpp).
 //
 // Immutable; any thread. Refers to the Layout, which must outlive it.
 #pragma once
@@ -12,6 +13,7 @@
 #include "shared/params/layout.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,7 @@ inline constexpr std::uint32_t block_elements_min = 256;
 inline constexpr std::uint32_t part_elements_max = 65536;
 inline constexpr std::uint32_t block_elements_max = 16 * part_elements_max;
 inline constexpr std::uint32_t block_elements_default = part_elements_max;
-/// In place of a number: what the codec takes for the layout.
+/// In place of a number of elements: as many as the codec chooses for the layout.
 inline constexpr std::uint32_t block_elements_of_codec = 0;
 
 struct Block {
@@ -39,7 +41,7 @@ class BlockMap {
   [[nodiscard]] const Layout& layout() const { return *layout_; }
   [[nodiscard]] std::uint32_t block_elements() const { return block_elements_; }
   [[nodiscard]] std::uint64_t blocks() const { return first_block_.back(); }
-  /// How many blocks there must be for each thread where several encode or decode.
+  /// How many consecutive blocks a thread takes at a time where several encode or decode.
   [[nodiscard]] std::size_t run_blocks() const {
     return block_elements_ > part_elements_max ? 1 : 8;
   }
@@ -51,7 +53,17 @@ class BlockMap {
  private:
   const Layout* layout_;
   std::uint32_t block_elements_;
-  std::vector<std::uint64_t> first_block_;  // Of each tensor, and one past the last.
+  std::vector<std::uint64_t> first_block_;  // Each tensor's, and one past the last.
 };
+
+/// How many parts a block of so many elements has.
+[[nodiscard]] constexpr std::size_t part_count(std::size_t elements) {
+  return (elements + part_elements_max - 1) / part_elements_max;
+}
+
+/// The most bytes of a block, whole or in parts, where bytes_max(elements) is the most for the
+/// whole and for one part.
+[[nodiscard]] std::size_t bytes_max_in_parts(
+    std::size_t elements, const std::function<std::size_t(std::size_t elements)>& bytes_max);
 
 }  // namespace fl

@@ -5,7 +5,7 @@
 
 #include "kernels/codec_device.hpp"
 #include "shared/codec/core/block_map.hpp"
-#include "shared/codec/core/compressor.hpp"
+#include "shared/codec/device/device_levels.hpp"
 
 #include <array>
 #include <cstdint>

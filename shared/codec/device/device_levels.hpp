@@ -3,12 +3,38 @@
 
 #include "kernels/codec_device.hpp"
 #include "shared/codec/core/block_map.hpp"
+#include "shared/codec/core/compressor.hpp"
+#include "shared/codec/entropy/level_coder.hpp"
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace fl {
+
+/// Lets a device round and code the levels of a compressor's blocks. Immutable; any thread.
+class LevelCoder {
+ public:
+  virtual ~LevelCoder() = default;
+  /// Smaller blocks are coded on the CPU: levels as few as these have no tables
+  /// (adaptive_coder.hpp).
+  [[nodiscard]] virtual std::size_t elements_min() const { return adaptive_levels_max + 1; }
+  /// Whether the device saves more time than it takes to copy the vector to it.
+  [[nodiscard]] virtual bool is_worth_a_copy() const { return true; }
+  /// Whether the device saves so much that the codec gives up its large blocks (block_map.hpp),
+  /// which no device codes.
+  [[nodiscard]] virtual bool is_worth_small_blocks() const { return true; }
+  /// How the block's values are rounded; nullopt: the CPU must code this block.
+  [[nodiscard]] virtual std::optional<LevelBlock> level_block(const Block& block,
+                                                              std::uint64_t seed,
+                                                              const CompressorPlan& plan) const = 0;
+  /// How the levels are coded. Fills `out` with all of the block's bytes before the stream. The
+  /// code's `top` is 0 where the CPU must code this block.
+  [[nodiscard]] virtual LevelCode level_code(const LevelBlock& block, const LevelTally& tally,
+                                             std::vector<std::byte>& out) const = 0;
+};
 
 /// A block that is rounded stochastically, as quantize_run() (quantized_levels.hpp) rounds each
 /// `bucket` values whose largest magnitude is their scale. 1 <= levels <= 127.

@@ -1,5 +1,6 @@
 #include "shared/codec/encode/codec.hpp"
 
+#include "shared/codec/device/device_levels.hpp"
 #include "shared/codec/payload/reader.hpp"
 
 #include <fmt/format.h>
@@ -92,7 +93,7 @@ std::vector<Codec::Plan> Codec::plan(VectorToPlan vector,
     if (rule.selector) {
       plan.selection = rule.selector->plan(vector);
     } else {
-      plan.method = rule.quantizer->plan(vector);
+      plan.compressor = rule.quantizer->plan(vector);
     }
   }
   return plans;

@@ -68,7 +68,8 @@ class Codec {
   }
   /// Whether a device can do a part of encode(), of a vector that is there, or else must be copied.
   [[nodiscard]] bool is_for_device(const Layout& layout, bool is_there) const;
-  /// The rows of codec_rows() that it is made of, by name; who encodes must know them all.
+  /// The rows of codec_rows() (spec/table.hpp) that it is made of, by name; who encodes must know
+  /// them all.
   [[nodiscard]] std::vector<std::string> names() const;
 
   /// The sketches of its payloads that a server adds up before it reads them (sketch_sums.hpp).
@@ -99,7 +100,7 @@ class Codec {
   [[nodiscard]] std::vector<const Rule*> rules_of(const Layout& layout) const;
   struct Plan {
     SelectionPlan selection;
-    CompressorPlan method;
+    CompressorPlan compressor;
   };
   /// One for each rule.
   [[nodiscard]] std::vector<Plan> plan(VectorToPlan vector,
@@ -124,14 +125,5 @@ inline constexpr std::uint32_t warmed_up = 0xffff'ffff;  // A round after every 
 /// that is wrong.
 [[nodiscard]] Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec,
                                                                std::uint32_t round = warmed_up);
-
-/// All codecs, for --help and for tests.
-struct CodecRow {
-  std::string_view name;
-  std::string_view usage;
-  std::string_view about;
-  std::string_view example;  // A spec that parses, in canonical form.
-};
-[[nodiscard]] std::span<const CodecRow> codec_rows();
 
 }  // namespace fl

@@ -142,7 +142,7 @@ class Codec::Encoding {
       if (!device_ || coder == nullptr || coded.block.elements < coder->elements_min() ||
           coded.block.elements > part_elements_max)
         continue;
-      const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).method);
+      const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).compressor);
       if (!run) continue;
       batch.on_device.push_back({.coder = coder, .block = *run, .out = &coded.bytes});
       batch.device_indices.push_back(i);
@@ -260,9 +260,9 @@ class Codec::Encoding {
     }
     coded.result = check_finite(coded, map_->layout());
     if (!coded.result) return;
-    const Compressor& method = rule ? *rule->quantizer : dense_compressor();
-    coded.result = encode_block(method, coded.values, coded.scan, map_->layout(), coded.block,
-                                seed_, rule ? plan_of(*rule).method : CompressorPlan{},
+    const Compressor& compressor = rule ? *rule->quantizer : dense_compressor();
+    coded.result = encode_block(compressor, coded.values, coded.scan, map_->layout(), coded.block,
+                                seed_, rule ? plan_of(*rule).compressor : CompressorPlan{},
                                 scratches_[lane], coded.bytes);
   }
 

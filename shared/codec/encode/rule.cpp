@@ -1,7 +1,7 @@
 #include "shared/codec/encode/rule.hpp"
 
-#include "shared/codec/blocks/large_block.hpp"
 #include "shared/codec/blocks/sparse_block.hpp"
+#include "shared/codec/device/device_levels.hpp"
 
 #include <fmt/format.h>
 

@@ -7,8 +7,9 @@
 //   levels up to `top` (level_coder.hpp)
 #pragma once
 
+#include "shared/base/error.hpp"
 #include "shared/base/io/bytes.hpp"
-#include "shared/codec/core/compressor.hpp"
+#include "shared/codec/core/scratch.hpp"
 
 #include <cstdint>
 #include <span>

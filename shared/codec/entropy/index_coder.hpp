@@ -12,7 +12,7 @@
 #pragma once
 
 #include "shared/base/io/bytes.hpp"
-#include "shared/codec/core/compressor.hpp"
+#include "shared/codec/core/scratch.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -11,6 +11,7 @@
 
 #include "kernels/generic/rans.hpp"
 #include "shared/base/io/bytes.hpp"
+#include "shared/codec/core/scratch.hpp"
 
 #include <cstdint>
 #include <span>
@@ -28,15 +29,6 @@ inline constexpr std::size_t adaptive_levels_max = 3072;
 struct LevelClasses {
   std::span<const std::uint8_t> of = {};  // Of each level, below `count`. Not read where that is 1.
   std::size_t count = 1;
-};
-
-/// Memory that is reused from call to call; one thread at a time.
-struct LevelScratch {
-  std::vector<std::uint8_t> symbols;
-  std::vector<std::uint8_t> stream;
-  std::vector<std::byte> table;
-  std::vector<std::uint32_t> answers;  // Of adaptive_coder.hpp.
-  std::vector<std::uint8_t> classes;   // For a caller's LevelClasses.
 };
 
 /// The frequencies of the levels of each class, and in `table` their tables. counts: how often each

@@ -3,7 +3,7 @@
 #include "kernels/generic/nearest_scale.hpp"
 #include "kernels/generic/pack.hpp"
 #include "kernels/kernels.hpp"
-#include "shared/codec/entropy/level_coder.hpp"
+#include "shared/codec/core/block_format.hpp"
 
 #include <fmt/format.h>
 

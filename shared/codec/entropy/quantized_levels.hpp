@@ -6,7 +6,9 @@
 
 #include "shared/base/error.hpp"
 #include "shared/base/io/bytes.hpp"
-#include "shared/codec/core/compressor.hpp"
+#include "shared/codec/core/block_map.hpp"
+#include "shared/codec/core/scratch.hpp"
+#include "shared/codec/entropy/level_coder.hpp"
 
 #include <cstdint>
 #include <span>

@@ -1,6 +1,7 @@
 #include "shared/codec/payload/reader.hpp"
 
 #include "shared/base/async/parallel.hpp"
+#include "shared/codec/blocks/decode.hpp"
 
 #include <fmt/format.h>
 

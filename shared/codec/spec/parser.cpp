@@ -1,7 +1,6 @@
 // The grammar of specs: rules, selectors before quantizers, warm-ups, feedback.
 #include "shared/codec/encode/codec.hpp"
 
-#include "shared/codec/payload/reader.hpp"
 #include "shared/codec/spec/table.hpp"
 
 #include <fmt/format.h>
@@ -73,7 +72,7 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
   FL_TRY(SpecParts parts, split(whole, head));
   parts.error_feedback = error_feedback;
   parts.round = round;
-  FL_TRY(const CodecParser* const row, find_parser(parts));
+  FL_TRY(const CodecRow* const row, find_codec(parts));
   if (row->warms_up) FL_CHECK(take_warm_up(parts));
   Rule rule;
   rule.pattern = pattern;
@@ -94,7 +93,7 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
   FL_TRY(SpecParts quantizer, split(whole, second));
   quantizer.error_feedback = error_feedback;
   quantizer.round = round;
-  FL_TRY(const CodecParser* const quantizer_row, find_parser(quantizer));
+  FL_TRY(const CodecRow* const quantizer_row, find_codec(quantizer));
   if (quantizer_row->warms_up) FL_CHECK(take_warm_up(quantizer));
   if (quantizer_row->parse_selector) {
     return wrong(whole, second, "a codec has one selector, and behind it a quantizer");

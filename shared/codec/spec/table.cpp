@@ -1,110 +1,218 @@
 #include "shared/codec/spec/table.hpp"
 
+#include "shared/codec/blocks/sparse_block.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 namespace fl {
 
+// The functions that the rows name. Each is defined in its codec's file.
+ParseCompressor parse_none, parse_lossless, parse_fp16, parse_bf16, parse_qsgd, parse_kbit,
+    parse_terngrad, parse_sign, parse_eden, parse_ecuq, parse_powersgd, parse_gradzip,
+    parse_countsketch;
+ParseSelector parse_topk, parse_randk, parse_threshold, parse_ema_threshold;
+DecodeBody decode_fp32, decode_lossless, decode_fp16, decode_bf16, decode_qsgd, decode_kbit,
+    decode_terngrad, decode_sign, decode_eden, decode_ecuq, decode_countsketch;
+ReadSelectedBody read_ecuq_runs;
+
 namespace {
 
-constexpr std::array codec_table = {
-    CodecParser{{"none", "none", "fp32 as it is", "none"}, parse_none},
-    CodecParser{{"lossless", "lossless",
-                 "fp32, exactly, in about a sixth fewer bytes: exponents "
-                 "near their entropy, no zeros",
-                 "lossless"},
-                parse_lossless},
-    CodecParser{{"fp16", "fp16", "half precision, |x| up to 65504", "fp16"}, parse_fp16},
-    CodecParser{
-        {"qsgd", "qsgd:S[,bucket=512][,norm=max|l2]",
-         "S levels of each sign, 127 are 8 bits a value; at random and unbiased without +ef",
-         "qsgd:127"},
-        parse_qsgd,
-        nullptr,
-        true},
-    CodecParser{{"bf16", "bf16", "bfloat16, 8 bits of precision with the range of fp32", "bf16"},
-                parse_bf16},
-    CodecParser{
-        {"kbit", "kbit:B[,scale=tensor|channel][,mode=symmetric|affine]",
-         "B bits, 2 to 8, with a scale for each tensor or row; at random and unbiased without +ef",
-         "kbit:8"},
-        parse_kbit,
-        nullptr,
-        true},
-    CodecParser{
-        {"terngrad", "terngrad[,clip=2.5]",
-         "-scale, 0 or scale, clipped at so many sigma; with +ef the nearest, else unbiased if "
-         "clip=0",
-         "terngrad"},
-        parse_terngrad},
-    CodecParser{
-        {"sign", "sign", "1 bit a value: sign times mean magnitude; biased, use sign+ef", "sign"},
-        parse_sign},
-    CodecParser{
-        {"eden", "eden:B",
-         "B bits, 0.05 to 4, of a randomly rotated block, which makes all blocks alike; unbiased "
-         "without +ef",
-         "eden:2"},
-        parse_eden,
-        nullptr,
-        true},
-    CodecParser{
-        {"ecuq", "ecuq:BITS[,mode=dither|centroid]",
-         "one step for all tensors, chosen for BITS a value, 0.05 to 8; unbiased without +ef",
-         "ecuq:2"},
-        parse_ecuq,
-        nullptr,
-        true},
-    CodecParser{
-        {"powersgd", "powersgd:R[@ROUND][,min_ratio=2]",
-         "each matrix as two thin ones of rank R, unless small, and fp32 before ROUND; biased, "
-         "use +ef",
-         "powersgd:2"},
-        parse_powersgd,
-        nullptr,
-        true},
-    CodecParser{
-        {"gradzip", "gradzip:R[@ROUND][,min_ratio=2,projection=own]",
-         "each matrix as its product with R random directions, fp32 before ROUND; unbiased without "
-         "+ef",
-         "gradzip:2"},
-        parse_gradzip,
-        nullptr,
-        true},
-    CodecParser{{"countsketch", "countsketch:ROWSxCOLUMNS[,k=COLUMNS/8][,recovery=own]",
-                 "the k largest of 65,536 in a sketch; all clients' are added up and read once, or "
-                 "with +ef each by itself; biased",
-                 "countsketch:5x4000"},
-                parse_countsketch},
-    CodecParser{
-        {"topk", "topk:F[,scope=global][+QUANTIZER]",
-         "the largest magnitudes, a fraction F of each tensor or of all together", "topk:0.01"},
-        nullptr,
-        parse_topk,
-        true},
-    CodecParser{{"randk", "randk:F[+QUANTIZER]",
-                 "a fraction F at random, unbiased without +ef; no indices are sent", "randk:0.01"},
-                nullptr,
-                parse_randk,
-                true},
-    CodecParser{{"threshold", "threshold:T[+QUANTIZER]", "magnitudes above T", "threshold:0.001"},
-                nullptr,
-                parse_threshold},
-    CodecParser{{"ema-threshold", "ema-threshold:F[+QUANTIZER]",
-                 "about a fraction F of each tensor, above a threshold that follows it over rounds",
-                 "ema-threshold:0.01"},
-                nullptr,
-                parse_ema_threshold,
-                true},
-};
+/// A format whose blocks have a value for every element.
+constexpr FormatRow dense(int id, DecodeBody* decode) {
+  return {.id = static_cast<BlockFormat>(id),
+          .kind = FormatKind::dense,
+          .decode = decode,
+          .may_be_inside = true};
+}
+/// The same, where no decoded value is infinite or NaN, whatever the bytes are.
+constexpr FormatRow finite(int id, DecodeBody* decode) {
+  FormatRow row = dense(id, decode);
+  row.is_finite = true;
+  return row;
+}
+/// A format of count sketches.
+constexpr FormatRow sketch(int id, DecodeBody* decode) {
+  FormatRow row = finite(id, decode);
+  row.kind = FormatKind::sketch;
+  row.may_be_inside = false;
+  return row;
+}
+/// A format whose blocks have the indices of some elements and their values.
+constexpr FormatRow selected(int id, ReadSelectedBody* read) {
+  return {.id = static_cast<BlockFormat>(id),
+          .kind = FormatKind::sparse,
+          .read = read,
+          .may_be_large = true};
+}
+/// The same, for levels that may themselves be the values of a sparse block.
+constexpr FormatRow level_runs(int id, ReadSelectedBody* read) {
+  FormatRow row = selected(id, read);
+  row.may_be_inside = true;
+  row.is_finite = true;
+  return row;
+}
+constexpr FormatRow large(FormatRow row) {
+  row.may_be_large = true;
+  return row;
+}
+/// A format of a matrix's factors.
+constexpr FormatRow low_rank(int id) {
+  return {.id = static_cast<BlockFormat>(id), .kind = FormatKind::low_rank, .may_be_large = true};
+}
+
+// In the order in which help shows them.
+constexpr auto codec_table = std::to_array<CodecRow>({
+    {.name = "none",
+     .usage = "none",
+     .about = "fp32 as it is",
+     .example = "none",
+     .parse = parse_none,
+     .formats = {dense(0, decode_fp32)}},
+    {.name = "lossless",
+     .usage = "lossless",
+     .about = "fp32, exactly, in about a sixth fewer bytes: exponents near their entropy, no zeros",
+     .example = "lossless",
+     .parse = parse_lossless,
+     .formats = {dense(36, decode_lossless)}},
+    {.name = "fp16",
+     .usage = "fp16",
+     .about = "half precision, |x| up to 65504",
+     .example = "fp16",
+     .parse = parse_fp16,
+     .formats = {dense(1, decode_fp16), dense(37, decode_fp16)}},
+    {.name = "qsgd",
+     .usage = "qsgd:S[,bucket=512][,norm=max|l2]",
+     .about = "S levels of each sign (127: 8 bits a value), drawn at random; unbiased without +ef",
+     .example = "qsgd:127",
+     .parse = parse_qsgd,
+     .warms_up = true,
+     .formats = {finite(2, decode_qsgd), finite(3, decode_qsgd)}},
+    {.name = "bf16",
+     .usage = "bf16",
+     .about = "bfloat16: 8 bits of precision, the range of fp32",
+     .example = "bf16",
+     .parse = parse_bf16,
+     .formats = {dense(4, decode_bf16), dense(38, decode_bf16)}},
+    {.name = "kbit",
+     .usage = "kbit:B[,scale=tensor|channel][,mode=symmetric|affine]",
+     .about = "B bits a value, 2 to 8, one scale a tensor or row; unbiased without +ef",
+     .example = "kbit:8",
+     .parse = parse_kbit,
+     .warms_up = true,
+     .formats = {dense(5, decode_kbit), dense(8, decode_kbit)}},
+    {.name = "terngrad",
+     .usage = "terngrad[,clip=2.5]",
+     .about = "-scale, 0 or scale; clips at 2.5 standard deviations; unbiased with clip=0 and "
+              "without +ef",
+     .example = "terngrad",
+     .parse = parse_terngrad,
+     .formats = {finite(6, decode_terngrad), finite(9, decode_terngrad),
+                 finite(10, decode_terngrad)}},
+    {.name = "sign",
+     .usage = "sign",
+     .about = "1 bit a value: its sign, times the mean magnitude; biased, so use sign+ef",
+     .example = "sign",
+     .parse = parse_sign,
+     .formats = {finite(7, decode_sign)}},
+    {.name = "eden",
+     .usage = "eden:B",
+     .about = "B bits a value, 0.05 to 4, after a random rotation of each block; unbiased without "
+              "+ef",
+     .example = "eden:2",
+     .parse = parse_eden,
+     .warms_up = true,
+     .formats = {dense(26, decode_eden), dense(27, decode_eden), dense(34, decode_eden),
+                 dense(35, decode_eden)}},
+    {.name = "ecuq",
+     .usage = "ecuq:BITS[,mode=dither|centroid]",
+     .about = "BITS a value on average, 0.05 to 8, with one step for all tensors; unbiased without "
+              "+ef",
+     .example = "ecuq:2",
+     .parse = parse_ecuq,
+     .warms_up = true,
+     .formats = {finite(24, decode_ecuq), finite(25, decode_ecuq), large(finite(31, decode_ecuq)),
+                 level_runs(32, read_ecuq_runs)}},
+    {.name = "powersgd",
+     .usage = "powersgd:R[@ROUND][,min_ratio=2]",
+     .about = "each large matrix as a product of rank R; fp32 before ROUND; biased, so use +ef",
+     .example = "powersgd:2",
+     .parse = parse_powersgd,
+     .warms_up = true,
+     .formats = {low_rank(28)}},
+    {.name = "gradzip",
+     .usage = "gradzip:R[@ROUND][,min_ratio=2,projection=own]",
+     .about = "each large matrix projected on R random directions; fp32 before ROUND; unbiased "
+              "without +ef",
+     .example = "gradzip:2",
+     .parse = parse_gradzip,
+     .warms_up = true,
+     .formats = {low_rank(29)}},
+    {.name = "countsketch",
+     .usage = "countsketch:ROWSxCOLUMNS[,k=COLUMNS/8][,recovery=own]",
+     .about =
+         "the k largest of 65,536 values in a sketch; the server adds up all clients' sketches "
+         "and reads the sum, or with +ef reads each; biased",
+     .example = "countsketch:5x4000",
+     .parse = parse_countsketch,
+     .formats = {sketch(30, decode_countsketch), sketch(39, decode_countsketch),
+                 selected(16, read_sparse)}},
+    {.name = "topk",
+     .usage = "topk:F[,scope=global][+QUANTIZER]",
+     .about = "the largest magnitudes: a fraction F of each tensor, or of all tensors together",
+     .example = "topk:0.01",
+     .parse_selector = parse_topk,
+     .warms_up = true,
+     .formats = {selected(16, read_sparse)}},
+    {.name = "randk",
+     .usage = "randk:F[+QUANTIZER]",
+     .about = "a fraction F at random, without sending indices; unbiased without +ef",
+     .example = "randk:0.01",
+     .parse_selector = parse_randk,
+     .warms_up = true,
+     .formats = {selected(17, read_sparse)}},
+    {.name = "threshold",
+     .usage = "threshold:T[+QUANTIZER]",
+     .about = "magnitudes above T",
+     .example = "threshold:0.001",
+     .parse_selector = parse_threshold,
+     .formats = {selected(16, read_sparse)}},
+    {.name = "ema-threshold",
+     .usage = "ema-threshold:F[+QUANTIZER]",
+     .about =
+         "about a fraction F of each tensor, above a threshold that adapts from round to round",
+     .example = "ema-threshold:0.01",
+     .parse_selector = parse_ema_threshold,
+     .warms_up = true,
+     .formats = {selected(16, read_sparse)}},
+});
+
+/// Several codecs may write one format, but one id has one meaning: otherwise this does not
+/// compile.
+constexpr FormatTable make_format_table() {
+  FormatTable table{};
+  const auto add = [&table](const FormatRow& format) {
+    FormatRow& row = table[static_cast<std::size_t>(format.id)];
+    if (row.kind != FormatKind::unknown && row != format) throw "an id has two meanings";
+    row = format;
+  };
+  // Large blocks of any codec may be written in parts.
+  add({.id = BlockFormat::parts, .kind = FormatKind::parts, .may_be_large = true});
+  for (const CodecRow& codec : codec_table) {
+    for (const FormatRow& format : codec.formats) add(format);
+  }
+  return table;
+}
 
 }  // namespace
 
-Result<const CodecParser*> find_parser(const SpecParts& parts) {
-  const auto row =
-      std::ranges::find(codec_table, parts.name, [](const CodecParser& r) { return r.shown.name; });
+constinit const FormatTable format_table = make_format_table();
+
+std::span<const CodecRow> codec_rows() { return codec_table; }
+
+Result<const CodecRow*> find_codec(const SpecParts& parts) {
+  const auto row = std::ranges::find(codec_table, parts.name, &CodecRow::name);
   if (row != codec_table.end()) return &*row;
   if (parts.name == "ef" || parts.name == "dgc") {
     return wrong(parts.whole, parts.name,
@@ -113,17 +221,8 @@ Result<const CodecParser*> find_parser(const SpecParts& parts) {
   if (parts.name == delta_codec)
     return wrong(parts.whole, parts.name, "delta comes once, in front: delta+topk:0.01");
   std::string names;
-  for (const CodecParser& r : codec_table) names += fmt::format(" {}", r.shown.name);
+  for (const CodecRow& r : codec_table) names += fmt::format(" {}", r.name);
   return wrong(parts.whole, parts.name, fmt::format("there is no such codec; there are:{}", names));
-}
-
-std::span<const CodecRow> codec_rows() {
-  static const auto shown = [] {
-    std::array<CodecRow, codec_table.size()> out;
-    std::ranges::transform(codec_table, out.begin(), &CodecParser::shown);
-    return out;
-  }();
-  return shown;
 }
 
 }  // namespace fl

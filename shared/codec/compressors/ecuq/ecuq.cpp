@@ -35,7 +35,6 @@
 
 #include "kernels/generic/pack.hpp"
 #include "kernels/kernels.hpp"
-#include "shared/codec/blocks/sparse_block.hpp"
 #include "shared/codec/compressors/ecuq/ecuq.hpp"
 #include "shared/codec/core/block_key.hpp"
 #include "shared/codec/device/device_levels.hpp"
@@ -54,6 +53,11 @@
 namespace fl {
 
 namespace {
+
+constexpr BlockFormat ecuq_dither{24};
+constexpr BlockFormat ecuq_centroid{25};
+constexpr BlockFormat ecuq_dither_runs{31};
+constexpr BlockFormat ecuq_centroid_runs{32};
 
 constexpr std::size_t centroid_count = 4;
 static_assert(centroid_count == summed_levels && ecuq_levels_max == device_levels_max);
@@ -240,8 +244,7 @@ class Ecuq final : public Compressor, public LevelCoder {
   }
 
   void begin_block(float step, std::vector<std::byte>& out) const {
-    out.assign({static_cast<std::byte>(settings_.is_dithered() ? BlockFormat::ecuq_dither
-                                                               : BlockFormat::ecuq_centroid)});
+    out.assign({static_cast<std::byte>(settings_.is_dithered() ? ecuq_dither : ecuq_centroid)});
     append(out, step);
   }
 
@@ -262,8 +265,8 @@ class Ecuq final : public Compressor, public LevelCoder {
       out.resize(before);
       return false;
     }
-    out[0] = static_cast<std::byte>(settings_.is_dithered() ? BlockFormat::ecuq_dither_runs
-                                                            : BlockFormat::ecuq_centroid_runs);
+    out[0] =
+        static_cast<std::byte>(settings_.is_dithered() ? ecuq_dither_runs : ecuq_centroid_runs);
     return true;
   }
 
@@ -415,10 +418,29 @@ Result<RunsHead> read_runs_head(Bytes body) {
   return RunsHead{.step = step, .top = top, .rest = body.subspan(sizeof step + 1)};
 }
 
+Result<void> decode_dither_runs(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  FL_TRY(const RunsHead head, read_runs_head(body));
+  constexpr std::size_t extra = sizeof(std::uint64_t) + 1;
+  if (head.rest.size() < extra) return damaged("the block's head is cut off");
+  const auto key = load<std::uint64_t>(head.rest);
+  const int class_bits = std::to_integer<int>(head.rest[sizeof key]);
+  if (class_bits > ecuq_class_bits_max) return damaged("there are no such classes");
+  const auto classes = classes_in(scratch.coded, class_bits > 0 ? out.size() : 0);
+  kernels().dither_classes(
+      classes.size(), {.step = head.step, .key = key, .class_bits = class_bits}, classes.data());
+  const auto levels = levels_in(scratch.levels, out.size());
+  if (!read_runs(head.rest.subspan(extra), head.top, levels,
+                 {.of = classes, .count = std::size_t{1} << class_bits}))
+    return damaged("the runs of levels are damaged");
+  kernels().undither(levels.data(), levels.size(), {.step = head.step, .key = key}, out.data());
+  return {};
+}
+
 }  // namespace
 
-Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out, DecodeScratch& scratch) {
-  const bool is_dithered = mode == EcuqMode::dither;
+Result<void> decode_ecuq(BlockFormat id, Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  if (id == ecuq_dither_runs) return decode_dither_runs(body, out, scratch);
+  const bool is_dithered = id == ecuq_dither;
   const std::size_t extra = is_dithered ? sizeof(std::uint64_t) : centroid_count;
   const std::size_t listed_at = sizeof(float) + extra + 1 + sizeof(std::uint16_t);
   if (body.size() < sizeof(float)) return damaged("the step is cut off");
@@ -465,26 +487,8 @@ Result<void> decode_ecuq(Bytes body, EcuqMode mode, std::span<float> out, Decode
   return {};
 }
 
-Result<void> decode_ecuq_dither_runs(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  FL_TRY(const RunsHead head, read_runs_head(body));
-  constexpr std::size_t extra = sizeof(std::uint64_t) + 1;
-  if (head.rest.size() < extra) return damaged("the block's head is cut off");
-  const auto key = load<std::uint64_t>(head.rest);
-  const int class_bits = std::to_integer<int>(head.rest[sizeof key]);
-  if (class_bits > ecuq_class_bits_max) return damaged("there are no such classes");
-  const auto classes = classes_in(scratch.coded, class_bits > 0 ? out.size() : 0);
-  kernels().dither_classes(
-      classes.size(), {.step = head.step, .key = key, .class_bits = class_bits}, classes.data());
-  const auto levels = levels_in(scratch.levels, out.size());
-  if (!read_runs(head.rest.subspan(extra), head.top, levels,
-                 {.of = classes, .count = std::size_t{1} << class_bits}))
-    return damaged("the runs of levels are damaged");
-  kernels().undither(levels.data(), levels.size(), {.step = head.step, .key = key}, out.data());
-  return {};
-}
-
-Result<SelectedValues> read_ecuq_centroid_runs(Bytes body, std::size_t elements,
-                                               DecodeScratch& scratch) {
+Result<SelectedValues> read_ecuq_runs(BlockFormat, Bytes body, std::size_t elements,
+                                      DecodeScratch& scratch) {
   FL_TRY(const RunsHead head, read_runs_head(body));
   const std::size_t extra = centroids_below(head.top);
   if (head.rest.size() < extra) return damaged("the block's head is cut off");

@@ -20,6 +20,8 @@ inline constexpr std::size_t ecuq_listed_bytes = sizeof(std::uint16_t) + sizeof(
 inline constexpr int ecuq_class_bits_max = 3;
 static_assert(1 << ecuq_class_bits_max == rans_classes_max);
 
+enum class EcuqMode { dither, centroid };
+
 struct EcuqSettings {
   double rate;  // Bits a value that the payload is to have, ecuq_rate_min to ecuq_rate_max.
   EcuqMode mode = EcuqMode::dither;

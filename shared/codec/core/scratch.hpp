@@ -1,0 +1,49 @@
+// Buffers that encoding and decoding reuse from block to block, so that no block allocates its own.
+// Each belongs to one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace fl {
+
+/// For entropy-coded levels (level_coder.hpp).
+struct LevelScratch {
+  std::vector<std::uint8_t> symbols;
+  std::vector<std::uint8_t> stream;
+  std::vector<std::byte> table;
+  std::vector<std::uint32_t> answers;  // adaptive_coder.cpp uses these.
+  std::vector<std::uint8_t> classes;   // The caller's LevelClasses may lie here.
+};
+
+/// For count sketches, at both ends.
+struct SketchScratch {
+  std::vector<std::uint32_t> words;
+  std::vector<std::uint32_t> selected;
+  std::vector<float> estimates;
+  std::vector<float> cells;
+};
+
+struct EncodeScratch {
+  std::vector<std::int16_t> levels;
+  std::vector<std::uint32_t> words;  // The bits of floats.
+  LevelScratch coded;
+  std::vector<float> rotated;
+  SketchScratch sketch;
+};
+
+struct DecodeScratch {
+  std::vector<std::uint16_t> halves;
+  std::vector<std::uint32_t> words;
+  std::vector<std::int16_t> levels;
+  LevelScratch coded;
+  std::vector<std::uint32_t> indices;
+  std::vector<float> values;               // A sparse block's, while its inner block is decoded.
+  std::vector<std::uint32_t> run_indices;  // Those of ecuq's runs, which may be that inner block,
+  std::vector<float> run_values;           // and their values.
+  std::vector<float> rotated;
+  SketchScratch sketch;
+};
+
+}  // namespace fl
