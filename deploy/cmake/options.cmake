@@ -21,7 +21,6 @@ endif()
 add_library(fl_options INTERFACE)
 target_compile_features(fl_options INTERFACE cxx_std_20)
 target_include_directories(fl_options INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_definitions(fl_options INTERFACE FL_VERSION="${PROJECT_VERSION}")
 target_compile_options(fl_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wshadow>
   # The same bits on every machine: no fused multiply-add behind our back.

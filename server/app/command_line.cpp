@@ -2,6 +2,7 @@
 
 #include "shared/algorithm/local_work.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/base/version.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/message.hpp"
 
@@ -138,8 +139,8 @@ int parse_options(int argc, char** argv, ServerOptions& options) {
       "Coordinates a federation: samples clients, sends them the model, adds up their updates.\n"
       "Without a sub-command it serves: fl-server --rounds 500",
       "fl-server"};
-  app.set_version_flag("--version",
-                       fmt::format("fl-server {}, protocol {}", FL_VERSION, protocol_version));
+  app.set_version_flag("--version", fmt::format("fl-server {}, protocol {}",
+                                                software_version_and_commit, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
   app.fallthrough();
   // Given twice, the last one counts: so a script's flags can be overridden behind them.

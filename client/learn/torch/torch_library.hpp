@@ -25,9 +25,8 @@ struct TorchEntry {
 inline constexpr const char* torch_entry_name = "fl_torch_entry";
 
 /// Program and library exchange C++ objects, so both must be of one compiler and of the same
-/// headers, whose digest FL_TORCH_INTERFACE is. Each has a clock and a choice of kernels of its
-/// own.
-inline constexpr const char* torch_library_version =
-    FL_VERSION " " __VERSION__ " " FL_TORCH_INTERFACE;
+/// headers; FL_TORCH_INTERFACE is the version and a digest of these headers. Each has a clock and a
+/// choice of kernels of its own.
+inline constexpr const char* torch_library_version = FL_TORCH_INTERFACE " " __VERSION__;
 
 }  // namespace fl
