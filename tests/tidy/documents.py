@@ -17,7 +17,7 @@ PATH = re.compile(rf"(?<![\w./~$-])({TOP}/[\w./*-]*[\w*])(?![\w(])")
 URL = re.compile(r"\w+://[^\s)>\"]+")
 CODE_SPAN = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-TEST = re.compile(r"\b(\w+_test|process_\w+)\b(?![.\w])")
+TEST = re.compile(r"\b(\w+_test|process_\w+)\b(?![.\w(])")
 
 
 class Foreign:
