@@ -3,6 +3,7 @@
 #include "client/state/client_state.hpp"
 
 #include "kernels/kernels.hpp"
+#include "shared/codec/payload/reader.hpp"
 #include "tests/kernels/host_codec_device.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/run_of.hpp"

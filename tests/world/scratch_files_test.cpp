@@ -2,6 +2,8 @@
 // what was written to it, whatever happens to the other. Random operations against plain vectors.
 #include "examples/sim/scratch_files.hpp"
 
+#include "tests/support/print_result.hpp"
+
 #include <doctest/doctest.h>
 
 #include <array>
