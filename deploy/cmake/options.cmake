@@ -4,7 +4,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # -O3 buys nothing where coroutines and protobuf are, and costs minutes; kernels/ asks for it itself.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-# The sanitizers' builds (RelWithDebInfo). With -O1 a file that uses Asio takes two to three times as
+# The builds of the sanitizers and of ./dev check (RelWithDebInfo). With -O1 a file that uses Asio takes two to three times as
 # long as without; only the arithmetic (fl_hot) asks for more.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O0 -g1")
 set(CMAKE_CXX_STANDARD 20)
@@ -68,9 +68,13 @@ endif()
 
 # For targets with loops over parameters or bytes from outside: worth optimizing in every build.
 add_library(fl_hot INTERFACE)
+set(hot_level -O2)
+if(FL_SANITIZE)
+  set(hot_level -O1)
+endif()
 target_compile_options(fl_hot INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O3>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Release>>>:-O1>)
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Release>>>:${hot_level}>)
 if(FL_SANITIZE MATCHES "undefined")
   # By their names: CMake would drop a second -fsanitize=undefined as a repetition.
   target_compile_options(fl_hot INTERFACE -fsanitize=${costly})
@@ -101,8 +105,8 @@ add_custom_target(release_tests)
 # fl_test(NAME [OPTIMIZED] SOURCES … LIBS … LABELS …): a doctest program, run by CTest as one test.
 # Labels: fast, the default, is run under the sanitizers; threads, by ThreadSanitizer in ./dev test
 # too; release, by the release build: what is other code when optimized, or takes too long
-# otherwise. Without sanitizers ctest runs them all. A suite named "statistics" is not run under
-# them: many repetitions of what other cases do.
+# otherwise. Without sanitizers ctest runs them all. A suite named "statistics" is run by the release
+# build only: many repetitions of what other cases do.
 function(fl_test name)
   cmake_parse_arguments(arg "OPTIMIZED" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -115,9 +119,11 @@ function(fl_test name)
   target_link_libraries(${name} PRIVATE fl_options fl_doctest_main ${arg_LIBS})
   if(NOT fl_hot IN_LIST arg_LIBS)
     # Optimizing most tests takes longer than it saves, and above -O1 all.
-    set(level $<IF:$<BOOL:${arg_OPTIMIZED}>,-O1,-O0>)
-    target_compile_options(${name} PRIVATE
-      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:${level}>)
+    set(level -O0)
+    if(arg_OPTIMIZED AND NOT FL_SANITIZE)
+      set(level -O1)
+    endif()
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${level}>)
   endif()
   if(fast IN_LIST arg_LABELS)
     add_dependencies(fast_tests ${name})
@@ -129,7 +135,7 @@ function(fl_test name)
     add_dependencies(release_tests ${name})
   endif()
   set(arguments)
-  if(FL_SANITIZE)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
     set(arguments --test-suite-exclude=statistics)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${arguments})

@@ -452,8 +452,23 @@ Subcommands:
         helps = {"fl-sim": {"": self.HELP}}
         right = programs.as_markdown(helps)
         self.assertEqual(programs.check_document(right, helps), [])
-        changed = {"fl-sim": {"": self.HELP.replace("--state", "--folder")}}
-        self.assertIn("./dev docs", what(programs.check_document(right, changed))[0])
+        for old, new in (
+            ("--state", "--folder"),
+            ("Folder", "A folder"),
+            ("=fl-state      ", "=other-state   "),
+            ("  codecs                      Lists\n", ""),
+        ):
+            self.assertIn(old, self.HELP)
+            changed = {"fl-sim": {"": self.HELP.replace(old, new)}}
+            self.assertIn("./dev docs", what(programs.check_document(right, changed))[0], old)
+        self.assertTrue(programs.check_document(right, helps | {"fl-x": {"": self.HELP}}))
+
+    def test_another_release_of_cli11_makes_no_difference(self):
+        helps = {"fl-sim": {"": self.HELP}}
+        other = self.HELP.replace("Options:", "OPTIONS:").replace("=fl-state ", " [fl-state]")
+        other = other.replace("in [1 - 10]=10", "in [1 - 10] [10]")
+        right = programs.as_markdown(helps)
+        self.assertEqual(programs.check_document(right, {"fl-sim": {"": other}}), [])
 
 
 def write():
