@@ -2,6 +2,7 @@
 
 #include "client/learn/data/partition.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/base/version.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/message.hpp"
 
@@ -72,8 +73,8 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
       "  fl-client --join TOKEN --data fashion-mnist        join a server, then train\n"
       "  fl-client --data fashion-mnist --shard 3/10        train, after joining once",
       "fl-client"};
-  app.set_version_flag("--version",
-                       fmt::format("fl-client {}, protocol {}", FL_VERSION, protocol_version));
+  app.set_version_flag("--version", fmt::format("fl-client {}, protocol {}",
+                                                software_version_and_commit, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags");
   app.fallthrough();
   // The last of repeated flags counts, so that a user can append flags to a script's.

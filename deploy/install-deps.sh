@@ -16,10 +16,9 @@ packages=(
   g++ cmake ninja-build ccache git ca-certificates python3 python3-venv unzip
   # Libraries. Boost is chosen below.
   libssl-dev libsqlite3-dev protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev
-  nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libzstd-dev libxxhash-dev zlib1g-dev
-  libgloo-dev
+  nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libxxhash-dev zlib1g-dev
   # Tests, benchmarks and the demo's data.
-  doctest-dev libbenchmark-dev sqlite3 dataset-fashion-mnist
+  doctest-dev sqlite3 dataset-fashion-mnist
 )
 
 # missing PACKAGE…: prints those that are not installed, one per line.

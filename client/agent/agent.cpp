@@ -4,6 +4,7 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/version.hpp"
 #include "shared/codec/spec/table.hpp"
 
 #include <fmt/format.h>
@@ -187,7 +188,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   wire::Header header;
   auto& hello = *header.mutable_hello();
   hello.set_protocol(protocol_version);
-  hello.set_software("tributary " FL_VERSION);
+  hello.set_software(std::string("tributary ") + software_version);
   hello.set_evaluator(options_.evaluator);
   hello.set_model(options_.model);
   for (const auto& row : codec_rows()) hello.add_codecs(std::string(row.name));

@@ -20,7 +20,7 @@ find_library(FL_XXHASH_LIBRARY xxhash REQUIRED)
 
 # Asio's and Beast's own functions are compiled once, here, rather than in each file that uses them.
 add_library(fl_asio STATIC deploy/cmake/asio.cpp deploy/cmake/beast.cpp)
-target_link_libraries(fl_asio PRIVATE fl_options PUBLIC Boost::headers OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
+target_link_libraries(fl_asio PRIVATE $<BUILD_INTERFACE:fl_options> PUBLIC Boost::headers OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
 target_compile_definitions(fl_asio PUBLIC
   BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)
 

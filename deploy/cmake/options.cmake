@@ -4,7 +4,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # -O3 buys nothing where coroutines and protobuf are, and costs minutes; kernels/ asks for it itself.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-# The sanitizers' builds (RelWithDebInfo). With -O1 a file that uses Asio takes two to three times as
+# The builds of the sanitizers and of ./dev check (RelWithDebInfo). With -O1 a file that uses Asio takes two to three times as
 # long as without; only the arithmetic (fl_hot) asks for more.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O0 -g1")
 set(CMAKE_CXX_STANDARD 20)
@@ -21,7 +21,6 @@ endif()
 add_library(fl_options INTERFACE)
 target_compile_features(fl_options INTERFACE cxx_std_20)
 target_include_directories(fl_options INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_definitions(fl_options INTERFACE FL_VERSION="${PROJECT_VERSION}")
 target_compile_options(fl_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wshadow>
   # The same bits on every machine: no fused multiply-add behind our back.
@@ -69,9 +68,13 @@ endif()
 
 # For targets with loops over parameters or bytes from outside: worth optimizing in every build.
 add_library(fl_hot INTERFACE)
+set(hot_level -O2)
+if(FL_SANITIZE)
+  set(hot_level -O1)
+endif()
 target_compile_options(fl_hot INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O3>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Release>>>:-O1>)
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Release>>>:${hot_level}>)
 if(FL_SANITIZE MATCHES "undefined")
   # By their names: CMake would drop a second -fsanitize=undefined as a repetition.
   target_compile_options(fl_hot INTERFACE -fsanitize=${costly})
@@ -83,7 +86,10 @@ endif()
 function(fl_library name)
   cmake_parse_arguments(arg "WAITS" "" "SOURCES;LIBS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
-  target_link_libraries(${name} PUBLIC fl_options ${arg_LIBS})
+  # Outside of this build its users have options of their own, but for these.
+  target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:fl_options> ${arg_LIBS})
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  target_compile_options(${name} INTERFACE $<INSTALL_INTERFACE:-ffp-contract=off>)
   if(arg_WAITS)
     target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   endif()
@@ -99,8 +105,8 @@ add_custom_target(release_tests)
 # fl_test(NAME [OPTIMIZED] SOURCES … LIBS … LABELS …): a doctest program, run by CTest as one test.
 # Labels: fast, the default, is run under the sanitizers; threads, by ThreadSanitizer in ./dev test
 # too; release, by the release build: what is other code when optimized, or takes too long
-# otherwise. Without sanitizers ctest runs them all. A suite named "statistics" is not run under
-# them: many repetitions of what other cases do.
+# otherwise. Without sanitizers ctest runs them all. A suite named "statistics" is run by the release
+# build only: many repetitions of what other cases do.
 function(fl_test name)
   cmake_parse_arguments(arg "OPTIMIZED" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -113,9 +119,11 @@ function(fl_test name)
   target_link_libraries(${name} PRIVATE fl_options fl_doctest_main ${arg_LIBS})
   if(NOT fl_hot IN_LIST arg_LIBS)
     # Optimizing most tests takes longer than it saves, and above -O1 all.
-    set(level $<IF:$<BOOL:${arg_OPTIMIZED}>,-O1,-O0>)
-    target_compile_options(${name} PRIVATE
-      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:${level}>)
+    set(level -O0)
+    if(arg_OPTIMIZED AND NOT FL_SANITIZE)
+      set(level -O1)
+    endif()
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${level}>)
   endif()
   if(fast IN_LIST arg_LABELS)
     add_dependencies(fast_tests ${name})
@@ -127,7 +135,7 @@ function(fl_test name)
     add_dependencies(release_tests ${name})
   endif()
   set(arguments)
-  if(FL_SANITIZE)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
     set(arguments --test-suite-exclude=statistics)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${arguments})

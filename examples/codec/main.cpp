@@ -2,10 +2,13 @@
 //
 //   codec-example [SPEC]          such as ecuq:2+ef, or one of `fl-server codecs`
 //
-// In a CMake project of your own:
+// In a CMake project of your own, with Tributary installed (see CMakeLists.txt beside this file):
 //
-//   add_subdirectory(tributary EXCLUDE_FROM_ALL)
-//   target_link_libraries(my-program PRIVATE fl_codec)
+//   find_package(Tributary REQUIRED)
+//   target_link_libraries(my-program PRIVATE Tributary::codec)
+//
+// or, with its source in your tree, add_subdirectory(tributary EXCLUDE_FROM_ALL) instead of the
+// first line.
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/encode/feedback.hpp"
 #include "shared/codec/payload/reader.hpp"

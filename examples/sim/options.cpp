@@ -5,6 +5,7 @@
 
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/base/version.hpp"
 #include "shared/wire/message.hpp"
 
 #include <fmt/format.h>
@@ -29,8 +30,8 @@ int parse_options(int argc, char** argv, SimOptions& options) {
       "  fl-sim --clients 10 --data fashion-mnist --partition dirichlet:0.5 "
       "--test fashion-mnist:test",
       "fl-sim"};
-  app.set_version_flag("--version",
-                       fmt::format("fl-sim {}, protocol {}", FL_VERSION, protocol_version));
+  app.set_version_flag("--version", fmt::format("fl-sim {}, protocol {}",
+                                                software_version_and_commit, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
   // The last of repeated flags counts, so that a user can append flags to a script's.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);

@@ -2,6 +2,7 @@
 
 #include "server/app/setting_flags.hpp"
 #include "server/run/settings_table.hpp"
+#include "shared/base/version.hpp"
 #include "shared/wire/message.hpp"
 
 #include <fmt/format.h>
@@ -80,8 +81,8 @@ int parse_options(int argc, const char* const* argv, std::span<const Command> co
       "Coordinates a federation: samples clients, sends them the model, adds up their updates.\n"
       "Without a sub-command it serves, as in: fl-server --rounds 500",
       "fl-server"};
-  app.set_version_flag("--version",
-                       fmt::format("fl-server {}, protocol {}", FL_VERSION, protocol_version));
+  app.set_version_flag("--version", fmt::format("fl-server {}, protocol {}",
+                                                software_version_and_commit, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
   app.fallthrough();
   // If a flag is given twice, the last one counts: so users can override the flags of a script.

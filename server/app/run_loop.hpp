@@ -22,7 +22,8 @@ class RunLoop {
     std::function<Result<void>(const RunRecord&)> announce;
   };
 
-  /// `current` has the engine of `run`. `store`: of no run. `stop` is set when the server is to end.
+  /// `current` has the engine of `run`. `store`: of no run. `stop` is set when the server is to
+  /// end.
   RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run, const ServerOptions& options,
           Actions actions, const std::atomic<bool>& stop);
 

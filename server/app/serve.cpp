@@ -14,6 +14,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/state_lock.hpp"
+#include "shared/base/version.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
@@ -218,7 +219,8 @@ Result<int> serve(const ServerOptions& options) {
   log_info("listening on {}{}", to_string(bound),
            admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
   FL_CHECK(announce(first.record));
-  note_event(*store, 0, EventLevel::info, "fl-server " FL_VERSION " starts");
+  note_event(*store, 0, EventLevel::info,
+             fmt::format("fl-server {} starts", software_version_and_commit));
   print_invitation(*store, authority, advertise, first.record);
 
   net::co_spawn(strand, admission.watch_revocations(stop), rethrow);

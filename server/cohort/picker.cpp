@@ -36,8 +36,7 @@ std::vector<TaskRecord> Picker::pick(std::span<const Candidate> candidates, std:
   const auto rungs = rungs_of(options_.ladder, round, layout_);
   const TimeLimit limit = time_limit(rungs, options_.deadline_s, histories_);
   std::vector<TaskRecord> tasks;
-  for (const std::size_t picked :
-       sampler_.pick(candidates, count, options_.seed, round, already)) {
+  for (const std::size_t picked : sampler_.pick(candidates, count, options_.seed, round, already)) {
     const Candidate& candidate = candidates[picked];
     const CodecChoice choice = choose_codec(rungs, limit, candidate.history);
     TaskRecord task;

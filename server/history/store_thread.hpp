@@ -29,8 +29,8 @@ class StoreThread {
     std::function<Result<void>()> free_space = {};
   };
 
-  /// `run`: what events belong to, unless they say otherwise; 0: to no run. `thread` has one thread,
-  /// the only one that calls `store`.
+  /// `run`: what events belong to, unless they say otherwise; 0: to no run. `thread` has one
+  /// thread, the only one that calls `store`.
   StoreThread(net::any_io_executor strand, Store& store, Offload& thread, RunId run, Hooks hooks);
 
   [[nodiscard]] net::any_io_executor executor() const { return strand_; }
@@ -51,8 +51,8 @@ class StoreThread {
 
   /// A line in the log, and an event in the history.
   void report(EventLevel level, std::string text, std::optional<RunId> run = std::nullopt);
-  /// An event in the history only. It is left out when limits::notes_under_way_max are on their way,
-  /// and after close(): then the log alone has it.
+  /// An event in the history only. It is left out when limits::notes_under_way_max are on their
+  /// way, and after close(): then the log alone has it.
   void record_event(EventLevel level, std::string text, std::optional<RunId> run = std::nullopt);
   /// Reports it, and frees what can be freed.
   void disk_is_full(std::string text);
@@ -136,8 +136,7 @@ Awaitable<std::invoke_result_t<Function&, Store&>> StoreThread::with_store(Funct
 }
 
 template <class Function>
-Awaitable<std::invoke_result_t<Function&>> StoreThread::with_room(Offload& workers,
-                                                                  Function work) {
+Awaitable<std::invoke_result_t<Function&>> StoreThread::with_room(Offload& workers, Function work) {
   StorageWait wait(*this);
   for (;;) {
     auto call = [&work] { return work(); };

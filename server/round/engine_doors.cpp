@@ -143,8 +143,7 @@ Awaitable<UploadGrant> RoundEngine::begin_upload(std::shared_ptr<Peer> peer,
   co_return co_await uploads_.begin(std::move(peer), std::move(begin));
 }
 
-Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer,
-                                                    UploadGrant grant) {
+Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant) {
   control_.expect_strand();
   if (grant.begin.purpose() == wire::INITIAL)
     co_return co_await initial_.finish(std::move(peer), std::move(grant));
@@ -219,8 +218,7 @@ EngineStatus RoundEngine::status() const {
   status.bytes_up = total.up;
   status.bytes_down = total.down;
   status.accuracy = evaluations_.accuracy();
-  status.round_seconds =
-      past_.recorded_here > 0 ? past_.seconds_here / past_.recorded_here : 0;
+  status.round_seconds = past_.recorded_here > 0 ? past_.seconds_here / past_.recorded_here : 0;
   status.started_at = started_at_;
   return status;
 }

@@ -88,11 +88,10 @@ Round Evaluations::oldest_awaited(Round made) const {
     if (next != next_.end() && parts_.roster.is_awaited(name))
       oldest = std::min(oldest, next->second);
   }
-  const Round limit = std::clamp(
-      static_cast<Round>(std::min<std::uint64_t>(
-          limits::evaluations_behind_bytes / parts_.plan.layout.bytes(),
-          limits::evaluations_behind_max)),
-      limits::evaluations_behind_min, limits::evaluations_behind_max);
+  const Round limit = std::clamp(static_cast<Round>(std::min<std::uint64_t>(
+                                     limits::evaluations_behind_bytes / parts_.plan.layout.bytes(),
+                                     limits::evaluations_behind_max)),
+                                 limits::evaluations_behind_min, limits::evaluations_behind_max);
   return std::max(oldest, made > limit ? made - limit : 0);
 }
 

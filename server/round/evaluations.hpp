@@ -1,6 +1,6 @@
-// How good the versions are: asks evaluators (and trainers with held-out data, at the end) for every
-// version, records what they answer, and says whether the run has reached its goal early. On the
-// engine's strand.
+// How good the versions are: asks evaluators (and trainers with held-out data, at the end) for
+// every version, records what they answer, and says whether the run has reached its goal early. On
+// the engine's strand.
 #pragma once
 
 #include "server/round/roster.hpp"
@@ -66,7 +66,7 @@ class Evaluations {
   void note_accuracy(Round version, double accuracy);
 
   Parts parts_;
-  std::map<std::string, Round> next_;     // By client: the version after the newest it answered for.
+  std::map<std::string, Round> next_;  // By client: the version after the newest it answered for.
   std::map<std::string, Round> unasked_;  // By evaluator: the version after the newest asked for.
   std::optional<double> accuracy_;
   Round accuracy_version_ = 0;

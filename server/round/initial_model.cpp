@@ -96,9 +96,8 @@ Result<CheckpointRecord> InitialModel::write_upload(Upload& upload) const {
   const RunPlan& plan = parts_.plan;
   FileSource source(*upload.file());
   FL_TRY(auto reader, PayloadReader::open(source, upload.bytes(), plan.layout));
-  FL_TRY(auto out,
-         CheckpointWriter::create(parts_.files, parts_.versions.folder(), 0, plan.layout,
-                                  {{"run", plan.run.key}, {"model", plan.run.model}}));
+  FL_TRY(auto out, CheckpointWriter::create(parts_.files, parts_.versions.folder(), 0, plan.layout,
+                                            {{"run", plan.run.key}, {"model", plan.run.model}}));
   std::vector<float> values;
   for (std::uint64_t index = 0; index < reader.blocks(); ++index) {
     values.resize(reader.block(index).elements);
@@ -118,7 +117,8 @@ Result<CheckpointRecord> InitialModel::write_file() const {
     return Error(Errc::invalid_input, read.error().message());
   FL_CHECK(read);
   if (!read->unused.empty()) {
-    log_info("{}: these tensors are not used: {}{}", path, fmt::format("{}", fmt::join(read->unused, ", ")),
+    log_info("{}: these tensors are not used: {}{}", path,
+             fmt::format("{}", fmt::join(read->unused, ", ")),
              plan.run_layout.personal_elements > 0
                  ? "; each client makes the personal tensors itself, from the seed"
                  : "");
@@ -126,10 +126,9 @@ Result<CheckpointRecord> InitialModel::write_file() const {
   // What travels with the model begins with zeros.
   std::vector<float> values = std::move(read->values);
   values.resize(plan.layout.elements());
-  FL_TRY(auto out,
-         CheckpointWriter::create(
-             parts_.files, parts_.versions.folder(), 0, plan.layout,
-             {{"run", plan.run.key}, {"model", plan.run.model}, {"from", path}}));
+  FL_TRY(auto out, CheckpointWriter::create(
+                       parts_.files, parts_.versions.folder(), 0, plan.layout,
+                       {{"run", plan.run.key}, {"model", plan.run.model}, {"from", path}}));
   FL_CHECK(out.append(values));
   return out.finish();
 }

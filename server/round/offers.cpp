@@ -35,12 +35,12 @@ Awaitable<Result<void>> Offers::open_round() {
   const auto all = plan.target_clients(available);
   const auto tasks = pick(cohort_size(all));
   const auto under_way = static_cast<std::uint32_t>(round.tasks.size() + tasks.size());
-  round.record.target = !plan.mode.is_async                         ? all
+  round.record.target = !plan.mode.is_async                        ? all
                         : plan.mode.is_barrier(round.record.round) ? under_way
-                                                                    : plan.mode.buffer;
+                                                                   : plan.mode.buffer;
   round.weight_bound = weight_bound(tasks);
-  const FixedPoint fixed = choose_fixed_point(base->record.value_max, round.weight_bound,
-                                              parts_.past.before.norm_max);
+  const FixedPoint fixed =
+      choose_fixed_point(base->record.value_max, round.weight_bound, parts_.past.before.norm_max);
   round.record.range_log2 = fixed.range_log2;
   round.record.fraction_bits = fixed.fraction_bits;
   parts_.sums.begin();

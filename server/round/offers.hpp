@@ -1,5 +1,5 @@
-// Whom a round asks to train, and what for: opens rounds, asks substitutes for clients that will not
-// answer, and sends the offers. On the engine's strand.
+// Whom a round asks to train, and what for: opens rounds, asks substitutes for clients that will
+// not answer, and sends the offers. On the engine's strand.
 #pragma once
 
 #include "server/cohort/picker.hpp"

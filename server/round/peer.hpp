@@ -1,5 +1,5 @@
-// A client's session, as the engine sees it. The server's sessions, those of fl-sim and those of the
-// tests implement it.
+// A client's session, as the engine sees it. The server's sessions, those of fl-sim and those of
+// the tests implement it.
 #pragma once
 
 #include "proto/wire.pb.h"

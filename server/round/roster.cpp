@@ -147,7 +147,8 @@ void Roster::join_pace(const std::string& name) {
   updates = std::max(updates, highest - std::min<std::uint64_t>(highest, ahead_ + 1));
   if (others.empty()) return;
   const auto [slowest, fastest] = std::ranges::minmax(others);
-  updates = std::max(updates, std::min(slowest, fastest - std::min<std::uint64_t>(fastest, ahead_)));
+  updates =
+      std::max(updates, std::min(slowest, fastest - std::min<std::uint64_t>(fastest, ahead_)));
 }
 
 std::vector<Roster::PeerPointer> Roster::trainers_in_pace() const {

@@ -85,8 +85,8 @@ class Roster {
 
  private:
   struct Client {
-    PeerPointer peer;                    // Null while it is not here.
-    Traffic departed;                    // Of its ended sessions.
+    PeerPointer peer;  // Null while it is not here.
+    Traffic departed;  // Of its ended sessions.
     std::optional<TimePoint> absent_until;
     std::optional<std::string> expelled;  // Why.
     std::uint64_t updates = 0;            // Accepted ones, raised by join_pace().

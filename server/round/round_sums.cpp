@@ -86,15 +86,14 @@ Result<UpdateNorms> RoundSums::add(File& file, std::uint64_t bytes, const TaskRe
 
 Result<AdjustUpdate> RoundSums::adjustment_of(const TaskRecord& task) const {
   const RunPlan& plan = parts_.plan;
-  if (task.codec.starts_with(delta_prefix))
-    return parts_.references.keep(task.id, task.reference);
+  if (task.codec.starts_with(delta_prefix)) return parts_.references.keep(task.id, task.reference);
   if (plan.mode.compensation == 0 || parts_.tasks.staleness_of(task) == 0) return AdjustUpdate();
   const TrainSettings work = plan.work_of(task.base_version + 1, parts_.past.losses);
   const double factor = plan.mode.compensation / (work.lr * effective_steps(work, task.steps));
-  return AdjustUpdate(DelayCompensation(
-      parts_.versions.at(task.base_version),
-      parts_.versions.at(parts_.tasks.round().record.base_version), factor,
-      plan.run_layout.parameter_elements));
+  return AdjustUpdate(
+      DelayCompensation(parts_.versions.at(task.base_version),
+                        parts_.versions.at(parts_.tasks.round().record.base_version), factor,
+                        plan.run_layout.parameter_elements));
 }
 
 }  // namespace fl

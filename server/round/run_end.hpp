@@ -18,8 +18,7 @@ class RunEnd {
   [[nodiscard]] bool is_over() const {
     if (was_over()) return true;
     if (tasks_.has_round() || versions_.empty()) return false;
-    return versions_.newest_number() >= plan_.settings.rounds ||
-           !evaluations_.early_end().empty();
+    return versions_.newest_number() >= plan_.settings.rounds || !evaluations_.early_end().empty();
   }
   /// It was recorded as finished before this engine began.
   [[nodiscard]] bool was_over() const { return plan_.run.state == RunState::finished; }

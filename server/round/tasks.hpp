@@ -22,15 +22,13 @@ struct Task {
   bool waits_for_range = false;  // Verifying, and not being added: the sums' range must widen.
   bool has_arrived = false;      // All of its update is here and waits for a round that takes it.
   TimePoint offered_at{};
-  TimePoint begun_at{};  // When its upload began, the first time.
-  Traffic before;        // The client's traffic when the task was offered.
-  int failures = 0;      // Of this client in this round.
+  TimePoint begun_at{};      // When its upload began, the first time.
+  Traffic before;            // The client's traffic when the task was offered.
+  int failures = 0;          // Of this client in this round.
   TimePoint ask_again_at{};  // From then on the client may be asked again.
 
   /// Offered, and its update is not being taken in.
-  [[nodiscard]] bool is_open() const {
-    return record.state == TaskState::offered && !is_verifying;
-  }
+  [[nodiscard]] bool is_open() const { return record.state == TaskState::offered && !is_verifying; }
   [[nodiscard]] bool has_failed() const {
     return record.state == TaskState::refused || record.state == TaskState::lost;
   }

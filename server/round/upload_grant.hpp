@@ -22,8 +22,7 @@ struct UploadGrant {
 };
 
 [[nodiscard]] inline wire::Verdict verdict_for(const wire::UploadBegin& begin,
-                                               wire::Verdict::Outcome outcome,
-                                               std::string reason) {
+                                               wire::Verdict::Outcome outcome, std::string reason) {
   wire::Verdict verdict;
   verdict.set_purpose(begin.purpose());
   verdict.set_task(begin.task());

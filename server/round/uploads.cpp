@@ -171,8 +171,7 @@ Result<void> Uploads::check_figures(const wire::UploadBegin& begin) const {
   if (!std::isfinite(begin.loss()))
     return Error(Errc::invalid_input, "its training loss is not finite");
   if (!is_duration(begin.train_seconds())) {
-    return Error(Errc::invalid_input,
-                 fmt::format("its training took {} s", begin.train_seconds()));
+    return Error(Errc::invalid_input, fmt::format("its training took {} s", begin.train_seconds()));
   }
   if (!is_duration(begin.encode_seconds())) {
     return Error(Errc::invalid_input, fmt::format("coding it took {} s", begin.encode_seconds()));

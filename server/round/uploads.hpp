@@ -1,5 +1,5 @@
-// Updates on their way in: may one begin, is it right, is it durable, does it count. On the engine's
-// strand; the sessions write the chunks themselves, on theirs.
+// Updates on their way in: may one begin, is it right, is it durable, does it count. On the
+// engine's strand; the sessions write the chunks themselves, on theirs.
 #pragma once
 
 #include "server/round/evaluations.hpp"
@@ -62,8 +62,8 @@ class Uploads {
                                               const wire::UploadBegin& begin);
   [[nodiscard]] Result<void> check(const wire::UploadBegin& begin, const Task& task) const;
   [[nodiscard]] Result<void> check_figures(const wire::UploadBegin& begin) const;
-  Awaitable<Result<UpdateNorms>> add(Task& task, const TaskRecord& record,
-                                     const UploadGrant& grant, double& decode_seconds);
+  Awaitable<Result<UpdateNorms>> add(Task& task, const TaskRecord& record, const UploadGrant& grant,
+                                     double& decode_seconds);
   void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,
                     TimePoint arrived_at) const;
   Awaitable<void> record_holdout(std::shared_ptr<Peer> peer, const wire::UploadBegin& begin);

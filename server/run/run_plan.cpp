@@ -22,9 +22,8 @@ RunPlan::RunPlan(RunSettings run_settings, RunRecord run_record, const Layout& m
 
 std::uint32_t RunPlan::target_clients(std::size_t available) const {
   const auto all = static_cast<double>(available);
-  const double wanted = settings.clients_per_round != 0
-                            ? settings.clients_per_round
-                            : std::ceil(settings.fraction * all - 1e-9);
+  const double wanted = settings.clients_per_round != 0 ? settings.clients_per_round
+                                                        : std::ceil(settings.fraction * all - 1e-9);
   return static_cast<std::uint32_t>(
       std::clamp(wanted, std::min<double>(settings.min_clients, all), all));
 }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,6 +10,7 @@ import sqlite3
 import subprocess
 import time
 import unittest
+from pathlib import Path
 
 from federation import BIN, Federation, FederationTest, forge, last_of_each, wait_until
 
@@ -153,6 +155,19 @@ class Flags(FederationTest):
         wrong = federation.server("--config", config, "--rounds", "-1", ready=False)
         self.assertGreater(wrong.wait(), 0)
         self.assertNotIn("server.toml", wrong.stderr())
+
+    def test_the_version_names_the_commit(self):
+        federation = self.make()
+        versions = set()
+        for program in "fl-server", "fl-client", "fl-sim":
+            code, out, _ = federation.command(program, "--version")
+            self.assertEqual(code, 0)
+            match = re.fullmatch(rf"{program} (\d+\.\d+\.\d+(?:-dev)?.*), protocol \d+\n", out)
+            self.assertTrue(match, out)
+            versions.add(match[1])
+        (version,) = versions
+        if (Path(os.environ["FL_SOURCE"]) / ".git").exists():
+            self.assertRegex(version, r" \([0-9a-f]{7,}\+?\)\Z")
 
     def test_an_empty_state_is_no_folder(self):
         federation = self.make()

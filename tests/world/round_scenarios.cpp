@@ -277,7 +277,8 @@ TEST_CASE("a client of another protocol or model is told so, leaves, and disturb
   };
   const std::vector<Case> cases{
       {[](wire::Hello& h) { h.set_protocol(99); }, "the client speaks protocol 99, this server 3"},
-      {[](wire::Hello& h) { h.set_model("lenet"); }, "the client trains 'lenet', this run trains 'toy'"},
+      {[](wire::Hello& h) { h.set_model("lenet"); },
+       "the client trains 'lenet', this run trains 'toy'"},
       {[](wire::Hello& h) { h.clear_codecs(); }, "the client does not know the run's codec 'none'"},
   };
   for (const Case& one : cases) {

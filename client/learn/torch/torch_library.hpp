@@ -25,9 +25,9 @@ struct TorchEntry {
 inline constexpr const char* torch_entry_name = "fl_torch_entry";
 
 /// Program and library exchange C++ objects, so both must be built by the same compiler from the
-/// same headers; FL_TORCH_INTERFACE is a digest of these headers. Program and library each have
+/// same headers; FL_TORCH_INTERFACE is the version and a digest of these
+/// headers. Program and library each have
 /// their own clock and their own kernel table.
-inline constexpr const char* torch_library_version =
-    FL_VERSION " " __VERSION__ " " FL_TORCH_INTERFACE;
+inline constexpr const char* torch_library_version = FL_TORCH_INTERFACE " " __VERSION__;
 
 }  // namespace fl

@@ -1,0 +1,40 @@
+# cmake --install: the programs, libfl-codec.so with its header, and the codecs as a C++ library:
+#
+#   find_package(Tributary)
+#   target_link_libraries(my-program PRIVATE Tributary::codec)
+#
+# Its headers are those of the source, by the same names: #include "shared/codec/encode/codec.hpp".
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(headers ${CMAKE_INSTALL_INCLUDEDIR}/tributary)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Tributary)
+
+install(TARGETS fl-server fl-client fl-sim RUNTIME)
+if(TARGET fl-torch)
+  # Beside fl-client, which looks for it there. libtorch stays where it was at the build.
+  set_target_properties(fl-torch PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS fl-torch LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(TARGET fl-codec)
+  install(TARGETS fl-codec LIBRARY)
+  install(FILES shared/codec/c_api.h DESTINATION ${headers})
+endif()
+
+# fl_codec, and what it needs of ours. Their names outside are those without fl_.
+foreach(target codec params kernels base asio xxhash hot)
+  set_target_properties(fl_${target} PROPERTIES EXPORT_NAME ${target})
+  install(TARGETS fl_${target} EXPORT Tributary ARCHIVE INCLUDES DESTINATION ${headers})
+endforeach()
+install(EXPORT Tributary NAMESPACE Tributary:: FILE TributaryTargets.cmake DESTINATION ${package})
+install(DIRECTORY shared/base shared/params shared/codec DESTINATION ${headers}/shared
+  FILES_MATCHING PATTERN "*.hpp" PATTERN flags.hpp EXCLUDE)
+install(DIRECTORY kernels DESTINATION ${headers}
+  FILES_MATCHING PATTERN "*.hpp" PATTERN cuda EXCLUDE PATTERN x86 EXCLUDE PATTERN scalar EXCLUDE)
+
+configure_package_config_file(deploy/cmake/TributaryConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/TributaryConfig.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/TributaryConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/TributaryConfig.cmake
+  ${CMAKE_BINARY_DIR}/TributaryConfigVersion.cmake DESTINATION ${package})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,0 +1,147 @@
+# Sourced by ./dev: the tests, and what they add up to.
+# shellcheck shell=bash
+
+passed=0
+failed=0
+skipped=0
+
+# run_tests PRESET FOLDER [CTEST-ARGUMENT…]: adds its results to the three counts.
+run_tests() {
+  local preset=$1 report=$PWD/$2/tests.xml status=0 launcher=()
+  shift 2
+  rm -f "$report"
+  # ThreadSanitizer (but for the newest) can't place its shadow memory in a randomised address space
+  # of today's kernels. Some containers forbid to switch that off, and mostly don't need it.
+  if [[ $preset = tsan* ]] && setarch -R true 2> /dev/null; then launcher=(setarch -R); fi
+  say "testing: $preset"
+  "${launcher[@]}" ctest --preset "$preset" --output-junit "$report" "$@" || status=$?
+  count_tests "$report"
+  # With no failed test to show for it, ctest itself has failed.
+  if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then die "ctest ended with status $status"; fi
+}
+
+# count_tests REPORT: adds the numbers of a JUnit report. There is none where no test was chosen.
+count_tests() {
+  [ -e "$1" ] || return 0
+  local suite total bad without
+  suite=$(sed -n '/<testsuite /,/>/p' "$1" | tr '\n' ' ')
+  total=$(attribute tests)
+  bad=$(attribute failures)
+  without=$(($(attribute skipped) + $(attribute disabled)))
+  passed=$((passed + total - bad - without))
+  failed=$((failed + bad))
+  skipped=$((skipped + without))
+}
+
+# attribute NAME: its number in $suite, 0 without one.
+attribute() {
+  local value
+  value=$(sed -n "s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" <<< "$suite")
+  echo "${value:-0}"
+}
+
+# The last line of ./dev test, for people and for CI.
+summary() {
+  local line="$passed passed, $failed failed"
+  if [ "$skipped" -gt 0 ]; then line+=", $skipped skipped"; fi
+  echo "$line"
+  [ "$failed" -eq 0 ] || exit 1
+  [ "$passed" -gt 0 ] || die "no test ran"
+}
+
+# build_meanwhile PRESET TARGET: beside what waits for part of its time, and comes first.
+meanwhile=
+build_meanwhile() {
+  configure "$1" "build-$1"
+  nice ninja -C "build-$1" -j "$(jobs_max)" "$2" > "build-$1/meanwhile.log" 2>&1 &
+  meanwhile=$!
+  trap 'kill "$meanwhile" 2> /dev/null || true' EXIT
+}
+
+# finish_build PRESET: shows the rest of what build_meanwhile began.
+finish_build() {
+  say "building: $1"
+  tail --pid="$meanwhile" -n 1 -f "build-$1/meanwhile.log"
+  trap - EXIT
+  wait "$meanwhile" || {
+    tail -n 100 "build-$1/meanwhile.log" >&2
+    die "the $1 build failed, see above"
+  }
+}
+
+# sanitizer_tests PRESET FOLDER [CTEST-ARGUMENT…]
+sanitizer_tests() {
+  install_clang
+  build_preset "$1" "$2" fast_tests ws_echo
+  run_tests "${1%-all}-all" "$2" "${@:3}"
+  summary
+}
+
+# check [CTEST-ARGUMENT…]: what every commit should pass. Its build compiles each file by itself: a
+# small change compiles few, and an include that is missing shows (the other builds compile several
+# files as one).
+check() {
+  install_clang git clang-format
+  say "checking the format"
+  format --check
+  build_preset check build-check fast_tests
+  run_tests check build-check "$@"
+  summary
+}
+
+quick_tests() {
+  build all
+  run_tests release build "$@"
+  summary
+}
+
+all_tests() {
+  install_clang
+  # Where memory has room for both builds: the processor idles while libtorch is fetched.
+  if [ "$(jobs_by_memory)" -ge $((2 * $(jobs_max))) ]; then build_meanwhile asan fast_tests; fi
+  build release_tests
+  [ -n "$meanwhile" ] || build_meanwhile asan fast_tests
+  run_tests release-rest build "$@"
+  finish_build asan
+  # Where there is one thread only, ThreadSanitizer has nothing to find; ./dev tsan looks.
+  build_meanwhile tsan threaded_tests
+  run_tests asan build-asan "$@"
+  finish_build tsan
+  run_tests tsan-threads build-tsan "$@"
+  summary
+}
+
+fuzz() {
+  local target=${1:-} found
+  [ -d "tests/fuzz/corpus/${target:-none}" ] ||
+    die "which target? One of: $(cd tests/fuzz/corpus && echo *)"
+  shift
+  install_clang
+  build_preset fuzz build-fuzz "fuzz_$target"
+  # What it finds goes to the first folder; the seeds are only read.
+  found=build-fuzz/corpus/$target
+  mkdir -p "$found"
+  exec "build-fuzz/bin/fuzz_$target" -artifact_prefix=build-fuzz/ "$@" \
+    "$found" "tests/fuzz/corpus/$target"
+}
+
+sim() {
+  [ $# -eq 1 ] || die "which seed? ./dev sim SEED"
+  build sim_test
+  FL_SIM_SEED=$1 exec build/bin/sim_test
+}
+
+bench() {
+  build
+  case ${1:-} in
+    demo | niid) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
+    codecs | kernels | learn)
+      ninja -C build "${1}_bench"
+      exec "build/bin/${1}_bench" "${@:2}"
+      ;;
+    *)
+      ninja -C build fl-bench
+      exec build/bin/fl-bench "$@"
+      ;;
+  esac
+}

@@ -1,0 +1,494 @@
+#!/usr/bin/env python3
+"""The house rules that a program can check: who includes whom, how long things are, banned
+constructs, and that documents and comments name only what exists.
+
+    tests/tidy/tidy_test.py            every rule, on the repository and on fixtures that break it
+    tests/tidy/tidy_test.py --write    writes what is made from something else: ARCHITECTURE.md's
+                                       table and, where FL_BIN names the folder of the built
+                                       programs, docs/guide/flags.md
+
+Tables: includes.txt, exceptions.txt, foreign.txt. Without FL_BIN the rules about flags are skipped.
+"""
+
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import constructs
+import documents
+import includes
+import programs
+import sizes
+from exceptions import Exceptions
+from exceptions import TABLE as EXCEPTIONS
+from source import ROOT, Tree, code_only, comments_only
+
+BIN = Path(os.environ["FL_BIN"]).resolve() if os.environ.get("FL_BIN") else None
+IS_BUILT = BIN is not None and all((BIN / name).exists() for name in programs.PROGRAMS)
+NOT_BUILT = "FL_BIN names no folder with the built programs: FLAGS AND SUB-COMMANDS ARE NOT CHECKED"
+
+
+class Repository(unittest.TestCase):
+    """Every rule on the source tree that this file is in."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.tree = Tree.of_repository()
+        cls.exceptions = Exceptions(cls.tree.texts[EXCEPTIONS])
+        cls.foreign = documents.Foreign(cls.tree.texts[documents.FOREIGN])
+
+    def none(self, findings):
+        if findings:
+            self.fail("\n" + "\n".join(str(finding) for finding in findings))
+
+    def test_includes(self):
+        table = includes.Table(self.tree.texts[includes.TABLE])
+        self.none(includes.check(self.tree, table))
+        self.none(includes.check_document(self.tree.texts[includes.DOCUMENT], table))
+
+    def test_sizes_and_constructs(self):
+        self.none(
+            sizes.check(self.tree, self.exceptions)
+            + constructs.check(self.tree, self.exceptions)
+            + self.exceptions.stale()
+        )
+
+    def test_licence(self):
+        self.none(constructs.check_licence(self.tree))
+
+    def test_what_documents_and_comments_name(self):
+        findings = documents.check_files(self.tree, self.foreign)
+        findings += documents.check_tests(self.tree, self.foreign)
+        findings += documents.check_links(self.tree)
+        usage = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True).stdout
+        commands = programs.dev_commands(usage)
+        self.assertIn("build", commands)
+        for path in documents.documents(self.tree):
+            findings += documents.check_dev(path, self.tree.texts[path], commands)
+        if IS_BUILT:
+            helps = programs.read_help(BIN)
+            findings += documents.check_commands(self.tree, programs.flags_of(helps), self.foreign)
+            findings += programs.check_document(self.tree.texts.get(programs.DOCUMENT, ""), helps)
+            findings += self.foreign.stale()
+        self.none(findings)
+        if not IS_BUILT:
+            self.skipTest(NOT_BUILT)
+
+
+def what(findings):
+    return [finding.what for finding in findings]
+
+
+class Includes(unittest.TestCase):
+    TABLE = "server/a: server/b\nserver/b:\nclient:\napart: server client\n<sqlite3.h>: server/b\n"
+    GOOD = {
+        "server/a/x.cpp": '#include "server/b/y.hpp"\n',
+        "server/b/y.hpp": "",
+        "client/z.cpp": "",
+    }
+
+    def one(self, words, table, texts):
+        findings = includes.check(Tree(self.GOOD | texts), includes.Table(table))
+        self.assertEqual(len(findings), 1, findings)
+        self.assertIn(words, str(findings[0]))
+
+    def test_what_the_table_allows_is_right(self):
+        self.assertEqual(includes.check(Tree(self.GOOD), includes.Table(self.TABLE)), [])
+
+    def test_an_include_upwards_is_found_with_its_line(self):
+        upwards = {"server/b/y.hpp": '#pragma once\n#include "server/a/x.cpp"\n'}
+        self.one("server/b/y.hpp:2: server/b may not include server/a", self.TABLE, upwards)
+
+    def test_server_and_client_stay_apart_whatever_the_table_allows(self):
+        allows = self.TABLE.replace("client:", "client: server/b")
+        crossing = {"client/z.cpp": '#include "server/b/y.hpp"\n'}
+        findings = includes.check(Tree(self.GOOD | crossing), includes.Table(allows))
+        self.assertIn("never include each other", str(findings[0]))
+
+    def test_a_permission_that_nothing_uses_is_found(self):
+        self.one("server/a includes nothing of server/b", self.TABLE, {"server/a/x.cpp": ""})
+
+    def test_a_header_of_few_is_found_elsewhere(self):
+        with_sqlite = self.GOOD["server/a/x.cpp"] + "#include <sqlite3.h>\n"
+        self.one(
+            "x.cpp:2: <sqlite3.h> is for server/b only", self.TABLE, {"server/a/x.cpp": with_sqlite}
+        )
+
+    def test_a_missing_file_and_a_missing_line_are_found(self):
+        gone = self.GOOD["server/a/x.cpp"] + '#include "server/b/gone.hpp"\n'
+        self.one("no file server/b/gone.hpp", self.TABLE, {"server/a/x.cpp": gone})
+        self.one("has no line", self.TABLE, {"shared/new/file.cpp": ""})
+        self.one("server/c: there is no such folder", self.TABLE + "server/c:\n", {})
+
+    def test_a_circle_is_found_unless_it_is_marked(self):
+        both = {"server/b/y.hpp": '#include "server/a/x.cpp"\n'}
+        circle = self.TABLE.replace("server/b:\n", "server/b: server/a\n")
+        self.one("a circle: server/a -> server/b -> server/a", circle, both)
+        marked = circle.replace("server/b: server/a", "server/b: !server/a")
+        self.assertEqual(includes.check(Tree(self.GOOD | both), includes.Table(marked)), [])
+
+    def test_the_document_must_have_the_table(self):
+        table = includes.Table(self.TABLE)
+        document = f"# Map\n{includes.BEGIN}\n{includes.END}\nmore\n"
+        self.assertIn("--write", what(includes.check_document(document, table))[0])
+        written = includes.written(document, table)
+        self.assertIn("| `server/a` | `server/b` |", written)
+        self.assertEqual(includes.check_document(written, table), [])
+        self.assertIn("no place", what(includes.check_document("# Map\n", table))[0])
+
+
+class Sizes(unittest.TestCase):
+    FILE = """\
+#define FL_BLOCK(x) \\
+  do {              \\
+    use(x);         \\
+  } while (false)
+
+namespace fl {
+
+/// A { in a comment, and "}" in a text.
+struct Point {
+  int x = 0;
+  std::array<int, 2> more = {1, 2};
+  int sum() const {
+    return x + '{';
+  }
+};
+
+template <class T>
+Point::Point(std::vector<T> parts) : a_{parts.size()}, b_(1) {
+  const auto each = [&](int part) {
+    if (part > 0) {
+      use("{");
+    }
+  };
+  each(1);
+}
+
+constexpr Row rows[] = {
+    {"one", [] { return 1; }},
+};
+
+enum class Kind { one, two };
+
+bool operator==(const Point& a, Point b = {}) {
+  struct Local {
+    int y;
+  };
+  return true;
+}
+
+}  // namespace fl
+
+extern "C" int flc_version() {
+  return 1;
+}
+"""
+
+    def test_functions_are_found_with_their_lines(self):
+        found = list(sizes.functions(self.FILE))
+        expected = [
+            ("sum", 12, 14),
+            ("Point::Point", 17, 25),
+            ("operator==", 33, 38),
+            ("flc_version", 42, 44),
+        ]
+        self.assertEqual(found, expected)
+
+    def test_comments_and_texts_are_told_from_code(self):
+        text = 'a = "// no"; // yes\nb = R"(/* no)" /* yes\nyes */ c = \'"\';  // yes\n'
+        self.assertNotIn("yes", code_only(text))
+        self.assertNotIn("no", code_only(text))
+        self.assertEqual(code_only(text).count("\n"), text.count("\n"))
+        comments = comments_only("x.cpp", text)
+        self.assertEqual(comments.count("yes"), 4)
+        self.assertNotIn("no", comments)
+        python = '"""yes"""\nx = "# no"  # yes\n'
+        self.assertEqual(comments_only("x.py", python).count("yes"), 2)
+        self.assertNotIn("no", comments_only("x.py", python))
+
+    def test_a_long_function_and_a_long_file_need_an_exception(self):
+        body = "void f() {\n" + "  g();\n" * 70 + "}\n"
+        tree = Tree({"server/x.cpp": body, "tests/y.cpp": "\n" * 600, "client/z.cpp": "\n" * 501})
+        found = sizes.check(tree, Exceptions(""))
+        self.assertEqual(
+            [str(finding) for finding in found],
+            [
+                "client/z.cpp:1: the file has 501 lines, more than 500",
+                "server/x.cpp:1: f() has 72 lines, more than 70",
+            ],
+        )
+        agreed = Exceptions("server/x.cpp f 72: as agreed\nclient/z.cpp 501: so\n")
+        self.assertEqual(sizes.check(tree, agreed) + agreed.stale(), [])
+        grown = Exceptions("server/x.cpp f 71: as agreed\nclient/z.cpp 501: so\n")
+        self.assertEqual(what(sizes.check(tree, grown)), ["f() has 72 lines, more than 71"])
+
+    def test_a_stale_exception_and_one_without_reason_are_found(self):
+        table = Exceptions("server/x.cpp f 72: as agreed\nserver/y.cpp 600\n")
+        self.assertEqual(sizes.check(Tree({"server/x.cpp": "void f() {}\n"}), table), [])
+        self.assertEqual(
+            what(table.stale()),
+            ["write PATH [NAME] NUMBER: why", "server/x.cpp f: is not needed any more"],
+        )
+
+
+class Constructs(unittest.TestCase):
+    def lines(self, code, path="server/x.cpp"):
+        findings = constructs.check(Tree({path: code}), Exceptions(""))
+        return [(finding.line, finding.what.split(":")[0]) for finding in findings]
+
+    def test_doubtful_co_awaits_are_found(self):
+        braces, captures = (
+            "a statement with co_await has braces",
+            "a statement with co_await has captures",
+        )
+        for code, expected in (
+            ("co_await send(Header{1});", braces),
+            ("co_await send({1, 2});", braces),
+            ("use({.a = 1}, co_await next());", braces),
+            ("co_await\n    run([&] { go(); });", captures),
+            ("co_return co_await run([this](int x) { return x; });", captures),
+            ("if (co_await run([=] { go(); })) {", captures),
+        ):
+            code = f"void f() {{\n  {code}\n}}\n"
+            self.assertIn(expected, [name for _, name in self.lines(code)], code)
+
+    def test_the_line_is_the_one_of_the_braces(self):
+        self.assertEqual(
+            self.lines("void f() {\n  co_await send(\n      Header{});\n}\n"),
+            [(3, "a statement with co_await has braces")],
+        )
+
+    def test_right_co_awaits_are_not_found(self):
+        for code in (
+            "co_await run([] { go(); });",
+            "[[maybe_unused]] auto sent = co_await send(header);",
+            "const auto [ec, bytes] = co_await read(buffer, as_result);",
+            "co_await tasks[i](x);",
+            "if (co_await run()) {\n  }",
+            "const Header header{1};\n  co_await send(header);",
+            "auto work = [&] { go(); };\n  co_await run(work);",
+            'co_await send("{x}");  // As {this} is.',
+        ):
+            self.assertEqual(self.lines(f"void f() {{\n  {code}\n}}\n"), [], code)
+        self.assertEqual(self.lines("Task f() { co_await g(); }\n"), [])
+
+    def test_banned_words_are_found(self):
+        self.assertEqual(self.lines("co_spawn(io, f(), net::detached);\n"), [(1, "detached")])
+        self.assertEqual(
+            self.lines("// None is detached.\n#include <boost/asio/detached.hpp>\n"), []
+        )
+        self.assertEqual(self.lines("using namespace fl;\n"), [(1, "using namespace")])
+        self.assertEqual(self.lines("using namespace fl;\n", "tests/x_test.cpp"), [])
+        self.assertEqual(self.lines("using namespace std::chrono_literals;\n"), [])
+        self.assertEqual(self.lines("int x;  // " + "TO" + "DO later\n"), [(1, "TO" + "DO")])
+
+    def test_all_have_the_licence_line_or_none(self):
+        line = f"// {constructs.SPDX}\n"
+        licence = {"LICENSE": "Apache-2.0"}
+        self.assertEqual(what(constructs.check_licence(Tree({}))), ["names no licence"])
+        none = Tree(licence | {"server/a.cpp": "x\n", "tests/b.py": "x\n"})
+        self.assertEqual(constructs.check_licence(none), [])
+        one = Tree(licence | {"server/a.cpp": line, "tests/b.py": "x\n"})
+        self.assertEqual([f.path for f in constructs.check_licence(one)], ["tests/b.py"])
+        other = Tree(
+            licence | {"server/a.cpp": line, "shared/b.cpp": line.replace("Apache-2.0", "MIT")}
+        )
+        self.assertEqual([f.path for f in constructs.check_licence(other)], ["shared/b.cpp"])
+        python = f"#!/usr/bin/env python3\n# {constructs.SPDX}\n"
+        self.assertEqual(
+            constructs.check_licence(Tree(licence | {"server/a.cpp": line, "x.py": python})), []
+        )
+
+
+class Documents(unittest.TestCase):
+    FILES = {
+        "server/round/engine.cpp": "",
+        "server/round/engine.hpp": "",
+        "tests/server/spool_test.cpp": "",
+        "kernels/cuda/level_body.hpp": "",
+        "docs/guide/run.md": "## Two `words`, here\n",
+    }
+
+    def names(self, text, path="README.md", foreign=""):
+        findings = documents.check_files(
+            Tree(self.FILES | {path: text}), documents.Foreign(foreign)
+        )
+        return [(finding.line, finding.what) for finding in findings]
+
+    def test_a_file_that_is_gone_is_found(self):
+        gone = [(2, "names round/gone.cpp, which does not exist")]
+        self.assertEqual(self.names("See\n`round/gone.cpp`.\n"), gone)
+        self.assertEqual(self.names("\n// As in round/gone.cpp.\n", "server/x.cpp"), gone)
+        self.assertEqual(self.names('\nx = "gone.cpp"\n', "tests/x.py"), [])
+        self.assertEqual(self.names("# As gone.cpp.\n", "tests/x.sh")[0][0], 1)
+        self.assertEqual(self.names("`server/gone/`\n")[0][0], 1)
+
+    def test_a_file_may_be_named_in_several_ways(self):
+        for text in (
+            "`server/round/engine.cpp`, round/engine.hpp, engine.cpp:12",
+            "`server/round/engine.{hpp,cpp}` and `server/round/engine`",
+            "`kernels/cuda/*_body.hpp`, `kernels/cuda/NAME_body.hpp`",
+            "`server/round/`, server/round.",
+            "https://example.org/server/gone.cpp",
+            "server/client",
+        ):
+            expected = (
+                [(1, "names server/client, which does not exist")]
+                if text == "server/client"
+                else []
+            )
+            self.assertEqual(self.names(text), expected)
+
+    def test_what_is_foreign_is_listed_and_used(self):
+        self.assertEqual(self.names("`mine.py`", foreign="mine.py\n"), [])
+        foreign = documents.Foreign("mine.py\n")
+        self.assertEqual(what(foreign.stale()), ["mine.py: nothing names it any more"])
+
+    def test_a_test_that_is_gone_is_found(self):
+        tree = Tree(self.FILES | {"a.md": "`spool_test`, `process_spool`, `gone_test`"})
+        findings = documents.check_tests(tree, documents.Foreign(""))
+        self.assertEqual(what(findings), ["names no test: gone_test"])
+
+    def test_a_link_that_leads_nowhere_is_found(self):
+        text = "[a](run.md#two-words-here) [b](run.md#gone) [c](../gone.md) `[d](no.md)`"
+        tree = Tree(self.FILES | {"docs/guide/a.md": text})
+        self.assertEqual(
+            what(documents.check_links(tree)),
+            [
+                "links to docs/guide/run.md#gone: no such heading",
+                "links to ../gone.md, which does not exist",
+            ],
+        )
+
+    PROGRAMS = {
+        "fl-server": {"": {"--rounds"}, "enroll": {"--name"}},
+        "fl-client": {"": {"--data"}},
+    }
+
+    def commands(self, text, foreign=""):
+        tree = Tree({"README.md": text})
+        return what(documents.check_commands(tree, self.PROGRAMS, documents.Foreign(foreign)))
+
+    def test_flags_and_sub_commands_that_are_gone_are_found(self):
+        self.assertEqual(self.commands("`--gone`"), ["--gone is no flag of any program"])
+        self.assertEqual(
+            self.commands("`fl-client --rounds 3`"), ["--rounds is no flag of fl-client"]
+        )
+        self.assertEqual(
+            self.commands("```\nbuild/bin/fl-server enrol --name x\n```"),
+            ["fl-server has no sub-command enrol"],
+        )
+        self.assertEqual(
+            self.commands("```\nfl-client \\\n    --name x\n```"),
+            ["--name is no flag of fl-client"],
+        )
+
+    def test_right_commands_are_not_found(self):
+        self.assertEqual(self.commands("`--rounds`, `fl-server enroll --name x --rounds 3`"), [])
+        self.assertEqual(self.commands("A --dash in prose, fl-server gone in prose."), [])
+        self.assertEqual(self.commands("`curl --silent`", foreign="--silent\n"), [])
+
+    def test_flags_of_scripts_are_known(self):
+        scripts = {
+            "examples/x.py": 'add("--models")\n',
+            "examples/x.sh": "  --clients)\n",
+            "README.md": "`--models`, `--clients`, `--gone`",
+        }
+        found = documents.check_commands(Tree(scripts), self.PROGRAMS, documents.Foreign(""))
+        self.assertEqual(what(found), ["--gone is no flag of any program"])
+
+    def test_a_command_of_dev_that_is_gone_is_found(self):
+        usage = "look after:\n  ./dev build           x\n  ./dev asan|tsan [ARGUMENT…]\n"
+        self.assertEqual(programs.dev_commands(usage), {"build", "asan", "tsan"})
+        found = documents.check_dev(
+            "README.md", "`./dev tsan`, ./dev gone", programs.dev_commands(usage)
+        )
+        self.assertEqual(what(found), ["./dev has no command gone"])
+
+
+class Programs(unittest.TestCase):
+    HELP = """\
+Runs.
+Usage: x [OPTIONS]
+
+Options:
+  --state TEXT=fl-state       Folder
+  --a-long-name TEXT=with-a-default
+                              One | two
+  --clients UINT:UINT in [1 - 10]=10
+                              How many
+  --admin TEXT=127.0.0.1:8080 HOST:PORT
+
+Subcommands:
+  queue                       Queues
+  codecs                      Lists
+"""
+
+    def test_sub_commands_and_flags_are_read(self):
+        self.assertEqual(programs.sub_commands(self.HELP), ["queue", "codecs"])
+        self.assertEqual(
+            programs.flags_of({"x": {"": self.HELP}}),
+            {"x": {"": {"--state", "--a-long-name", "--clients", "--admin"}}},
+        )
+
+    def test_the_reference_has_a_row_for_each_flag(self):
+        text = programs.as_markdown({"x": {"": self.HELP, "queue": "Queues.\n"}})
+        for line in (
+            "## x",
+            "### x queue",
+            "Usage: x [OPTIONS]",
+            "| `--state TEXT=fl-state` | Folder |",
+            "| `--a-long-name TEXT=with-a-default` | One \\| two |",
+            "| `--clients UINT:UINT in [1 - 10]=10` | How many |",
+            "| `--admin TEXT=127.0.0.1:8080` | HOST:PORT |",
+            "| `codecs` | Lists |",
+        ):
+            self.assertIn(line, text.splitlines())
+
+    def test_a_stale_reference_of_flags_is_found(self):
+        helps = {"fl-sim": {"": self.HELP}}
+        right = programs.as_markdown(helps)
+        self.assertEqual(programs.check_document(right, helps), [])
+        for old, new in (
+            ("--state", "--folder"),
+            ("Folder", "A folder"),
+            ("=fl-state      ", "=other-state   "),
+            ("  codecs                      Lists\n", ""),
+        ):
+            self.assertIn(old, self.HELP)
+            changed = {"fl-sim": {"": self.HELP.replace(old, new)}}
+            self.assertIn("./dev docs", what(programs.check_document(right, changed))[0], old)
+        self.assertTrue(programs.check_document(right, helps | {"fl-x": {"": self.HELP}}))
+
+    def test_another_release_of_cli11_makes_no_difference(self):
+        helps = {"fl-sim": {"": self.HELP}}
+        other = self.HELP.replace("Options:", "OPTIONS:").replace("=fl-state ", " [fl-state]")
+        other = other.replace("in [1 - 10]=10", "in [1 - 10] [10]")
+        right = programs.as_markdown(helps)
+        self.assertEqual(programs.check_document(right, {"fl-sim": {"": other}}), [])
+
+
+def write():
+    tree = Tree.of_repository()
+    table = includes.Table(tree.texts[includes.TABLE])
+    text = includes.written(tree.texts[includes.DOCUMENT], table)
+    if text is None:
+        sys.exit(
+            f"{includes.DOCUMENT} has no place for the table: {includes.BEGIN} and {includes.END}"
+        )
+    made = {includes.DOCUMENT: text}
+    if IS_BUILT:
+        made[programs.DOCUMENT] = programs.as_markdown(programs.read_help(BIN))
+    for path, text in made.items():
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(text)
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        write()
+    else:
+        unittest.main()
