@@ -53,12 +53,15 @@ bool append_floats(std::span<const Word> words, EncodeScratch& scratch,
                    std::vector<std::byte>& out) {
   using Of = Rest<format>;
   const std::size_t n = words.size();
-  auto& exponents = scratch.coded.classes;  // The levels below have none.
-  exponents.resize(std::max(exponents.size(), n));
+  auto& room = scratch.coded.classes;  // The levels below have no classes.
+  room.resize(std::max(room.size(), n));
+  // A pointer of its own: through the vector each byte stored might change where the vector lies,
+  // and the loops would not be vectorized.
+  std::uint8_t* const exponents = room.data();
   for (std::size_t i = 0; i < n; ++i)
     exponents[i] = static_cast<std::uint8_t>(words[i] >> Of::mantissa_bits & Of::exponents);
   std::array<std::uint32_t, 256> counts{};
-  kernels().count_symbols(exponents.data(), n, counts.data());
+  kernels().count_symbols(exponents, n, counts.data());
   const int base = base_of(counts);
   int top = 1;
   for (int exponent = 0; exponent < 256; ++exponent) {
