@@ -114,7 +114,7 @@ TEST_CASE("an update that can't be right is refused with its reason, and costs i
        "it is coded as 'fp16'; the task asked for 'none'"},
       {[](wire::UploadBegin& b) { b.set_examples(0); }, "its weight is 0 examples"},
       {[](wire::UploadBegin& b) { b.set_examples(101); },
-       "its weight is 101 examples, the client has 100"},
+       "its weight is 101 examples; the client has 100"},
       {[](wire::UploadBegin& b) { b.set_digest("short"); }, "its digest does not have 16 bytes"},
       {[](wire::UploadBegin& b) { b.set_loss(std::numeric_limits<double>::quiet_NaN()); },
        "its training loss is not finite"},
