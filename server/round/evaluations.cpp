@@ -33,6 +33,7 @@ Awaitable<Result<std::vector<std::string>>> Evaluations::restore() {
 }
 
 void Evaluations::ask_all(bool is_last) {
+  parts_.control.expect_strand();
   if (parts_.versions.empty()) return;
   for (const auto& peer : parts_.roster.here()) {
     if (peer->facts().evaluator) {
@@ -44,6 +45,7 @@ void Evaluations::ask_all(bool is_last) {
 }
 
 void Evaluations::welcome(Peer& peer, bool is_last) {
+  parts_.control.expect_strand();
   if (peer.facts().evaluator) {
     unasked_[peer.facts().name] = 0;
     ask_to_catch_up(peer);
@@ -75,6 +77,7 @@ void Evaluations::ask(Peer& peer, const ModelVersion& version) {
 }
 
 void Evaluations::note_answered(Peer& peer, Round version) {
+  parts_.control.expect_strand();
   auto& next = next_[peer.facts().name];
   next = std::max(next, version + 1);
   if (peer.facts().evaluator) ask_to_catch_up(peer);
@@ -166,6 +169,7 @@ bool Evaluations::owes_last(const Peer& peer) const {
 }
 
 Awaitable<void> Evaluations::await_last() {
+  parts_.control.expect_strand();
   RunControl& control = parts_.control;
   control.phase = Phase::waiting_for_evaluations;
   TimePoint deadline = Clock::now() + limits::last_evaluations_max;

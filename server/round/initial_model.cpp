@@ -11,6 +11,7 @@
 namespace fl {
 
 void InitialModel::pick() {
+  parts_.control.expect_strand();
   if (!parts_.plan.came_from_seed()) return;
   if (!asked_.empty() && Clock::now() < next_pick_at_) return;
   const auto candidates = parts_.roster.trainers();
@@ -32,6 +33,7 @@ void InitialModel::note_failure(const std::string& client) {
 }
 
 Awaitable<UploadGrant> InitialModel::begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin) {
+  parts_.control.expect_strand();
   if (!parts_.versions.empty()) co_return refuse(begin, wire::Verdict::ACCEPTED, "");
   if (!asked_.contains(peer->facts().name))
     co_return refuse(begin, wire::Verdict::STALE, "another client was asked");
@@ -47,6 +49,7 @@ Awaitable<UploadGrant> InitialModel::begin(std::shared_ptr<Peer> peer, wire::Upl
 }
 
 Awaitable<wire::Verdict> InitialModel::finish(std::shared_ptr<Peer> peer, UploadGrant grant) {
+  parts_.control.expect_strand();
   RunControl& control = parts_.control;
   const auto& begin = grant.begin;
   if (!parts_.versions.empty() || is_being_made_)
@@ -83,6 +86,7 @@ Awaitable<wire::Verdict> InitialModel::finish(std::shared_ptr<Peer> peer, Upload
 }
 
 Awaitable<Result<void>> InitialModel::take_file() {
+  parts_.control.expect_strand();
   auto work = [this] { return write_file(); };
   const auto made = co_await parts_.store.with_room(parts_.compute, std::move(work));
   if (!made) co_return made.error();

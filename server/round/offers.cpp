@@ -11,6 +11,7 @@
 namespace fl {
 
 Awaitable<Result<void>> Offers::read_histories() {
+  parts_.control.expect_strand();
   if (!parts_.picker.needs_histories()) co_return success();
   auto read = [run = parts_.plan.run.id](Store& store) { return store.client_histories(run); };
   FL_CO_TRY(auto histories, co_await parts_.store.with_store(std::move(read)));
@@ -19,6 +20,7 @@ Awaitable<Result<void>> Offers::read_histories() {
 }
 
 Awaitable<Result<void>> Offers::open_round() {
+  parts_.control.expect_strand();
   const RunPlan& plan = parts_.plan;
   const auto base = parts_.versions.newest();
   const std::size_t available = parts_.roster.trainer_count();
@@ -115,6 +117,7 @@ void Offers::warn_of_settings(std::size_t available) {
 }
 
 Awaitable<Result<bool>> Offers::add(std::size_t count) {
+  parts_.control.expect_strand();
   Tasks& open = parts_.tasks;
   OpenRound& round = open.round();
   auto tasks = pick(count);
@@ -176,6 +179,7 @@ std::vector<TaskRecord> Offers::pick(std::size_t count) const {
 }
 
 void Offers::send(Task& task) {
+  parts_.control.expect_strand();
   const RunPlan& plan = parts_.plan;
   const std::string& client = task.record.client;
   if (task.offered_at == TimePoint{}) {

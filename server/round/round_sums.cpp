@@ -9,6 +9,7 @@
 namespace fl {
 
 void RoundSums::begin() {
+  parts_.control.expect_strand();
   const OpenRound& round = parts_.tasks.round();
   const FixedPoint fixed{round.record.range_log2, round.record.fraction_bits, round.weight_bound};
   const std::uint64_t seed = parts_.plan.shared_seed_of(round.record.base_version + 1);
@@ -22,6 +23,7 @@ void RoundSums::begin() {
 }
 
 Awaitable<Result<void>> RoundSums::rebuild() {
+  parts_.control.expect_strand();
   begin();
   for (const auto& entry : parts_.tasks.round().tasks) {
     const TaskRecord& task = entry.second.record;
@@ -58,6 +60,7 @@ bool RoundSums::can_widen() const {
 }
 
 Awaitable<Result<void>> RoundSums::widen() {
+  parts_.control.expect_strand();
   OpenRound& round = parts_.tasks.round();
   const FixedPoint wide = widest();
   parts_.control.report(EventLevel::info,

@@ -22,6 +22,7 @@ std::size_t Uploads::chunk_bytes_max() const {
 // Begin ----------------------------------------------------------------------------------------
 
 Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin) {
+  parts_.control.expect_strand();
   const std::string& client = peer->facts().name;
   Task* const task = co_await await_open_task(client, begin.task());
   if (parts_.control.is_going_down())
@@ -76,6 +77,7 @@ Awaitable<Task*> Uploads::await_open_task(const std::string& client, std::int64_
 }
 
 Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
+  parts_.control.expect_strand();
   UploadGrant grant;
   const Digest digest = Digest::from_bytes(begin.digest()).value();
   auto work = [this, task = begin.task(), bytes = begin.bytes(), digest] {
@@ -184,6 +186,7 @@ Result<void> Uploads::check_figures(const wire::UploadBegin& begin) const {
 // End ------------------------------------------------------------------------------------------
 
 Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant grant) {
+  parts_.control.expect_strand();
   RunControl& control = parts_.control;
   const std::string client = peer->facts().name;
   const auto& begin = grant.begin;
@@ -316,6 +319,7 @@ Awaitable<void> Uploads::record_holdout(std::shared_ptr<Peer> peer,
 // Verdicts -------------------------------------------------------------------------------------
 
 Awaitable<Result<void>> Uploads::settle(Task& task, TaskRecord record) {
+  parts_.control.expect_strand();
   // After a restart of the server the offer is younger than the work.
   record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
   const auto committed = co_await parts_.verdicts.commit_verdict(record);
@@ -331,6 +335,7 @@ Awaitable<Result<void>> Uploads::settle(Task& task, TaskRecord record) {
 }
 
 Awaitable<void> Uploads::lose_task(std::string client, std::int64_t id, std::string reason) {
+  parts_.control.expect_strand();
   RunControl& control = parts_.control;
   Tasks& tasks = parts_.tasks;
   const auto must_wait = [&] {
@@ -348,6 +353,7 @@ Awaitable<void> Uploads::lose_task(std::string client, std::int64_t id, std::str
 }
 
 void Uploads::end_tasks_of_expelled() {
+  parts_.control.expect_strand();
   for (const auto& [client, reason] : parts_.roster.expelled()) {
     const Task* const task = parts_.tasks.task_of(client);
     if (task != nullptr && task->is_open())

@@ -133,6 +133,8 @@ void World::bury() {
       complain("a server did not end");
     if (!complaint_ && server->engine && server->engine.use_count() != 1)
       complain("a session was leaked");
+    if (!complaint_ && server->engine && server->engine->calls_off_strand() != 0)
+      complain("a part of the engine was called off its strand");
   }
   for (auto& [name, client] : clients_) {
     for (const auto& process : client.processes) {

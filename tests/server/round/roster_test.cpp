@@ -1,0 +1,169 @@
+// Who is here, who is waited for, what went over the sockets, and who is too far ahead.
+#include "server/round/roster.hpp"
+#include "shared/base/limits.hpp"
+#include "tests/server/round/fake_peer.hpp"
+#include "tests/wire/simulation.hpp"
+
+#include <doctest/doctest.h>
+
+namespace fl::test {
+namespace {
+
+std::vector<std::string> names_of(const std::vector<Roster::PeerPointer>& peers) {
+  std::vector<std::string> names;
+  for (const auto& peer : peers) names.push_back(peer->facts().name);
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST_CASE("trainers and evaluators are counted apart, and listed by name") {
+  Simulation simulation;
+  Roster roster(0);
+  for (const char* const name : {"c", "a", "b"}) roster.enter(trainer(name));
+  roster.enter(evaluator("judge"));
+  CHECK(roster.sessions() == 4);
+  CHECK(roster.trainer_count() == 3);
+  CHECK(roster.evaluator_count() == 1);
+  CHECK(names_of(roster.trainers()) == Names{"a", "b", "c"});
+  CHECK(names_of(roster.here()) == Names{"a", "b", "c", "judge"});
+  REQUIRE(roster.leave(roster.find("b"), true));
+  CHECK(roster.find("b") == nullptr);
+  CHECK(roster.trainer_count() == 2);
+  CHECK(names_of(roster.trainers()) == Names{"a", "c"});
+}
+
+TEST_CASE("a session that was replaced does not take its successor away") {
+  Simulation simulation;
+  Roster roster(0);
+  const auto first = trainer("a");
+  const auto second = trainer("a");
+  roster.enter(first);
+  REQUIRE(roster.leave(first, false));
+  roster.enter(second);
+  CHECK_FALSE(roster.leave(first, true));
+  CHECK(roster.find("a") == second);
+  CHECK(roster.sessions() == 1);
+}
+
+TEST_CASE("traffic adds up over a client's sessions") {
+  Simulation simulation;
+  Roster roster(0);
+  const auto first = trainer("a");
+  const auto other = trainer("b");
+  roster.enter(first);
+  roster.enter(other);
+  first->up = 10;
+  first->down = 100;
+  other->up = 1;
+  roster.leave(first, false);
+  const auto second = trainer("a");
+  second->up = 5;
+  roster.enter(second);
+  CHECK(roster.traffic_of("a") == Traffic{15, 100});
+  CHECK(roster.traffic_of("nobody") == Traffic{});
+  CHECK(roster.traffic() == Traffic{16, 100});
+  CHECK(roster.recorded_traffic() == Traffic{16, 100});
+  roster.set_recorded_traffic({7, 8});
+  CHECK(roster.recorded_traffic() == Traffic{7, 8});
+}
+
+TEST_CASE("a client that lost its connection is waited for, for a time") {
+  Simulation simulation;
+  Roster roster(0);
+  const auto lost = trainer("lost");
+  const auto gone = trainer("gone");
+  roster.enter(lost);
+  roster.enter(gone);
+  roster.leave(lost, false);
+  roster.leave(gone, true);
+  CHECK(roster.is_awaited("lost"));
+  CHECK_FALSE(roster.is_awaited("gone"));
+  CHECK(roster.absent_count() == 1);
+  CHECK(roster.end_of_absence() == Clock::now() + limits::farewell_max);
+  class Wait {
+   public:
+    static Awaitable<void> run() { co_await sleep_for(limits::farewell_max); }
+  };
+  simulation.spawn(Wait::run());
+  simulation.run();
+  CHECK_FALSE(roster.is_awaited("lost"));
+  CHECK(roster.end_of_absence() == never);
+  CHECK(roster.absent_count() == 0);
+}
+
+TEST_CASE("an expelled client is one until it comes back") {
+  Simulation simulation;
+  Roster roster(0);
+  roster.expel("a", "revoked");
+  roster.expel("b", "enrolled anew");
+  REQUIRE(roster.expelled().size() == 2);
+  CHECK(roster.expelled()[0] == std::pair<std::string, std::string>("a", "revoked"));
+  roster.enter(trainer("a"));
+  REQUIRE(roster.expelled().size() == 1);
+  CHECK(roster.expelled()[0].first == "b");
+}
+
+TEST_CASE("a session hears of the initial model once, and the next session again") {
+  Simulation simulation;
+  Roster roster(0);
+  const auto first = trainer("a");
+  roster.enter(first);
+  CHECK(roster.must_tell_initial("a"));
+  CHECK_FALSE(roster.must_tell_initial("a"));
+  roster.leave(first, false);
+  roster.enter(trainer("a"));
+  CHECK(roster.must_tell_initial("a"));
+}
+
+TEST_CASE("sessions that displace each other are suspected once, and only within a window") {
+  Simulation simulation;
+  Roster roster(0);
+  int suspected = 0;
+  for (int i = 0; i < 3 * limits::displaced_max; ++i) suspected += roster.is_displaced_often("a");
+  CHECK(suspected == 1);
+  class Wait {
+   public:
+    static Awaitable<void> run() {
+      co_await sleep_for(limits::displaced_window + std::chrono::seconds(1));
+    }
+  };
+  simulation.spawn(Wait::run());
+  simulation.run();
+  suspected = 0;
+  for (int i = 0; i < limits::displaced_max - 1; ++i) suspected += roster.is_displaced_often("a");
+  CHECK(suspected == 0);
+  CHECK(roster.is_displaced_often("a"));
+}
+
+TEST_CASE("no trainer is more than `ahead` updates above the slowest one here") {
+  Simulation simulation;
+  Roster roster(2);
+  roster.enter(trainer("fast"));
+  roster.enter(trainer("slow"));
+  for (int i = 0; i < 3; ++i) roster.count_update("fast");
+  CHECK(names_of(roster.trainers_in_pace()) == Names{"slow"});
+  roster.count_update("slow");
+  CHECK(names_of(roster.trainers_in_pace()) == Names{"fast", "slow"});
+  Roster free(0);
+  free.enter(trainer("fast"));
+  free.enter(trainer("slow"));
+  for (int i = 0; i < 100; ++i) free.count_update("fast");
+  CHECK(names_of(free.trainers_in_pace()) == Names{"fast", "slow"});
+}
+
+TEST_CASE("a client that comes late begins at the slowest one's count") {
+  Simulation simulation;
+  Roster roster(1);
+  roster.set_update_counts({{"a", 10}, {"b", 11}, {"late", 2}});
+  roster.enter(trainer("a"));
+  roster.enter(trainer("b"));
+  roster.enter(trainer("late"));
+  // At 2 updates it would hold up both others.
+  CHECK(names_of(roster.trainers_in_pace()) == Names{"a", "b", "late"});
+  roster.count_update("b");
+  CHECK(names_of(roster.trainers_in_pace()) == Names{"a", "late"});
+}
+
+}  // namespace
+}  // namespace fl::test

@@ -1,0 +1,215 @@
+// What a round still needs, which tasks it has, and which go on in the next one.
+#include "server/round/tasks.hpp"
+#include "shared/base/limits.hpp"
+#include "tests/server/round/fake_peer.hpp"
+#include "tests/wire/simulation.hpp"
+
+#include <doctest/doctest.h>
+
+namespace fl::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A run of two tensors, with an open round 1 whose target is `target`.
+struct RoundWorld {
+  explicit RoundWorld(const char* mode = "sync", std::uint32_t target = 3)
+      : plan(settings(mode), RunRecord{.id = 1, .model = "toy"},
+             Layout::make({{"w", {2, 2}}, {"b", {3}}}).value()),
+        roster(plan.mode.ahead),
+        tasks(plan, roster) {
+    OpenRound round;
+    round.record.round = 1;
+    round.record.target = target;
+    round.opened_at = Clock::now();
+    if (!plan.mode.is_async) round.deadline = plan.deadline_after(Clock::now());
+    round.is_recorded = true;
+    tasks.open(std::move(round));
+  }
+
+  static RunSettings settings(const char* mode) {
+    RunSettings made;
+    made.mode = mode;
+    made.min_clients = 2;
+    made.deadline_s = 60;
+    return made;
+  }
+
+  Task& add(const std::string& client, TaskState state = TaskState::offered,
+            std::uint64_t examples = 100) {
+    roster.enter(trainer(client));
+    Task task;
+    task.record.id = static_cast<std::int64_t>(tasks.round().tasks.size()) + 1;
+    task.record.client = client;
+    task.record.state = state;
+    task.record.examples = examples;
+    task.record.steps = 5;
+    task.record.loss = static_cast<double>(examples);
+    task.offered_at = Clock::now();
+    return tasks.round().put(std::move(task));
+  }
+  void set(const std::string& client, TaskState state) {
+    Task& task = *tasks.task_of(client);
+    TaskRecord record = task.record;
+    record.state = state;
+    tasks.round().update_task(task, record);
+  }
+
+  Simulation simulation;
+  RunPlan plan;
+  Roster roster;
+  Tasks tasks;
+};
+
+TEST_CASE("a round counts its tasks by state, whatever becomes of them") {
+  RoundWorld world;
+  for (const char* const name : {"a", "b", "c"}) world.add(name);
+  CHECK(world.tasks.round().count(TaskState::offered) == 3);
+  world.set("a", TaskState::accepted);
+  world.set("b", TaskState::lost);
+  CHECK(world.tasks.round().count(TaskState::offered) == 1);
+  CHECK(world.tasks.round().count(TaskState::accepted) == 1);
+  CHECK(world.tasks.round().count(TaskState::lost) == 1);
+  world.roster.leave(world.roster.find("b"), true);
+  world.add("b");  // Asked again: the task that was lost is replaced.
+  CHECK(world.tasks.round().count(TaskState::lost) == 0);
+  CHECK(world.tasks.round().count(TaskState::offered) == 2);
+}
+
+TEST_CASE(
+    "a synchronous round has enough with its target, or with the quorum when none is to come") {
+  RoundWorld world;
+  for (const char* const name : {"a", "b", "c"}) world.add(name);
+  const TimePoint now = Clock::now();
+  CHECK_FALSE(world.tasks.has_enough(now));
+  world.set("a", TaskState::accepted);
+  world.set("b", TaskState::accepted);
+  CHECK_FALSE(world.tasks.has_enough(now));  // c may still come.
+  CHECK(world.tasks.has_enough(now + 60s));  // Not after the deadline.
+  world.set("c", TaskState::lost);
+  CHECK(world.tasks.has_enough(now));
+  CHECK(world.tasks.missing() == 0);
+  RoundWorld other;
+  other.add("a", TaskState::accepted);
+  other.add("b", TaskState::lost);
+  CHECK_FALSE(other.tasks.has_enough(now + 60s));
+  CHECK(other.tasks.missing() == 1);
+  CHECK(other.tasks.quorum() == 2);
+}
+
+TEST_CASE("a buffer asks whoever is idle until it is full, and then takes no more") {
+  RoundWorld world("async:buffer=2", 2);
+  world.add("a");
+  world.add("b");
+  world.roster.enter(trainer("c"));
+  CHECK(world.tasks.missing() == 1);
+  CHECK(world.tasks.takes_updates());
+  world.set("a", TaskState::accepted);
+  CHECK(world.tasks.takes_updates());
+  world.tasks.task_of("b")->is_verifying = true;  // The second is being added.
+  CHECK_FALSE(world.tasks.takes_updates());
+  world.tasks.task_of("b")->is_verifying = false;
+  world.set("b", TaskState::accepted);
+  CHECK(world.tasks.has_enough(Clock::now()));
+  CHECK(world.tasks.missing() == 0);
+}
+
+TEST_CASE("a client that failed is asked again after a pause that doubles") {
+  RoundWorld world;
+  Task& task = world.add("a", TaskState::lost);
+  CHECK(world.tasks.may_be_asked("somebody else"));
+  Duration last{};
+  for (int i = 0; i < 20; ++i) {
+    task.note_failure();
+    CHECK_FALSE(world.tasks.may_be_asked("a"));
+    const Duration pause = task.ask_again_at - Clock::now();
+    CHECK(pause >= last);
+    CHECK(pause <= limits::ask_again_max);
+    last = pause;
+  }
+  CHECK(last == limits::ask_again_max);
+  CHECK(world.tasks.next_event(Clock::now(), true) == world.tasks.round().deadline);
+  task.ask_again_at = Clock::now() + 5s;
+  CHECK(world.tasks.next_event(Clock::now(), true) == Clock::now() + 5s);
+  CHECK(world.tasks.next_event(Clock::now(), false) == world.tasks.round().deadline);
+  task.ask_again_at = Clock::now();
+  CHECK(world.tasks.may_be_asked("a"));
+  world.set("a", TaskState::offered);
+  CHECK_FALSE(world.tasks.may_be_asked("a"));
+}
+
+TEST_CASE("a task is overdue by its own offer in an asynchronous run only") {
+  RoundWorld world("async:buffer=9", 9);
+  Task& early = world.add("early");
+  Task& late = world.add("late");
+  early.offered_at -= 30s;
+  CHECK(world.tasks.due(late) - world.tasks.due(early) == 30s);
+  CHECK(world.tasks.overdue(Clock::now() + 29s).empty());
+  CHECK(world.tasks.overdue(Clock::now() + 30s) == std::vector<Task*>{&early});
+  early.has_arrived = true;
+  CHECK(world.tasks.overdue(Clock::now() + 30s).empty());
+  CHECK(world.tasks.next_event(Clock::now(), false) == world.tasks.due(late));
+}
+
+TEST_CASE("tasks that are open and not too old go on in the next round") {
+  RoundWorld world("sync:late=1");
+  world.add("done", TaskState::accepted);
+  world.add("old").record.base_version = 4;
+  world.add("new").record.base_version = 5;
+  const auto peer = std::static_pointer_cast<FakePeer>(world.roster.find("new"));
+  peer->up = 1000;
+  world.tasks.close(5);
+  CHECK_FALSE(world.tasks.has_round());
+  REQUIRE(world.tasks.carried().size() == 1);
+  const Task& carried = world.tasks.carried().at("new");
+  CHECK(carried.before.up == 1000);  // What it sent was counted in the round that is recorded.
+  CHECK(world.tasks.find("new", carried.record.id) == &carried);
+  CHECK(world.tasks.task_of("old") == nullptr);
+  OpenRound next;
+  next.record.round = 2;
+  world.tasks.open(std::move(next));
+  CHECK(world.tasks.carried().empty());
+  REQUIRE(world.tasks.task_of("new") != nullptr);
+  CHECK(world.tasks.task_of("new")->record.round == 2);
+  CHECK(world.tasks.round().count(TaskState::offered) == 1);
+}
+
+TEST_CASE("weights, loss and deltas are those of the accepted tasks") {
+  RoundWorld world;
+  world.add("a", TaskState::accepted, 100);
+  world.add("b", TaskState::accepted, 300).record.codec = "delta+topk:0.1";
+  world.add("c", TaskState::refused, 5000).record.codec = "delta+topk:0.1";
+  CHECK(world.tasks.accepted_weight() == 400);
+  CHECK(world.tasks.training_loss() == doctest::Approx((100.0 * 100 + 300.0 * 300) / 400));
+  CHECK(world.tasks.accepted_deltas() == std::map<std::string, std::int64_t>{{"b", 2}});
+  world.tasks.round().record.population = 1000;
+  PastRounds past;
+  const RoundFacts facts = world.tasks.facts(past);
+  CHECK(facts.round == 1);
+  CHECK(facts.share == doctest::Approx(0.4));
+}
+
+TEST_CASE("while a guard lives its task is being verified") {
+  RoundWorld world;
+  Task& task = world.add("a");
+  CHECK_FALSE(world.tasks.round().is_verifying());
+  {
+    const VerifyingGuard guard(task);
+    CHECK(world.tasks.round().is_verifying());
+    CHECK(world.tasks.round().is_adding());
+    CHECK_FALSE(task.is_open());
+    task.waits_for_range = true;
+    CHECK_FALSE(world.tasks.round().is_adding());
+  }
+  CHECK(task.is_open());
+}
+
+TEST_CASE("of many missing clients ten are named") {
+  RoundWorld world("sync", 30);
+  for (int i = 10; i < 22; ++i) world.add("c" + std::to_string(i));
+  CHECK(world.tasks.names_missing() ==
+        "c10, c11, c12, c13, c14, c15, c16, c17, c18, c19 and 2 more");
+}
+
+}  // namespace
+}  // namespace fl::test

@@ -1,0 +1,120 @@
+// Which versions are kept, and what a client downloads of them.
+#include "server/versions/versions.hpp"
+#include "tests/support/mem_files.hpp"
+#include "tests/support/print_result.hpp"
+
+#include <doctest/doctest.h>
+
+namespace fl::test {
+namespace {
+
+struct VersionsWorld {
+  MemFiles files;
+  Layout layout = Layout::make({{"w", {100, 100}}}).value();
+  Versions versions{files, "/models", layout};
+  std::map<Round, CheckpointRecord> records;
+
+  /// A version with a coded step of `step_bytes`, none if that is 0.
+  CheckpointRecord make(Round version, std::size_t step_bytes = 0) {
+    auto writer = CheckpointWriter::create(files, "/models", version, layout, {}).value();
+    writer.append(std::vector<float>(layout.elements(), static_cast<float>(version))).value();
+    CheckpointRecord record = writer.finish().value();
+    if (step_bytes > 0) {
+      record.delta_file = delta_name(version);
+      record.delta_bytes = step_bytes;
+      const std::vector<std::byte> step(step_bytes, std::byte{7});
+      files.write_atomically("/models/" + record.delta_file, step).value();
+    }
+    records[version] = record;
+    return record;
+  }
+  wire::Fetch fetch(Round version) const {
+    wire::Fetch asked;
+    asked.set_version(version);
+    return asked;
+  }
+  wire::Fetch fetch_from(Round have, Round version) const {
+    wire::Fetch asked = fetch(version);
+    asked.set_have_base(true);
+    asked.set_have_version(have);
+    asked.set_have_digest(records.at(have).digest.raw());
+    return asked;
+  }
+};
+
+TEST_CASE("a client without a version downloads the model whole") {
+  VersionsWorld world;
+  REQUIRE(world.versions.publish(world.make(0)));
+  const auto download = world.versions.download(world.fetch(0)).value();
+  CHECK(download.model.full());
+  CHECK(download.model.bytes() == world.layout.bytes());
+  CHECK(download.model.offset() == 0);
+  CHECK(download.source.bytes() == world.layout.bytes());
+  CHECK(world.versions.download(world.fetch(1)).error().code() == Errc::not_found);
+}
+
+TEST_CASE("coded steps are sent while they are shorter, all there, and begin at what it has") {
+  VersionsWorld world;
+  REQUIRE(world.versions.publish(world.make(0)));
+  for (const Round version : {1, 2, 3}) REQUIRE(world.versions.publish(world.make(version, 1000)));
+  const auto steps = world.versions.download(world.fetch_from(1, 3)).value();
+  CHECK_FALSE(steps.model.full());
+  REQUIRE(steps.model.deltas_size() == 2);
+  CHECK(steps.model.deltas(0).version() == 2);
+  CHECK(steps.model.bytes() == 2000);
+
+  wire::Fetch stranger = world.fetch_from(1, 3);
+  stranger.set_have_digest("sixteen bytes...");
+  CHECK(world.versions.download(stranger).value().model.full());
+  CHECK(world.versions.download(world.fetch_from(3, 3)).value().model.full());
+
+  REQUIRE(world.versions.publish(world.make(4, world.layout.bytes())));  // No shorter than whole.
+  const auto whole = world.versions.download(world.fetch_from(3, 4)).value();
+  CHECK(whole.model.full());
+  CHECK(whole.model.deltas_size() == 0);
+  REQUIRE(world.versions.publish(world.make(5)));  // Without a coded step the chain is broken.
+  REQUIRE(world.versions.publish(world.make(6, 1000)));
+  CHECK(world.versions.download(world.fetch_from(4, 6)).value().model.full());
+}
+
+TEST_CASE("a download goes on where it broke if it has the same bytes, also of another server") {
+  VersionsWorld world;
+  REQUIRE(world.versions.publish(world.make(0)));
+  const auto first = world.versions.download(world.fetch(0)).value();
+  Versions restarted(world.files, "/models", world.layout);
+  REQUIRE(restarted.open_all({world.records.at(0)}));
+  wire::Fetch resume = world.fetch(0);
+  resume.set_transfer(first.model.transfer());
+  resume.set_offset(4000);
+  CHECK(restarted.download(resume).value().model.offset() == 4000);
+  resume.set_transfer(first.model.transfer() + 1);
+  CHECK(restarted.download(resume).value().model.offset() == 0);
+  resume.set_transfer(first.model.transfer());
+  resume.set_offset(world.layout.bytes());
+  CHECK(restarted.download(resume).value().model.offset() == 0);
+}
+
+TEST_CASE("a version that is dropped leaves no file, and can still be sent by who sends it") {
+  VersionsWorld world;
+  REQUIRE(world.versions.publish(world.make(0)));
+  REQUIRE(world.versions.publish(world.make(1, 1000)));
+  const auto under_way = world.versions.download(world.fetch(1)).value();
+  REQUIRE(world.versions.drop(1));
+  CHECK_FALSE(world.versions.contains(1));
+  CHECK(world.versions.newest_number() == 0);
+  CHECK(world.files.list("/models").value() == std::vector<std::string>{checkpoint_name(0)});
+  CHECK(under_way.source.read(0, 100).has_value());
+}
+
+TEST_CASE("a lost checkpoint is named, with what to do") {
+  VersionsWorld world;
+  const CheckpointRecord record = world.make(3);
+  REQUIRE(world.files.remove("/models/" + record.file));
+  const auto opened = world.versions.open_all({record});
+  REQUIRE(!opened);
+  CHECK(opened.error().message().find(record.file) != std::string::npos);
+  CHECK(opened.error().message().find("--new-run") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace fl::test
