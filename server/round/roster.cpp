@@ -3,7 +3,7 @@
 #include "shared/base/limits.hpp"
 
 #include <algorithm>
-#include <ranges>
+#include <limits>
 #include <utility>
 
 namespace fl {
@@ -153,12 +153,13 @@ void Roster::join_pace(const std::string& name) {
 
 std::vector<Roster::PeerPointer> Roster::trainers_in_pace() const {
   auto found = trainers();
-  if (ahead_ == 0 || found.empty()) return found;
-  const auto updates_of = [this](const PeerPointer& peer) {
-    return clients_.at(peer->facts().name).updates;
-  };
-  const std::uint64_t slowest = std::ranges::min(found | std::views::transform(updates_of));
-  std::erase_if(found, [&](const auto& peer) { return updates_of(peer) > slowest + ahead_; });
+  if (ahead_ == 0) return found;
+  std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max() - ahead_;
+  for (const auto& peer : found)
+    slowest = std::min(slowest, clients_.at(peer->facts().name).updates);
+  std::erase_if(found, [&](const auto& peer) {
+    return clients_.at(peer->facts().name).updates > slowest + ahead_;
+  });
   return found;
 }
 

@@ -17,7 +17,7 @@ class AtClosing {
     };
     for (int i = 0; i < 100'000 && !is_closing(); ++i) co_await sleep_for(1ms);
     co_await sleep_for(after);
-    if (RoundEngine* const engine = world.engine()) act(*engine);
+    act(world);
   }
 };
 
@@ -38,7 +38,7 @@ TEST_CASE("a client is revoked while its round is being recorded") {
         if (!is_up && header.has_offer() && client == "client-3")
           world.link_of(client)->slow_down(20);
       };
-      const auto revoke = [](RoundEngine& engine) { engine.expel("client-3", "it was revoked"); };
+      const auto revoke = [](World& of) { of.revoke("client-3"); };
       world.spawn(AtClosing<decltype(revoke)>::run(world, delay * 1ms, revoke));
       REQUIRE(world.run());
       CHECK(check(world));
@@ -54,7 +54,7 @@ TEST_CASE("a client that is revoked while its round is being opened is not waite
       // Between the sampling and the row.
       while (!world.engine() || world.engine()->status().phase != "collecting")
         co_await sleep_for(1ms);
-      world.engine()->expel("client-3", "it was revoked");
+      world.revoke("client-3");
     }
   };
   int lost = 0;
@@ -95,7 +95,7 @@ TEST_CASE("a client that is revoked while it is away is not waited for") {
    public:
     static Awaitable<void> run(World& world) {
       co_await sleep_for(30s);
-      if (RoundEngine* const engine = world.engine()) engine->expel("client-3", "it was revoked");
+      world.revoke("client-3");
     }
   };
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {

@@ -274,7 +274,15 @@ Awaitable<void> World::wait_for_sessions(Server& server) {
 }
 
 void World::stop_server() {
-  if (RoundEngine* const now = engine()) now->stop();
+  if (engine() == nullptr) return;
+  const auto now = servers_.back()->engine;
+  net::post(now->executor(), [now] { now->stop(); });
+}
+
+void World::revoke(const std::string& client) {
+  if (engine() == nullptr) return;
+  const auto now = servers_.back()->engine;
+  net::post(now->executor(), [now, client] { now->expel(client, "it was revoked"); });
 }
 
 void World::kill_server(bool power_loss) {

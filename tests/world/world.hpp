@@ -131,7 +131,10 @@ class World {
   std::shared_ptr<MemoryLink> connect(net::any_io_executor executor, const std::string& client,
                                       Line up = {}, Line down = {});
   [[nodiscard]] MemoryLink* link_of(const std::string& client);  // The client's end, or null.
-  [[nodiscard]] RoundEngine* engine();                           // Null while there is no server.
+  /// The server takes the client's certificate back, on the engine's strand. Nothing while there is
+  /// no server.
+  void revoke(const std::string& client);
+  [[nodiscard]] RoundEngine* engine();  // Null while there is no server.
   [[nodiscard]] MemFiles& server_disk() { return server_disk_; }
   /// The server may end with an error once: a fault of its disk is planned.
   void expect_trouble() { is_server_excused_ = true; }

@@ -4,6 +4,7 @@
 #include "kernels/generic/rans.hpp"
 #include "kernels/kernels.hpp"
 #include "shared/codec/core/compressor.hpp"
+#include "shared/codec/entropy/level_coder.hpp"
 
 #include <cstddef>
 #include <cstdint>
