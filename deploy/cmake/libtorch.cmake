@@ -29,6 +29,8 @@ if(EXISTS /usr/include/torch/torch.h)
     "remove the package libtorch-dev, or build with -DFL_TORCH=OFF.")
 endif()
 
+set(FL_TORCH_LIBRARIES ${root}/lib)  # For installed files.
+
 # Binaries find a libtorch inside the build folder relative to themselves; libtorch finds the
 # libraries of the other wheels by a run path of its own.
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)

@@ -58,38 +58,6 @@ std::string format_metrics(const EngineStatus& status) {
   return text;
 }
 
-void Admin::start() { net::co_spawn(acceptor_.get_executor(), accept(), rethrow); }
-
-void Admin::close() {
-  closed_ = true;
-  net::post(acceptor_.get_executor(), [this] {
-    beast::error_code ignored;
-    acceptor_.close(ignored);
-  });
-}
-
-Awaitable<void> Admin::accept() {
-  while (!closed_) {
-    auto strand = net::make_strand(io_);
-    auto [ec, socket] = co_await acceptor_.async_accept(net::any_io_executor(strand), as_result);
-    if (closed_) co_return;
-    if (ec) {
-      co_await sleep_for(std::chrono::milliseconds(100));
-      continue;
-    }
-    if (requests_ >= limits::admin_requests_max) continue;  // Closed.
-    ++requests_;
-    net::co_spawn(strand, serve(std::move(socket)), [this](const std::exception_ptr& failure) {
-      --requests_;
-      try {
-        if (failure) std::rethrow_exception(failure);
-      } catch (const std::exception& error) {
-        log_error("an admin request ended by {}", error.what());
-      }
-    });
-  }
-}
-
 Awaitable<void> Admin::serve(net::ip::tcp::socket socket) {
   beast::tcp_stream stream(std::move(socket));
   stream.expires_after(limits::handshake_max);

@@ -3,13 +3,15 @@
 // the engine on its strand and the store on its thread.
 #pragma once
 
+#include "server/history/store_thread.hpp"
+#include "server/net/acceptor.hpp"
 #include "server/net/listener.hpp"
 #include "server/round/current_engine.hpp"
+#include "shared/base/limits.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 
-#include <atomic>
-#include <memory>
+#include <string>
 
 namespace fl {
 
@@ -18,22 +20,22 @@ class Admin {
   /// `acceptor`: bound (bind_acceptor), on a strand of its own.
   Admin(net::io_context& io, const CurrentEngine& current, StoreThread& store,
         net::ip::tcp::acceptor acceptor)
-      : io_(io), current_(current), store_(store), acceptor_(std::move(acceptor)) {}
+      : current_(current),
+        store_(store),
+        acceptor_(io, std::move(acceptor), {"admin request", limits::admin_requests_max},
+                  [this](net::ip::tcp::socket socket) { return serve(std::move(socket)); }) {}
 
-  void start();
-  void close();
+  void start() { acceptor_.start(); }
+  /// Any thread. Requests that are under way go on.
+  void close() { acceptor_.close(); }
 
  private:
-  Awaitable<void> accept();
   Awaitable<void> serve(net::ip::tcp::socket socket);
   Awaitable<HttpAnswer> page(std::string target);
 
-  net::io_context& io_;
   const CurrentEngine& current_;
   StoreThread& store_;
-  net::ip::tcp::acceptor acceptor_;
-  std::atomic<bool> closed_ = false;
-  std::atomic<int> requests_ = 0;
+  Acceptor acceptor_;
 };
 
 /// Prometheus text format 0.0.4.

@@ -97,14 +97,40 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
   std::fflush(stdout);
 }
 
-Result<void> write_addresses(const ServerOptions& options, const ServerAddress& listen,
-                             const ServerAddress& advertise,
-                             const std::optional<ServerAddress>& admin, const RunRecord& run) {
-  nlohmann::json json{{"listen", to_string(listen)},
-                      {"advertise", to_string(advertise)},
+/// Where clients and operators reach this server.
+struct Doors {
+  net::ip::tcp::acceptor clients;
+  net::ip::tcp::acceptor admin;
+  ServerAddress address;                       // That clients connect to.
+  ServerAddress advertised;                    // In join tokens.
+  std::optional<ServerAddress> admin_address;  // None with --admin off.
+};
+
+Result<Doors> open_doors(net::io_context& io, const ServerOptions& options) {
+  Doors doors{net::ip::tcp::acceptor(net::make_strand(io)),
+              net::ip::tcp::acceptor(net::make_strand(io)),
+              {},
+              {},
+              std::nullopt};
+  FL_TRY(const auto listen, parse_listen(options.listen, "--listen"));
+  FL_TRY(doors.address, bind_acceptor(doors.clients, listen));
+  if (options.admin != "off") {
+    FL_TRY(const auto address, parse_listen(options.admin, "--admin"));
+    auto opened = bind_acceptor(doors.admin, address);
+    if (!opened) return opened.error().at("--admin (another HOST:PORT, or 'off')");
+    doors.admin_address = *opened;
+  }
+  FL_TRY(doors.advertised, advertised(options, doors.address));
+  return doors;
+}
+
+Result<void> write_addresses(const ServerOptions& options, const Doors& doors,
+                             const RunRecord& run) {
+  nlohmann::json json{{"listen", to_string(doors.address)},
+                      {"advertise", to_string(doors.advertised)},
                       {"pid", ::getpid()},
                       {"run", run.key}};
-  if (admin) json["admin"] = to_string(*admin);
+  if (doors.admin_address) json["admin"] = to_string(*doors.admin_address);
   const std::string text = json_text(json) + "\n";
   FL_CHECK(posix_files().write_atomically(std::filesystem::path(options.state) / "address.json",
                                           bytes_of(text)));
@@ -136,15 +162,11 @@ Result<void> check_no_models(Files& files, const std::filesystem::path& folder) 
                   folder.string()));
 }
 
-}  // namespace
-
-Result<int> serve(const ServerOptions& options) {
-  std::signal(SIGPIPE, SIG_IGN);
-  allow_many_files();
-  Files& files = posix_files();
+/// Makes the state folder and locks it for this process.
+Result<StateLock> take_state(Files& files, const ServerOptions& options) {
   const std::filesystem::path state(options.state);
-  FL_TRY(const auto listen, parse_listen(options.listen, "--listen"));
-  // Without a run that they change the flags are all there is, and no folder is made for bad ones.
+  FL_CHECK(parse_listen(options.listen, "--listen"));
+  // The flags of a first run are checked before the folder is made: bad ones leave none behind.
   if (!files.exists(state / "history.sqlite")) {
     RunSettings settings = options.settings;
     FL_CHECK(take_tensors(files, settings));
@@ -152,32 +174,74 @@ Result<int> serve(const ServerOptions& options) {
     FL_CHECK(check_no_models(files, state / "checkpoints"));
   }
   FL_CHECK(files.make_folder(state));
-  FL_TRY([[maybe_unused]] const auto lock, StateLock::take(state));
+  FL_TRY(auto lock, StateLock::take(state));
   // Remove a stale ready file, so that scripts see this server's addresses.
   if (!options.ready_file.empty() && files.exists(options.ready_file))
     FL_CHECK(files.remove(options.ready_file));
+  return lock;
+}
 
+/// Returns when the loop over the runs has its outcome and the sessions have ended, for which they
+/// have limits::close_max.
+Awaitable<void> await_end(const std::optional<Result<RoundEngine::Outcome>>& outcome,
+                          const Admission& admission, StoreThread& store,
+                          std::shared_ptr<std::atomic<bool>> stop) {
+  constexpr auto look_every = std::chrono::milliseconds(10);
+  while (!outcome) co_await sleep_for(look_every);
+  const TimePoint until = Clock::now() + limits::close_max;
+  while (admission.sessions() > 0 && Clock::now() < until) co_await sleep_for(look_every);
+  *stop = true;
+  store.close();
+  co_await store.join();
+}
+
+/// Returns when io.stop() was called.
+void run_threads(net::io_context& io) {
+  const auto threads = std::max(4u, std::thread::hardware_concurrency());
+  std::vector<std::jthread> crew;  // Joins at the end.
+  const WithoutStopSignals guard_while_starting;
+  for (unsigned i = 0; i < threads; ++i) crew.emplace_back([&io] { io.run(); });
+}
+
+/// The last event and the last lines of the log.
+Result<int> note_end(Store& store, const ServerOptions& options,
+                     const Result<RoundEngine::Outcome>& outcome) {
+  if (!outcome) {
+    note_event(store, 0, EventLevel::error, "fl-server ends: " + outcome.error().message());
+    return outcome.error();
+  }
+  if (*outcome == RoundEngine::Outcome::finished) {
+    note_event(store, 0, EventLevel::info, "the run is over; fl-server ends");
+    log_info("the run is over");
+    return 0;
+  }
+  note_event(store, 0, EventLevel::info, "fl-server is stopped");
+  const auto open = store.open_run();
+  log_info("stopped{}",
+           open && *open
+               ? fmt::format("; the next start with --state {} goes on with the run", options.state)
+               : "");
+  return 0;
+}
+
+}  // namespace
+
+Result<int> serve(const ServerOptions& options) {
+  std::signal(SIGPIPE, SIG_IGN);
+  allow_many_files();
+  Files& files = posix_files();
+  const std::filesystem::path state(options.state);
+  FL_TRY([[maybe_unused]] const auto lock, take_state(files, options));
   Store::Options store_options;
   store_options.path = state / "history.sqlite";
   FL_TRY(const auto store, Store::open(store_options));
   FL_TRY(const Authority authority, open_authority(*store, options.state));
 
-  const auto threads = std::max(4u, std::thread::hardware_concurrency());
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));
   net::io_context io;
   // The doors first: a port that is taken must not cost a run.
-  net::ip::tcp::acceptor door(net::make_strand(io));
-  FL_TRY(const auto bound, bind_acceptor(door, listen));
-  net::ip::tcp::acceptor admin_door(net::make_strand(io));
-  std::optional<ServerAddress> admin_bound;
-  if (options.admin != "off") {
-    FL_TRY(const auto address, parse_listen(options.admin, "--admin"));
-    auto opened = bind_acceptor(admin_door, address);
-    if (!opened) return opened.error().at("--admin (another HOST:PORT, or 'off')");
-    admin_bound = *opened;
-  }
-  FL_TRY(const auto advertise, advertised(options, bound));
+  FL_TRY(Doors doors, open_doors(io, options));
   FL_TRY(const ChosenRun first, choose_run(*store, options));
 
   const net::any_io_executor strand = net::make_strand(io);
@@ -196,9 +260,9 @@ Result<int> serve(const ServerOptions& options) {
                            {[&current](const Error& error) { current.get()->fail(error); }});
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()});
   FL_CHECK(admission.renew_certificate());
-  Listener listener(io, admission, std::move(door));
-  Admin admin(io, current, server_store, std::move(admin_door));
-  if (admin_bound) admin.start();
+  Listener listener(io, admission, std::move(doors.clients));
+  Admin admin(io, current, server_store, std::move(doors.admin));
+  if (doors.admin_address) admin.start();
   listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
   StopSignals signals(io);
@@ -211,17 +275,16 @@ Result<int> serve(const ServerOptions& options) {
   });
 
   const auto announce = [&](const RunRecord& run) -> Result<void> {
-    FL_CHECK(write_addresses(options, bound, advertise, admin_bound, run));
+    FL_CHECK(write_addresses(options, doors, run));
     log_info("run {} of '{}', {} rounds", run.key, run.model, run.rounds_total);
     return {};
   };
-  // Whoever waits for the ready file may send a signal at once.
-  log_info("listening on {}{}", to_string(bound),
-           admin_bound ? ", admin pages at http://" + to_string(*admin_bound) : "");
+  log_info("listening on {}{}", to_string(doors.address),
+           doors.admin_address ? ", admin pages at http://" + to_string(*doors.admin_address) : "");
   FL_CHECK(announce(first.record));
   note_event(*store, 0, EventLevel::info,
              fmt::format("fl-server {} starts", software_version_and_commit));
-  print_invitation(*store, authority, advertise, first.record);
+  print_invitation(*store, authority, doors.advertised, first.record);
 
   net::co_spawn(strand, admission.watch_revocations(stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
@@ -234,28 +297,7 @@ Result<int> serve(const ServerOptions& options) {
                   rethrow(failure);
                   outcome = std::move(result);
                 });
-  std::vector<std::jthread> crew;
-  {
-    const WithoutStopSignals guard;
-    for (unsigned i = 0; i < threads; ++i) crew.emplace_back([&io] { io.run(); });
-  }
-
-  // It is over when the loop says so; then sessions have limits::close_max to end.
-  class Watch {
-   public:
-    static Awaitable<void> run(std::optional<Result<RoundEngine::Outcome>>& outcome,
-                               Admission& admission, StoreThread& store,
-                               std::shared_ptr<std::atomic<bool>> stop) {
-      while (!outcome) co_await sleep_for(std::chrono::milliseconds(10));
-      const TimePoint until = Clock::now() + limits::close_max;
-      while (admission.sessions() > 0 && Clock::now() < until)
-        co_await sleep_for(std::chrono::milliseconds(10));
-      *stop = true;
-      store.close();
-      co_await store.join();
-    }
-  };
-  net::co_spawn(strand, Watch::run(outcome, admission, server_store, stop),
+  net::co_spawn(strand, await_end(outcome, admission, server_store, stop),
                 [&](const std::exception_ptr& failure) {
                   rethrow(failure);
                   listener.close();
@@ -263,28 +305,12 @@ Result<int> serve(const ServerOptions& options) {
                   signals.cancel();
                   io.stop();
                 });
-  crew.clear();  // Joins.
-  // What they still do ends in `io`, which goes before them.
+  run_threads(io);
+  // Work that is under way hands its results to `io`, so it must end before `io` goes.
   compute.finish();
   store_thread.finish();
-  if (!outcome || !*outcome) {
-    const Error error =
-        outcome ? outcome->error() : Error(Errc::internal, "the server's loop ended early");
-    note_event(*store, 0, EventLevel::error, "fl-server ends: " + error.message());
-    return error;
-  }
-  const bool is_finished = **outcome == RoundEngine::Outcome::finished;
-  note_event(*store, 0, EventLevel::info,
-             is_finished ? "the run is over; fl-server ends" : "fl-server is stopped");
-  if (is_finished) log_info("the run is over");
-  if (**outcome == RoundEngine::Outcome::stopped) {
-    const auto open = store->open_run();
-    log_info("stopped{}", open && *open
-                              ? fmt::format("; the next start with --state {} goes on with the run",
-                                            options.state)
-                              : "");
-  }
-  return 0;
+  if (!outcome) outcome = Error(Errc::internal, "the server's loop ended early");
+  return note_end(*store, options, *outcome);
 }
 
 }  // namespace fl

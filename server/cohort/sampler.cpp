@@ -1,7 +1,7 @@
 #include "server/cohort/sampler.hpp"
 
 #include "kernels/generic/philox.hpp"
-#include "shared/algorithm/spec_options.hpp"
+#include "shared/base/spec/spec_options.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,5 @@
 #include "server/net/listener.hpp"
 
-#include "shared/base/async/clock.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/enrolment.hpp"
@@ -19,7 +18,7 @@ namespace {
 
 using tcp = net::ip::tcp;
 
-/// Sends an answer and closes; who does not take it is left.
+/// Sends an answer and closes. Does not wait for a peer that stops reading.
 Awaitable<void> answer(TlsStream& stream, unsigned status, const std::string& body,
                        const char* type) {
   std::string text = http_answer(status, type, body);
@@ -29,69 +28,8 @@ Awaitable<void> answer(TlsStream& stream, unsigned status, const std::string& bo
 
 }  // namespace
 
-Result<ServerAddress> bind_acceptor(tcp::acceptor& acceptor, const ServerAddress& address) {
-  const auto place = to_string(address);
-  beast::error_code ec;
-  tcp::resolver resolver(acceptor.get_executor());
-  const auto found =
-      resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::passive, ec);
-  if (ec || found.empty())
-    return Error(Errc::invalid_input, fmt::format("can't listen on {}: {}", place, ec.message()));
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor.open(endpoint.protocol(), ec);
-  if (!ec) acceptor.set_option(net::socket_base::reuse_address(true), ec);
-  if (!ec) acceptor.bind(endpoint, ec);
-  if (!ec) acceptor.listen(net::socket_base::max_listen_connections, ec);
-  if (ec == net::error::address_in_use) {
-    return Error(
-        Errc::conflict,
-        fmt::format("can't listen on {}: the port is taken; --listen HOST:0 takes a free one",
-                    place));
-  }
-  if (ec) return Error(Errc::io, fmt::format("can't listen on {}: {}", place, ec.message()));
-  return ServerAddress{address.host, acceptor.local_endpoint().port()};
-}
-
-void Listener::start() { net::co_spawn(acceptor_.get_executor(), accept(), rethrow); }
-
-void Listener::close() {
-  closed_ = true;
-  net::post(acceptor_.get_executor(), [this] {
-    beast::error_code ignored;
-    acceptor_.close(ignored);
-  });
-}
-
-Awaitable<void> Listener::accept() {
-  while (!closed_) {
-    auto strand = net::make_strand(io_);
-    auto [ec, socket] = co_await acceptor_.async_accept(net::any_io_executor(strand), as_result);
-    if (closed_) co_return;
-    if (ec) {
-      // Out of descriptors, most likely: those who wait in the backlog are served when some are
-      // free.
-      log_warn("accept: {}", ec.message());
-      co_await sleep_for(std::chrono::milliseconds(100));
-      continue;
-    }
-    if (connections_ >= static_cast<int>(limits::sessions_max)) {
-      log_warn("a connection was turned away: {} are open", limits::sessions_max);
-      continue;
-    }
-    ++connections_;
-    net::co_spawn(strand, serve(std::move(socket)), [this](const std::exception_ptr& failure) {
-      --connections_;
-      try {
-        if (failure) std::rethrow_exception(failure);
-      } catch (const std::exception& error) {
-        log_error("a connection ended by {}", error.what());
-      }
-    });
-  }
-}
-
 Awaitable<void> Listener::serve(tcp::socket socket) {
-  const auto context = reception_.tls();
+  const auto context = handler_.tls();
   TlsStream tls(std::move(socket), *context);
   beast::error_code ignored;
   const auto endpoint = tls.socket().remote_endpoint(ignored);
@@ -112,7 +50,7 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
   }
   const std::string target(request.target());
   if (target == enrolment_target && request.method() == http::verb::post) {
-    const HttpAnswer enrolled = co_await reception_.enrol(std::move(request.body()));
+    const HttpAnswer enrolled = co_await handler_.enrol(std::move(request.body()));
     co_await answer(tls, enrolled.status, enrolled.body, "application/json");
     co_return;
   }
@@ -129,7 +67,7 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
                     "text/plain");
     co_return;
   }
-  const auto admitted = co_await reception_.admit(*name, *serial);
+  const auto admitted = co_await handler_.admit(*name, *serial);
   if (!admitted) {
     const unsigned status = admitted.error().code() == Errc::unauthenticated ? 401 : 503;
     log_warn("{} ({}): {}", *name, remote, admitted.error().message());
@@ -141,7 +79,7 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
     log_info("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message());
     co_return;
   }
-  co_await reception_.serve(std::move(*link), *name, *serial);
+  co_await handler_.serve(std::move(*link), *name, *serial);
 }
 
 }  // namespace fl

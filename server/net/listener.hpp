@@ -3,16 +3,15 @@
 // strand of its own and limits::handshake_max for all of it.
 #pragma once
 
+#include "server/net/acceptor.hpp"
 #include "shared/base/async/asio.hpp"
 #include "shared/base/error.hpp"
-#include "shared/net/server_address.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/wire/link.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 
-#include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,7 +22,8 @@ struct HttpAnswer {
   std::string body;  // JSON.
 };
 
-/// What the door asks of the house. Called on connections' strands; must be safe from any thread.
+/// What the listener asks of the rest of the server. Called on the connections' strands, so it must
+/// be safe from any thread.
 class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;
@@ -39,30 +39,21 @@ class ConnectionHandler {
 
 class Listener {
  public:
-  /// `acceptor`: bound, on a strand of its own.
-  Listener(net::io_context& io, ConnectionHandler& reception, net::ip::tcp::acceptor acceptor)
-      : io_(io), reception_(reception), acceptor_(std::move(acceptor)) {}
+  /// `acceptor`: bound (bind_acceptor), on a strand of its own.
+  Listener(net::io_context& io, ConnectionHandler& handler, net::ip::tcp::acceptor acceptor)
+      : handler_(handler),
+        acceptor_(io, std::move(acceptor), {"connection", static_cast<int>(limits::sessions_max)},
+                  [this](net::ip::tcp::socket socket) { return serve(std::move(socket)); }) {}
 
-  /// Spawns the accept loop.
-  void start();
+  void start() { acceptor_.start(); }
   /// Any thread. Connections that are under way go on.
-  void close();
-  [[nodiscard]] int connections() const { return connections_; }
+  void close() { acceptor_.close(); }
 
  private:
-  Awaitable<void> accept();
   Awaitable<void> serve(net::ip::tcp::socket socket);
 
-  net::io_context& io_;
-  ConnectionHandler& reception_;
-  net::ip::tcp::acceptor acceptor_;
-  std::atomic<int> connections_ = 0;
-  std::atomic<bool> closed_ = false;
+  ConnectionHandler& handler_;
+  Acceptor acceptor_;
 };
-
-/// Binds `acceptor` to HOST:PORT and listens; port 0 takes a free one. Errors name the address and
-/// what to do. For the listener and the admin pages.
-[[nodiscard]] Result<ServerAddress> bind_acceptor(net::ip::tcp::acceptor& acceptor,
-                                                  const ServerAddress& address);
 
 }  // namespace fl

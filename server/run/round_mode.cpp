@@ -1,6 +1,6 @@
 #include "server/run/round_mode.hpp"
 
-#include "shared/algorithm/spec_options.hpp"
+#include "shared/base/spec/spec_options.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #include "shared/algorithm/local_work.hpp"
 
-#include "shared/algorithm/spec_options.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/spec/spec_options.hpp"
 
 #include <fmt/format.h>
 

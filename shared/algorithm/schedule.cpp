@@ -1,6 +1,6 @@
 #include "shared/algorithm/schedule.hpp"
 
-#include "shared/algorithm/spec_options.hpp"
+#include "shared/base/spec/spec_options.hpp"
 
 #include <fmt/format.h>
 

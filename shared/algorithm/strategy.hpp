@@ -8,8 +8,8 @@
 #pragma once
 
 #include "shared/algorithm/local_work.hpp"
-#include "shared/algorithm/spec_options.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/spec/spec_options.hpp"
 #include "shared/params/layout.hpp"
 
 #include <cstdint>

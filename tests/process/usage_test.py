@@ -433,7 +433,7 @@ class Tokens(FederationTest):
         code, _, err = self.federation.command("fl-client", "join", token, "--state", elsewhere)
         self.assertEqual(code, 0, err)
         self.expect_exit(first, 1, 10)
-        self.assertIn("another has joined by its name", first.stderr())
+        self.assertIn("this name was enrolled again with a new key", first.stderr())
         again = self.federation.client("a")
         self.expect_exit(again, 1, 10)
         self.assertIn("'a' has a newer certificate than this one", again.stderr())

@@ -17,18 +17,15 @@ namespace {
 
 // One part of a codec, between its plus signs.
 Result<SpecParts> split(std::string_view whole, std::string_view body) {
-  auto [head, rest] = cut(body, ',');
+  const auto [head, settings] = cut(body, ',');
   SpecParts parts{.whole = whole, .name = {}, .argument = {}, .settings = {}, .warm_up = {}};
   std::tie(parts.name, parts.argument) = cut(head, ':');
-  while (rest) {
-    const auto [setting, next] = cut(*rest, ',');
-    const auto [key, value] = cut(setting, '=');
-    if (!value) return wrong(whole, setting, "a setting looks like key=value");
-    for (const auto& earlier : parts.settings) {
-      if (earlier.first == key) return wrong(whole, key, fmt::format("{} is set twice", key));
-    }
-    parts.settings.emplace_back(key, *value);
-    rest = next;
+  if (!settings) return parts;
+  if (const auto fault = split_settings(*settings, parts.settings)) {
+    return wrong(whole, fault->part,
+                 fault->kind == SpecFault::Kind::given_twice
+                     ? fmt::format("{} is set twice", fault->part)
+                     : "a setting looks like key=value");
   }
   return parts;
 }

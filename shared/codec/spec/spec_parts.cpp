@@ -17,21 +17,11 @@ Error wrong(std::string_view whole, std::string_view part, std::string_view what
           fmt::format("codec: {}\n  {}\n  {}^", what, shown, std::string(column, ' '))};
 }
 
-std::pair<std::string_view, std::optional<std::string_view>> cut(std::string_view text, char mark) {
-  const std::size_t at = text.find(mark);
-  if (at == std::string_view::npos) return {text, std::nullopt};
-  return {text.substr(0, at), text.substr(at + 1)};
-}
-
 Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,
                                   std::string_view what, std::int32_t least, std::int32_t most) {
-  std::int32_t number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed != std::errc{} || end != text.data() + text.size() || number < least ||
-      number > most) {
-    return wrong(whole, text, fmt::format("{} must be a number from {} to {}", what, least, most));
-  }
-  return number;
+  const auto number = number_in<std::int32_t>(text);
+  if (number && *number >= least && *number <= most) return *number;
+  return wrong(whole, text, fmt::format("{} must be a number from {} to {}", what, least, most));
 }
 
 Result<std::int32_t> parse_whole_argument(const SpecParts& parts, std::string_view what,

@@ -4,12 +4,12 @@
 // Errors are invalid_input: the spec on a line of its own, and under it a caret at the wrong part.
 #pragma once
 
+#include "shared/base/spec/spec_text.hpp"
 #include "shared/codec/blocks/selector.hpp"
 #include "shared/codec/core/compressor.hpp"
 #include "shared/codec/core/warm_up.hpp"
 #include "shared/codec/encode/codec.hpp"
 
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,9 +28,9 @@ struct SpecParts {
   };
   std::string_view whole;
   std::string_view name;
-  std::optional<std::string_view> argument;                             // Behind the colon.
-  std::vector<std::pair<std::string_view, std::string_view>> settings;  // Key and value.
-  std::optional<WarmUp> warm_up;                                        // No setting any more.
+  std::optional<std::string_view> argument;  // Behind the colon.
+  std::vector<SpecSetting> settings;
+  std::optional<WarmUp> warm_up;  // No setting any more.
   std::uint32_t round = warmed_up;
   bool error_feedback = false;  // Or a delta: what the whole codec loses comes again later.
 };
@@ -43,10 +43,6 @@ inline constexpr std::int32_t rounds_max = 1'000'000;  // Of a warm-up, and befo
 [[nodiscard]] bool is_printable(char c);
 [[nodiscard]] Error wrong(std::string_view whole, std::string_view part, std::string_view what);
 
-/// What stands before the first `mark`, and what stands after it if it is there.
-[[nodiscard]] std::pair<std::string_view, std::optional<std::string_view>> cut(
-    std::string_view text, char mark);
-
 [[nodiscard]] Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,
                                                 std::string_view what, std::int32_t least,
                                                 std::int32_t most);
@@ -55,12 +51,9 @@ inline constexpr std::int32_t rounds_max = 1'000'000;  // Of a warm-up, and befo
 template <class Number, class IsAllowed>
 Result<Number> parse_real(std::string_view whole, std::string_view text, std::string_view what,
                           const IsAllowed& is_allowed) {
-  Number number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed != std::errc{} || end != text.data() + text.size() || !is_allowed(number)) {
-    return wrong(whole, text, what);
-  }
-  return number;
+  const auto number = number_in<Number>(text);
+  if (number && is_allowed(*number)) return *number;
+  return wrong(whole, text, what);
 }
 
 /// The argument in parts.round; parse_one(text) reads it and the number that it comes from.

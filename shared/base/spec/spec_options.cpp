@@ -1,8 +1,9 @@
-#include "shared/algorithm/spec_options.hpp"
+#include "shared/base/spec/spec_options.hpp"
+
+#include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -14,10 +15,7 @@ constexpr std::size_t spec_bytes_max = 512;
 
 /// NaN when the text is no number.
 double number_of(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  return is_number ? value : std::numeric_limits<double>::quiet_NaN();
+  return number_in<double>(text).value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
 }  // namespace
@@ -29,23 +27,18 @@ Result<SpecOptions> SpecOptions::parse(std::string_view spec) {
   if (spec.size() > spec_bytes_max) return bad("it is too long");
   SpecOptions options;
   options.spec_ = spec;
-  const auto colon = spec.find(':');
-  options.name_ = spec.substr(0, colon);
-  if (options.name_.empty()) return bad("it has no name");
-  if (colon == std::string_view::npos) return options;
-  for (std::string_view rest = spec.substr(colon + 1);;) {
-    const auto comma = rest.find(',');
-    const std::string_view option = rest.substr(0, comma);
-    const auto equals = option.find('=');
-    if (equals == std::string_view::npos || equals == 0) {
-      return bad(fmt::format("'{}' is not of the form KEY=VALUE", option));
-    }
-    const auto [place, is_new] =
-        options.left_.emplace(option.substr(0, equals), option.substr(equals + 1));
-    if (!is_new) return bad(fmt::format("{} is given twice", place->first));
-    if (comma == std::string_view::npos) return options;
-    rest.remove_prefix(comma + 1);
+  const auto [name, settings] = cut(spec, ':');
+  options.name_ = name;
+  if (name.empty()) return bad("it has no name");
+  if (!settings) return options;
+  std::vector<SpecSetting> given;
+  if (const auto fault = split_settings(*settings, given)) {
+    return bad(fault->kind == SpecFault::Kind::given_twice
+                   ? fmt::format("{} is given twice", fault->part)
+                   : fmt::format("'{}' is not of the form KEY=VALUE", fault->part));
   }
+  for (const auto& [key, value] : given) options.left_.emplace(key, value);
+  return options;
 }
 
 void SpecOptions::complain(std::string what) {

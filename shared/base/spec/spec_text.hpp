@@ -1,0 +1,46 @@
+// The pieces that all specs are made of ("topk:0.01,scope=global", "fedadam:lr=0.1,beta1=0.9"):
+// texts cut at a mark, settings KEY=VALUE behind commas, and numbers. Whoever reads a spec says in
+// its own words what is wrong with it.
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fl {
+
+/// What stands before the first `mark`, and what stands after it if it is there.
+[[nodiscard]] std::pair<std::string_view, std::optional<std::string_view>> cut(
+    std::string_view text, char mark);
+
+/// The number that is the whole of `text`; none if it is not one, or out of Number's range.
+template <class Number>
+[[nodiscard]] std::optional<Number> number_in(std::string_view text) {
+  Number number{};
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+/// A key and its value, both views into the text that was split.
+using SpecSetting = std::pair<std::string_view, std::string_view>;
+
+/// What is wrong with settings, and the part of the text that is.
+struct SpecFault {
+  enum class Kind {
+    not_a_setting,  // No "=", or nothing before it.
+    given_twice,    // `part` is the key.
+  };
+  Kind kind;
+  std::string_view part;
+};
+
+/// Appends the settings of "KEY=VALUE,KEY=VALUE" to `settings`, in their order. Returns the first
+/// fault, if there is one.
+[[nodiscard]] std::optional<SpecFault> split_settings(std::string_view text,
+                                                      std::vector<SpecSetting>& settings);
+
+}  // namespace fl
