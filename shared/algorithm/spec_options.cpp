@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t spec_bytes_max = 512;
 
-/// NaN when the text is no number.
+/// Returns NaN if the text is not a number.
 double number_of(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -26,7 +26,8 @@ Result<SpecOptions> SpecOptions::parse(std::string_view spec) {
   const auto bad = [&](std::string_view why) {
     return Error(Errc::invalid_input, fmt::format("'{}': {}", spec.substr(0, spec_bytes_max), why));
   };
-  if (spec.size() > spec_bytes_max) return bad("it is too long");
+  if (spec.size() > spec_bytes_max)
+    return bad("it is too long");
   SpecOptions options;
   options.spec_ = spec;
   const auto colon = spec.find(':');
@@ -52,7 +53,7 @@ void SpecOptions::complain(std::string what) {
   if (wrong_.empty()) wrong_ = std::move(what);
 }
 
-/// The text that was given, until the next call; or nullptr.
+/// The option's text, valid until the next call, or nullptr if it was not given.
 const std::string* SpecOptions::take(std::string_view key) {
   known_ += fmt::format("{}{}", known_.empty() ? "" : " ", key);
   const auto found = left_.find(key);
@@ -108,7 +109,7 @@ std::string_view SpecOptions::word(std::string_view key,
 std::string SpecOptions::text(std::string_view key) {
   const std::string* const text = take(key);
   if (text == nullptr) return {};
-  if (text->empty()) complain(fmt::format("{}= has no value", key));
+  if (text->empty()) complain(fmt::format("{}= needs a value after the =", key));
   return *text;
 }
 
