@@ -100,7 +100,7 @@ struct LevelTally {
   // For rotated:
   double sum_squares;       // Of the values, as in Scan.
   double product;           // The sum of what both nearest() return.
-  double centroid_squares;  // The sum of the squares of the values' centroids.
+  double centroid_squares;  // With sums_centroids: the sum of the sent values' squared centroids.
 };
 
 /// How a block's levels are coded. The symbol of a level is
