@@ -38,19 +38,25 @@ inline constexpr std::size_t device_select_max = std::size_t{1} << 22;
 
 /// How a block is rounded. "Like" means: with the same result as that function of Kernels.
 enum class LevelRounding : std::uint8_t {
-  nearest,     // Like round() with `step`.
-  dither,      // Like dither() with DitherArgs{step, seed, 0, class_bits}.
-  stochastic,  // Like quantize(), for each bucket with its largest |x| as the scale. If `clip` > 0,
-               // the block is one bucket, and its scale is at most `clip` times its root mean
-               // square.
-  fitted,  // Each bucket to the nearest of 2 * levels + 1 levels, scale / levels apart. The scale
-           // is what generic/nearest_scale.hpp finds, or the bucket's largest |x| if `levels` is
-           // above its levels_max. If the largest |x| is below its least_scale, all become 0.
-  sign,    // Level 0 for x < 0, -1 for x > 0, 1 for a zero.
-  rotated  // The block has device_block_max values. They are scaled to norm 1. They go through
-           // flip_signs() with (seed, 0) and hadamard(), and again with (seed, 1), and are
-           // divided by their number's root. Then the first `split` are rounded like nearest()
-           // with centroids[0], the others with centroids[1].
+  /// Like round() with `step`.
+  nearest,
+  /// Like dither() with DitherArgs{step, seed, 0, class_bits}.
+  dither,
+  /// Like quantize(), for each bucket with its largest |x| as the scale. If `clip` > 0, the block
+  /// is
+  /// one bucket, and its scale is at most `clip` times its root mean square.
+  stochastic,
+  /// Each bucket to the nearest of 2 * levels + 1 levels, scale / levels apart. The scale is what
+  /// generic/nearest_scale.hpp finds, or the bucket's largest |x| if `levels` is above its
+  /// levels_max. If the largest |x| is below its least_scale, all values become 0.
+  fitted,
+  /// Level 0 for x < 0, -1 for x > 0, 1 for a zero.
+  sign,
+  /// The block has device_block_max values. They are scaled to norm 1 and go through flip_signs()
+  /// with (seed, 0), hadamard(), flip_signs() with (seed, 1) and hadamard(), and are divided by the
+  /// root of their number. Then the first `split` are rounded like nearest() with centroids[0], the
+  /// others with centroids[1].
+  rotated
 };
 
 /// A block of the vector, and how its values are rounded.
@@ -58,7 +64,7 @@ struct LevelBlock {
   std::uint64_t begin = 0;     // Its first value in the vector.
   std::uint32_t elements = 0;  // 1 to device_block_max.
   LevelRounding rounding = LevelRounding::nearest;
-  /// The device levels the block only if its largest |x| is above 0 and from `least` to `most`. If
+  /// The device rounds the block only if its largest |x| is above 0 and from `least` to `most`. If
   /// the rounding uses a step, `most` is at most 126.5 steps.
   float least = 0;
   float most = 0;
@@ -91,7 +97,7 @@ struct LevelTally {
   /// How often each level occurs in each of the 2^class_bits classes: level l of class c is at
   /// c * device_alphabet + l + 127. The rest is 0.
   std::uint32_t counts[rans_classes_max * device_alphabet];
-  std::uint32_t is_levelled;         // 0: the block was not levelled; all else has no meaning.
+  std::uint32_t is_levelled;         // 0: the block was not rounded; all else has no meaning.
   float scales[device_buckets_max];  // For stochastic and fitted: the scale of each bucket.
   /// For nearest: sums[l - 1] is the sum of |x| over the levels l and -l. It is exact: such values
   /// are between half a step and 4.5 steps, so a sum of 65,536 has at most 44 bits.

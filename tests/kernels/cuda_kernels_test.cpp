@@ -538,7 +538,7 @@ TEST_CASE("a CUDA codec device gives the same as its bodies on a CPU") {
   constexpr std::size_t n = 3'000'000;
   std::vector<float> x(n);
   kernels().gaussian(1, 2, 0, x.data(), n);
-  x[100'000] = 1000;  // The block with this value is not levelled.
+  x[100'000] = 1000;  // The block with this value is not rounded.
   std::vector<LevelBlock> blocks[2];
   std::size_t begin = 0;
   LevelBlock ways[8];
