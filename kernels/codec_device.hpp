@@ -43,8 +43,7 @@ enum class LevelRounding : std::uint8_t {
   /// Like dither() with DitherArgs{step, seed, 0, class_bits}.
   dither,
   /// Like quantize(), for each bucket with its largest |x| as the scale. If `clip` > 0, the block
-  /// is
-  /// one bucket, and its scale is at most `clip` times its root mean square.
+  /// is one bucket, and its scale is at most `clip` times its root mean square.
   stochastic,
   /// Each bucket to the nearest of 2 * levels + 1 levels, scale / levels apart. The scale is what
   /// generic/nearest_scale.hpp finds, or the bucket's largest |x| if `levels` is above its

@@ -26,8 +26,7 @@ Result<SpecOptions> SpecOptions::parse(std::string_view spec) {
   const auto bad = [&](std::string_view why) {
     return Error(Errc::invalid_input, fmt::format("'{}': {}", spec.substr(0, spec_bytes_max), why));
   };
-  if (spec.size() > spec_bytes_max)
-    return bad("it is too long");
+  if (spec.size() > spec_bytes_max) return bad("it is too long");
   SpecOptions options;
   options.spec_ = spec;
   const auto colon = spec.find(':');
