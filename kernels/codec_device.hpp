@@ -1,16 +1,17 @@
-// A device that does a codec's work where the vector lies. All bits are those of the CPU's rows
-// (kernels.hpp).
+// A device that does a codec's work on a vector in its own memory. All results have the bits of the
+// CPU's rows (kernels.hpp).
 //
-// Blocks of the vector it rounds to levels and codes these with rANS (rans.hpp): what leaves the
-// device is a tally of each block's levels, from which the caller makes frequencies, and then the
-// streams. This is done in two slots, so that one batch is rounded while another's streams are
-// copied and used. For a slot, in this order: start(), tallies(), code(), streams().
+// - It rounds blocks of the vector to levels and codes them with rANS (generic/rans.hpp). First the
+//   caller gets a tally of each block's levels and makes frequencies from it; then it gets the
+//   streams. There are two slots, so that the device rounds one batch while the streams of the
+//   other are copied and used. For each batch a slot is called in this order: start(), tallies(),
+//   code(), streams().
+// - It selects the largest values of whole vectors or tensors (generic/select.hpp).
+// - It multiplies matrices with a few vectors (generic/matrix.hpp).
+// - It reads sketches (generic/sketch.hpp).
 //
-// Of whole vectors, or tensors of them, it selects the largest values (select.hpp), and it
-// multiplies matrices with a few vectors (matrix.hpp). And it reads sketches (sketch.hpp).
-//
-// One thread at a time. No header of a device's tool kit is needed here. "There" is the device's
-// memory.
+// One thread at a time. This header needs none of a device's tool kit. "There" means in the
+// device's memory.
 #pragma once
 
 #include "kernels/generic/matrix.hpp"
@@ -30,23 +31,31 @@ inline constexpr std::size_t device_block_max = 65536;
 
 inline constexpr std::size_t device_buckets_max = 256;
 
-/// Of fewer values selecting and multiplying take longer than a CPU does: starts, waits, copies.
+/// With fewer values a CPU selects and multiplies faster than the device starts, waits and copies.
 inline constexpr std::size_t device_elements_min = std::size_t{1} << 16;
-/// Of so many values the largest are selected at a time.
+/// The most values of one select_largest().
 inline constexpr std::size_t device_select_max = std::size_t{1} << 22;
 
+/// How a block is rounded. "Like" means: with the same result as that function of Kernels.
 enum class LevelRounding : std::uint8_t {
-  nearest,     // As the table's round() with `step`.
-  dither,      // As its dither() with DitherArgs{step, seed, 0, class_bits}.
-  stochastic,  // As its quantize() of each `bucket` values, whose scale is their largest magnitude.
-               // With `clip` no more than so many root mean squares of the block, the only bucket.
-  fitted,      // Each `bucket` values to the nearest of 2 `levels` + 1 levels, of the scale that
-               // nearest_scale.hpp finds (with more than its levels_max, of the largest |x|) over
-               // `levels`; to 0 where the largest |x| is below its least_scale.
-  sign,        // To 0 below 0, -1 above, 1 of a zero.
-  rotated      // All device_block_max, made of norm 1, go through flip_signs() of (seed, 0) and
-               // hadamard(), then the same of (seed, 1), divided by the root of their number; then
-               // the first `split` as nearest() with centroids[0], the others with centroids[1].
+  /// Like round() with `step`.
+  nearest,
+  /// Like dither() with DitherArgs{step, seed, 0, class_bits}.
+  dither,
+  /// Like quantize(), for each bucket with its largest |x| as the scale. If `clip` > 0, the block
+  /// is one bucket, and its scale is at most `clip` times its root mean square.
+  stochastic,
+  /// Each bucket to the nearest of 2 * levels + 1 levels, scale / levels apart. The scale is what
+  /// generic/nearest_scale.hpp finds, or the bucket's largest |x| if `levels` is above its
+  /// levels_max. If the largest |x| is below its least_scale, all values become 0.
+  fitted,
+  /// Level 0 for x < 0, -1 for x > 0, 1 for a zero.
+  sign,
+  /// The block has device_block_max values. They are scaled to norm 1 and go through flip_signs()
+  /// with (seed, 0), hadamard(), flip_signs() with (seed, 1) and hadamard(), and are divided by the
+  /// root of their number. Then the first `split` are rounded like nearest() with centroids[0], the
+  /// others with centroids[1].
+  rotated
 };
 
 /// A block of the vector, and how its values are rounded.
@@ -54,23 +63,24 @@ struct LevelBlock {
   std::uint64_t begin = 0;     // Its first value in the vector.
   std::uint32_t elements = 0;  // 1 to device_block_max.
   LevelRounding rounding = LevelRounding::nearest;
-  /// The block is left alone unless the largest |x| is above 0, at least this,
+  /// The device rounds the block only if its largest |x| is above 0 and from `least` to `most`. If
+  /// the rounding uses a step, `most` is at most 126.5 steps.
   float least = 0;
-  /// and at most this: at most 126.5 steps, where there is a step.
   float most = 0;
   std::uint64_t seed = 0;
   float step = 0;
-  int class_bits = 0;  // Of dither, up to 3.
-  // Of QuantizeArgs:
-  std::int32_t levels = 0;   // Up to 127.
-  std::uint32_t bucket = 1;  // There are at most device_buckets_max.
+  int class_bits = 0;  // For dither, 0 to 3.
+  // For stochastic and fitted; `levels`, `stream` and `first` as in QuantizeArgs:
+  std::int32_t levels = 0;   // 1 to 127.
+  std::uint32_t bucket = 1;  // Values in a bucket. A block has at most device_buckets_max buckets.
   std::uint64_t stream = 0;
   std::uint64_t first = 0;
-  float clip = 0;  // 0: none.
-  // Of rotated ones; with class_bits 1 the first `split` are class 0.
+  float clip = 0;  // 0: no clipping.
+  // For rotated. With class_bits 1 the first `split` values are class 0, the others class 1.
   std::uint32_t split = 0;
-  std::uint32_t sent = 0;       // How many of the first ones count, `split` or all,
-  bool sums_centroids = false;  // if their centroids' squares are wanted; these also in `product`.
+  std::uint32_t sent = 0;       // How many of the first values are sent: `split`, or all.
+  bool sums_centroids = false;  // Whether LevelTally::centroid_squares is wanted. Then it and
+                                // `product` cover the sent values only.
   Centroids centroids[2] = {};
 };
 
@@ -78,47 +88,51 @@ struct LevelBlock {
   return (block.elements + block.bucket - 1) / block.bucket;
 }
 
-/// How many values of sizes 1 to 4 have their sum taken.
+/// LevelTally::sums has the levels with |level| from 1 to this.
 inline constexpr std::size_t summed_levels = 4;
 
+/// What the device tells about a block that it rounded.
 struct LevelTally {
-  /// How often each level occurs in each of the 2^class_bits classes: level l of class c at
+  /// How often each level occurs in each of the 2^class_bits classes: level l of class c is at
   /// c * device_alphabet + l + 127. The rest is 0.
   std::uint32_t counts[rans_classes_max * device_alphabet];
-  std::uint32_t is_levelled;         // 0: the block was left alone; nothing else counts.
-  float scales[device_buckets_max];  // Of the buckets, where it is stochastic, or fitted.
-  /// Of |x| over the levels l and -l, at l - 1, where it is rounded to the nearest. Exact: such
-  /// values lie between half a step and 4.5 steps, so 65,536 of them have at most 44 bits together.
+  std::uint32_t is_levelled;         // 0: the block was not rounded; all else has no meaning.
+  float scales[device_buckets_max];  // For stochastic and fitted: the scale of each bucket.
+  /// For nearest: sums[l - 1] is the sum of |x| over the levels l and -l. It is exact: such values
+  /// are between half a step and 4.5 steps, so a sum of 65,536 has at most 44 bits.
   double sums[summed_levels];
-  double magnitudes;  // Where it is rounded to signs: as pack_signs() returns.
-  // Where it is rotated:
-  double sum_squares;       // Of the values, as scan() has it.
-  double product;           // What both nearest() return, added.
-  double centroid_squares;  // The sum of squares of all values' centroids.
+  double magnitudes;  // For sign: what pack_signs() returns.
+  // For rotated:
+  double sum_squares;       // Of the values, as in Scan.
+  double product;           // The sum of what both nearest() return.
+  double centroid_squares;  // With sums_centroids: the sum of the sent values' squared centroids.
 };
 
-/// Symbols as in level_coder.hpp: (class >> class_drop) * (2 top + 1) + level + top.
+/// How a block's levels are coded. The symbol of a level is
+/// (class >> class_drop) * (2 top + 1) + level + top, as in shared/codec/entropy/level_coder.hpp.
 struct LevelCode {
   std::uint16_t frequencies[rans_symbols_max];
-  std::int32_t top;  // 0: this block is not coded.
+  std::int32_t top;  // The largest |level|. 0: the block is not coded.
   int class_drop;
   std::uint32_t bytes_max;  // A longer stream is not fetched.
-  /// Above 0: no stream, but a bit each of so many of the first levels, level + top, the first one
-  /// in the lowest bit.
+  /// Above 0: instead of a stream, the first `packed` levels are sent as one bit each, level + top.
+  /// The first is the lowest bit.
   std::uint32_t packed;
 };
 
-/// Some rows of cells (kernels/generic/sketch.hpp), one after the other, from which elements are
-/// read.
+/// A count sketch (generic/sketch.hpp) from which elements are read. Its rows of cells lie one
+/// after the other.
 struct SketchBlock {
   std::uint64_t key;
-  std::uint32_t rows;  // An odd number up to sketch::rows_max,
+  std::uint32_t rows;  // Odd, sketch::rows_min to sketch::rows_max.
   std::uint32_t columns;
-  std::uint32_t elements;     // up to device_block_max.
-  std::uint32_t cells_begin;  // Its first cell, among those of all,
-  std::uint32_t begin;        // and its first element.
+  std::uint32_t elements;     // At most device_block_max.
+  std::uint32_t cells_begin;  // Its first cell among the cells of all sketches.
+  std::uint32_t begin;        // Its first element among the estimates of all sketches.
 };
 
+/// Every function that returns an int returns 0, or an error that error_text() explains. After an
+/// error the results of the slot, or of the call, have no meaning.
 class CodecDevice {
  public:
   static constexpr std::size_t slots = 2;
@@ -126,43 +140,44 @@ class CodecDevice {
 
   virtual ~CodecDevice() = default;
 
-  // 0, or an error that error_text() names, after which nothing counts of the slot, or of the call.
-
-  /// At most batch_blocks_max blocks, of the vector, which lies in the device's memory and stays as
-  /// it is until the tallies are there. Does not wait.
+  /// Starts to round at most batch_blocks_max blocks of a vector there. The vector must not change
+  /// until tallies() has returned. Does not wait.
   [[nodiscard]] virtual int start(std::size_t slot, const float* vector,
                                   std::span<const LevelBlock> blocks) = 0;
-  /// Waits for the tallies of the blocks, which are valid until the slot's next start().
+  /// Waits for the tallies, one for each block. They are valid until the slot's next start().
   [[nodiscard]] virtual int tallies(std::size_t slot, std::span<const LevelTally>& out) = 0;
-  /// One code for each of the blocks. Does not wait.
+  /// Starts to code the blocks; there is one code for each. Does not wait.
   [[nodiscard]] virtual int code(std::size_t slot, std::span<const LevelCode> codes) = 0;
-  /// Waits for the streams: one for each of the blocks in `out`, empty where it was not coded, was
-  /// too long, or has no bytes, as bytes[b] says: 0, more than bytes_max, or 0. Valid as above.
+  /// Waits for the streams, one for each block. bytes[b] is the length of stream b. out[b] is empty
+  /// if the block was not coded or its stream has no bytes (then bytes[b] is 0), or if the stream
+  /// is too long (then bytes[b] is above bytes_max). Both are valid until the slot's next start().
   [[nodiscard]] virtual int streams(std::size_t slot, std::span<std::span<const std::uint8_t>> out,
                                     std::span<const std::uint32_t>& bytes) = 0;
 
-  // These wait.
+  // All functions below wait for their results.
 
-  /// Copies a vector there, where it stays until the next is copied. Takes memory there for the
-  /// longest vector, until the device goes.
+  /// Copies a vector there. It stays until the next copy(). The device keeps memory for the longest
+  /// vector so far, until it is destroyed.
   [[nodiscard]] virtual int copy(std::span<const float> vector, const float*& there) = 0;
-  /// find_largest() of runs there, of fewer than 2^32 values.
+  /// find_largest() of runs there, with fewer than 2^32 values in all.
   [[nodiscard]] virtual int find_largest(std::span<const std::span<const float>> there,
                                          std::uint64_t k, Cutoff& out) = 0;
   /// select_largest() of at most device_select_max values there. Replaces `indices`.
   [[nodiscard]] virtual int select_largest(std::span<const float> there, Cutoff& cutoff,
                                            std::vector<std::uint32_t>& indices) = 0;
-  /// multiply() and multiply_transposed() of a matrix there; the other factors are here.
+  /// multiply() and multiply_transposed() of a matrix there. The other factors and the results are
+  /// in the host's memory.
   [[nodiscard]] virtual int multiply(const float* there, const MatrixSizes& sizes,
                                      const float* right, float* left) = 0;
   [[nodiscard]] virtual int multiply_transposed(const float* there, const MatrixSizes& sizes,
                                                 const float* left, float* right) = 0;
 
-  /// What all elements of at most batch_blocks_max sketches are estimated at, from cells that are
-  /// here, as are the estimates.
+  /// Estimates all elements of at most batch_blocks_max sketches. Cells and estimates are in the
+  /// host's memory.
   [[nodiscard]] virtual int estimate(std::span<const SketchBlock> sketches,
                                      std::span<const float> cells, std::span<float> estimates) = 0;
 
+  /// What an error means. The text is static.
   [[nodiscard]] virtual const char* error_text(int error) const = 0;
 };
 

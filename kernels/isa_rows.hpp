@@ -1,5 +1,5 @@
-// The rows of the table, for kernels.cpp. Other rows send the ends of a run that fill no vector
-// through the scalar row.
+// The rows, for kernels.cpp, and the functions that rows share. The SIMD rows call the scalar row
+// for the end of a run, where less than a vector is left.
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -8,13 +8,13 @@ namespace fl {
 
 extern const Kernels scalar_row;
 #ifdef FL_HAS_AVX2
-extern const Kernels avx2_row;  // Runs only where the CPU has AVX2 and F16C.
+extern const Kernels avx2_row;  // Needs a CPU with AVX2 and F16C.
 #endif
 
 #ifdef FL_HAS_AVX2
 void hadamard_avx2(float* x, int log2_n);  // In hadamard_avx2.cpp.
 
-// In avx512.cpp.
+// In avx512.cpp; they need a CPU with AVX-512 F and VL.
 void gaussian_avx512(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
                      std::size_t n);
 void quantize_avx512(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels);
@@ -26,8 +26,9 @@ std::size_t find_at_least_avx512(const void* words, std::size_t n, std::uint32_t
 void dither_classes_avx512(std::size_t n, const DitherArgs& args, std::uint8_t* classes);
 #endif
 
-// The rows' entries for rANS: the scalar ones in rans.cpp, the others in rans_avx2.cpp and
-// rans_avx512.cpp.
+// The rows' functions for rANS. The scalar ones are in generic/rans.cpp, the others in
+// x86/rans_avx2.cpp and x86/rans_avx512.cpp. rans_decode_avx512 also needs AVX-512 BW, VBMI and
+// VBMI2.
 void count_symbols(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts);
 std::uint8_t* rans_encode_scalar(const rans::Code* codes, const std::uint8_t* symbols,
                                  std::size_t n, std::uint32_t* states, std::uint8_t* out);

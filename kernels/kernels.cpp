@@ -20,7 +20,7 @@ namespace {
 bool cpu_has_avx2_and_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  return f16c && __builtin_cpu_supports("avx2");  // Which also asks whether the system saves ymm.
+  return f16c && __builtin_cpu_supports("avx2");  // Also checks that the system saves ymm.
 }
 
 bool cpu_has_avx512() {
@@ -33,8 +33,8 @@ bool cpu_has_vbmi2() {
          __builtin_cpu_supports("avx512vbmi2");
 }
 
-/// The AVX2 row but for what is worth a version of its own: most functions wait for memory, or take
-/// as long in registers of twice the width.
+/// The AVX2 row, with AVX-512 versions of the functions that gain from them. Most others wait for
+/// memory, or take as long with registers of twice the width.
 Kernels make_avx512_row() {
   Kernels row = avx2_row;
   row.name = "avx512";
@@ -68,7 +68,7 @@ const Kernels& choose() {
   for (const Kernels* row : rows) {
     if (std::string_view(row->name) == wanted) return *row;
   }
-  std::fprintf(stderr, "FL_KERNELS=%s: this machine has", wanted);
+  std::fprintf(stderr, "FL_KERNELS=%s: this machine has no such kernels; it has:", wanted);
   for (const Kernels* row : rows) std::fprintf(stderr, " %s", row->name);
   std::fputc('\n', stderr);
   std::_Exit(2);

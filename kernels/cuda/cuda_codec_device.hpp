@@ -1,7 +1,7 @@
-// The CodecDevice (kernels/codec_device.hpp) of a CUDA device. A slot is a stream of its own, which
-// waits for nothing else of the process, with its memory there and its page-locked buffers here, so
-// that one slot's copies go on beside the other's kernels. What is done of whole vectors has a
-// third stream.
+// The CodecDevice (kernels/codec_device.hpp) of a CUDA device. Each slot has its own CUDA stream,
+// device memory and page-locked host buffers, so that the copies of one slot run beside the kernels
+// of the other. Work on whole vectors has a third stream. No stream waits for other work of the
+// process.
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -10,10 +10,9 @@
 
 namespace fl::cuda {
 
-/// Takes about 34 MB of the current device's memory for each slot and 17 MB besides, and 5 MB,
-/// page-locked, of the host's for each slot; later what copy() and the factors of a product take.
-/// Null and the error, as error_text() would name it,
-/// where that can't be had.
+/// Uses the current device. Takes about 34 MB of its memory for each slot and 17 MB more, and 5 MB
+/// of page-locked host memory for each slot. copy(), products and estimates take more later. If
+/// there is too little, returns null and sets `error` to the text of the CUDA error.
 [[nodiscard]] std::unique_ptr<CodecDevice> make_codec_device(const char*& error);
 
 }  // namespace fl::cuda

@@ -1,9 +1,10 @@
-// The products that PowerSGD (Vogels 2019) and Gradzip need, of a matrix that lies on a device. Not
-// cuBLAS's, whose sums are in an order of their own: a payload has the same bytes wherever it is
-// made, and with a few vectors reading the matrix takes most of the time.
+// Products of a matrix on a device with a few vectors, as PowerSGD (Vogels 2019) and Gradzip need
+// them. cuBLAS would add in another order, and a payload must have the same bytes on every machine.
+// Little speed is lost: with a few vectors, reading the matrix takes most of the time.
 //
-// Device memory of the current device, on `stream`, not waited for, no memory of its own; 0, or the
-// start's cudaError_t (cuda_kernels.hpp). No overlaps; no alignment beyond the element's.
+// Calls are as in cuda_kernels.hpp: memory of the current device, on `stream`, without waiting, and
+// the result is 0 or the cudaError_t of the start. They allocate nothing. Pointers must not
+// overlap, and need no more alignment than the element's type.
 #pragma once
 
 #include "kernels/generic/matrix.hpp"
@@ -12,7 +13,7 @@ struct CUstream_st;
 
 namespace fl::cuda {
 
-/// As the functions of these names in kernels/generic/matrix.hpp.
+/// The functions of these names in kernels/generic/matrix.hpp.
 [[nodiscard]] int multiply(const float* matrix, const MatrixSizes& sizes, const float* right,
                            float* left, CUstream_st* stream);
 [[nodiscard]] int multiply_transposed(const float* matrix, const MatrixSizes& sizes,

@@ -1,5 +1,6 @@
-// Count sketches on a device (kernels/generic/sketch.hpp). Device memory of the current device, on
-// `stream`, not waited for; 0, or the start's cudaError_t (cuda_kernels.hpp).
+// Count sketches (kernels/generic/sketch.hpp) on a device. Calls are as in cuda_kernels.hpp: memory
+// of the current device, on `stream`, without waiting, and the result is 0 or the cudaError_t of
+// the start.
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -8,7 +9,7 @@ struct CUstream_st;
 
 namespace fl::cuda {
 
-/// What all elements of `count` sketches are estimated at.
+/// Writes the estimates of all elements of `count` sketches.
 [[nodiscard]] int read_sketches(const SketchBlock* sketches, std::size_t count, const float* cells,
                                 float* estimates, CUstream_st* stream);
 

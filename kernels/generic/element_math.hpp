@@ -1,9 +1,9 @@
 // The arithmetic of one element, written once for all rows. V is the machine: `Scalar` below, or a
-// SIMD row's own type with the same members, where Float and Int are vectors. Each operator is one
-// IEEE operation, contraction is off (-ffp-contract=off, --fmad=false), so all rows agree in every
-// bit. Masks are integers: ~0 for true, made by arithmetic shifts.
+// SIMD row's own type with the same members, whose Float and Int are vectors. Each operator is one
+// IEEE operation, and contraction is off (-ffp-contract=off, --fmad=false), so all rows agree in
+// every bit. A mask is an integer, ~0 for true, made by an arithmetic shift.
 //
-// Internal linkage on purpose; see philox.hpp.
+// The functions have internal linkage on purpose; see philox.hpp.
 #pragma once
 
 #include "kernels/generic/philox.hpp"
@@ -31,14 +31,14 @@ struct Scalar {
     memcpy(&out, &x, sizeof out);
     return out;
   }
-  /// To nearest even.
+  /// Rounds to nearest even.
   FL_HOST_DEVICE static Float to_float(Int x) { return static_cast<float>(x); }
-  /// To nearest even; |x| < 2^31.
+  /// Rounds to nearest even. Requires: |x| < 2^31.
   FL_HOST_DEVICE static Int round(Float x) { return static_cast<Int>(lrintf(x)); }
   FL_HOST_DEVICE static Float root(Float x) { return sqrtf(x); }
   FL_HOST_DEVICE static Float least(Float a, Float b) { return a < b ? a : b; }
   FL_HOST_DEVICE static Float greatest(Float a, Float b) { return a > b ? a : b; }
-  /// Shift in zeros, and in copies of the sign.
+  /// shift_right() shifts zeros in, shift_right_signed() copies of the sign.
   FL_HOST_DEVICE static Int shift_right(Int x, int by) {
     return static_cast<Int>(static_cast<std::uint32_t>(x) >> by);
   }
@@ -52,47 +52,47 @@ struct Scalar {
   }
 };
 
-/// What quantize() multiplies by and ends at.
+/// The factors and the limit of quantize(). It counts in places; a level has 2^16 of them.
 struct QuantizeFactors {
-  float lift;    // So that the others are finite where the scale is tiny.
-  float places;  // In a lifted unit.
-  float most;
+  float lift;    // x is multiplied by this first, so that `places` is finite for a tiny scale.
+  float places;  // Places for each lifted unit of x.
+  float most;    // The places of the last level.
 };
 
-/// A level has 2^16 places.
 FL_HOST_DEVICE static inline QuantizeFactors quantize_factors(float scale, std::int32_t levels) {
   const float lift = scale < 0x1p-64f ? 0x1p64f : 1.0f;
   const float most = static_cast<float>(levels) * 0x1p16f;
   const float places = most / (scale * lift);
-  // Rounded so that the scale itself is always the last level.
+  // Rounded up if needed, so that x = scale always gets the last level.
   const bool is_short = scale * lift * places < most;
   return {lift, is_short ? Scalar::from_bits(Scalar::bits(places) + 1) : places, most};
 }
 
-/// The level of x, from -S to S, for 16 random bits.
+/// The level of x, from -S to S. `noise` is 16 random bits.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Int quantize(typename V::Float x, typename V::Int noise,
                                                       const QuantizeFactors& factors) {
   const auto most = V::constant(factors.most);
   const auto place = x * V::constant(factors.lift) * V::constant(factors.places);
   const auto within = V::greatest(V::least(place, most), -most);
-  return V::shift_right_signed(V::round(within) + noise, 16);  // No sum is past 2^31 - 1.
+  return V::shift_right_signed(V::round(within) + noise, 16);  // The sum is below 2^31.
 }
 
-/// To the nearest integer, and past the range of int16 to its end.
+/// The nearest integer, clamped to [-32767, 32767].
 template <class V>
 FL_HOST_DEVICE static inline typename V::Int round_level(typename V::Float x) {
   const auto top = V::constant(32767.0f);
-  const auto magic = V::constant(0x1.8p23f);  // The sum has the integer in its lowest bits.
+  const auto magic = V::constant(0x1.8p23f);  // The sum's lowest bits are the integer.
   return V::bits(V::greatest(V::least(x, top), -top) + magic) - V::bits(magic);
 }
 
-/// |u| of dither(), from (0, 1/2), of the upper half of `word`, whose highest bit is u's sign.
+/// |u| of dither(), in (0, 1/2), from the upper half of `word`. Its highest bit is the sign of u.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Float dither_size(typename V::Int word) {
   return V::to_float((word & 0x7fff0000) | 0x8000) * V::constant(0x1p-32f);
 }
 
+/// Kernels::dither() of x, with per_step = 1 / step.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Int dither(typename V::Float x, typename V::Int word,
                                                     typename V::Float per_step) {
@@ -100,6 +100,7 @@ FL_HOST_DEVICE static inline typename V::Int dither(typename V::Float x, typenam
   return round_level<V>(turned * per_step + dither_size<V>(word));
 }
 
+/// Kernels::undither() of a level.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Float undither(typename V::Int level, typename V::Int word,
                                                         typename V::Float step) {
@@ -107,17 +108,17 @@ FL_HOST_DEVICE static inline typename V::Float undither(typename V::Int level, t
   return V::from_bits(V::bits(turned) ^ (word & ~0x7fffffff));
 }
 
-/// dither_size() in halves of 2^-bits, rounded down; `bits` up to 15.
+/// The class of dither_size(), from 0 to 2^bits - 1. `bits` is 0 to 15.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Int dither_class(typename V::Int word, int bits) {
   return V::shift_right(word & 0x7fffffff, 31 - bits);
 }
 
-/// ln(u) for 2^-32 <= u <= 1, never above 0; relative error below 2^-22.
+/// ln(u) for 2^-32 <= u <= 1. It is never above 0, and its relative error is below 2^-22.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Float log_unit(typename V::Float u) {
-  // u = m * 2^e with m in [sqrt(1/2), sqrt(2)); ln(m) = f + f^2 * q(f) with f = m - 1 (exact), q
-  // fitted on that interval by least squares at Chebyshev nodes.
+  // u = m * 2^e with m in [sqrt(1/2), sqrt(2)). ln(m) = f + f^2 * q(f) with f = m - 1, which is
+  // exact. q was fitted on that interval by least squares at Chebyshev nodes.
   const auto e = V::shift_right_signed(V::bits(u) - 0x3f3504f3, 23);
   const auto f = V::from_bits(V::bits(u) - V::shift_left(e, 23)) - V::constant(1.0f);
   auto q = V::constant(-0x1.4237fep-4f);
@@ -132,18 +133,19 @@ FL_HOST_DEVICE static inline typename V::Float log_unit(typename V::Float u) {
   return V::to_float(e) * V::constant(0x1.62e43p-1f) + (f + f * f * q);
 }
 
-/// Two independent standard normal values from two random words.
+/// Makes two independent standard normal values from two random words (Box and Muller 1958).
 template <class V>
 FL_HOST_DEVICE static inline void box_muller(typename V::Int word_0, typename V::Int word_1,
                                              typename V::Float& cosine_part,
                                              typename V::Float& sine_part) {
   using Int = typename V::Int;
-  // (0, 1] in steps of 2^-31, shifted by half a step so that the logarithm is finite.
+  // u is in (0, 1], in steps of 2^-31 shifted by half a step, so that its logarithm is finite.
   const auto u =
       V::to_float(V::shift_right(word_0, 1)) * V::constant(0x1p-31f) + V::constant(0x1p-32f);
   const auto radius = V::root(V::constant(-2.0f) * log_unit<V>(u));
 
-  // The angle in turns is word_1 / 2^32: the nearest quarter turn and an angle within pi/4 of it.
+  // word_1 / 2^32 is an angle in turns. It is split into the nearest quarter turn and a rest `a`,
+  // of at most pi/4 in size.
   const Int quarter = V::shift_right_signed(V::add(word_1, Int{} + (1 << 29)), 30);
   const auto a = V::to_float(V::add(word_1, V::shift_left(-quarter, 30))) *
                  V::constant(0x1.921fb6p-30f);  // 2 pi / 2^32.
@@ -166,7 +168,7 @@ FL_HOST_DEVICE static inline void box_muller(typename V::Int word_0, typename V:
   sine_part = radius * V::from_bits(sine_bits ^ sine_sign);
 }
 
-/// `sign` is all zeros but for the highest bit.
+/// Kernels::flip_signs() of x. Only the highest bit of `sign` may be set.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Float flip_sign(typename V::Float x,
                                                          typename V::Float factor,
@@ -174,10 +176,10 @@ FL_HOST_DEVICE static inline typename V::Float flip_sign(typename V::Float x,
   return V::from_bits(V::bits(x * factor) ^ sign);
 }
 
-/// A line of Philox words (philox.hpp) has the signs of so many elements.
+/// How many elements get their signs from one line of Philox words (philox.hpp).
 inline constexpr std::size_t line_signs = 32 * philox::line_elements;
 
-/// flip_signs() of the elements from `begin` to n.
+/// Kernels::flip_signs() of the elements from `begin` to n.
 static inline void flip_signs(float* x, std::size_t begin, std::size_t n, float factor,
                               std::uint64_t seed, std::uint64_t stream) {
   std::uint32_t words[philox::line_elements];
@@ -190,33 +192,33 @@ static inline void flip_signs(float* x, std::size_t begin, std::size_t n, float 
   }
 }
 
-/// Which centroid |x| takes. below[i]: the bits of thresholds[i], less 1.
+/// The index of the centroid that |x| takes. below[i] is the bits of thresholds[i], minus 1.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Int nearest(typename V::Float x,
                                                      const typename V::Int* below, int thresholds) {
   using Int = typename V::Int;
-  const Int magnitude = V::bits(x) & 0x7fffffff;  // Magnitudes order like their bits.
+  const Int magnitude = V::bits(x) & 0x7fffffff;  // Bits order like magnitudes.
   Int m = Int{};
   for (int i = 0; i < thresholds; ++i) m -= V::shift_right_signed(below[i] - magnitude, 31);
   return m;
 }
 
-/// IEEE binary32 to binary16, to nearest even.
+/// Kernels::to_half() of x.
 FL_HOST_DEVICE static inline std::uint16_t to_half(float x) {
   const auto bits = static_cast<std::uint32_t>(Scalar::bits(x));
   const std::uint32_t sign = bits >> 16 & 0x8000;
   const std::uint32_t magnitude = bits & 0x7fffffff;
   std::uint32_t half;
   if (magnitude > 0x7f800000) {
-    half = 0x7e00 | (magnitude >> 13 & 0x3ff);  // A quiet NaN with the top bits of its payload.
+    half = 0x7e00 | (magnitude >> 13 & 0x3ff);  // A quiet NaN keeps the top of its payload.
   } else if (magnitude >= 0x477ff000) {
-    half = 0x7c00;  // From 65520 on, halfway between the largest number and 2^16.
+    half = 0x7c00;  // From 65520 on: halfway between the largest number and 2^16.
   } else if (magnitude >= 0x38800000) {
-    // Normal: move the exponent's bias from 127 to 15, then drop 13 bits.
+    // Normal: change the exponent's bias from 127 to 15, then round 13 bits away.
     const std::uint32_t rebased = magnitude - (112u << 23);
     half = (rebased + 0xfff + (rebased >> 13 & 1)) >> 13;
   } else {
-    // Subnormal: adding 1/2 leaves the value in units of 2^-24 in the lowest bits, rounded.
+    // Subnormal: after adding 1/2, the lowest bits are the value in units of 2^-24, rounded.
     const float shifted = Scalar::from_bits(static_cast<std::int32_t>(magnitude)) + 0.5f;
     half = static_cast<std::uint32_t>(Scalar::bits(shifted)) - 0x3f000000;
   }
@@ -239,7 +241,7 @@ FL_HOST_DEVICE static inline float from_half(std::uint16_t x) {
   return Scalar::from_bits(static_cast<std::int32_t>(sign | bits));
 }
 
-/// The upper half of a float, to nearest even, in the low 16 bits. x is not NaN.
+/// Kernels::to_bf16() of x, in the low 16 bits. Requires: x is not NaN.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Int to_bf16(typename V::Float x) {
   const auto bits = V::bits(x);
@@ -247,15 +249,16 @@ FL_HOST_DEVICE static inline typename V::Int to_bf16(typename V::Float x) {
   return V::shift_right(V::add(bits, is_odd + 0x7fff), 16);
 }
 
-/// `x` in the low 16 bits.
+/// Kernels::from_bf16() of the low 16 bits of x.
 template <class V>
 FL_HOST_DEVICE static inline typename V::Float from_bf16(typename V::Int x) {
   return V::from_bits(V::shift_left(x, 16));
 }
 
-/// The lanes of Scan::sum_squares, added as a binary tree.
+/// The lanes of Scan::sum_squares.
 inline constexpr std::size_t scan_lanes = 16;
 
+/// Adds the lanes as a binary tree, in place.
 FL_HOST_DEVICE static inline double add_lanes(double* lanes) {
   for (std::size_t width = scan_lanes / 2; width > 0; width /= 2) {
     for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
@@ -263,10 +266,11 @@ FL_HOST_DEVICE static inline double add_lanes(double* lanes) {
   return lanes[0];
 }
 
-/// The lanes of dot(); adds what is left of the elements, from `begin`, a multiple of dot_lanes, to
-/// n, and the lanes as a binary tree.
+/// The lanes of Kernels::dot().
 inline constexpr std::size_t dot_lanes = 32;
 
+/// Adds the last elements of dot() to the lanes, and then the lanes as a binary tree. The elements
+/// are those from `begin`, a multiple of dot_lanes, to n; they are fewer than dot_lanes.
 static inline float finish_dot(const float* x, const float* y, std::size_t begin, std::size_t n,
                                float* lanes) {
   for (std::size_t i = begin; i < n; ++i) lanes[i - begin] += x[i] * y[i];
@@ -276,25 +280,25 @@ static inline float finish_dot(const float* x, const float* y, std::size_t begin
   return lanes[0];
 }
 
-/// What a rotation is begun with: it makes the norm of values with this sum of squares 1, but where
-/// its inverse would be infinite.
+/// The factor that scales values with this sum of squares to norm 1. A norm below 2^-126 counts as
+/// 2^-126, so that the factor is finite.
 FL_HOST_DEVICE static inline float unit_factor(double sum_squares) {
   const double norm = std::sqrt(sum_squares);
   return static_cast<float>(1 / (norm < 0x1p-126 ? 0x1p-126 : norm));
 }
 
-/// What nearest() wants of a table's thresholds.
+/// Fills the argument `below` of nearest().
 FL_HOST_DEVICE static inline void find_below(const Centroids& centroids, std::int32_t* below) {
   for (int i = 0; i + 1 < centroids.count; ++i) {
     below[i] = Scalar::bits(centroids.thresholds[i]) - 1;
   }
 }
 
-/// One value's, of nearest().
+/// What Kernels::nearest() finds for one x.
 struct NearestCentroid {
   std::int32_t level;
-  float magnitude;  // Of the value.
-  float centroid;   // Of that.
+  float magnitude;  // |x|.
+  float centroid;   // The centroid that |x| takes.
 
   [[nodiscard]] FL_HOST_DEVICE double product() const {
     return static_cast<double>(magnitude) * centroid;
@@ -307,7 +311,8 @@ FL_HOST_DEVICE static inline NearestCentroid nearest_centroid(float x, const Cen
   return {m ^ negative, negative == 0 ? x : -x, centroids.values[m]};
 }
 
-/// nearest() of the elements from `begin`, a multiple of scan_lanes, to n.
+/// Kernels::nearest() of the elements from `begin`, a multiple of scan_lanes, to n. Adds the
+/// products to the lanes.
 static inline void nearest(const float* x, std::size_t begin, std::size_t n,
                            const Centroids& centroids, std::int16_t* levels, double* lanes) {
   std::int32_t below[7]{};
@@ -319,7 +324,8 @@ static inline void nearest(const float* x, std::size_t begin, std::size_t n,
   }
 }
 
-/// pack_signs() of the elements from `begin`, a multiple of scan_lanes, to n.
+/// Kernels::pack_signs() of the elements from `begin`, a multiple of scan_lanes, to n. Adds the
+/// magnitudes to the lanes.
 static inline void pack_signs(const float* x, std::size_t begin, std::size_t n, std::uint8_t* out,
                               double* lanes) {
   for (std::size_t i = begin; i < n; ++i) {

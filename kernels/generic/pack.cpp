@@ -9,7 +9,7 @@ namespace fl {
 
 namespace {
 
-// Codes that are whole bytes; the compiler makes SIMD of these two loops. unpack returns the
+// For codes of 1 or 2 whole bytes. The compiler vectorizes both loops. unpack_whole returns the
 // largest code.
 template <class Code>
 void pack_whole(const std::int16_t* x, std::size_t n, std::int32_t levels, std::uint8_t* out) {
@@ -32,19 +32,19 @@ std::uint32_t unpack_whole(const std::uint8_t* packed, std::size_t n, std::int32
   return largest;
 }
 
-// Codes of fewer than 8 bits go through a byte each, eight at a time: eight codes are `bits` whole
-// bytes.
+// Codes of fewer than 8 bits go through an array with a byte for each. Eight of them are packed or
+// unpacked at a time, because eight codes fill `bits` whole bytes.
 constexpr std::size_t narrow_at_once = 1024;
 
-/// `bits` ones in each of the lanes of `lane` bits.
+/// The lowest `bits` bits of each lane of `lane` bits are ones.
 constexpr std::uint64_t lane_mask(int lane, int bits) {
   std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
   for (int width = lane; width < 64; width *= 2) mask |= mask << width;
   return mask;
 }
 
-/// Neighbouring lanes of `lane` bits, of which the lowest `bits` are in use, become one; and the
-/// reverse.
+/// join() makes one lane of two neighbours. These have `lane` bits, of which the lowest `bits` are
+/// in use. part() does the reverse.
 template <int lane, int bits>
 std::uint64_t join(std::uint64_t x) {
   constexpr std::uint64_t even = lane_mask(2 * lane, lane);
@@ -56,13 +56,13 @@ std::uint64_t part(std::uint64_t x) {
   return (x & low) | ((x & ~low) << (lane - bits));
 }
 
-/// Eight bytes that are below 2^bits, to the lowest 8 * bits bits.
+/// Moves eight bytes, each below 2^bits, to the lowest 8 * bits bits.
 template <int bits>
 std::uint64_t squeeze(std::uint64_t codes) {
   return join<32, 4 * bits>(join<16, 2 * bits>(join<8, bits>(codes)));
 }
 
-/// The reverse; what stands above the lowest 8 * bits bits is dropped.
+/// The reverse of squeeze(). Ignores all but the lowest 8 * bits bits.
 template <int bits>
 std::uint64_t spread(std::uint64_t packed) {
   packed &= (std::uint64_t{1} << (8 * bits)) - 1;
@@ -75,8 +75,8 @@ std::uint64_t load_eight(const std::uint8_t* from, std::size_t bytes) {
   return eight;
 }
 
-// Where a byte has whole codes, neighbours are joined until it is full. The compiler makes SIMD of
-// these loops, so for these widths they are faster than what is above.
+// If a byte holds whole codes, neighbours are joined until it is full. The compiler vectorizes
+// these loops, so they are faster than squeeze() and spread() for these widths.
 template <int bits>
 constexpr bool fills_bytes = 8 % bits == 0;
 
@@ -110,14 +110,14 @@ void part_neighbours(const std::uint8_t* __restrict packed, std::size_t bytes,
   }
 }
 
-/// Zeros stand behind the codes, to a multiple of eight.
+/// Requires: zeros follow the codes, up to a multiple of eight.
 template <int bits>
 void pack_bytes(const std::uint8_t* codes, std::size_t bytes, std::uint8_t* out) {
   if constexpr (fills_bytes<bits>) return join_neighbours<bits>(codes, bytes, out);
   const std::uint8_t* const end = out + bytes;
   for (; end - out >= 8; out += bits, codes += 8) {
     const std::uint64_t eight = squeeze<bits>(load_eight(codes, 8));
-    std::memcpy(out, &eight, sizeof eight);  // The zeros on top are written over.
+    std::memcpy(out, &eight, sizeof eight);  // The next codes overwrite the zeros on top.
   }
   for (; out < end; codes += 8) {
     const std::uint64_t eight = squeeze<bits>(load_eight(codes, 8));
@@ -127,7 +127,7 @@ void pack_bytes(const std::uint8_t* codes, std::size_t bytes, std::uint8_t* out)
   }
 }
 
-/// May write codes to a multiple of eight.
+/// May write more codes, up to a multiple of eight.
 template <int bits>
 void unpack_bytes(const std::uint8_t* packed, std::size_t bytes, std::uint8_t* codes) {
   if constexpr (fills_bytes<bits>) return part_neighbours<bits>(packed, bytes, codes);
@@ -172,14 +172,14 @@ std::uint32_t unpack_narrow(const std::uint8_t* packed, std::size_t n, std::int3
   return largest;
 }
 
-// From 1 bit on.
+// Entry i is for i + 1 bits.
 constexpr std::array pack_of_bits = {pack_narrow<1>, pack_narrow<2>, pack_narrow<3>, pack_narrow<4>,
                                      pack_narrow<5>, pack_narrow<6>, pack_narrow<7>};
 constexpr std::array unpack_of_bits = {unpack_narrow<1>, unpack_narrow<2>, unpack_narrow<3>,
                                        unpack_narrow<4>, unpack_narrow<5>, unpack_narrow<6>,
                                        unpack_narrow<7>};
 
-/// Whether the bits behind the last code are zeros.
+/// Whether the bits after the last code are zeros.
 bool is_filled_right(const std::uint8_t* packed, std::size_t bits) {
   return bits % 8 == 0 || packed[bits / 8] >> bits % 8 == 0;
 }
@@ -219,7 +219,7 @@ std::uint32_t unpack_wide(const std::uint8_t* packed, std::size_t n, std::int32_
     std::memcpy(&word, packed + bit / 8, sizeof word);
     take(i, word, bit);
   }
-  for (; i < n; ++i, bit += bits) {  // Fewer than four bytes are left to load.
+  for (; i < n; ++i, bit += bits) {  // Fewer than four bytes are left.
     std::uint32_t word = 0;
     std::memcpy(&word, packed + bit / 8, bytes - bit / 8);
     take(i, word, bit);

@@ -1,10 +1,10 @@
-// Philox4x32-7: random words as a pure function of (key, counter), so that element i of a vector
-// gets the same word whoever computes it, in whatever order, on the CPU or on a GPU.
-// Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 3.3:
-// seven rounds pass all of BigCrush, and rounding at random is bound by the time they take.
+// Philox4x32-7: random words as a pure function of (key, counter). So element i of a vector gets
+// the same word in any order and on any device. Any thread. Salmon, Moraes, Dror, Shaw: "Parallel
+// random numbers: as easy as 1, 2, 3", SC 2011, section 3.3. Seven rounds pass all of BigCrush.
+// More rounds would make stochastic rounding slower.
 //
-// Internal linkage on purpose: this header is compiled with different machine options in one
-// program, and the linker must not pick one copy for all.
+// The functions have internal linkage on purpose: one program compiles this header with different
+// machine options, and the linker must not choose one copy for all.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +28,7 @@ struct Block {
   std::uint32_t word[4];
 };
 
+/// The four random words of a counter.
 FL_HOST_DEVICE static inline Block generate(Block counter, std::uint32_t key_0,
                                             std::uint32_t key_1) {
   std::uint32_t* x = counter.word;
@@ -44,9 +45,9 @@ FL_HOST_DEVICE static inline Block generate(Block counter, std::uint32_t key_0,
   return counter;
 }
 
-/// Which Philox word belongs to element i of a stream. Elements come in lines of 32, made from
-/// eight counters: element 8*j + k of a line is word j of the line's counter k, so that eight SIMD
-/// lanes produce a line in order without a shuffle.
+/// Element i of a stream has one Philox word. Elements come in lines of 32, each made from eight
+/// counters. Element 8*j + k of a line is word j of the line's counter k, so that eight SIMD lanes
+/// produce a line in order without a shuffle.
 inline constexpr std::uint64_t line_elements = 32;
 
 FL_HOST_DEVICE static inline std::uint64_t counter_of(std::uint64_t element) {
@@ -56,7 +57,7 @@ FL_HOST_DEVICE static inline unsigned word_of(std::uint64_t element) {
   return static_cast<unsigned>(element / 8 % 4);
 }
 
-/// The block with the given 64-bit index in a stream. Key = seed, counter = (index, stream).
+/// The block of a counter of a stream. The key is the seed, and the counter is (index, stream).
 FL_HOST_DEVICE static inline Block block_at(std::uint64_t seed, std::uint64_t stream,
                                             std::uint64_t index) {
   const Block counter{{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
@@ -66,8 +67,9 @@ FL_HOST_DEVICE static inline Block block_at(std::uint64_t seed, std::uint64_t st
                   static_cast<std::uint32_t>(seed >> 32));
 }
 
-/// Where 16 random bits are enough, a line is of 64 elements, and a word has those of two: word
-/// 8 * j + k in its lower half those of element 16 * j + k, in its upper of element 16 * j + k + 8.
+/// If 16 random bits are enough, a line has 64 elements, and each word serves two of them. The
+/// lower half of word 8 * j + k is for element 16 * j + k, the upper half for element 16 * j + k
+/// + 8.
 inline constexpr std::uint64_t half_line_elements = 64;
 
 FL_HOST_DEVICE static inline std::uint32_t half_word_at(std::uint64_t seed, std::uint64_t stream,
@@ -77,14 +79,14 @@ FL_HOST_DEVICE static inline std::uint32_t half_word_at(std::uint64_t seed, std:
   return element % 16 < 8 ? word & 0xffff : word >> 16;
 }
 
-/// How many of n elements, the first of them number `first`, come before the next line begins.
+/// How many of the n elements from `first` on come before the next line starts.
 static inline std::size_t before_line(std::uint64_t first, std::size_t n) {
   const std::size_t left = (line_elements - first % line_elements) % line_elements;
   return left < n ? left : n;
 }
 
-/// The keys of all rounds for one seed, made once for a run. A SIMD row's V has a type Words,
-/// registers of 64-bit lanes, and all_lanes(x), which has x in each of them.
+/// The keys of all rounds for one seed, computed once for a run. A SIMD row's V has a type Words, a
+/// register of 64-bit lanes, and all_lanes(x), which puts x in each lane.
 template <class V>
 struct RoundKeys {
   typename V::Words key_0[rounds];
@@ -102,7 +104,7 @@ struct RoundKeys {
   }
 };
 
-/// The 32 words of elements [32 * line, 32 * line + 32).
+/// Writes the 32 words of the elements from 32 * line on.
 static inline void fill_line(std::uint64_t seed, std::uint64_t stream, std::uint64_t line,
                              std::uint32_t* words) {
   for (std::uint64_t k = 0; k < 8; ++k) {

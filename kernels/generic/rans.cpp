@@ -9,12 +9,13 @@ namespace fl {
 
 namespace {
 
-// Without branches on whether a word goes or comes, which would be mispredicted.
+// Both loops write or read a word in every step and then keep it or not, because the CPU would
+// mispredict a branch on that.
+//
+// For whole steps the states are in a local array. If there are few lanes, the compiler keeps it in
+// registers; states in memory take twice as long.
 
-// Whole steps have the lanes' states in an array of their own, which the compiler keeps in
-// registers where they are few: a state that goes through memory takes twice as long.
-
-/// Encodes symbols `begin`, a multiple of `lanes`, to n, the last one first.
+/// Encodes the symbols from `begin`, a multiple of `lanes`, to n, the last one first.
 template <std::size_t lanes>
 std::uint8_t* encode(const rans::Code* codes, const std::uint8_t* symbols, std::size_t begin,
                      std::size_t n, std::uint32_t* states, std::uint8_t* out) {
@@ -22,7 +23,8 @@ std::uint8_t* encode(const rans::Code* codes, const std::uint8_t* symbols, std::
     const rans::Code& code = codes[symbols[i]];
     const unsigned goes = rans::is_full(x, code) ? 1 : 0;
     const auto word = static_cast<std::uint16_t>(x);
-    std::memcpy(out - sizeof word, &word, sizeof word);  // The next one overwrites it if not.
+    std::memcpy(out - sizeof word, &word,
+                sizeof word);  // If it does not go, the next overwrites it.
     out -= goes * sizeof word;
     x = rans::push(x >> (goes * 16), code);
   };
@@ -37,7 +39,7 @@ std::uint8_t* encode(const rans::Code* codes, const std::uint8_t* symbols, std::
   return out;
 }
 
-/// Decodes symbols `begin`, a multiple of `lanes`, to n.
+/// Decodes the symbols from `begin`, a multiple of `lanes`, to n.
 template <std::size_t lanes>
 const std::uint8_t* decode(const rans::Place* places, const std::uint8_t* classes,
                            std::uint32_t* states, const std::uint8_t* in, const std::uint8_t* end,
@@ -65,7 +67,7 @@ const std::uint8_t* decode(const rans::Place* places, const std::uint8_t* classe
   }
   std::ranges::copy(x, states);
   for (; i < n && end - in >= 2; ++i) step(i, states[i % lanes]);
-  for (; i < n; ++i) {  // No word is left to come.
+  for (; i < n; ++i) {  // No word is left.
     std::uint32_t& last = states[i % lanes];
     const rans::Place place = place_at(i, last);
     last = rans::pop(last, place);
@@ -75,7 +77,7 @@ const std::uint8_t* decode(const rans::Place* places, const std::uint8_t* classe
   return in;
 }
 
-/// The symbol that has all of the 2^12, or -1.
+/// The symbol whose frequency is 2^12, or -1.
 int only_symbol(const RansFrequencies& frequencies) {
   const auto* const at = std::ranges::find(frequencies, rans::total);
   return at == frequencies.end() ? -1 : static_cast<int>(at - frequencies.begin());
@@ -84,7 +86,7 @@ int only_symbol(const RansFrequencies& frequencies) {
 }  // namespace
 
 void count_symbols(const std::uint8_t* symbols, std::size_t n, std::uint32_t* counts) {
-  // Eight tables, so that a run of one symbol does not wait for one counter.
+  // Eight tables, so that equal neighbours do not wait for the same counter.
   std::uint32_t tables[8][rans_symbols_max] = {};
   std::size_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -116,7 +118,7 @@ RansFrequencies rans_frequencies(std::span<const std::uint32_t> counts) {
   std::uint64_t sum = 0;
   for (const std::uint32_t count : counts) sum += count;
   if (sum == 0) return out;
-  // Those that are too rare for 1 get it all the same, and the common ones share the rest.
+  // Rare symbols, whose share is below 1, get 1. The others share the rest.
   std::uint64_t common = sum;
   std::int64_t left = rans::total;
   const auto is_rare = [&](std::size_t s) { return std::uint64_t{counts[s]} * rans::total < sum; };
@@ -133,9 +135,9 @@ RansFrequencies rans_frequencies(std::span<const std::uint32_t> counts) {
     out[s] = static_cast<std::uint16_t>(std::max<std::uint64_t>(1, scaled));
     left -= out[s];
   }
-  // What rounding has left over or taken too much goes where it costs least: to the symbol whose
-  // count per frequency is largest, from the one that has the most to spare. Few steps: each symbol
-  // was rounded by less than one.
+  // Rounding may leave some of the 2^12 or take too much. The loop adds 1 to the symbol with the
+  // largest count per frequency, or takes 1 from the one with the smallest, because that costs the
+  // fewest bits. It needs few steps, because each symbol was rounded by less than 1.
   while (left != 0) {
     std::size_t best = rans_symbols_max;
     for (std::size_t s = 0; s < counts.size(); ++s) {
@@ -163,7 +165,7 @@ std::size_t rans_encode(const std::uint8_t* symbols, std::size_t n,
   std::uint32_t begin = 0;
   for (std::size_t s = 0; s < codes.size(); ++s) {
     if (frequencies[s] > 0) codes[s] = rans::make_code(frequencies[s], begin);
-    begin = (begin + frequencies[s]) % rans::total;  // Each class begins at 0.
+    begin = (begin + frequencies[s]) % rans::total;  // Each class starts at 0.
   }
   std::array<std::uint32_t, rans::lanes_max> states;
   states.fill(rans::state_min);

@@ -13,7 +13,7 @@ namespace fl {
 
 namespace {
 
-// A digit of the magnitude: three of them, highest first, are its 31 bits.
+// A magnitude's 31 bits are three digits, the highest first.
 struct Digit {
   int shift;
   int bits;
@@ -22,7 +22,7 @@ constexpr std::array digits = {Digit{20, 11}, Digit{10, 10}, Digit{0, 10}};
 
 using Counts = std::array<std::uint64_t, 1 << 11>;
 
-// Elements that are tested together before each is looked at: few of them hold a candidate.
+// So many elements are tested together first, because most such groups hold no candidate.
 constexpr std::size_t step = 16;
 
 template <class T>
@@ -30,8 +30,9 @@ std::uint32_t magnitude_of(T x) {
   return std::bit_cast<std::uint32_t>(x) & 0x7fffffff;
 }
 
-// Whether is_candidate(magnitude) holds for any of the `step` values at x. Magnitudes as signed
-// numbers, which is what every SIMD compares; not unrolled, or the compiler makes no SIMD of it.
+// Whether is_candidate(magnitude) is true for any of the `step` values at x. Magnitudes are signed
+// numbers here, because all SIMD units can compare those. The loop is not unrolled, because the
+// compiler would not vectorize it then.
 template <class T, class IsCandidate>
 bool any_candidate(const T* x, const IsCandidate& is_candidate) {
   std::int32_t found = 0;
@@ -42,8 +43,8 @@ bool any_candidate(const T* x, const IsCandidate& is_candidate) {
   return found != 0;
 }
 
-// Four histograms, because neighbours often have the same digit, and a counter that was just
-// written is slow to read.
+// Four histograms, because neighbours often have the same digit, and it is slow to read a counter
+// that was just written.
 template <class T>
 void count_first(std::span<const T> x, std::array<Counts, 4>& counts) {
   std::size_t i = 0;
@@ -53,7 +54,7 @@ void count_first(std::span<const T> x, std::array<Counts, 4>& counts) {
   for (; i < x.size(); ++i) ++counts[0][magnitude_of(x[i]) >> digits[0].shift];
 }
 
-// Of the elements whose higher digits are `prefix`.
+// Counts a digit of the elements whose higher digits are `prefix`.
 template <class T>
 void count_next(std::span<const T> x, Digit digit, std::uint32_t prefix, Counts& counts) {
   const int above = digit.shift + digit.bits;
@@ -74,7 +75,8 @@ void count_next(std::span<const T> x, Digit digit, std::uint32_t prefix, Counts&
   for (; i < x.size(); ++i) count(x[i]);
 }
 
-// Adds the digit of the k-th largest to `cutoff`; its ties are the k of that digit's elements.
+// Appends the digit of the k-th largest element to cutoff.magnitude. cutoff.ties is its rank
+// among the counted elements, and then its rank among those with that digit.
 void narrow(const Counts& counts, Digit digit, Cutoff& cutoff) {
   std::uint32_t value = (1u << digit.bits) - 1;
   for (; cutoff.ties > counts[value]; --value) cutoff.ties -= counts[value];
@@ -100,12 +102,13 @@ Cutoff find_by_digits(std::span<const std::span<const T>> runs, std::uint64_t k)
 
 constexpr std::size_t counted_at_once = 1 << 20;
 
-// From here on a guess pays: one look at most elements instead of three.
+// From so many elements on a guess pays: most elements are read once instead of three times.
 constexpr std::size_t guess_min = 1 << 16;
-constexpr std::size_t guess_stride = 251;  // A prime, because rows may have a pattern.
+constexpr std::size_t guess_stride = 251;  // A prime, because a tensor's rows may repeat a pattern.
 
-// The magnitudes that are at least a guess, which a sample makes a little too low; none if they are
-// many. They are as good as all, if they are k.
+// The magnitudes that are at least a guess. A sample gives the guess, a little too low on purpose.
+// If the result has k magnitudes or more, they include the k largest. It is empty if the guess
+// would leave too many.
 template <class T>
 std::vector<std::uint32_t> large_magnitudes(std::span<const std::span<const T>> runs,
                                             std::uint64_t k) {
@@ -151,7 +154,8 @@ Cutoff find(std::span<const std::span<const T>> runs, std::uint64_t k) {
 template <class T>
 std::size_t select(std::span<const T> x, Cutoff& cutoff, std::uint32_t* indices) {
   const std::size_t found = kernels().find_at_least(x.data(), x.size(), cutoff.magnitude, indices);
-  // Of equal ones the first. Without a branch: each index is written, and stays if it is selected.
+  // Of equal elements the first are selected. There is no branch: each index is written, and the
+  // next one overwrites it if it is not selected.
   std::size_t selected = 0;
   for (std::size_t k = 0; k < found; ++k) {
     const std::uint32_t index = indices[k];
@@ -180,7 +184,7 @@ bool is_cutoff_of(std::span<const std::span<const float>> runs, std::uint64_t k,
   std::uint64_t equal = 0;
   for (const std::span<const float> run : runs) {
     for (std::size_t begin = 0; begin < run.size(); begin += counted_at_once) {
-      // 32 bits wide, as the values are, for SIMD.
+      // Counters are as wide as the values, 32 bits, so that the compiler vectorizes the loop.
       std::uint32_t above_here = 0;
       std::uint32_t equal_here = 0;
       for (const float x : run.subspan(begin, std::min(counted_at_once, run.size() - begin))) {

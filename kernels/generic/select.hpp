@@ -1,7 +1,8 @@
-// The k largest magnitudes of a long vector, without sorting it: radix selection on the
-// bit patterns, whose order is that of the magnitudes (Knuth, "The Art of Computer Programming",
-// volume 3, section 5.2.5; as histograms on GPUs: Alabi 2012, "Fast k-selection algorithms for
-// graphics processing units"). Integers only, so every machine selects the same. Pure; any thread.
+// Selects the k largest magnitudes of a long vector without sorting it. It uses radix selection on
+// the bit patterns, which order like the magnitudes (Knuth, "The Art of Computer Programming",
+// volume 3, section 5.2.5; histograms on GPUs: Alabi 2012, "Fast k-selection algorithms for
+// graphics processing units"). It uses integers only, so every machine selects the same. Pure; any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +11,27 @@
 
 namespace fl {
 
-/// Tells selected elements from the rest: those whose magnitude (the bits of a value but the sign)
-/// is larger, and of the equal ones the first `ties` in order.
+/// Says which elements are selected: those with a larger magnitude (a value's bits without the
+/// sign), and the first `ties` of those with an equal one.
 struct Cutoff {
   std::uint32_t magnitude;
   std::uint64_t ties;
   bool operator==(const Cutoff&) const = default;
 };
 
-/// The cutoff that selects k elements of all runs together, taken as one vector. 1 <= k <= all
-/// their elements. Each run is read three times; of a long vector, if k is small against it, mostly
-/// once: then what is larger than a guess is copied.
+/// The cutoff that selects k elements of all runs, taken as one vector. Requires: 1 <= k <= their
+/// elements. Reads each run three times. If the vector is long and k much smaller, it mostly reads
+/// once and copies the magnitudes above a guess.
 [[nodiscard]] Cutoff find_largest(std::span<const std::span<const float>> runs, std::uint64_t k);
-/// The same for words, by their lowest 31 bits.
+/// The same for words, which order by their lowest 31 bits.
 [[nodiscard]] Cutoff find_largest(std::span<const std::uint32_t> words, std::uint64_t k);
-/// Whether find_largest() of the runs returns this. Reads each once.
+/// Whether find_largest() of the runs would return this cutoff. Reads each run once.
 [[nodiscard]] bool is_cutoff_of(std::span<const std::span<const float>> runs, std::uint64_t k,
                                 const Cutoff& cutoff);
 
-/// Writes the indices of the elements that `cutoff` selects, ascending, and returns how many.
-/// `indices` has room for x.size(). Takes the ties that it used off the cutoff, so that the next
-/// part of the same vector goes on from there. x.size() <= 2^32.
+/// Writes the indices of the elements that `cutoff` selects, ascending, and returns how many. It
+/// subtracts the ties that it used from the cutoff, so that the next call can continue with the
+/// next part of the vector. Requires: `indices` has room for x.size(); x.size() <= 2^32.
 [[nodiscard]] std::size_t select_largest(std::span<const float> x, Cutoff& cutoff,
                                          std::uint32_t* indices);
 [[nodiscard]] std::size_t select_largest(std::span<const std::uint32_t> words, Cutoff& cutoff,

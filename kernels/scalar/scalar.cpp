@@ -1,4 +1,4 @@
-// The plainest row: what the other rows must equal bit for bit.
+// The plainest row. All other rows must give the same bits.
 #include "kernels/generic/element_math.hpp"
 #include "kernels/isa_rows.hpp"
 
@@ -67,7 +67,7 @@ void add_fixed(std::int64_t* sum, const float* x, std::size_t n, int fraction_bi
   const double scale = std::ldexp(1.0, fraction_bits);
   for (std::size_t i = 0; i < n; ++i) {
     const std::int64_t fixed = std::llrint(x[i] * scale);
-    // Unsigned, because the sums are defined modulo 2^64.
+    // Unsigned, because the sums are modulo 2^64.
     sum[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum[i]) +
                                        static_cast<std::uint64_t>(weight) *
                                            static_cast<std::uint64_t>(fixed));
@@ -110,7 +110,8 @@ void gaussian(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, flo
   }
 }
 
-// The half of a word of the line that element i lies in, as the upper half of a word.
+// The random half of element i, as the upper half of a word. `line` is the words of its line, and i
+// counts from the start of the line.
 std::int32_t upper_half(const std::uint32_t* line, std::size_t i) {
   const std::uint32_t word = line[i / 16 * 8 + i % 8];
   return static_cast<std::int32_t>(i % 16 < 8 ? word << 16 : word);
@@ -235,7 +236,7 @@ std::size_t find_at_least(const void* words, std::size_t n, std::uint32_t least,
   for (std::size_t i = 0; i < n; ++i) {
     std::uint32_t word;
     std::memcpy(&word, bytes + i * sizeof word, sizeof word);
-    indices[found] = static_cast<std::uint32_t>(i);  // Stays if it is one.
+    indices[found] = static_cast<std::uint32_t>(i);  // If it is not found, the next overwrites it.
     found += (word & 0x7fffffff) >= least ? 1 : 0;
   }
   return found;

@@ -1,7 +1,7 @@
-// The row for AVX2 and F16C (every x86-64 server since 2015). Runs are cut into whole vectors; what
-// is left at the ends goes through the scalar row, whose results are the same.
+// The row for AVX2 and F16C (every x86-64 server since 2015). It works on whole vectors. The rest
+// at the ends of a run goes through the scalar row, which gives the same results.
 //
-// Compiled with -mavx2: includes no header with inline functions that another file could share.
+// Compiled with -mavx2: must not include inline functions that the linker could use in other files.
 #include "kernels/generic/element_math.hpp"
 #include "kernels/isa_rows.hpp"
 
@@ -11,7 +11,7 @@ namespace fl {
 
 namespace {
 
-// Eight lanes of the arithmetic in element_math.hpp.
+// The machine V of element_math.hpp, with eight lanes.
 struct Avx2 {
   using Float = __m256;
   using Int = std::int32_t __attribute__((vector_size(32)));
@@ -49,10 +49,10 @@ struct Line {
   Avx2::Int words[4];
 };
 
-// The eight blocks of a line, the even ones in x[0], the odd ones in x[1]: word j of four blocks in
-// the low half of each 64-bit lane of x[.][j]. The high halves hold leftovers of the products,
-// which the next round's multiplication does not see. A round waits for its multiplications, so
-// both halves go through it side by side, and what needs no product is computed apart.
+// Computes the eight blocks of a line, the even ones in x[0] and the odd ones in x[1]. The low half
+// of each 64-bit lane of x[.][j] is word j of one block. The high halves hold the rest of products,
+// which the next multiplication ignores. A round waits for its multiplications, so the even and the
+// odd blocks are computed side by side, and what needs no product is computed separately.
 [[gnu::always_inline]] inline Line line_at(const RoundKeys& keys, std::uint64_t stream,
                                            std::uint64_t line) {
   const __m256i multiplier_0 = _mm256_set1_epi64x(philox::multiplier_0);
@@ -88,7 +88,7 @@ struct Line {
   return out;
 }
 
-// Packing two registers works on their halves: puts the result back in order.
+// Puts the result of packing two registers in order, because packing works on halves of registers.
 __m256i in_order(__m256i packed) { return _mm256_permute4x64_epi64(packed, 0b11'01'10'00); }
 
 void to_half(const float* x, std::size_t n, std::uint16_t* out) {
@@ -132,7 +132,7 @@ void from_bf16(const std::uint16_t* x, std::size_t n, float* out) {
 
 Scan scan(const float* x, std::size_t n) {
   const __m256i magnitude_mask = _mm256_set1_epi32(0x7fffffff);
-  __m256i max_bits = _mm256_setzero_si256();  // Magnitudes order like their bits, NaN on top.
+  __m256i max_bits = _mm256_setzero_si256();  // Bits order like magnitudes; NaN is the largest.
   __m256d sums[4] = {};
   std::size_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -158,7 +158,7 @@ Scan scan(const float* x, std::size_t n) {
     top = bits > top ? bits : top;
     lanes[i % element::scan_lanes] += static_cast<double>(x[i]) * x[i];
   }
-  if (top >= 0x7f800000) return scalar_row.scan(x, n);  // Rare: finds where.
+  if (top >= 0x7f800000) return scalar_row.scan(x, n);  // Rare. It finds the index.
   Scan result;
   result.max_abs = element::Scalar::from_bits(top);
   result.sum_squares = element::add_lanes(lanes);
@@ -176,7 +176,7 @@ Range range(const float* x, std::size_t n) {
     least = _mm256_min_ps(least, v);
     most = _mm256_max_ps(most, v);
   }
-  float ends[24];  // What is left to look at: the two registers, and the last elements again.
+  float ends[24];  // The two registers, and the last eight elements.
   _mm256_storeu_ps(ends, least);
   _mm256_storeu_ps(ends + 8, most);
   _mm256_storeu_ps(ends + 16, _mm256_loadu_ps(x + n - 8));
@@ -220,18 +220,18 @@ void unpack_signs(const std::uint8_t* packed, std::size_t n, float scale, float*
 
 void add_fixed(std::int64_t* sum, const float* x, std::size_t n, int fraction_bits,
                std::int64_t weight) {
-  // A negative weight moves to the scale: rounding to nearest even is symmetric.
+  // The sign of the weight goes to the scale, because rounding to nearest even is symmetric.
   const double power = __builtin_ldexp(1.0, fraction_bits);
   const __m256d scale = _mm256_set1_pd(weight < 0 ? -power : power);
   const __m256i factor = _mm256_set1_epi64x(weight < 0 ? -weight : weight);
-  // Adding 1.5 * 2^52 to |v| < 2^51 rounds v to an integer, which then stands in the low bits.
+  // Adding 1.5 * 2^52 to v, |v| < 2^51, rounds it to an integer, which is then in the low bits.
   const __m256d magic = _mm256_set1_pd(0x1.8p52);
   std::size_t i = 0;
   for (; i + 4 <= n; i += 4) {
     const __m256d v = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(x + i)), scale);
     const __m256i fixed =
         _mm256_sub_epi64(_mm256_castpd_si256(_mm256_add_pd(v, magic)), _mm256_castpd_si256(magic));
-    // fixed * factor modulo 2^64, factor below 2^32.
+    // fixed * factor modulo 2^64; factor is below 2^32.
     const __m256i low = _mm256_mul_epu32(fixed, factor);
     const __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(fixed, 32), factor);
     const __m256i product = _mm256_add_epi64(low, _mm256_slli_epi64(high, 32));
@@ -241,8 +241,8 @@ void add_fixed(std::int64_t* sum, const float* x, std::size_t n, int fraction_bi
   scalar_row.add_fixed(sum + i, x + i, n - i, fraction_bits, weight);
 }
 
-// int64 to double, rounded once. The two halves become doubles by writing them into the mantissas
-// of 2^52 and 2^84; the difference of the high half is exact, and the sum rounds.
+// Converts int64 to double, rounded once. Writing the two halves into the mantissas of 2^52 and
+// 2^84 makes them doubles. The difference of the high half is exact, so only the sum rounds.
 __m256d to_double(__m256i v) {
   const __m256i low_base = _mm256_castpd_si256(_mm256_set1_pd(0x1p52));
   const __m256i high_base = _mm256_castpd_si256(_mm256_set1_pd(0x1p84));
@@ -313,7 +313,7 @@ void quantize(const float* x, std::size_t n, const QuantizeArgs& args, std::int1
       quantize_line(x + i, line, factors, levels + i);
       continue;
     }
-    // A part of a line, amid zeros.
+    // A part of a line, with zeros around it.
     float padded[half_line_elements] = {};
     std::int16_t rounded[half_line_elements];
     std::memcpy(padded + in_line, x + i, count * sizeof(float));
@@ -396,7 +396,7 @@ void centroids_of(const std::int16_t* levels, std::size_t n, const Centroids& ce
   for (; i + 8 <= n; i += 8) {
     const __m256i level =
         _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels + i)));
-    // The instruction looks at the lowest three bits.
+    // The permutation uses only the lowest three bits of an index.
     const __m256i m = _mm256_xor_si256(level, _mm256_srai_epi32(level, 31));
     const __m256 signs = _mm256_and_ps(_mm256_castsi256_ps(level), sign);
     _mm256_storeu_ps(out + i, _mm256_xor_ps(_mm256_permutevar8x32_ps(values, m), signs));
@@ -408,7 +408,7 @@ __m256i load_levels(const std::int16_t* levels) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(levels));
 }
 
-// The largest of sixteen levels and what the rest of a run has found.
+// The largest of sixteen levels and of_rest.
 std::int32_t largest_of(__m256i sixteen, std::int32_t of_rest) {
   std::int16_t each[16];
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(each), sixteen);
@@ -416,7 +416,7 @@ std::int32_t largest_of(__m256i sixteen, std::int32_t of_rest) {
   return of_rest;
 }
 
-// The classes of a line's 64 elements.
+// Stores the classes of a line's 64 elements.
 void store_classes(const Line& line, int bits, std::uint8_t* classes) {
   __m256i sixteen[4];
   for (std::size_t j = 0; j < 4; ++j) {
@@ -430,7 +430,7 @@ void store_classes(const Line& line, int bits, std::uint8_t* classes) {
   }
 }
 
-// Blocks begin at element 0 of their key's stream, so only whole lines are worth a fast path.
+// A codec's blocks start at element 0 of their key's stream, so only this case needs to be fast.
 std::int32_t dither(const float* x, std::size_t n, const DitherArgs& args, std::int16_t* levels,
                     std::uint8_t* classes) {
   if (args.first % half_line_elements != 0) {
@@ -531,7 +531,7 @@ float dot(const float* x, const float* y, std::size_t n) {
   return element::finish_dot(x, y, i, n, lanes);
 }
 
-// Bit k: whether value k of eight is at least `below` + 1.
+// Bit k is whether the magnitude of value k of eight is at least `below` + 1.
 std::uint32_t at_least(const unsigned char* eight, __m256i below) {
   const __m256i magnitude = _mm256_and_si256(
       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(eight)), _mm256_set1_epi32(0x7fffffff));

@@ -1,8 +1,9 @@
-// What is faster in AVX-512's registers than in AVX2's: all that waits for Philox's or a
-// logarithm's chain of operations, of which these hold twice as many values. Most other functions
-// wait for memory. Runs are cut into whole vectors; what is left goes through the scalar row.
+// The functions that are faster with AVX-512 than with AVX2. They wait for the long chains of
+// operations of Philox or of a logarithm, and these registers do twice as many values in a chain.
+// Most other functions wait for memory. The rest at the ends of a run goes through the scalar row.
 //
-// Compiled with -mavx512vl: includes no header with inline functions that another file could share.
+// Compiled with -mavx512vl. So it must not include a header with inline functions that other files
+// share: the linker could choose this file's copy for all.
 #include "kernels/generic/element_math.hpp"
 #include "kernels/isa_rows.hpp"
 #include "kernels/x86/vector_pair.hpp"
@@ -13,7 +14,7 @@ namespace fl {
 
 namespace {
 
-// Sixteen lanes of the arithmetic in element_math.hpp.
+// The machine V of element_math.hpp, with sixteen lanes.
 struct Avx512 {
   using Float = __m512;
   using Int = std::int32_t __attribute__((vector_size(64)));
@@ -41,8 +42,8 @@ constexpr std::uint64_t half_line_elements = philox::half_line_elements;
 
 using RoundKeys = philox::RoundKeys<Avx512>;
 
-// The eight blocks of a line: word j of block k in the low half of 64-bit lane k of words[j]. The
-// high halves hold leftovers of the products, which the next multiplication does not see.
+// The eight blocks of a line. The low half of 64-bit lane k of words[j] is word j of block k. The
+// high halves hold the rest of products, which the next multiplication ignores.
 struct Line {
   __m512i words[4];
 };
@@ -71,23 +72,23 @@ struct Line {
   return {{x0, x1, x2, x3}};
 }
 
-// Words k of a and b side by side.
+// Lane 2k is word k of a, and lane 2k + 1 is word k of b.
 Avx512::Int side_by_side(__m512i a, __m512i b) {
   return Avx512::lanes(_mm512_mask_shuffle_epi32(a, 0xAAAA, b, _MM_PERM_CCAA));
 }
 
-// The random bits of sixteen elements, in order: in lanes 0 to 7 the lower halves of a line's
-// words, in the others the upper ones.
+// Eight words of a line, twice. They have the random bits of sixteen elements: the lower halves of
+// lanes 0 to 7, and the upper halves of lanes 8 to 15.
 Avx512::Int twice(__m512i words) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14);
   return Avx512::lanes(_mm512_permutexvar_epi32(even, words));
 }
-// As lower halves of their lanes; the upper ones are 0.
+// These random bits as the lower halves of their lanes. The upper halves are 0.
 Avx512::Int lower_halves(__m512i words) {
   const __m512i by = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16);
   return Avx512::lanes(_mm512_srlv_epi32(Avx512::raw(twice(words)), by)) & 0xffff;
 }
-// As upper halves; the lower ones hold anything.
+// These random bits as the upper halves of their lanes. The lower halves have any value.
 Avx512::Int upper_halves(__m512i words) {
   const __m512i by = _mm512_setr_epi32(16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0);
   return Avx512::lanes(_mm512_sllv_epi32(Avx512::raw(twice(words)), by));
@@ -102,7 +103,7 @@ void store_levels(std::int16_t* to, Avx512::Int levels) {
 void gaussian_avx512(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
                      std::size_t n) {
   const RoundKeys keys(seed);
-  // Of sixteen words that lie side by side those of the one, then of the other.
+  // The even and the odd lanes of two registers.
   const __m512i evens =
       _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odds = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
@@ -212,7 +213,7 @@ std::size_t find_at_least_avx512(const void* words, std::size_t n, std::uint32_t
     if ((masks[0] | masks[1] | masks[2] | masks[3]) == 0) continue;
     for (std::size_t k = 0; k < 4; ++k) {
       const auto first = static_cast<std::int32_t>(i + 16 * k);
-      // No more were found than were looked at, so there is room for sixteen.
+      // At most i + 16 * k indices were found so far, so there is room to store sixteen.
       _mm512_storeu_si512(
           indices + found,
           _mm512_maskz_compress_epi32(masks[k], _mm512_add_epi32(lanes, _mm512_set1_epi32(first))));

@@ -1,7 +1,9 @@
-// The Walsh-Hadamard transform with AVX2. Whatever the order in which memory is walked, each value
-// goes through the strides 1, 2, 4 and so on, so the bits are the scalar row's.
+// The Walsh-Hadamard transform with AVX2. It may visit memory in another order than the scalar row,
+// but each value goes through the strides 1, 2, 4 and so on in this order, so the bits are the
+// same.
 //
-// Compiled with -mavx2: includes no header with inline functions that another file could share.
+// Compiled with -mavx2. So it must not include a header with inline functions that other files
+// share: the linker could choose this file's copy for all.
 #include "kernels/isa_rows.hpp"
 
 #include <immintrin.h>
@@ -11,14 +13,15 @@ namespace fl {
 namespace {
 
 constexpr std::size_t width = 8;
-constexpr std::size_t cached = 4096;  // Values that stay in the first cache from stride to stride.
+constexpr std::size_t cached = 4096;  // Values that stay in the L1 cache between strides.
 
-// a + b in place of a, and a + -b, which is a - b, in place of b; `swapped` has b in place of a.
+// For each pair a and b of x: a + b in the place of a, and a + -b in the place of b. `swapped` is x
+// with a and b exchanged, and `negate` has the sign bit at each b.
 __m256 butterfly(__m256 x, __m256 swapped, __m256 negate) {
   return _mm256_add_ps(swapped, _mm256_xor_ps(x, negate));
 }
 
-// The strides 1, 2 and 4 of eight values.
+// Does the strides 1, 2 and 4 within eight values.
 __m256 within(__m256 x) {
   const __m256 negate_1 = _mm256_setr_ps(0, -0.0f, 0, -0.0f, 0, -0.0f, 0, -0.0f);
   const __m256 negate_2 = _mm256_setr_ps(0, 0, -0.0f, -0.0f, 0, 0, -0.0f, -0.0f);
@@ -28,7 +31,8 @@ __m256 within(__m256 x) {
   return butterfly(x, _mm256_permute2f128_ps(x, x, 1), negate_4);
 }
 
-// So many strides at once, from `stride` on, a multiple of 8: each value is loaded and stored once.
+// Does `count` strides from `stride` on, a multiple of 8, with one load and one store of each
+// value.
 template <std::size_t count>
 void strides_at_once(float* x, std::size_t n, std::size_t stride) {
   constexpr std::size_t rows = std::size_t{1} << count;
@@ -54,7 +58,7 @@ void strides_at_once(float* x, std::size_t n, std::size_t stride) {
   }
 }
 
-// All strides from `stride` that are below n.
+// Does all strides from `stride` on that are below n.
 void strides_from(float* x, std::size_t n, std::size_t stride) {
   for (; 4 * stride < n; stride *= 8) strides_at_once<3>(x, n, stride);
   if (2 * stride < n) return strides_at_once<2>(x, n, stride);

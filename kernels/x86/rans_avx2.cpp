@@ -1,7 +1,9 @@
-// The AVX2 row's rANS: the 32 lanes' states in four registers (Giesen 2014, arXiv:1402.3392,
-// section 4). Words are taken and written for eight lanes at once, by shuffles that a mask selects.
+// rANS of the AVX2 row. The states of the 32 lanes are in four registers (Giesen 2014,
+// arXiv:1402.3392, section 4). Words are read and written for eight lanes at once. A mask tells
+// which lanes have a word, and selects a shuffle.
 //
-// Compiled with -mavx2: includes no header with inline functions that another file could share.
+// Compiled with -mavx2. So it must not include a header with inline functions that other files
+// share: the linker could choose this file's copy for all.
 #include "kernels/isa_rows.hpp"
 #include "kernels/x86/rans_decode.hpp"
 
@@ -12,9 +14,9 @@ namespace fl {
 namespace {
 
 struct Shuffles {
-  // Word k goes to the k-th lane of the mask; other lanes become 0.
+  // Word k goes to the k-th lane that is in the mask. The other lanes become 0.
   alignas(32) std::uint8_t spread[256][32];
-  // The lanes of the mask go to the last words, in order.
+  // The words of the lanes in the mask become the last words, in order.
   alignas(16) std::uint8_t gather[256][rans::words_bytes];
 };
 
@@ -48,7 +50,7 @@ std::uint64_t sign_mask(__m256i x) {
   return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(x)));
 }
 
-/// Of each lane that of a where the sign of `choice` is clear, else that of b.
+/// Each lane is that of b if the sign bit of `choice` is set, else that of a.
 __m256i choose(__m256i choice, __m256i a, __m256i b) {
   return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b),
                                               _mm256_castsi256_ps(choice)));
@@ -60,7 +62,7 @@ struct Codes {
 };
 
 Codes codes_of(const rans::Code* codes, const std::uint8_t* symbols) {
-  __m256i pair[4];  // Lanes k and k + 4, whole.
+  __m256i pair[4];  // The whole codes of lanes k and k + 4.
   for (std::size_t k = 0; k < 4; ++k) {
     pair[k] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(codes + symbols[k])),
                                       load_half(codes + symbols[k + 4]), 1);
@@ -84,26 +86,26 @@ __m256i push(__m256i x, const Codes& codes) {
                           _mm256_mullo_epi32(quotient, codes.rest));
 }
 
-/// rans::push of eight symbols, with the words that must go first written before `out`. Returns the
-/// new states.
+/// rans::push of eight symbols. First writes the words that must go, below `out`. Returns the new
+/// states.
 [[gnu::always_inline]] inline __m256i encode_eight(const rans::Code* codes,
                                                    const std::uint8_t* symbols, __m256i x,
                                                    std::uint8_t*& out) {
   const Codes these = codes_of(codes, symbols);
-  // The sign is what rans::is_full asks for.
+  // The sign bit is the result of rans::is_full().
   const __m256i full = _mm256_add_epi32(x, _mm256_slli_epi32(these.rest, 31 - rans::bits));
   const std::uint64_t mask = sign_mask(full);
   const __m256i low = _mm256_blend_epi16(x, _mm256_setzero_si256(), 0xAA);
   const __m128i words =
       _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
-  // All eight are stored; what is below `out` then is written over later.
+  // All eight words are stored. Those below the new `out` are overwritten later.
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out - rans::words_bytes),
                    _mm_shuffle_epi8(words, load_half(shuffles.gather[mask])));
   out -= sizeof(std::uint16_t) * __builtin_popcountll(mask);
   return push(choose(full, x, _mm256_srli_epi32(x, 16)), these);
 }
 
-/// What rans_decode.hpp asks of a row.
+/// The type V of rans_decode.hpp.
 struct Avx2 {
   [[gnu::always_inline]] static __m256i take_words(const rans::Popped& popped,
                                                    const std::uint8_t*& in) {
@@ -119,20 +121,21 @@ struct Avx2 {
     const __m256i packed = _mm256_packus_epi16(
         _mm256_packus_epi32(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte)),
         _mm256_packus_epi32(_mm256_and_si256(c, byte), _mm256_and_si256(d, byte)));
-    // Packing works on halves of the registers; the permutation puts them back in order.
+    // Packing works on halves of registers. The permutation puts the result in order.
     return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   }
 };
 
-// Few different symbols are counted by comparing 32 at a time with each: twice as fast as in a
-// table for 17 of them, and no faster for 40.
+// If there are few different symbols, 32 at a time are compared with each of them. For 17 different
+// symbols this is twice as fast as counting in a table, and for 40 it is no faster.
 constexpr std::size_t compared_symbols_max = 32;
 constexpr std::size_t compared_at_once = 8;
 
-/// Adds how often each of eight symbols from `first` on occurs in n, a multiple of 32.
+/// Counts how often the eight symbols from `first` on occur, and adds this to `counts`. n is a
+/// multiple of 32.
 void count_eight(const std::uint8_t* symbols, std::size_t n, std::size_t first,
                  std::uint32_t* counts) {
-  constexpr std::size_t sums_max = 255 * sizeof(__m256i);  // A byte of a sum counts no further.
+  constexpr std::size_t sums_max = 255 * sizeof(__m256i);  // A byte cannot count further.
   for (std::size_t begin = 0; begin < n; begin += sums_max) {
     const std::size_t end = n - begin < sums_max ? n : begin + sums_max;
     __m256i sums[compared_at_once] = {};
@@ -176,7 +179,7 @@ void count_symbols_avx2(const std::uint8_t* symbols, std::size_t n, std::uint32_
 
 std::uint8_t* rans_encode_avx2(const rans::Code* codes, const std::uint8_t* symbols, std::size_t n,
                                std::uint32_t* states, std::uint8_t* out) {
-  // Named, not an array, so that the compiler keeps them in registers.
+  // Four variables and not an array, so that the compiler keeps them in registers.
   __m256i x0 = load(states);
   __m256i x1 = load(states + 8);
   __m256i x2 = load(states + 16);

@@ -1,8 +1,9 @@
-// rANS decoding with AVX-512, and its VBMI and VBMI2: in registers as wide as AVX2's, because a
-// step of wider ones waits longer; but words find their lanes, and symbols their order, without a
+// rANS decoding with AVX-512 BW, VBMI and VBMI2. Registers are as wide as AVX2's, because a step
+// with wider ones waits longer. But words get to their lanes, and symbols into order, without a
 // table.
 //
-// Compiled for these: includes no header with inline functions that another file could share.
+// Compiled for these instructions. So it must not include a header with inline functions that other
+// files share: the linker could choose this file's copy for all.
 #include "kernels/isa_rows.hpp"
 #include "kernels/x86/rans_decode.hpp"
 
@@ -10,11 +11,12 @@ namespace fl {
 
 namespace {
 
-/// What rans_decode.hpp asks of a row.
+/// The type V of rans_decode.hpp.
 struct Avx512 {
   [[gnu::always_inline]] static __m256i take_words(const rans::Popped& popped,
                                                    const std::uint8_t*& in) {
-    // The words become the low halves of the lanes that want one, whose own have gone up.
+    // The words become the low halves of the lanes that need one. The old low halves of these lanes
+    // were shifted up.
     const __mmask16 wanted = _mm256_test_epi16_mask(popped.below, _mm256_set1_epi32(0xffff));
     const __m256i shift = _mm256_and_si256(popped.below, _mm256_set1_epi32(16));
     const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in));

@@ -1,12 +1,12 @@
-// How the SIMD rows decode rANS, written once for them: the 32 lanes' states in four AVX2
-// registers. A row is a type V with
+// How the SIMD rows decode rANS, written once for all of them. The states of the 32 lanes are in
+// four AVX2 registers. A row passes a type V with
 //
-//   take_words(popped, in)  the states with a word of `in` shifted into each that is below
-//                           state_min, the first word into the first of them; moves `in` on.
-//   symbols_of(a, b, c, d)  the symbols, which are the low bytes, of 32 places, in order.
+//   take_words(popped, in)  Returns the states. Shifts a word of `in` into each state that is below
+//                           state_min, in the order of the lanes, and moves `in` behind them.
+//   symbols_of(a, b, c, d)  Returns the symbols of 32 places, which are their low bytes, in order.
 //
-// V lies in an unnamed namespace, so that each file has these functions for itself: they are
-// compiled with different machine options in one program.
+// V is in an unnamed namespace, so that each file has its own copy of these functions. One program
+// compiles them with different machine options.
 #pragma once
 
 #include "kernels/generic/rans_step.hpp"
@@ -15,10 +15,11 @@
 
 namespace fl::rans {
 
-/// What eight lanes' words have at most.
+/// The most bytes that the words of eight lanes have.
 inline constexpr std::size_t words_bytes = 8 * sizeof(std::uint16_t);
 
-/// Eight lanes after pop(): the states, and all bits set where one is below state_min.
+/// Eight lanes after pop(): the states x, and in `below` all bits of a lane if its state is below
+/// state_min.
 struct Popped {
   __m256i x, below;
 };
@@ -28,8 +29,8 @@ static inline __m256i load(const void* from) {
 }
 static inline void store(void* to, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(to), x); }
 
-/// The place of each of eight low bits: loads that go to all lanes, and blends, which are faster
-/// than AMD's gather.
+/// The places of eight lanes, whose states have these low bits. Loads to all lanes and blends are
+/// faster than AMD's gather instruction.
 [[gnu::always_inline]] static inline __m256i places_at(const Place* places, __m256i low) {
   const auto place = [places](std::uint64_t at) {
     return _mm256_set1_epi32(static_cast<int>(places[at]));
@@ -37,9 +38,9 @@ static inline void store(void* to, __m256i x) { _mm256_storeu_si256(static_cast<
   const auto pair = [place](std::uint64_t two) {
     return _mm256_blend_epi32(place(static_cast<std::uint32_t>(two)), place(two >> 32), 0xAA);
   };
-  std::uint64_t two[4];  // Not in memory: the compiler takes the register apart.
+  std::uint64_t two[4];  // The compiler takes the register apart; no memory.
   store(two, low);
-  // The last first, as they take longest to get out of it.
+  // The last ones first, because they take the longest to get out of the register.
   const __m256i p67 = pair(two[3]);
   const __m256i p45 = pair(two[2]);
   const __m256i p23 = pair(two[1]);
@@ -48,22 +49,22 @@ static inline void store(void* to, __m256i x) { _mm256_storeu_si256(static_cast<
                             0xF0);
 }
 
-/// pop() of eight lanes; `offset` is how far into its range the place is.
+/// pop() of eight lanes. `offset` is the offset in `place`.
 static inline Popped pop_eight(__m256i x, __m256i place, __m256i offset) {
   const __m256i product =
       _mm256_mullo_epi32(_mm256_srli_epi32(place, 20), _mm256_srli_epi32(x, bits));
-  // Compared before the sum is there: the next step waits for the words.
+  // Compares without waiting for the sum, because the next step waits for the words.
   const __m256i least = _mm256_sub_epi32(_mm256_set1_epi32(state_min), offset);
   return {_mm256_add_epi32(product, offset), _mm256_cmpgt_epi32(least, product)};
 }
 
-/// Looks places up in memory.
+/// Looks up places in memory.
 template <bool has_classes>
 struct Table {
   const Place* places;
   const std::uint8_t* classes;
 
-  /// pop() of eight lanes, and the places they were at.
+  /// pop() of eight lanes. Also writes their places.
   [[gnu::always_inline]] Popped pop(std::size_t i, __m256i x, __m256i& place) const {
     const __m256i low_bits = _mm256_set1_epi32(total - 1);
     __m256i at = _mm256_and_si256(x, low_bits);
@@ -79,18 +80,19 @@ struct Table {
 
 inline constexpr int few_symbols_max = 8;
 
-/// Of up to eight symbols the place is found by comparing with where their ranges begin, which a
-/// step waits for half as long as for memory. `steps` is one less than there are symbols, or more.
+/// For up to eight symbols: finds places by comparing with the starts of the symbols' ranges. A
+/// step waits half as long for this as for memory. `steps` is at least the number of symbols minus
+/// one.
 template <int steps>
 struct Few {
-  // Entry -k modulo 8 is that of the symbol that k beginnings lie beyond.
+  // Entry -k modulo 8 is for the symbol whose range has k starts beyond it.
   __m256i first_places;
   __m256i begins;
   __m256i from[steps];
 
   [[gnu::always_inline]] Popped pop(std::size_t, __m256i x, __m256i& place) const {
     const __m256i at = _mm256_and_si256(x, _mm256_set1_epi32(total - 1));
-    __m256i entry = _mm256_cmpgt_epi32(from[0], at);  // -1 where it lies beyond.
+    __m256i entry = _mm256_cmpgt_epi32(from[0], at);  // -1 if the start lies beyond.
 #pragma GCC unroll 7
     for (int k = 1; k < steps; ++k) {
       entry = _mm256_add_epi32(entry, _mm256_cmpgt_epi32(from[k], at));
@@ -101,7 +103,7 @@ struct Few {
   }
 };
 
-/// rans::pop in eight lanes, with the words that come in then. Returns the places they were at.
+/// rans::pop() of eight lanes, and then reads their words. Returns their places.
 template <class V, class Places>
 [[gnu::always_inline]] static inline __m256i decode_eight(const Places& places, std::size_t i,
                                                           __m256i& x, const std::uint8_t*& in) {
@@ -110,15 +112,15 @@ template <class V, class Places>
   return place;
 }
 
-/// rans_decode of a row (kernels.hpp), with places from a Table or a Few.
+/// Kernels::rans_decode(), with places from a Table or a Few.
 template <class V, class Places>
 static const std::uint8_t* decode_with(const Places& places, std::uint32_t* states,
                                        const std::uint8_t* in, const std::uint8_t* end,
                                        std::uint8_t* symbols, std::size_t n) {
-  constexpr std::ptrdiff_t step_bytes = 4 * words_bytes;  // That a step may load.
+  constexpr std::ptrdiff_t step_bytes = 4 * words_bytes;  // What a step may load.
   const std::uint8_t* const stream_end = end;
   std::uint8_t last_words[2 * step_bytes] = {};
-  // Named, not an array, so that the compiler keeps them in registers.
+  // Four variables and not an array, so that the compiler keeps them in registers.
   __m256i x0 = load(states);
   __m256i x1 = load(states + 8);
   __m256i x2 = load(states + 16);
@@ -126,7 +128,7 @@ static const std::uint8_t* decode_with(const Places& places, std::uint32_t* stat
   for (std::size_t i = 0; i < n; i += lanes_max) {
     if (end - in < step_bytes) {
       if (in > end) return nullptr;
-      if (end == stream_end) {  // The last words move to where zeros are behind them, once.
+      if (end == stream_end) {  // Moves the last words once, to have zeros behind them.
         const std::ptrdiff_t left = end - in;
         __builtin_memcpy(last_words, in, static_cast<std::size_t>(left));
         in = last_words;
@@ -160,13 +162,13 @@ static const std::uint8_t* decode_few(const Place* first_places, const std::uint
   Few<steps> few;
   few.first_places = load(entries[0]);
   few.begins = load(entries[1]);
-  for (int k = 0; k < steps; ++k) {  // Nothing lies before a range that begins at 0.
+  for (int k = 0; k < steps; ++k) {  // No place is before a start of 0.
     few.from[k] = _mm256_set1_epi32(k + 1 < count ? static_cast<int>(begins[k + 1]) : 0);
   }
   return decode_with<V>(few, states, in, end, symbols, n);
 }
 
-/// rans_decode of a row (kernels.hpp).
+/// Kernels::rans_decode().
 template <class V>
 static const std::uint8_t* decode(const Place* places, const std::uint8_t* classes,
                                   std::uint32_t* states, const std::uint8_t* in,

@@ -1,5 +1,6 @@
-// Two vectors as one, for element_math.hpp: where each value waits for a long chain of operations,
-// those of the second fill the time. Internal linkage on purpose; see philox.hpp.
+// Two vectors as one machine V of generic/element_math.hpp. While one vector waits in a long chain
+// of operations, the CPU works on the other. The functions have internal linkage on purpose; see
+// generic/philox.hpp.
 #pragma once
 
 namespace fl {

@@ -48,7 +48,8 @@ double effective_steps(const TrainSettings& settings, std::uint64_t steps) {
     const double gradient = 1 - settings.proximal_mu * settings.lr * distance;
     velocity = rho * velocity + gradient;
     const double step = nesterov ? gradient + rho * velocity : velocity;
-    // From here on all steps are the same, or with a proximal term too short to count.
+    // From here on all steps have the same length, or (with a proximal term) they are too short to
+    // change the sum. Returning early also bounds the loop for any `steps` that a client reports.
     if (settings.proximal_mu == 0 && step == last)
       return distance + static_cast<double>(left) * step;
     if (std::fabs(step) <= 1e-16 * distance) return distance;

@@ -1,4 +1,5 @@
-// One round's local work: what the server's offer asks, the same for every client but for the seed.
+// The local work of one round, as the server's offer asks for it. Only the seed differs between
+// clients. Plain values and pure functions; any thread.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -9,13 +10,13 @@
 
 namespace fl {
 
-/// How a client steps along its gradients.
+/// The optimizer that a client trains with.
 struct LocalOptimizer {
   enum class Kind {
-    sgd,       // With TrainSettings::momentum: Polyak's, as PyTorch has it.
-    nesterov,  // SGD with Nesterov's momentum, as PyTorch has it.
-    adam,      // Kingma and Ba 2015, algorithm 1; weight decay is added to the gradient.
-    adamw,     // Loshchilov and Hutter 2019, algorithm 2: weight decay is of the weights.
+    sgd,       // With Polyak's momentum (TrainSettings::momentum), as in PyTorch.
+    nesterov,  // SGD with Nesterov's momentum, as in PyTorch.
+    adam,      // Kingma and Ba 2015, algorithm 1. Weight decay is added to the gradient.
+    adamw,     // Loshchilov and Hutter 2019, algorithm 2. Weight decay shrinks the weights.
   };
   Kind kind = Kind::sgd;
   double beta1 = 0.9;
@@ -25,34 +26,36 @@ struct LocalOptimizer {
   [[nodiscard]] bool is_sgd() const { return kind == Kind::sgd || kind == Kind::nesterov; }
 };
 
-/// "sgd", "nesterov", "adam[:beta1=B,beta2=B,epsilon=E]", "adamw[:…]"; "" is sgd.
+/// Parses "sgd", "nesterov", "adam[:beta1=B,beta2=B,epsilon=E]" or "adamw[:…]" (the same options);
+/// "" means sgd. Returns invalid_input for anything else.
 [[nodiscard]] Result<LocalOptimizer> parse_optimizer(std::string_view spec);
 
 struct TrainSettings {
   std::uint32_t round = 0;
-  std::uint32_t local_epochs = 1;  // 0: as many as fit into local_seconds.
-  std::uint32_t local_steps = 0;   // When not 0: this many mini-batch steps instead of epochs.
-  double local_seconds = 0;        // When not 0: one step, and then no other after so many seconds.
-  std::uint32_t batch_size = 64;
-  std::uint32_t accumulate = 1;   // A step is of the mean gradient of so many mini-batches.
-  LocalOptimizer optimizer = {};  // Its state is new every round.
+  std::uint32_t local_epochs = 1;  // Passes over the data. 0: as many as fit into local_seconds.
+  std::uint32_t local_steps = 0;   // Above 0: this many mini-batch steps replace the epochs.
+  double local_seconds = 0;        // Above 0: no step but the first starts after so many seconds.
+  std::uint32_t batch_size = 64;   // In examples.
+  std::uint32_t accumulate = 1;    // A step uses the mean gradient of this many mini-batches.
+  LocalOptimizer optimizer = {};   // Its state starts afresh in every round.
   double lr = 0.01;
   double momentum = 0.0;
   double weight_decay = 0.0;
-  double proximal_mu = 0.0;  // FedProx: mu/2 ||w - w_global||^2 added to the loss.
-  std::uint64_t seed = 0;    // Of this client in this round; shuffles and dropout derive from it.
+  double proximal_mu = 0.0;  // FedProx: mu/2 ||w - w_global||^2 is added to the loss.
+  std::uint64_t seed = 0;    // For this client in this round. Shuffles and dropout derive from it.
 };
 
 inline constexpr double local_seconds_max = 1e6;
 
-/// The most mini-batch steps that the settings allow whoever takes `epoch_steps` of them to go once
-/// through its data. Where time alone ends the work: limits::steps_per_s_max in each second.
+/// The most mini-batch steps that the settings allow a client which takes `epoch_steps` of them for
+/// one pass over its data. If only the time ends the work, it counts limits::steps_per_s_max for
+/// each second of local_seconds; then 0 < local_seconds <= local_seconds_max.
 [[nodiscard]] std::uint64_t steps_max(const TrainSettings& settings, std::uint64_t epoch_steps);
 
-/// ||a||_1 of FedNova (Wang 2020, section 4.1): how far `steps` steps of SGD go along a gradient
-/// that stays the same, in units of lr times that gradient. Without momentum and proximal term it
-/// is `steps`; with momentum rho steps/(1-rho) - rho(1-rho^steps)/(1-rho)^2; the proximal term
-/// shortens it. Weight decay counts as part of the gradient. Needs settings.optimizer.is_sgd().
+/// ||a||_1 of FedNova (Wang 2020, section 4.1): how far `steps` steps of SGD go along a constant
+/// gradient, in units of lr times that gradient. Without momentum and proximal term this is
+/// `steps`. With momentum rho it is steps/(1-rho) - rho(1-rho^steps)/(1-rho)^2. The proximal term
+/// shortens it. Weight decay counts as part of the gradient. Requires settings.optimizer.is_sgd().
 [[nodiscard]] double effective_steps(const TrainSettings& settings, std::uint64_t steps);
 
 }  // namespace fl

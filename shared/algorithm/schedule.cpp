@@ -37,7 +37,8 @@ double LearningRate::at(std::uint32_t round, std::uint32_t rounds) const {
   const double past = round - warm_up - 1;
   switch (shape) {
     case Shape::cosine: {
-      // As in PyTorch the floor, which may be 0, comes after the last round, not in it.
+      // As in PyTorch, the floor would come one round after the last: it may be 0, and a round with
+      // a rate of 0 would be lost.
       const double span = std::max(1.0, static_cast<double>(rounds) - warm_up);
       const double part = std::min(past, span - 1) / span;
       return floor + (1 - floor) * (1 + std::cos(std::numbers::pi * part)) / 2;
@@ -83,7 +84,7 @@ std::uint32_t LocalSteps::at(std::uint32_t round, std::uint32_t steps,
       if (round == 1) return steps;
       FL_ASSERT(losses.size() >= round - 1);
       const double part = losses[round - 2] / losses[0];
-      if (!(part < 1)) return steps;  // No progress; or no number.
+      if (!(part < 1)) return steps;  // The loss did not fall, or is NaN.
       const double wanted = std::ceil(std::sqrt(std::max(part, 0.0)) * steps);
       return std::max(1u, static_cast<std::uint32_t>(wanted));
     }

@@ -1,5 +1,5 @@
-// The learning rate and the local steps of a round, by schedules that both a person and the history
-// can read.
+// Schedules for the learning rate and the local steps of a round, and the specs that name them.
+// Plain values; any thread.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -10,41 +10,44 @@
 
 namespace fl {
 
+/// How the clients' learning rate changes from round to round.
 struct LearningRate {
   enum class Shape { constant, cosine, step };
   Shape shape = Shape::constant;
-  std::uint32_t warm_up = 0;  // Rounds in which the rate grows evenly from 1/warm_up of itself.
-  double floor = 0;         // cosine: the part of the rate that would be left after the last round.
-  std::uint32_t every = 1;  // step: after each so many rounds
-  double factor = 0.1;      // the rate is multiplied by this.
+  std::uint32_t warm_up = 0;  // In so many first rounds the rate grows evenly, from 1/warm_up to 1.
+  double floor = 0;           // cosine: the factor that would be reached one round after the last.
+  std::uint32_t every = 1;    // step: rounds between two reductions.
+  double factor = 0.1;        // step: each reduction multiplies the rate by this.
 
-  /// What the rate is multiplied by in `round` (from 1) of `rounds`. Cosine: Loshchilov and Hutter
-  /// 2017, equation 5, without restarts, over the rounds after the warm-up.
+  /// The factor for the rate in `round` (1 is the first) of `rounds`. Cosine follows Loshchilov and
+  /// Hutter 2017, equation 5, without restarts, over the rounds after the warm-up.
   [[nodiscard]] double at(std::uint32_t round, std::uint32_t rounds) const;
 };
 
-/// "constant[:warmup=N]", "cosine[:floor=F,warmup=N]", "step[:every=N,factor=F,warmup=N]".
+/// Parses "constant[:warmup=N]", "cosine[:floor=F,warmup=N]" or "step[:every=N,factor=F,warmup=N]".
+/// Returns invalid_input for anything else.
 [[nodiscard]] Result<LearningRate> parse_schedule(std::string_view spec);
 
-/// How many of the steps that were asked for a round takes: H of local SGD.
+/// How many of the configured local steps a round takes: H of local SGD.
 struct LocalSteps {
   enum class Shape {
     constant,
     warm_up,     // Local SGD warm-up: Lin 2020, appendix B.4.2.
     post_local,  // Post-local SGD: Lin 2020, section 3.
-    adaptive,    // AdaComm: Wang and Joshi 2019, equation 17, with rounds for intervals.
+    adaptive,    // AdaComm: Wang and Joshi 2019, equation 17; an interval is a round.
   };
   Shape shape = Shape::constant;
-  std::uint32_t rounds = 1;  // warm_up: in which H grows evenly from 1 to all steps.
-  std::uint32_t from = 1;    // post_local: the round before which H is 1.
+  std::uint32_t rounds = 1;  // warm_up: H grows evenly from 1 to all steps in these first rounds.
+  std::uint32_t from = 1;    // post_local: the first round with all steps; before it H is 1.
 
-  /// H in `round` (from 1), 1 to `steps`. `losses`: the training losses of the rounds before it at
-  /// least, the first round's first.
+  /// H in `round` (1 is the first), from 1 to `steps`. `losses` are the training losses by round,
+  /// round 1 first, and include all rounds before `round`. Only adaptive reads them.
   [[nodiscard]] std::uint32_t at(std::uint32_t round, std::uint32_t steps,
                                  std::span<const double> losses) const;
 };
 
-/// "constant", "warmup[:rounds=N]", "post-local[:from=N]", "adaptive".
+/// Parses "constant", "warmup[:rounds=N]", "post-local[:from=N]" or "adaptive". Returns
+/// invalid_input for anything else.
 [[nodiscard]] Result<LocalSteps> parse_steps_schedule(std::string_view spec);
 
 }  // namespace fl

@@ -14,23 +14,27 @@ namespace fl {
 namespace {
 
 constexpr std::array rows{
-    StrategyRow{"fedavg", "fedavg[:lr=1]", "mean of the updates (McMahan 2017)", make_fedavg},
-    StrategyRow{"fedprox", "fedprox[:mu=0.01]", "clients are held near the global model (Li 2020)",
+    StrategyRow{"fedavg", "fedavg[:lr=1]", "weighted mean of the updates (McMahan 2017)",
+                make_fedavg},
+    StrategyRow{"fedprox", "fedprox[:mu=0.01]",
+                "FedAvg with a term that holds clients near the global model (Li 2020)",
                 make_fedprox},
     StrategyRow{"scaffold", "scaffold[:lr=1,option=2]",
-                "control variates against client drift (Karimireddy 2020)", make_scaffold},
+                "control variates that correct client drift (Karimireddy 2020)", make_scaffold},
     StrategyRow{"fednova", "fednova[:lr=1,mu=0]",
-                "updates normalized by the local steps behind them (Wang 2020)", make_fednova},
+                "updates divided by how far their local steps go (Wang 2020)", make_fednova},
     StrategyRow{"feddyn", "feddyn[:alpha=0.01]",
                 "a dynamic regularizer on every client (Acar 2021)", make_feddyn},
     StrategyRow{"ditto", "ditto[:lambda=0.1,epochs=1]",
-                "every client keeps a model of its own near the global one (Li 2021)", make_ditto},
+                "FedAvg, and each client also trains its own model near the global one (Li 2021)",
+                make_ditto},
     StrategyRow{"fedavgm", "fedavgm[:lr=1,momentum=0.9,nesterov=no]",
                 "momentum on the server (Hsu 2019)", make_fedavgm},
     StrategyRow{"slowmo", "slowmo[:lr=1,momentum=0.5]",
-                "slow momentum, scaled by the clients' lr (Wang 2020)", make_slowmo},
+                "momentum on the server, in units of the clients' lr (Wang 2020)", make_slowmo},
     StrategyRow{"diloco", "diloco[:lr=0.7,momentum=0.9]",
-                "Nesterov momentum outside; with --optimizer adamw (Douillard 2023)", make_diloco},
+                "Nesterov momentum on the server; use it with --optimizer adamw (Douillard 2023)",
+                make_diloco},
     StrategyRow{"fedadagrad", "fedadagrad[:lr=0.1,beta1=0,tau=1e-3]",
                 "Adagrad on the server (Reddi 2021)", make_fedadagrad},
     StrategyRow{"fedadam", "fedadam[:lr=0.1,beta1=0.9,beta2=0.99,tau=1e-3]",
@@ -38,8 +42,8 @@ constexpr std::array rows{
     StrategyRow{"fedyogi", "fedyogi[:lr=0.1,beta1=0.9,beta2=0.99,tau=1e-3]",
                 "Yogi on the server (Reddi 2021)", make_fedyogi},
     StrategyRow{"signvote", "signvote[:lr=0.001]",
-                "majority vote over the signs; with --codec sign, or terngrad,clip=0 where many "
-                "weights do not move (Bernstein 2019)",
+                "majority vote over the signs of the updates; use it with --codec sign, or with "
+                "terngrad,clip=0 if many weights do not move (Bernstein 2019)",
                 make_signvote},
 };
 
@@ -87,8 +91,8 @@ Result<void> Strategy::check(const TrainSettings& settings) const {
 Result<void> Strategy::needs_sgd(const TrainSettings& settings) const {
   if (settings.optimizer.is_sgd()) return {};
   return Error(Errc::invalid_input,
-               fmt::format("strategy '{}' must know how far a local step goes, which it does for "
-                           "--optimizer sgd and nesterov only",
+               fmt::format("strategy '{}' must know how far a local step goes; it can only "
+                           "compute that for --optimizer sgd and nesterov",
                            spec_));
 }
 
@@ -120,7 +124,10 @@ Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy) {
     if (is_statistic(tensor.name)) {
       has_statistics = true;
     } else if (has_statistics) {
-      return bad(fmt::format("{} stands behind a BatchNorm's statistics", tensor.name));
+      return bad(
+          fmt::format("the model's parameter {} comes after BatchNorm statistics; "
+                      "parameters must come first",
+                      tensor.name));
     } else if (!is_personal) {
       layout.parameter_elements = layout.model_elements;
       parameters = specs.size() + 1;
@@ -131,8 +138,9 @@ Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy) {
     if (!is_personal) specs.push_back({tensor.name, tensor.shape});
   }
   if (strategy.has_personal() && layout.personal_elements == 0)
-    return bad("no tensor of the model has a name that is personal");
-  if (parameters == 0) return bad("every parameter is personal: nothing is left to send");
+    return bad("personal= matches no tensor of the model");
+  if (parameters == 0)
+    return bad("every parameter is personal, so nothing is left to train together");
   if (!strategy.shared_vector().empty()) {
     for (std::size_t i = 0; i < parameters; ++i) {
       specs.push_back(

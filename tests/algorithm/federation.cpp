@@ -35,7 +35,7 @@ Federation::Federation(std::string_view strategy, std::vector<Quadratic> clients
     state_.emplace_back(model_.size(), strategy_->initial_state(v));
 }
 
-/// SGD with momentum on the exact gradient.
+/// The update of a client, by SGD with momentum on the exact gradient.
 Vector Federation::train(const Quadratic& client, const Vector& correction) const {
   Vector w = model_;
   std::vector<double> velocity(w.size());

@@ -1,5 +1,5 @@
-// What the methods promise, on quadratics: clients that differ pull FedAvg away from the optimum;
-// the methods made against that reach it.
+// Tests methods on quadratic losses. Different clients pull FedAvg away from the optimum; methods
+// that correct this drift must reach it.
 #include "tests/algorithm/federation.hpp"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 namespace fl::test {
 namespace {
 
-/// Three clients that disagree on everything: curvature, centre and how much they count.
+/// Three clients that differ in curvature, centre and weight.
 std::vector<Quadratic> clients() {
   return {{{1.0F, 0.2F, 2.0F}, {1, 4, -1}, 100, 20},
           {{0.3F, 1.5F, 0.5F}, {-2, 1, 3}, 300, 20},
@@ -35,7 +35,7 @@ TEST_CASE("FedAvg drifts; SCAFFOLD and FedDyn reach the optimum") {
   }
 }
 
-TEST_CASE("SCAFFOLD reaches the optimum with momentum, where a count of plain steps would not") {
+TEST_CASE("SCAFFOLD reaches the optimum with momentum too") {
   const TrainSettings settings{.lr = 0.01, .momentum = 0.9};
   CHECK(distance_after(400, "fedavg", clients(), settings) > 0.1);
   CHECK(distance_after(400, "scaffold", clients(), settings) < 1e-3);
@@ -44,7 +44,7 @@ TEST_CASE("SCAFFOLD reaches the optimum with momentum, where a count of plain st
   CHECK(effective_steps(nesterov, 20) > effective_steps(settings, 20));
 }
 
-TEST_CASE("SCAFFOLD and FedDyn reach the optimum when one client is missing in each round") {
+TEST_CASE("SCAFFOLD and FedDyn reach the optimum if one client is missing in each round") {
   for (const std::string method : {"scaffold", "feddyn:alpha=0.5"}) {
     CAPTURE(method);
     Federation federation(method, clients(), {.lr = 0.02});
@@ -55,7 +55,7 @@ TEST_CASE("SCAFFOLD and FedDyn reach the optimum when one client is missing in e
   }
 }
 
-TEST_CASE("SCAFFOLD and FedDyn reach the optimum of all when some join late") {
+TEST_CASE("SCAFFOLD and FedDyn reach the optimum of all clients if some join late") {
   for (const std::string method : {"scaffold", "scaffold:weight=uniform", "feddyn:alpha=0.5"}) {
     CAPTURE(method);
     Federation federation(method, clients(), {.lr = 0.05});
@@ -70,14 +70,14 @@ TEST_CASE("SCAFFOLD and FedDyn reach the optimum of all when some join late") {
 TEST_CASE("the server's control variate is the weighted mean of the clients' gradients") {
   Federation federation("scaffold:option=1", clients(), {.lr = 0.01});
   federation.run_round();
-  double expected = 0;  // At the model that the round began with: 0.
+  double expected = 0;  // At the round's first model, which is 0.
   for (const auto& client : clients())
     expected -= static_cast<double>(client.examples) * client.curvature[0] * client.centre[0] / 450;
   CHECK(federation.shared()[0] == doctest::Approx(expected).epsilon(1e-5));
 }
 
-TEST_CASE("clients that do more steps pull FedAvg to themselves, and not FedNova") {
-  // One curvature everywhere, so that nothing but the number of steps can pull.
+TEST_CASE("clients that do more steps pull FedAvg to themselves, but not FedNova") {
+  // All curvatures are equal, so only the number of steps can pull.
   std::vector<Quadratic> unequal{{{1, 1}, {1, 0}, 10, 2}, {{1, 1}, {-1, 4}, 10, 30}};
   for (const double momentum : {0.0, 0.9}) {
     CAPTURE(momentum);
@@ -90,7 +90,7 @@ TEST_CASE("clients that do more steps pull FedAvg to themselves, and not FedNova
   }
 }
 
-TEST_CASE("FedProx with an endless mu freezes the client, with 0 it is FedAvg") {
+TEST_CASE("FedProx with a huge mu freezes the clients, and with 0 it is FedAvg") {
   const TrainSettings settings{.lr = 1e-5};
   Federation frozen("fedprox:mu=99000", clients(), settings);
   Federation average("fedavg", clients(), settings);
@@ -102,13 +102,13 @@ TEST_CASE("FedProx with an endless mu freezes the client, with 0 it is FedAvg") 
   CHECK(none.model() == average.model());
 }
 
-TEST_CASE("the majority's sign decides, however long the minority's vector is") {
+TEST_CASE("the majority's sign decides, even if the minority's update is much longer") {
   std::vector<Quadratic> voters{
       {{1, 1}, {1, -1}, 10, 5}, {{1, 1}, {2, -9}, 10, 5}, {{1, 1}, {-1000, 0}, 10, 5}};
   Federation federation("signvote:lr=0.125", voters, {.lr = 0.1});
   federation.run_round();
   CHECK(federation.model() == Vector{0.125F, -0.125F});
-  voters[2].examples = 25;  // More than both others together.
+  voters[2].examples = 25;  // More than the others together.
   Federation weighted("signvote:lr=0.125", voters, {.lr = 0.1});
   weighted.run_round();
   CHECK(weighted.model() == Vector{-0.125F, -0.125F});
@@ -117,7 +117,7 @@ TEST_CASE("the majority's sign decides, however long the minority's vector is") 
   CHECK(uniform.model() == Vector{0.125F, -0.125F});
 }
 
-TEST_CASE("the effective steps are the closed forms") {
+TEST_CASE("the effective steps equal their closed forms") {
   const TrainSettings plain{.lr = 0.1};
   CHECK(effective_steps(plain, 17) == doctest::Approx(17));
   for (const double rho : {0.5, 0.9}) {
@@ -129,11 +129,11 @@ TEST_CASE("the effective steps are the closed forms") {
       CHECK(effective_steps(with, steps) == doctest::Approx(expected).epsilon(1e-9));
     }
   }
-  // Wang 2020, section 4.1: with the proximal term (1 - (1 - lr mu)^n) / (lr mu).
+  // Wang 2020, section 4.1: with the proximal term they are (1 - (1 - lr mu)^n) / (lr mu).
   const TrainSettings proximal{.lr = 0.1, .proximal_mu = 0.5};
   CHECK(effective_steps(proximal, 30) ==
         doctest::Approx((1 - std::pow(0.95, 30)) / 0.05).epsilon(1e-9));
-  // A number that a hostile client may send is no endless loop.
+  // A hostile client may send such a number. It must not cause an endless loop.
   CHECK(effective_steps(plain, 1ULL << 60) == doctest::Approx(std::ldexp(1.0, 60)));
   CHECK(effective_steps(proximal, 1ULL << 60) == doctest::Approx(20));
 }

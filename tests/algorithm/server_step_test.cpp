@@ -1,4 +1,4 @@
-// The server's optimizers against their formulas, written out here once more in double.
+// Compares the server's optimizers with their formulas, which are written here again in double.
 #include "shared/algorithm/strategy.hpp"
 
 #include <doctest/doctest.h>
@@ -14,13 +14,13 @@ namespace {
 constexpr int rounds = 6;
 constexpr std::size_t elements = 5;
 
-/// The update of a round, as a mean that came in: of any size and sign.
+/// Element i of the mean update of a round. Sizes and signs vary.
 float mean_at(int round, std::size_t i) {
   return 0.02F * static_cast<float>((round * 7 + static_cast<int>(i) * 5) % 11 - 4);
 }
 
-/// The steps of all rounds by the strategy, against those of `formula`, which keeps what it likes
-/// in two numbers for each element.
+/// Compares the steps of a strategy in all rounds with those of `formula`. It may keep two numbers,
+/// a and b, for each element. They start as `first` and `second`.
 void compare(std::string_view spec, double first, double second, double lr,
              const std::function<double(double d, double& a, double& b)>& formula) {
   CAPTURE(spec);
@@ -62,7 +62,7 @@ TEST_CASE("server momentum equals its formula") {
   compare("fedavg:lr=0.5", 0, 0, 1, [](double d, double&, double&) { return 0.5 * d; });
 }
 
-TEST_CASE("at a learning rate of 0 nobody moves, and nothing becomes infinite") {
+TEST_CASE("with a learning rate of 0 nothing moves and nothing becomes infinite") {
   const auto slowmo = parse_strategy("slowmo").value();
   std::vector<float> buffer(elements, 3);
   const std::vector<std::span<float>> state{buffer};

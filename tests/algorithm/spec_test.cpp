@@ -1,4 +1,4 @@
-// Specs of strategies, optimizers and schedules: what is right, and what is said of what is wrong.
+// Specs of strategies, optimizers and schedules: good ones parse, and bad ones get a useful error.
 #include "shared/algorithm/schedule.hpp"
 #include "shared/algorithm/strategy.hpp"
 
@@ -14,7 +14,7 @@
 namespace fl::test {
 namespace {
 
-TEST_CASE("every strategy of the table parses, with its options and without") {
+TEST_CASE("every strategy of the table parses by its name and with an option") {
   for (const auto& row : strategy_rows()) {
     CAPTURE(row.name);
     CHECK(row.usage.starts_with(row.name));
@@ -23,12 +23,11 @@ TEST_CASE("every strategy of the table parses, with its options and without") {
     CHECK((*strategy)->spec() == row.name);
     CHECK_FALSE((*strategy)->is_uniform());
     CHECK(parse_strategy(std::string(row.name) + ":weight=uniform").value()->is_uniform());
-    // A rule that is asked for a vector keeps one, and what travels has a name for its tensors.
     CHECK((*strategy)->state_vectors() <= 2);
   }
 }
 
-TEST_CASE("a wrong strategy is told what would fit") {
+TEST_CASE("the error for a wrong strategy says what would be right") {
   const std::pair<std::string, std::string> cases[] = {
       {"", "it has no name"},
       {"fedsgd", "there is no strategy 'fedsgd'; there are: fedavg"},
@@ -53,7 +52,7 @@ TEST_CASE("a wrong strategy is told what would fit") {
   }
 }
 
-TEST_CASE("methods that must know how far a step goes refuse Adam") {
+TEST_CASE("methods that must know how far a step goes reject Adam") {
   TrainSettings settings;
   settings.optimizer = parse_optimizer("adam").value();
   for (const std::string method : {"scaffold", "fednova"}) {
@@ -87,10 +86,10 @@ TEST_CASE("steps, epochs or a time bound the local work") {
   work.local_steps = 5;
   CHECK(steps_max(work, 7) == 5);
   work.local_steps = work.local_epochs = 0;
-  CHECK(steps_max(work, 7) == 2);  // Of limits::steps_per_s_max.
+  CHECK(steps_max(work, 7) == 2);  // By limits::steps_per_s_max.
 }
 
-TEST_CASE("the layout of a run has what travels with the model behind it") {
+TEST_CASE("the layout of a run has the shared vector after the model") {
   const Layout model = Layout::make({{"fc.weight", {3, 4}}, {"fc.bias", {3}}}).value();
   const auto plain = run_layout(model, *parse_strategy("fedavg").value()).value();
   CHECK(plain.all.digest() == model.digest());
@@ -103,8 +102,7 @@ TEST_CASE("the layout of a run has what travels with the model behind it") {
   CHECK(scaffold.all.tensors()[3].shape == std::vector<std::int64_t>{3});
 }
 
-TEST_CASE(
-    "the statistics of a BatchNorm stand behind the parameters, and have no control variates") {
+TEST_CASE("BatchNorm statistics come after the parameters and have no control variates") {
   const Layout model = Layout::make({{"bn.weight", {2}},
                                      {"fc.weight", {3}},
                                      {"bn.running_mean", {2}},
@@ -132,13 +130,13 @@ TEST_CASE(
   CHECK(wrong.error().message().find("fc.weight") != std::string::npos);
 }
 
-TEST_CASE("what travels beside a model is known by a method's name for it, and by nothing else") {
+TEST_CASE("only a tensor with the name of a shared vector is part of one") {
   CHECK(parameter_of_shared("control.fc.weight") == "fc.weight");
   for (const char* other : {"block.fc.weight", "control", "controls.fc.weight", "fc.weight", ""})
     CHECK(parameter_of_shared(other).empty());
 }
 
-TEST_CASE("personal tensors are not in a run's vector, and come back in their places") {
+TEST_CASE("personal tensors are not in a run's vector, and join() puts them back") {
   const Layout model =
       Layout::make({{"a", {2}}, {"bn1", {1}}, {"b", {2}}, {"bn2", {1}}, {"fc", {1}}}).value();
   const auto strategy = parse_strategy("scaffold:personal=bn?|fc").value();
@@ -177,10 +175,10 @@ TEST_CASE("learning rates by round") {
   CHECK(cosine.at(1, 12) == 0.5);
   CHECK(cosine.at(2, 12) == 1);
   CHECK(cosine.at(3, 12) == 1);
-  CHECK(cosine.at(12, 12) > 0.1);  // The floor comes after it.
+  CHECK(cosine.at(12, 12) > 0.1);  // The floor would come one round later.
   CHECK(cosine.at(12, 12) ==
         doctest::Approx(0.1 + 0.9 * (1 - std::cos(0.1 * std::numbers::pi)) / 2));
-  CHECK(cosine.at(20, 12) == cosine.at(12, 12));  // A run that was made longer.
+  CHECK(cosine.at(20, 12) == cosine.at(12, 12));  // After the planned end.
   CHECK(parse_schedule("cosine").value().at(1, 1) == 1);
   for (const std::uint32_t round : {2u, 10u, 11u, 500u})
     CHECK(parse_schedule("cosine").value().at(round, 10) > 0);
@@ -208,10 +206,10 @@ TEST_CASE("local steps by round") {
   CHECK(at("adaptive", 2, {2.0}) == 20);
   CHECK(at("adaptive", 3, {2.0, 0.5}) == 10);
   CHECK(at("adaptive", 3, {2.0, 0.51}) == 11);       // Rounded up.
-  CHECK(at("adaptive", 3, {2.0, 0.5, 1e-9}) == 10);  // Of the round that was asked for.
-  CHECK(at("adaptive", 4, {2.0, 0.5, 0.0}) == 1);    // Not none.
-  CHECK(at("adaptive", 4, {2.0, 0.5, 8.0}) == 20);   // Not more than were asked for.
-  CHECK(at("adaptive", 3, {0.0, 0.0}) == 20);        // Nothing to compare with.
+  CHECK(at("adaptive", 3, {2.0, 0.5, 1e-9}) == 10);  // By the round before this one.
+  CHECK(at("adaptive", 4, {2.0, 0.5, 0.0}) == 1);    // At least 1.
+  CHECK(at("adaptive", 4, {2.0, 0.5, 8.0}) == 20);   // At most all.
+  CHECK(at("adaptive", 3, {0.0, 0.0}) == 20);        // No loss to compare with.
   CHECK(at("adaptive", 3, {2.0, std::nan("")}) == 20);
   for (const std::string wrong :
        {"", "linear", "warmup:rounds=0", "post-local:rounds=3", "adaptive:from=2"}) {

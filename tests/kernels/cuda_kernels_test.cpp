@@ -1,5 +1,6 @@
-// The CUDA twins against the scalar row, bit for bit, on a stream of their own and off the
-// alignment of whole vectors. Without a device it says so and has nothing to check.
+// Compares the CUDA twins with the scalar row, bit for bit. They run on their own CUDA stream, with
+// pointers that are not aligned for whole vectors. Without a device the tests print that they are
+// skipped, and pass.
 #include "kernels/cuda/cuda_kernels.hpp"
 #include "kernels/cuda/cuda_codec_device.hpp"
 #include "kernels/cuda/cuda_matrix.hpp"
@@ -47,7 +48,8 @@ struct DeviceArray {
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
     check(cudaMemcpy(data(), values.data(), size * sizeof(T), cudaMemcpyHostToDevice));
-    // The copy may return once it is staged, and the tests' streams don't wait for it.
+    // The copy may return before it has reached the device, and the tests' streams do not wait for
+    // it.
     check(cudaDeviceSynchronize());
   }
   T* data() { return static_cast<T*>(memory.get()) + 1; }  // Misaligned for vectors on purpose.
@@ -76,7 +78,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 }  // namespace
 
-TEST_CASE("the device gives the scalar row's bits") {
+TEST_CASE("the device gives the same bits as the scalar row") {
   if (!has_device()) return;
   const Kernels& plain = *all_kernels().front();
   Stream stream;
@@ -122,7 +124,7 @@ TEST_CASE("the device gives the scalar row's bits") {
   }
 }
 
-TEST_CASE("the device's fused quantizing is the rows' add, round, dequantize and subtract") {
+TEST_CASE("fused quantizing on the device equals the rows' add, round, dequantize and subtract") {
   if (!has_device()) return;
   const Kernels& row = kernels();
   Stream stream;
@@ -155,7 +157,7 @@ TEST_CASE("the device's fused quantizing is the rows' add, round, dequantize and
   }
 }
 
-TEST_CASE("the device dithers, rounds and narrows as the rows do") {
+TEST_CASE("dither, round and the narrow formats on the device equal the rows") {
   if (!has_device()) return;
   const Kernels& row = kernels();
   Stream stream;
@@ -204,7 +206,7 @@ TEST_CASE("the device dithers, rounds and narrows as the rows do") {
   }
 }
 
-TEST_CASE("the device scans runs, and packs and unpacks signs, as the rows do") {
+TEST_CASE("scan, pack_signs and unpack_signs on the device equal the rows") {
   if (!has_device()) return;
   const Kernels& row = kernels();
   Stream stream;
@@ -250,7 +252,7 @@ TEST_CASE("the device scans runs, and packs and unpacks signs, as the rows do") 
   }
 }
 
-TEST_CASE("the device packs and unpacks the host's bit fields") {
+TEST_CASE("bit fields packed and unpacked on the device equal the host's") {
   if (!has_device()) return;
   const Kernels& row = kernels();
   Stream stream;
@@ -300,7 +302,7 @@ TEST_CASE("the device packs and unpacks the host's bit fields") {
   }
 }
 
-TEST_CASE("the device's streams are the rows' streams, and it reads them") {
+TEST_CASE("rANS streams of the device equal the rows', and it decodes them") {
   if (!has_device()) return;
   const Kernels& row = kernels();
   Stream stream;
@@ -358,8 +360,8 @@ TEST_CASE("the device's streams are the rows' streams, and it reads them") {
     stream.wait();
     CHECK(same_bits(back.host(), symbols));
     CHECK(is_good.host() == std::vector<std::uint32_t>(frequencies.size(), 1));
-    if (n == 1) continue;  // One symbol takes no bytes.
-    // With the table of eight classes' size, and the last stream's last byte missing.
+    if (n == 1) continue;  // A stream of one symbol has no bytes.
+    // With shared memory for eight classes, and without the last byte of the last stream.
     const std::vector<std::uint8_t> classes(n);
     DeviceArray<std::uint8_t> device_classes(classes);
     --ends.back();
@@ -373,7 +375,7 @@ TEST_CASE("the device's streams are the rows' streams, and it reads them") {
   }
 }
 
-TEST_CASE("the device selects what the host selects") {
+TEST_CASE("the device selects the same elements as the host") {
   if (!has_device()) return;
   Stream stream;
   for (const std::size_t n : sizes) {
@@ -409,7 +411,7 @@ TEST_CASE("the device selects what the host selects") {
   }
 }
 
-TEST_CASE("the device multiplies matrices as the host does") {
+TEST_CASE("products of matrices on the device equal the host's") {
   if (!has_device()) return;
   Stream stream;
   for (const MatrixSizes sizes : {MatrixSizes{1, 1, 1}, MatrixSizes{3, 33, 2},
@@ -436,7 +438,7 @@ TEST_CASE("the device multiplies matrices as the host does") {
   }
 }
 
-TEST_CASE("the device rotates as the rows rotate") {
+TEST_CASE("rotation on the device equals the rows'") {
   if (!has_device()) return;
   const Kernels& row = kernels();
   Stream stream;
@@ -479,7 +481,7 @@ struct LevelsOfSlot {
   std::vector<std::vector<std::uint8_t>> streams;
 };
 
-/// In two classes, where there are classes and room for their symbols.
+/// A code with two classes, if the block has classes and there is room for their symbols.
 LevelCode code_of(const LevelBlock& block, const LevelTally& tally) {
   LevelCode code{};
   if (tally.is_levelled == 0) return code;
@@ -495,7 +497,7 @@ LevelCode code_of(const LevelBlock& block, const LevelTally& tally) {
   code.bytes_max = device_block_max;
   const auto top = static_cast<std::size_t>(code.top);
   for (std::size_t into = 0; into < (has_two ? 2u : 1u); ++into) {
-    // None has all of the 2^12.
+    // With two classes no frequency may be 2^12.
     std::vector<std::uint32_t> counts(2 * top + 1, has_two ? 1 : 0);
     for (std::size_t c = 0; c < rans_classes_max; ++c) {
       if (c >> code.class_drop != into) continue;
@@ -508,7 +510,7 @@ LevelCode code_of(const LevelBlock& block, const LevelTally& tally) {
   return code;
 }
 
-/// Both slots at once, as an encoder has them.
+/// Uses both slots at the same time, as an encoder does.
 std::vector<LevelsOfSlot> levels_by(CodecDevice& device, const float* vector,
                                     const std::vector<LevelBlock> (&blocks)[2]) {
   std::vector<LevelsOfSlot> out(2);
@@ -531,12 +533,12 @@ std::vector<LevelsOfSlot> levels_by(CodecDevice& device, const float* vector,
 
 }  // namespace
 
-TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
+TEST_CASE("a CUDA codec device gives the same as its bodies on a CPU") {
   if (!has_device()) return;
   constexpr std::size_t n = 3'000'000;
   std::vector<float> x(n);
   kernels().gaussian(1, 2, 0, x.data(), n);
-  x[100'000] = 1000;  // One block is left alone.
+  x[100'000] = 1000;  // The block with this value is not rounded.
   std::vector<LevelBlock> blocks[2];
   std::size_t begin = 0;
   LevelBlock ways[8];
@@ -611,12 +613,12 @@ TEST_CASE("a codec device of CUDA gives what its bodies give on a CPU") {
   }
 }
 
-TEST_CASE("a codec device of CUDA selects and multiplies as the host does") {
+TEST_CASE("a CUDA codec device selects and multiplies like the host") {
   if (!has_device()) return;
   const char* error = nullptr;
   const auto device = cuda::make_codec_device(error);
   REQUIRE(device != nullptr);
-  // The second vector is longer: the device's memory for it grows.
+  // The second vector is longer, so the device's memory must grow.
   for (const std::size_t n : {std::size_t{100'000}, device_select_max + 5000}) {
     CAPTURE(n);
     std::vector<float> x(n);
@@ -659,7 +661,7 @@ TEST_CASE("a codec device of CUDA selects and multiplies as the host does") {
   }
 }
 
-TEST_CASE("a codec device of CUDA reads sketches as its body does on a CPU") {
+TEST_CASE("a CUDA codec device reads sketches like its body on a CPU") {
   if (!has_device()) return;
   std::vector<SketchBlock> sketches;
   std::uint32_t cells_begin = 0;

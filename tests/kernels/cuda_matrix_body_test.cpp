@@ -1,5 +1,5 @@
-// The bodies of the kernels for products of a matrix with a few vectors, on a CPU, against the
-// functions whose bits they are to have.
+// Runs the kernel bodies for products of a matrix with a few vectors on a CPU, and compares them
+// with the host's functions, bit for bit.
 #include "tests/kernels/host_launches.hpp"
 
 #include <doctest/doctest.h>
@@ -7,7 +7,7 @@
 using namespace fl;
 using namespace fl::twins;
 
-TEST_CASE("blocks multiply matrices as every row does") {
+TEST_CASE("products of matrices by blocks equal those of every row") {
   for (const MatrixSizes sizes :
        {MatrixSizes{1, 1, 1}, MatrixSizes{2, 31, 3}, MatrixSizes{5, 1024, 2},
         MatrixSizes{7, 1025, 4}, MatrixSizes{3, 2500, 1}, MatrixSizes{40, 33, 9}}) {

@@ -1,5 +1,5 @@
-// The bodies of the CUDA kernels for rANS, a warp as a loop, against the scalar row: the same
-// bytes, the same verdicts.
+// Runs the bodies of the CUDA kernels for rANS on a CPU, where a warp is a loop. Bytes and results
+// must equal those of the scalar row.
 #include "kernels/cuda/bodies/rans_body.hpp"
 #include "tests/kernels/cuda_twins.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// n symbols below `alphabet`: the larger `slope`, the rarer the late ones.
+/// n symbols below `alphabet`. With a larger `slope` high symbols are rarer.
 Bytes skewed(std::size_t n, int alphabet, double slope) {
   Bytes symbols(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -43,7 +43,7 @@ Bytes host_stream(const Bytes& symbols, const RansFrequencies& frequencies) {
 }
 
 Bytes warp_stream(const Bytes& symbols, const RansFrequencies& frequencies, bool is_backwards) {
-  std::vector<std::uint16_t> buffer(rans_bytes_max(symbols.size()) / 2);  // Exactly, for ASan.
+  std::vector<std::uint16_t> buffer(rans_bytes_max(symbols.size()) / 2);  // Exact size, for ASan.
   auto codes = shared_memory<rans::Code>(rans_symbols_max);
   std::uint32_t bytes = 77;
   cuda::encode_stream(cuda::HostBlock<32>{.is_backwards = is_backwards},
@@ -58,8 +58,8 @@ Bytes warp_stream(const Bytes& symbols, const RansFrequencies& frequencies, bool
   return out;
 }
 
-/// The n symbols, or nothing where the stream is refused: what the warp says, which is what the
-/// scalar row says.
+/// The n symbols, or nothing if the stream is rejected. Checks that the warp and the scalar row
+/// agree.
 std::optional<Bytes> decoded(const Bytes& stream, const RansFrequencies& frequencies, std::size_t n,
                              const Bytes& classes = {}, std::size_t class_count = 1) {
   const std::uint8_t* const class_of = classes.empty() ? nullptr : classes.data();
@@ -88,7 +88,7 @@ std::optional<Bytes> decoded(const Bytes& stream, const RansFrequencies& frequen
 
 }  // namespace
 
-TEST_CASE("a warp writes the streams that the rows write, and reads them back") {
+TEST_CASE("a warp writes the same streams as the rows, and decodes them") {
   for (const int alphabet : {1, 2, 3, 17, 255, 256}) {
     for (const double slope : {0.0, 0.05, 1.0, 20.0}) {
       for (const std::size_t n :
@@ -107,7 +107,7 @@ TEST_CASE("a warp writes the streams that the rows write, and reads them back") 
   }
 }
 
-TEST_CASE("a warp knows the classes of symbols") {
+TEST_CASE("a warp codes symbols with classes") {
   constexpr std::size_t alphabet = 25;
   for (const std::size_t classes : {2u, 3u, 8u}) {
     for (const std::size_t n : {200u, 16383u, 16384u, 16415u, 65536u}) {
@@ -135,7 +135,7 @@ TEST_CASE("a warp knows the classes of symbols") {
   }
 }
 
-TEST_CASE("a warp refuses states outside their range, even where they would end well") {
+TEST_CASE("a warp rejects states outside their range, even if they would decode") {
   const RansFrequencies frequencies = {2048, 2048};
   const auto stream_with = [](std::uint32_t state, const Bytes& words) {
     Bytes stream;
@@ -145,7 +145,7 @@ TEST_CASE("a warp refuses states outside their range, even where they would end 
     stream.insert(stream.end(), words.begin(), words.end());
     return stream;
   };
-  // Symbol 0 halves a state; so 2^30 is 15 of it in each lane, and 2^31 would be 16.
+  // Symbol 0 halves a state. So a state of 2^30 is 15 symbols in each lane, and 2^31 would be 16.
   CHECK(decoded(stream_with(1u << 30, {}), frequencies, 60) == Bytes(60, 0));
   CHECK(decoded(stream_with(1u << 31, {}), frequencies, 64) == std::nullopt);
   // A word of 2^15 would turn 0 into the last state.
@@ -153,7 +153,7 @@ TEST_CASE("a warp refuses states outside their range, even where they would end 
         std::nullopt);
 }
 
-TEST_CASE("a warp's verdict on damaged streams is the rows'") {
+TEST_CASE("a warp rejects the same damaged streams as the rows") {
   for (const auto& symbols : {skewed(3000, 20, 0.4), skewed(16384 + 5, 3, 5.5)}) {
     const std::size_t n = symbols.size();
     const RansFrequencies frequencies = frequencies_of(symbols);

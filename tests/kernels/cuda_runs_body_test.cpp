@@ -1,5 +1,5 @@
-// The bodies of the CUDA kernels that select and rotate, started as their .cu files do, against the
-// host's functions.
+// Runs the bodies of the CUDA kernels that select and rotate on a CPU, in the launches of their .cu
+// files, and compares them with the host's functions.
 #include "kernels/cuda/bodies/rotate_body.hpp"
 #include "tests/kernels/host_launches.hpp"
 
@@ -15,8 +15,8 @@ using namespace fl::twins;
 namespace {
 
 struct Selection {
-  Cutoff cutoff;  // As it was found.
-  Cutoff left;
+  Cutoff cutoff;  // As find_largest() returns it.
+  Cutoff left;    // After select_largest().
   std::vector<std::uint32_t> indices;
 };
 
@@ -31,7 +31,7 @@ Selection host_selection(const std::vector<float>& x, std::uint32_t k) {
 
 template <unsigned threads>
 Selection block_selection(const std::vector<float>& x, std::uint32_t k, unsigned blocks) {
-  // Of one run or of several, one of them without a value.
+  // One run, or three, of which one is empty.
   const std::span<const float> all(x);
   const std::span<const float> parts[] = {all.first(x.size() / 3), {}, all.subspan(x.size() / 3)};
   const auto runs = blocks > 1 ? std::span(parts) : std::span(&all, 1);
@@ -45,12 +45,12 @@ Selection block_selection(const std::vector<float>& x, std::uint32_t k, unsigned
 
 }  // namespace
 
-TEST_CASE("blocks select what the host selects, with ties, in order") {
+TEST_CASE("blocks select the same elements as the host, in order and with ties") {
   for (const std::size_t n : {1u, 2u, 255u, 1000u, 4095u, 4096u, 4097u, 20'000u, 300'001u}) {
     const std::vector<float> normal = values(n, n);
-    std::vector<float> tied = normal;  // Seven magnitudes.
+    std::vector<float> tied = normal;  // Only seven different magnitudes.
     for (float& v : tied) v = std::clamp(std::round(v * 2), -6.0f, 6.0f) * 0.25f;
-    std::vector<float> near = normal;  // All digits but the last are the same.
+    std::vector<float> near = normal;  // Only the last digits differ.
     for (float& v : near) v = std::copysign(1 + std::round(std::fabs(v) * 8) * 0x1p-23f, v);
     for (const auto& x :
          {normal, tied, near, std::vector<float>(n, -2.5f), std::vector<float>(n)}) {
@@ -71,7 +71,7 @@ TEST_CASE("blocks select what the host selects, with ties, in order") {
 
 namespace {
 
-/// One for each of the runs.
+/// A flip for each run.
 std::vector<cuda::SignFlip> some_flips(std::size_t runs) {
   std::vector<cuda::SignFlip> out;
   for (std::size_t r = 0; r < runs; ++r) {
@@ -82,7 +82,7 @@ std::vector<cuda::SignFlip> some_flips(std::size_t runs) {
 
 }  // namespace
 
-TEST_CASE("blocks flip the signs that the rows flip") {
+TEST_CASE("blocks flip the same signs as the rows") {
   for (const std::size_t n : {1u, 31u, 33u, 1023u, 1025u, 8191u, 8192u, 8193u, 65537u}) {
     for (const std::size_t runs : {1u, 3u}) {
       CAPTURE(n);
@@ -103,7 +103,7 @@ TEST_CASE("blocks flip the signs that the rows flip") {
   }
 }
 
-TEST_CASE("blocks transform tiles, with and without flips, as the rows transform") {
+TEST_CASE("tiles transformed by blocks equal the rows', with and without flips") {
   for (int log2_n = 0; log2_n <= cuda::tile_log2; ++log2_n) {
     const std::size_t n = std::size_t{1} << log2_n;
     for (const std::size_t runs : {1u, 3u}) {
@@ -133,7 +133,7 @@ TEST_CASE("blocks transform tiles, with and without flips, as the rows transform
   }
 }
 
-TEST_CASE("strides past a tile give the rows' bits, one, two and three at once") {
+TEST_CASE("strides beyond a tile equal the rows', for one, two and three at once") {
   for (int past = 1; past <= 5; ++past) {
     constexpr std::size_t runs = 3;
     const int log2_n = cuda::tile_log2 + past;

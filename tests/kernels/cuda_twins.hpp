@@ -1,4 +1,4 @@
-// How the tests of the CUDA kernels' bodies launch them on a CPU, and on what.
+// Test values, and how tests launch the bodies of the CUDA kernels on a CPU.
 #pragma once
 
 #include "kernels/cuda/bodies/block.hpp"
@@ -17,7 +17,7 @@ inline const Kernels& plain() { return *all_kernels().front(); }
 inline constexpr std::size_t sizes[] = {1,  2,  3,  7,  8,   9,    15,   16,   17,
                                         31, 32, 33, 63, 255, 1023, 1024, 1025, 65537};
 
-/// Normal values of sizes that differ, zeros of both signs and denormals among them.
+/// Normal values, and among them zeros of both signs, denormals and large values.
 inline std::vector<float> values(std::size_t n, std::uint64_t seed) {
   std::vector<float> x(n);
   plain().gaussian(seed, 0, 0, x.data(), n);
@@ -32,7 +32,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// Shared memory as a kernel finds it: with anything in it.
+/// Shared memory. A kernel may find anything in it, so it is filled with a pattern.
 template <class T>
 std::vector<T> shared_memory(std::size_t n) {
   std::vector<T> out(n);
@@ -40,8 +40,8 @@ std::vector<T> shared_memory(std::size_t n) {
   return out;
 }
 
-/// Runs body(block) for each block of a launch, the last one first, and every other one with its
-/// threads backwards: no order is promised.
+/// Runs body(block) for each block of a launch. Kernels must not depend on an order, so the last
+/// block runs first, and the threads of every other block run backwards.
 template <unsigned threads, class Body>
 void launch(unsigned blocks, const Body& body) {
   for (unsigned index = blocks; index-- > 0;) {

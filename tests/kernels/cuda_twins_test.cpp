@@ -1,6 +1,6 @@
-// The bodies of the CUDA kernels, run on a CPU by blocks of threads that are loops, against the
-// table's rows, bit for bit. What a GPU adds (starts, barriers, atomics) is not tested here, but in
-// cuda_kernels_test.
+// Runs the bodies of the CUDA kernels on a CPU, where a block of threads is a loop, and compares
+// them with the rows, bit for bit. cuda_kernels_test tests what a GPU adds: launches, barriers,
+// atomics.
 #include "tests/kernels/cuda_twins.hpp"
 #include "kernels/cuda/bodies/dither_body.hpp"
 #include "kernels/cuda/bodies/pack_body.hpp"
@@ -17,7 +17,7 @@
 using namespace fl;
 using namespace fl::twins;
 
-TEST_CASE("fused quantizing is add, round, dequantize, subtract and count") {
+TEST_CASE("fused quantizing equals add, round, dequantize, subtract and count") {
   for (const std::size_t n : sizes) {
     for (const std::int32_t top : {1, 2, 7, 127, 128, 32767}) {
       CAPTURE(n);
@@ -26,7 +26,7 @@ TEST_CASE("fused quantizing is add, round, dequantize, subtract and count") {
       const std::vector<float> before = values(n, n + 1);
       std::vector<float> whole(n);
       for (std::size_t i = 0; i < n; ++i) whole[i] = x[i] + before[i];
-      // Some values are past the last level.
+      // Some values are beyond the last level.
       const float scale = std::max(plain().scan(whole.data(), n).max_abs, 1e-30f) * 0.75f;
       const float step = scale / static_cast<float>(top);
       std::vector<std::int16_t> levels(n);
@@ -68,7 +68,7 @@ TEST_CASE("fused quantizing is add, round, dequantize, subtract and count") {
   }
 }
 
-TEST_CASE("blocks dither, undither and round as the rows do") {
+TEST_CASE("dither, undither and round by blocks equal the rows") {
   for (const std::size_t n : sizes) {
     for (const std::uint64_t first : {0ull, 1ull, 63ull, 0xfffffffeull, 0x7fffffffffff000ull}) {
       for (const float step : {0.25f, 1e-5f, 100.0f}) {
@@ -121,7 +121,7 @@ TEST_CASE("blocks dither, undither and round as the rows do") {
   }
 }
 
-TEST_CASE("blocks scan runs, and pack their signs, as the rows do each") {
+TEST_CASE("scan and pack_signs of runs by blocks equal the rows") {
   const auto bad = std::numeric_limits<float>::quiet_NaN();
   const auto infinite = std::numeric_limits<float>::infinity();
   for (const std::size_t n : sizes) {
@@ -147,7 +147,7 @@ TEST_CASE("blocks scan runs, and pack their signs, as the rows do each") {
       CHECK(same_bits(sums_seen, sums));
 
       for (const bool is_bad : {false, true}) {
-        if (is_bad) {  // In some runs, and at the end of all.
+        if (is_bad) {  // In some runs, and at the very end.
           for (std::size_t i = n / 2; i < n; i += 5000) x[i] = i % 3 == 0 ? bad : -infinite;
           x[n - 1] = infinite;
         }
@@ -167,7 +167,7 @@ TEST_CASE("blocks scan runs, and pack their signs, as the rows do each") {
   }
 }
 
-TEST_CASE("blocks pack and unpack the host's bit fields, and refuse what it refuses") {
+TEST_CASE("bit fields by blocks equal the host's, and blocks reject what it rejects") {
   constexpr std::int32_t tops[] = {1, 2, 3, 4, 7, 12, 63, 100, 127, 128, 1000, 5000, 32767};
   for (const std::size_t n : sizes) {
     for (const std::int32_t top : tops) {
@@ -187,7 +187,7 @@ TEST_CASE("blocks pack and unpack the host's bit fields, and refuse what it refu
         cuda::pack_fields(block, levels.data(), n, fields, packed_seen.data());
       });
       CHECK(packed_seen == packed);
-      // As it is, then with ends of all ones, of which most are no codes, or fill.
+      // First undamaged. Then the last bytes are all ones: mostly invalid codes or filling bits.
       for (const std::size_t damaged : {0u, 1u, 3u}) {
         for (std::size_t k = 0; k < std::min(damaged, packed.size()); ++k) {
           packed[packed.size() - 1 - k] = 0xff;
@@ -207,7 +207,7 @@ TEST_CASE("blocks pack and unpack the host's bit fields, and refuse what it refu
   }
 }
 
-TEST_CASE("blocks pack and unpack codes that are all in use") {
+TEST_CASE("blocks pack and unpack codes that all have a level") {
   for (const std::size_t n : sizes) {
     for (int bits = 1; bits <= 7; ++bits) {
       CAPTURE(n);
@@ -231,7 +231,7 @@ TEST_CASE("blocks pack and unpack codes that are all in use") {
       CHECK(back == levels);
       CHECK(is_bad == 0);
       if (n * static_cast<std::size_t>(bits) % 8 == 0) continue;
-      packed.back() |= 0x80;  // Fills.
+      packed.back() |= 0x80;  // A filling bit.
       launch<32>(3, [&](const auto& block) {
         cuda::unpack_fields(block, packed.data(), n, fields, back.data(), &is_bad);
       });

@@ -1,4 +1,5 @@
-// The normal generator: its rows agree, its values depend on the index alone, and they are normal.
+// Kernels::gaussian(): the rows agree, a value depends on its index alone, and the distribution is
+// normal.
 #include "kernels/kernels.hpp"
 
 #include <doctest/doctest.h>
@@ -16,7 +17,7 @@ double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
 }  // namespace
 
-TEST_CASE("gaussian: rows agree, and any window of the stream is the same stream") {
+TEST_CASE("gaussian: rows agree, and any part of the stream can be made alone") {
   std::vector<float> whole(70000);
   all_kernels().front()->gaussian(3, 4, 0, whole.data(), whole.size());
   for (const Kernels* row : all_kernels()) {
@@ -26,7 +27,7 @@ TEST_CASE("gaussian: rows agree, and any window of the stream is the same stream
         std::vector<float> out(n + 1, 42.0f);
         row->gaussian(3, 4, first, out.data(), n);
         CHECK(std::memcmp(out.data(), whole.data() + first, n * sizeof(float)) == 0);
-        CHECK(out[n] == 42.0f);  // Nothing is written past the end.
+        CHECK(out[n] == 42.0f);  // Nothing is written after the end.
       }
     }
   }
@@ -44,14 +45,14 @@ TEST_CASE("gaussian: moments, Kolmogorov-Smirnov distance, tails and neighbours 
   for (const float v : x) {
     for (int k = 1; k <= 4; ++k) power[k] += std::pow(static_cast<double>(v), k);
   }
-  // Five standard errors of the mean of X^k: Var X = 1, X^2: 2, X^3: 15, X^4: 96.
+  // Five standard errors of the mean of X^k. The variances of X, X^2, X^3, X^4 are 1, 2, 15, 96.
   const double unit = 5 / std::sqrt(static_cast<double>(n));
   CHECK(std::fabs(power[1] / n) < unit);
   CHECK(std::fabs(power[2] / n - 1) < unit * std::sqrt(2.0));
   CHECK(std::fabs(power[3] / n) < unit * std::sqrt(15.0));
   CHECK(std::fabs(power[4] / n - 3) < unit * std::sqrt(96.0));
 
-  // Element i and i + 8 come from one Box-Muller pair, i and i + 1 from different counters.
+  // Elements i and i + 8 may be one Box-Muller pair. Elements i and i + 1 have different counters.
   for (const std::size_t lag : {1u, 8u, 16u, 32u}) {
     double product = 0;
     for (std::size_t i = 0; i + lag < n; ++i) product += static_cast<double>(x[i]) * x[i + lag];
@@ -73,5 +74,5 @@ TEST_CASE("gaussian: moments, Kolmogorov-Smirnov distance, tails and neighbours 
     distance = std::max({distance, std::fabs(cdf - static_cast<double>(i) / n),
                          std::fabs(cdf - static_cast<double>(i + 1) / n)});
   }
-  CHECK(distance < 1.95 / std::sqrt(static_cast<double>(n)));  // One false alarm in 1,000 seeds.
+  CHECK(distance < 1.95 / std::sqrt(static_cast<double>(n)));  // Fails for 1 in 1,000 seeds.
 }

@@ -1,6 +1,5 @@
-// A CodecDevice (kernels/codec_device.hpp) that runs the bodies of the CUDA kernels on a CPU, as
-// they are started there, in memory of exactly their size. It can be made to fail, and to make
-// mistakes.
+// A CodecDevice (kernels/codec_device.hpp) that runs the bodies of the CUDA kernels on a CPU, with
+// the launches of CUDA and with memory of the exact size. Tests can make it fail, or make mistakes.
 #pragma once
 
 #include "kernels/cuda/bodies/level_body.hpp"
@@ -17,14 +16,14 @@ class HostCodecDevice final : public CodecDevice {
  public:
   static constexpr int failure = 1;
 
-  int calls_left = -1;             // Until all calls fail; negative: none does.
-  std::size_t* results = nullptr;  // Streams and selections of all such devices, by whoever asks.
-  std::size_t* copies = nullptr;
-  std::size_t right_streams = SIZE_MAX;      // After so many it flips a bit in each stream.
-  std::size_t right_selections = SIZE_MAX;   // After so many it leaves out one of each.
-  const Cutoff* wrong_cutoff = nullptr;      // It finds this one.
-  std::optional<float> wrong_product = {};   // multiply() gives it for all,
-  std::optional<float> wrong_estimate = {};  // estimate() this one.
+  int calls_left = -1;                   // Calls until all others fail. Negative: none fails.
+  std::size_t* results = nullptr;        // Counts streams, selections and estimates, if not null.
+  std::size_t* copies = nullptr;         // Counts copies, if not null.
+  std::size_t right_streams = SIZE_MAX;  // After so many it flips a bit of each stream.
+  std::size_t right_selections = SIZE_MAX;   // After so many each selection lacks one element.
+  const Cutoff* wrong_cutoff = nullptr;      // What find_largest() returns, if not null.
+  std::optional<float> wrong_product = {};   // If set, multiply() writes it everywhere.
+  std::optional<float> wrong_estimate = {};  // If set, estimate() writes it everywhere.
 
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
     Slot& slot = slots_[number];
@@ -34,7 +33,7 @@ class HostCodecDevice final : public CodecDevice {
     return next();
   }
 
-  /// As late as a device may do it.
+  /// The rounding happens here and not in start(), which is as late as a device may do it.
   int tallies(std::size_t number, std::span<const LevelTally>& out) override {
     Slot& slot = slots_[number];
     const std::size_t count = slot.runs.size();
@@ -140,7 +139,7 @@ class HostCodecDevice final : public CodecDevice {
   const char* error_text(int) const override { return "the device is lost"; }
 
  private:
-  /// A block as the kernels rotate it.
+  /// A rotated block.
   struct Rotated {
     std::vector<float> values;
     cuda::SignFlip first{};

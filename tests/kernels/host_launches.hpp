@@ -1,4 +1,4 @@
-// The bodies of CUDA kernels that need several launches, started on a CPU as their .cu files do.
+// Runs the bodies of CUDA kernels on a CPU, with the launches of their .cu files.
 #pragma once
 
 #include "kernels/cuda/bodies/matrix_body.hpp"
@@ -19,7 +19,7 @@ void launch_one(bool is_backwards, const Body& body) {
   body(cuda::HostBlock<threads>{.index = 0, .blocks = 1, .is_backwards = is_backwards});
 }
 
-/// As cuda_select.cu, with `blocks` blocks for each run.
+/// find_largest() of cuda_select.cu, with `blocks` blocks for each run.
 template <unsigned threads>
 Cutoff find_largest_by_blocks(std::span<const std::span<const float>> runs, std::uint64_t k,
                               unsigned blocks) {
@@ -45,7 +45,7 @@ Cutoff find_largest_by_blocks(std::span<const std::span<const float>> runs, std:
   return cutoff;
 }
 
-/// The same of select_largest; takes the ties off the cutoff.
+/// select_largest() of cuda_select.cu. Subtracts the ties that it used from the cutoff.
 template <unsigned threads>
 std::vector<std::uint32_t> select_by_blocks(std::span<const float> x, Cutoff& cutoff,
                                             unsigned blocks) {
@@ -60,7 +60,7 @@ std::vector<std::uint32_t> select_by_blocks(std::span<const float> x, Cutoff& cu
     auto shared = shared_memory<cuda::Marks>(2 * threads);
     cuda::add_tiles(block, n, &cutoff, sums.data(), &selected, shared.data());
   });
-  std::vector<std::uint32_t> indices(selected);  // Exactly: ASan watches its end.
+  std::vector<std::uint32_t> indices(selected);  // Exact size, for ASan.
   launch<threads>(blocks, [&](const auto& block) {
     auto shared = shared_memory<cuda::Marks>(2 * threads);
     cuda::write_tiles(block, x.data(), n, &cutoff, sums.data(), indices.data(), shared.data());
@@ -68,7 +68,7 @@ std::vector<std::uint32_t> select_by_blocks(std::span<const float> x, Cutoff& cu
   return indices;
 }
 
-/// As cuda_rotate.cu.
+/// hadamard() of cuda_rotate.cu.
 inline void hadamard_by_blocks(float* x, int log2_n, std::size_t runs, const cuda::SignFlip* flips,
                                unsigned blocks) {
   launch<64>(blocks, [&](const auto& block) {
@@ -88,7 +88,7 @@ inline void hadamard_by_blocks(float* x, int log2_n, std::size_t runs, const cud
   }
 }
 
-/// As cuda_matrix.cu.
+/// The products of cuda_matrix.cu.
 inline void multiply_by_blocks(const float* matrix, const MatrixSizes& of, const float* right,
                                float* left, unsigned blocks) {
   launch<32>(blocks, [&](const auto& warp) {

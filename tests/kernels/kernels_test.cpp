@@ -1,5 +1,5 @@
-// Every row of the kernel table against the scalar row, bit for bit, and the scalar row against
-// what its contract says.
+// Compares every row with the scalar row, bit for bit, and the scalar row with the contracts in
+// kernels.hpp.
 #include "kernels/kernels.hpp"
 #include "kernels/generic/element_math.hpp"
 #include "kernels/generic/philox.hpp"
@@ -24,7 +24,7 @@ const Kernels& plain() { return *all_kernels().front(); }
 constexpr std::size_t sizes[] = {0,  1,  2,  3,  7,   8,    9,    15,   16,   17,
                                  31, 32, 33, 63, 255, 1023, 1024, 1025, 65537};
 
-// Values of all magnitudes below 2^20 and both signs, with zeros and denormals among them.
+// Values of many magnitudes below 2^20 and both signs, also zeros and denormals.
 std::vector<float> values(std::size_t n, std::uint64_t seed) {
   std::vector<float> out(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -58,7 +58,7 @@ TEST_CASE("philox gives the known answers of its authors' library") {
         Words{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a});
 }
 
-TEST_CASE("a line of random words is the words of its elements, in order") {
+TEST_CASE("a line of random words has the words of its elements, in order") {
   std::uint32_t line[philox::line_elements];
   philox::fill_line(7, 9, 123, line);
   for (std::uint64_t i = 0; i < philox::line_elements; ++i) {
@@ -68,7 +68,7 @@ TEST_CASE("a line of random words is the words of its elements, in order") {
   }
 }
 
-TEST_CASE("half precision: all 65,536 halves go to float and back, in every row") {
+TEST_CASE("half precision: every row converts all 65,536 halves to float and back") {
   std::vector<std::uint16_t> halves(65536);
   for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
   std::vector<float> reference(halves.size());
@@ -86,13 +86,13 @@ TEST_CASE("half precision: all 65,536 halves go to float and back, in every row"
     row->to_half(floats.data(), floats.size(), back.data());
     for (std::size_t i = 0; i < halves.size(); ++i) {
       const bool nan = (i & 0x7fff) > 0x7c00;
-      const std::size_t wanted = nan ? i | 0x200 : i;  // NaNs come back quiet.
+      const std::size_t wanted = nan ? i | 0x200 : i;  // NaNs become quiet.
       if (back[i] != wanted) FAIL("half ", i, " came back as ", back[i]);
     }
   }
 }
 
-TEST_CASE("half precision: every 251st float rounds the same in every row, and to nearest even") {
+TEST_CASE("half precision: every row rounds every 251st float the same, to nearest even") {
   std::vector<float> floats;
   for (std::uint64_t bits = 0; bits <= 0xffffffff; bits += 251) {
     floats.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
@@ -110,16 +110,16 @@ TEST_CASE("half precision: every 251st float rounds the same in every row, and t
     plain().to_half(&x, 1, &out);
     return out;
   };
-  CHECK(half(1.0f + 0x1p-11f) == 0x3c00);      // Halfway: to even, down.
-  CHECK(half(1.0f + 3 * 0x1p-11f) == 0x3c02);  // Halfway: to even, up.
+  CHECK(half(1.0f + 0x1p-11f) == 0x3c00);      // Halfway: down to even.
+  CHECK(half(1.0f + 3 * 0x1p-11f) == 0x3c02);  // Halfway: up to even.
   CHECK(half(1.0f + 0x1.004p-11f) == 0x3c01);  // Just above halfway.
   CHECK(half(65519.99f) == 0x7bff);
   CHECK(half(65520.0f) == 0x7c00);
-  CHECK(half(0x1p-25f) == 0);  // Half of the smallest: to even.
+  CHECK(half(0x1p-25f) == 0);  // Half of the smallest number: to even.
   CHECK(half(0x1.8p-24f) == 2);
 }
 
-TEST_CASE("bfloat16: all 65,536 codes but NaNs go to float and back, in every row") {
+TEST_CASE("bfloat16: every row converts all 65,536 codes except NaNs to float and back") {
   std::vector<std::uint16_t> codes;
   std::vector<float> wanted;
   for (std::uint32_t i = 0; i < 65536; ++i) {
@@ -138,13 +138,13 @@ TEST_CASE("bfloat16: all 65,536 codes but NaNs go to float and back, in every ro
   }
 }
 
-TEST_CASE("bfloat16: every 251st float rounds to the nearest code, to even from halfway") {
+TEST_CASE("bfloat16: every 251st float rounds to the nearest code, halfway to even") {
   std::vector<float> floats;
   std::vector<std::uint16_t> wanted;
   const auto add = [&](std::uint32_t magnitude, std::uint32_t sign) {
     floats.push_back(std::bit_cast<float>(magnitude | sign));
-    // Magnitudes order like their bits, so the two codes around one are known; that past the
-    // largest number is infinity, as far away as 2^128 would be.
+    // Bits order like magnitudes, so the two codes around a number are known. After the largest
+    // number comes infinity, which has the place of 2^128.
     const std::uint32_t below = magnitude >> 16;
     const std::uint32_t above_half = magnitude & 0xffff;
     const bool up = above_half > 0x8000 || (above_half == 0x8000 && below % 2 == 1);
@@ -167,13 +167,13 @@ TEST_CASE("bfloat16: every 251st float rounds to the nearest code, to even from 
     plain().to_bf16(&x, 1, &out);
     return out;
   };
-  CHECK(code(1.0f + 0x1p-8f) == 0x3f80);      // Halfway: to even, down.
-  CHECK(code(1.0f + 3 * 0x1p-8f) == 0x3f82);  // Halfway: to even, up.
-  CHECK(code(0x1.fep127f) == 0x7f7f);         // The largest.
+  CHECK(code(1.0f + 0x1p-8f) == 0x3f80);      // Halfway: down to even.
+  CHECK(code(1.0f + 3 * 0x1p-8f) == 0x3f82);  // Halfway: up to even.
+  CHECK(code(0x1.fep127f) == 0x7f7f);         // The largest number.
   CHECK(code(0x1.ffp127f) == 0x7f80);
 }
 
-TEST_CASE("range: rows agree, a zero is +0, the ends are found wherever they stand") {
+TEST_CASE("range: rows agree, a zero is +0, both ends are found at any place") {
   for (const std::size_t n : sizes) {
     if (n == 0) continue;
     const std::vector<float> x = values(n, n + 3);
@@ -202,7 +202,7 @@ TEST_CASE("range: rows agree, a zero is +0, the ends are found wherever they sta
   }
 }
 
-TEST_CASE("signs: rows agree on bits and sum, zeros of both signs are positive") {
+TEST_CASE("signs: rows agree on bits and sum, and zeros of both signs are not negative") {
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n, n + 4);
     std::vector<std::uint8_t> wanted((n + 7) / 8);
@@ -236,10 +236,10 @@ TEST_CASE("signs: rows agree on bits and sum, zeros of both signs are positive")
   }
 }
 
-TEST_CASE("scan: rows agree, and the sum is the sum") {
+TEST_CASE("scan: rows agree, and the sum is right") {
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n + 3, n);
-    for (std::size_t offset = 0; offset < 4; ++offset) {  // Off the vectors' alignment.
+    for (std::size_t offset = 0; offset < 4; ++offset) {  // Not aligned for vectors.
       CAPTURE(n);
       const float* begin = x.data() + offset;
       const Scan reference = plain().scan(begin, n);
@@ -263,7 +263,7 @@ TEST_CASE("scan: rows agree, and the sum is the sum") {
   }
 }
 
-TEST_CASE("scan finds the first NaN or infinity wherever it stands") {
+TEST_CASE("scan finds the first NaN or infinity at any place") {
   const float bad[] = {
       std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::signaling_NaN(),
       std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
@@ -281,7 +281,7 @@ TEST_CASE("scan finds the first NaN or infinity wherever it stands") {
   }
 }
 
-TEST_CASE("add_fixed: rows agree, rounding is to nearest even, the negative weight restores") {
+TEST_CASE("add_fixed: rows agree, round to nearest even, and a negative weight restores the sum") {
   const std::int64_t weights[] = {1, -1, 3, 600, 0xffffffffll, -0xffffffffll};
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n, n + 1);
@@ -312,7 +312,7 @@ TEST_CASE("add_fixed: rows agree, rounding is to nearest even, the negative weig
   }
 }
 
-TEST_CASE("scale_fixed: rows agree on all kinds of sums, each step rounded once") {
+TEST_CASE("scale_fixed: rows agree for all kinds of sums, and round each step once") {
   std::vector<std::int64_t> sum = {0,
                                    1,
                                    -1,
@@ -352,7 +352,7 @@ TEST_CASE("random_words: every row gives each element its word") {
   }
 }
 
-TEST_CASE("quantize and dequantize: rows agree, whatever the length and the place in the stream") {
+TEST_CASE("quantize and dequantize: rows agree for any length and place in the stream") {
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n, n + 2);
     const float scale = std::max(plain().scan(x.data(), n).max_abs, 1e-30f);
@@ -382,7 +382,7 @@ TEST_CASE("quantize and dequantize: rows agree, whatever the length and the plac
   }
 }
 
-TEST_CASE("quantize: what lies beyond the scale counts as the scale, in every row") {
+TEST_CASE("quantize: every row clamps values to the scale") {
   const std::vector<float> x = values(1025, 5);
   const QuantizeArgs args = {.scale = 0.25f, .levels = 7, .seed = 2, .stream = 1, .first = 3};
   std::vector<float> clipped = x;
@@ -397,7 +397,7 @@ TEST_CASE("quantize: what lies beyond the scale counts as the scale, in every ro
   }
 }
 
-TEST_CASE("quantize: each element by itself gives the same, and every scale its last levels") {
+TEST_CASE("quantize: an element alone gives the same, and x = scale gets the last level") {
   constexpr std::size_t n = 200;
   for (const float scale : {0x1p-149f, 0x1.8p-65f, 1e-30f, 0.3f, 0x1.fffffep127f}) {
     std::vector<float> x = values(n, 6);
@@ -429,7 +429,7 @@ TEST_CASE("quantize: each element by itself gives the same, and every scale its 
   }
 }
 
-TEST_CASE("quantize: a level is one of the two neighbours, and the mean over seeds is the value") {
+TEST_CASE("quantize: a level is one of the two nearest, and the mean over seeds is the value") {
   const std::vector<float> x = {0.0f, 1.0f, -1.0f, 0.3f, -0.3f, 0.999f, 1e-3f, -0.0f};
   constexpr int seeds = 4096;
   for (const std::int32_t levels : {1, 5, 127, 32767}) {
@@ -453,7 +453,7 @@ TEST_CASE("quantize: a level is one of the two neighbours, and the mean over see
   }
 }
 
-TEST_CASE("dot and add_scaled: rows agree, and the sum is the sum") {
+TEST_CASE("dot and add_scaled: rows agree, and the sums are right") {
   for (const std::size_t n : sizes) {
     CAPTURE(n);
     const std::vector<float> x = values(n, 31);
@@ -479,7 +479,7 @@ TEST_CASE("dot and add_scaled: rows agree, and the sum is the sum") {
   }
 }
 
-TEST_CASE("dither, undither and round: rows agree, whatever the length and the place") {
+TEST_CASE("dither, undither and round: rows agree for any length and place in the stream") {
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n, n + 3);
     for (const float step : {0x1p-126f, 1e-5f, 0.7f, 0x1p121f}) {
@@ -510,11 +510,11 @@ TEST_CASE("dither, undither and round: rows agree, whatever the length and the p
   }
 }
 
-TEST_CASE("dither_classes: rows agree, and the class is that of the dither") {
+TEST_CASE("dither_classes: rows agree, and the class fits the dither") {
   for (const std::size_t n : sizes) {
     for (const std::uint64_t first : {0ull, 64ull, 77ull, 0x7fffffffffff000ull}) {
       DitherArgs args = {.step = 1, .key = 0xfedcba9876543210, .first = first};
-      // What is left of levels of 0 is u, of either sign.
+      // For a level of 0 undither() gives u, up to its sign.
       std::vector<float> dither(n);
       plain().undither(std::vector<std::int16_t>(n).data(), n, args, dither.data());
       for (const int bits : {0, 1, 3, 7}) {
@@ -538,7 +538,7 @@ TEST_CASE("dither_classes: rows agree, and the class is that of the dither") {
   }
 }
 
-TEST_CASE("dither: the error is within half a step, its mean over keys 0, its mean square 1/12") {
+TEST_CASE("dither: the error is at most half a step, with mean 0 and mean square 1/12") {
   const std::vector<float> x = {0.0f, 1.0f, -1.0f, 0.3f, -0.3f, 0.5f, 1e-3f, -126.7f};
   constexpr int keys = 4096;
   constexpr double step = 0.25;

@@ -1,5 +1,5 @@
-// Bit fields of levels: what is packed comes back for every width, and what no packer writes is
-// told.
+// Bit fields of levels: packing and unpacking gives the levels again for every width, and unpacking
+// rejects bytes that packing cannot make.
 #include "kernels/generic/pack.hpp"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 
 using namespace fl;
 
-TEST_CASE("levels come back from every width and length") {
+TEST_CASE("levels of every width and length are packed and unpacked") {
   for (std::int32_t levels = 1; levels <= 32767;
        levels = levels < 300 ? levels + 1 : levels * 2 + 1) {
     CHECK(level_bits(levels) == static_cast<int>(std::ceil(std::log2(2.0 * levels + 1))));
@@ -20,7 +20,7 @@ TEST_CASE("levels come back from every width and length") {
         x[i] = static_cast<std::int16_t>(static_cast<std::int32_t>(i * 40503 % (2u * levels + 1)) -
                                          levels);
       }
-      std::vector<std::uint8_t> packed(packed_bytes(n, levels));  // Exactly: ASan watches the end.
+      std::vector<std::uint8_t> packed(packed_bytes(n, levels));  // Exact size, for ASan.
       pack_levels(x.data(), n, levels, packed.data());
       std::vector<std::int16_t> back(n);
       CHECK(unpack_levels(packed.data(), n, levels, back.data()));
@@ -29,7 +29,7 @@ TEST_CASE("levels come back from every width and length") {
   }
 }
 
-TEST_CASE("codes of which all are in use come back from 1 to 7 bits, filling bits are refused") {
+TEST_CASE("codes of 1 to 7 bits are packed and unpacked, and filling bits are rejected") {
   for (int bits = 1; bits <= 7; ++bits) {
     for (const std::size_t n : {0u, 1u, 7u, 8u, 9u, 63u, 64u, 65u, 1025u, 2051u}) {
       CAPTURE(bits);
@@ -64,7 +64,7 @@ TEST_CASE("the layout of the bits is fixed") {
   CHECK(packed[1] == 0b10);
 }
 
-TEST_CASE("codes past 2S and filling bits that are set are refused") {
+TEST_CASE("codes above 2S and filling bits that are set are rejected") {
   std::int16_t out[4];
   const std::uint8_t past[] = {0b11};
   CHECK_FALSE(unpack_levels(past, 1, 1, out));

@@ -1,5 +1,5 @@
-// rANS: every symbol comes back, close to the entropy; what rans_encode did not make is refused;
-// and all that in every row of the kernel table with the same bytes and the same verdicts.
+// rANS: streams decode to the same symbols and are nearly as short as the entropy. Streams that
+// rans_encode() cannot make are rejected. All rows give the same bytes and the same results.
 #include "kernels/generic/rans.hpp"
 #include "kernels/generic/philox.hpp"
 
@@ -17,7 +17,7 @@ namespace {
 
 using Symbols = std::vector<std::uint8_t>;
 
-/// n symbols below `alphabet`: the larger `slope`, the rarer the late ones.
+/// n symbols below `alphabet`. With a larger `slope` high symbols are rarer.
 Symbols skewed(std::size_t n, int alphabet, double slope, std::uint64_t seed) {
   Symbols symbols(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -34,7 +34,7 @@ std::vector<std::uint32_t> counts_of(const Symbols& symbols) {
   return counts;
 }
 
-/// Bits of all symbols together, of a code that knows the counts.
+/// The least bits for all symbols together, for a code that knows the counts.
 double entropy(const Symbols& symbols) {
   double bits = 0;
   for (const std::uint32_t count : counts_of(symbols)) {
@@ -43,12 +43,12 @@ double entropy(const Symbols& symbols) {
   return bits;
 }
 
-/// The same from all rows.
+/// Encodes with all rows, and checks that they agree.
 Symbols stream_of(const Symbols& symbols, const RansFrequencies& frequencies) {
   Symbols stream;
   for (const Kernels* row : all_kernels()) {
     CAPTURE(row->name);
-    Symbols buffer(rans_bytes_max(symbols.size()));  // Exactly: ASan watches its begin.
+    Symbols buffer(rans_bytes_max(symbols.size()));  // Exact size, for ASan.
     const std::size_t bytes = rans_encode(symbols.data(), symbols.size(), frequencies,
                                           buffer.data() + buffer.size(), *row);
     buffer.erase(buffer.begin(), buffer.end() - static_cast<std::ptrdiff_t>(bytes));
@@ -58,7 +58,8 @@ Symbols stream_of(const Symbols& symbols, const RansFrequencies& frequencies) {
   return stream;
 }
 
-/// What all rows say: the n symbols, or nothing where the stream is refused.
+/// Decodes with all rows, and checks that they agree. Returns the n symbols, or nothing if the
+/// stream is rejected.
 std::optional<Symbols> decode(const Symbols& stream, const RansFrequencies& frequencies,
                               std::size_t n, const std::uint8_t* classes = nullptr) {
   std::optional<Symbols> out;
@@ -76,7 +77,7 @@ std::optional<Symbols> decode(const Symbols& stream, const RansFrequencies& freq
 
 }  // namespace
 
-TEST_CASE("symbols of every alphabet, skew and length come back") {
+TEST_CASE("symbols of every alphabet, skew and length are encoded and decoded") {
   for (const int alphabet : {1, 2, 3, 4, 5, 6, 8, 9, 17, 255, 256}) {
     for (const double slope : {0.0, 0.05, 1.0, 20.0}) {
       for (const std::size_t n :
@@ -92,7 +93,7 @@ TEST_CASE("symbols of every alphabet, skew and length come back") {
   }
 }
 
-TEST_CASE("symbols of classes come back, near the entropies of the classes") {
+TEST_CASE("symbols with classes are encoded, nearly as short as the entropy, and decoded") {
   constexpr std::size_t alphabet = 25;
   for (const std::size_t classes : {2u, 3u, 8u}) {
     for (const std::size_t n : {200u, 1000u, 16383u, 16384u, 16415u, 65536u}) {
@@ -126,7 +127,7 @@ TEST_CASE("symbols of classes come back, near the entropies of the classes") {
   }
 }
 
-TEST_CASE("symbols are counted") {
+TEST_CASE("count_symbols counts every symbol") {
   for (const std::size_t n : {0u, 1u, 7u, 8u, 9u, 31u, 32u, 1000u, 8160u, 8161u, 8192u, 70001u}) {
     for (const int alphabet : {1, 2, 18, 31, 32, 33, 256}) {
       const Symbols symbols = skewed(n, alphabet, 0.02, n);
@@ -142,7 +143,7 @@ TEST_CASE("symbols are counted") {
   }
 }
 
-TEST_CASE("a push is what its definition says, for every frequency") {
+TEST_CASE("push and pop equal their definitions for every frequency") {
   for (std::uint32_t frequency = 1; frequency < rans::total; ++frequency) {
     const std::uint32_t begin = (rans::total - frequency) / 3;
     const rans::Code code = rans::make_code(frequency, begin);
@@ -151,10 +152,10 @@ TEST_CASE("a push is what its definition says, for every frequency") {
     CHECK(rans::is_full(first_full, code));
     CHECK(rans::is_full(rans::state_end - 1, code));
     for (std::uint64_t i = 0; i < 64; ++i) {
-      // The ends of the range, ends of quotients, and random states.
+      // Random states, multiples of the frequency, and the end of the range.
       const std::uint32_t random = philox::block_at(6, frequency, i).word[0] % first_full;
       for (const std::uint32_t x : {random, random - random % frequency, first_full - 1}) {
-        if (x == 0) continue;  // No state.
+        if (x == 0) continue;  // Not a state.
         const std::uint32_t pushed = x / frequency * rans::total + begin + x % frequency;
         REQUIRE(rans::push(x, code) == pushed);
         const rans::Place place = rans::make_place(9, pushed % rans::total - begin, frequency);
@@ -164,7 +165,7 @@ TEST_CASE("a push is what its definition says, for every frequency") {
   }
 }
 
-TEST_CASE("frequencies add up, and none that occurs is lost") {
+TEST_CASE("frequencies add up to 2^12, and each symbol that occurs has one") {
   for (const int alphabet : {1, 2, 5, 100, 256}) {
     for (const double slope : {0.0, 0.3, 5.0}) {
       const auto counts = counts_of(skewed(60000, alphabet, slope, 3));
@@ -174,14 +175,14 @@ TEST_CASE("frequencies add up, and none that occurs is lost") {
         CHECK((counts[s] > 0) == (frequencies[s] > 0));
     }
   }
-  // One symbol has nearly all, and 255 others want their share of 1.
+  // One symbol has nearly all counts, and each of the 255 others must get 1.
   std::vector<std::uint32_t> counts(rans_symbols_max, 1);
   counts[7] = 4'000'000'000u;
   const RansFrequencies frequencies = rans_frequencies(counts);
   CHECK(frequencies[7] == (1 << rans_bits) - 255);
 }
 
-TEST_CASE("a stream of 65,536 symbols is within 1% of the entropy and the lanes' states") {
+TEST_CASE("a stream of 65,536 symbols is at most 1% and the lanes' states above the entropy") {
   for (const int alphabet : {2, 3, 15, 63, 255}) {
     for (const double slope : {0.0, 4.0 / alphabet, 12.0 / alphabet}) {
       CAPTURE(alphabet);
@@ -198,15 +199,15 @@ TEST_CASE("a stream of 65,536 symbols is within 1% of the entropy and the lanes'
 TEST_CASE("the bytes of a stream are fixed") {
   const Symbols symbols = {0, 1, 2, 0, 0, 1, 0, 2, 0, 0};
   const Symbols stream = stream_of(symbols, rans_frequencies(counts_of(symbols)));
-  REQUIRE(stream.size() == 4 * 4);  // Too short for a word: all is in the states.
+  REQUIRE(stream.size() == 4 * 4);  // Too short for words: only states.
   std::uint32_t first = 0;
   for (int i = 3; i >= 0; --i) first = first << 8 | stream[static_cast<std::size_t>(i)];
-  std::uint32_t state = 1 << 15;  // Lane 0 has symbol 0, with 2458 of 4096, three times.
+  std::uint32_t state = 1 << 15;  // Lane 0 has symbol 0 three times; its frequency is 2458.
   for (int i = 0; i < 3; ++i) state = state / 2458 * 4096 + state % 2458;
   CHECK(first == state);
 }
 
-TEST_CASE("symbols that are all the same take no bytes, and then no bytes are right") {
+TEST_CASE("a stream of equal symbols has no bytes, and any byte is rejected") {
   const Symbols symbols(20000, 3);
   const RansFrequencies frequencies = rans_frequencies(counts_of(symbols));
   CHECK(stream_of(symbols, frequencies).empty());
@@ -216,7 +217,7 @@ TEST_CASE("symbols that are all the same take no bytes, and then no bytes are ri
 
 namespace {
 
-/// Cuts, lengthens and flips. Returns how many flips of a bit are taken for a stream.
+/// Cuts and lengthens the stream, and flips each bit. Returns how many flips still decode.
 std::size_t damage(const Symbols& symbols) {
   const RansFrequencies frequencies = rans_frequencies(counts_of(symbols));
   const Symbols stream = stream_of(symbols, frequencies);
@@ -243,13 +244,13 @@ std::size_t damage(const Symbols& symbols) {
 }  // namespace
 
 TEST_CASE(
-    "a stream that is cut or longer is refused; one bit flipped is seldom a stream, never this "
-    "one") {
-  CHECK(damage(skewed(3000, 20, 0.4, 8)) < 40);      // Of 12,000. Digests are what notices all.
-  CHECK(damage(skewed(16384 + 5, 3, 5.5, 8)) < 40);  // 32 lanes, and few enough bits to try all.
+    "longer streams are rejected; cut streams and flipped bits never give the symbols, and few "
+    "flips decode") {
+  CHECK(damage(skewed(3000, 20, 0.4, 8)) < 40);      // Of 12,000. Only digests find all.
+  CHECK(damage(skewed(16384 + 5, 3, 5.5, 8)) < 40);  // 32 lanes.
 }
 
-TEST_CASE("states outside their range are refused, even where they would end well") {
+TEST_CASE("states outside their range are rejected, even if they would decode") {
   const RansFrequencies frequencies = {2048, 2048};
   const auto stream_with = [](std::uint32_t state, const std::vector<std::uint8_t>& words) {
     Symbols stream;
@@ -260,7 +261,7 @@ TEST_CASE("states outside their range are refused, even where they would end wel
     stream.insert(stream.end(), words.begin(), words.end());
     return stream;
   };
-  // Symbol 0 halves a state; so 2^30 is 15 of it in each lane, and 2^31 would be 16.
+  // Symbol 0 halves a state. So a state of 2^30 is 15 symbols in each lane, and 2^31 would be 16.
   CHECK(decode(stream_with(1u << 30, {}), frequencies, 60) == Symbols(60, 0));
   CHECK(decode(stream_with(1u << 31, {}), frequencies, 64) == std::nullopt);
   // A word of 2^15 would turn 0 into the last state.
@@ -268,7 +269,7 @@ TEST_CASE("states outside their range are refused, even where they would end wel
   CHECK(decode(stream_with(0, words), frequencies, 4) == std::nullopt);
 }
 
-TEST_CASE("random bytes get the same verdict from all rows, with any frequencies") {
+TEST_CASE("all rows agree on random bytes, for any frequencies") {
   const std::size_t n = 16384 + 32 + 7;
   std::size_t taken = 0;
   for (std::uint64_t round = 0; round < 300; ++round) {
@@ -277,12 +278,12 @@ TEST_CASE("random bytes get the same verdict from all rows, with any frequencies
     const Symbols symbols = skewed(n, alphabet, random(1) % 8 * 0.3, round);
     const RansFrequencies frequencies = rans_frequencies(counts_of(symbols));
     Symbols stream = stream_of(symbols, frequencies);
-    // Half of the rounds begin with states that are in range.
+    // In half of the rounds the states are valid.
     const std::size_t kept = round % 2 == 0 ? 128 : 0;
     for (std::size_t i = kept; i < stream.size(); ++i)
       stream[i] = static_cast<std::uint8_t>(random(i));
     if (stream.size() > kept) stream.resize(kept + random(2) % (stream.size() - kept + 1));
     if (decode(stream, frequencies, n)) ++taken;
   }
-  CHECK(taken < 30);  // Those of one symbol, cut to none.
+  CHECK(taken < 30);  // Streams of one symbol, cut to no bytes.
 }

@@ -1,5 +1,5 @@
-// What rotates and quantizes for the codec eden: every row against the scalar row, bit for bit, and
-// the scalar row against the definitions.
+// The functions that rotate and quantize for the codec eden. Compares every row with the scalar
+// row, bit for bit, and the scalar row with the definitions.
 #include "kernels/generic/philox.hpp"
 #include "kernels/kernels.hpp"
 
@@ -38,7 +38,7 @@ constexpr Centroids centroid_tables[] = {
 
 }  // namespace
 
-TEST_CASE("hadamard: element i of the result is the sum of x[j], minus where i & j has odd ones") {
+TEST_CASE("hadamard: element i is the sum of x[j], negated if i & j has an odd number of ones") {
   for (int log2_n = 0; log2_n <= 9; ++log2_n) {
     const std::size_t n = std::size_t{1} << log2_n;
     std::vector<float> x(n);
@@ -61,13 +61,13 @@ TEST_CASE("hadamard: element i of the result is the sum of x[j], minus where i &
   }
 }
 
-TEST_CASE("hadamard: rows agree on values that round, zeros of both signs among them") {
+TEST_CASE("hadamard: rows agree for values that round, also for zeros of both signs") {
   for (int log2_n = 0; log2_n <= 17; ++log2_n) {
     const std::size_t n = std::size_t{1} << log2_n;
     std::vector<float> x = normal_values(n + 1, 5);
     for (std::size_t i = 0; i < n; i += 3) x[i] = i % 2 == 0 ? 0.0f : -0.0f;
     std::vector<float> reference = x;
-    first_row().hadamard(reference.data() + 1, log2_n);  // Off the vectors' alignment.
+    first_row().hadamard(reference.data() + 1, log2_n);  // Not aligned for vectors.
     for (const Kernels* row : all_kernels()) {
       CAPTURE(row->name);
       CAPTURE(n);
@@ -78,7 +78,7 @@ TEST_CASE("hadamard: rows agree on values that round, zeros of both signs among 
   }
 }
 
-TEST_CASE("flip_signs: the bits of the stream's words say which, in every row") {
+TEST_CASE("flip_signs: every row flips the signs that the stream's bits say") {
   for (const std::size_t n : {0u, 1u, 7u, 8u, 9u, 31u, 33u, 1023u, 1024u, 1025u, 1031u, 65536u}) {
     const std::vector<float> x = normal_values(n, 6);
     std::vector<float> wanted(n);
@@ -97,7 +97,7 @@ TEST_CASE("flip_signs: the bits of the stream's words say which, in every row") 
   }
 }
 
-TEST_CASE("nearest: no other centroid is nearer, levels give them back, rows agree on the sum") {
+TEST_CASE("nearest: no other centroid is nearer, levels give the centroids, rows agree") {
   for (const Centroids& table : centroid_tables) {
     for (const std::size_t n : {0u, 1u, 7u, 15u, 16u, 17u, 31u, 1025u, 65537u}) {
       std::vector<float> x = normal_values(n, n + 7);
@@ -135,7 +135,7 @@ TEST_CASE("nearest: no other centroid is nearer, levels give them back, rows agr
       }
     }
   }
-  // On a threshold the larger one is taken; levels past the table stay within it.
+  // A value at a threshold takes the larger centroid. Levels beyond the table use its low bits.
   const float x[] = {1.0f, -1.0f, 0.999f};
   const std::int16_t past[] = {8, -9, 32767, -32768, 9, 8, 8, 8};
   for (const Kernels* row : all_kernels()) {

@@ -1,4 +1,5 @@
-// Selection of the largest: the same elements as sorting selects, whatever the ties and the cuts.
+// Selection of the largest magnitudes: it selects the same elements as sorting, for any ties and
+// any parts of the vector.
 #include "kernels/generic/select.hpp"
 #include "kernels/generic/philox.hpp"
 #include "kernels/kernels.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 using Indices = std::vector<std::uint32_t>;
 
-// The k largest by sorting: by magnitude, of equal ones the first.
+// Selects the k largest magnitudes by sorting; of equal ones the first.
 Indices by_sorting(const std::vector<float>& x, std::size_t k) {
   Indices order(x.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -29,7 +30,7 @@ Indices by_sorting(const std::vector<float>& x, std::size_t k) {
   return order;
 }
 
-// The same by find_largest and select_largest, with x cut into parts at every multiple of `part`.
+// Selects them by find_largest() and select_largest(), with x cut into parts of `part` elements.
 Indices by_selection(const std::vector<float>& x, std::size_t k, std::size_t part) {
   std::vector<std::span<const float>> runs;
   for (std::size_t begin = 0; begin < x.size(); begin += part) {
@@ -38,7 +39,7 @@ Indices by_selection(const std::vector<float>& x, std::size_t k, std::size_t par
   Cutoff cutoff = find_largest(runs, k);
   Indices all;
   for (const auto& run : runs) {
-    Indices some(run.size());  // Exactly: ASan watches its end.
+    Indices some(run.size());  // Exact size, for ASan.
     some.resize(select_largest(run, cutoff, some.data()));
     for (const std::uint32_t index : some) {
       all.push_back(index + static_cast<std::uint32_t>(run.data() - x.data()));
@@ -51,9 +52,9 @@ Indices by_selection(const std::vector<float>& x, std::size_t k, std::size_t par
 std::vector<std::vector<float>> vectors(std::size_t n) {
   std::vector<float> normal(n);
   kernels().gaussian(1, n, 0, normal.data(), n);
-  std::vector<float> tied = normal;  // Seven magnitudes.
+  std::vector<float> tied = normal;  // Only seven different magnitudes.
   for (float& v : tied) v = std::clamp(std::round(v * 2), -6.0f, 6.0f) * 0.25f;
-  std::vector<float> near = normal;  // All digits but the last are the same.
+  std::vector<float> near = normal;  // Only the last digits differ.
   for (float& v : near) v = std::copysign(1 + std::round(std::fabs(v) * 8) * 0x1p-23f, v);
   std::vector<float> extreme = normal;
   constexpr float all[] = {0.0f, -0.0f, std::numeric_limits<float>::max(), 1e-45f, -1e-45f};
@@ -63,7 +64,7 @@ std::vector<std::vector<float>> vectors(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("what is selected is what sorting selects, with ties, in parts, and by every row") {
+TEST_CASE("every row selects the same elements as sorting, with ties and in parts") {
   const Kernels& chosen = kernels();
   for (const Kernels* row : all_kernels()) {
     CAPTURE(row->name);
@@ -81,7 +82,7 @@ TEST_CASE("what is selected is what sorting selects, with ties, in parts, and by
   force_kernels(chosen);
 }
 
-TEST_CASE("what is at least as large is found, of every length, by every row") {
+TEST_CASE("find_at_least: every row finds all large values, for every length") {
   for (const Kernels* row : all_kernels()) {
     CAPTURE(row->name);
     for (const std::size_t n : {0u, 1u, 15u, 16u, 17u, 31u, 32u, 33u, 1000u}) {
@@ -91,7 +92,7 @@ TEST_CASE("what is at least as large is found, of every length, by every row") {
           for (std::uint32_t i = 0; i < n; ++i) {
             if (std::fabs(x[i]) >= least) expected.push_back(i);
           }
-          Indices found(n);  // Exactly: ASan watches its end.
+          Indices found(n);  // Exact size, for ASan.
           found.resize(
               row->find_at_least(x.data(), n, std::bit_cast<std::uint32_t>(least), found.data()));
           CHECK(found == expected);
@@ -101,8 +102,8 @@ TEST_CASE("what is at least as large is found, of every length, by every row") {
   }
 }
 
-TEST_CASE("a sample that misleads costs time only") {
-  // What a sample may see is much larger, or much smaller, than all the rest.
+TEST_CASE("a misleading sample does not change the result") {
+  // The sampled values are much larger, or much smaller, than all others.
   for (const float seen : {1000.0f, 0.001f}) {
     std::vector<float> x(100'000);
     kernels().gaussian(1, 2, 0, x.data(), x.size());

@@ -1,9 +1,9 @@
-// A block of threads that works in steps: each(f) calls f(thread) for every thread, and what one
-// step wrote the next one sees in all threads. The body of a CUDA kernel is a function template
-// over such a block, and the rest of it, between the steps, must be the same in all threads. So the
-// lines that a GPU runs are also what a test runs on a CPU, which has no threads to disagree.
+// A block of threads that works in steps. each(f) calls f(thread) for every thread; the next step
+// sees in all threads what this one wrote. The body of a CUDA kernel is a function template over
+// such a block, and between the steps all threads must do the same. So tests can run the body of a
+// kernel on a CPU.
 //
-// HostBlock is the test's; DeviceBlock, in device_block.cuh, is CUDA's, with the same members.
+// Tests use HostBlock. CUDA uses DeviceBlock, in launch/device_block.cuh, with the same members.
 #pragma once
 
 #include "kernels/generic/philox.hpp"
@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// What only a kernel calls, where there are kernels.
+// For functions that only a kernel calls: device code for nvcc, plain functions elsewhere.
 #ifdef __CUDACC__
 #define FL_DEVICE __device__
 #else
@@ -24,11 +24,11 @@ namespace fl::cuda {
 template <unsigned thread_count>
 struct HostBlock {
   static constexpr unsigned threads = thread_count;
-  unsigned index = 0;  // Of this block, of the `blocks` that were started.
-  unsigned blocks = 1;
-  bool is_backwards = false;  // The last thread first: what depends on an order shows.
+  unsigned index = 0;         // The number of this block,
+  unsigned blocks = 1;        // and how many blocks were started.
+  bool is_backwards = false;  // Runs the last thread first, to reveal dependence on the order.
 
-  /// What a thread keeps for itself from step to step; not defined before it is written.
+  /// A value that each thread keeps from step to step. It is undefined until it is written.
   template <class T>
   struct PerThread {
     T value[threads];
@@ -40,7 +40,7 @@ struct HostBlock {
     for (unsigned turn = 0; turn < threads; ++turn) use(is_backwards ? threads - 1 - turn : turn);
   }
 
-  /// Bit t of the result: whether is_true(t). For 32 threads; memory as in each().
+  /// Bit t of the result is is_true(t). The block must have 32 threads. Like each(), it is a step.
   template <class IsTrue>
   std::uint32_t ballot(const IsTrue& is_true) const {
     static_assert(threads == 32);
@@ -49,9 +49,9 @@ struct HostBlock {
     return votes;
   }
 
-  /// Of memory that threads of all blocks change at once: integers, so their order does not show.
+  /// These change memory that threads of all blocks may change at the same time. The order does not
+  /// matter: values are integers, or doubles whose every sum is exact.
   static void add(std::uint32_t* to, std::uint32_t by) { *to += by; }
-  /// Where every sum is exact.
   static void add(double* to, double by) { *to += by; }
   static void raise(std::uint32_t* to, std::uint32_t least) { *to = *to < least ? least : *to; }
   static void lower(std::uint32_t* to, std::uint32_t most) { *to = *to > most ? most : *to; }
@@ -59,7 +59,7 @@ struct HostBlock {
   static unsigned ones(std::uint32_t x) { return static_cast<unsigned>(std::popcount(x)); }
 };
 
-/// Calls use(i) for the i of [0, n) that are the thread's: neighbours have neighbours.
+/// Calls use(i) for this thread's i of [0, n). Neighbouring threads have neighbouring i.
 template <class Block, class Use>
 FL_DEVICE inline void for_each_index(const Block& block, unsigned thread, std::size_t n,
                                      const Use& use) {

@@ -6,7 +6,7 @@
 
 namespace fl::cuda {
 
-/// Calls use(i, word) for the elements of dither() and its like: the half is the word's upper one.
+/// Calls use(i, word) for this thread's elements. The upper half of `word` is the random half.
 template <class Block, class Use>
 FL_DEVICE inline void for_each_dither(const Block& block, unsigned thread, std::size_t n,
                                       const DitherArgs& args, const Use& use) {
@@ -15,8 +15,8 @@ FL_DEVICE inline void for_each_dither(const Block& block, unsigned thread, std::
   });
 }
 
-/// Raises `largest` to the largest |level| of levels_of(thread, see), which tells see() each.
-/// `shared` is shared memory for one number.
+/// Calls levels_of(thread, see), which must call see(level) for each level, and raises `largest` to
+/// the largest |level|. `shared` is shared memory for one number.
 template <class Block, class LevelsOf>
 FL_DEVICE inline void with_largest(const Block& block, std::uint32_t* largest,
                                    std::uint32_t* shared, const LevelsOf& levels_of) {

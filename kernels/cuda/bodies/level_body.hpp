@@ -1,5 +1,5 @@
-// The bodies of the kernels of a CodecDevice (kernels/codec_device.hpp): a block of threads has a
-// block of the vector, and a warp its stream.
+// The bodies of the kernels of a CodecDevice (kernels/codec_device.hpp). A block of threads rounds
+// a block of the vector, and a warp codes its stream.
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -13,21 +13,21 @@
 
 namespace fl::cuda {
 
-/// What is counted, of the levels.
+/// Counts and sums over the levels of a block; see LevelTally.
 struct TallyCounts {
   std::uint32_t counts[rans_classes_max * device_alphabet];
   double sums[summed_levels];
 };
 
-/// Of a scale that is fitted.
+/// The search for a scale (nearest_scale.hpp).
 struct ScaleSearch {
   nearest_scale::Tails tails;
   double left[nearest_scale::tried];
 };
 
-/// Shared memory.
+/// The shared memory of tally_levels().
 struct TallyMemory {
-  union {  // What is measured of the values is known before they are counted.
+  union {  // One after the other: values are measured before levels are counted.
     ScanMemory scan;
     ScaleSearch search;
     TallyCounts of_levels;
@@ -43,8 +43,8 @@ FL_DEVICE inline std::uint32_t magnitude_bits(float x) {
   return static_cast<std::uint32_t>(element::Scalar::bits(x)) & 0x7fffffff;
 }
 
-/// Lowers the scale of a block that is one bucket to run.clip root mean squares, as doubles have
-/// them.
+/// Lowers the scale of a block, which is one bucket, to at most run.clip root mean squares. It
+/// computes them in double, as the host does.
 template <class Block>
 FL_DEVICE inline void clip_scale(const Block& block, const float* x, const LevelBlock& run,
                                  TallyMemory& shared) {
@@ -71,7 +71,7 @@ FL_DEVICE inline void find_largest_of_buckets(const Block& block, const float* x
   });
   block.each([&](unsigned thread) {
     std::size_t bucket = 0;
-    std::uint32_t largest = 0;  // Of the thread's values in it.
+    std::uint32_t largest = 0;  // Of this thread's values in the bucket.
     for (std::size_t i = thread; i < run.elements; i += Block::threads) {
       if (i / run.bucket != bucket) {
         Block::raise(shared.scales + bucket, largest);
@@ -85,7 +85,7 @@ FL_DEVICE inline void find_largest_of_buckets(const Block& block, const float* x
   });
 }
 
-/// Fills shared.scales and shared.factors, for stochastic rounding.
+/// Fills shared.scales and shared.factors for stochastic rounding.
 template <class Block>
 FL_DEVICE inline void find_scales(const Block& block, const float* x, const LevelBlock& run,
                                   TallyMemory& shared) {
@@ -100,7 +100,7 @@ FL_DEVICE inline void find_scales(const Block& block, const float* x, const Leve
   });
 }
 
-/// The scale of one bucket's values, of which the largest is `most`, in place of that.
+/// Writes the best scale of a bucket, whose largest |x| is `most`, to `scale_bits`.
 template <class Block>
 FL_DEVICE inline void fit_scale(const Block& block, const float* x, std::size_t n, float most,
                                 const LevelBlock& run, ScaleSearch& search,
@@ -135,8 +135,8 @@ FL_DEVICE inline void fit_scale(const Block& block, const float* x, std::size_t 
   });
 }
 
-/// Fills shared.scales, 0 for what is too small, and in shared.factors `places`, by which a value
-/// is multiplied to be a level.
+/// Fills shared.scales for fitted rounding; the scale of a bucket with too small values is 0. Also
+/// sets the `places` of shared.factors: here value * places is the level before rounding.
 template <class Block>
 FL_DEVICE inline void fit_scales(const Block& block, const float* x, const LevelBlock& run,
                                  TallyMemory& shared) {
@@ -175,7 +175,7 @@ FL_DEVICE inline void sum_magnitudes(const Block& block, const float* x, const L
   });
 }
 
-/// Calls use(i, half) for the thread's values and their random halves.
+/// Calls use(i, half) for this thread's values and their random halves.
 template <class Block, class Use>
 FL_DEVICE inline void for_each_half_of(unsigned thread, const LevelBlock& run, std::uint64_t stream,
                                        std::uint64_t first, const Use& use) {
@@ -187,7 +187,8 @@ FL_DEVICE inline void for_each_half_of(unsigned thread, const LevelBlock& run, s
   }
 }
 
-/// Calls use(i, level, class) for the values that are the thread's. x: as they are, or rotated.
+/// Calls use(i, level, class) for this thread's values. x is the block, rotated if run.rounding
+/// says so.
 template <class Block, class Use>
 FL_DEVICE inline void for_each_level(unsigned thread, const float* x, const LevelBlock& run,
                                      const TallyMemory& shared, const Use& use) {
@@ -239,8 +240,9 @@ FL_DEVICE inline void for_each_level(unsigned thread, const float* x, const Leve
   }
 }
 
-/// The tally of one block, which was rotated before if that is how it is rounded. Writes each
-/// value's level + 127 to `levels`, and its class to `classes`, where there are several.
+/// Rounds one block and writes its tally. A block with LevelRounding::rotated must be rotated
+/// already. Writes each value's level + 127 to `levels` and, if there is more than one class, its
+/// class to `classes`.
 template <class Block>
 FL_DEVICE inline void tally_levels(const Block& block, const float* vector, const LevelBlock& run,
                                    const Rotation& rotation, std::uint8_t* levels,
@@ -251,7 +253,7 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
     if (thread == 0) shared.largest = 0;
   });
   block.each([&](unsigned thread) {
-    std::uint32_t largest = 0;  // Magnitudes order like their bits, NaN on top.
+    std::uint32_t largest = 0;  // Bits order like magnitudes; NaN is the largest.
     for (std::size_t i = thread; i < run.elements; i += Block::threads) {
       const std::uint32_t bits = magnitude_bits(x[i]);
       largest = bits > largest ? bits : largest;
@@ -321,7 +323,8 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
   });
 }
 
-/// The stream of one block, from what tally_levels() has written; it ends at `out_end`.
+/// Codes the stream of one block from what tally_levels() has written. The stream ends at
+/// `out_end`.
 template <class Block>
 FL_DEVICE inline void code_levels(const Block& warp, const LevelBlock& run, const LevelCode& code,
                                   const std::uint8_t* levels, const std::uint8_t* classes,

@@ -7,21 +7,21 @@
 
 namespace fl::cuda {
 
-static_assert(element::dot_lanes == 32);  // A warp has the lanes of a dot().
+static_assert(element::dot_lanes == 32);  // A warp's threads are the lanes of dot().
 
-/// Shared memory.
+/// The shared memory of multiply_rows().
 struct DotMemory {
   float lanes[element::dot_lanes];
   double sum;
 };
 
-/// A warp has a value of `left` after the other.
+/// Each warp computes one value of `left` at a time.
 template <class Block>
 FL_DEVICE inline void multiply_rows(const Block& warp, const float* matrix,
                                     const MatrixSizes& sizes, const float* right, float* left,
                                     DotMemory& shared) {
   for (std::size_t at = warp.index; at < sizes.rows * sizes.rank; at += warp.blocks) {
-    const std::size_t row = at / sizes.rank;  // Neighbours read the same row.
+    const std::size_t row = at / sizes.rank;  // Neighbouring warps read the same row.
     const std::size_t k = at % sizes.rank;
     warp.each([&](unsigned lane) {
       if (lane == 0) shared.sum = 0;
@@ -50,7 +50,7 @@ FL_DEVICE inline void multiply_rows(const Block& warp, const float* matrix,
   }
 }
 
-/// A thread has a value of `right` after the other.
+/// Each thread computes one value of `right` at a time.
 template <class Block>
 FL_DEVICE inline void multiply_columns(const Block& block, const float* matrix,
                                        const MatrixSizes& sizes, const float* left, float* right) {

@@ -1,5 +1,5 @@
-// The bodies of the kernels for bit fields (cuda_pack.hpp). Eight codes of b bits are b whole
-// bytes, so a thread has eight.
+// The bodies of the kernels for bit fields (cuda_pack.hpp). A thread packs or unpacks eight codes
+// at a time, because eight codes of b bits fill b whole bytes.
 #pragma once
 
 #include "kernels/cuda/bodies/block.hpp"
@@ -10,19 +10,20 @@
 
 namespace fl::cuda {
 
-/// Codes of `bits`, 1 to 16: a level plus `offset`, at most `most`.
+/// How codes are made: a code is level + offset, in `bits` bits (1 to 16), and at most `most`.
 struct Fields {
   int bits;
   std::int32_t offset;
   std::uint32_t most;
 };
 
-/// Of pack_levels and of pack_codes.
+/// The fields of pack_levels() and of pack_codes().
 inline Fields fields_of_levels(std::int32_t levels) {
   return {level_bits(levels), levels, 2 * static_cast<std::uint32_t>(levels)};
 }
 inline Fields fields_of_codes(int bits) { return {bits, 1 << (bits - 1), (1u << bits) - 1}; }
 
+/// How many of the eight codes from `begin` on there are.
 FL_DEVICE inline std::size_t codes_from(std::size_t begin, std::size_t n) {
   return n - begin < 8 ? n - begin : 8;
 }
@@ -47,7 +48,7 @@ FL_DEVICE inline void pack_fields(const Block& block, const std::int16_t* x, std
   });
 }
 
-/// Raises `is_bad` to 1 when a code is past `most` or a filling bit is set.
+/// Raises `is_bad` to 1 if a code is above `most` or a filling bit is set.
 template <class Block>
 FL_DEVICE inline void unpack_fields(const Block& block, const std::uint8_t* packed, std::size_t n,
                                     const Fields& fields, std::int16_t* out,

@@ -6,7 +6,7 @@
 
 namespace fl::cuda {
 
-/// One launch reads, writes and counts all.
+/// The arguments of quantize_with_feedback().
 struct FusedRun {
   const float* x;
   float* residual;

@@ -1,6 +1,6 @@
-// The bodies of the kernels for rANS (cuda_rans.hpp): a warp is the 32 lanes of a stream, or has
-// the four of a short one. Which lanes give or take a word in a step is a vote, and a lane's word
-// stands as far into the step's words as lanes before it have one (Giesen 2014, arXiv:1402.3392,
+// The bodies of the kernels for rANS (cuda_rans.hpp). The threads of a warp are the 32 lanes of a
+// stream; a short stream uses four of them. In each step a vote tells which lanes write or read a
+// word. A lane's word comes after those of the lanes before it (Giesen 2014, arXiv:1402.3392,
 // section 4).
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace fl::cuda {
 
-/// One stream to write, of n symbols; its bytes end at `out_end`.
+/// One stream of n symbols to write. It ends at `out_end`, and its length in bytes goes to `bytes`.
 struct EncodeRun {
   const std::uint16_t* frequencies;
   std::size_t n;
@@ -28,7 +28,7 @@ struct DecodeRun {
   std::uint32_t* is_good;
 };
 
-/// The symbol that has all of the 2^12, or -1.
+/// The symbol whose frequency is 2^12, or -1.
 FL_DEVICE inline int only_symbol_of(const std::uint16_t* frequencies) {
   for (int s = 0; s < rans_symbols_max; ++s) {
     if (frequencies[s] == rans::total) return s;
@@ -48,7 +48,7 @@ FL_DEVICE inline void encode_stream(const Block& warp, const EncodeRun& run, ran
       for (unsigned s = 0; s < rans_symbols_max; ++s) {
         const std::uint32_t frequency = run.frequencies[s];
         if (s % 32 == lane && frequency > 0) codes[s] = rans::make_code(frequency, begin);
-        begin = (begin + frequency) % rans::total;  // Each class begins at 0.
+        begin = (begin + frequency) % rans::total;  // Each class starts at 0.
       }
     });
     typename Block::template PerThread<std::uint32_t> x;
@@ -90,7 +90,8 @@ FL_DEVICE inline std::uint32_t load_word(const std::uint8_t* from) {
   return from[0] | static_cast<std::uint32_t>(from[1]) << 8;
 }
 
-/// What decode_stream() finds. `places` is shared memory for 2^12 of each class.
+/// Decodes a stream and returns whether it is valid. `places` is shared memory for 2^12 places of
+/// each class.
 template <class Block>
 FL_DEVICE inline bool is_decoded(const Block& warp, const DecodeRun& run, rans::Place* places) {
   if (const int only = only_symbol_of(run.frequencies); only >= 0) {

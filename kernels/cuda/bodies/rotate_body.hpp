@@ -1,5 +1,5 @@
-// The bodies of the kernels for the codec eden's rotation (cuda_rotate.hpp). As in the rows, each
-// value goes through the strides 1, 2, 4 and so on, so the bits are the same.
+// The bodies of the kernels for the rotation of the codec eden (cuda_rotate.hpp). As in the rows,
+// each value goes through the strides 1, 2, 4 and so on in this order, so the bits are the same.
 #pragma once
 
 #include "kernels/cuda/bodies/block.hpp"
@@ -8,13 +8,13 @@
 
 namespace fl::cuda {
 
-/// What a block transforms in shared memory.
+/// How many values a block of threads transforms in shared memory.
 inline constexpr int tile_log2 = 13;
 inline constexpr std::size_t tile_values = std::size_t{1} << tile_log2;
 inline constexpr unsigned tile_words = tile_values / 32;  // Of sign bits.
 
-/// The sign bits of a run's elements from `begin`, a multiple of tile_values, on. `words` is shared
-/// memory for tile_words.
+/// Makes the sign bits of a tile of a run. Its first element is `begin`, a multiple of tile_values.
+/// `words` is shared memory for tile_words.
 template <class Block>
 FL_DEVICE inline void make_signs(const Block& block, const SignFlip& flip, std::size_t begin,
                                  std::uint32_t* words) {
@@ -27,7 +27,7 @@ FL_DEVICE inline void make_signs(const Block& block, const SignFlip& flip, std::
   });
 }
 
-/// Element i of the tile, flipped.
+/// flip_sign() of x, which is element i of the tile.
 FL_DEVICE inline float flipped(float x, const SignFlip& flip, const std::uint32_t* words,
                                std::size_t i) {
   const std::uint32_t sign = words[i / 32] << (31 - i % 32) & 0x80000000;
@@ -52,7 +52,8 @@ FL_DEVICE inline void flip_tiles(const Block& block, float* x, std::size_t n, st
   }
 }
 
-/// The strides that fit a tile. `values` is shared memory for tile_values, `words` for tile_words.
+/// Does the strides that fit into a tile. `values` is shared memory for tile_values, `words` for
+/// tile_words.
 template <class Block>
 FL_DEVICE inline void transform_tiles(const Block& block, float* x, int log2_n, std::size_t runs,
                                       const SignFlip* flips, float* values, std::uint32_t* words) {
@@ -86,8 +87,8 @@ FL_DEVICE inline void transform_tiles(const Block& block, float* x, int log2_n, 
   }
 }
 
-/// So many strides of n values at once, from 2^log2_stride on: each value is loaded and stored
-/// once.
+/// Does `count` strides of n values, from 2^log2_stride on, with one load and one store of each
+/// value.
 template <int count, class Block>
 FL_DEVICE inline void transform_far(const Block& block, float* x, std::size_t n, int log2_stride) {
   constexpr unsigned rows = 1u << count;

@@ -1,5 +1,5 @@
-// What a CodecDevice does of blocks that are rotated before they are rounded (codec_device.hpp),
-// besides the rotation (rotate_body.hpp).
+// What a CodecDevice (kernels/codec_device.hpp) does with blocks that are rotated before rounding.
+// rotate_body.hpp has the rotation itself.
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -8,20 +8,20 @@
 
 namespace fl::cuda {
 
-/// Where a block's rotation lies, and what it takes.
+/// A block's rotation.
 struct Rotation {
-  float* values;  // device_block_max of them.
+  float* values;  // device_block_max of them; they are rotated in place.
   SignFlip* first;
   SignFlip* second;
-  double* sum_squares;
+  double* sum_squares;  // Of the values before the rotation.
 };
 
 static_assert(device_block_max == 1 << 16);
 inline constexpr int rotated_log2 = 16;
 inline constexpr float rotated_factor = 0x1p-8f;  // 1 / sqrt(device_block_max).
 
-/// Copies the block's values to where they are rotated, and finds what makes their norm 1. Nothing
-/// of a block that is not to be rotated.
+/// Copies the block's values to out.values, and finds the factor that makes their norm 1. Does
+/// nothing if the block is not to be rotated.
 template <class Block>
 FL_DEVICE inline void begin_rotation(const Block& block, const float* vector, const LevelBlock& run,
                                      const Rotation& out, ScanMemory& shared) {
@@ -39,20 +39,21 @@ FL_DEVICE inline void begin_rotation(const Block& block, const float* vector, co
   });
 }
 
-/// Shared memory.
+/// The shared memory of sum_rotated().
 struct RotatedMemory {
-  std::int32_t below[2][7];  // Of both tables, as element::nearest() wants it.
+  std::int32_t below[2][7];  // For both tables, the argument of element::nearest().
   double product;
   double centroid_squares;
 };
 
-/// Which centroid a rotated value takes, the i-th.
+/// The centroid that rotated value i takes.
 FL_DEVICE inline element::NearestCentroid centroid_of(float x, std::size_t i, const LevelBlock& run,
                                                       const RotatedMemory& shared) {
   const int half = i < run.split ? 0 : 1;
   return element::nearest_centroid(x, run.centroids[half], shared.below[half]);
 }
 
+/// Fills `out`. x is the rotated block.
 template <class Block>
 FL_DEVICE inline void sum_rotated(const Block& block, const float* x, const LevelBlock& run,
                                   RotatedMemory& out, ScanMemory& shared) {

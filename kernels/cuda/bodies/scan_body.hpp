@@ -1,6 +1,6 @@
-// The bodies of the kernels that add up runs in the rows' order (cuda_kernels.hpp): element i goes
-// to lane i % 16, and a lane's elements are added one after the other. So a block has a run, all
-// its threads load and look, and 16 of them add.
+// The bodies of the kernels that sum runs in the order of the rows (cuda_kernels.hpp): element i
+// goes to lane i % 16, and the elements of a lane are added one after the other. So a block of
+// threads has a run: all its threads load values and look at them, and 16 threads add.
 #pragma once
 
 #include "kernels/cuda/bodies/block.hpp"
@@ -10,7 +10,7 @@ namespace fl::cuda {
 
 inline constexpr std::size_t scan_tile = 4096;  // Values that are loaded at once.
 
-/// Shared memory.
+/// The shared memory of sum_in_order() and its callers.
 struct ScanMemory {
   float values[scan_tile];
   double lanes[element::scan_lanes];
@@ -19,7 +19,7 @@ struct ScanMemory {
 };
 
 /// Leaves the sum of value_of(x[i], i) over n values in shared.lanes[0]. Calls look(thread, begin,
-/// count) for each tile, whose values are those from x + begin on and lie in shared.values.
+/// count) for each tile; shared.values then has the tile's `count` values from x + begin on.
 template <class Block, class Look, class ValueOf>
 FL_DEVICE inline void sum_in_order(const Block& block, const float* x, std::size_t n,
                                    ScanMemory& shared, const Look& look, const ValueOf& value_of) {
@@ -46,7 +46,7 @@ FL_DEVICE inline void sum_in_order(const Block& block, const float* x, std::size
   });
 }
 
-/// For sum_in_order().
+/// Two functions value_of() for sum_in_order().
 struct SquareOf {
   FL_DEVICE double operator()(float value, std::size_t) const {
     return static_cast<double>(value) * value;
@@ -59,7 +59,7 @@ struct MagnitudeOf {
   }
 };
 
-/// Calls use(r, begin, count) for the runs of this block.
+/// Calls use(r, begin, count) for each run of this block of threads.
 template <class Block, class Use>
 FL_DEVICE inline void for_each_run(const Block& block, std::size_t n, std::size_t run,
                                    const Use& use) {
@@ -79,7 +79,7 @@ FL_DEVICE inline void scan_runs(const Block& block, const float* x, std::size_t 
       shared.first_bad = static_cast<std::uint32_t>(run_count);
     });
     const auto look = [&](unsigned thread, std::size_t begin, std::size_t count) {
-      std::uint32_t largest = 0;  // Magnitudes order like their bits, NaN on top.
+      std::uint32_t largest = 0;  // Bits order like magnitudes; NaN is the largest.
       for (std::size_t i = thread; i < count; i += Block::threads) {
         const auto bits = static_cast<std::uint32_t>(element::Scalar::bits(shared.values[i]));
         const std::uint32_t magnitude = bits & 0x7fffffff;

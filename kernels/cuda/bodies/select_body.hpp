@@ -1,7 +1,7 @@
-// The bodies of the kernels that select the largest (cuda_select.hpp): radix selection by
-// histograms (Alabi 2012, "Fast k-selection algorithms for graphics processing units"), then a
-// stable compaction by sums of what stands before (Blelloch 1990, "Prefix sums and their
-// applications").
+// The bodies of the kernels that select the largest magnitudes (cuda_select.hpp). Radix selection
+// by histograms finds the cutoff (Alabi 2012, "Fast k-selection algorithms for graphics processing
+// units"). Prefix sums then give each selected element its place (Blelloch 1990, "Prefix sums and
+// their applications").
 #pragma once
 
 #include "kernels/cuda/bodies/block.hpp"
@@ -10,7 +10,7 @@
 
 namespace fl::cuda {
 
-/// The digits of a magnitude, highest first, are its 31 bits.
+/// A magnitude's 31 bits are three digits, the highest first.
 struct Digit {
   int shift;
   int bits;
@@ -24,7 +24,7 @@ FL_DEVICE inline std::uint32_t magnitude_at(const float* x, std::size_t i) {
   return static_cast<std::uint32_t>(element::Scalar::bits(x[i])) & 0x7fffffff;
 }
 
-/// What find_largest begins with. One block.
+/// The start of find_largest(). Runs in one block.
 template <class Block>
 FL_DEVICE inline void begin_digits(const Block& block, std::uint64_t k, Cutoff* cutoff,
                                    std::uint32_t* counts) {
@@ -34,8 +34,8 @@ FL_DEVICE inline void begin_digits(const Block& block, std::uint64_t k, Cutoff* 
   });
 }
 
-/// Counts the digit's values among the elements whose higher digits are those of the cutoff.
-/// `shared` is shared memory for digit_counts.
+/// Counts the values of a digit among the elements whose higher digits are those of the cutoff.
+/// `shared` is shared memory for digit_counts numbers.
 template <class Block>
 FL_DEVICE inline void count_digit(const Block& block, const float* x, std::size_t n, Digit digit,
                                   const Cutoff* cutoff, std::uint32_t* counts,
@@ -60,12 +60,13 @@ FL_DEVICE inline void count_digit(const Block& block, const float* x, std::size_
   });
 }
 
-/// Adds the digit of the k-th largest to the cutoff, and sets the counts to zero. One block, whose
-/// threads are a power of two; `shared` is shared memory for as many numbers.
+/// Appends the digit of the k-th largest element to the cutoff, and sets the counts to 0. Runs in
+/// one block, whose number of threads is a power of two. `shared` is shared memory for one number a
+/// thread.
 template <class Block>
 FL_DEVICE inline void narrow_digit(const Block& block, Digit digit, Cutoff* cutoff,
                                    std::uint32_t* counts, std::uint32_t* shared) {
-  // Thread t has the t-th highest part of the values.
+  // Thread t sums the t-th highest part of the digit's values.
   const unsigned part = (1u << digit.bits) / Block::threads;
   block.each([&](unsigned thread) {
     const std::uint32_t* begin = counts + (Block::threads - 1 - thread) * part;
@@ -86,7 +87,7 @@ FL_DEVICE inline void narrow_digit(const Block& block, Digit digit, Cutoff* cuto
   });
 }
 
-/// How many are above the cutoff, in the low half, and how many are ties, in the high one.
+/// Two counts in one number: elements above the cutoff in the low half, ties in the high half.
 using Marks = std::uint64_t;
 inline constexpr Marks mark_above = 1;
 inline constexpr Marks mark_tie = Marks{1} << 32;
@@ -95,8 +96,9 @@ FL_DEVICE inline Marks mark_of(std::uint32_t magnitude, std::uint32_t cutoff) {
   return magnitude > cutoff ? mark_above : magnitude == cutoff ? mark_tie : 0;
 }
 
-/// Sums of each thread's value and those of the threads before it (Hillis and Steele 1986). The
-/// values are the first half of shared memory for two numbers a thread; returns where the sums are.
+/// Prefix sums: each thread's value plus those of the threads before it (Hillis and Steele 1986).
+/// `values` is shared memory for two numbers a thread; its first half has the values. Returns where
+/// the sums are.
 template <class Block>
 FL_DEVICE inline const Marks* sums_through(const Block& block, Marks* values) {
   Marks* from = values;
@@ -112,7 +114,7 @@ FL_DEVICE inline const Marks* sums_through(const Block& block, Marks* values) {
   return from;
 }
 
-/// The thread's share of a tile: elements [begin, end).
+/// A thread's share of a tile: the elements [begin, end).
 struct Share {
   std::size_t begin;
   std::size_t end;
@@ -133,7 +135,7 @@ FL_DEVICE inline Marks marks_of(const float* x, Share share, std::uint32_t cutof
   return marks;
 }
 
-/// sums[1 + tile] = the marks of the tile. `shared` as for sums_through().
+/// Writes the marks of each tile to sums[1 + tile]. `shared` is as for sums_through().
 template <class Block>
 FL_DEVICE inline void count_tiles(const Block& block, const float* x, std::size_t n,
                                   const Cutoff* cutoff, Marks* sums, Marks* shared) {
@@ -149,8 +151,9 @@ FL_DEVICE inline void count_tiles(const Block& block, const float* x, std::size_
   }
 }
 
-/// sums[1 + tile] becomes the marks before the tile, sums[0] the ties to take, which go off the
-/// cutoff; `selected` is told how many are taken in all. One block.
+/// sums[1 + tile] becomes the marks before the tile. sums[0] becomes the number of ties to select,
+/// and the cutoff loses so many. `selected` becomes the number of selected elements. Runs in one
+/// block.
 template <class Block>
 FL_DEVICE inline void add_tiles(const Block& block, std::size_t n, Cutoff* cutoff, Marks* sums,
                                 std::uint32_t* selected, Marks* shared) {
@@ -182,7 +185,7 @@ FL_DEVICE inline void add_tiles(const Block& block, std::size_t n, Cutoff* cutof
   });
 }
 
-/// Writes the indices of the selected.
+/// Writes the indices of the selected elements.
 template <class Block>
 FL_DEVICE inline void write_tiles(const Block& block, const float* x, std::size_t n,
                                   const Cutoff* cutoff, const Marks* sums, std::uint32_t* indices,

@@ -7,10 +7,10 @@
 
 namespace fl::cuda {
 
-/// So many blocks have a sketch.
+/// How many blocks of threads read one sketch.
 inline constexpr unsigned blocks_a_sketch = 16;
 
-/// A thread has four elements at a time, whose words are one Philox block in each row.
+/// A thread reads four elements at a time: in each row, their words are one Philox block.
 template <class Block>
 FL_DEVICE inline void read_sketches(const Block& block, const SketchBlock* sketches,
                                     const float* cells, float* estimates) {

@@ -13,11 +13,12 @@ namespace fl::cuda {
 
 namespace {
 
-// Of streams that are shorter than bit fields of a byte for each level, as bytes_max says.
+// The most bytes of all streams of a batch that are fetched. LevelCode::bytes_max is below a byte
+// for each level.
 constexpr std::size_t fetched_max = CodecDevice::batch_blocks_max * device_block_max;
 constexpr std::size_t stream_words = rans_bytes_max(device_block_max) / sizeof(std::uint16_t);
 
-/// Of all blocks of a slot.
+/// The rotations of all blocks of a slot.
 struct Rotations {
   float* values = nullptr;
   SignFlip* flips = nullptr;  // The first one of each block, then the second ones.
@@ -60,7 +61,7 @@ struct DeviceMemory {
   }
   void operator()(void* memory) const { cudaFree(memory); }
 };
-struct PageLockedMemory {  // Of the host.
+struct PageLockedMemory {  // Host memory.
   static cudaError_t allocate(void** memory, std::size_t bytes) {
     return cudaMallocHost(memory, bytes);
   }
@@ -72,7 +73,7 @@ using OnDevice = std::unique_ptr<T, DeviceMemory>;
 template <class T>
 using PageLocked = std::unique_ptr<T, PageLockedMemory>;
 
-/// n of them.
+/// Allocates n values.
 template <class T, class Memory>
 cudaError_t allocate(std::unique_ptr<T, Memory>& out, std::size_t n) {
   void* memory = nullptr;
@@ -81,7 +82,7 @@ cudaError_t allocate(std::unique_ptr<T, Memory>& out, std::size_t n) {
   return error;
 }
 
-/// The first error of several calls, of which none is made after it.
+/// Makes several calls. After the first error it makes no more, and keeps that error.
 class Calls {
  public:
   template <class Call>
@@ -100,7 +101,7 @@ struct DestroyStream {
 };
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
 
-/// One that does not wait for the default stream.
+/// Makes a stream that does not wait for the default stream.
 cudaError_t make_stream(Stream& out) {
   cudaStream_t raw = nullptr;
   const cudaError_t error = cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking);
@@ -108,14 +109,14 @@ cudaError_t make_stream(Stream& out) {
   return error;
 }
 
-/// Values that come from the host or go there, in memory that grows.
+/// Device memory for values that come from the host or go there. It grows as needed.
 struct Values {
   OnDevice<float> memory;
   std::size_t room = 0;
 
   int reserve(std::size_t n) {
     if (n <= room) return cudaSuccess;
-    memory.reset();  // Both would be needed at once.
+    memory.reset();  // First, so that old and new never exist together.
     room = 0;
     const cudaError_t error = allocate(memory, n);
     if (error == cudaSuccess) room = n;
@@ -132,7 +133,7 @@ struct Values {
   }
 };
 
-/// What is done of whole vectors, one thing after the other.
+/// The stream and the memory for work on whole vectors.
 struct Whole {
   Stream stream;
   Values vector;
@@ -393,7 +394,8 @@ class CudaCodecDevice final : public CodecDevice {
   }
 
  private:
-  /// All blocks of the slot, so that of those that are not to be rotated something else is.
+  /// Rotates all blocks of the slot. For a block that is not to be rotated this transforms stale
+  /// values, which nothing reads.
   static int rotate(Slot& slot, const float* vector) {
     const auto hadamard_with = [&](const SignFlip* flips) {
       return hadamard(slot.rotated.get(), rotated_log2, slot.blocks, flips, slot.stream.get());
@@ -444,7 +446,7 @@ std::unique_ptr<CodecDevice> make_codec_device(const char*& error) {
   const int failed = device->make();
   if (failed == cudaSuccess) return device;
   error = device->error_text(failed);
-  static_cast<void>(cudaGetLastError());  // It would be taken for that of the next start.
+  static_cast<void>(cudaGetLastError());  // Else the next start would return it.
   return nullptr;
 }
 

@@ -108,14 +108,14 @@ int start_for(void (*kernel)(Parameters...), std::size_t n, CUstream_st* stream,
   return start(kernel, blocks_for(n), threads_per_block, 0, stream, arguments...);
 }
 
-/// With one for each eight, as for_each_half() shares them out.
+/// Starts `kernel` with a thread for each eight elements, for for_each_half().
 template <class... Parameters, class... Arguments>
 int start_halves(void (*kernel)(Parameters...), std::size_t n, CUstream_st* stream,
                  const Arguments&... arguments) {
   return start_for(kernel, (n + 7) / 8, stream, arguments...);
 }
 
-/// With a block for each run.
+/// Starts `kernel` with a block for each run, at most blocks_max.
 template <class... Parameters, class... Arguments>
 int start_runs(void (*kernel)(Parameters...), std::size_t n, std::size_t run, CUstream_st* stream,
                const Arguments&... arguments) {

@@ -49,7 +49,8 @@ int rans_encode(const std::uint8_t* symbols, const SymbolBlocks& blocks, std::ui
 int rans_decode(const std::uint8_t* in, const std::uint64_t* ends, const SymbolBlocks& blocks,
                 const std::uint8_t* classes, std::size_t class_count, std::uint8_t* symbols,
                 std::uint32_t* is_good, CUstream_st* stream) {
-  // What a kernel may have is set for all threads of this process: to the same, whoever asks.
+  // This sets the kernel's limit for all threads of the process. It is always the same value, so
+  // threads do not disturb each other.
   int device = 0;
   int most = 0;
   if (const int error = cudaGetDevice(&device); error != cudaSuccess) return error;

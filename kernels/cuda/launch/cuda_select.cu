@@ -40,7 +40,8 @@ __global__ void write_tiles_kernel(const float* x, std::size_t n, const Cutoff* 
   write_tiles(WideBlock{}, x, n, cutoff, sums, indices, shared);
 }
 
-// A block has a histogram to add to all others', which must be little beside its elements.
+// A run gets a block of threads for each so many elements. Each block adds its histogram to the
+// common one, which must cost little beside reading its elements.
 constexpr std::size_t counted_min = 1 << 16;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// CUDA's block of threads (block.hpp), and how kernels over it are started.
+// CUDA's block of threads (bodies/block.hpp), and how to start kernels over it.
 #pragma once
 
 #include "kernels/cuda/bodies/block.hpp"
@@ -43,18 +43,18 @@ struct DeviceBlock {
 };
 
 constexpr unsigned threads_per_block = 256;
-constexpr std::size_t blocks_max = 4096;  // Enough for every device; the rest is done in strides.
+constexpr std::size_t blocks_max = 4096;  // Enough for any device; more work is done in strides.
 
 using WideBlock = DeviceBlock<threads_per_block>;
 using WarpBlock = DeviceBlock<32>;
 
-/// Blocks of which each thread gets one of n pieces of work.
+/// How many blocks have a thread for each of n pieces of work, at most blocks_max.
 inline unsigned blocks_for(std::size_t n) {
   return static_cast<unsigned>(
       std::min(blocks_max, (n + threads_per_block - 1) / threads_per_block));
 }
 
-/// Starts `kernel`; nothing with no blocks.
+/// Starts `kernel` and returns 0, or the cudaError_t of the start. Does nothing for 0 blocks.
 template <class... Parameters, class... Arguments>
 int start(void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
           std::size_t shared_bytes, CUstream_st* stream, const Arguments&... arguments) {

@@ -1,5 +1,5 @@
-// FedAdagrad, FedAdam and FedYogi: Reddi 2021, algorithm 2, without bias correction as there; the
-// second moment begins with tau^2.
+// FedAdagrad, FedAdam and FedYogi: Reddi 2021, algorithm 2. As in the paper there is no bias
+// correction, and the second moment starts at tau^2.
 #include "shared/algorithm/strategies/strategies.hpp"
 
 #include <cmath>

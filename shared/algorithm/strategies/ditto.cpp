@@ -1,7 +1,7 @@
 // Ditto: Li, Hu, Beirami, Smith 2021, "Fair and Robust Federated Learning Through Personalization",
-// algorithm 1, with FedAvg for its G. Beside the global model, which it trains as ever, a client
-// keeps a model v of its own (kept) and goes down the gradient of its loss + lambda/2 |v -
-// w_global|^2 from round to round.
+// algorithm 1, with FedAvg as its G. A client trains the global model as usual. It also keeps its
+// own model v (the kept vector), and continues to minimize its loss + lambda/2 |v - w_global|^2
+// from round to round.
 #include "shared/algorithm/strategies/strategies.hpp"
 
 #include <fmt/format.h>
@@ -31,8 +31,8 @@ class Ditto final : public Strategy {
     if (!has_personal()) return {};
     return Error(
         Errc::invalid_input,
-        fmt::format("--strategy {}: a client's own model has all tensors; personal= is for "
-                    "other methods",
+        fmt::format("--strategy {}: remove personal=. A client's own model already has all "
+                    "tensors",
                     spec()));
   }
   const LocalRule* local() const override { return &local_; }

@@ -1,5 +1,5 @@
-// FedAvg: McMahan 2017, algorithm 1; with a server learning rate as in Reddi 2021, algorithm 1.
-// FedProx: Li 2020, algorithm 2; its proximal term is part of the trainer's step.
+// FedAvg: McMahan 2017, algorithm 1, with the server learning rate of Reddi 2021, algorithm 1.
+// FedProx: Li 2020, algorithm 2. The trainer adds the proximal term to its steps.
 #include "shared/algorithm/strategies/strategies.hpp"
 
 namespace fl {

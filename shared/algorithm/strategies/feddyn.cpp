@@ -1,10 +1,10 @@
 // FedDyn: Acar 2021, algorithm 1. Client k minimizes its loss - <l_k, w> + alpha/2 |w -
-// w_global|^2, where l_k (kept) becomes l_k - alpha (w_k - w_global) afterwards. The server:
-//   h' = h - alpha (part of the clients that took part) mean(w_k - w_global),
+// w_global|^2. Then its kept vector l_k becomes l_k - alpha (w_k - w_global). The server computes
+//   h' = h - alpha (share of the clients that took part) mean(w_k - w_global),
 //   w' = mean(w_k) - h' / alpha.
-// The paper's means are those of clients, not of examples: weight=uniform is its letter, and by
-// examples it is the same for the objective weighted so. h is the mean of the l_k over all clients;
-// when others join, it is taken over more (RoundFacts::regrouped).
+// The paper weights all clients equally, as weight=uniform does. Weights by examples give the same
+// method for the objective with those weights. h is the mean of the l_k over all clients. If
+// clients join later, h shrinks, because the mean then has more terms (RoundFacts::regrouped).
 #include "shared/algorithm/strategies/strategies.hpp"
 
 namespace fl {

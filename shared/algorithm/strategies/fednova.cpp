@@ -1,7 +1,7 @@
-// FedNova: Wang 2020, section 4.2, equation 11. A client sends its update divided by its effective
-// steps; the server multiplies the mean by the mean of the effective steps, so that clients which
-// did more steps pull no harder towards their own optimum. With momentum and with the proximal term
-// (mu) the effective steps are those of section 4.1.
+// FedNova: Wang 2020, section 4.2, equation 11. A client divides its update by its effective steps,
+// and the server multiplies the mean update by the mean of the effective steps. So a client that
+// does more steps does not pull the model harder towards its own optimum. Section 4.1 defines the
+// effective steps, also for momentum and for the proximal term (mu).
 #include "shared/algorithm/strategies/strategies.hpp"
 
 namespace fl {

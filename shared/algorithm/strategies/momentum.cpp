@@ -1,8 +1,8 @@
-// Momentum on the server, with the mean update as the (negative) gradient.
+// Momentum on the server. The mean update d stands for the negative gradient.
 //   FedAvgM: Hsu 2019, section 4.3: v = beta v + d, w = w + lr v.
-//   SlowMo: Wang 2020 (SlowMo), algorithm 1, lines 5 and 6, where the buffer is in units of the
-//   clients' learning rate g: u = beta u + d / g, w = w + lr g u.
-//   DiLoCo: Douillard 2023, algorithm 1, with Nesterov's momentum as PyTorch has it:
+//   SlowMo: Wang 2020 (SlowMo), algorithm 1, lines 5 and 6. Its buffer is in units of the clients'
+//   learning rate g: u = beta u + d / g, w = w + lr g u.
+//   DiLoCo: Douillard 2023, algorithm 1, with Nesterov's momentum as in PyTorch:
 //   v = beta v + d, w = w + lr (d + beta v).
 #include "shared/algorithm/strategies/strategies.hpp"
 
@@ -28,7 +28,7 @@ class ServerMomentum final : public Strategy {
             std::span<float> step) const override {
     const double unit = settings_.is_by_lr ? facts.lr : 1;
     const auto scale = static_cast<float>(1 / unit);
-    if (!std::isfinite(scale)) {  // A rate of nearly 0, at which nobody moves.
+    if (!std::isfinite(scale)) {  // The rate is nearly 0, so no client moves.
       std::ranges::fill(step, 0.0F);
       return;
     }

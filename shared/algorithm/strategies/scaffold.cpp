@@ -1,19 +1,20 @@
-// SCAFFOLD: Karimireddy 2020, algorithm 1. The server's control variate c travels with the model;
-// client i keeps its own, c_i, and adds c - c_i to every local gradient. Afterwards
+// SCAFFOLD: Karimireddy 2020, algorithm 1. The server's control variate c travels with the model.
+// Client i keeps its own, c_i, and adds c - c_i to every local gradient. After training
 //   option 1: c_i' = gradient of the local loss at the global model,
-//   option 2: c_i' = c_i - c + (w - w_i) / (lr K),
-// and sends c_i' - c_i beside w_i - w. The server: w += lr_g mean(w_i - w), and
-// c += (part of the clients that took part) mean(c_i' - c_i).
+//   option 2: c_i' = c_i - c + (w - w_i) / (lr K).
+// It sends c_i' - c_i together with w_i - w. The server computes w += lr_g mean(w_i - w) and
+// c += (share of the clients that took part) mean(c_i' - c_i).
 //
-// Two things differ from the paper's letter. (w - w_i) / (lr K) is meant to be the mean of the
-// corrected gradients, which it is for plain SGD. With momentum a gradient moves the weights by up
-// to 1 / (1 - rho) times as much, so K is replaced by the effective steps (local_work.hpp):
-// otherwise control variates grow too long by that factor, and training with momentum 0.9
-// collapses. And means are weighted as those of the updates, by examples where these are: so c
-// stays the weighted mean of the c_i, and the corrections c - c_i cancel in the objective. The
-// paper knows all clients from the beginning; where others join later, the mean is taken over more,
-// so c shrinks (RoundFacts::regrouped), or what is missing would stay in every gradient from then
-// on.
+// Three things differ from the paper:
+// - K is replaced by the effective steps (local_work.hpp). (w - w_i) / (lr K) should be the mean of
+//   the corrected gradients, and for plain SGD it is. With momentum rho a gradient moves the
+//   weights by up to 1 / (1 - rho) times as much. Control variates would be too long by that
+//   factor, and training with momentum 0.9 would collapse.
+// - Means have the weights of the updates, by examples unless weight=uniform. So c stays the
+//   weighted mean of the c_i, and the corrections c - c_i cancel in the objective.
+// - Clients may join later; the paper knows all of them from the start. Then c is a mean over more
+//   clients, so it shrinks (RoundFacts::regrouped). Otherwise every later gradient would have a
+//   constant error.
 #include "shared/algorithm/strategies/strategies.hpp"
 
 #include <algorithm>
@@ -39,7 +40,8 @@ class ScaffoldLocal final : public LocalRule {
     const double steps = effective_steps(round.settings, round.steps);
     const auto scale = static_cast<float>(1 / (round.settings.lr * steps));
     if (!takes_gradient_ &&
-        !std::isfinite(scale)) {  // At a rate of nearly 0 the way says nothing of the gradients.
+        !std::isfinite(
+            scale)) {  // The rate is nearly 0, so the update says nothing about gradients.
       std::ranges::fill(shared_change, 0.0F);
       return;
     }

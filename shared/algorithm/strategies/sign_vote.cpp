@@ -1,8 +1,9 @@
-// signSGD with majority vote: Bernstein 2019, algorithm 1, with local updates in the place of
-// gradients. A client sends the signs of its update; the server steps by lr along the sign of their
-// sum. A client's vote counts by its examples, or with weight=uniform as one. --codec sign carries
-// them in one bit each, where a weight that a client does not move has a random vote, and in the
-// others the part of those that it moves; --codec terngrad,clip=0 carries them exactly.
+// signSGD with majority vote: Bernstein 2019, algorithm 1, with local updates instead of gradients.
+// A client sends the signs of its update. The server steps by lr along the sign of their weighted
+// sum: a vote has the client's examples as its weight, or 1 with weight=uniform. --codec sign
+// sends a vote in one bit, which cannot say 0: a weight that a client does not move gets a random
+// vote, and the votes of a block are scaled by the share of weights that moved. --codec
+// terngrad,clip=0 sends the votes exactly.
 #include "shared/algorithm/strategies/strategies.hpp"
 
 namespace fl {

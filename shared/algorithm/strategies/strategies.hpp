@@ -1,4 +1,5 @@
-// The makers of the methods, one for each file; only strategy.cpp's table calls them.
+// The makers of all methods. Only the table in strategy.cpp calls them. Each reads its options and
+// returns the method; the caller then checks SpecOptions::finish().
 #pragma once
 
 #include "shared/algorithm/strategy.hpp"

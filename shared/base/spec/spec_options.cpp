@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t spec_bytes_max = 512;
 
-/// NaN when the text is no number.
+/// Returns NaN if the text is not a number.
 double number_of(std::string_view text) {
   return number_in<double>(text).value_or(std::numeric_limits<double>::quiet_NaN());
 }
@@ -45,7 +45,7 @@ void SpecOptions::complain(std::string what) {
   if (wrong_.empty()) wrong_ = std::move(what);
 }
 
-/// The text that was given, until the next call; or nullptr.
+/// The option's text, valid until the next call, or nullptr if it was not given.
 const std::string* SpecOptions::take(std::string_view key) {
   known_ += fmt::format("{}{}", known_.empty() ? "" : " ", key);
   const auto found = left_.find(key);
@@ -101,7 +101,7 @@ std::string_view SpecOptions::word(std::string_view key,
 std::string SpecOptions::text(std::string_view key) {
   const std::string* const text = take(key);
   if (text == nullptr) return {};
-  if (text->empty()) complain(fmt::format("{}= has no value", key));
+  if (text->empty()) complain(fmt::format("{}= needs a value after the =", key));
   return *text;
 }
 
