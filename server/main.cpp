@@ -1,7 +1,8 @@
 // fl-server. How one update travels: net/listener.cpp (TLS: who is it) -> net/session.cpp (its
 // chunks, into the spool) -> round/uploads.cpp (is it right, is it durable, add it up) ->
-// round/engine.cpp (the round that it closes) -> versions/make_version.cpp (the new model) ->
-// history/store_rounds.cpp (the row). app/serve.cpp puts these parts together.
+// round/verdict_log.cpp (its row, then the answer) -> round/engine.cpp (the round that it closes)
+// -> versions/make_version.cpp (the new model) -> history/store_rounds.cpp (the row). app/serve.cpp
+// puts these parts together.
 #include "server/app/commands.hpp"
 #include "server/app/serve.hpp"
 #include "shared/base/log.hpp"

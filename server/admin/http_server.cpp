@@ -43,7 +43,7 @@ std::string format_metrics(const EngineStatus& status) {
   add("rounds_total", "gauge", "Rounds that the run is to have.", status.rounds_total);
   add("clients_connected", "gauge", "Training clients connected.", status.clients);
   add("evaluators_connected", "gauge", "Evaluating clients connected.", status.evaluators);
-  add("round_clients_offered", "gauge", "Clients asked in the round under way.", status.offered);
+  add("round_clients_offered", "gauge", "Clients asked in the round under way.", status.asked);
   add("round_clients_accepted", "gauge", "Updates accepted in the round under way.",
       status.accepted);
   add("received_bytes_total", "counter",

@@ -27,7 +27,7 @@ std::size_t terminal_columns() {
 std::string format_status(const EngineStatus& status) {
   std::string line =
       fmt::format("round {}/{} · {}", status.round, status.rounds_total, status.phase);
-  if (status.offered > 0) line += fmt::format(" {} of {}", status.accepted, status.offered);
+  if (status.asked > 0) line += fmt::format(" {} of {}", status.accepted, status.asked);
   line += fmt::format(" · {} client{} · up {:.1f} MB, down {:.1f} MB", status.clients,
                       status.clients == 1 ? "" : "s", static_cast<double>(status.bytes_up) / 1e6,
                       static_cast<double>(status.bytes_down) / 1e6);
@@ -35,7 +35,7 @@ std::string format_status(const EngineStatus& status) {
   if (status.round_seconds > 0 && status.rounds_total >= status.round) {
     line += " · " +
             format_left(status.round_seconds *
-                        (status.rounds_total - status.round + (status.offered > 0 ? 1 : 0))) +
+                        (status.rounds_total - status.round + (status.asked > 0 ? 1 : 0))) +
             " left";
   }
   return line;

@@ -89,10 +89,11 @@ Awaitable<Result<bool>> RunLoop::begin_next() {
       FL_CO_CHECK(co_await give_up(made.error()));
       continue;
     }
+    if (stop_) co_return false;  // An engine that would not run must not take sessions.
     current_.set(std::move(*made));
     if (auto announced = actions_.announce(run_); !announced)
       log_warn("the address file still names the run before: {}", announced.error().message());
-    co_return !stop_;
+    co_return true;
   }
 }
 

@@ -188,6 +188,7 @@ Awaitable<void> await_end(const std::optional<Result<RoundEngine::Outcome>>& out
                           std::shared_ptr<std::atomic<bool>> stop) {
   constexpr auto look_every = std::chrono::milliseconds(10);
   while (!outcome) co_await sleep_for(look_every);
+  store.stop();  // No session waits for room on a full disk any more.
   const TimePoint until = Clock::now() + limits::close_max;
   while (admission.sessions() > 0 && Clock::now() < until) co_await sleep_for(look_every);
   *stop = true;
@@ -245,11 +246,12 @@ Result<int> serve(const ServerOptions& options) {
   FL_TRY(const ChosenRun first, choose_run(*store, options));
 
   const net::any_io_executor strand = net::make_strand(io);
+  const auto pause = std::make_shared<StoreThread::Pause>();
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
     FL_CHECK(check_settings(run.settings));
     FL_TRY(const Layout layout, model_layout(run.settings));
     return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
-                                         RoundEngine::Workers{&store_thread, &compute},
+                                         RoundEngine::Workers{&store_thread, &compute, pause},
                                          RoundEngine::Paths{checkpoints_of(state, run.record),
                                                             state / "spool", state / "references"});
   };
@@ -257,7 +259,7 @@ Result<int> serve(const ServerOptions& options) {
   CurrentEngine current(std::move(first_engine));
   // The way to the store for what is not of a run.
   StoreThread server_store(strand, *store, store_thread, 0,
-                           {[&current](const Error& error) { current.get()->fail(error); }});
+                           {[&current](const Error& error) { current.get()->fail(error); }}, pause);
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()});
   FL_CHECK(admission.renew_certificate());
   Listener listener(io, admission, std::move(doors.clients));
@@ -306,7 +308,7 @@ Result<int> serve(const ServerOptions& options) {
                   io.stop();
                 });
   run_threads(io);
-  // Work that is under way hands its results to `io`, so it must end before `io` goes.
+  // Work that is under way hands its results to `io`, which is destroyed first: so finish it now.
   compute.finish();
   store_thread.finish();
   if (!outcome) outcome = Error(Errc::internal, "the server's loop ended early");

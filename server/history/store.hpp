@@ -3,7 +3,7 @@
 // (checkpoints, spooled updates) lie in files beside it; a row names a file only after the file is
 // durable.
 //
-// Every call blocks on the disk. The engine makes its calls on its store thread (Offload), one at a
+// Every call blocks on the disk. While a server runs, calls come through StoreThread, one at a
 // time. A call is one transaction: when it returns without an error, what it wrote is durable (WAL,
 // synchronous=FULL); a call that returns an error has changed nothing.
 //

@@ -5,16 +5,20 @@
 namespace fl {
 
 StoreThread::StoreThread(net::any_io_executor strand, Store& store, Offload& thread, RunId run,
-                         Hooks hooks)
+                         Hooks hooks, std::shared_ptr<Pause> pause)
     : strand_(std::move(strand)),
       store_(store),
       thread_(thread),
       run_(run),
       hooks_(std::move(hooks)),
+      pause_(std::move(pause)),
       group_(strand_) {}
 
 void StoreThread::report(EventLevel level, std::string text, std::optional<RunId> run) {
-  log_at(level == EventLevel::warning ? LogLevel::warn : LogLevel::info, "{}", text);
+  log_at(level == EventLevel::error     ? LogLevel::error
+         : level == EventLevel::warning ? LogLevel::warn
+                                        : LogLevel::info,
+         "{}", text);
   record_event(level, std::move(text), run);
 }
 

@@ -22,6 +22,12 @@ namespace fl {
 
 class StoreThread {
  public:
+  /// Why calls wait for the disk or the database, and how many do. All that use one Store share
+  /// one, so that a pause is reported once, and each of them can say that there is one.
+  struct Pause {
+    std::string why;  // In words for people; "" when none waits.
+    int calls = 0;
+  };
   struct Hooks {
     /// The database or the disk is broken. The Store answers every later call with this error.
     std::function<void(const Error&)> failed;
@@ -30,8 +36,10 @@ class StoreThread {
   };
 
   /// `run`: what events belong to, unless they say otherwise; 0: to no run. `thread` has one
-  /// thread, the only one that calls `store`.
-  StoreThread(net::any_io_executor strand, Store& store, Offload& thread, RunId run, Hooks hooks);
+  /// thread, the only one that calls `store`. `pause` is shared by all on the same strand and
+  /// Store.
+  StoreThread(net::any_io_executor strand, Store& store, Offload& thread, RunId run, Hooks hooks,
+              std::shared_ptr<Pause> pause = std::make_shared<Pause>());
 
   [[nodiscard]] net::any_io_executor executor() const { return strand_; }
 
@@ -69,11 +77,6 @@ class StoreThread {
 
  private:
   class StorageWait;
-  /// Why calls wait for the disk or the database, and how many do.
-  struct Pause {
-    std::string why;
-    int calls = 0;
-  };
 
   net::any_io_executor strand_;
   Store& store_;
@@ -81,7 +84,7 @@ class StoreThread {
   RunId run_;
   Hooks hooks_;
   /// Shared with the calls that wait: at the end of a program their frames outlive this object.
-  std::shared_ptr<Pause> pause_ = std::make_shared<Pause>();
+  std::shared_ptr<Pause> pause_;
   int events_under_way_ = 0;
   bool is_stopped_ = false;
   bool is_closed_ = false;

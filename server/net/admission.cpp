@@ -146,11 +146,11 @@ Awaitable<void> Admission::watch_revocations(std::shared_ptr<std::atomic<bool>> 
     auto look = [](Store& store) { return store.data_version(); };
     const auto version = co_await store_.with_store(std::move(look));
     if (version && *version != seen) {
-      seen = *version;
       auto list = [](Store& store) { return store.clients(); };
       const auto clients = co_await store_.with_store(std::move(list));
       const auto engine = current_.get();
       if (clients) {
+        seen = *version;
         for (const auto& client : *clients) {
           if (client.revoked_at != 0) engine->expel(client.name, "it was revoked");
         }

@@ -189,7 +189,7 @@ Awaitable<Result<void>> Session::handle(Message message) {
       co_return success();
     case wire::Header::kFailed:
       co_await on(engine_->executor(),
-                  engine_->failed(shared_from_this(), std::move(*header.mutable_failed())));
+                  engine_->client_failed(shared_from_this(), std::move(*header.mutable_failed())));
       co_return success();
     default:
       co_return Error(Errc::protocol, fmt::format("a client may not send {}", kind_name(header)));

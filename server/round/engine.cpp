@@ -1,4 +1,4 @@
-// The main loop and its steps. What sessions and others ask of the engine is in engine_doors.cpp.
+// The main loop and its steps. What sessions and others ask of the engine is in engine_calls.cpp.
 #include "server/round/engine.hpp"
 
 #include "server/versions/make_version.hpp"
@@ -23,7 +23,8 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       compute_(*workers.compute),
       store_(strand_, store, *workers.store, plan_.run.id,
              {[this](const Error& error) { control_.fail(error); },
-              [this] { return spool_.drop_spares(); }}),
+              [this] { return spool_.drop_spares(); }},
+             std::move(workers.pause)),
       control_(strand_, store_),
       spool_(files, paths.spool),
       references_(files, paths.references, plan_.layout.bytes()),
@@ -60,7 +61,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     if (!made) going = made.error();
   }
   bool is_finished = false;
-  if (going && end_.is_over()) {
+  if (going && !control_.failure() && end_.is_over()) {
     going = co_await finish();
     is_finished = going.has_value();
   }
@@ -129,7 +130,7 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
   FL_CO_TRY(const auto rounds, co_await store_.with_store(std::move(summarise)));
   for (const auto& round : rounds) past_.losses.push_back(round.train_loss.value_or(std::nan("")));
   auto look_back = [run](Store& store) { return store.rounds_before(run); };
-  FL_CO_TRY(past_.before, co_await store_.with_store(std::move(look_back)));
+  FL_CO_TRY(past_.totals, co_await store_.with_store(std::move(look_back)));
   if (!rounds.empty()) {
     auto list = [run, round = rounds.back().round](Store& store) {
       return store.tasks(run, round);
@@ -167,7 +168,6 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   round.opened_at = Clock::now();
   round.is_recorded = true;
   round.weight_bound = 1ull << std::max(0, 62 - open->round.range_log2 - open->round.fraction_bits);
-  if (!plan_.mode.is_async) round.deadline = plan_.deadline_after(Clock::now());
   for (auto& record : open->tasks) {
     if (record.state == TaskState::accepted) spooled.insert(record.id);
     Task task;
@@ -178,6 +178,8 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   tasks_.open(std::move(round));
   FL_CO_CHECK(spool_.keep_only(spooled));
   FL_CO_CHECK(co_await sums_.rebuild());
+  // Only now: adding up again may take long, or wait for the disk.
+  if (!plan_.mode.is_async) tasks_.round().deadline = plan_.deadline_after(Clock::now());
   if (const auto accepted = tasks_.round().count(TaskState::accepted); accepted > 0)
     log_info("round {} goes on with {} accepted updates", tasks_.round().record.round, accepted);
   co_return success();
@@ -195,13 +197,14 @@ Awaitable<Result<void>> RoundEngine::gather() {
     const bool has_trainers = roster_.trainer_count() >= plan_.settings.min_clients;
     if (!versions_.empty() && has_trainers && roster_.sessions() >= expected_sessions_)
       co_return success();
-    if (versions_.empty()) initial_.pick();
-    control_.phase = has_trainers ? Phase::waiting_for_model : Phase::waiting_for_clients;
+    if (versions_.empty()) initial_.ask_next();
+    control_.phase =
+        has_trainers && versions_.empty() ? Phase::waiting_for_model : Phase::waiting_for_clients;
     if (std::string text = phase_text(); text != said) {
       log_info("{}", text);
       said = std::move(text);
     }
-    co_await control_.changed.wait(versions_.empty() ? initial_.next_pick_at() : never);
+    co_await control_.changed.wait(versions_.empty() ? initial_.next_ask_at() : never);
   }
   if (end_.is_over()) evaluations_.ask_all(true);  // An evaluation has ended the run meanwhile.
   co_return success();
@@ -350,11 +353,11 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
            took, static_cast<double>(commit.bytes_up) / 1e6,
            static_cast<double>(commit.bytes_down) / 1e6);
   past_.losses.push_back(commit.train_loss);
-  past_.before.population = round.record.population;
+  past_.totals.population = round.record.population;
   for (const auto& [client, task] : round.tasks) {
-    past_.before.examples[client] = task.record.examples;
+    past_.totals.examples[client] = task.record.examples;
     if (task.record.state == TaskState::accepted)
-      past_.before.norm_max = std::max(past_.before.norm_max, task.record.norm);
+      past_.totals.norm_max = std::max(past_.totals.norm_max, task.record.norm);
   }
   past_.seconds_here += took;
   ++past_.recorded_here;

@@ -36,16 +36,19 @@ class RoundEngine {
   struct Workers {
     Offload* store;    // One thread: the only one that calls Store.
     Offload* compute;  // Decoding, adding up, writing models.
+    /// Shared with the server's own StoreThread, where there is one.
+    std::shared_ptr<StoreThread::Pause> pause = std::make_shared<StoreThread::Pause>();
   };
   enum class Outcome { finished, stopped };
 
-  /// `model`: the model's tensors. The settings have passed check_settings().
+  /// `model`: the model's tensors. The settings have passed check_settings(). `files`, `store` and
+  /// `workers` must outlive the engine.
   RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run, const Layout& model,
               Files& files, Store& store, Workers workers, Paths paths);
 
   /// Runs from where the store says the run is to its end, or to stop(). An error is fatal: the
   /// store or the disk failed in a way that must not be retried. A restart goes on from the last
-  /// good state.
+  /// good state. Spawn it once, on executor(); the engine must live until it has returned.
   Awaitable<Result<Outcome>> run();
   /// Before run(): no round begins until so many sessions are here, evaluators included.
   void wait_for_sessions(std::size_t sessions) { expected_sessions_ = sessions; }
@@ -62,6 +65,7 @@ class RoundEngine {
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
   /// Without `for_good` the peer may be trying to come back.
   void leave(const std::shared_ptr<Peer>& peer, bool for_good = false);
+  /// What a client is to be sent for its Fetch. Errors: not_found, a version that is not kept.
   Result<Download> download(const wire::Fetch& fetch);
   /// An update, or initial weights.
   Awaitable<UploadGrant> begin_upload(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
@@ -69,8 +73,10 @@ class RoundEngine {
   Awaitable<wire::Verdict> finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant);
   /// A bulk transfer of a session began (+1) or ended (-1).
   void count_transfers(int change) { uploads_.count_transfers(change); }
+  /// A client's answer to Evaluate. One that can't be right is reported and ignored.
   Awaitable<void> evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
-  Awaitable<void> failed(std::shared_ptr<Peer> peer, wire::Failed failed);
+  /// A client can't do its task, an evaluation or the initial weights, and says why.
+  Awaitable<void> client_failed(std::shared_ptr<Peer> peer, wire::Failed failed);
   /// A line in the log, and an event of this run in the history.
   void report(EventLevel level, std::string text) { control_.report(level, std::move(text)); }
   /// Reports it, and gives back what the spool keeps in reserve.

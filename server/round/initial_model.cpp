@@ -10,15 +10,15 @@
 
 namespace fl {
 
-void InitialModel::pick() {
+void InitialModel::ask_next() {
   parts_.control.expect_strand();
   if (!parts_.plan.came_from_seed()) return;
-  if (!asked_.empty() && Clock::now() < next_pick_at_) return;
+  if (!asked_.empty() && Clock::now() < next_ask_at_) return;
   const auto candidates = parts_.roster.trainers();
   if (asked_.size() >= candidates.size()) asked_.clear();  // All were asked: begin again.
   for (const auto& candidate : candidates) {
     if (!asked_.insert(candidate->facts().name).second) continue;
-    next_pick_at_ = Clock::now() + limits::initialiser_patience;
+    next_ask_at_ = Clock::now() + limits::initialiser_patience;
     wire::Header header;
     header.mutable_initialise();
     candidate->post(std::move(header));
@@ -26,24 +26,24 @@ void InitialModel::pick() {
   }
 }
 
-TimePoint InitialModel::next_pick_at() const { return asked_.empty() ? never : next_pick_at_; }
+TimePoint InitialModel::next_ask_at() const { return asked_.empty() ? never : next_ask_at_; }
 
 void InitialModel::note_failure(const std::string& client) {
-  if (asked_.contains(client)) next_pick_at_ = Clock::now() + limits::ask_again_min;
+  if (asked_.contains(client)) next_ask_at_ = Clock::now() + limits::ask_again_min;
 }
 
 Awaitable<UploadGrant> InitialModel::begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin) {
   parts_.control.expect_strand();
-  if (!parts_.versions.empty()) co_return refuse(begin, wire::Verdict::ACCEPTED, "");
+  if (!parts_.versions.empty()) co_return answer_at_once(begin, wire::Verdict::ACCEPTED, "");
   if (!asked_.contains(peer->facts().name))
-    co_return refuse(begin, wire::Verdict::STALE, "another client was asked");
+    co_return answer_at_once(begin, wire::Verdict::STALE, "another client was asked");
   const std::uint64_t bytes_max =
       parse_codec("none").value()->payload_bytes_max(parts_.plan.layout);
   const bool fits = begin.codec() == "none" && begin.bytes() > 0 && begin.bytes() <= bytes_max &&
                     Digest::from_bytes(begin.digest()).has_value();
   if (!fits)
-    co_return refuse(begin, wire::Verdict::REFUSED,
-                     "these initial weights do not fit the run's model");
+    co_return answer_at_once(begin, wire::Verdict::REFUSED,
+                             "these initial weights do not fit the run's model");
   begin.set_task(0);
   co_return co_await parts_.uploads.open(std::move(begin));
 }
@@ -70,7 +70,7 @@ Awaitable<wire::Verdict> InitialModel::finish(std::shared_ptr<Peer> peer, Upload
   if (!recorded) {
     const Error& error = recorded.error();
     if (error.code() == Errc::io || error.code() == Errc::internal) control.fail(error);
-    next_pick_at_ = Clock::now() + limits::ask_again_min;
+    next_ask_at_ = Clock::now() + limits::ask_again_min;
     control.changed.notify();
     control.report(EventLevel::warning, fmt::format("{}: initial weights refused: {}",
                                                     peer->facts().name, error.message()));

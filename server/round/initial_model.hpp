@@ -29,14 +29,15 @@ class InitialModel {
   /// Asks a trainer for the initial weights, and after limits::initialiser_patience another: the
   /// first may have lost its connection without our noticing. All make the same weights, so the
   /// first to bring them will do.
-  void pick();
-  /// When pick() would ask another; `never` while nobody was asked.
-  [[nodiscard]] TimePoint next_pick_at() const;
+  void ask_next();
+  /// When ask_next() would ask another; `never` while nobody was asked.
+  [[nodiscard]] TimePoint next_ask_at() const;
   /// The client left, so it can be asked again.
   void forget(const std::string& client) { asked_.erase(client); }
   /// The client says that it can't make them.
   void note_failure(const std::string& client);
 
+  /// As Uploads::begin() and finish(), for the initial weights, which have task 0.
   Awaitable<UploadGrant> begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
   Awaitable<wire::Verdict> finish(std::shared_ptr<Peer> peer, UploadGrant grant);
   /// Reads the file that --initial-weights names. Errors name it.
@@ -50,7 +51,7 @@ class InitialModel {
 
   Parts parts_;
   std::set<std::string> asked_;
-  TimePoint next_pick_at_{};
+  TimePoint next_ask_at_{};
   bool is_being_made_ = false;
 };
 

@@ -42,7 +42,7 @@ Awaitable<Result<void>> Offers::open_round() {
                                                                    : plan.mode.buffer;
   round.weight_bound = weight_bound(tasks);
   const FixedPoint fixed =
-      choose_fixed_point(base->record.value_max, round.weight_bound, parts_.past.before.norm_max);
+      choose_fixed_point(base->record.value_max, round.weight_bound, parts_.past.totals.norm_max);
   round.record.range_log2 = fixed.range_log2;
   round.record.fraction_bits = fixed.fraction_bits;
   parts_.sums.begin();
@@ -69,7 +69,7 @@ Awaitable<Result<void>> Offers::open_round() {
 
 /// The weight of all clients that are here, or were asked in a round before.
 std::uint64_t Offers::population() const {
-  auto everyone = parts_.past.before.examples;
+  auto everyone = parts_.past.totals.examples;
   for (const auto& peer : parts_.roster.trainers())
     everyone[peer->facts().name] = peer->facts().train_examples;
   std::uint64_t weight = 0;

@@ -22,6 +22,7 @@ class Peer {
   };
 
   virtual ~Peer() = default;
+  /// They do not change after join().
   [[nodiscard]] virtual const Facts& facts() const = 0;
   /// Sends a control message, in order. Drops the session when too many messages wait.
   virtual void post(wire::Header header) = 0;

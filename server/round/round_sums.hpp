@@ -29,7 +29,8 @@ class RoundSums {
   };
   explicit RoundSums(const Parts& parts) : parts_(parts) {}
 
-  /// All sums are 0, in the format of the open round's record.
+  /// All sums are 0, in the format that the open round's record and weight_bound say. Before the
+  /// first begin(), and after release(), there are no sums: nothing else may be called.
   void begin();
   /// Adds up the open round's accepted updates from the spool: the same sums as before. While the
   /// disk is full it waits.

@@ -7,6 +7,7 @@
 #include "shared/base/async/mailbox.hpp"
 #include "shared/base/error.hpp"
 
+#include <atomic>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,7 @@ class RunControl {
   void fail(const Error& error);
   /// The main loop is over; nothing waits for a round any more.
   void end();
+  /// The main loop has read all that a restart needs: clients may join.
   void set_restored();
 
   [[nodiscard]] bool is_restored() const { return is_restored_; }
@@ -34,13 +36,14 @@ class RunControl {
   /// A line in the log and an event of this run.
   void report(EventLevel level, std::string text) { store_.report(level, std::move(text)); }
 
-  /// Counts a call from outside of the strand, which is a mistake of ours. The public functions of
-  /// the engine and its parts begin with it; the simulated federations check the count.
+  /// Counts a call from outside of the strand, which is a mistake of ours. What sessions and the
+  /// main loop call of the engine and its parts begins with it; the simulated federations check the
+  /// count.
   void expect_strand() const;
   [[nodiscard]] int calls_off_strand() const { return calls_off_strand_; }
 
-  Phase phase = Phase::starting;
-  Signal changed;  // Anything that a part may wait for has changed.
+  Phase phase = Phase::starting;  // Written by the main loop.
+  Signal changed;                 // Anything that a part may wait for has changed.
 
  private:
   net::any_io_executor strand_;
@@ -49,7 +52,7 @@ class RunControl {
   bool is_stopping_ = false;
   bool has_ended_ = false;
   std::optional<Error> failure_;
-  mutable int calls_off_strand_ = 0;
+  mutable std::atomic<int> calls_off_strand_ = 0;
 };
 
 }  // namespace fl

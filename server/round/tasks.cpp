@@ -48,6 +48,7 @@ bool OpenRound::is_adding() const {
 }
 
 void Tasks::open(OpenRound round) {
+  FL_ASSERT(round.tasks.empty() || carried_.empty());  // After a restart the round has its tasks.
   if (!carried_.empty()) round.take(std::exchange(carried_, {}));
   round_ = std::move(round);
 }
@@ -194,8 +195,8 @@ RoundFacts Tasks::facts(const PastRounds& past) const {
   facts.lr = work.lr;
   const auto all = static_cast<double>(std::max<std::uint64_t>(1, round_->record.population));
   facts.share = accepted / all;
-  if (past.before.population > 0)
-    facts.regrouped = static_cast<double>(past.before.population) / all;
+  if (past.totals.population > 0)
+    facts.regrouped = static_cast<double>(past.totals.population) / all;
   if (!work.optimizer.is_sgd()) return facts;
   double steps = 0;
   for (const auto& [client, task] : round_->tasks) {

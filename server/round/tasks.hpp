@@ -60,7 +60,7 @@ struct OpenRound {
   bool is_closing = false;         // What is being checked is finished; nothing new begins.
   bool is_too_narrow = false;      // An update would fit into a wider range of the sums.
 
-  /// Takes over the tasks that go on from the round before.
+  /// Takes over the tasks that go on from the round before. The round has none yet.
   void take(std::map<std::string, Task> carried);
   /// Adds a client's task, or the next one of a client whose last one came to nothing.
   Task& put(Task task);
@@ -94,7 +94,8 @@ class Tasks {
   /// At a restart between two rounds.
   void carry(TaskRecord record);
 
-  /// The client's task of the open round, or one that goes on from the last; or null.
+  /// The client's task of the open round, or one that goes on from the last; or null. The pointer
+  /// is valid until the next co_await, and longer while a VerifyingGuard holds the task.
   [[nodiscard]] Task* task_of(const std::string& client);
   /// The same, if it has this id.
   [[nodiscard]] Task* find(const std::string& client, std::int64_t id);

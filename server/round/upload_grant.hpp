@@ -31,8 +31,10 @@ struct UploadGrant {
   return verdict;
 }
 
-[[nodiscard]] inline UploadGrant refuse(const wire::UploadBegin& begin,
-                                        wire::Verdict::Outcome outcome, std::string reason) {
+/// A grant without an upload: the verdict is the answer.
+[[nodiscard]] inline UploadGrant answer_at_once(const wire::UploadBegin& begin,
+                                                wire::Verdict::Outcome outcome,
+                                                std::string reason) {
   UploadGrant grant;
   grant.verdict = verdict_for(begin, outcome, std::move(reason));
   return grant;

@@ -26,15 +26,15 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
   const std::string& client = peer->facts().name;
   Task* const task = co_await await_open_task(client, begin.task());
   if (parts_.control.is_going_down())
-    co_return refuse(begin, wire::Verdict::LATER, "the server goes down");
+    co_return answer_at_once(begin, wire::Verdict::LATER, "the server goes down");
   if (task == nullptr || !task->is_open()) {
     UploadGrant grant;
     grant.verdict = co_await verdict_of_earlier(client, begin);
     co_return grant;
   }
   if (transfers_ >= static_cast<int>(limits::bulk_transfers_max)) {
-    co_return refuse(begin, wire::Verdict::LATER,
-                     fmt::format("{} transfers are under way", transfers_));
+    co_return answer_at_once(begin, wire::Verdict::LATER,
+                             fmt::format("{} transfers are under way", transfers_));
   }
   if (const auto right = check(begin, *task); !right) {
     const VerifyingGuard verifying(*task);
@@ -44,8 +44,8 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
     parts_.control.report(EventLevel::warning,
                           fmt::format("{}: update refused: {}", client, record.reason));
     if (const auto settled = co_await settle(*task, record); !settled)
-      co_return refuse(begin, wire::Verdict::LATER, settled.error().message());
-    co_return refuse(begin, wire::Verdict::REFUSED, record.reason);
+      co_return answer_at_once(begin, wire::Verdict::LATER, settled.error().message());
+    co_return answer_at_once(begin, wire::Verdict::REFUSED, record.reason);
   }
   UploadGrant grant = co_await open(std::move(begin));
   if (!grant.upload) co_return grant;
@@ -54,7 +54,7 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
     // The round was recorded, and its spool cleared, while the file was made.
     if (auto removed = parts_.spool.remove(grant.upload->file_name()); !removed)
       parts_.control.fail(removed.error());
-    co_return refuse(grant.begin, wire::Verdict::STALE, "the round went on without it");
+    co_return answer_at_once(grant.begin, wire::Verdict::STALE, "the round went on without it");
   }
   grant.began_at = Clock::now();
   grant.offset = grant.upload->next_offset();
@@ -62,9 +62,10 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
   co_return grant;
 }
 
-/// The task of an upload, or null. It waits while the sums are added up again, or the round is
-/// being recorded, so what is answered then is durable. Where tasks outlive their round it waits
-/// for a round that takes the update in, as long as there will be one.
+/// The task of an upload, or null. It waits
+/// - while the sums are added up again,
+/// - while the round is being recorded, so what is answered then is durable,
+/// - where tasks outlive their round: for a round that takes the update in, if there will be one.
 Awaitable<Task*> Uploads::await_open_task(const std::string& client, std::int64_t id) {
   const auto must_wait = [this] {
     const Tasks& tasks = parts_.tasks;
@@ -90,8 +91,8 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
     } else if (upload.error().code() == Errc::no_space) {
       parts_.store.disk_is_full(fmt::format("task {}: {}", begin.task(), upload.error().message()));
     }
-    co_return refuse(begin, wire::Verdict::LATER,
-                     "the server can't store it now: " + upload.error().message());
+    co_return answer_at_once(begin, wire::Verdict::LATER,
+                             "the server can't store it now: " + upload.error().message());
   }
   grant.upload = std::move(*upload);
   grant.chunk_bytes_max = chunk_bytes_max();
@@ -320,6 +321,7 @@ Awaitable<void> Uploads::record_holdout(std::shared_ptr<Peer> peer,
 
 Awaitable<Result<void>> Uploads::settle(Task& task, TaskRecord record) {
   parts_.control.expect_strand();
+  FL_ASSERT(task.is_verifying);
   // After a restart of the server the offer is younger than the work.
   record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
   const auto committed = co_await parts_.verdicts.commit_verdict(record);

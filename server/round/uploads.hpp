@@ -37,21 +37,22 @@ class Uploads {
   Awaitable<UploadGrant> begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
   /// All of its bytes have come: checks, makes durable, adds up, decides.
   Awaitable<wire::Verdict> finish(std::shared_ptr<Peer> peer, UploadGrant grant);
-  /// Opens the spool's file for an announced update, or for initial weights. `begin` is checked.
+  /// Opens the spool's file for an announced update, or for initial weights; the caller has checked
+  /// `begin`. When the file can't be opened the grant's verdict says LATER.
   Awaitable<UploadGrant> open(wire::UploadBegin begin);
 
-  /// Ends a task with a final state. Until that is durable nothing else decides on the task, and
-  /// its round can't close.
+  /// Ends a task with a final state, and returns when that is durable. The caller holds a
+  /// VerifyingGuard of the task: until then nothing else decides on it, and its round can't close.
   Awaitable<Result<void>> settle(Task& task, TaskRecord record);
+  static constexpr std::int64_t any_task = 0;  // Ids are above it.
   /// Ends a client's open task without an update: the task with this id, or with any_task whatever
   /// task it has. While a round is being recorded its tasks stay as they are, so this waits.
   Awaitable<void> lose_task(std::string client, std::int64_t id, std::string reason);
-  static constexpr std::int64_t any_task = 0;  // Ids are above it.
   /// Ends the open tasks of clients that were expelled while their tasks were being made durable,
   /// or verified.
   void end_tasks_of_expelled();
 
-  /// A bulk transfer of a session began (+1) or ended (-1).
+  /// A bulk transfer of a session, up or down, began (+1) or ended (-1).
   void count_transfers(int change) { transfers_ += change; }
   /// Smaller chunks, the more transfers are under way: limits::bulk_bytes_max is for all together.
   [[nodiscard]] std::size_t chunk_bytes_max() const;

@@ -13,10 +13,9 @@
 //   weight=       constant: s = 1; inverse: 1 / (1 + t); sqrt: 1 / sqrt(1 + t), which is FedBuff's
 //                 choice; exponential: base^t.
 //   late=N        Updates with a larger staleness do not count.
-//   ahead=N       Bounded staleness (SSP, Ho 2013, section 3): a client that has sent N updates
-//   more
-//                 than the slowest connected one waits for it. A client that comes back, and was
-//                 further behind, counts as N behind the fastest.
+//   ahead=N       Bounded staleness (SSP, Ho 2013, section 3): a client that has sent more than N
+//                 updates above the slowest connected one waits for it. A client that comes back,
+//                 and was further behind, counts as N behind the fastest.
 //   sync=T        Every T-th round waits for all tasks that are under way.
 //   compensate=L  Delay compensation (DC-ASGD, Zheng 2017, equation 10), see
 //                 server/versions/delay_compensation.hpp.

@@ -91,7 +91,7 @@ class Strategies(FederationTest):
             "--optimizer", "adam"
         )
         self.assertGreater(code, 0)
-        self.assertIn("--optimizer sgd and nesterov only", err)
+        self.assertIn("only compute that for --optimizer sgd and nesterov", err)
         for flags in ((), ("--codec", "*=ecuq:2+ef"), ("--codec", "auto:sign|ecuq:1")):
             code, _, err = federation.command(
                 "fl-server", "--state", federation.folder / "other", "--listen", "127.0.0.1:0",

@@ -116,14 +116,15 @@ def circles(table):
 
 def as_markdown(table):
     """The part of ARCHITECTURE.md between the markers."""
-    rows = ["| folder | may include |", "|---|---|"]
+    rows = {}  # what may be included -> the folders that may
     for folder, allowed in table.may.items():
         marks = {other: "!" if (folder, other) in table.against else "" for other in allowed or ()}
         others = (
             "all" if allowed is None else ", ".join(f"{m}`{other}`" for other, m in marks.items())
         )
-        rows.append(f"| `{folder}` | {others} |")
-    return "\n".join(rows)
+        rows.setdefault(others or "none", []).append(f"`{folder}`")
+    lines = [f"| {', '.join(folders)} | {others} |" for others, folders in rows.items()]
+    return "\n".join(["| folder | may include |", "|---|---|", *lines])
 
 
 def written(document, table):

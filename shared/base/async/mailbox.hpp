@@ -20,6 +20,7 @@ class Signal {
  public:
   explicit Signal(net::any_io_executor executor) : executor_(std::move(executor)) {}
 
+  /// The waiters resume later, never inside of this call.
   void notify() {
     for (Timer* waiter : waiters_) waiter->cancel();
   }

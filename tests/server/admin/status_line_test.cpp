@@ -12,7 +12,7 @@ EngineStatus collecting() {
   status.round = 12;
   status.rounds_total = 500;
   status.clients = 10;
-  status.offered = 10;
+  status.asked = 10;
   status.accepted = 7;
   status.bytes_up = 12'340'000;
   status.bytes_down = 45'600'000;
@@ -24,7 +24,7 @@ TEST_CASE("the status line says what is known, and nothing else") {
   CHECK(format_status(status) ==
         "round 12/500 · collecting 7 of 10 · 10 clients · up 12.3 MB, down 45.6 MB");
   status.clients = 1;
-  status.offered = 0;
+  status.asked = 0;
   CHECK(format_status(status) == "round 12/500 · collecting · 1 client · up 12.3 MB, down 45.6 MB");
   status.accuracy = 0.861;
   CHECK(format_status(status).ends_with("· accuracy 86.10%"));
@@ -35,7 +35,7 @@ TEST_CASE("the time left is that of the rounds that are left") {
   status.round_seconds = 2;
   const auto left = [&](Round round, std::uint32_t offered) {
     status.round = round;
-    status.offered = offered;
+    status.asked = offered;
     const std::string line = format_status(status);
     return line.substr(line.rfind("· ") + std::string_view("· ").size());
   };

@@ -57,7 +57,9 @@ TEST_CASE("histories are needed for what depends on them, and reach the candidat
   CHECK(Picker({.ladder = {"none", "kbit:4"}, .sampling = "uniform"}, layout()).needs_histories());
   Picker adapts({.ladder = {"none"}, .sampling = "uniform", .over_select = 0}, layout());
   CHECK(adapts.needs_histories());
-  adapts.set_histories({{"c1", ClientHistory{.last_round = 7}}});
+  ClientHistory history;
+  history.last_round = 7;
+  adapts.set_histories({{"c1", history}});
   CHECK(adapts.candidate("c1", 10).history.last_round == 7);
   CHECK(adapts.candidate("c2", 10).history.last_round == 0);
 }

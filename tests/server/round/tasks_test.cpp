@@ -11,11 +11,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
+RunRecord toy_run() {
+  RunRecord run;
+  run.id = 1;
+  run.model = "toy";
+  return run;
+}
+
 /// A run of two tensors, with an open round 1 whose target is `target`.
 struct RoundWorld {
   explicit RoundWorld(const char* mode = "sync", std::uint32_t target = 3)
-      : plan(settings(mode), RunRecord{.id = 1, .model = "toy"},
-             Layout::make({{"w", {2, 2}}, {"b", {3}}}).value()),
+      : plan(settings(mode), toy_run(), Layout::make({{"w", {2, 2}}, {"b", {3}}}).value()),
         roster(plan.mode.ahead),
         tasks(plan, roster) {
     OpenRound round;

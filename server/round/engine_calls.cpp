@@ -1,4 +1,4 @@
-// The engine's doors: what sessions, admission and the status line ask of it.
+// What sessions, admission and the status line call of the engine.
 #include "server/round/engine.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -154,7 +154,7 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
   co_await evaluations_.record(std::move(peer), std::move(evaluation));
 }
 
-Awaitable<void> RoundEngine::failed(std::shared_ptr<Peer> peer, wire::Failed failed) {
+Awaitable<void> RoundEngine::client_failed(std::shared_ptr<Peer> peer, wire::Failed failed) {
   control_.expect_strand();
   const std::string name = peer->facts().name;
   const std::string reason = failed.reason().substr(0, 1000);
@@ -211,7 +211,7 @@ EngineStatus RoundEngine::status() const {
   if (tasks_.has_round()) {
     const OpenRound& round = tasks_.round();
     status.round = round.record.round;
-    status.offered = static_cast<std::uint32_t>(round.tasks.size());
+    status.asked = static_cast<std::uint32_t>(round.tasks.size());
     status.accepted = round.count(TaskState::accepted);
   }
   const Traffic total = roster_.traffic();
