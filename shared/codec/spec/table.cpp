@@ -8,7 +8,7 @@
 
 namespace fl {
 
-// The functions that the rows name. Each is defined in its codec's file.
+// The functions in the rows. Each is defined in its codec's file.
 ParseCompressor parse_none, parse_lossless, parse_fp16, parse_bf16, parse_qsgd, parse_kbit,
     parse_terngrad, parse_sign, parse_eden, parse_ecuq, parse_powersgd, parse_gradzip,
     parse_countsketch;
@@ -26,13 +26,13 @@ constexpr FormatRow dense(int id, DecodeBody* decode) {
           .decode = decode,
           .may_be_inside = true};
 }
-/// The same, where no decoded value is infinite or NaN, whatever the bytes are.
+/// The same; no bytes decode to a value that is infinite or NaN.
 constexpr FormatRow finite(int id, DecodeBody* decode) {
   FormatRow row = dense(id, decode);
   row.is_finite = true;
   return row;
 }
-/// A format of count sketches.
+/// A format whose blocks are count sketches.
 constexpr FormatRow sketch(int id, DecodeBody* decode) {
   FormatRow row = finite(id, decode);
   row.kind = FormatKind::sketch;
@@ -46,23 +46,24 @@ constexpr FormatRow selected(int id, ReadSelectedBody* read) {
           .read = read,
           .may_be_large = true};
 }
-/// The same, for levels that may themselves be the values of a sparse block.
+/// The same, for runs of levels: such a block may be the inner block of a sparse block.
 constexpr FormatRow level_runs(int id, ReadSelectedBody* read) {
   FormatRow row = selected(id, read);
   row.may_be_inside = true;
   row.is_finite = true;
   return row;
 }
+/// The same row, for blocks that may have more than part_elements_max elements.
 constexpr FormatRow large(FormatRow row) {
   row.may_be_large = true;
   return row;
 }
-/// A format of a matrix's factors.
+/// A format whose blocks are pieces of a matrix's factors.
 constexpr FormatRow low_rank(int id) {
   return {.id = static_cast<BlockFormat>(id), .kind = FormatKind::low_rank, .may_be_large = true};
 }
 
-// In the order in which help shows them.
+// The order of the rows is the order in help.
 constexpr auto codec_table = std::to_array<CodecRow>({
     {.name = "none",
      .usage = "none",
@@ -188,8 +189,7 @@ constexpr auto codec_table = std::to_array<CodecRow>({
      .formats = {selected(16, read_sparse)}},
 });
 
-/// Several codecs may write one format, but one id has one meaning: otherwise this does not
-/// compile.
+/// Several codecs may write the same format. If an id has two meanings, this does not compile.
 constexpr FormatTable make_format_table() {
   FormatTable table{};
   const auto add = [&table](const FormatRow& format) {
@@ -197,7 +197,7 @@ constexpr FormatTable make_format_table() {
     if (row.kind != FormatKind::unknown && row != format) throw "an id has two meanings";
     row = format;
   };
-  // Large blocks of any codec may be written in parts.
+  // Any codec may write a large block in parts.
   add({.id = BlockFormat::parts, .kind = FormatKind::parts, .may_be_large = true});
   for (const CodecRow& codec : codec_table) {
     for (const FormatRow& format : codec.formats) add(format);
@@ -216,13 +216,14 @@ Result<const CodecRow*> find_codec(const SpecParts& parts) {
   if (row != codec_table.end()) return &*row;
   if (parts.name == "ef" || parts.name == "dgc") {
     return wrong(parts.whole, parts.name,
-                 fmt::format("{} comes once, at the end, and is for all rules", parts.name));
+                 fmt::format("{} must come once, at the end; it is for all rules", parts.name));
   }
   if (parts.name == delta_codec)
-    return wrong(parts.whole, parts.name, "delta comes once, in front: delta+topk:0.01");
+    return wrong(parts.whole, parts.name, "delta must come once, in front: delta+topk:0.01");
   std::string names;
   for (const CodecRow& r : codec_table) names += fmt::format(" {}", r.name);
-  return wrong(parts.whole, parts.name, fmt::format("there is no such codec; there are:{}", names));
+  return wrong(parts.whole, parts.name,
+               fmt::format("there is no such codec; choose one of:{}", names));
 }
 
 }  // namespace fl
