@@ -67,13 +67,13 @@ constexpr FormatRow low_rank(int id) {
 constexpr auto codec_table = std::to_array<CodecRow>({
     {.name = "none",
      .usage = "none",
-     .about = "fp32 as it is",
+     .about = "fp32, not compressed",
      .example = "none",
      .parse = parse_none,
      .formats = {dense(0, decode_fp32)}},
     {.name = "lossless",
      .usage = "lossless",
-     .about = "fp32, exactly, in about a sixth fewer bytes: exponents near their entropy, no zeros",
+     .about = "fp32 without loss, a sixth fewer bytes: exponents are coded, zeros left out",
      .example = "lossless",
      .parse = parse_lossless,
      .formats = {dense(36, decode_lossless)}},
@@ -85,7 +85,8 @@ constexpr auto codec_table = std::to_array<CodecRow>({
      .formats = {dense(1, decode_fp16), dense(37, decode_fp16)}},
     {.name = "qsgd",
      .usage = "qsgd:S[,bucket=512][,norm=max|l2]",
-     .about = "S levels of each sign (127: 8 bits a value), drawn at random; unbiased without +ef",
+     .about =
+         "S levels of each sign (127: 8 bits per value), rounded at random; unbiased without +ef",
      .example = "qsgd:127",
      .parse = parse_qsgd,
      .warms_up = true,
@@ -98,7 +99,7 @@ constexpr auto codec_table = std::to_array<CodecRow>({
      .formats = {dense(4, decode_bf16), dense(38, decode_bf16)}},
     {.name = "kbit",
      .usage = "kbit:B[,scale=tensor|channel][,mode=symmetric|affine]",
-     .about = "B bits a value, 2 to 8, one scale a tensor or row; unbiased without +ef",
+     .about = "B bits per value, 2 to 8; one scale per tensor or row; unbiased without +ef",
      .example = "kbit:8",
      .parse = parse_kbit,
      .warms_up = true,
@@ -113,14 +114,15 @@ constexpr auto codec_table = std::to_array<CodecRow>({
                  finite(10, decode_terngrad)}},
     {.name = "sign",
      .usage = "sign",
-     .about = "1 bit a value: its sign, times the mean magnitude; biased, so use sign+ef",
+     .about = "1 bit per value: its sign, times the mean magnitude; biased, so use sign+ef",
      .example = "sign",
      .parse = parse_sign,
      .formats = {finite(7, decode_sign)}},
     {.name = "eden",
      .usage = "eden:B",
-     .about = "B bits a value, 0.05 to 4, after a random rotation of each block; unbiased without "
-              "+ef",
+     .about =
+         "B bits per value, 0.05 to 4, after a random rotation of each block; unbiased without "
+         "+ef",
      .example = "eden:2",
      .parse = parse_eden,
      .warms_up = true,
@@ -128,7 +130,7 @@ constexpr auto codec_table = std::to_array<CodecRow>({
                  dense(35, decode_eden)}},
     {.name = "ecuq",
      .usage = "ecuq:BITS[,mode=dither|centroid]",
-     .about = "BITS a value on average, 0.05 to 8, with one step for all tensors; unbiased without "
+     .about = "BITS per value on average, 0.05 to 8; one step for all tensors; unbiased without "
               "+ef",
      .example = "ecuq:2",
      .parse = parse_ecuq,
@@ -153,8 +155,8 @@ constexpr auto codec_table = std::to_array<CodecRow>({
     {.name = "countsketch",
      .usage = "countsketch:ROWSxCOLUMNS[,k=COLUMNS/8][,recovery=own]",
      .about =
-         "the k largest of 65,536 values in a sketch; the server adds up all clients' sketches "
-         "and reads the sum, or with +ef reads each; biased",
+         "a sketch of the k largest of 65,536 values; the server adds all clients' sketches and "
+         "reads the sum, or with +ef reads each; biased",
      .example = "countsketch:5x4000",
      .parse = parse_countsketch,
      .formats = {sketch(30, decode_countsketch), sketch(39, decode_countsketch),

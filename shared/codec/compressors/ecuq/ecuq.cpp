@@ -9,10 +9,10 @@
 //
 // Both ends know the dither before the levels. So levels are coded given the sign of the dither and
 // the class of its magnitude, and the rate is nearly the conditional entropy of the theory. Given
-// only the sign, the error for Gaussian values is larger than the theory's: twice as large at 0.5
-// bits, 16% at 1 bit, 2.5% at 2 bits, and 0.6% at 3 bits. With 2^k classes the excess of the rate
-// is 4^k times smaller. So there are fewer classes at higher rates, only one from 3 bits on, and
-// fewer classes if a block is too small for the tables or learned probabilities of all.
+// only the sign, the error for Gaussian values is twice the theory's at 0.5 bits, 16% above it at 1
+// bit, 2.5% at 2 bits, and 0.6% at 3 bits. With 2^k classes the excess of the rate is 4^k times
+// smaller. So there are fewer classes at higher rates, only one from 3 bits on, and fewer classes
+// if a block is too small for the tables or learned probabilities of all.
 //
 // Below half a bit few levels are not 0. In a block of 65,536 at 0.1 bits the rANS states and
 // tables would be a fifth of the bytes. Instead the runs of zeros between the other levels are
