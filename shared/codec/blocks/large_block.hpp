@@ -1,7 +1,7 @@
 // Large blocks: blocks of more than part_elements_max elements (block_map.hpp). Codecs that send
-// few values use them. A large block is coded whole if its format allows it, which are sparse
-// blocks with at most a 16th of the elements selected, ecuq's runs, and low-rank matrices. Else it
-// is coded in parts. After the format id:
+// few values use them. Three kinds are coded whole: sparse blocks with at most a 16th of the
+// elements selected, ecuq's runs, and low-rank matrices. All others are coded in parts. After the
+// format id:
 //
 //   33 parts  the size in bytes of each part as u32, then the parts, one after the other. Each is a
 //             block of part_elements_max elements, the last one of the rest. Its format may be any
@@ -33,7 +33,8 @@ namespace fl {
                                              const CompressorPlan& plan, EncodeScratch& scratch,
                                              std::vector<std::byte>& out);
 
-/// encode_selected() (sparse_block.hpp) for a block of any size and any number of selected values.
+/// encode_selected() (sparse_block.hpp) for a block of any size. If more than sparse_values_max()
+/// elements are selected, it writes the block in parts; then `selected` must not have a key.
 [[nodiscard]] Result<void> encode_selected_block(const Selected& selected,
                                                  const Compressor& quantizer, const Layout& layout,
                                                  const Block& block, std::uint64_t seed,

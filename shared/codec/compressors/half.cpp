@@ -61,7 +61,7 @@ class Half final : public Compressor {
       const auto index = static_cast<std::uint64_t>(big - x.begin());
       return Error(
           Errc::invalid_input,
-          fmt::format("{} is {}, but {} has no numbers above {}: use another codec",
+          fmt::format("{} is {}, but the largest magnitude of {} is {}: use another codec",
                       layout.describe(block.flat + index), *big, format_.name, format_.max));
     }
     // A separate buffer, because the bytes after the block's id are not aligned.
