@@ -12,13 +12,13 @@ namespace {
 
 Error no_bytes() { return {Errc::corrupt, "the block has no bytes"}; }
 
-/// Why a block of this format can't be decoded where it stands.
+/// The error for a block whose format is not allowed at its place.
 Error out_of_place(const FormatRow& row, Bytes bytes, std::size_t elements) {
   const auto error = [](std::string what) { return Error(Errc::corrupt, std::move(what)); };
   switch (row.kind) {
     case FormatKind::low_rank: return error("a block of low rank without its tensor");
     case FormatKind::parts:
-      return error(fmt::format("a block in parts, although it has only {} elements", elements));
+      return error(fmt::format("a block of only {} elements is coded in parts", elements));
     case FormatKind::sparse: return error("a sparse block inside another block");
     case FormatKind::sketch: return error("a sketch inside another block");
     case FormatKind::dense:
@@ -27,7 +27,7 @@ Error out_of_place(const FormatRow& row, Bytes bytes, std::size_t elements) {
   return error(fmt::format("block format {} is not known", std::to_integer<int>(bytes[0])));
 }
 
-/// Decodes by the format's row; the block may stand where it does.
+/// Decodes a block whose format is allowed at its place.
 Result<void> decode_by(const FormatRow& row, Bytes bytes, std::span<float> out,
                        DecodeScratch& scratch) {
   if (row.decode != nullptr) return row.decode(row.id, bytes.subspan(1), out, scratch);
@@ -44,7 +44,7 @@ Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scra
   const FormatRow& row = format_row(bytes);
   if (out.size() > part_elements_max && !row.may_be_large && row.kind != FormatKind::unknown) {
     return Error(Errc::corrupt,
-                 fmt::format("block format {} codes {} elements at once, not {}",
+                 fmt::format("block format {} has at most {} elements, not {}",
                              std::to_integer<int>(bytes[0]), part_elements_max, out.size()));
   }
   return decode_by(row, bytes, out, scratch);

@@ -1,5 +1,5 @@
-// Decodes blocks, by the id in their first byte (block_format.hpp). The ids that are taken, and
-// where each format is described:
+// Decodes blocks by the format id in their first byte (block_format.hpp). These ids are in use; the
+// file on the right describes the format:
 //
 //    0  fp32          elements as IEEE binary32                        compressors/fp32.cpp
 //    1  fp16          elements as IEEE binary16                        compressors/half.cpp
@@ -20,7 +20,7 @@
 //   27  eden          as 26, with entropy-coded levels
 //   28  powersgd      both factors of a matrix                         blocks/low_rank_block.hpp
 //   29  gradzip       one factor of a matrix                           blocks/low_rank_block.hpp
-//   30  countsketch   a sketch that is read alone                      compressors/countsketch.cpp
+//   30  countsketch   a sketch that is decoded alone                   compressors/countsketch.cpp
 //   31  ecuq          as 24, with runs of zeros
 //   32  ecuq          as 25, with runs of zeros
 //   33  parts         a large block, part by part                      blocks/large_block.hpp
@@ -29,13 +29,13 @@
 //   36  fp32          as 0, near its entropy                           compressors/lossless.cpp
 //   37  fp16          as 1, near its entropy
 //   38  bf16          as 4, near its entropy
-//   39  countsketch   a sketch that may be added to others             blocks/sketch_block.hpp
+//   39  countsketch   a sketch that may be added to others first       blocks/sketch_block.hpp
 //
-// Bit fields are those of kernels/generic/pack.hpp, entropy-coded levels those of level_coder.hpp,
-// runs of zeros those of zero_run_coder.hpp, and what is "near its entropy" is coded by
-// float_coder.hpp. Numbers are little-endian.
+// "Bit fields" are described in kernels/generic/pack.hpp, "entropy-coded levels" in
+// level_coder.hpp, "runs of zeros" in zero_run_coder.hpp, "near its entropy" in float_coder.hpp.
+// Numbers are little-endian.
 //
-// Decoding goes at most three blocks deep: parts, a sparse block, its values.
+// Blocks are nested at most three deep: parts, a sparse block, the block of its values.
 #pragma once
 
 #include "shared/codec/core/block_format.hpp"
@@ -44,19 +44,19 @@
 
 namespace fl {
 
-// The bytes need not be trusted; errors are corrupt. A decoded value may be infinite or NaN, unless
-// FormatRow::is_finite.
+// For all functions: the bytes need not be trusted. Errors: corrupt. A decoded value may be
+// infinite or NaN unless FormatRow::is_finite. Any thread, with its own scratch.
 
-/// Fills `out`, the elements of a block that stands in a payload, or is a part of one that does.
-/// Formats of low rank are refused: they need their tensor (low_rank_block.hpp).
+/// Decodes a block of a payload, or a part of such a block, into `out`. Low-rank formats are
+/// corrupt here, because they need their tensor (low_rank_block.hpp).
 [[nodiscard]] Result<void> decode_block(Bytes bytes, std::span<float> out, DecodeScratch& scratch);
 
-/// The same for the values of a sparse block: only formats that FormatRow::may_be_inside are
-/// allowed. `out` may be scratch.values.
+/// Decodes the inner block of a sparse block, which holds its values. Only formats with
+/// FormatRow::may_be_inside are allowed. `out` may be scratch.values.
 [[nodiscard]] Result<void> decode_inner_block(Bytes bytes, std::span<float> out,
                                               DecodeScratch& scratch);
 
-/// The same for blocks that "none" or "lossless" wrote; of any size.
+/// Decodes a block that "none" or "lossless" wrote. It may have any number of elements.
 [[nodiscard]] Result<void> decode_lossless_block(Bytes bytes, std::span<float> out,
                                                  DecodeScratch& scratch);
 

@@ -13,7 +13,8 @@ namespace fl {
 
 namespace {
 
-/// Calls use(part's number, its first element in the block, its elements).
+/// Calls use(number of the part, index of its first element in the block, its elements) for each
+/// part.
 template <class Use>
 Result<void> for_each_part(std::size_t elements, const Use& use) {
   std::size_t number = 0;
@@ -30,7 +31,8 @@ Block part_of(const Block& block, std::size_t begin, std::size_t elements) {
           .flat = block.flat + begin};
 }
 
-/// `encode_part` has the arguments of for_each_part(), and where the part's bytes go.
+/// Writes a block in parts. encode_part(index of the part's first element, its elements, bytes)
+/// replaces `bytes` by the part's bytes.
 template <class Encode>
 Result<void> encode_parts(std::size_t elements, std::vector<std::byte>& out,
                           const Encode& encode_part) {
@@ -59,18 +61,20 @@ Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scrat
       out.size(), [&](std::size_t number, std::size_t begin, std::size_t count) -> Result<void> {
         const auto size = load<std::uint32_t>(body, number * sizeof(std::uint32_t));
         if (size > rest.size())
-          return bad_parts(fmt::format("part {} has {} of {} bytes", number, size, rest.size()));
+          return bad_parts(
+              fmt::format("part {} has {} bytes, but only {} are left", number, size, rest.size()));
         auto decoded = decode_block(rest.first(size), out.subspan(begin, count), scratch);
         if (!decoded) return decoded.error().at(fmt::format("part {}", number));
         rest = rest.subspan(size);
         return {};
       }));
-  return rest.empty() ? success() : bad_parts("the parts end before the block does");
+  return rest.empty() ? success() : bad_parts("there are bytes after the last part");
 }
 
 namespace {
 
-/// Of at most part_elements_max values; `leaves_out_zeros`: if they are many, of the others.
+/// Encodes at most part_elements_max values. If `leaves_out_zeros` and many values are zeros, it
+/// writes a sparse block of the others.
 Result<void> encode_part(const Compressor& compressor, bool leaves_out_zeros,
                          std::span<const float> x, const Scan& scan, const Layout& layout,
                          const Block& block, std::uint64_t seed, const CompressorPlan& plan,
@@ -131,8 +135,8 @@ Result<void> encode_selected_block(const Selected& selected, const Compressor& q
                                    EncodeScratch& scratch, std::vector<std::byte>& out) {
   if (selected.values.size() <= sparse_values_max(block.elements))
     return encode_selected(selected, quantizer, layout, block, seed, scratch, out);
-  // Random indices are known by the whole block's key alone; who draws so many of them takes
-  // smaller blocks.
+  // The key of random indices is for a whole block. randk selects so many only in smaller blocks:
+  // see Selector::sends_few().
   FL_ASSERT(!selected.key);
   std::size_t done = 0;
   Selected here;

@@ -1,12 +1,11 @@
-// Blocks of more than part_elements_max elements (block_map.hpp), which codecs make that send few
-// of the values. After the method id:
+// Large blocks: blocks of more than part_elements_max elements (block_map.hpp). Codecs that send
+// few values use them. Three kinds are coded whole: sparse blocks with at most a 16th of the
+// elements selected, ecuq's runs, and low-rank matrices. All others are coded in parts. After the
+// format id:
 //
-//   33 parts  the size in bytes of each part as u32, then the parts, one after the other: blocks of
-//             part_elements_max elements, the last one of the rest; of any method but this one and
-//             those of low rank
-//
-// Who can code so many at once does, and the block has the bytes of its method: sparse blocks,
-// where a 16th of the elements is selected at most; ecuq's runs; matrices of low rank.
+//   33 parts  the size in bytes of each part as u32, then the parts, one after the other. Each is a
+//             block of part_elements_max elements, the last one of the rest. Its format may be any
+//             but this one and the low-rank ones.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -20,28 +19,30 @@
 
 namespace fl {
 
-/// method.encode() for a block of any size; with many zeros, if the method leaves them out, that of
-/// the others, in a sparse block.
+/// compressor.encode() for a block of any size. If the compressor leaves out zeros and at least a
+/// 16th of the values (of a part) are zeros, it writes a sparse block of the others, unless that is
+/// too long. Errors are those of encode().
 [[nodiscard]] Result<void> encode_block(const Compressor& compressor, std::span<const float> x,
                                         const Scan& scan, const Layout& layout, const Block& block,
                                         std::uint64_t seed, const CompressorPlan& plan,
                                         EncodeScratch& scratch, std::vector<std::byte>& out);
-/// The same of all values.
+/// encode_block() that never leaves out zeros.
 [[nodiscard]] Result<void> encode_all_values(const Compressor& compressor, std::span<const float> x,
                                              const Scan& scan, const Layout& layout,
                                              const Block& block, std::uint64_t seed,
                                              const CompressorPlan& plan, EncodeScratch& scratch,
                                              std::vector<std::byte>& out);
 
-/// encode_selected() (sparse_block.hpp) for a block of any size.
+/// encode_selected() (sparse_block.hpp) for a block of any size. If more than sparse_values_max()
+/// elements are selected, it writes the block in parts; then `selected` must not have a key.
 [[nodiscard]] Result<void> encode_selected_block(const Selected& selected,
                                                  const Compressor& quantizer, const Layout& layout,
                                                  const Block& block, std::uint64_t seed,
                                                  EncodeScratch& scratch,
                                                  std::vector<std::byte>& out);
 
-/// Decodes a block in parts: `body` is what follows the id. `out` has more than part_elements_max
-/// elements. Errors are corrupt.
+/// Decodes a block that is coded in parts. `body` is the block without its id; it need not be
+/// trusted. Requires: `out` has more than part_elements_max elements. Errors: corrupt.
 [[nodiscard]] Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scratch);
 
 }  // namespace fl

@@ -14,9 +14,10 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t rank_head_bytes = 1 + 1;  // Compressor id and K.
+constexpr std::size_t rank_head_bytes = 1 + 1;  // Format id and K.
 
-// Below this share of its length, what is left of a vector is the rounding of the others.
+// If less than this fraction of a vector's norm is left after the projections onto the others are
+// subtracted, it is only their rounding error.
 constexpr double dependent = 0x1p-40;
 
 Error bad_block(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
@@ -39,30 +40,32 @@ RowRange rows_of(const Block& block, const MatrixShape& shape) {
   return {.first = first, .count = last - first + 1};
 }
 
-/// Before the floats.
+/// The bytes before the floats.
 std::size_t head_bytes_of(BlockFormat id, const Block& block) {
   const bool has_key = id == BlockFormat::gradzip && block.first == 0;
   return rank_head_bytes + (has_key ? sizeof(std::uint64_t) : 0);
 }
 
-/// The floats of R that lie in a block.
+/// How many floats of R are in a block.
 std::size_t right_floats(BlockFormat id, std::uint32_t rank, const MatrixShape& shape,
                          const Block& block) {
   return id == BlockFormat::powersgd && block.first == 0 ? rank * shape.cols : 0;
 }
 
+/// How many floats of R and L are in a block.
 std::size_t floats_of(BlockFormat id, std::uint32_t rank, const MatrixShape& shape,
                       const Block& block) {
   return right_floats(id, rank, shape, block) + rows_of(block, shape).count * rank;
 }
 
-/// Of a block's bytes, which need not be trusted but begin with this id and rank.
+/// Reads the floats of a block into `out`. The bytes begin with this id and rank; all else need not
+/// be trusted.
 Result<void> read_block_floats(Bytes bytes, BlockFormat id, std::uint32_t rank,
                                const MatrixShape& shape, const Block& block,
                                std::vector<float>& out, DecodeScratch& scratch) {
   const std::size_t head = head_bytes_of(id, block);
   const std::size_t floats = floats_of(id, rank, shape, block);
-  // Nothing is allocated that is not there: of a float at least the sign and the mantissa are.
+  // Checked before the allocation: each float takes 3 bytes, its sign and mantissa, uncoded.
   if (bytes.size() < head || bytes.size() - head <= 3 * floats)
     return bad_block("the factors are cut off");
   out.resize(floats);
@@ -116,7 +119,7 @@ std::vector<float> drawn_right(std::uint64_t key, std::uint32_t rank, std::uint6
   auto to = values.begin();
   for (std::size_t at = 0; at + cols <= start.size() && to != values.end(); at += cols) {
     const auto row = start.subspan(at, cols);
-    // Zeros would stay zeros for ever.
+    // A row of zeros would stay zero in all later rounds.
     if (std::ranges::all_of(row, [](float v) { return v == 0; })) continue;
     to = std::ranges::copy(row, to).out;
   }
@@ -162,7 +165,7 @@ Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
   if (right.rank < 1 || right.rank > rank_max) {
     return bad_block(fmt::format("rank {}, allowed are 1 to {}", right.rank, rank_max));
   }
-  // With this the factors have no more elements than the tensor.
+  // A minimum ratio of 1: the factors must not have more elements than the tensor.
   const auto shape = matrix_of(tensor, right.rank, 1);
   if (!shape) return bad_block(fmt::format("rank {} is too much for the tensor", right.rank));
   if (right.id == BlockFormat::gradzip) {
@@ -186,7 +189,7 @@ Result<FactorRows> read_rows(Bytes bytes, const Layout::Tensor& tensor, const Bl
                              DecodeScratch& scratch) {
   if (bytes.size() < rank_head_bytes || static_cast<BlockFormat>(bytes[0]) != right.id ||
       std::to_integer<std::uint32_t>(bytes[1]) != right.rank) {
-    return bad_block("the block has not the method and rank of its tensor's first");
+    return bad_block("the block's format or rank differs from that of the tensor's first block");
   }
   const auto shape = matrix_of(tensor, right.rank, 1);
   FL_ASSERT(shape.has_value());

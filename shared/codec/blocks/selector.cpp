@@ -27,7 +27,7 @@ void select_by(Cutoff& cutoff, std::span<const float> x, Selected& out) {
   for (std::size_t i = 0; i < out.values.size(); ++i) out.values[i] = x[out.indices[i]];
 }
 
-// The factor takes back what the fraction was rounded up by: 0.07 of 100 is 7, not 8.
+// The factor 1 - 2^-50 undoes the rounding of the fraction to binary: 0.07 of 100 is 7, not 8.
 std::uint64_t share_of(std::uint64_t elements, double fraction) {
   const double share = fraction * static_cast<double>(elements) * (1 - 0x1p-50);
   return static_cast<std::uint64_t>(std::ceil(share));
@@ -42,7 +42,7 @@ Cutoff largest_share(std::span<const std::span<const float>> runs, double fracti
   std::optional<Cutoff> found;
   if (device != nullptr) found = device->find_largest(runs, k);
   Cutoff cutoff = found ? *found : find_largest(runs, k);
-  if (cutoff.magnitude == 0) cutoff.ties = 0;  // What is not sent decodes to 0 too.
+  if (cutoff.magnitude == 0) cutoff.ties = 0;  // Zeros need not be sent: the rest decodes to 0.
   return cutoff;
 }
 

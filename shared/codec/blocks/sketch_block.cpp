@@ -13,9 +13,10 @@ namespace fl {
 
 namespace {
 
-/// Of all clients and rounds.
+/// The seed that all clients and rounds share.
 constexpr std::uint64_t shared_seed = 0;
 
+/// What one row reads for each element.
 void read_row(std::span<const std::uint32_t> words, std::span<const float> cells,
               std::span<float> estimates) {
   for (std::size_t i = 0; i < estimates.size(); ++i) {
@@ -23,8 +24,8 @@ void read_row(std::span<const std::uint32_t> words, std::span<const float> cells
   }
 }
 
-/// Of what the rows read, which lies one row after the other: as sketch::estimate() of each
-/// element, in the middle row, which is returned.
+/// sketch::estimate() for each element at once. `read` has what each row reads, [rows, elements].
+/// The result replaces the middle row.
 std::span<const float> estimate_all(std::span<float> read, std::size_t rows) {
   const std::size_t n = read.size() / rows;
   for (std::size_t pass = 0; pass < rows; ++pass) {

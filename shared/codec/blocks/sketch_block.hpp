@@ -1,8 +1,8 @@
-// The bytes and sizes of count sketches, and what is read from one. The arithmetic of one element
-// is in kernels/generic/sketch.hpp, the codec in countsketch.cpp.
+// The bytes and sizes of count sketches, and the estimates that are read from one. The arithmetic
+// of one element is in kernels/generic/sketch.hpp, the codec in countsketch.cpp.
 //
-// Sizes are those of 65,536 elements; a shorter block has a share of them, and one of fewer than
-// sketched_min elements has no sketch.
+// A spec gives the sizes for a block of 65,536 elements. A shorter block has proportionally fewer
+// columns, and a block of fewer than sketched_min elements has no sketch.
 #pragma once
 
 #include "kernels/generic/sketch.hpp"
@@ -19,30 +19,31 @@
 
 namespace fl {
 
-inline constexpr std::size_t sketched_min = 256;  // Elements of a block.
+inline constexpr std::size_t sketched_min = 256;  // Elements in a block.
 inline constexpr std::uint32_t sketch_cells_max = part_elements_max / 2;
 
-/// Of a block's share of what 65,536 elements have, rounded up.
+/// number * elements / 65,536, rounded up; for a shape, with its columns as the number.
 [[nodiscard]] std::uint32_t share_of_block(std::uint32_t number, std::size_t elements);
 [[nodiscard]] SketchShape share_of_block(const SketchShape& whole, std::size_t elements);
 
-/// What a block's cells and signs follow from: its place in the model, and nothing else.
+/// The key for the cells and signs of a block's elements. It depends only on the block's place in
+/// the model, so that all clients and rounds have the same.
 [[nodiscard]] std::uint64_t sketch_key(const Block& block);
 
-/// The cells lie one row after the other.
+/// A sketch that was read. Its cells lie row by row.
 struct SketchCells {
   SketchShape shape;
   std::uint64_t key;
   std::span<const float> cells;
 };
 
-/// What blocks of BlockFormat::countsketch_sum have behind their id, and those of countsketch
-/// before a number more: u8 rows, u16 columns, u64 key. Then come the cells, as a block of
-/// "lossless" has them.
+/// The head of a sketch's block, after the id: u8 rows, u16 columns, u64 key. In format 39
+/// (countsketch_sum) the cells follow as a block of "lossless"; in format 30 a binary32 number is
+/// in between (countsketch.cpp).
 inline constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t);
 
-/// From `body`, what follows the id, with cells from `cells_at` on; all are finite, and lie in
-/// `scratch`. Errors are corrupt.
+/// Reads a sketch. `body` is the block without its id; it need not be trusted. The cells begin at
+/// body[cells_at]. They are finite, and the result points into `scratch`. Errors: corrupt.
 [[nodiscard]] Result<SketchCells> read_sketch(Bytes body, std::size_t cells_at,
                                               DecodeScratch& scratch);
 
@@ -50,11 +51,13 @@ inline constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t);
   return !block.empty() && format_of(block) == BlockFormat::countsketch_sum;
 }
 
-/// sketch::estimate_of() each of the block's elements. They lie in `room`. All that are not 0 count
-/// where sketches are added up: of the k or columns largest alone less comes to a good end. (Ten
-/// clients, a logistic model of Fashion-MNIST, dirichlet:0.3, twelve rounds, countsketch:5x4000,
-/// two seeds: all 40 and 42 %, as many as columns 30 and 34, k 13 and 13; each decoded alone 41
-/// and 44. With 100 clients 30 and 33, 26 and 28, 19 and 24; alone 33 and 37.)
+/// sketch::estimate_of() for each of the block's elements. The result points into `room`.
+///
+/// Sums of sketches use all estimates that are not 0, because a model learns less from only the
+/// largest ones. Measured: a logistic model of Fashion-MNIST, 10 clients, dirichlet:0.3, 12 rounds,
+/// countsketch:5x4000, two seeds. All estimates give 40 and 42 % accuracy; only as many as there
+/// are columns 30 and 34 %; only the k largest 13 and 13 %; each update decoded alone 41 and 44 %.
+/// With 100 clients: 30 and 33, 26 and 28, 19 and 24; alone 33 and 37 %.
 [[nodiscard]] std::span<const float> sketch_estimates(const SketchCells& sketch,
                                                       std::size_t elements, SketchScratch& room);
 

@@ -13,10 +13,11 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t sparse_head_bytes = 1 + sizeof(std::uint16_t);  // Compressor id and k.
+constexpr std::size_t sparse_head_bytes = 1 + sizeof(std::uint16_t);  // Format id and k.
 
-/// Codes the values as a block of their own. An error of the quantizer counts elements among the
-/// selected ones, so it is asked again with every value in its place.
+/// Encodes the values as an inner block. If the quantizer fails, its error names an index among the
+/// selected values. Then it runs again with every value at its place in the block, so that the
+/// error names the right tensor[index].
 Result<void> encode_values(const Selected& selected, const Scan& scan, const Compressor& quantizer,
                            const Layout& layout, const Block& block, std::uint64_t seed,
                            EncodeScratch& scratch, std::vector<std::byte>& out) {
@@ -34,7 +35,7 @@ Result<void> encode_values(const Selected& selected, const Scan& scan, const Com
 
 Error damaged(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
 
-/// The k of a sparse block may be 0, that of a randk block not.
+/// Reads k, from k_min to elements - 1.
 Result<std::size_t> read_k(Bytes body, std::size_t elements, std::size_t k_min) {
   if (body.size() < sizeof(std::uint16_t)) return damaged("the number of values is cut off");
   const std::size_t k = load<std::uint16_t>(body);
@@ -61,7 +62,7 @@ Result<void> encode_selected(const Selected& selected, const Compressor& quantiz
   const Scan scan = kernels().scan(values.data(), values.size());
   if (scan.first_bad != values.size()) {
     return Error(Errc::invalid_input,
-                 fmt::format("{} is {} when scaled for what is left out",
+                 fmt::format("{} is {} after scaling for the elements that are not sent",
                              layout.describe(block.flat + selected.indices[scan.first_bad]),
                              values[scan.first_bad]));
   }
@@ -102,7 +103,7 @@ Result<SelectedValues> read_sparse(BlockFormat id, Bytes body, std::size_t eleme
     indices = random_indices(load<std::uint64_t>(rest), elements, k, scratch.indices);
     rest = rest.subspan(sizeof(std::uint64_t));
   } else if (k == 0) {
-    if (!rest.empty()) return damaged("nothing is selected, but something sent");
+    if (!rest.empty()) return damaged("no elements are selected, but bytes follow");
     return SelectedValues{};
   } else {
     scratch.indices.resize(std::max(scratch.indices.size(), k));

@@ -1,13 +1,14 @@
-// Blocks of selected elements (selector.hpp). After the method id:
+// Sparse blocks: blocks of selected elements (selector.hpp). All other elements decode to 0. After
+// the format id:
 //
-//   16 sparse  u16 k, below the block's elements; when k > 0 the indices (index_coder.hpp), then
-//              the selected values as the bytes of a block of k elements, of any method but these
-//   17 randk   u16 k, from 1 on, u64 the key that the indices follow from (random_indices), then
-//              the selected values as above
+//   16 sparse  u16 k, less than the block's elements. If k > 0, the indices (index_coder.hpp) and
+//              the inner block: the selected values as a block of k elements, in a format with
+//              FormatRow::may_be_inside
+//   17 randk   u16 k, at least 1 and less than the block's elements; u64 the key of the indices
+//              (random_indices); the inner block as above
 //
-// Elements that are not selected decode to 0. A block of which all is selected is written as the
-// block of its values. No sparse block holds another, so decoding goes three blocks deep at most:
-// parts, a sparse one, its values.
+// If all elements of a block are selected, only the inner block is written. Formats 16 and 17 can't
+// be inner blocks, so blocks are nested at most three deep: parts, a sparse block, its inner block.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -21,40 +22,40 @@
 
 namespace fl {
 
-/// What a block of so many elements may have selected. Of a large one (large_block.hpp) no more
-/// than Golomb codes are good for: more of them are shorter in parts, where there may be a bitmap;
-/// and k is a u16.
+/// The most elements that may be selected in a block of `elements` elements. In a large block
+/// (large_block.hpp) it is about a 16th: more elements are shorter in parts, which can use bitmaps
+/// instead of Golomb codes. It also makes k fit a u16.
 [[nodiscard]] constexpr std::size_t sparse_values_max(std::size_t elements) {
   return elements <= part_elements_max ? elements : (elements - 1) / 16;
 }
 
-/// The most bytes of a block with up to `selected` of so many elements.
+/// The most bytes of a sparse block with up to `selected` of `elements` elements.
 [[nodiscard]] std::size_t sparse_bytes_max(const Compressor& quantizer, std::size_t elements,
                                            std::size_t selected);
 
-/// Replaces `out` by the block's bytes; at most sparse_values_max() are selected. Errors name
-/// tensor[index]: the quantizer's, and invalid_input for a selected value that is not finite.
+/// Encodes the selected elements of a block and replaces `out` by its bytes. Requires: at most
+/// sparse_values_max() elements are selected. Errors: invalid_input for a selected value that is
+/// not finite, and the quantizer's errors. Both name tensor[index].
 [[nodiscard]] Result<void> encode_selected(const Selected& selected, const Compressor& quantizer,
                                            const Layout& layout, const Block& block,
                                            std::uint64_t seed, EncodeScratch& scratch,
                                            std::vector<std::byte>& out);
 
-/// Whether what it has are values and where they are: the two above, and ecuq's runs without
-/// dither.
+/// Whether the block's format is sparse: format 16 or 17, or 32 (ecuq's runs without dither).
 [[nodiscard]] inline bool is_sparse(Bytes block) {
   return !block.empty() && format_row(block).kind == FormatKind::sparse;
 }
 
-/// Of a block that is_sparse(), in the scratch. May give values that are not finite. Errors are
-/// corrupt.
+/// Reads the selected elements of a block. The result points into `scratch`; its values may be
+/// infinite or NaN. Requires: is_sparse(block). Errors: corrupt.
 [[nodiscard]] Result<SelectedValues> read_selected(Bytes block, std::size_t elements,
                                                    DecodeScratch& scratch);
-/// Reads the formats 16 and 17: `body` is what follows the id.
+/// Reads formats 16 and 17. `body` is the block without its id. Otherwise like read_selected().
 [[nodiscard]] Result<SelectedValues> read_sparse(BlockFormat id, Bytes body, std::size_t elements,
                                                  DecodeScratch& scratch);
-/// Among zeros.
+/// Fills `out` with zeros and puts the selected values at their indices.
 void place(const SelectedValues& selected, std::span<float> out);
-/// decode_block() of a block that is_sparse().
+/// decode_block() for a sparse block. Requires: is_sparse(block).
 [[nodiscard]] Result<void> decode_sparse(Bytes block, std::span<float> out, DecodeScratch& scratch);
 
 }  // namespace fl

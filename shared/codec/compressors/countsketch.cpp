@@ -1,26 +1,27 @@
-// Count sketch: each of some rows adds the values, with random signs, into a few cells at random; a
-// value is estimated by the median of its cells. Charikar 2002, "Finding frequent items in data
-// streams", section 3. For gradients, with the largest estimates as what was meant: Ivkin 2019,
-// "Communication-efficient distributed SGD with sketching"; Rothchild 2020, "FetchSGD".
+// "countsketch": a count sketch. It has a few rows of cells. Each row adds every value, with a
+// random sign, to a random cell; the estimate of a value is the median of its cells. Charikar 2002,
+// "Finding frequent items in data streams", section 3. For gradients, with the largest estimates as
+// the result: Ivkin 2019, "Communication-efficient distributed SGD with sketching"; Rothchild 2020,
+// "FetchSGD".
 //
-// Columns and k are those of 65,536 elements; a shorter block has a share of them, and one of fewer
-// than 256 elements goes losslessly. Only the k largest magnitudes are sketched: small values would
-// disturb the large ones, and nearly all cells are 0, which costs nothing. By default k is an
-// eighth of the columns: with 5 rows fewer values lose more, and of more hardly any but the same
-// are recovered, because they collide.
+// Columns and k are for a block of 65,536 elements. A shorter block has proportionally fewer, and a
+// block of fewer than 256 elements is sent losslessly. Only the k largest magnitudes are sketched.
+// Small values would disturb the large ones, and without them nearly all cells are 0 and cost
+// nothing. By default k is an eighth of the columns. With 5 rows a smaller k loses more values, and
+// a larger k recovers hardly any more, because they collide.
 //
-// Cells and signs follow from the block's place in the model alone, so a server adds up all
-// clients' sketches, and reads the sum of them all (sketch_sums.hpp), as FetchSGD does. What is
-// recovered of a sum is not the sum of what is recovered of each, so there is no error feedback
-// with it: a client does not know what the server will add. (FetchSGD's is at the server, in a
-// sketch of its own.) Where a server decodes such an update alone (accumulator.hpp), that may even
-// be farther from what it was than zeros are, of values that are all alike.
+// Cells and signs depend only on the block's place in the model. So a server can add up the
+// sketches of all clients and read only the sum (sketch_sums.hpp), as FetchSGD does. Error feedback
+// is not possible then: what the server recovers from the sum is not the sum of what it would
+// recover from each sketch, so a client does not know what the server adds. (FetchSGD has its error
+// feedback at the server, in another sketch.) Where a server decodes such an update alone
+// (accumulator.hpp), the result can even have a larger error than zeros, if all values are alike.
 //
-// With recovery=own, as under error feedback, each update is decoded alone, and the encoder, which
-// sees what is decoded, sends the estimate from which on estimates count: of the k largest as many
-// as lessen the squared error most. The bytes are then u8 rows, u16 columns, u64 key, binary32 that
-// estimate, then the rows' cells, as a block of "lossless" has them; where no estimate is worth it,
-// an empty sparse block.
+// With recovery=own, and with error feedback, each update is decoded alone. The encoder can then
+// compute what will be decoded. It sends the least magnitude of the estimates to use: those of the
+// k largest that together reduce the squared error most. The bytes are then u8 rows, u16 columns,
+// u64 key, binary32 this magnitude, and the cells, row by row, as a block of "lossless"; or an
+// empty sparse block, if no estimate reduces the error.
 #include "shared/codec/spec/table.hpp"
 
 #include "kernels/generic/select.hpp"
@@ -47,15 +48,16 @@ namespace {
 constexpr BlockFormat countsketch_own{30};
 
 struct CountsketchSettings {
-  SketchShape shape;  // From 3 rows and 8 columns on.
-  std::uint32_t k;    // So many values are sketched, 1 to the columns.
-  bool is_summed;
+  SketchShape shape;  // At least 3 rows and 8 columns.
+  std::uint32_t k;    // How many values are sketched, 1 to the number of columns.
+  bool is_summed;     // Not recovery=own: a server may add up the sketches.
   bool has_feedback;
 };
 
+/// The k of a spec that does not set it.
 std::uint32_t k_otherwise(std::uint32_t columns) { return columns / 8; }
 
-/// With the estimate from which on estimates count.
+/// The head of countsketch_own: it also has the least magnitude of the estimates to use.
 constexpr std::size_t own_head_bytes = sketch_head_bytes + sizeof(float);
 
 /// Adds the selected values into a row's cells.
@@ -70,8 +72,8 @@ void fill_row(std::span<const float> x, std::span<const std::uint32_t> selected,
   std::ranges::transform(sums, cells.begin(), [](double v) { return static_cast<float>(v); });
 }
 
-/// From which magnitude on the estimates, of the k largest, lessen the squared error most. 0: none
-/// does.
+/// The least magnitude of the estimates to use. From the k largest it takes those that together
+/// reduce the squared error most. 0 if none reduces it.
 float least_that_counts(std::span<const float> x, std::span<const float> estimates, std::size_t k) {
   const auto cutoff = find_largest({&estimates, 1}, k).magnitude;
   const float smallest = std::bit_cast<float>(cutoff);
@@ -100,19 +102,19 @@ float least_that_counts(std::span<const float> x, std::span<const float> estimat
   return least;
 }
 
-/// Of one block.
+/// The sketch of one block.
 struct Sketch {
   std::vector<float> cells;
-  float least = 0;  // Of the estimates that count.
+  float least = 0;  // What least_that_counts() returned.
 };
 
 }  // namespace
 
-/// By where their blocks begin in the vector; made with a device's estimates.
+/// Sketches that plan() made with a device's estimates.
 struct SketchPlan {
-  std::map<std::uint64_t, Sketch> of_blocks;
+  std::map<std::uint64_t, Sketch> of_blocks;  // By Block::flat.
 
-  /// Null: it was not made.
+  /// The sketch of a block; null if plan() did not make it.
   [[nodiscard]] const Sketch* find(const Block& block) const {
     const auto found = of_blocks.find(block.flat);
     return found == of_blocks.end() ? nullptr : &found->second;
@@ -179,8 +181,9 @@ class Countsketch final : public Compressor {
 
   bool plans_on_device() const override { return !settings_.is_summed; }
 
-  /// What a block's sketch takes is reading it. Of what lies there only cells are used, so a copy
-  /// of the vector is for nothing, but takes a thirtieth of what is saved.
+  /// Most of a block's time is reading its sketch, so the device does that. It uses only the cells.
+  /// The copy of the vector to the device is not needed, but takes only a thirtieth of the time
+  /// that is saved.
   CompressorPlan plan(const VectorToPlan& vector) const override {
     if (vector.device == nullptr || settings_.is_summed) return {};
     auto plan = std::make_shared<SketchPlan>();
@@ -199,7 +202,7 @@ class Countsketch final : public Compressor {
   }
 
  private:
-  /// False: the device does no more.
+  /// Adds the sketches of these blocks to `plan`. Returns false if the device gave up.
   bool plan_batch(const VectorToPlan& vector, std::span<const Block> blocks,
                   SketchPlan& plan) const {
     std::vector<SketchBlock> sketches;
@@ -226,7 +229,7 @@ class Countsketch final : public Compressor {
       const auto x = vector.x.subspan(blocks[b].flat, blocks[b].elements);
       const auto of_it = std::span<const float>(cells).subspan(
           sketches[b].cells_begin, std::size_t{sketches[b].rows} * sketches[b].columns);
-      // It will be refused by its name, when its turn comes.
+      // The error comes when the block is encoded.
       if (!all_finite(x) || !all_finite(of_it)) continue;
       const auto read = std::span(estimates).subspan(sketches[b].begin, x.size());
       plan.of_blocks[blocks[b].flat] = {.cells = {of_it.begin(), of_it.end()},
@@ -239,7 +242,7 @@ class Countsketch final : public Compressor {
     return share_of_block(settings_.k, elements);
   }
 
-  /// Sketches the k largest, whose indices lie in `room`.
+  /// Sketches the k largest magnitudes. Their indices are written to `room`.
   static void fill(std::span<const float> x, std::uint32_t k, std::uint64_t key,
                    const SketchShape& shape, std::vector<std::uint32_t>& room,
                    std::span<float> cells) {
@@ -285,16 +288,18 @@ CompressorResult parse_countsketch(const SpecParts& parts) {
   const std::size_t times = size.find('x');
   if (times == std::string_view::npos) {
     return wrong(parts.whole, size,
-                 "countsketch wants ROWSxCOLUMNS here, such as countsketch:5x4000");
+                 "countsketch needs ROWSxCOLUMNS here, such as countsketch:5x4000");
   }
   FL_TRY(const std::int32_t rows,
          parse_number(parts.whole, size.substr(0, times), "the rows of countsketch",
                       static_cast<std::int32_t>(sketch::rows_min),
                       static_cast<std::int32_t>(sketch::rows_max)));
-  if (rows % 2 == 0) return wrong(parts.whole, size, "the rows of countsketch are odd");
-  FL_TRY(const std::int32_t columns,
-         parse_number(parts.whole, size.substr(times + 1), "the columns of so many rows", 8,
-                      static_cast<std::int32_t>(sketch_cells_max) / rows));
+  if (rows % 2 == 0)
+    return wrong(parts.whole, size, "the rows of countsketch must be an odd number");
+  FL_TRY(
+      const std::int32_t columns,
+      parse_number(parts.whole, size.substr(times + 1), "the number of columns with so many rows",
+                   8, static_cast<std::int32_t>(sketch_cells_max) / rows));
   CountsketchSettings settings{.shape = {.rows = static_cast<std::uint32_t>(rows),
                                          .columns = static_cast<std::uint32_t>(columns)},
                                .k = k_otherwise(static_cast<std::uint32_t>(columns)),
@@ -303,14 +308,15 @@ CompressorResult parse_countsketch(const SpecParts& parts) {
   for (const auto& [key, value] : parts.settings) {
     if (key == "recovery") {
       if (value != "own" && value != "sum")
-        return wrong(parts.whole, value, "recovery is own or sum");
+        return wrong(parts.whole, value, "recovery must be own or sum");
       settings.is_summed = value == "sum";
       if (!settings.is_summed || !settings.has_feedback) continue;
       return wrong(parts.whole, value,
-                   "with +ef and delta+ a client must know what the server adds: recovery=own, "
-                   "which it is when not said");
+                   "recovery=sum is not possible with +ef, +dgc or delta+, because a client must "
+                   "know what the server adds; leave it out, or use recovery=own");
     }
-    if (key != "k") return wrong(parts.whole, key, "countsketch has the settings k and recovery");
+    if (key != "k")
+      return wrong(parts.whole, key, "countsketch has no such setting; its own are k and recovery");
     FL_TRY(const std::int32_t k, parse_number(parts.whole, value, "k", 1, columns));
     settings.k = static_cast<std::uint32_t>(k);
   }

@@ -1,31 +1,35 @@
-// Rotate, then take the nearest of 2^B centroids: Vargaftik 2022, "EDEN: Communication-Efficient
-// and Robust Distributed Mean Estimation for Federated Learning"; for B = 1 it is DRIVE (Vargaftik
-// 2021). After a random rotation the values of any x are near to normal, so the centroids (Lloyd
-// 1982, Max 1960) are constants. The scale ||x||^2 / <R(x), Q(R(x))> makes the estimate unbiased:
-// its part along x is x, and what else there is differs from seed to seed. Under error feedback it
-// is <R(x), Q(R(x))> / ||Q(R(x))||^2, which loses least (the paper's "biased" scale): of 0.57 of a
-// Gaussian at one bit 0.36 are left, and never more than there was.
+// "eden": a random rotation R, then rounding Q of each value to the nearest of 2^B centroids.
+// Vargaftik 2022, "EDEN: Communication-Efficient and Robust Distributed Mean Estimation for
+// Federated Learning"; with B = 1 it is DRIVE (Vargaftik 2021). The rotated values of any x are
+// nearly Gaussian, so the centroids (Lloyd 1982, Max 1960) are constants.
 //
-// The rotation is two rounds of random signs and a Walsh-Hadamard transform. After one, a single
-// large value of x decides the signs of all others, which then are lost at every seed alike.
+// The decoded values are scaled by ||x||^2 / <R(x), Q(R(x))>, which makes the estimate unbiased:
+// its component along x is x, and the rest changes from seed to seed. With error feedback the scale
+// is <R(x), Q(R(x))> / ||Q(R(x))||^2 (the paper's "biased" scale), which has the least squared
+// error: for Gaussian values at one bit 0.36 of their sum of squares instead of 0.57, and never
+// more than the sum itself.
 //
-// A transform takes a power of two. A block is cut into such pieces, and the last is filled with
-// zeros, which are sent like values: each step goes where the block becomes shorter, B bits for a
-// filling value or 32 for the scale of one more piece. Pieces have 16 values at least: of fewer,
-// there are too few rotations to be unbiased. A block of a few values is shorter as fp32, and
-// written so.
+// The rotation is random signs and a Walsh-Hadamard transform, twice. After only one round, a
+// single large value of x would decide the signs of all others, which would be lost with every
+// seed.
 //
-// Of a fraction of bits, such as 1.5, the first values of each rotated piece have 2 bits and the
-// others 1: which are which is all the same after a rotation (the paper has them drawn at random).
-// Below one bit the others are not sent and decode to 0, and the scale, which is found as if they
-// were, is multiplied by what part they are (the paper draws what is rotated: the same error in the
-// mean, but not for each vector).
+// The transform needs a power of two of values. So a block is cut into pieces, and the last piece
+// is filled with zeros, which are sent like values. pieces_of() chooses what makes the block
+// shorter: more filling zeros, or one more piece with its scale of 32 bits. A piece has at least 16
+// values, because with fewer there are too few rotations to be unbiased. A block of a few values is
+// written as fp32 if that is shorter.
 //
-// The bytes, with B in whole bits: u8 B, and nothing more for a block of zeros; u64 key, from which
-// the signs follow; the scale of each piece, binary32; the levels of all pieces, in order. With
-// others, u16 in place of B, a thousand times that; and first those levels of all pieces that have
-// more bits, then the others, in bit fields, or as classes 0 and 1 of one entropy code. Piece p of
-// a block takes the Philox streams 2p and 2p + 1 of the key.
+// If the number of bits has a fraction, such as 1.5, the first values of each rotated piece have 2
+// bits and the others 1. After a rotation it does not matter which values have more bits (the paper
+// draws them at random). Below one bit the other values are not sent and decode to 0. The unbiased
+// scale is then computed as if all were sent, and multiplied by size / sent. (The paper draws the
+// values before the rotation: its error is the same on average, but not for each vector.)
+//
+// The bytes for a whole number of bits: u8 B, and nothing else if all values are 0; u64 key of the
+// signs; the scale of each piece, binary32; the levels of all pieces, in order. For a fraction of
+// bits: u16 1000 * B instead of u8 B; and the levels with more bits of all pieces come first, then
+// the others, in bit fields, or as classes 0 and 1 of one entropy code. Piece p of a block uses the
+// Philox streams 2p and 2p + 1 of the key.
 #include "shared/codec/spec/table.hpp"
 
 #include "kernels/generic/element_math.hpp"
@@ -48,7 +52,7 @@ namespace fl {
 
 namespace {
 
-// "Mixed" blocks have a fraction of bits a value.
+// Mixed blocks are those with a fraction of bits for each value.
 constexpr BlockFormat eden_packed{26};
 constexpr BlockFormat eden_rans{27};
 constexpr BlockFormat eden_mixed{34};
@@ -62,24 +66,26 @@ constexpr std::int32_t thousandths_max = 1000 * bits_most;
 
 /// How many bits the values of a rotated piece have.
 struct EdenBits {
-  std::int32_t thousandths;  // On average, thousandths_min to thousandths_max.
+  std::int32_t thousandths;  // 1000 times the average; thousandths_min to thousandths_max.
 
   [[nodiscard]] bool is_whole() const { return thousandths % 1000 == 0; }
-  /// Of the first ones, 1 to bits_most,
+  /// The bits of each of the first values, 1 to bits_most.
   [[nodiscard]] int more() const { return (thousandths + 999) / 1000; }
-  /// and of the others, if there are any; 0: they are not sent.
+  /// The bits of each of the other values, if there are any. 0: they are not sent.
   [[nodiscard]] int fewer() const { return more() - 1; }
-  /// How many are the first ones, of a piece: a multiple of 8, so that bit fields are whole bytes.
+  /// How many values of a piece have more() bits. It is a multiple of 8, so that bit fields are
+  /// whole bytes.
   [[nodiscard]] std::size_t count_of_more(std::size_t piece) const {
     if (is_whole()) return piece;
     const std::size_t share = static_cast<std::size_t>(thousandths - 1000 * fewer()) * piece;
     const std::size_t most = fewer() > 0 ? piece - 8 : piece;
     return std::clamp<std::size_t>((share + 4000) / 8000 * 8, 8, most);
   }
+  /// The bits of all levels of a piece with this size, in bit fields.
   [[nodiscard]] std::size_t bits_of(std::size_t piece) const {
     return piece * static_cast<std::size_t>(fewer()) + count_of_more(piece);
   }
-  /// In a block's bytes.
+  /// The bytes that say how many bits there are, in a block's body.
   [[nodiscard]] std::size_t own_bytes() const { return is_whole() ? 1 : 2; }
   [[nodiscard]] std::size_t scales_at() const { return own_bytes() + sizeof(std::uint64_t); }
 };
@@ -101,18 +107,20 @@ constexpr Centroids normal_centroids(int bits) {
 }
 
 struct Piece {
-  std::size_t begin;     // In the block,
-  std::size_t elements;  // and how many of them.
-  int log2_size;         // With what fills it.
+  std::size_t begin;     // Its first element in the block.
+  std::size_t elements;  // Without the filling zeros.
+  int log2_size;         // With the filling zeros.
 
   [[nodiscard]] std::size_t size() const { return std::size_t{1} << log2_size; }
 };
 
+/// The size of one piece that holds all these elements.
 std::size_t whole_piece(std::size_t elements) {
   return std::max(piece_min, std::bit_ceil(elements));
 }
 
-/// Of the pieces' scales and levels. More elements never take fewer bits.
+/// The bits of the scales and levels of the pieces for these elements, in bit fields. More elements
+/// never take fewer bits.
 std::size_t coded_bits(std::size_t elements, const EdenBits& bits) {
   if (elements == 0) return 0;
   const std::size_t filled = scale_bits + bits.bits_of(whole_piece(elements));
@@ -143,11 +151,11 @@ struct LevelCounts {
   }
   [[nodiscard]] std::size_t all() const { return more + fewer; }
 
-  std::size_t more = 0;   // Levels with more bits, which come first,
-  std::size_t fewer = 0;  // and those with fewer.
+  std::size_t more = 0;   // Levels with more bits. They come first.
+  std::size_t fewer = 0;  // Levels with fewer bits.
 };
 
-/// Class 0 of those with more bits, 1 of the others.
+/// Levels with more bits are class 0, the others class 1.
 LevelClasses classes_of(const LevelCounts& counts, LevelScratch& scratch) {
   if (counts.fewer == 0) return {};
   scratch.classes.resize(std::max(scratch.classes.size(), counts.all()));
@@ -157,9 +165,10 @@ LevelClasses classes_of(const LevelCounts& counts, LevelScratch& scratch) {
   return {.of = of, .count = 2};
 }
 
-/// What makes values that are near to standard normal of a vector rotated with norm 1.
+/// The factor with the second random signs. A rotated vector of norm 1 then has nearly standard
+/// normal values.
 float second_factor(const Piece& piece) {
-  return 1 / std::sqrt(static_cast<float>(piece.size()));  // Both to nearest, on every machine.
+  return 1 / std::sqrt(static_cast<float>(piece.size()));  // IEEE gives the same bits everywhere.
 }
 
 class Eden final : public Compressor, public LevelCoder {
@@ -196,7 +205,7 @@ class Eden final : public Compressor, public LevelCoder {
     out.resize(scales_at + pieces.size() * sizeof(float));
     store(MutableBytes(out), 1 + bits_.own_bytes(), key);
     const LevelCounts counts(pieces, bits_);
-    // Behind them is room for those of a piece that are not sent.
+    // After the levels there is room for the levels of one piece that are not sent.
     const std::size_t not_sent = bits_.fewer() == 0 ? pieces.front().size() : 0;
     const auto levels = levels_in(scratch.levels, counts.all() + not_sent).first(counts.all());
     std::int16_t* more = levels.data();
@@ -204,7 +213,7 @@ class Eden final : public Compressor, public LevelCoder {
     for (std::size_t p = 0; p < pieces.size(); ++p) {
       const auto values = x.subspan(pieces[p].begin, pieces[p].elements);
       const float scale = encode_piece(values, pieces[p], key, 2 * p, scratch, more, fewer);
-      // No value that is decoded is larger than this product.
+      // No decoded value is larger than this product.
       FL_CHECK(check_scale(scale * more_.values[more_.count - 1], layout,
                            block.flat + pieces[p].begin, "eden"));
       store(MutableBytes(out), scales_at + p * sizeof scale, scale);
@@ -215,10 +224,10 @@ class Eden final : public Compressor, public LevelCoder {
 
   const LevelCoder* level_coder() const override { return this; }
 
-  /// A block that is one piece.
+  /// The device codes only full blocks, which are one piece.
   std::size_t elements_min() const override { return device_block_max; }
 
-  /// Levels of one bit have no entropy code.
+  /// Levels of one bit have no entropy code, so the device saves less.
   bool is_worth_small_blocks() const override { return bits_.more() > 1; }
 
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
@@ -245,7 +254,7 @@ class Eden final : public Compressor, public LevelCoder {
                                  block.elements, block.sent);
     if (scale * more_.values[more_.count - 1] > scale_max) return {};
     begin_block(out);
-    const bool is_packed = bits_.more() == 1;  // Nothing is gained then: see append().
+    const bool is_packed = bits_.more() == 1;  // An entropy code gains nothing: see append().
     if (!is_packed) out[0] = static_cast<std::byte>(coded_id());
     const std::size_t key_at = out.size();
     out.resize(1 + bits_.scales_at() + sizeof scale);
@@ -257,7 +266,7 @@ class Eden final : public Compressor, public LevelCoder {
   }
 
  private:
-  /// The id and the bits.
+  /// Writes the id and the number of bits.
   void begin_block(std::vector<std::byte>& out) const {
     out.resize(1 + bits_.own_bytes());
     out[0] = static_cast<std::byte>(bits_.is_whole() ? eden_packed : eden_mixed);
@@ -271,14 +280,15 @@ class Eden final : public Compressor, public LevelCoder {
     return bits_.is_whole() ? eden_rans : eden_mixed_rans;
   }
 
-  /// Of a piece.
+  /// The sums over a piece from which its scale follows.
   struct Sums {
     double sum_squares;       // Of its values.
-    double product;           // Of its rotated values and their centroids.
-    double centroid_squares;  // Under error feedback: of those centroids that are sent.
+    double product;           // The inner product of its rotated values and their centroids.
+    double centroid_squares;  // With error feedback: the sum of squares of the sent centroids.
   };
 
-  /// What the centroids of a piece are multiplied by, of which `sent` are sent.
+  /// The scale of a piece of `size` values, of which `sent` are sent. The decoder multiplies the
+  /// centroids by it.
   [[nodiscard]] float scale_of(const Sums& of, std::size_t size, std::size_t sent) const {
     if (of.sum_squares == 0) return 0;
     const auto factor = static_cast<double>(element::unit_factor(of.sum_squares));
@@ -287,12 +297,14 @@ class Eden final : public Compressor, public LevelCoder {
     return static_cast<float>(scale * (static_cast<double>(size) / static_cast<double>(sent)));
   }
 
-  /// With the levels in bit fields; pieces are of 16 values at least, so these are whole bytes.
+  /// The bytes of a block without its id, with the levels in bit fields. A piece has at least 16
+  /// values, so its levels are whole bytes.
   [[nodiscard]] std::size_t body_bytes(std::size_t elements) const {
     return bits_.scales_at() + coded_bits(elements, bits_) / 8;
   }
 
-  /// Returns the scale, and moves on where levels go.
+  /// Encodes one piece. Returns its scale, writes its levels to `more` and `fewer`, and advances
+  /// both.
   float encode_piece(std::span<const float> x, const Piece& piece, std::uint64_t key,
                      std::uint64_t stream, EncodeScratch& scratch, std::int16_t*& more,
                      std::int16_t*& fewer) const {
@@ -311,7 +323,7 @@ class Eden final : public Compressor, public LevelCoder {
     const std::size_t rest = piece.size() - count;
     const std::size_t sent = bits_.fewer() > 0 ? piece.size() : count;
     sums.product = kernels().nearest(rotated.data(), count, more_, more);
-    // Under error feedback it is about what is sent.
+    // With error feedback only values that are sent count.
     if (rest > 0 && !(has_feedback_ && sent == count))
       sums.product += kernels().nearest(rotated.data() + count, rest, fewer_, fewer);
     if (has_feedback_) {
@@ -324,15 +336,15 @@ class Eden final : public Compressor, public LevelCoder {
     return scale_of(sums, piece.size(), sent);
   }
 
-  /// The levels in the shorter form.
+  /// Appends the levels in the shorter form: bit fields or an entropy code.
   void append(std::span<const std::int16_t> levels, const LevelCounts& counts,
               EncodeScratch& scratch, std::vector<std::byte>& out) const {
     const std::size_t before = out.size();
     const std::size_t bytes_of_more = packed_code_bytes(counts.more, bits_.more());
     out.resize(before + bytes_of_more +
                (counts.fewer > 0 ? packed_code_bytes(counts.fewer, bits_.fewer()) : 0));
-    // There are as many levels below 0 as from 0 on: of its alphabet the last is never used. Two
-    // levels are equally frequent, and there is nothing to gain.
+    // The levels are -count to count - 1, so the last level of the coder's alphabet is never used.
+    // With one bit both levels are equally frequent, and an entropy code gains nothing.
     const std::size_t coded = bits_.more() == 1
                                   ? 0
                                   : write_rans_levels(levels, more_.count, scratch.coded,
@@ -355,7 +367,7 @@ class Eden final : public Compressor, public LevelCoder {
   Centroids fewer_;
 };
 
-/// Whether all are below `count` and from -count on, as codes of bit fields are.
+/// Whether all levels are from -count to count - 1, as they are in bit fields.
 bool are_codes(std::span<const std::int16_t> levels, std::int32_t count) {
   std::int16_t least = 0;
   std::int16_t most = 0;
@@ -366,7 +378,7 @@ bool are_codes(std::span<const std::int16_t> levels, std::int32_t count) {
   return least >= -count && most < count;
 }
 
-/// The levels of all pieces, in scratch.levels.
+/// Reads the levels of all pieces into scratch.levels.
 Result<void> read_codes(Bytes coded, bool is_rans, const EdenBits& bits, const LevelCounts& counts,
                         DecodeScratch& scratch) {
   const auto levels = levels_in(scratch.levels, counts.all());
@@ -387,7 +399,7 @@ Result<void> read_codes(Bytes coded, bool is_rans, const EdenBits& bits, const L
   if (!unpack_codes(fields, counts.more, more, levels.data()) ||
       (counts.fewer > 0 &&
        !unpack_codes(fields + bytes_of_more, counts.fewer, fewer, levels.data() + counts.more)))
-    return Error(Errc::corrupt, "bits are set behind the last level");
+    return Error(Errc::corrupt, "bits are set after the last level");
   return {};
 }
 
@@ -397,11 +409,13 @@ Result<EdenBits> read_bits(Bytes body, bool is_mixed) {
       is_mixed ? load<std::uint16_t>(body) : 1000 * load<std::uint8_t>(body);
   const EdenBits bits = {thousandths};
   if (thousandths < thousandths_min || thousandths > thousandths_max || bits.is_whole() == is_mixed)
-    return Error(Errc::corrupt, fmt::format("eden with {} bits", thousandths / 1000.0));
+    return Error(Errc::corrupt,
+                 fmt::format("eden with {} bits is not allowed", thousandths / 1000.0));
   return bits;
 }
 
-/// Two transforms multiply by the size, which is a power of two: dividing here is exact.
+/// The centroids divided by the piece's size, because two transforms multiply by it. The size is a
+/// power of two, so the division is exact.
 Centroids centroids_for(int bits, const Piece& piece) {
   Centroids centroids = normal_centroids(bits);
   for (float& value : centroids.values) value /= static_cast<float>(piece.size());
@@ -411,11 +425,11 @@ Centroids centroids_for(int bits, const Piece& piece) {
 }  // namespace
 
 CompressorResult parse_eden(const SpecParts& parts) {
-  FL_CHECK(check_has_argument(parts, "eden wants its number of bits here, such as eden:2"));
+  FL_CHECK(check_has_argument(parts, "eden needs a number of bits here, such as eden:2"));
   const auto parse_one = [&](std::string_view text) {
     return parse_real<double>(
         parts.whole, text,
-        fmt::format("the bits of eden are a number from {} to {}, in thousandths",
+        fmt::format("the bits of eden must be a number from {} to {} with at most three decimals",
                     thousandths_min / 1000.0, bits_most),
         [](double bits) {
           const double in_thousandths = bits * 1000;

@@ -1,15 +1,17 @@
-// One factor of a matrix: R is a random subspace that both ends draw from a key, and only L = M R^T
-// travels, half of what powersgd sends and less. As GradZip, Cho 2021, "Gradient compression using
-// alternating matrix factorization for large-scale deep learning", with one factor fixed; that it
-// is fixed by chance, and anew in each round, is the sketching of Konecny 2016, "Federated
-// learning: strategies for improving communication efficiency", section 2.
+// "gradzip": sends only one factor of a matrix. R spans a random subspace that both ends draw from
+// a key, and only L = M R^T is sent. That is half of what powersgd sends, or less. As in GradZip,
+// Cho 2021, "Gradient compression using alternating matrix factorization for large-scale deep
+// learning", with one factor fixed. That the factor is random and new in each round is the
+// sketching of Konecny 2016, "Federated learning: strategies for improving communication
+// efficiency", section 2.
 //
-// All updates of a round have the same R, so a server adds up their Ls and makes one matrix of the
-// sum. With projection=own each has its own: what they lose then averages out in part, and the
-// server has a matrix to make of each.
+// All updates of a round have the same R, so a server can add up their Ls and compute one product.
+// With projection=own each update has its own R: then their errors average out in part, but the
+// server must compute a product for each.
 //
-// R's rows are orthonormal, so L is the least-squares factor, and L R the projection of M, which
-// error feedback needs. Without that L is scaled by columns / rank, so that the mean is right.
+// The rows of R are orthonormal, so L is the least-squares factor and L R a projection of M, which
+// error feedback needs. Without error feedback L is scaled by columns / rank, which makes the
+// result unbiased.
 #include "shared/codec/compressors/low_rank.hpp"
 
 namespace fl {
@@ -23,7 +25,7 @@ class Gradzip final : public LowRankCompressor {
         has_feedback_(settings.has_feedback) {}
 
  private:
-  bool starts_warm() const override { return false; }  // The decoder could not follow.
+  bool starts_warm() const override { return false; }  // The decoder does not know the previous R.
   void factorize(const MatrixProducts& matrix, LowRankFactors& out) const override {
     matrix.multiply(out);
     if (has_feedback_) return;

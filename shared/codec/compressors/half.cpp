@@ -1,8 +1,8 @@
 // "fp16" (IEEE binary16: 11 bits of precision, up to 65504) and "bf16" (the upper half of a
-// binary32: 8 bits of precision, the range of fp32). Each value becomes a number of 16 bits.
+// binary32: 8 bits of precision, the range of fp32). Each value is rounded to a 16-bit number.
 //
-// The bytes: the numbers in order (formats 1 fp16, 4 bf16), or, where that is shorter, near their
-// entropy (37 fp16, 38 bf16; float_coder.hpp).
+// The bytes: the numbers in order (formats 1 fp16, 4 bf16); or entropy-coded (37 fp16, 38 bf16;
+// float_coder.hpp) if that is shorter.
 #include "shared/codec/entropy/float_coder.hpp"
 #include "shared/codec/spec/table.hpp"
 
@@ -21,7 +21,7 @@ struct HalfFormat {
   BlockFormat coded;
   bool (*append)(std::span<const std::uint16_t>, EncodeScratch&, std::vector<std::byte>&);
   Result<void> (*read)(Bytes, std::span<std::uint16_t>, DecodeScratch&);
-  float max;  // The largest finite number. A larger value is an error, and not rounded to infinity.
+  float max;  // The largest finite number. Larger values are an error instead of infinity.
   void (*Kernels::*to)(const float* x, std::size_t n, std::uint16_t* out);
   void (*Kernels::*from)(const std::uint16_t* x, std::size_t n, float* out);
 };
@@ -61,10 +61,11 @@ class Half final : public Compressor {
       const auto index = static_cast<std::uint64_t>(big - x.begin());
       return Error(
           Errc::invalid_input,
-          fmt::format("{} is {}, but the largest number of {} is {}: use another codec",
+          fmt::format("{} is {}, but the largest magnitude of {} is {}: use another codec",
                       layout.describe(block.flat + index), *big, format_.name, format_.max));
     }
-    std::vector<std::uint16_t> halves(x.size());  // The block's own bytes begin at an odd address.
+    // A separate buffer, because the bytes after the block's id are not aligned.
+    std::vector<std::uint16_t> halves(x.size());
     (kernels().*format_.to)(x.data(), x.size(), halves.data());
     out.assign({static_cast<std::byte>(format_.coded)});
     if (format_.append(halves, scratch, out)) return {};

@@ -1,18 +1,20 @@
-// Uniform quantization to B bits with stochastic rounding, which keeps the mean: Suresh 2017,
-// section 2.2. `symmetric` has levels about 0; `affine` (Jacob 2018, section 2.1) about the middle
-// between the smallest and the largest value, so that values which are all of one sign waste none.
-// Both have 2^B - 1 levels, -S to S with S = 2^(B-1) - 1.
+// "kbit": uniform quantization to B bits with stochastic rounding, which is unbiased (Suresh 2017,
+// section 2.2). There are 2^B - 1 levels, -S to S with S = 2^(B-1) - 1. With mode=symmetric they
+// are centred on 0. With mode=affine (Jacob 2018, section 2.1) they are centred on the middle
+// between the smallest and the largest value, so that no level is wasted if all values have the
+// same sign.
 //
-// Under error feedback it rounds to the nearest (quantized_levels.hpp): at random, 2 bits lose more
-// of a Gaussian than there is (2.5 times its squares), and the residual would grow for ever.
+// With error feedback it rounds to the nearest level (quantized_levels.hpp). With stochastic
+// rounding and 2 bits the squared error for Gaussian values would be 2.5 times their sum of
+// squares, and the residual would grow for ever.
 //
-// A scale belongs to a channel (a slice of the tensor's first dimension) or to the whole tensor; a
-// block that holds a part of either has scales of its own for that part. Channels of fewer than 8
-// values, such as the elements of a bias, are not worth one: such a tensor is taken as a whole.
+// A scale is for a channel (a slice of the tensor along its first dimension) or for the whole
+// tensor. Each block has its own scales for the parts that it holds. A channel of fewer than 8
+// values, such as an element of a bias, is not worth a scale; such a tensor is one channel.
 //
-// The bytes: u8 B, u8 1 if affine, u16 elements until the first channel ends - 1, u16 elements of
-// the others - 1; for each channel the middle (only if affine) and the scale, binary32 each; then
-// the levels.
+// The bytes: u8 B; u8 1 if affine, else 0; u16 elements until the first channel ends - 1; u16
+// elements of each other channel - 1; for each channel the middle (only if affine) and the scale,
+// as binary32; then the levels.
 #include "shared/codec/spec/table.hpp"
 
 #include "kernels/generic/pack.hpp"
@@ -40,7 +42,7 @@ struct KbitSettings {
   int bits;  // B, 2 to 8.
   KbitScale scale = KbitScale::tensor;
   KbitMode mode = KbitMode::symmetric;
-  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
+  bool has_feedback = false;  // Whether to round to the nearest instead of stochastically.
 };
 
 constexpr std::size_t kbit_settings_bytes = 6;
@@ -48,13 +50,13 @@ constexpr std::uint64_t channel_elements_min = 8;
 
 std::int32_t levels_of(int bits) { return (1 << (bits - 1)) - 1; }
 
-/// What stands before the levels of each channel.
+/// The bytes of a channel's scale, and of its middle if affine.
 std::size_t scale_bytes(bool is_affine) { return (is_affine ? 2 : 1) * sizeof(float); }
 
-/// How a block is cut into channels: the first may have begun before it.
+/// How a block is cut into channels. The first channel may begin before the block.
 struct Channels {
-  std::size_t first;
-  std::size_t others;
+  std::size_t first;   // Elements of the first channel in this block.
+  std::size_t others;  // Elements of each other channel; the last may be cut off.
 
   [[nodiscard]] std::size_t count(std::size_t elements) const {
     return 1 + (elements - std::min(elements, first) + others - 1) / others;
@@ -116,7 +118,7 @@ class Kbit final : public Compressor, public LevelCoder {
       if (is_affine()) {
         const Range range = kernels().range(channel.data(), channel.size());
         const float middle = 0.5f * range.min + 0.5f * range.max;
-        // No difference is larger than those at the ends: rounding is monotonic.
+        // The largest |x - middle| is at one of the ends, because rounding is monotonic.
         scale = std::max(range.max - middle, middle - range.min);
         moved.assign(channel.begin(), channel.end());
         for (float& v : moved) v -= middle;
@@ -159,7 +161,8 @@ class Kbit final : public Compressor, public LevelCoder {
   }
 
  private:
-  /// The settings, and room for the id before them and for the scales behind; both are not written.
+  /// Writes the settings and returns the block's body, with room for the scales. The id and the
+  /// scales are not written yet.
   MutableBytes begin_block(const Channels& channels, std::size_t elements,
                            std::vector<std::byte>& out) const {
     out.resize(1 + kbit_settings_bytes + channels.count(elements) * scale_bytes(is_affine()));
@@ -179,22 +182,22 @@ class Kbit final : public Compressor, public LevelCoder {
 }  // namespace
 
 CompressorResult parse_kbit(const SpecParts& parts) {
-  FL_CHECK(check_has_argument(parts, "kbit wants its number of bits here, such as kbit:8"));
+  FL_CHECK(check_has_argument(parts, "kbit needs a number of bits here, such as kbit:8"));
   KbitSettings settings{};
   FL_TRY(settings.bits, parse_whole_argument(parts, "the bits of kbit", 2, 8));
   for (const auto& [key, value] : parts.settings) {
     if (key == "scale") {
       if (value != "tensor" && value != "channel") {
-        return wrong(parts.whole, value, "scale is tensor or channel");
+        return wrong(parts.whole, value, "scale must be tensor or channel");
       }
       settings.scale = value == "channel" ? KbitScale::channel : KbitScale::tensor;
     } else if (key == "mode") {
       if (value != "symmetric" && value != "affine") {
-        return wrong(parts.whole, value, "mode is symmetric or affine");
+        return wrong(parts.whole, value, "mode must be symmetric or affine");
       }
       settings.mode = value == "affine" ? KbitMode::affine : KbitMode::symmetric;
     } else {
-      return wrong(parts.whole, key, "kbit has the settings scale and mode");
+      return wrong(parts.whole, key, "kbit has no such setting; its own are scale and mode");
     }
   }
   settings.has_feedback = parts.error_feedback;
@@ -206,7 +209,8 @@ Result<void> decode_kbit(BlockFormat id, Bytes body, std::span<float> out, Decod
   const int bits = load<std::uint8_t>(body, 0);
   const int mode = load<std::uint8_t>(body, 1);
   if (bits < 2 || bits > 8 || mode > 1) {
-    return Error(Errc::corrupt, fmt::format("kbit with {} bits in mode {}", bits, mode));
+    return Error(Errc::corrupt,
+                 fmt::format("kbit with {} bits in mode {} is not allowed", bits, mode));
   }
   const bool is_affine = mode == 1;
   const Channels channels = {.first = load<std::uint16_t>(body, 2) + std::size_t{1},

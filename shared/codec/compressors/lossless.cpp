@@ -1,5 +1,6 @@
-// fp32 as it is, in fewer bytes: exponents near their entropy (float_coder.hpp), zeros left out
-// (large_block.cpp). What is not shorter so is written as "none" writes it.
+// "lossless": fp32 without loss, in fewer bytes. Exponents are entropy-coded (float_coder.hpp), and
+// zeros are left out (large_block.cpp). A block that does not become shorter is written like that
+// of "none".
 #include "shared/codec/spec/table.hpp"
 
 #include "shared/codec/entropy/float_coder.hpp"

@@ -11,6 +11,7 @@ namespace fl {
 
 namespace {
 
+/// Whether all values of L R are finite.
 bool decodes_finite(const LowRankFactors& factors) {
   const auto& right = factors.right.values;
   const Scan in_left = kernels().scan(factors.left.data(), factors.left.size());
@@ -68,8 +69,8 @@ CompressorPlan LowRankCompressor::plan(const VectorToPlan& vector) const {
     const Layout::Tensor& tensor = vector.layout->tensors()[t];
     const auto shape = matrix_of(tensor, rank(), settings_.min_ratio);
     const auto matrix = vector.values_of(t);
-    // What is not finite will be refused by its name, when its block's turn comes. A device's
-    // products tell it without a look at the matrix here.
+    // A matrix with a value that is not finite gets no factors; the error comes when its block is
+    // encoded. With a device the products show such a value, so the matrix is not read here.
     if (!shape || (vector.device == nullptr && !all_finite(matrix))) continue;
     const std::uint64_t key =
         shared_key(settings_.has_own_right ? vector.seeds.own : vector.seeds.shared, t);
@@ -87,7 +88,7 @@ CompressorPlan LowRankCompressor::plan(const VectorToPlan& vector) const {
     factors.is_in_range = decodes_finite(factors);
     if (vector.device != nullptr && !factors.is_in_range) {
       if (!all_finite(matrix)) continue;
-      factors.right.values = drawn;  // Rather than refuse the matrix because of a device.
+      factors.right.values = drawn;  // Maybe the device failed: try again on the CPU.
       factorize(MatrixProducts(matrix, nullptr), factors);
       factors.is_in_range = decodes_finite(factors);
     }
@@ -106,8 +107,9 @@ Result<void> LowRankCompressor::encode(std::span<const float> x, const Scan& sca
     return dense_compressor().encode(x, scan, layout, block, seed, {}, scratch, out);
   }
   if (!found->second.is_in_range) {
-    return Error(Errc::invalid_input, fmt::format("the matrix of {} has values too large for {}",
-                                                  layout.describe(block.flat), spec()));
+    return Error(Errc::invalid_input,
+                 fmt::format("the matrix with {} has values that are too large for {}",
+                             layout.describe(block.flat), spec()));
   }
   return write_low_rank(found->second, layout, block, scratch, out);
 }
@@ -125,7 +127,7 @@ Result<bool> LowRankCompressor::encode_large(std::span<const float> x, const Sca
 CompressorResult parse_low_rank(SpecParts parts, bool has_projection,
                                 std::unique_ptr<const Compressor> (*make)(const LowRankSettings&)) {
   FL_CHECK(
-      check_has_argument(parts, fmt::format("{0} wants its rank here, such as {0}:2", parts.name)));
+      check_has_argument(parts, fmt::format("{0} needs a rank here, such as {0}:2", parts.name)));
   const auto [rank, start] = cut(*parts.argument, '@');
   parts.argument = rank;
   bool is_dense = false;
@@ -141,14 +143,14 @@ CompressorResult parse_low_rank(SpecParts parts, bool has_projection,
   for (const auto& [key, value] : parts.settings) {
     if (key == "projection" && has_projection) {
       if (value != "own" && value != "shared")
-        return wrong(parts.whole, value, "projection is own or shared");
+        return wrong(parts.whole, value, "projection must be own or shared");
       settings.has_own_right = value == "own";
       continue;
     }
     if (key != "min_ratio") {
       return wrong(parts.whole, key,
-                   fmt::format("{} has the setting{}", parts.name,
-                               has_projection ? "s min_ratio and projection" : " min_ratio"));
+                   fmt::format("{} has no such setting; its own {}", parts.name,
+                               has_projection ? "are min_ratio and projection" : "is min_ratio"));
     }
     FL_TRY(settings.min_ratio,
            parse_real<double>(parts.whole, value, "min_ratio must be a number from 1 to 1000000",

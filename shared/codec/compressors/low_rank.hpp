@@ -1,4 +1,4 @@
-// What powersgd and gradzip have in common: everything but how they make a matrix's factors.
+// The common part of powersgd and gradzip. They differ only in how they make a matrix's factors.
 #pragma once
 
 #include "shared/codec/blocks/low_rank_block.hpp"
@@ -15,20 +15,22 @@ namespace fl {
 
 struct LowRankSettings {
   std::int32_t rank;           // 1 to rank_max.
-  double min_ratio = 2;        // From 1 on: a tensor's elements to those of its factors.
-  bool has_feedback = false;   // Of gradzip: whether to lose the rest, or to be unbiased;
-  bool has_own_right = false;  // and whether R follows from the vector's own seed.
+  double min_ratio = 2;        // At least 1. A tensor with fewer elements than this times those of
+                               // its factors is sent dense.
+  bool has_feedback = false;   // With error feedback. gradzip is then a projection, else unbiased.
+  bool has_own_right = false;  // For gradzip: R follows from the vector's own seed.
 };
 
-/// The products of matrix.hpp of one matrix with a tensor's factors, where it lies.
+/// Multiplies a matrix with a tensor's factors (kernels/generic/matrix.hpp), on the device if
+/// possible.
 class MatrixProducts {
  public:
-  /// The matrix is a part of the device's vector, if there is one.
+  /// If `device` is not null, the matrix must be a part of its vector.
   MatrixProducts(std::span<const float> matrix, DeviceVector* device)
       : matrix_(matrix), device_(device) {}
-  /// Sets factors.left by factors.right,
+  /// factors.left = M * the transpose of factors.right.
   void multiply(LowRankFactors& factors) const;
-  /// and the other way.
+  /// factors.right = the transpose of factors.left * M.
   void multiply_transposed(LowRankFactors& factors) const;
 
  private:
@@ -36,7 +38,7 @@ class MatrixProducts {
   DeviceVector* device_;
 };
 
-/// What the methods have in common: they differ in how they make the factors.
+/// The base class of powersgd and gradzip.
 class LowRankCompressor : public Compressor {
  public:
   LowRankCompressor(BlockFormat id, std::string_view name, const LowRankSettings& settings);
@@ -56,9 +58,9 @@ class LowRankCompressor : public Compressor {
 
  private:
   [[nodiscard]] std::uint32_t rank() const { return static_cast<std::uint32_t>(settings_.rank); }
-  /// Whether a matrix' right factor is a start for the next matrix of the same tensor.
+  /// Whether the next matrix of a tensor starts with this matrix's right factor, from a CodecState.
   [[nodiscard]] virtual bool starts_warm() const = 0;
-  /// Sets out.left, whose room is there, and may set out.right, which is drawn.
+  /// Computes out.left, which already has its size, from out.right. May then change out.right.
   virtual void factorize(const MatrixProducts& matrix, LowRankFactors& out) const = 0;
 
   BlockFormat id_;
@@ -66,8 +68,8 @@ class LowRankCompressor : public Compressor {
   LowRankSettings settings_;
 };
 
-/// RANK or RANK@ROUND: before that round matrices go dense, and a warm-up is counted from there.
-/// `has_projection`: whether R may be the update's own.
+/// Parses the argument RANK or RANK@ROUND. Before that round the codec is "none", and a warm-up
+/// begins with that round. `has_projection`: whether the setting projection is allowed.
 [[nodiscard]] CompressorResult parse_low_rank(
     SpecParts parts, bool has_projection,
     std::unique_ptr<const Compressor> (*make)(const LowRankSettings&));

@@ -1,14 +1,16 @@
-// "PowerSGD: practical low-rank gradient compression for distributed optimization", Vogels 2019,
-// algorithm 1, of one worker: R is guessed, L = M R^T made orthonormal, then R = L^T M. That is one
-// step of the power method towards the best approximation of this rank. A projection, so it suits
-// error feedback. The guess is the R of the round before where a CodecState has it, so that the
-// steps add up over rounds (section 4.2), else random, the same for all clients of a round. As in
-// PyTorch's powerSGD_hook a matrix goes dense where its factors would be more than a half (1 /
-// min_ratio) of it, and R is made orthonormal too; and as its start_powerSGD_iter does for early,
-// large updates, a spec can name the round before which all is dense.
+// "powersgd": "PowerSGD: practical low-rank gradient compression for distributed optimization",
+// Vogels 2019, algorithm 1 with one worker. It starts with some R, makes L = M R^T orthonormal, and
+// sets R = L^T M. This is one step of the power method towards the best approximation of this rank.
+// The result is a projection of M, so it suits error feedback.
 //
-// Instead of adding an epsilon to the norms that Gram-Schmidt divides by, which makes small updates
-// smaller, directions that depend on others are left out: orthonormalize() says how.
+// The first R is that of the previous round if a CodecState has it, so that the steps add up over
+// the rounds (section 4.2). Else it is random, the same for all clients of a round. As in PyTorch's
+// powerSGD_hook, R is made orthonormal too, and a matrix is sent dense if its factors have more
+// than half (1 / min_ratio) of its elements. Like its start_powerSGD_iter, a spec can say from
+// which round on matrices are compressed, because early updates are large.
+//
+// Gram-Schmidt often adds an epsilon to the norms that it divides by, but that makes small updates
+// smaller. Instead, orthonormalize() replaces vectors that depend on others by zeros.
 #include "shared/codec/compressors/low_rank.hpp"
 
 namespace fl {

@@ -1,10 +1,11 @@
-// QSGD, Alistarh 2017, section 3.1, in buckets as in its section 4; with the maximum as an
-// alternative to the Euclidean norm. Levels are entropy-coded, as the paper does it too (there by
-// Elias codes), or of fixed width where that is shorter.
+// "qsgd": QSGD, Alistarh 2017, section 3.1, with stochastic rounding in buckets as in section 4.
+// The scale of a bucket is its largest magnitude, or with norm=l2 its Euclidean norm. Levels are
+// entropy-coded (the paper uses Elias codes), or in bit fields if that is shorter.
 //
-// Under error feedback it rounds to the nearest, with a scale for that instead of a norm
-// (quantized_levels.hpp): at random, one level loses 1.6 times the squares of a Gaussian, and 17
-// times with the Euclidean norm, and the residual would grow for ever.
+// With error feedback it rounds to the nearest level, with a scale that suits this instead of a
+// norm (quantized_levels.hpp). With stochastic rounding and one level (S = 1) the squared error for
+// Gaussian values would be 1.6 times their sum of squares, or 17 times with the Euclidean norm, and
+// the residual would grow for ever.
 #include "shared/codec/spec/table.hpp"
 
 #include "kernels/generic/pack.hpp"
@@ -29,9 +30,10 @@ enum class QsgdNorm { max, l2 };
 
 struct QsgdSettings {
   std::int32_t levels;         // S, 1 to 32767.
-  std::uint32_t bucket = 512;  // Elements that share a scale, 1 to 65536, from a block's begin.
+  std::uint32_t bucket = 512;  // Elements that share a scale, 1 to 65536. The first begins with the
+                               // block.
   QsgdNorm norm = QsgdNorm::max;
-  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
+  bool has_feedback = false;  // Whether to round to the nearest instead of stochastically.
 };
 
 constexpr std::size_t qsgd_settings_bytes = 4;
@@ -40,7 +42,7 @@ std::size_t bucket_count(std::size_t elements, std::uint32_t bucket) {
   return (elements + bucket - 1) / bucket;
 }
 
-/// Where the levels begin: after settings and scales.
+/// Where the levels begin in a block's body: after the settings and the scales.
 std::size_t levels_at(std::size_t elements, std::uint32_t bucket) {
   return qsgd_settings_bytes + bucket_count(elements, bucket) * sizeof(float);
 }
@@ -117,7 +119,8 @@ class Qsgd final : public Compressor, public LevelCoder {
   }
 
  private:
-  /// The settings, and room for the id before them and for the scales behind; both are not written.
+  /// Writes the settings and returns the block's body, with room for the scales. The id and the
+  /// scales are not written yet.
   MutableBytes begin_block(std::size_t elements, std::vector<std::byte>& out) const {
     out.resize(1 + levels_at(elements, settings_.bucket));
     const MutableBytes body = MutableBytes(out).subspan(1);
@@ -129,7 +132,7 @@ class Qsgd final : public Compressor, public LevelCoder {
   [[nodiscard]] float scale_of(std::span<const float> bucket) const {
     const Scan scan = kernels().scan(bucket.data(), bucket.size());
     if (settings_.norm == QsgdNorm::max || settings_.has_feedback) return scan.max_abs;
-    // Not below the largest magnitude, which rounding can't undercut: both steps are monotonic.
+    // This is never below the largest magnitude, because the root and the conversion are monotonic.
     return static_cast<float>(std::sqrt(scan.sum_squares));
   }
 
@@ -139,7 +142,7 @@ class Qsgd final : public Compressor, public LevelCoder {
 }  // namespace
 
 CompressorResult parse_qsgd(const SpecParts& parts) {
-  FL_CHECK(check_has_argument(parts, "qsgd wants its number of levels here, such as qsgd:127"));
+  FL_CHECK(check_has_argument(parts, "qsgd needs a number of levels here, such as qsgd:127"));
   QsgdSettings settings{};
   FL_TRY(settings.levels, parse_whole_argument(parts, "the levels of qsgd", 1, 32767));
   for (const auto& [key, value] : parts.settings) {
@@ -148,10 +151,11 @@ CompressorResult parse_qsgd(const SpecParts& parts) {
              parse_number(parts.whole, value, "bucket", 1, part_elements_max));
       settings.bucket = static_cast<std::uint32_t>(bucket);
     } else if (key == "norm") {
-      if (value != "max" && value != "l2") return wrong(parts.whole, value, "norm is max or l2");
+      if (value != "max" && value != "l2")
+        return wrong(parts.whole, value, "norm must be max or l2");
       settings.norm = value == "l2" ? QsgdNorm::l2 : QsgdNorm::max;
     } else {
-      return wrong(parts.whole, key, "qsgd has the settings bucket and norm");
+      return wrong(parts.whole, key, "qsgd has no such setting; its own are bucket and norm");
     }
   }
   settings.has_feedback = parts.error_feedback;
@@ -163,7 +167,7 @@ Result<void> decode_qsgd(BlockFormat id, Bytes body, std::span<float> out, Decod
   const std::int32_t levels = load<std::uint16_t>(body, 0);
   const std::uint32_t bucket = load<std::uint16_t>(body, 2) + 1u;
   if (levels < 1 || levels > 32767) {
-    return Error(Errc::corrupt, fmt::format("qsgd with {} levels", levels));
+    return Error(Errc::corrupt, fmt::format("qsgd with {} levels is not allowed", levels));
   }
   const std::size_t codes_at = levels_at(out.size(), bucket);
   if (body.size() < codes_at) return Error(Errc::corrupt, "qsgd scales are cut off");

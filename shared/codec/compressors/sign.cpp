@@ -1,7 +1,9 @@
-// One bit a value: its sign, times the mean magnitude of the block. A zero has a random sign, or
-// the weights that no client moves, as of a pixel that is always black, would all go the same way.
-// Seide 2014, "1-bit SGD"; Bernstein 2018, "signSGD"; the scale as in Karimireddy 2019, EF-signSGD,
-// section 4, per block. Far from unbiased: meant with +ef, whose convergence the last paper proves.
+// "sign": one bit for each value, its sign. It decodes to the sign times the mean magnitude of the
+// block. A zero gets a random sign: weights that no client changes, such as those of a pixel that
+// is always black, would otherwise all move in the same direction. Seide 2014, "1-bit SGD";
+// Bernstein 2018, "signSGD"; the scale, here for each block, is that of Karimireddy 2019,
+// EF-signSGD, section 4. The result is biased, so use sign+ef; the last paper proves that it
+// converges.
 #include "shared/codec/spec/table.hpp"
 
 #include "kernels/kernels.hpp"
@@ -47,7 +49,7 @@ class Sign final : public Compressor, public LevelCoder {
   const LevelCoder* level_coder() const override { return this; }
 
   std::size_t elements_min() const override { return 1; }
-  // A CPU too only reads it once.
+  // A CPU reads the vector only once too, so a copy to the device does not pay.
   bool is_worth_a_copy() const override { return false; }
   bool is_worth_small_blocks() const override { return false; }
 
@@ -63,7 +65,8 @@ class Sign final : public Compressor, public LevelCoder {
                        std::vector<std::byte>& out) const override {
     const auto scale = static_cast<float>(tally.magnitudes / block.elements);
     if (tally.is_levelled == 0 || scale > scale_max) return {};
-    if (count_levels(block, tally)[device_levels_max + 1] > 0) return {};  // Zeros are drawn here.
+    // Blocks with zeros are for the CPU, which draws their signs. Level 1 counts the zeros.
+    if (count_levels(block, tally)[device_levels_max + 1] > 0) return {};
     out.resize(1 + sizeof scale);
     out[0] = static_cast<std::byte>(sign_bits);
     store(MutableBytes(out), 1, scale);
@@ -93,7 +96,7 @@ Result<void> decode_sign(BlockFormat, Bytes body, std::span<float> out, DecodeSc
   FL_TRY(const float scale, read_scale(body, 0));
   const auto* signs = reinterpret_cast<const std::uint8_t*>(body.data() + sizeof(float));
   if (out.size() % 8 != 0 && signs[out.size() / 8] >> out.size() % 8 != 0) {
-    return Error(Errc::corrupt, "bits are set behind the last sign");
+    return Error(Errc::corrupt, "bits are set after the last sign");
   }
   kernels().unpack_signs(signs, out.size(), scale, out.data());
   return {};

@@ -1,11 +1,12 @@
-// TernGrad, Wen 2017, sections 3 and 4: each value becomes -scale, 0 or scale at random, so that
-// its mean stays, with scale = max|x| of the block. Before that |x| is clipped at `clip` standard
-// deviations, taken about zero as the paper models gradients: with a smaller scale fewer values are
-// lost to zero, but what is clipped is lost on average too. Only clip=0 is unbiased.
+// "terngrad": TernGrad, Wen 2017, sections 3 and 4. Each value is rounded stochastically to -scale,
+// 0 or scale, with scale = max|x| of the block. Before that |x| is clipped at `clip` standard
+// deviations about zero, because the paper models gradients with mean zero. Clipping makes the
+// scale smaller, so that fewer values become 0, but it adds a bias: only clip=0 is unbiased.
 //
-// Under error feedback each value becomes the nearest of the three, with a scale for that instead
-// of a clip (quantized_levels.hpp): at random, a Gaussian's squares are all lost, and 2.5 times
-// with clip=0, and the residual would grow for ever.
+// With error feedback each value is rounded to the nearest of the three, with a scale that suits
+// this instead of a clip (quantized_levels.hpp). With stochastic rounding the squared error for
+// Gaussian values would be as large as their sum of squares, or 2.5 times that with clip=0, and the
+// residual would grow for ever.
 //
 // The bytes: the scale, then the levels -1, 0 and 1.
 #include "shared/codec/spec/table.hpp"
@@ -30,11 +31,11 @@ constexpr BlockFormat terngrad_packed{6};
 constexpr BlockFormat terngrad_rans{9};
 constexpr BlockFormat terngrad_runs{10};
 
-constexpr float clip_max = 256;  // Of a block of 65,536 values none is farther out.
+constexpr float clip_max = 256;  // No value of 65,536 can be more standard deviations from zero.
 
 struct TerngradSettings {
   float clip = 2.5f;          // In standard deviations; 0: nothing is clipped.
-  bool has_feedback = false;  // Whether to round to the nearest, or to keep the mean.
+  bool has_feedback = false;  // Whether to round to the nearest instead of stochastically.
 };
 
 class Terngrad final : public Compressor, public LevelCoder {
@@ -108,7 +109,8 @@ CompressorResult parse_terngrad(const SpecParts& parts) {
   if (parts.argument) return wrong(parts.whole, *parts.argument, "terngrad takes no argument");
   TerngradSettings settings;
   for (const auto& [key, value] : parts.settings) {
-    if (key != "clip") return wrong(parts.whole, key, "terngrad has the setting clip");
+    if (key != "clip")
+      return wrong(parts.whole, key, "terngrad has no such setting; its own is clip");
     FL_TRY(settings.clip,
            parse_real<float>(parts.whole, value,
                              fmt::format("clip must be a number from 0 to {}", clip_max),

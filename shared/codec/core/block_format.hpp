@@ -1,6 +1,6 @@
-// What the first byte of a block says: the format of the bytes behind it. Each row of the codecs'
-// table (spec/table.cpp) lists the formats that its codec writes, with their decoders; from these
-// rows comes `format_table`, by which blocks are decoded (blocks/decode.hpp has the list of ids).
+// Block formats. The first byte of a block is the id of its format and says how to decode the bytes
+// that follow (blocks/decode.hpp lists all ids). Each row of the codec table (spec/table.cpp) lists
+// the formats that its codec writes, with their decoders. `format_table` is made from these rows.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -14,8 +14,8 @@
 
 namespace fl {
 
-/// The id of a format, as it stands on the wire. Named here are those that more than one file must
-/// know; the ids of a single codec are named in its file.
+/// The id of a block format on the wire. Only ids that several files need have a name here; an id
+/// that one codec uses has its name in that codec's file.
 enum class BlockFormat : std::uint8_t {
   fp32 = 0,
   sparse = 16,
@@ -27,58 +27,60 @@ enum class BlockFormat : std::uint8_t {
   countsketch_sum = 39,
 };
 
-/// The id of a block. The block is not empty.
+/// The format id of a block. Requires: the block is not empty.
 [[nodiscard]] inline BlockFormat format_of(Bytes block) {
   return static_cast<BlockFormat>(block[0]);
 }
 
-/// How a format's blocks are decoded.
+/// How the blocks of a format are decoded.
 enum class FormatKind : std::uint8_t {
   unknown,   // No codec writes this id.
-  dense,     // A value for every element, by FormatRow::decode.
-  sketch,    // The same, but the block can't stand in a sparse block.
-  sparse,    // Some elements and their indices, by FormatRow::read; the others are 0.
-  low_rank,  // A piece of a matrix's factors, which PayloadReader decodes (low_rank_block.hpp).
-  parts,     // A large block, part by part (large_block.hpp).
+  dense,     // FormatRow::decode gives a value for every element.
+  sketch,    // Like dense, but the block can't be inside a sparse block.
+  sparse,    // FormatRow::read gives some elements and their indices; the others are 0.
+  low_rank,  // A piece of a matrix's factors. PayloadReader decodes it (low_rank_block.hpp).
+  parts,     // A large block that is coded in parts (large_block.hpp).
 };
 
-/// Ascending indices, and the value of each; all other elements are 0.
+/// The selected elements of a block: ascending indices, and one value for each index. All other
+/// elements are 0.
 struct SelectedValues {
   std::span<const std::uint32_t> indices;
   std::span<const float> values;
 };
 
-/// Fills `out`, the elements of one block. `body` is the block without its id, and need not be
-/// trusted. Errors are corrupt.
+/// Decodes one block: fills `out` with its elements. `body` is the block without its id; it need
+/// not be trusted. Errors: corrupt.
 using DecodeBody = Result<void>(BlockFormat id, Bytes body, std::span<float> out,
                                 DecodeScratch& scratch);
-/// Reads the selected values of a sparse block of `elements` elements. They lie in `scratch`.
+/// Reads the selected values of a sparse block of `elements` elements. The result points into
+/// `scratch`. `body` need not be trusted. Errors: corrupt.
 using ReadSelectedBody = Result<SelectedValues>(BlockFormat id, Bytes body, std::size_t elements,
                                                 DecodeScratch& scratch);
 
-/// One format of blocks.
+/// One block format.
 struct FormatRow {
   BlockFormat id{};
   FormatKind kind = FormatKind::unknown;
-  DecodeBody* decode = nullptr;      // Of dense formats and sketches.
-  ReadSelectedBody* read = nullptr;  // Of sparse formats.
-  bool may_be_large = false;         // Blocks may have more than part_elements_max elements.
-  bool may_be_inside = false;        // Blocks may be the values of a sparse block.
-  bool is_finite = false;            // Every decoded value is finite, whatever the bytes are.
+  DecodeBody* decode = nullptr;      // For dense formats and sketches.
+  ReadSelectedBody* read = nullptr;  // For sparse formats.
+  bool may_be_large = false;         // A block may have more than part_elements_max elements.
+  bool may_be_inside = false;        // A block may hold the values of a sparse block.
+  bool is_finite = false;            // Any bytes decode to finite values.
 
   constexpr bool operator==(const FormatRow&) const = default;
 };
 
-/// Every format by its id. Made by the codecs' table (spec/table.cpp) when it is compiled.
+/// All block formats, indexed by id. The compiler makes it from the codec table (spec/table.cpp).
 using FormatTable = std::array<FormatRow, 256>;
 extern const FormatTable format_table;
 
-/// The row of a block's format. The block is not empty.
+/// The row of a block's format. Requires: the block is not empty.
 [[nodiscard]] inline const FormatRow& format_row(Bytes block) {
   return format_table[std::to_integer<std::size_t>(block[0])];
 }
 
-/// An error, corrupt, unless `body` has exactly as many bytes as expected.
+/// Errors: corrupt, unless `body` has exactly `expected` bytes.
 [[nodiscard]] Result<void> check_body_bytes(Bytes body, std::size_t expected);
 
 }  // namespace fl

@@ -1,5 +1,5 @@
-// A 64-bit key for one block, which the block carries, so that its decoder makes the same random
-// choices without knowing the seed.
+// A 64-bit key for one block. The block's bytes contain it, so that the decoder makes the same
+// random choices without knowing the seed.
 #pragma once
 
 #include "kernels/generic/philox.hpp"
@@ -9,10 +9,11 @@
 
 namespace fl {
 
-/// Streams of their own, apart from those of the words by which quantizers round (the tensors'
-/// numbers) and from each other's, where two may code one block.
+/// Keeps the Philox streams apart: a selector and a quantizer may code the same block, and
+/// stochastic rounding uses the streams 0, 1, ... (the tensor's number).
 enum class KeyFamily : std::uint64_t { selector = 1, quantizer = 2 };
 
+/// The key follows from the seed, the family, the block's tensor and its first element.
 [[nodiscard]] inline std::uint64_t block_key(std::uint64_t seed, KeyFamily family,
                                              const Block& block) {
   const std::uint64_t stream = (static_cast<std::uint64_t>(family) << 32) + block.tensor;

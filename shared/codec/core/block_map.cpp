@@ -20,8 +20,8 @@ BlockMap::BlockMap(const Layout& layout, std::uint32_t block_elements)
 
 Block BlockMap::at(std::uint64_t index) const {
   FL_ASSERT(index < blocks());
-  // The last tensor that begins at or before this block. An empty tensor begins where the next
-  // does.
+  // Finds the last tensor whose first block is at or before `index`. This also skips empty tensors,
+  // which begin at the same block as the next tensor.
   const auto after = std::ranges::upper_bound(first_block_, index);
   const auto t = static_cast<std::size_t>(after - first_block_.begin()) - 1;
   const Layout::Tensor& tensor = layout_->tensors()[t];

@@ -13,7 +13,7 @@ Result<Bytes> ByteSource::look(std::uint64_t offset, std::size_t bytes,
 
 Result<void> SpanSource::read(std::uint64_t offset, MutableBytes out) {
   if (offset > bytes_.size() || out.size() > bytes_.size() - offset) {
-    return Error(Errc::corrupt, fmt::format("{} bytes wanted at {}, there are {} in all",
+    return Error(Errc::corrupt, fmt::format("cannot read {} bytes at offset {}: there are only {}",
                                             out.size(), offset, bytes_.size()));
   }
   copy_bytes(out.data(), bytes_.data() + offset, out.size());

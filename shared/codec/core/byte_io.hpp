@@ -1,5 +1,5 @@
-// Where payload bytes come from and go to: memory or a File, at any offset. The adapters keep a
-// reference to what they adapt, which must outlive them.
+// Sources and sinks of payload bytes: memory or a File, at any offset. Each class keeps a reference
+// to the memory or the File, which must outlive it.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -11,13 +11,15 @@
 
 namespace fl {
 
-/// Several threads may read from one source at once.
+/// Any thread; several threads may read at the same time.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  /// Fills `out` with the bytes from `offset`; a source that ends before is `corrupt`.
+  /// Fills `out` with the bytes from `offset` on. Errors: corrupt if the source ends too early; a
+  /// file's error.
   [[nodiscard]] virtual Result<void> read(std::uint64_t offset, MutableBytes out) = 0;
-  /// The same `bytes` bytes where they lie, if they lie in memory, else in `scratch`.
+  /// The `bytes` bytes from `offset` on, without a copy if the source can show them in memory; else
+  /// they are read into `scratch`. Errors as read().
   [[nodiscard]] virtual Result<Bytes> look(std::uint64_t offset, std::size_t bytes,
                                            std::vector<std::byte>& scratch);
 };
@@ -31,7 +33,7 @@ class SpanSource final : public ByteSource {
   Bytes bytes_;
 };
 
-/// The bytes of a file from `base` on.
+/// The bytes of a file from `base` on; offset 0 is `base`.
 class FileSource final : public ByteSource {
  public:
   explicit FileSource(File& file, std::uint64_t base = 0) : file_(file), base_(base) {}
@@ -48,7 +50,7 @@ class FileSource final : public ByteSource {
 class PayloadSink {
  public:
   virtual ~PayloadSink() = default;
-  /// Writes all of `bytes` at `offset`, growing as needed.
+  /// Writes all of `bytes` at `offset`. The sink grows as needed. Errors are the file's.
   [[nodiscard]] virtual Result<void> write(std::uint64_t offset, Bytes bytes) = 0;
 };
 
@@ -61,6 +63,7 @@ class VectorSink final : public PayloadSink {
   std::vector<std::byte>& bytes_;
 };
 
+/// Writes to a file; offset 0 is `base`.
 class FileSink final : public PayloadSink {
  public:
   explicit FileSink(File& file, std::uint64_t base = 0) : file_(file), base_(base) {}

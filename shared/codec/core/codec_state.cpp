@@ -24,10 +24,10 @@ Error bad_state(std::string_view what) {
 
 Result<CodecState> CodecState::parse(Bytes bytes) {
   const std::size_t digest_bytes = Digest::of({}).raw().size();
-  if (bytes.size() < state_head_bytes + digest_bytes) return bad_state("it is cut off");
+  if (bytes.size() < state_head_bytes + digest_bytes) return bad_state("the bytes are cut off");
   Bytes rest = bytes.first(bytes.size() - digest_bytes);
   if (text_of(bytes.last(digest_bytes)) != Digest::of(rest).raw()) {
-    return bad_state("its digest is another");
+    return bad_state("its digest does not match");
   }
   if (text_of(rest.first(state_magic.size())) != state_magic) {
     return bad_state("it does not begin with FLS1");
@@ -53,7 +53,7 @@ Result<CodecState> CodecState::parse(Bytes bytes) {
       return bad_state("a value is not finite");
     }
     if (!state.entries_.emplace(std::move(name), std::move(entry)).second) {
-      return bad_state("a name comes twice");
+      return bad_state("two entries have the same name");
     }
   }
   if (!rest.empty()) return bad_state("there are bytes behind the last entry");

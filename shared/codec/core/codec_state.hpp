@@ -1,10 +1,10 @@
-// What a codec learned from a vector that helps it with the next one, such as the direction in
-// which powersgd begins: runs of values by name. Only the encoder has it; payloads never need it to
-// be decoded. Without it, or with a part of it, the codec begins afresh.
+// What a codec learned from one vector and uses for the next one, such as the factor with which
+// powersgd starts. Only the encoder has it; no payload needs it to be decoded. If it is missing, in
+// whole or in part, the codec starts without it.
 //
-// As bytes, little-endian, no padding: "FLS1", u32 number of entries; of each, in the order of
-// their names, u32 bytes of the name, u64 number of values, the name, the values as binary32; last
-// the 16 bytes of the digest of all that. One thread at a time.
+// The bytes, little-endian, without padding: "FLS1"; u32 number of entries; the entries in the
+// order of their names, each u32 bytes of the name, u64 number of values, the name, the values as
+// binary32; at the end 16 bytes, the digest of everything before.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -18,18 +18,19 @@
 
 namespace fl {
 
+/// Entries by name, each a run of values. One thread at a time.
 class CodecState {
  public:
-  /// Of bytes that need not be trusted. Errors are corrupt.
+  /// The state that bytes() wrote. The bytes need not be trusted. Errors: corrupt.
   [[nodiscard]] static Result<CodecState> parse(Bytes bytes);
   [[nodiscard]] std::vector<std::byte> bytes() const;
 
-  /// None: empty. What is found may be of a codec with other settings, or another layout: check its
-  /// size. All values are finite. Valid until the next set().
+  /// The values of an entry, all finite; empty if there is none. A codec with other settings or
+  /// another layout may have written the entry, so check its size. Valid until the next set().
   [[nodiscard]] std::span<const float> find(std::string_view name) const;
-  /// The values are finite.
+  /// Adds or replaces an entry. Requires: the values are finite.
   void set(std::string name, std::vector<float> values);
-  /// Whether anything was set since it was made or parsed.
+  /// Whether set() was called since the state was constructed or parsed.
   [[nodiscard]] bool is_changed() const { return is_changed_; }
 
  private:

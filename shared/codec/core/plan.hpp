@@ -1,4 +1,4 @@
-// What a codec's parts look at before a vector's first block is coded.
+// What compressors and selectors can see of a vector before its first block is coded.
 #pragma once
 
 #include "shared/codec/core/codec_state.hpp"
@@ -11,26 +11,27 @@ namespace fl {
 
 class DeviceVector;  // device_coder.hpp.
 
-/// What random choices follow from.
+/// The seeds of all random choices for one vector.
 struct Seeds {
-  /// For a vector that is alone.
+  /// For a vector that is not added to others: both seeds are the same.
   Seeds(std::uint64_t seed) : own(seed), shared(seed) {}
   Seeds(std::uint64_t of_vector, std::uint64_t of_sum) : own(of_vector), shared(of_sum) {}
 
-  std::uint64_t own;     // The vector's.
-  std::uint64_t shared;  // All vectors' that are added up with it: what codes of them may be added
-                         // up before they are decoded follows from this one.
+  std::uint64_t own;     // The seed of this vector.
+  std::uint64_t shared;  // The seed of all vectors that are added up, such as a round's updates. It
+                         // decides what their codes must share to be added before decoding.
 };
 
+/// The argument of Compressor::plan() and Selector::plan().
 struct VectorToPlan {
   const Layout* layout;
-  std::span<const float> x;                // The whole vector; any of it may be NaN.
-  std::span<const std::uint32_t> tensors;  // Which of the layout's are theirs.
+  std::span<const float> x;                // The whole vector; any of its values may be NaN.
+  std::span<const std::uint32_t> tensors;  // The tensors that this compressor or selector codes.
   std::uint32_t block_elements;
   Seeds seeds;
-  /// What is left there is found there with the next vector; null: no next one.
+  /// Keeps values for the next vector; null if there is none.
   CodecState* state = nullptr;
-  /// What may do their work, with the same results; null: they do it here.
+  /// A device with the vector, which can do the work with the same results; null: the CPU does it.
   DeviceVector* device = nullptr;
 
   /// The tensor's values in x.

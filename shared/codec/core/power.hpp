@@ -1,4 +1,4 @@
-// Powers with a fraction as the exponent, which are the same on every machine.
+// Powers with a fraction as the exponent. The result has the same bits on every machine.
 #pragma once
 
 #include <cmath>
@@ -6,8 +6,8 @@
 
 namespace fl {
 
-/// base^(step / steps), for base >= 0 and step < steps < 2^63: products of square roots, by the
-/// binary digits of the exponent.
+/// base^(step / steps), as a product of repeated square roots of base, one for each binary digit 1
+/// of the exponent. Requires: base >= 0 and step < steps < 2^63.
 [[nodiscard]] inline double fractional_power(double base, std::uint64_t step, std::uint64_t steps) {
   double power = 1;
   for (int digit = 0; digit < 52; ++digit) {

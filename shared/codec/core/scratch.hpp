@@ -1,5 +1,5 @@
-// Buffers that encoding and decoding reuse from block to block, so that no block allocates its own.
-// Each belongs to one thread at a time.
+// Buffers that encoding and decoding reuse from block to block, to avoid an allocation for each
+// block. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace fl {
 
-/// For entropy-coded levels (level_coder.hpp).
+/// For the entropy coder of levels (level_coder.hpp).
 struct LevelScratch {
   std::vector<std::uint8_t> symbols;
   std::vector<std::uint8_t> stream;
@@ -17,7 +17,7 @@ struct LevelScratch {
   std::vector<std::uint8_t> classes;   // The caller's LevelClasses may lie here.
 };
 
-/// For count sketches, at both ends.
+/// For count sketches, in encoding and decoding.
 struct SketchScratch {
   std::vector<std::uint32_t> words;
   std::vector<std::uint32_t> selected;
@@ -39,9 +39,9 @@ struct DecodeScratch {
   std::vector<std::int16_t> levels;
   LevelScratch coded;
   std::vector<std::uint32_t> indices;
-  std::vector<float> values;               // A sparse block's, while its inner block is decoded.
-  std::vector<std::uint32_t> run_indices;  // Those of ecuq's runs, which may be that inner block,
-  std::vector<float> run_values;           // and their values.
+  std::vector<float> values;               // The values of a sparse block.
+  std::vector<std::uint32_t> run_indices;  // For ecuq's runs. They have their own buffers, because
+  std::vector<float> run_values;           // they may be the values of a sparse block.
   std::vector<float> rotated;
   SketchScratch sketch;
 };

@@ -15,7 +15,7 @@ double stage(double first, double last, std::uint32_t round, std::uint32_t over)
   FL_ASSERT(first > 0 && last > 0 && round >= 1 && over >= 1);
   if (round > over) return last;
   if (round == 1) return first;
-  // Not by last / first, which can be infinite.
+  // first^(1 - f) * last^f instead of first * (last / first)^f, because last / first can overflow.
   return fractional_power(first, over - (round - 1), over) *
          fractional_power(last, round - 1, over);
 }
@@ -25,7 +25,7 @@ double stage(double first, double last, std::uint32_t round, std::uint32_t over)
 double warm_up(double first, double last, std::uint32_t round, std::uint32_t over) {
   const double exact = stage(first, last, round, over);
   if (exact == first || exact == last) return exact;
-  // Through text: what a spec then shows is short, and is the number.
+  // Rounds through text, so that a spec shows a short number which is exactly the value.
   std::array<char, 32> text;
   const auto [end, failed] = std::to_chars(text.data(), text.data() + text.size(), exact,
                                            std::chars_format::scientific, 3);

@@ -1,16 +1,19 @@
-// A threshold for each tensor that follows the wanted density from round to round, which takes one
-// pass over the values where topk takes three. The first round takes topk's cutoff. After that a
-// round sends what is above the threshold it finds, and leaves to the next one
+// "ema-threshold": a threshold for each tensor that adapts from round to round, to send a wanted
+// fraction (density) of the elements. It reads the values once; topk reads them three times. The
+// first round uses topk's cutoff. Each later round sends the values above the threshold that it
+// finds in the CodecState, and stores there for the next round
 //
-//   threshold * (got / wanted density)^a,  a = 3 / (4 n),  n = log2(1 / wanted), rounded down
+//   threshold * (actual density / wanted density)^a,  a = 3 / (4 n)
 //
-// so the logarithm of the threshold is an exponential moving average of those that the rounds would
-// have wanted: a density falls about like threshold^(-2 ln(1 / density)) near the tail of a
-// Gaussian, like threshold^(-ln(1 / density)) near that of a Laplace distribution, and a makes most
-// of a step for the first and half of one for the second. The rule is ours, of no paper.
+// with n = log2(1 / wanted density), rounded down, at least 1. So the logarithm of the threshold is
+// an exponential moving average of the logarithms of the thresholds that the rounds needed. The
+// exponent a suits common distributions: in the tail of a Gaussian the density is about
+// threshold^(-2 ln(1 / density)), in that of a Laplace distribution threshold^(-ln(1 / density)).
+// One step then corrects most of the deviation for a Gaussian, and half of it for a Laplace
+// distribution. This rule is our own, not from a paper.
 //
-// A round that would get more than four times the wanted density, or less than a quarter of it,
-// takes topk's cutoff again.
+// A round uses topk's cutoff again if the threshold would give more than four times the wanted
+// density, or less than a quarter of it.
 #include "shared/base/error.hpp"
 #include "shared/codec/core/power.hpp"
 #include "shared/codec/spec/table.hpp"
@@ -25,7 +28,7 @@ namespace fl {
 
 namespace {
 
-constexpr double off_max = 4;  // By how many times a density may be off.
+constexpr double off_max = 4;  // The largest ratio between actual and wanted density, either way.
 
 std::uint64_t count_above(std::span<const float> x, float threshold) {
   std::uint64_t count = 0;
@@ -71,7 +74,8 @@ class EmaThreshold final : public Selector {
   }
 
  private:
-  /// The cutoff of this round, and the threshold for the next; 0: none.
+  /// The cutoff of this round; `next` gets the threshold for the next round. A threshold of 0 means
+  /// that there is none.
   [[nodiscard]] Cutoff find_cutoff(std::span<const float> run, float threshold,
                                    DeviceVector* device, float& next) const {
     const auto wanted = static_cast<double>(share_of(run.size(), fraction_));
@@ -92,7 +96,7 @@ class EmaThreshold final : public Selector {
   }
 
   double fraction_;
-  std::uint64_t halvings_;  // n.
+  std::uint64_t halvings_;  // The n of the formula above.
 };
 
 }  // namespace

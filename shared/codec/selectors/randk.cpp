@@ -1,8 +1,11 @@
-// Of each block a fraction, rounded, but at least one element, drawn without replacement.
-// `unbiased`: values are multiplied by elements / selected, so that the mean is right (Konecny
-// 2016, "Federated learning: strategies for improving communication efficiency", section 3).
-// `contracting`: as they are, which error feedback needs (Stich 2018, "Sparsified SGD with
-// memory", definition 2.1): it would send again, with the opposite sign, what scaling added.
+// "randk": random sparsity. It draws a fraction of each block's elements without replacement; the
+// number is rounded to the nearest, and at least one.
+//
+// Without error feedback (RandkScale::unbiased) the values are multiplied by elements / selected,
+// which makes the result unbiased (Konecny 2016, "Federated learning: strategies for improving
+// communication efficiency", section 3). With error feedback (RandkScale::contracting) they are not
+// scaled, because error feedback needs a contraction (Stich 2018, "Sparsified SGD with memory",
+// definition 2.1): it would later subtract what the scaling added.
 #include "kernels/kernels.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/core/block_key.hpp"

@@ -1,5 +1,5 @@
-// |x| > threshold. Strom 2015, "Scalable distributed DNN training using commodity GPU cloud
-// computing"; with the values as Dryden 2016. 0 <= threshold, finite.
+// "threshold": selects the elements with |x| > threshold. Strom 2015, "Scalable distributed DNN
+// training using commodity GPU cloud computing"; the values are sent as well, as in Dryden 2016.
 #include "shared/base/error.hpp"
 #include "shared/codec/spec/table.hpp"
 
@@ -44,10 +44,11 @@ class Threshold final : public Selector {
 
 SelectorResult parse_threshold(const SpecParts& parts) {
   FL_CHECK(check_has_argument(
-      parts, "threshold wants the magnitude to pass here, such as threshold:0.001"));
-  // The most is small enough to be written without an exponent's plus, which would end the codec.
+      parts, "threshold needs a magnitude here, such as threshold:0.001; larger ones are sent"));
+  // Up to 1e6 a spec shows the number without an exponent such as e+06, whose plus would end the
+  // codec.
   FL_TRY(const float threshold,
-         parse_real<float>(parts.whole, *parts.argument, "a threshold is from 0 to 1000000",
+         parse_real<float>(parts.whole, *parts.argument, "the threshold must be from 0 to 1000000",
                            [](float t) { return t >= 0 && t <= 1e6f; }));
   FL_CHECK(check_no_settings(parts));
   return std::make_unique<Threshold>(threshold);

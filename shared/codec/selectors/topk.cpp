@@ -1,6 +1,7 @@
-// The largest magnitudes, exactly: of each tensor, or of all tensors together. `fraction` of the
-// elements, rounded up; of equal magnitudes the first; never a zero. Aji and Heafield 2017,
-// "Sparse communication for distributed gradient descent". 0 < fraction <= 1.
+// "topk": selects the elements with the largest magnitudes, in each tensor or in all tensors
+// together (scope=global). It selects exactly a fraction of the elements, rounded up: among equal
+// magnitudes the first elements, and never a zero. Aji and Heafield 2017, "Sparse communication for
+// distributed gradient descent".
 #include "shared/base/error.hpp"
 #include "shared/codec/spec/table.hpp"
 
@@ -61,10 +62,10 @@ SelectorResult parse_topk(const SpecParts& parts) {
   auto scope = TopkScope::layer;
   for (const auto& [key, value] : parts.settings) {
     if (key != "scope") {
-      return wrong(parts.whole, key, "topk has the settings scope and dense_below");
+      return wrong(parts.whole, key, "topk has no such setting; its own is scope");
     }
     if (value != "layer" && value != "global") {
-      return wrong(parts.whole, value, "scope is layer or global");
+      return wrong(parts.whole, value, "scope must be layer or global");
     }
     if (value == "global") scope = TopkScope::global;
   }

@@ -15,7 +15,7 @@ namespace fl {
 
 namespace {
 
-// One part of a codec, between its plus signs.
+// Splits the text between two plus signs into name, argument and settings.
 Result<SpecParts> split(std::string_view whole, std::string_view body) {
   const auto [head, settings] = cut(body, ',');
   SpecParts parts{.whole = whole, .name = {}, .argument = {}, .settings = {}, .warm_up = {}};
@@ -25,12 +25,12 @@ Result<SpecParts> split(std::string_view whole, std::string_view body) {
     return wrong(whole, fault->part,
                  fault->kind == SpecFault::Kind::given_twice
                      ? fmt::format("{} is set twice", fault->part)
-                     : "a setting looks like key=value");
+                     : "a setting must be key=value");
   }
   return parts;
 }
 
-// Takes the value of a setting, if it is there, out of `parts`.
+// Removes a setting from `parts` and returns its value, if it is there.
 std::optional<std::string_view> take(SpecParts& parts, std::string_view key) {
   const auto setting =
       std::ranges::find(parts.settings, key, [](const auto& s) { return s.first; });
@@ -40,7 +40,7 @@ std::optional<std::string_view> take(SpecParts& parts, std::string_view key) {
   return value;
 }
 
-// Takes the setting that every codec has out of `parts`.
+// Removes the setting dense_below, which every codec has, from `parts`.
 Result<std::uint64_t> take_dense_below(SpecParts& parts, std::uint64_t otherwise) {
   const auto value = take(parts, "dense_below");
   if (!value) return otherwise;
@@ -49,20 +49,22 @@ Result<std::uint64_t> take_dense_below(SpecParts& parts, std::uint64_t otherwise
   return static_cast<std::uint64_t>(below);
 }
 
+// Moves the settings from and over to parts.warm_up.
 Result<void> take_warm_up(SpecParts& parts) {
   const auto from = take(parts, "from");
   const auto over = take(parts, "over");
   if (!from && !over) return {};
   if (!from || !over) {
     return wrong(parts.whole, from ? *from : *over,
-                 "from=X and over=ROUNDS come together: from which number, in how many rounds");
+                 "a warm-up needs both from=NUMBER (in round 1) and over=ROUNDS (its length)");
   }
   FL_TRY(const std::int32_t rounds, parse_number(parts.whole, *over, "over", 1, rounds_max));
   parts.warm_up = SpecParts::WarmUp{.from = *from, .over = static_cast<std::uint32_t>(rounds)};
   return {};
 }
 
-// A codec without its "+ef" or "+dgc": views into `whole`.
+// Parses a codec without its "delta+", "+ef" or "+dgc". `pattern` and `codec` are views into
+// `whole`.
 Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::string_view codec,
                         bool error_feedback, std::uint32_t round) {
   const auto [head, rest] = cut(codec, '+');
@@ -78,7 +80,7 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
   if (!row->parse_selector) {
     FL_TRY(rule.quantizer, row->parse(parts));
     if (rest)
-      return wrong(whole, *rest, "behind a quantizer there can only be ef or dgc, at the end");
+      return wrong(whole, *rest, "only +ef or +dgc can follow a quantizer, at the end of the spec");
     return rule;
   }
   FL_TRY(rule.selector, row->parse_selector(parts));
@@ -93,20 +95,21 @@ Result<Rule> parse_rule(std::string_view whole, std::string_view pattern, std::s
   FL_TRY(const CodecRow* const quantizer_row, find_codec(quantizer));
   if (quantizer_row->warms_up) FL_CHECK(take_warm_up(quantizer));
   if (quantizer_row->parse_selector) {
-    return wrong(whole, second, "a codec has one selector, and behind it a quantizer");
+    return wrong(whole, second, "a codec has only one selector; a quantizer may follow it");
   }
   FL_TRY(rule.quantizer, quantizer_row->parse(quantizer));
   if (rule.quantizer->needs_places()) {
     return wrong(whole, second,
-                 "behind a selector there are no rows and channels (kbit has scale=tensor)");
+                 "this quantizer needs whole rows and can't follow a selector (for kbit use "
+                 "scale=tensor)");
   }
   if (third)
-    return wrong(whole, *third, "behind a quantizer there can only be ef or dgc, at the end");
+    return wrong(whole, *third, "only +ef or +dgc can follow a quantizer, at the end of the spec");
   return rule;
 }
 
-// What stands before the first '=', if it can be a pattern: in a codec there is a ':' or a ','
-// before it.
+// The text before the first '=', if it can be a pattern. In a codec without a pattern a ':', ',' or
+// '+' comes before the first '='.
 std::optional<std::string_view> pattern_of(std::string_view rule) {
   const auto [pattern, codec] = cut(rule, '=');
   if (!codec || pattern.find_first_of(":,+") != std::string_view::npos) return std::nullopt;
@@ -115,7 +118,8 @@ std::optional<std::string_view> pattern_of(std::string_view rule) {
 
 Error too_long(std::size_t bytes) {
   return {Errc::invalid_input,
-          fmt::format("codec: a spec of {} bytes, at most {} are allowed", bytes, spec_bytes_max)};
+          fmt::format("codec: the spec has {} bytes, but at most {} are allowed", bytes,
+                      spec_bytes_max)};
 }
 
 Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view list,
@@ -127,14 +131,15 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
     const auto [text, next] = cut(*rest, ';');
     const auto found = pattern_of(text);
     if (!found || found->empty()) {
-      return wrong(whole, text, "a rule looks like PATTERN=CODEC, such as *.bias=none");
+      return wrong(whole, text, "a rule must be PATTERN=CODEC, such as *.bias=none");
     }
     if (!std::ranges::all_of(*found, is_printable)) {
-      return wrong(whole, text, "a pattern has printable characters only");
+      return wrong(whole, text, "a pattern may have printable characters only");
     }
-    if (pattern == "*") return wrong(whole, text, "the rule before leaves nothing for this one");
+    if (pattern == "*")
+      return wrong(whole, text, "the rule before is for *, so no tensor is left for this one");
     if (rules.size() == rules_max) {
-      return wrong(whole, text, fmt::format("more than {} rules", rules_max));
+      return wrong(whole, text, fmt::format("at most {} rules are allowed", rules_max));
     }
     pattern = *found;
     FL_TRY(Rule rule,
@@ -143,15 +148,15 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
     rest = next;
   }
   if (pattern != "*")
-    return wrong(whole, pattern, "the last rule must be for *: all other tensors");
+    return wrong(whole, pattern, "the last rule must have the pattern *, for all other tensors");
   return rules;
 }
 
-// What a codec is between a "delta+" and the feedback behind the last plus sign, if they are there.
+// A spec without "delta+" in front and without the feedback at the end.
 struct Parts {
   std::string_view body;
-  std::string_view feedback;  // Empty: there is none.
-  float momentum = 0;
+  std::string_view feedback;  // "ef" or "dgc:MOMENTUM"; empty if there is none.
+  float momentum = 0;         // Of "dgc".
   bool is_delta = false;
 };
 
@@ -168,14 +173,14 @@ Result<Parts> take_apart(std::string_view spec) {
   if (last != "ef" && name != "dgc") return parts;
   if (parts.is_delta) {
     return wrong(spec, last,
-                 "what a delta has lost is in the next one anyway: it goes without error feedback");
+                 "delta+ needs no error feedback: what one delta loses is part of the next one");
   }
   parts.body = parts.body.substr(0, plus);
   parts.feedback = last;
   if (last == "ef") return parts;
   FL_TRY(parts.momentum,
          parse_real<float>(spec, momentum.value_or(name.substr(name.size())),
-                           "dgc wants its momentum here, above 0 and below 1, such as dgc:0.9",
+                           "dgc needs a momentum here, above 0 and below 1, such as dgc:0.9",
                            [](float m) { return m > 0 && m < 1; }));
   return parts;
 }
@@ -188,7 +193,8 @@ Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uin
   FL_TRY(const Parts parts, take_apart(spec));
   const std::string_view body = parts.body;
   const bool error_feedback = !parts.feedback.empty();
-  // Whatever is lost comes again later, so it need not be right on average but little.
+  // Later updates then make up for what this one loses, so coding should lose little and need not
+  // be unbiased.
   const bool comes_again = error_feedback || parts.is_delta;
   std::vector<Rule> rules;
   if (body.find(';') != std::string_view::npos || pattern_of(body)) {
@@ -199,14 +205,15 @@ Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uin
   }
   if (parts.momentum > 0 &&
       std::ranges::none_of(rules, [](const Rule& rule) { return rule.selector != nullptr; })) {
-    return wrong(spec, parts.feedback, "dgc is for a selector, such as topk:0.001+dgc:0.9");
+    return wrong(spec, parts.feedback, "dgc needs a selector, such as topk:0.001+dgc:0.9");
   }
   auto codec = std::make_shared<const Codec>(std::move(rules),
                                              Codec::Upkeep{.error_feedback = error_feedback,
                                                            .momentum = parts.momentum,
                                                            .is_delta = parts.is_delta});
-  // Payloads carry it, and it can be the longer of the two: 1e5 becomes 100000. A warm-up only
-  // makes it shorter, by more than the digits of any of its numbers.
+  // Messages carry the canonical spec. It can be longer than the given one: 1e5 becomes 100000.
+  // With a warm-up it is shorter, because the settings from and over have more characters than any
+  // number between the two.
   if (codec->canonical().size() > spec_bytes_max) return too_long(codec->canonical().size());
   return std::shared_ptr<const Codec>(std::move(codec));
 }

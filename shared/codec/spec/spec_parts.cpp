@@ -21,7 +21,8 @@ Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,
                                   std::string_view what, std::int32_t least, std::int32_t most) {
   const auto number = number_in<std::int32_t>(text);
   if (number && *number >= least && *number <= most) return *number;
-  return wrong(whole, text, fmt::format("{} must be a number from {} to {}", what, least, most));
+  return wrong(whole, text,
+               fmt::format("{} must be a whole number from {} to {}", what, least, most));
 }
 
 Result<std::int32_t> parse_whole_argument(const SpecParts& parts, std::string_view what,
@@ -33,8 +34,8 @@ Result<std::int32_t> parse_whole_argument(const SpecParts& parts, std::string_vi
 
 Result<double> parse_fraction(const SpecParts& parts) {
   FL_CHECK(check_has_argument(
-      parts, fmt::format("{0} wants the fraction to send here, such as {0}:0.01", parts.name)));
-  const auto what = fmt::format("the fraction of {} is above 0 and at most 1", parts.name);
+      parts, fmt::format("{0} needs the fraction to send here, such as {0}:0.01", parts.name)));
+  const auto what = fmt::format("the fraction of {} must be above 0 and at most 1", parts.name);
   return parse_argument(parts, [&](std::string_view text) {
     return parse_real<double>(parts.whole, text, what, [](double f) { return f > 0 && f <= 1; });
   });

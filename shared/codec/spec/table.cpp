@@ -8,7 +8,7 @@
 
 namespace fl {
 
-// The functions that the rows name. Each is defined in its codec's file.
+// The functions in the rows. Each is defined in its codec's file.
 ParseCompressor parse_none, parse_lossless, parse_fp16, parse_bf16, parse_qsgd, parse_kbit,
     parse_terngrad, parse_sign, parse_eden, parse_ecuq, parse_powersgd, parse_gradzip,
     parse_countsketch;
@@ -26,13 +26,13 @@ constexpr FormatRow dense(int id, DecodeBody* decode) {
           .decode = decode,
           .may_be_inside = true};
 }
-/// The same, where no decoded value is infinite or NaN, whatever the bytes are.
+/// The same; no bytes decode to a value that is infinite or NaN.
 constexpr FormatRow finite(int id, DecodeBody* decode) {
   FormatRow row = dense(id, decode);
   row.is_finite = true;
   return row;
 }
-/// A format of count sketches.
+/// A format whose blocks are count sketches.
 constexpr FormatRow sketch(int id, DecodeBody* decode) {
   FormatRow row = finite(id, decode);
   row.kind = FormatKind::sketch;
@@ -46,33 +46,34 @@ constexpr FormatRow selected(int id, ReadSelectedBody* read) {
           .read = read,
           .may_be_large = true};
 }
-/// The same, for levels that may themselves be the values of a sparse block.
+/// The same, for runs of levels: such a block may be the inner block of a sparse block.
 constexpr FormatRow level_runs(int id, ReadSelectedBody* read) {
   FormatRow row = selected(id, read);
   row.may_be_inside = true;
   row.is_finite = true;
   return row;
 }
+/// The same row, for blocks that may have more than part_elements_max elements.
 constexpr FormatRow large(FormatRow row) {
   row.may_be_large = true;
   return row;
 }
-/// A format of a matrix's factors.
+/// A format whose blocks are pieces of a matrix's factors.
 constexpr FormatRow low_rank(int id) {
   return {.id = static_cast<BlockFormat>(id), .kind = FormatKind::low_rank, .may_be_large = true};
 }
 
-// In the order in which help shows them.
+// The order of the rows is the order in help.
 constexpr auto codec_table = std::to_array<CodecRow>({
     {.name = "none",
      .usage = "none",
-     .about = "fp32 as it is",
+     .about = "fp32, not compressed",
      .example = "none",
      .parse = parse_none,
      .formats = {dense(0, decode_fp32)}},
     {.name = "lossless",
      .usage = "lossless",
-     .about = "fp32, exactly, in about a sixth fewer bytes: exponents near their entropy, no zeros",
+     .about = "fp32 without loss, a sixth fewer bytes: exponents are coded, zeros left out",
      .example = "lossless",
      .parse = parse_lossless,
      .formats = {dense(36, decode_lossless)}},
@@ -84,7 +85,8 @@ constexpr auto codec_table = std::to_array<CodecRow>({
      .formats = {dense(1, decode_fp16), dense(37, decode_fp16)}},
     {.name = "qsgd",
      .usage = "qsgd:S[,bucket=512][,norm=max|l2]",
-     .about = "S levels of each sign (127: 8 bits a value), drawn at random; unbiased without +ef",
+     .about =
+         "S levels of each sign (127: 8 bits per value), rounded at random; unbiased without +ef",
      .example = "qsgd:127",
      .parse = parse_qsgd,
      .warms_up = true,
@@ -97,7 +99,7 @@ constexpr auto codec_table = std::to_array<CodecRow>({
      .formats = {dense(4, decode_bf16), dense(38, decode_bf16)}},
     {.name = "kbit",
      .usage = "kbit:B[,scale=tensor|channel][,mode=symmetric|affine]",
-     .about = "B bits a value, 2 to 8, one scale a tensor or row; unbiased without +ef",
+     .about = "B bits per value, 2 to 8; one scale per tensor or row; unbiased without +ef",
      .example = "kbit:8",
      .parse = parse_kbit,
      .warms_up = true,
@@ -112,14 +114,15 @@ constexpr auto codec_table = std::to_array<CodecRow>({
                  finite(10, decode_terngrad)}},
     {.name = "sign",
      .usage = "sign",
-     .about = "1 bit a value: its sign, times the mean magnitude; biased, so use sign+ef",
+     .about = "1 bit per value: its sign, times the mean magnitude; biased, so use sign+ef",
      .example = "sign",
      .parse = parse_sign,
      .formats = {finite(7, decode_sign)}},
     {.name = "eden",
      .usage = "eden:B",
-     .about = "B bits a value, 0.05 to 4, after a random rotation of each block; unbiased without "
-              "+ef",
+     .about =
+         "B bits per value, 0.05 to 4, after a random rotation of each block; unbiased without "
+         "+ef",
      .example = "eden:2",
      .parse = parse_eden,
      .warms_up = true,
@@ -127,7 +130,7 @@ constexpr auto codec_table = std::to_array<CodecRow>({
                  dense(35, decode_eden)}},
     {.name = "ecuq",
      .usage = "ecuq:BITS[,mode=dither|centroid]",
-     .about = "BITS a value on average, 0.05 to 8, with one step for all tensors; unbiased without "
+     .about = "BITS per value on average, 0.05 to 8; one step for all tensors; unbiased without "
               "+ef",
      .example = "ecuq:2",
      .parse = parse_ecuq,
@@ -152,8 +155,8 @@ constexpr auto codec_table = std::to_array<CodecRow>({
     {.name = "countsketch",
      .usage = "countsketch:ROWSxCOLUMNS[,k=COLUMNS/8][,recovery=own]",
      .about =
-         "the k largest of 65,536 values in a sketch; the server adds up all clients' sketches "
-         "and reads the sum, or with +ef reads each; biased",
+         "a sketch of the k largest of 65,536 values; the server adds all clients' sketches and "
+         "reads the sum, or with +ef reads each; biased",
      .example = "countsketch:5x4000",
      .parse = parse_countsketch,
      .formats = {sketch(30, decode_countsketch), sketch(39, decode_countsketch),
@@ -188,8 +191,7 @@ constexpr auto codec_table = std::to_array<CodecRow>({
      .formats = {selected(16, read_sparse)}},
 });
 
-/// Several codecs may write one format, but one id has one meaning: otherwise this does not
-/// compile.
+/// Several codecs may write the same format. If an id has two meanings, this does not compile.
 constexpr FormatTable make_format_table() {
   FormatTable table{};
   const auto add = [&table](const FormatRow& format) {
@@ -197,7 +199,7 @@ constexpr FormatTable make_format_table() {
     if (row.kind != FormatKind::unknown && row != format) throw "an id has two meanings";
     row = format;
   };
-  // Large blocks of any codec may be written in parts.
+  // Any codec may write a large block in parts.
   add({.id = BlockFormat::parts, .kind = FormatKind::parts, .may_be_large = true});
   for (const CodecRow& codec : codec_table) {
     for (const FormatRow& format : codec.formats) add(format);
@@ -216,13 +218,14 @@ Result<const CodecRow*> find_codec(const SpecParts& parts) {
   if (row != codec_table.end()) return &*row;
   if (parts.name == "ef" || parts.name == "dgc") {
     return wrong(parts.whole, parts.name,
-                 fmt::format("{} comes once, at the end, and is for all rules", parts.name));
+                 fmt::format("{} must come once, at the end; it is for all rules", parts.name));
   }
   if (parts.name == delta_codec)
-    return wrong(parts.whole, parts.name, "delta comes once, in front: delta+topk:0.01");
+    return wrong(parts.whole, parts.name, "delta must come once, in front: delta+topk:0.01");
   std::string names;
   for (const CodecRow& r : codec_table) names += fmt::format(" {}", r.name);
-  return wrong(parts.whole, parts.name, fmt::format("there is no such codec; there are:{}", names));
+  return wrong(parts.whole, parts.name,
+               fmt::format("there is no such codec; choose one of:{}", names));
 }
 
 }  // namespace fl

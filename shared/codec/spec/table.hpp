@@ -1,5 +1,6 @@
-// The table of all codecs. A codec is its file in compressors/ or selectors/, one row in table.cpp,
-// and its file's name in CMakeLists.txt (docs/design/adding-a-codec.md).
+// The codec table: one row for each compressor and selector. To add a codec, write its file in
+// compressors/ or selectors/, add a row in table.cpp, and add the file to CMakeLists.txt
+// (docs/design/adding-a-codec.md).
 #pragma once
 
 #include "shared/codec/core/block_format.hpp"
@@ -14,11 +15,11 @@
 
 namespace fl {
 
-/// Makes the compressor, or the selector, that a part of a spec names.
+/// Makes the compressor or the selector that a part of a spec names. Errors as in spec_parts.hpp.
 using ParseCompressor = CompressorResult(const SpecParts& parts);
 using ParseSelector = SelectorResult(const SpecParts& parts);
 
-/// A few rows, for a table that is made when it is compiled.
+/// A short list of format rows that can be built at compile time.
 class FormatList {
  public:
   constexpr FormatList() = default;
@@ -35,21 +36,23 @@ class FormatList {
 
 struct CodecRow {
   std::string_view name;
-  std::string_view usage;
-  std::string_view about;
+  std::string_view usage;    // The grammar, for help.
+  std::string_view about;    // One line, for help.
   std::string_view example;  // A spec that parses, in canonical form.
   /// Exactly one of the two parsers is set: a codec is a compressor or a selector.
   ParseCompressor* parse = nullptr;
   ParseSelector* parse_selector = nullptr;
-  /// Whether its parser reads the argument by parse_argument(), so that a warm-up can change it.
+  /// Whether a warm-up can change the argument; the parser then uses parse_argument().
   bool warms_up = false;
-  /// The formats of the blocks that it writes, besides those of "none" and "lossless".
+  /// The formats of the blocks that it writes, without those of "none" and "lossless", which every
+  /// codec may write.
   FormatList formats = {};
 };
 
+/// All rows, in the order in which help shows them.
 [[nodiscard]] std::span<const CodecRow> codec_rows();
 
-/// The row with this name. The error lists all names.
+/// The row with the name parts.name. Errors: invalid_input, with a message that lists all names.
 [[nodiscard]] Result<const CodecRow*> find_codec(const SpecParts& parts);
 
 }  // namespace fl

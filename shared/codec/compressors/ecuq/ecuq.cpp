@@ -1,36 +1,40 @@
-// Entropy-coded uniform quantization: one step for all values, levels near their entropy. With the
-// dither that the decoder takes away again the error is uniform and independent of the value: Ziv
-// 1985, "On universal quantization"; Zamir and Feder 1992, "On universal quantization by randomized
-// uniform/lattice quantizers". Without it, but with each level's value at the mean of what fell
-// there, no scalar quantizer of the rate is much better: Gish and Pierce 1968, "Asymptotically
-// efficient quantizing".
+// "ecuq": entropy-coded uniform quantization. All tensors have the same step (step.cpp), and the
+// levels are coded near their entropy. There are two modes:
+// - dither: a random dither is added before rounding, and the decoder subtracts it. The error is
+//   then uniform and independent of the value. Ziv 1985, "On universal quantization"; Zamir and
+//   Feder 1992, "On universal quantization by randomized uniform/lattice quantizers".
+// - centroid: values are rounded to the nearest level, and a level decodes to the mean of its
+//   values. No scalar quantizer of the same rate has a much smaller error. Gish and Pierce 1968,
+//   "Asymptotically efficient quantizing".
 //
-// The dither is known before the levels are, and they are coded given its sign and a class of its
-// size, which makes their rate nearly the conditional entropy that the theory has. Given the sign
-// alone a Gaussian's error is twice the theory's at half a bit, 16% more at 1 bit, 2.5% at 2 bits
-// and 0.6% at 3. With 2^k classes the rate's excess is 4^k times smaller. So there are fewer
-// classes at higher rates, none from 3 bits on, and fewer where a block is small for the tables, or
-// learned probabilities, of all.
+// Both ends know the dither before the levels. So levels are coded given the sign of the dither and
+// the class of its magnitude, and the rate is nearly the conditional entropy of the theory. Given
+// only the sign, the error for Gaussian values is twice the theory's at 0.5 bits, 16% above it at 1
+// bit, 2.5% at 2 bits, and 0.6% at 3 bits. With 2^k classes the excess of the rate is 4^k times
+// smaller. So there are fewer classes at higher rates, only one from 3 bits on, and fewer classes
+// if a block is too small for the tables or learned probabilities of all.
 //
-// Below half a bit few levels are not 0. Then the states and tables would be a fifth of a block of
-// 65,536 at 0.1 bits; the runs of zeros between the others (zero_run_coder.hpp) are within 3% of
-// the entropy with all that a block has besides.
+// Below half a bit few levels are not 0. In a block of 65,536 at 0.1 bits the rANS states and
+// tables would be a fifth of the bytes. Instead the runs of zeros between the other levels are
+// coded (zero_run_coder.hpp): the whole block is then within 3% of the entropy.
 //
-// The bytes of a block, with ids 24 (dither) and 25 (centroid):
-//   binary32 step; 0: all elements are 0, and nothing follows
-//   dither: u64 key of the dither; centroid: for each of the levels 1 to 4 and their negatives how
-//       far their value lies towards 0, in a u8: (c - 128) / 256 steps
-//   u8 S, 1 to 127, and 128 more when the levels are entropy-coded
-//   u16 how many values are listed: those past 126.5 steps; its highest two bits are k where levels
-//       are entropy-coded in 2^k classes; then the index of each as u16, then the values as
-//       binary32
-//   levels as in 2 or 3, 0 for the listed ones, in the classes of |u| (kernels.hpp, dither_classes)
-// and with 31 (dither) and 32 (centroid), where no value is listed:
+// The bytes after the id, for 24 (dither) and 25 (centroid):
+//   binary32 step; if it is 0, all elements are 0 and nothing follows
+//   dither: u64 key of the dither
+//   centroid: a u8 c for each level from 1 to 4: the values of the level and of its negative are
+//       (c - 128) / 256 steps closer to 0
+//   u8 S, 1 to 127, plus 128 if the levels are entropy-coded
+//   u16 number of listed values, which are those above 126.5 steps; its highest two bits are k if
+//       the levels are entropy-coded in 2^k classes; then the index of each as u16, then the values
+//       as binary32
+//   the levels as in format 2 or 3, with 0 for a listed value, in the classes of |u|
+//       (Kernels::dither_classes)
+// and for 31 (dither) and 32 (centroid), which have no listed values:
 //   binary32 step, not 0
 //   u8 S, 1 to 127
-//   dither: u64 key of the dither, and u8 k; centroid: a u8 as above for each of the levels 1 to 4
-//       that is no larger than S
-//   levels as in 10, in 2^k classes
+//   dither: u64 key of the dither, u8 k
+//   centroid: a u8 c as above for each level from 1 to min(4, S)
+//   the levels as in format 10, in 2^k classes
 #include "shared/codec/spec/table.hpp"
 
 #include "kernels/generic/pack.hpp"
@@ -61,14 +65,14 @@ constexpr BlockFormat ecuq_centroid_runs{32};
 
 constexpr std::size_t centroid_count = 4;
 static_assert(centroid_count == summed_levels && ecuq_levels_max == device_levels_max);
-constexpr std::size_t extra_bytes = sizeof(std::uint64_t);  // The key, or more than the centroids.
+constexpr std::size_t extra_bytes = sizeof(std::uint64_t);  // The key; the centroids have fewer.
 constexpr unsigned rans_flag = 128;
 constexpr int listed_bits = 14;
 
-/// More are not listed: the step becomes larger.
+/// The most listed values. If there would be more, the encoder takes a larger step.
 constexpr std::size_t listed_max(std::size_t elements) { return elements / 32; }
 
-/// Which of the levels up to S have one.
+/// How many of the levels from 1 to `top` have a centroid.
 std::size_t centroids_below(std::int32_t top) {
   return std::min(static_cast<std::size_t>(top), centroid_count);
 }
@@ -76,7 +80,7 @@ std::size_t centroids_below(std::int32_t top) {
 std::size_t count_zeros(std::span<const std::int16_t> levels) {
   std::size_t zeros = 0;
   while (!levels.empty()) {
-    // As many as a number of sixteen bits can count, of which SIMD adds eight at a time.
+    // A 16-bit counter, so that SIMD adds eight at a time; `some` is short enough for it.
     const auto some = levels.first(std::min<std::size_t>(levels.size(), UINT16_MAX));
     std::uint16_t found = 0;
     for (const std::int16_t level : some) found = static_cast<std::uint16_t>(found + (level == 0));
@@ -129,7 +133,7 @@ class Ecuq final : public Compressor, public LevelCoder {
     }
     float step = plan.step;
     if (step == 0) step = ecuq_step_for(settings_, {&x, 1});
-    if (step == 0) step = std::max(max_abs, ecuq_step_min);  // What is not 0 was not in the sample.
+    if (step == 0) step = std::max(max_abs, ecuq_step_min);  // The sample had only zeros.
     const std::uint64_t key = block_key(seed, KeyFamily::quantizer, block);
     const auto levels = levels_in(scratch.levels, x.size());
     std::size_t listed = 0;
@@ -161,7 +165,8 @@ class Ecuq final : public Compressor, public LevelCoder {
     return {};
   }
 
-  /// As runs, or not at all: the parts are then rounded anew, with dithers of their own.
+  /// Codes a large block as runs. If that does not suit, the block is coded in parts, and each part
+  /// is rounded again with its own dither.
   Result<bool> encode_large(std::span<const float> x, const Scan& scan, const Layout& layout,
                             const Block& block, std::uint64_t seed, const CompressorPlan& plan,
                             EncodeScratch& scratch, std::vector<std::byte>& out) const override {
@@ -180,7 +185,7 @@ class Ecuq final : public Compressor, public LevelCoder {
   std::optional<LevelBlock> level_block(const Block& block, std::uint64_t seed,
                                         const CompressorPlan& plan) const override {
     if (plan.step == 0) return std::nullopt;
-    // Without values to list.
+    // `most` leaves blocks with listed values to the CPU.
     return LevelBlock{
         .begin = block.flat,
         .elements = block.elements,
@@ -227,7 +232,7 @@ class Ecuq final : public Compressor, public LevelCoder {
     LevelClasses classes;
   };
 
-  /// Fills the levels.
+  /// Rounds x to `levels`. The classes are in scratch.coded.
   Quantized quantize(std::span<const float> x, float step, std::uint64_t key,
                      std::span<std::int16_t> levels, EncodeScratch& scratch) const {
     const int most = settings_.class_bits_most();
@@ -248,7 +253,8 @@ class Ecuq final : public Compressor, public LevelCoder {
     append(out, step);
   }
 
-  /// Behind the step; false: bit fields are shorter, and `out` is as it was.
+  /// Appends the levels as runs, with all that comes after the step. Returns false if bit fields
+  /// are shorter; `out` is then unchanged.
   bool encode_runs(std::span<const float> x, float step, std::uint64_t key,
                    std::span<const std::int16_t> levels, std::int32_t top,
                    const LevelClasses& classes, std::vector<std::byte>& out) const {
@@ -283,7 +289,7 @@ class Ecuq final : public Compressor, public LevelCoder {
     store(MutableBytes(out), at, value);
   }
 
-  /// Replaces the levels of what is listed by 0.
+  /// Appends the listed values and sets their levels to 0.
   static void append_listed(std::span<const float> x, float step, std::span<std::int16_t> levels,
                             std::vector<std::byte>& out) {
     std::vector<float> values;
@@ -298,7 +304,7 @@ class Ecuq final : public Compressor, public LevelCoder {
 
   static std::array<std::uint8_t, centroid_count> centroids_of(
       std::span<const float> x, float step, std::span<const std::int16_t> levels) {
-    // By turns in two tables, so that one sum need not wait for the one before.
+    // Two tables by turns, so that an addition need not wait for the one before.
     std::array<double, centroid_count + 2> sums[2] = {};
     std::array<std::uint32_t, centroid_count + 2> counts[2] = {};
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -316,7 +322,8 @@ class Ecuq final : public Compressor, public LevelCoder {
     return centroids_from(sum, count, step);
   }
 
-  /// The same where few levels are not 0. The sums are exact (LevelTally), in whatever order.
+  /// The same, faster if few levels are not 0. The sums are exact (LevelTally::sums), so their
+  /// order does not matter.
   static std::array<std::uint8_t, centroid_count> centroids_of_few(
       std::span<const float> x, float step, std::span<const std::int16_t> levels) {
     std::array<double, centroid_count + 1> sum{};
@@ -331,7 +338,8 @@ class Ecuq final : public Compressor, public LevelCoder {
                           std::span(count).first<centroid_count>(), step);
   }
 
-  /// `sum`: of the magnitudes of the levels from 1 on and their negatives; `count`: how many.
+  /// The centroids from sum[l - 1], the sum of |x| over the levels l and -l, and count[l - 1], how
+  /// many values that are.
   static std::array<std::uint8_t, centroid_count> centroids_from(
       std::span<const double, centroid_count> sum,
       std::span<const std::uint32_t, centroid_count> count, float step) {
@@ -350,22 +358,22 @@ class Ecuq final : public Compressor, public LevelCoder {
 }  // namespace
 
 CompressorResult parse_ecuq(const SpecParts& parts) {
-  FL_CHECK(check_has_argument(parts, "ecuq wants its bits a value here, such as ecuq:2"));
+  FL_CHECK(check_has_argument(parts, "ecuq needs the bits for each value here, such as ecuq:2"));
   EcuqSettings settings{};
   FL_TRY(settings.rate, parse_argument(parts, [&](std::string_view rate) {
            if (rate.ends_with("bit")) rate.remove_suffix(3);
            return parse_real<double>(
                parts.whole, rate,
-               fmt::format("the bits of ecuq are a number from {} to {}", ecuq_rate_min,
+               fmt::format("the bits of ecuq must be a number from {} to {}", ecuq_rate_min,
                            ecuq_rate_max),
                [](double r) { return r >= ecuq_rate_min && r <= ecuq_rate_max; });
          }));
   settings.mode_otherwise = parts.error_feedback ? EcuqMode::centroid : EcuqMode::dither;
   settings.mode = settings.mode_otherwise;
   for (const auto& [key, value] : parts.settings) {
-    if (key != "mode") return wrong(parts.whole, key, "ecuq has the setting mode");
+    if (key != "mode") return wrong(parts.whole, key, "ecuq has no such setting; its own is mode");
     if (value != "dither" && value != "centroid") {
-      return wrong(parts.whole, value, "mode is dither or centroid");
+      return wrong(parts.whole, value, "mode must be dither or centroid");
     }
     settings.mode = value == "dither" ? EcuqMode::dither : EcuqMode::centroid;
   }
@@ -376,10 +384,10 @@ namespace {
 
 Error damaged(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
 
-/// The value of each level, which is behind ecuq_levels_max of them.
+/// The decoded value of each level l, at index l + ecuq_levels_max.
 using LevelValues = std::array<float, 2 * ecuq_levels_max + 1>;
 
-/// `towards_zero`: how far those of levels 1, 2, ... and their negatives lie towards 0.
+/// `towards_zero` has the bytes c of the levels 1, 2, ... (see above).
 LevelValues level_values(float step, Bytes towards_zero) {
   LevelValues values;
   values[ecuq_levels_max] = 0;
@@ -395,13 +403,14 @@ LevelValues level_values(float step, Bytes towards_zero) {
   return values;
 }
 
+/// out[i] = the value of levels[i].
 void place_levels(std::span<const std::int16_t> levels, const LevelValues& values,
                   std::span<float> out) {
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = values[static_cast<std::size_t>(levels[i] + ecuq_levels_max)];
 }
 
-/// What runs begin with, with either id, and what follows.
+/// What formats 31 and 32 begin with, and the bytes that follow.
 struct RunsHead {
   float step;
   std::int32_t top;
@@ -424,7 +433,7 @@ Result<void> decode_dither_runs(Bytes body, std::span<float> out, DecodeScratch&
   if (head.rest.size() < extra) return damaged("the block's head is cut off");
   const auto key = load<std::uint64_t>(head.rest);
   const int class_bits = std::to_integer<int>(head.rest[sizeof key]);
-  if (class_bits > ecuq_class_bits_max) return damaged("there are no such classes");
+  if (class_bits > ecuq_class_bits_max) return damaged("there are too many classes");
   const auto classes = classes_in(scratch.coded, class_bits > 0 ? out.size() : 0);
   kernels().dither_classes(
       classes.size(), {.step = head.step, .key = key, .class_bits = class_bits}, classes.data());
@@ -460,7 +469,7 @@ Result<void> decode_ecuq(BlockFormat id, Bytes body, std::span<float> out, Decod
   const std::size_t listed = counted % (1u << listed_bits);
   const auto class_bits = static_cast<int>(counted >> listed_bits);
   const bool is_rans = head >= rans_flag;
-  if (class_bits > 0 && !(is_rans && is_dithered)) return damaged("there are no classes here");
+  if (class_bits > 0 && !(is_rans && is_dithered)) return damaged("this block can't have classes");
   const Bytes list = body.subspan(listed_at);
   if (listed > listed_max(out.size()) || list.size() < listed * ecuq_listed_bytes) {
     return damaged(fmt::format("{} values are listed", listed));

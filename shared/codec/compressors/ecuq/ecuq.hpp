@@ -1,4 +1,4 @@
-// What encoding with ecuq (ecuq.cpp) and the search for its step (step.cpp) share.
+// Shared by ecuq's encoder and decoder (ecuq.cpp) and the search for its step (step.cpp).
 #pragma once
 
 #include "kernels/generic/rans.hpp"
@@ -21,28 +21,34 @@ inline constexpr std::size_t ecuq_listed_bytes = sizeof(std::uint16_t) + sizeof(
 inline constexpr int ecuq_class_bits_max = 3;
 static_assert(1 << ecuq_class_bits_max == rans_classes_max);
 
+/// How levels are rounded and decoded: with subtractive dither, or to the nearest level and decoded
+/// to the level's centroid.
 enum class EcuqMode { dither, centroid };
 
+/// Plain data; any thread.
 struct EcuqSettings {
-  double rate;  // Bits a value that the payload is to have, ecuq_rate_min to ecuq_rate_max.
+  double rate;  // The wanted bits for each value in the payload, ecuq_rate_min to ecuq_rate_max.
   EcuqMode mode = EcuqMode::dither;
-  EcuqMode mode_otherwise = EcuqMode::dither;  // Of a spec that does not say it.
+  EcuqMode mode_otherwise = EcuqMode::dither;  // The mode of a spec that does not set it.
 
   [[nodiscard]] bool is_dithered() const { return mode == EcuqMode::dither; }
-  /// Runs of zeros (ecuq.cpp), a kilobyte or so of a block of part_elements_max.
+  /// Whether levels become runs of zeros (ecuq.cpp), so that a block of part_elements_max has only
+  /// a kilobyte or so.
   [[nodiscard]] bool sends_few() const { return rate <= 0.2; }
 
-  /// Of a block that is not small.
+  /// The number of classes is 2^(class bits). These are the class bits of a block that is not
+  /// small.
   [[nodiscard]] int class_bits_most() const {
     if (!is_dithered() || rate >= 3) return 0;
     return rate >= 2 ? 1 : rate > 1 ? 2 : ecuq_class_bits_max;
   }
 
-  /// Of a block whose levels are from -top to top.
+  /// The class bits of a block with this many elements and levels from -top to top.
   [[nodiscard]] int class_bits_of(std::size_t elements, std::int32_t top) const {
-    // Of a block, for each frequency in its tables, which then cost less than they gain. So the
-    // classes have no more symbols than rANS has; but for large blocks, which are runs. A frequency
-    // that is learned (adaptive_coder.hpp) costs less.
+    // The least number of values for each frequency in the block's tables, so that a table costs
+    // less than it gains. It also keeps all classes together within rANS's number of symbols, but
+    // for large blocks, which are coded as runs. Learned frequencies (adaptive_coder.hpp) cost
+    // less.
     constexpr std::size_t values_per_frequency = 256;
     constexpr std::size_t values_per_learned = 64;
     static_assert(part_elements_max / values_per_frequency <= rans_symbols_max);
@@ -55,8 +61,9 @@ struct EcuqSettings {
     return bits;
   }
 
-  /// The levels of x, whose dither begins at `first`, and the largest of them; the classes are
-  /// filled unless there are none.
+  /// Rounds x to levels and returns the largest |level|. Its dither begins at element `first` of
+  /// the key's stream. With dither it also fills `classes` (for class_bits_most()), unless that is
+  /// empty.
   std::int32_t quantize(std::span<const float> x, float step, std::uint64_t key,
                         std::span<std::int16_t> levels, std::span<std::uint8_t> classes,
                         std::uint64_t first = 0) const {
@@ -68,11 +75,13 @@ struct EcuqSettings {
   }
 };
 
-/// Larger values are listed, whatever their dither: the others' levels are at most 127.
+/// Values with a larger magnitude are listed, because with any dither the levels of the others are
+/// at most 127.
 inline float ecuq_levelled_max(float step) { return step * (ecuq_levels_max - 0.5f); }
 
-/// The step with which these tensors' payload, of blocks of so many elements, has the settings'
-/// rate, found on a sample of their values; 0 if all of that is 0, or none is there.
+/// The step with which the payload of these tensors, in blocks of `block_elements`, has
+/// settings.rate bits for each value. It is computed from a sample of the values. Returns 0 if the
+/// sample is empty or all its values are 0, or if one is not finite.
 [[nodiscard]] float ecuq_step_for(const EcuqSettings& settings,
                                   std::span<const std::span<const float>> tensors,
                                   std::uint32_t block_elements = block_elements_default);

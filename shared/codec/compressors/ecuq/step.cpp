@@ -1,6 +1,6 @@
-// The step of ecuq. The rate falls with the step, so it is searched for, by the secant method
-// between bounds, on a sample of the values: their levels' entropy, and what the blocks' tables and
-// heads cost besides.
+// Finds the step of ecuq. A larger step gives a lower rate, so the step is searched for with the
+// secant method between bounds. The rate is estimated on a sample of the values, from the entropy
+// of their levels and the size of the blocks' tables and heads.
 #include "kernels/generic/element_math.hpp"
 #include "kernels/generic/rans.hpp"
 #include "kernels/kernels.hpp"
@@ -22,16 +22,17 @@ namespace fl {
 namespace {
 
 constexpr std::int32_t listed_symbol = 2 * ecuq_levels_max + 1;
-/// Below rates of half a bit there are more, up to 8 times as many: few of them tell anything.
+/// At rates below half a bit there are up to 8 times as many samples, because few of them have a
+/// level other than 0.
 constexpr std::size_t samples_max = 65536;
 constexpr double low_rate = 0.5;
 constexpr std::size_t part_samples_min = 128;
 constexpr int tries_max = 16;
-/// That are quantized at a time, in whole lines of random numbers.
+/// How many samples are quantized at a time: whole lines of random numbers.
 constexpr std::size_t piece_samples = 4096;
 static_assert(piece_samples % philox::half_line_elements == 0);
 
-/// Bits of a value with this probability, 2^-32 to 1.
+/// The ideal code length in bits of a symbol with this probability, 2^-32 to 1.
 double bits_of(float share) {
   constexpr double bits_per_nat = 0x1.71547652b82fep0;
   return -bits_per_nat * static_cast<double>(element::log_unit<element::Scalar>(share));
@@ -40,15 +41,17 @@ double bits_of(float share) {
 /// How often each symbol occurs, for each class.
 using ClassCounts = std::array<std::array<std::uint32_t, rans_symbols_max>, rans_classes_max>;
 
-/// Values of some tensors, and which of them are coded with statistics of their own.
+/// Sampled values of some tensors, in parts. Each part is coded with its own statistics; it is one
+/// tensor, or several small ones.
 struct Sample {
   std::vector<float> values;
   std::vector<std::size_t> part_ends;
-  double elements;  // That the values stand for.
+  double elements;  // How many elements the tensors have.
   float max_abs = 0;
 };
 
-/// What a step makes of a sample's values. The classes are the same for all.
+/// The symbols of a sample's values with one step, and their classes, which are the same for all
+/// steps.
 struct Tried {
   Tried(std::size_t values, int bits)
       : symbols(std::make_unique_for_overwrite<std::uint8_t[]>(values)), class_bits(bits) {
@@ -58,14 +61,14 @@ struct Tried {
   }
   std::unique_ptr<std::uint8_t[]> symbols;
   int class_bits;
-  std::unique_ptr<std::uint8_t[]> classes;  // None where there is one.
+  std::unique_ptr<std::uint8_t[]> classes;  // Null if there is only one class.
 };
 
 Sample sample_of(std::span<const std::span<const float>> tensors, std::size_t most) {
   std::size_t elements = 0;
   for (const auto& tensor : tensors) elements += tensor.size();
   const std::size_t stride = std::max<std::size_t>(1, (elements + most - 1) / most);
-  // One of each `stride` elements, not always the same one: rows may have a pattern.
+  // One of each `stride` elements, at changing places, because rows may have a pattern.
   const auto place_in = [stride](std::uint64_t cell) {
     const std::uint64_t random = cell * 0x9e3779b97f4a7c15 >> 32;
     return cell * stride + (random * stride >> 32);
@@ -73,10 +76,10 @@ Sample sample_of(std::span<const std::span<const float>> tensors, std::size_t mo
   Sample sample;
   sample.values.reserve(elements / stride + 1);
   sample.elements = static_cast<double>(elements);
-  std::size_t begin = 0;  // Of a tensor among all elements.
+  std::size_t begin = 0;  // The index of a tensor's first element among all elements.
   std::uint64_t cell = 0;
   for (const auto& tensor : tensors) {
-    if (stride == 1) {  // All of them.
+    if (stride == 1) {  // The sample has all elements.
       sample.values.insert(sample.values.end(), tensor.begin(), tensor.end());
     } else {
       while (true) {
@@ -102,8 +105,8 @@ std::size_t samples_most(const EcuqSettings& settings) {
   return static_cast<std::size_t>(samples_max * std::clamp(low_rate / settings.rate, 1.0, 8.0));
 }
 
-/// The symbols from `begin` to `end`, by the classes that blocks of these will have. Returns how
-/// many there are.
+/// Counts the symbols from `begin` to `end` in the classes that a block of `block_elements` will
+/// have. Returns how many classes there are.
 std::size_t count_classes(const EcuqSettings& settings, const Tried& tried, std::size_t begin,
                           std::size_t end, std::size_t block_elements, ClassCounts& counts) {
   if (tried.class_bits == 0) {
@@ -113,7 +116,7 @@ std::size_t count_classes(const EcuqSettings& settings, const Tried& tried, std:
   const std::size_t classes = std::size_t{1} << tried.class_bits;
   for (std::size_t c = 0; c < classes; ++c) counts[c] = {};
   for (std::size_t i = begin; i < end; ++i) ++counts[tried.classes[i]][tried.symbols[i]];
-  std::int32_t top = 1;  // Where a value is listed, the most.
+  std::int32_t top = 1;  // A listed value counts as level 128.
   for (std::int32_t s = 0; s <= listed_symbol; ++s) {
     const auto occurs = [s](const auto& of) { return of[static_cast<std::size_t>(s)] > 0; };
     if (std::ranges::any_of(std::span(counts).first(classes), occurs))
@@ -129,7 +132,7 @@ std::size_t count_classes(const EcuqSettings& settings, const Tried& tried, std:
   return std::size_t{1} << bits;
 }
 
-/// Whether so few levels are not 0, and none is listed.
+/// Whether such levels are coded as runs of zeros: few are not 0, and no value is listed.
 bool is_coded_as_runs(std::span<const std::array<std::uint32_t, rans_symbols_max>> of) {
   std::uint64_t zeros = 0;
   std::uint64_t all = 0;
@@ -141,6 +144,7 @@ bool is_coded_as_runs(std::span<const std::array<std::uint32_t, rans_symbols_max
   return is_for_runs(all, zeros);
 }
 
+/// The symbol of a level is level + ecuq_levels_max; a listed value has listed_symbol.
 void symbols_of(std::span<const float> x, std::span<const std::int16_t> levels, float step,
                 float max_abs, std::uint8_t* out) {
   for (std::size_t i = 0; i < x.size(); ++i)
@@ -152,7 +156,8 @@ void symbols_of(std::span<const float> x, std::span<const std::int16_t> levels, 
   }
 }
 
-/// The bits of a value with this step, of the sample's and of all that they stand for.
+/// The estimated bits for each element with this step, over all elements that the sample stands
+/// for.
 double rate_of(const EcuqSettings& settings, const Sample& sample,
                std::uint32_t block_elements_most, float step, Tried& tried) {
   const std::size_t n = sample.values.size();
@@ -173,7 +178,7 @@ double rate_of(const EcuqSettings& settings, const Sample& sample,
     auto block_elements = static_cast<std::size_t>(elements / blocks);
     std::size_t class_count = count_classes(settings, tried, begin, end, block_elements, classes);
     const bool is_sparse = is_coded_as_runs(std::span(classes).first(class_count));
-    if (is_sparse && block_elements_most > block_elements_default) {  // Else it is in parts.
+    if (is_sparse && block_elements_most > block_elements_default) {  // Only runs are coded whole.
       blocks = std::max(1.0, elements / block_elements_most);
       block_elements = static_cast<std::size_t>(elements / blocks);
       if (tried.class_bits > 0)
@@ -185,7 +190,7 @@ double rate_of(const EcuqSettings& settings, const Sample& sample,
       bits += counts[listed_symbol] * static_cast<double>(8 * ecuq_listed_bytes) * scale;
       counts[ecuq_levels_max] += counts[listed_symbol];
       counts[listed_symbol] = 0;
-      // Of few samples there may be none of a class.
+      // A class may be empty if there are few samples.
       if (std::ranges::count(counts, 0u) == rans_symbols_max) continue;
       const RansFrequencies frequencies = rans_frequencies(counts);
       const auto values_seen =
@@ -199,10 +204,11 @@ double rate_of(const EcuqSettings& settings, const Sample& sample,
         ++levels_seen;
         if (has_tables) table_bits += 3 + std::bit_width(frequencies[s]);
       }
-      // What few samples make an entropy too small by (Miller 1955, "Note on the bias of
-      // information estimates"); the blocks' own is too small in the same way.
+      // Corrects the bias of the entropy: with few samples it is too small (Miller 1955, "Note on
+      // the bias of information estimates"). The entropy of each block is too small in the same
+      // way, so `blocks` is subtracted.
       bits += (levels_seen - 1) * 0.72134752 * std::max(0.0, scale - blocks);
-      // Of levels without tables the probabilities cost as much as they take to be learned.
+      // Without tables the coder learns the probabilities, which costs about this many bits.
       if (!is_sparse && !has_tables)
         table_bits += (levels_seen - 1) / 2 * std::log2(values_seen * scale / blocks);
     }
@@ -212,7 +218,8 @@ double rate_of(const EcuqSettings& settings, const Sample& sample,
     fixed_bits += blocks * (8 * head_bytes + table_bits);
     begin = end;
   }
-  // What tables and heads of small tensors cost is not taken from the values.
+  // The tables and heads count for at most an eighth of the rate, so that small tensors do not take
+  // the bits from the values.
   return (bits + std::min(fixed_bits, settings.rate / 8 * sample.elements)) / sample.elements;
 }
 
@@ -226,7 +233,8 @@ float ecuq_step_for(const EcuqSettings& settings, std::span<const std::span<cons
   if (!(scan.max_abs > 0)) return 0;
   sample.max_abs = scan.max_abs;
   Tried tried(n, settings.class_bits_most());
-  // In the bits of a float, where 2^23 is an octave: the logarithm, nearly.
+  // The search works on the bit pattern of the step, which is nearly its logarithm: 2^23 is an
+  // octave (a factor of 2).
   constexpr double octave = 0x1p23;
   const auto step_at = [](double place) {
     return std::clamp(std::bit_cast<float>(static_cast<std::int32_t>(place)), ecuq_step_min,
@@ -237,19 +245,19 @@ float ecuq_step_for(const EcuqSettings& settings, std::span<const std::span<cons
   };
   const double sigma = std::sqrt(scan.sum_squares / static_cast<double>(n));
   const auto start = static_cast<float>(std::clamp<double>(sigma, ecuq_step_min, ecuq_step_max));
-  // A Gaussian's levels have log2(sigma / step) + 2.05 bits.
+  // Levels of Gaussian values have log2(sigma / step) + 2.05 bits.
   double place = place_of(start) + (2.05 - settings.rate) * octave;
   double too_small = place_of(start) - 16 * octave;
-  // Half a bit of Gaussian values has a step of 5 sigma, and of 7 in one class, and half the bits
-  // at most twice the step; few values must not have a much larger one only because their tables
-  // are dear.
+  // The largest step. For Gaussian values half a bit needs a step of 5 sigma, or 7 sigma with one
+  // class, and half the bits at most twice the step. The bound keeps a few values from getting a
+  // much larger step only because their tables take many bits.
   const double low = std::min(1.0, settings.rate / low_rate);
   double too_large = place_of(start) + (3.5 + bits_of(static_cast<float>(low))) * octave;
   too_small = std::max(too_small, place_of(ecuq_step_min));
   too_large = std::min(too_large, place_of(ecuq_step_max));
-  // The entropy of a sample is off by about as much; rather less than what was asked for.
+  // The entropy of a sample has about this error. It is better to stay below the wanted rate.
   const double target = settings.rate - 0.005 * low;
-  double slope = -1;  // Bits an octave; less steep at low rates.
+  double slope = -1;  // Bits for each octave; less steep at low rates.
   double place_before = place;
   double excess_before = 0;
   for (int tries = 0; tries < tries_max; ++tries) {
