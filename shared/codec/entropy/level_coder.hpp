@@ -46,9 +46,9 @@ struct LevelClasses {
                                             LevelScratch& scratch, MutableBytes out,
                                             const LevelClasses& classes = {});
 
-/// Decodes `bytes`, which need not be trusted, into `out`. Returns false unless they are exactly
-/// the code of out.size() levels, or if `classes` and `levels` have too many symbols together.
-/// 1 <= levels <= rans_levels_max.
+/// Decodes `bytes`, which need not be trusted, into `out`. Returns false unless they are whole
+/// tables and one whole stream of out.size() levels, and also if `classes` and `levels` together
+/// have too many symbols. 1 <= levels <= rans_levels_max.
 [[nodiscard]] bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
                                     std::span<std::int16_t> out, const LevelClasses& classes = {});
 

@@ -66,7 +66,7 @@ struct FewLevels {
                                                 std::size_t elements);
 
 /// Decodes `bytes`, which need not be trusted, into `out`; then |level| <= levels. Returns false
-/// unless they are exactly the code of out.size() levels. 1 <= levels <= rans_levels_max.
+/// unless they code out.size() levels and no byte is left over. 1 <= levels <= rans_levels_max.
 [[nodiscard]] bool read_runs(Bytes bytes, std::int32_t levels, std::span<std::int16_t> out,
                              const LevelClasses& classes = {});
 
