@@ -34,7 +34,8 @@ Result<void> check_finite(Coded& coded, const Layout& layout) {
   const std::size_t bad = coded.scan.first_bad;
   if (bad == coded.values.size()) return {};
   return Error(Errc::invalid_input,
-               fmt::format("{} is {}", layout.describe(coded.block.flat + bad), coded.values[bad]));
+               fmt::format("{} is {}, not a finite number", layout.describe(coded.block.flat + bad),
+                           coded.values[bad]));
 }
 
 /// The blocks that are encoded together, before they are written.

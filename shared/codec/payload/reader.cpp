@@ -155,7 +155,8 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
   }
   const auto bad = kernels().scan(values.data(), values.size()).first_bad;
   if (bad < values.size())
-    return corrupt("{} is {}", layout().describe(block.flat + selected->indices[bad]), values[bad]);
+    return corrupt("{} is {}, not a finite number",
+                   layout().describe(block.flat + selected->indices[bad]), values[bad]);
   return Taken(*selected);
 }
 
@@ -174,7 +175,7 @@ Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::
 Result<Scan> PayloadReader::scan_finite(const Block& block, std::span<const float> values) const {
   const Scan scan = kernels().scan(values.data(), values.size());
   if (scan.first_bad == values.size()) return scan;
-  return corrupt("{} is {}", layout().describe(block.flat + scan.first_bad),
+  return corrupt("{} is {}, not a finite number", layout().describe(block.flat + scan.first_bad),
                  values[scan.first_bad]);
 }
 
