@@ -24,7 +24,8 @@ using namespace fl;
 
 thread_local std::string last_error;
 
-/// work(), a Result, or `failed` and the reason. What is thrown ends here: C knows no exceptions.
+/// Returns the value of work(), a Result, or `failed` after an error, whose message it keeps for
+/// flc_error(). Catches exceptions, because C has none.
 template <class T, class Work>
 T guarded(T failed, const Work& work) noexcept {
   try {
@@ -57,13 +58,13 @@ Result<std::vector<TensorSpec>> parse_layout(std::string_view text) {
       const auto [at, failed] = std::from_chars(size.data(), size.data() + size.size(), number);
       if (failed != std::errc{} || at != size.data() + size.size())
         return Error(Errc::invalid_input,
-                     "'" + std::string(size) + "' is no size, in the line of " + spec.name);
+                     "'" + std::string(size) + "' is not a size, in the line of " + spec.name);
     }
   }
   return specs;
 }
 
-/// Calls use(begin, elements) for each tensor that has gradients.
+/// Calls use(begin, elements) for each tensor that is not a statistic.
 template <class Use>
 void for_each_parameter(const Layout& layout, const Use& use) {
   for (const auto& tensor : layout.tensors()) {
@@ -117,13 +118,17 @@ const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t rou
     const Layout& layout = coder->layout;
     FL_TRY(const auto codec, parse_codec(spec, round));
     if (codec->is_delta())
-      return Error(Errc::invalid_input, "delta+ needs what the server has of the last update");
+      return Error(
+          Errc::invalid_input,
+          "delta+ codecs need the last accepted update, which this interface doesn't keep");
     if ((codec->error_feedback() && residual == nullptr) ||
         (codec->momentum() > 0 && velocity == nullptr))
-      return Error(Errc::invalid_input, codec->canonical() + " needs what flc_keeps() says");
+      return Error(
+          Errc::invalid_input,
+          codec->canonical() + " needs the residual or velocity that flc_keeps() asks for");
     const std::size_t elements = layout.elements();
     std::vector<float> x(update, update + elements);
-    std::vector<float> speed;  // The velocity, until all is well.
+    std::vector<float> speed;  // The new velocity. `velocity` changes only if all succeeds.
     if (codec->momentum() > 0) {
       speed.assign(velocity, velocity + elements);
       for_each_parameter(layout, [&](std::size_t begin, std::size_t n) {
@@ -167,7 +172,7 @@ int32_t flc_coder_take_back(flc_coder* coder, const uint8_t* payload, uint64_t b
     const std::size_t elements = coder->layout.elements();
     SpanSource source({reinterpret_cast<const std::byte*>(payload), bytes});
     FL_TRY(auto reader, PayloadReader::open(source, bytes, coder->layout));
-    // Statistics are no gradients: the next update has no need of what this one had of them.
+    // Statistics are left out: the next update does not need the values that this one had.
     std::vector<float> sum(residual, residual + elements);
     FL_CHECK(add_decoded(sum, reader, threads));
     for_each_parameter(coder->layout, [&](std::size_t begin, std::size_t n) {

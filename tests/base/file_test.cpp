@@ -1,5 +1,5 @@
-// fl::Files on the operating system's disk and on the simulated one: both keep the same contract;
-// the simulated one also loses exactly what the contract says may be lost.
+// fl::Files on the operating system's disk and on the simulated one. Both keep the same contract;
+// the simulated disk also loses exactly what the contract allows to be lost.
 #include "shared/base/io/file.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
@@ -44,7 +44,7 @@ void write(Files& files, const fs::path& path, std::string_view text, bool sync 
 
 }  // namespace
 
-TEST_CASE("what is written at an offset is read back there, and gaps are zero") {
+TEST_CASE("bytes read back at the offset where they were written, and gaps are zero") {
   on_both_disks([](Files& files, const fs::path& folder) {
     const auto file = files.open(folder / "a", OpenMode::create).value();
     REQUIRE(file->write_at(5, bytes_of("world")));
@@ -62,7 +62,7 @@ TEST_CASE("what is written at an offset is read back there, and gaps are zero") 
   });
 }
 
-TEST_CASE("read_exactly calls a short file corrupt") {
+TEST_CASE("read_exactly() of a short file is corrupt") {
   on_both_disks([](Files& files, const fs::path& folder) {
     write(files, folder / "a", "12345");
     const auto file = files.open(folder / "a", OpenMode::read).value();
@@ -99,7 +99,7 @@ TEST_CASE("each open mode does what its name says") {
   });
 }
 
-TEST_CASE("names: list is sorted, rename replaces, remove is idempotent") {
+TEST_CASE("list() is sorted, rename() replaces, remove() is idempotent") {
   on_both_disks([](Files& files, const fs::path& folder) {
     write(files, folder / "b", "B");
     write(files, folder / "a", "A");
@@ -120,7 +120,7 @@ TEST_CASE("names: list is sorted, rename replaces, remove is idempotent") {
   });
 }
 
-TEST_CASE("whole files: written atomically, read under a limit") {
+TEST_CASE("whole files are written atomically, and read up to a limit") {
   on_both_disks([](Files& files, const fs::path& folder) {
     REQUIRE(files.write_atomically(folder / "a", bytes_of("first")));
     REQUIRE(files.write_atomically(folder / "a", bytes_of("second")));
@@ -133,7 +133,7 @@ TEST_CASE("whole files: written atomically, read under a limit") {
   });
 }
 
-TEST_CASE("posix files belong to the owner only and are closed in child programs") {
+TEST_CASE("posix files are accessible to the owner only and closed in child programs") {
   const TemporaryFolder folder;
   const mode_t old_mask = ::umask(0);
   REQUIRE(posix_files().make_folder(folder / "f" / "g"));
@@ -152,8 +152,8 @@ TEST_CASE("posix files belong to the owner only and are closed in child programs
   FAIL("the open file is not among this process's descriptors");
 }
 
-TEST_CASE("a posix write that the kernel cuts short is continued, then reported") {
-  // RLIMIT_FSIZE: the first pwrite puts down what fits, the second one fails with EFBIG.
+TEST_CASE("a posix write that the kernel cuts short is continued, and its error is reported") {
+  // RLIMIT_FSIZE: the first pwrite writes what fits, the second fails with EFBIG.
   const TemporaryFolder folder;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
@@ -170,7 +170,7 @@ TEST_CASE("a posix write that the kernel cuts short is continued, then reported"
   CHECK(file->size().value() == 1000);
 }
 
-TEST_CASE("memory: only what was synced is sure to survive a crash") {
+TEST_CASE("memory: only synced bytes and names survive every crash") {
   std::set<std::string> contents;
   bool name_was_lost = false;
   for (std::uint64_t seed = 0; seed < 64; ++seed) {
@@ -198,7 +198,7 @@ TEST_CASE("memory: only what was synced is sure to survive a crash") {
   CHECK(name_was_lost);
 }
 
-TEST_CASE("memory: rename and removal are lost or kept until the folder is synced") {
+TEST_CASE("memory: a rename or removal may be lost until the folder is synced") {
   std::set<std::vector<std::string>> listings;
   for (std::uint64_t seed = 0; seed < 64; ++seed) {
     MemFiles files;
@@ -236,7 +236,7 @@ TEST_CASE("memory: the same seeds give the same disk") {
   CHECK(distinct.size() > 3);
 }
 
-TEST_CASE("memory: a lost sync is an error once, and its bytes never reach the disk") {
+TEST_CASE("memory: a lost sync fails once, and its bytes never reach the disk") {
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     MemFiles files;
     const auto file = files.open("/a", OpenMode::create).value();
@@ -246,14 +246,14 @@ TEST_CASE("memory: a lost sync is an error once, and its bytes never reach the d
     REQUIRE(file->write_at(0, bytes_of("new")));
     files.fail_at(1, Fault::sync_lost);
     CHECK(file->sync().error().code() == Errc::io);
-    CHECK(file->sync());  // As on Linux: the second try says yes.
+    CHECK(file->sync());  // As on Linux, the second try succeeds.
     CHECK(content(files, "/a") == "new");
     files.crash(seed);
     CHECK(content(files, "/a") == "old");
   }
 }
 
-TEST_CASE("memory: a failing write puts down its first half; the next one works") {
+TEST_CASE("memory: a failing write writes its first half; the next write works") {
   MemFiles files;
   const auto file = files.open("/a", OpenMode::create).value();
   files.fail_at(2);
@@ -263,18 +263,18 @@ TEST_CASE("memory: a failing write puts down its first half; the next one works"
   CHECK(file->write_at(0, bytes_of("12345678")));
 }
 
-TEST_CASE("memory: a full disk takes what fits, and works again when there is room") {
+TEST_CASE("memory: a full disk takes what fits, and works again when there is space") {
   MemFiles files;
   const auto file = files.open("/a", OpenMode::create).value();
   files.space_limit(6);
   CHECK(file->write_at(0, bytes_of("12345678")).error().code() == Errc::no_space);
   CHECK(files.bytes_used() == 6);
-  CHECK(file->write_at(0, bytes_of("abcdef")));  // Overwriting needs no room.
+  CHECK(file->write_at(0, bytes_of("abcdef")));  // Overwriting needs no space.
   files.space_limit(MemFiles::no_limit);
   CHECK(file->write_at(0, bytes_of("12345678")));
 }
 
-TEST_CASE("write_atomically leaves the old or the new bytes, wherever the power goes") {
+TEST_CASE("write_atomically() leaves the old or the new bytes, whenever the power fails") {
   bool finished = false;
   int crashes = 0;
   for (std::uint64_t n = 1; !finished; ++n) {
@@ -292,11 +292,11 @@ TEST_CASE("write_atomically leaves the old or the new bytes, wherever the power 
       if (!finished) ++crashes;
     }
   }
-  CHECK(crashes == 5 * 16);  // Open, write, sync, rename, sync of the folder.
+  CHECK(crashes == 5 * 16);  // Open, write, sync, rename, sync_folder.
 }
 
 TEST_CASE(
-    "write_atomically leaves the old bytes when an operation fails, and works when tried again") {
+    "write_atomically() leaves the old bytes if an operation fails, and works when tried again") {
   for (std::uint64_t n = 1; n <= 4; ++n) {
     MemFiles files;
     REQUIRE(files.write_atomically("/a", bytes_of("old")));

@@ -8,7 +8,7 @@ namespace fl {
 
 using nlohmann::json;
 
-TEST_CASE("what is no JSON is discarded, and is neither object nor array nor string") {
+TEST_CASE("invalid JSON gives a discarded value, which is neither object nor array nor string") {
   for (const char* text : {"", "{", "[1,]", "{\"a\":1} x", "nul", "\"\xff\""}) {
     CAPTURE(text);
     const json value = parse_json(text);
@@ -18,7 +18,7 @@ TEST_CASE("what is no JSON is discarded, and is neither object nor array nor str
   CHECK(parse_json("[1, {\"a\": null}]") == json{1, {{"a", nullptr}}});
 }
 
-TEST_CASE("a watch sees what is read, and ends it") {
+TEST_CASE("a callback sees what is parsed and can reject parts of it") {
   std::vector<int> depths;
   const json value = parse_json("[[[1]]]", [&](int depth, json::parse_event_t event, json&) {
     if (event == json::parse_event_t::array_start) depths.push_back(depth);
@@ -30,7 +30,7 @@ TEST_CASE("a watch sees what is read, and ends it") {
         json::array());
 }
 
-TEST_CASE("bytes that are no UTF-8 are replaced, not thrown about") {
+TEST_CASE("bytes that are not UTF-8 are replaced and throw no exception") {
   CHECK(json_text(json{{"path", "/data/\xff.idx"}}) == "{\"path\":\"/data/\xef\xbf\xbd.idx\"}");
   nlohmann::ordered_json both;
   both["b"] = "é\xc3";

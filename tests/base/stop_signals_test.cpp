@@ -20,7 +20,8 @@ bool leaves_stop_signals() {
   return sigismember(&blocked, SIGINT) == 1 && sigismember(&blocked, SIGTERM) == 1;
 }
 
-TEST_CASE("threads that are made without the stop signals leave them to their maker") {
+TEST_CASE(
+    "threads made under WithoutStopSignals leave these signals to the thread that made them") {
   bool inside = false;
   std::thread worker;
   {
@@ -32,7 +33,7 @@ TEST_CASE("threads that are made without the stop signals leave them to their ma
   CHECK_FALSE(leaves_stop_signals());
 }
 
-TEST_CASE("the first signal to stop asks, and a worker's thread takes none") {
+TEST_CASE("the first stop signal calls on_stop, and worker threads take no stop signals") {
   net::io_context io;
   StopSignals signals(io);
   int asked = 0;
@@ -54,7 +55,7 @@ TEST_CASE("the first signal to stop asks, and a worker's thread takes none") {
   CHECK(ends_at_once);
 }
 
-TEST_CASE("a wait for a signal that is cancelled asks for nothing") {
+TEST_CASE("after cancel() on_stop is not called") {
   net::io_context io;
   StopSignals signals(io);
   int asked = 0;

@@ -1,5 +1,5 @@
-// Error feedback with momentum at a client: its velocity is as durable as its residual, and what a
-// refused update leaves of both is defined.
+// Error feedback with momentum at a client: the velocity is as durable as the residual, and both
+// have the right values after refused updates.
 #include "client/state/client_state.hpp"
 
 #include "kernels/kernels.hpp"
@@ -33,7 +33,7 @@ void code(ClientState& state, std::uint64_t round) {
   state.save_update(run_of(two_tensors()), update, *codec, round, {}).value();
 }
 
-/// What the pending update decodes to.
+/// The decoded values of the pending update.
 std::vector<float> pending_values(ClientState& state) {
   const Layout layout = two_tensors();
   const auto file = state.open_pending().value();
@@ -44,7 +44,7 @@ std::vector<float> pending_values(ClientState& state) {
   return out;
 }
 
-/// What the functions of feedback.hpp make of the same updates, in memory.
+/// The residual and velocity after the same updates, computed in memory.
 struct Expected {
   std::vector<float> residual = std::vector<float>(two_tensors().elements());
   std::vector<float> velocity = residual;
@@ -67,7 +67,7 @@ std::size_t velocity_files(MemFiles& files) {
       std::ranges::count_if(names, [](const auto& name) { return name.starts_with("velocity-"); }));
 }
 
-TEST_CASE("residual and velocity go on over restarts, power losses and refused updates") {
+TEST_CASE("residual and velocity survive restarts, power losses and refused updates") {
   for (const bool is_power_loss : {false, true}) {
     MemFiles files;
     auto state = ClientState::open(files, state_folder).value();
@@ -85,7 +85,7 @@ TEST_CASE("residual and velocity go on over restarts, power losses and refused u
       } else {
         state.settle_accepted().value();
       }
-      // A velocity that were another would show in the next round's residual.
+      // A wrong velocity would show in the next round's residual.
       CHECK(state.residual(two_tensors()).value() == expected.residual);
       CHECK(velocity_files(files) == 1);
     }

@@ -1,5 +1,5 @@
-// What a client keeps of its codec between rounds: a restart does not show in the bytes it uploads,
-// and a file that is damaged costs a fresh start and nothing else.
+// What a client keeps for its codec between rounds: a restart does not change the bytes that it
+// uploads, and after damage to the state file it only starts afresh.
 #include "client/state/client_state.hpp"
 
 #include "kernels/kernels.hpp"
@@ -28,7 +28,7 @@ std::vector<float> update_of(std::uint64_t round) {
   return x;
 }
 
-/// The bytes that would be uploaded in this round.
+/// The bytes that the client would upload in this round.
 std::string coded(ClientState& state, std::uint64_t round, std::string_view spec) {
   auto update = update_of(round);
   const auto codec = parse_codec(spec).value();
@@ -62,7 +62,7 @@ std::vector<std::string> uploads(MemFiles& files, std::string_view spec,
 
 void accept(ClientState& state, std::uint64_t) { state.settle_accepted().value(); }
 
-TEST_CASE("a restart or a power loss between rounds does not show in what is uploaded") {
+TEST_CASE("a restart or a power loss between rounds does not change what is uploaded") {
   for (const char* spec : {"powersgd:2+ef", "powersgd:2", "topk:0.1,dense_below=0+ef"}) {
     CAPTURE(spec);
     MemFiles calm;
@@ -83,7 +83,7 @@ TEST_CASE("a restart or a power loss between rounds does not show in what is upl
   }
 }
 
-TEST_CASE("a damaged or missing state file means a fresh start") {
+TEST_CASE("after damage or loss of its state file, the codec starts afresh") {
   const char* spec = "powersgd:2";
   MemFiles fresh;
   const auto begun_anew = uploads(fresh, spec, [&](ClientState& state, std::uint64_t round) {
@@ -112,7 +112,7 @@ TEST_CASE("a damaged or missing state file means a fresh start") {
   }
 }
 
-TEST_CASE("an update that can't be read is forgotten, and made again it is the same") {
+TEST_CASE("an unreadable pending update is forgotten, and coding it again gives the same bytes") {
   for (const char* spec : {"powersgd:2+ef", "topk:0.1,dense_below=0+dgc:0.9", "qsgd:2+ef"}) {
     CAPTURE(spec);
     MemFiles files;
@@ -135,7 +135,7 @@ TEST_CASE("an update that can't be read is forgotten, and made again it is the s
   }
 }
 
-TEST_CASE("a refused update's mass can be dropped, and earlier losses with it") {
+TEST_CASE("a refused update can be dropped, together with the residual") {
   MemFiles files;
   auto state = ClientState::open(files, folder).value();
   coded(state, 1, "sign+ef");
@@ -149,7 +149,7 @@ TEST_CASE("a refused update's mass can be dropped, and earlier losses with it") 
   CHECK(state.residual(matrix_layout()).value() == std::vector<float>(matrix_layout().elements()));
 }
 
-TEST_CASE("a full disk, met while a mass is put back, keeps nothing of the try") {
+TEST_CASE("a full disk while an update goes back into the residual leaves no new files") {
   MemFiles files;
   auto state = ClientState::open(files, folder).value();
   coded(state, 1, "sign+ef");
@@ -163,7 +163,7 @@ TEST_CASE("a full disk, met while a mass is put back, keeps nothing of the try")
   state.settle_unused(run_of(matrix_layout())).value();
 }
 
-TEST_CASE("FedDyn's own vector goes forward by what the server decodes") {
+TEST_CASE("FedDyn's local vector advances by what the server decodes") {
   const auto strategy = parse_strategy("feddyn:alpha=0.5").value();
   const RunLayout layout = run_of(matrix_layout());
   for (const std::string spec : {"qsgd:1", "sign+ef"}) {
@@ -189,7 +189,7 @@ TEST_CASE("FedDyn's own vector goes forward by what the server decodes") {
   }
 }
 
-TEST_CASE("a refused update leaves the state, and gives its mass back") {
+TEST_CASE("a refused update keeps the codec's state and goes back into the residual") {
   MemFiles refused_files;
   auto refused = ClientState::open(refused_files, folder).value();
   coded(refused, 1, "powersgd:2+ef");
@@ -202,11 +202,11 @@ TEST_CASE("a refused update leaves the state, and gives its mass back") {
   const auto names = state_files(refused_files);
   REQUIRE(names.size() == 1);
 
-  // A codec without a state lets it be.
+  // A codec without a state leaves the file alone.
   coded(refused, 2, "qsgd:8");
   refused.settle_accepted().value();
   CHECK(state_files(refused_files) == names);
-  // A round later there is a newer one, and only that.
+  // A round later there is only the newer file.
   coded(refused, 3, "powersgd:2+ef");
   refused.settle_accepted().value();
   CHECK(state_files(refused_files).size() == 1);
@@ -215,7 +215,7 @@ TEST_CASE("a refused update leaves the state, and gives its mass back") {
   CHECK(state_files(refused_files).empty());
 }
 
-TEST_CASE("an update that a device has coded wrongly is coded again, and nothing is lost") {
+TEST_CASE("an update that a device coded wrongly is coded again, and nothing is lost") {
   const Layout layout = Layout::make({{"w", {4, 65'536}}}).value();
   std::vector<float> x(layout.elements());
   kernels().gaussian(5, 1, 0, x.data(), x.size());
@@ -229,7 +229,8 @@ TEST_CASE("an update that a device has coded wrongly is coded again, and nothing
     return state.pending()->begin.digest();
   };
   const auto expected = digest_with({});
-  // The first block is compared with the CPU's; of the others the CPU sees whether they decode.
+  // The first block is compared with the CPU's; of the other blocks the CPU checks that they
+  // decode.
   for (const std::size_t right : {0u, 1u, 3u, 4u}) {
     CAPTURE(right);
     auto host = std::make_unique<twins::HostCodecDevice>();
@@ -239,7 +240,7 @@ TEST_CASE("an update that a device has coded wrongly is coded again, and nothing
     CHECK(coder.is_there() == (right == 4));
   }
 
-  // One that is gone when that is seen has coded it all the same.
+  // The device fails before that check, but it has coded the wrong block.
   for (const int calls : {3, 4, 5, 6, 7}) {
     CAPTURE(calls);
     auto host = std::make_unique<twins::HostCodecDevice>();
@@ -250,7 +251,7 @@ TEST_CASE("an update that a device has coded wrongly is coded again, and nothing
     CHECK_FALSE(coder.is_there());
   }
 
-  // With feedback, of the second update, to which the residual of the first is added.
+  // With error feedback: the residual after a second update, to which the first one was added.
   const auto residual_with = [&](std::size_t right) {
     MemFiles files;
     auto state = ClientState::open(files, folder).value();

@@ -8,9 +8,8 @@ fl::Digest digest_of(std::string_view text) { return fl::Digest::of(fl::bytes_of
 
 }  // namespace
 
-// Goal: the newest are found, an older one lives while it is used, and its memory is used again
-// once it is not.
-TEST_CASE("a shelf keeps the newest models") {
+// The newest models are found. An older one lives while it is used; then its memory is reused.
+TEST_CASE("the cache keeps the newest models") {
   fl::ModelCache shelf(2);
   auto values = shelf.borrow(3);
   const float* const memory = values.data();
@@ -27,8 +26,8 @@ TEST_CASE("a shelf keeps the newest models") {
   CHECK(*used == std::vector<float>{4, 5, 6});
 }
 
-// Goal: two agents that bring the same version share one copy of it.
-TEST_CASE("a model that is there already is not kept twice") {
+// Two agents that bring the same version share one copy.
+TEST_CASE("a model that the cache has already is not kept twice") {
   fl::ModelCache shelf;
   shelf.keep(digest_of("model"), {1, 2});
   const auto before = shelf.find(digest_of("model"));

@@ -130,11 +130,11 @@ TEST_CASE("C: its names are the codecs' but for deltas, and each can be had") {
 
 TEST_CASE("C: what is wrong is refused with its reason") {
   for (const auto& [text, words] : std::vector<std::pair<const char*, const char*>>{
-           {"w 4x", "'4x' is no size, in the line of w"},
+           {"w 4x", "'4x' is not a size, in the line of w"},
            {"w -1", "size -1"},
            {"w 3\nw 3", "two tensors"},
            {"\nw 3", "empty name"},
-           {"w 99999999999999999999", "is no size"}}) {
+           {"w 99999999999999999999", "is not a size"}}) {
     const std::string layout_text = text;
     CAPTURE(layout_text);
     CHECK(flc_coder_new(text) == nullptr);

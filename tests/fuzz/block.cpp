@@ -1,6 +1,7 @@
-// One block of a payload: u16 the number of its elements less one, then its bytes, in any format.
-// Where the format allows large blocks (shared/codec/blocks/large_block.hpp), the bytes are decoded
-// a second time, as sixteen times as many elements.
+// Fuzzes one block of a payload. The input is a u16, the number of elements minus one, then the
+// block's bytes in any block format. If the format allows large blocks
+// (shared/codec/blocks/large_block.hpp), the bytes are decoded a second time, as sixteen times as
+// many elements.
 #include "shared/codec/blocks/decode.hpp"
 
 #include "tests/fuzz/rows.hpp"
@@ -10,7 +11,7 @@ using namespace fl;
 namespace {
 
 void decode(Bytes block, std::size_t elements) {
-  DecodeScratch scratch;  // The second row finds in it what the first has left.
+  DecodeScratch scratch;  // Shared, so that each row finds what the row before left in it.
   const auto values = fuzz::decode_with_all_rows(elements, [&](std::span<float> out) {
     auto decoded = decode_block(block, out, scratch);
     FL_ASSERT(decoded || decoded.error().code() == Errc::corrupt);

@@ -1,5 +1,5 @@
-// The messages of enrolment. The first character says which: 0 a request, 1 an answer, 2 and 3 what
-// comes instead with the status 403 and 503.
+// Fuzzes the messages of enrolment. The first character says which one follows: 0 a request, 1 a
+// response, 2 and 3 an error response with status 403 and 503.
 #include "shared/identity/enrolment.hpp"
 
 using namespace fl;
@@ -11,7 +11,7 @@ void check_request(std::string_view body) {
   if (!request) {
     FL_ASSERT(request.error().code() == Errc::invalid_input ||
               request.error().code() == Errc::too_large);
-    // What the peer is then told holds the words of its own message, which may be any bytes.
+    // The error that the peer gets quotes its own message, which may contain any bytes.
     FL_ASSERT(http_status(request.error()) < 500 && !to_json(request.error()).empty());
     return;
   }

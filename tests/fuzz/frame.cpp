@@ -1,11 +1,11 @@
-// One message of a WebSocket: header length, protobuf header, payload.
+// Fuzzes one WebSocket message: header length, protobuf header, payload.
 #include "shared/base/limits.hpp"
 #include "shared/wire/message.hpp"
 
 using namespace fl;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  // protobuf says on stderr which text is not UTF-8.
+  // Otherwise protobuf writes to stderr about every text that is not UTF-8.
   static const auto log_handler = google::protobuf::SetLogHandler(nullptr);
   static_cast<void>(log_handler);
 

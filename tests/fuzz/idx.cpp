@@ -1,4 +1,5 @@
-// A pair of IDX files: u16 the bytes of the images' file, that file, the labels' file.
+// Fuzzes a pair of IDX files. The input is a u16, the length of the file of images, then that file,
+// then the file of labels.
 #include "client/learn/data/idx.hpp"
 
 #include "tests/fuzz/memory_path.hpp"

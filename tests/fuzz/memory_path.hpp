@@ -1,4 +1,4 @@
-// A file in memory that has a path, for readers that open files themselves.
+// A file in memory that has a path, for readers that open files by path.
 #pragma once
 
 #include "shared/base/error.hpp"

@@ -1,4 +1,4 @@
-// A whole payload, of the layout that the golden ones have (tests/codec/golden_test.cpp).
+// Fuzzes a whole payload, with the layout of the golden payloads (tests/codec/golden_test.cpp).
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/payload/reader.hpp"
 #include "shared/codec/sums/accumulator.hpp"
@@ -23,7 +23,7 @@ Result<void> decode(Bytes payload, std::span<float> out) {
   return reader.decode_all(out);
 }
 
-/// Of the golden payload's sketches, whose blocks are small.
+/// The sketches of the golden payload, which has small blocks.
 SummedSketches sketches() {
   static const auto codec = parse_codec("countsketch:5x4000").value();
   SummedSketches out = codec->summed_sketches(golden_layout());
@@ -31,7 +31,7 @@ SummedSketches sketches() {
   return out;
 }
 
-/// What can't be added leaves nothing in the sums, wherever it ends.
+/// Adds the payload. If that fails, at whatever block, the sums must be 0 again.
 void add(Bytes payload) {
   static Accumulator sums(golden_layout(), choose_fixed_point(1, 1 << 20), golden_seed, sketches());
   SpanSource source(payload);

@@ -1,5 +1,5 @@
-// The fuzz targets in an ordinary build: their seeds, and mutations of them that are the same in
-// every run. A promise that is broken ends the program; the input then lies in FL_REPLAYED_FILE.
+// Runs the fuzz targets in an ordinary build, on their seeds and on mutations of them that are the
+// same in every run. A broken promise aborts the program; FL_REPLAYED_FILE then has the input.
 #include "kernels/generic/philox.hpp"
 #include "shared/base/io/file.hpp"
 
@@ -25,7 +25,7 @@ int fuzz_idx(const std::uint8_t* data, std::size_t size);
 
 namespace {
 
-constexpr std::uint64_t mutations = 3000;  // Of all seeds of a target together.
+constexpr std::uint64_t mutations = 3000;  // For each target, over all its seeds.
 
 using Input = std::vector<std::uint8_t>;
 using Target = int (*)(const std::uint8_t*, std::size_t);
@@ -36,11 +36,11 @@ void run(Target target, const Input& input) {
   file->truncate(input.size()).value();
   const Input exact(
       input.begin(),
-      input.end());  // No room behind its end, so that AddressSanitizer sees every step.
+      input.end());  // No room behind its end, so that AddressSanitizer sees every overrun.
   CHECK(target(exact.data(), exact.size()) == 0);
 }
 
-/// In the order of their names.
+/// The seeds of a target, in the order of their names.
 std::vector<Input> seeds_of(const char* target) {
   const auto folder = std::filesystem::path(FL_CORPUS_FOLDER) / target;
   std::vector<std::filesystem::path> paths;
@@ -56,8 +56,8 @@ std::vector<Input> seeds_of(const char* target) {
   return seeds;
 }
 
-/// One change: a byte replaced, a bit flipped, some bytes left out, repeated or added behind the
-/// end, the end cut off.
+/// Makes one change: replaces a byte, flips a bit, removes or repeats some bytes, appends some
+/// bytes, or cuts off the end.
 void mutate(Input& input, const philox::Block& random) {
   // Half of the changes hit the first bytes, where the numbers are.
   const std::size_t reach = random.word[0] % 2 == 0 ? input.size() : 64;
@@ -99,10 +99,10 @@ void replay(const char* name, Target target) {
 
 }  // namespace
 
-TEST_CASE("blocks") { replay("block", fuzz_block); }
-TEST_CASE("payloads") { replay("payload", fuzz_payload); }
-TEST_CASE("frames") { replay("frame", fuzz_frame); }
-TEST_CASE("safetensors files") { replay("safetensors", fuzz_safetensors); }
-TEST_CASE("join tokens") { replay("token", fuzz_token); }
-TEST_CASE("messages of enrolment") { replay("enrolment", fuzz_enrolment); }
-TEST_CASE("IDX files") { replay("idx", fuzz_idx); }
+TEST_CASE("fuzzing: blocks") { replay("block", fuzz_block); }
+TEST_CASE("fuzzing: payloads") { replay("payload", fuzz_payload); }
+TEST_CASE("fuzzing: frames") { replay("frame", fuzz_frame); }
+TEST_CASE("fuzzing: safetensors files") { replay("safetensors", fuzz_safetensors); }
+TEST_CASE("fuzzing: join tokens") { replay("token", fuzz_token); }
+TEST_CASE("fuzzing: messages of enrolment") { replay("enrolment", fuzz_enrolment); }
+TEST_CASE("fuzzing: IDX files") { replay("idx", fuzz_idx); }

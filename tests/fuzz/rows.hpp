@@ -1,4 +1,4 @@
-// Decoding under every row of the kernel table, which must not show.
+// Decodes with every row of the kernel table. All rows must give the same result.
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -25,7 +25,7 @@ inline bool is_same(float a, float b) {
 template <class Decode>
 std::optional<std::vector<float>> decode_with_all_rows(std::size_t elements, const Decode& decode) {
   std::optional<std::vector<float>> first;
-  float filling = 0;  // Another one for each row, so that a value that is left as it was shows.
+  float filling = 0;  // Differs for each row, so that a value that a row did not write shows.
   for (const Kernels* row : all_kernels()) {
     force_kernels(*row);
     std::vector<float> out(elements, ++filling);

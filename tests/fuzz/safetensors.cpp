@@ -1,4 +1,4 @@
-// A safetensors file from anywhere. What its header promises must then be there to read.
+// Fuzzes a safetensors file. If its header is accepted, all its tensors must be readable.
 #include "shared/params/safetensors.hpp"
 
 #include "tests/fuzz/memory_path.hpp"

@@ -1,4 +1,5 @@
-// A join token: the text as it is, and a token around these bytes whose checksum fits.
+// Fuzzes join tokens: the input as the token's text, and the input as the fields of a token with
+// the right checksum.
 #include "shared/identity/token.hpp"
 
 #include <boost/crc.hpp>

@@ -1,5 +1,5 @@
-// The authority: its files survive restarts and crashes and are refused when damaged; its
-// certificates say exactly what they should, whatever a request asks for.
+// The authority: its files survive restarts and crashes; damaged files are refused; certificates
+// have the right contents, whatever a request asks for.
 #include "tests/identity/fixture.hpp"
 
 #include <openssl/pem.h>
@@ -18,7 +18,7 @@ unsigned mode_of(const Path& path) {
   return static_cast<unsigned>(std::filesystem::status(path).permissions());
 }
 
-TEST_CASE("an authority is made once and loaded afterwards") {
+TEST_CASE("an authority is created once and then loaded") {
   const TemporaryFolder temp;
   const auto first = open(temp / "identity");
   REQUIRE(first);
@@ -30,7 +30,7 @@ TEST_CASE("an authority is made once and loaded afterwards") {
   CHECK(open(temp / "other")->fingerprint() != first->fingerprint());
 }
 
-TEST_CASE("a crash at any point of the first start leaves a folder that the next start completes") {
+TEST_CASE("after a crash at any point of the first start, the next start completes the folder") {
   int changes = 0;
   for (bool done = false; !done; ++changes) {
     const TemporaryFolder temp;
@@ -44,7 +44,7 @@ TEST_CASE("a crash at any point of the first start leaves a folder that the next
   CHECK(changes > 5);
 }
 
-TEST_CASE("damaged authority files are refused by name and left as they are") {
+TEST_CASE("damaged authority files are refused by name and not changed") {
   const TemporaryFolder temp;
   const Path folder = temp / "identity";
   REQUIRE(open(folder));
@@ -86,7 +86,7 @@ TEST_CASE("an expired authority is refused") {
   CHECK(late.error().code() == Errc::unauthenticated);
 }
 
-TEST_CASE("a client certificate says its name, its purpose and its time") {
+TEST_CASE("a client certificate has the right name, purpose and validity") {
   const TemporaryFolder temp;
   const Authority authority = open(temp / "identity").value();
   const auto issued = authority.issue_client("site-7.lab_a", new_request_pem(), some_time);
@@ -105,7 +105,7 @@ TEST_CASE("a client certificate says its name, its purpose and its time") {
   CHECK(authority.issue_client("b", new_request_pem(), some_time)->serial != issued->serial);
 }
 
-TEST_CASE("a server certificate is for serving, under the given hosts") {
+TEST_CASE("a server certificate is for servers only, and for the given hosts") {
   const TemporaryFolder temp;
   const Authority authority = open(temp / "identity").value();
   const auto issued = authority.issue_server({"fl.example", "127.0.0.1", "::1"}, some_time);
@@ -125,7 +125,7 @@ TEST_CASE("a server certificate is for serving, under the given hosts") {
   CHECK(authority.issue_server({}, some_time).error().code() == Errc::invalid_input);
 }
 
-TEST_CASE("client names are checked") {
+TEST_CASE("invalid client names are refused") {
   for (const char* name : {"a", "7", "site-1", "A.b_c-9"}) CHECK(check_client_name(name));
   CHECK(check_client_name(std::string(64, 'x')));
   for (const std::string& name :
@@ -138,7 +138,7 @@ TEST_CASE("client names are checked") {
   }
 }
 
-TEST_CASE("requests that don't prove their key are refused, and nothing else in them counts") {
+TEST_CASE("requests that don't prove their key are refused; their other contents are ignored") {
   const TemporaryFolder temp;
   const Authority authority = open(temp / "identity").value();
   const auto refusal = [&](const std::string& pem) {
@@ -152,7 +152,7 @@ TEST_CASE("requests that don't prove their key are refused, and nothing else in 
   const std::string good = new_request_pem();
   CHECK(contains(refusal(good.substr(0, good.size() / 2)), "not a valid signing request"));
 
-  // Another's public key under a signature of one's own.
+  // Somebody else's public key, signed with one's own key.
   const KeyPtr mine = make_key().value();
   const KeyPtr other = make_key().value();
   const RequestPtr forged = make_request(*mine).value();

@@ -1,5 +1,5 @@
-// The client's files: joining and renewing survive a crash after every change to the disk, and
-// files that don't fit each other are refused by name.
+// The client's identity files: joining and renewing survive a crash after every change to the disk,
+// and files that don't belong together are refused by name.
 #include "tests/identity/fixture.hpp"
 
 namespace fl {
@@ -16,7 +16,7 @@ std::string issue(const Authority& authority, std::string_view name, const std::
   return authority.issue_client(name, request, some_time).value().pem;
 }
 
-TEST_CASE("a joined client loads what it joined with") {
+TEST_CASE("a client loads the identity with which it joined") {
   const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   const ClientIdentity joined = new_identity(authority, temp / "me", "alice", some_time);
@@ -37,7 +37,7 @@ TEST_CASE("a joined client loads what it joined with") {
   CHECK(loaded.is_expired(some_time + 91 * day_s));
 }
 
-TEST_CASE("a folder without an identity is not_found") {
+TEST_CASE("loading a folder without an identity gives not_found") {
   const TemporaryFolder temp;
   CHECK(!ClientIdentity::is_present(posix_files(), temp / "me"));
   CHECK(ClientIdentity::load(posix_files(), temp / "me").error().code() == Errc::not_found);
@@ -70,7 +70,7 @@ TEST_CASE("damaged or foreign files are refused by name") {
 }
 
 TEST_CASE(
-    "a crash at any point of joining leaves no identity or the whole one, and joining goes on") {
+    "a crash at any point of joining leaves no identity or a whole one, and joining works again") {
   const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   int changes = 0;
@@ -96,7 +96,7 @@ TEST_CASE(
   CHECK(changes > 12);
 }
 
-TEST_CASE("a crash at any point of renewing leaves the old or the new pair, and renewing goes on") {
+TEST_CASE("a crash at any point of renewing leaves the old or new pair, and renewing works again") {
   const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   int changes = 0;
@@ -129,7 +129,7 @@ TEST_CASE("a crash at any point of renewing leaves the old or the new pair, and 
   CHECK(new_pairs > 2);
 }
 
-TEST_CASE("a request that got no answer is repeated with the same key, while the old pair serves") {
+TEST_CASE("an unanswered request is repeated with the same key, and the old pair stays in use") {
   const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   ClientIdentity identity = new_identity(authority, temp / "me", "alice");
@@ -140,13 +140,13 @@ TEST_CASE("a request that got no answer is repeated with the same key, while the
   CHECK(read_text(temp / "me/key.pem.new") == key);
   CHECK(key != identity.key_pem());
   CHECK(ClientIdentity::load(posix_files(), temp / "me")->key_pem() == identity.key_pem());
-  // The answer to either request will do.
+  // The answer to either request is accepted.
   REQUIRE(identity.finish_renewing(posix_files(), issue(authority, "alice", first)));
   CHECK(identity.key_pem() == key);
   check_pair(identity);
 }
 
-TEST_CASE("an answer that doesn't fit changes nothing") {
+TEST_CASE("a wrong answer changes nothing") {
   const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");
   const Authority other = new_authority(temp / "other-ca");

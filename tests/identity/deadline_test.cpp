@@ -1,5 +1,5 @@
-// A server that accepts and then says nothing: joining gives up after its named limit. Slow,
-// because the limit is real time.
+// A server accepts a connection and then stays silent: joining gives up after
+// limits::handshake_max. The test is slow, because it waits in real time.
 #include "shared/base/limits.hpp"
 #include "shared/wire/enroll_client.hpp"
 #include "tests/identity/fixture.hpp"

@@ -1,5 +1,5 @@
-// Joining from end to end over loopback: enroll_over_https against a small HTTPS server that calls
-// the real enroll(), and against servers that are somebody else, broken, or not there.
+// Joining from end to end over loopback: enroll_over_https() against a small HTTPS server that
+// calls the real enroll(), and against servers that are impostors, broken or absent.
 #include "shared/wire/enroll_client.hpp"
 #include "shared/net/http.hpp"
 #include "shared/wire/tls_context.hpp"
@@ -14,8 +14,8 @@ namespace {
 using namespace fl::test;
 using net::ip::tcp;
 
-/// A server for one connection. It answers with `canned`, or with what enroll() says when that is
-/// empty, and remembers what reached it.
+/// A server for one connection. It answers with `canned`, or by enroll() if that is empty, and
+/// keeps the request that it received.
 class OneShotServer {
  public:
   OneShotServer(net::io_context& io, Authority& authority, MemoryBook& book)
@@ -81,8 +81,8 @@ struct OnlineWorld {
     return token;
   }
 
-  /// The token goes through its text, as between people. Ends with the client, also when the server
-  /// still waits for it.
+  /// Joins with the token, which is passed as text, as between people. Returns when the client is
+  /// done, even if the server still waits.
   Result<ClientIdentity> join(const JoinToken& token, std::string name = "") {
     std::optional<Result<ClientIdentity>> outcome;
     net::co_spawn(io, server.serve(), net::detached);
@@ -115,7 +115,7 @@ TEST_CASE("an invited client joins, and what it stored lets it in") {
         serial_hex(*parse_certificate(joined->certificate_pem()).value()));
   CHECK(client_context(ClientIdentity::load(posix_files(), world.temp / "me").value()));
 
-  // With another token in the place of the first.
+  // Joining with a second token replaces the identity.
   const JoinToken second = world.invite("alice");
   const auto again = world.join(second);
   REQUIRE_MESSAGE(again.has_value(), again.error().message());
@@ -125,7 +125,7 @@ TEST_CASE("an invited client joins, and what it stored lets it in") {
         serial_hex(*parse_certificate(again->certificate_pem()).value()));
 }
 
-TEST_CASE("the server's refusal reaches the user in its own words") {
+TEST_CASE("the user sees the server's own message when it refuses") {
   OnlineWorld world;
   const JoinToken token = world.invite("alice");
   const auto refused = world.join(token, "bob");
@@ -149,7 +149,7 @@ TEST_CASE("the secret is not sent to a server whose fingerprint differs") {
   CHECK(world.server.received.empty());
 }
 
-TEST_CASE("answers that make no sense, or bring another authority, store nothing") {
+TEST_CASE("nothing is stored after an invalid answer or one from another authority") {
   OnlineWorld world;
   const Authority other = new_authority(world.temp / "other-ca");
   const std::string certificate =
@@ -171,7 +171,7 @@ TEST_CASE("answers that make no sense, or bring another authority, store nothing
           Errc::corrupt);
 }
 
-TEST_CASE("a server that isn't there is unavailable, with its address in the message") {
+TEST_CASE("joining an absent server is unavailable, with its address in the message") {
   OnlineWorld world;
   tcp::acceptor closed(world.io, {net::ip::make_address("127.0.0.1"), 0});
   JoinToken token = world.invite("alice");

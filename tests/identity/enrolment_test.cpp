@@ -1,4 +1,4 @@
-// The server's side of joining: who gets a certificate, who doesn't, and what each is told.
+// The server's side of joining: which requests get a certificate, and what the answers say.
 #include "tests/identity/fixture.hpp"
 
 #include "shared/base/json.hpp"
@@ -26,7 +26,7 @@ struct World {
   }
 };
 
-TEST_CASE("a right token gives a certificate, once") {
+TEST_CASE("a valid token gives a certificate once") {
   World world;
   const auto response = enroll(world.authority, world.book, world.request, some_time);
   REQUIRE(response);
@@ -37,13 +37,13 @@ TEST_CASE("a right token gives a certificate, once") {
   CHECK(world.book.serials.at("alice") == serial_hex(*certificate));
   CHECK(world.book.tokens.at(world.token.id_hex()).used_at == some_time);
 
-  world.request.csr = new_request_pem();  // Of another key.
+  world.request.csr = new_request_pem();  // With another key.
   const Error again = world.refusal();
   CHECK(again.code() == Errc::conflict);
   CHECK(contains(again.message(), "already used"));
 }
 
-TEST_CASE("who lost the answer asks again with the same key, while the token lives") {
+TEST_CASE("a client that lost the answer may ask again with the same key until the token expires") {
   World world;
   const auto lost = enroll(world.authority, world.book, world.request, some_time);
   const auto again = enroll(world.authority, world.book, world.request, some_time + 10);
@@ -55,13 +55,13 @@ TEST_CASE("who lost the answer asks again with the same key, while the token liv
   CHECK(contains(world.refusal(some_time + 3601).message(), "expired"));
 }
 
-TEST_CASE("without a name of its own, a client is called what its token says") {
+TEST_CASE("a request without a name gets the name of its token") {
   World world;
   world.request.name = "";
   CHECK(enroll(world.authority, world.book, world.request, some_time)->name == "alice");
 }
 
-TEST_CASE("an unknown id and a wrong secret are refused in the same words") {
+TEST_CASE("an unknown id and a wrong secret give the same error") {
   World world;
   EnrolmentRequest good = world.request;
   world.request.secret[0] = static_cast<char>(world.request.secret[0] ^ 1);
@@ -74,14 +74,14 @@ TEST_CASE("an unknown id and a wrong secret are refused in the same words") {
   CHECK(unknown.message() == forged.message());
 }
 
-TEST_CASE("whoever lacks the secret does not learn that a token is used or expired") {
+TEST_CASE("without the secret, a peer does not learn whether a token is used or expired") {
   World world;
   world.book.tokens.at(world.token.id_hex()).used_at = some_time;
   world.request.secret[0] = static_cast<char>(world.request.secret[0] ^ 1);
   CHECK(contains(world.refusal(some_time + 7200).message(), "does not know"));
 }
 
-TEST_CASE("expired tokens, other names, revoked names and bad requests leave the token unused") {
+TEST_CASE("a refused request (expired, wrong or revoked name, bad) leaves the token unused") {
   World world;
   CHECK(contains(world.refusal(some_time + 3601).message(), "expired"));
 
@@ -106,14 +106,14 @@ TEST_CASE("expired tokens, other names, revoked names and bad requests leave the
   CHECK(enroll(world.authority, world.book, world.request, some_time));
 }
 
-TEST_CASE("of two requests with one token at the same moment, the book lets one through") {
+TEST_CASE("if another request used the token at the same moment, this one is a conflict") {
   World world;
   world.book.lost_race = true;
   CHECK(world.refusal().code() == Errc::conflict);
   CHECK(world.book.serials.empty());
 }
 
-TEST_CASE("requests survive their JSON; broken ones are refused by field") {
+TEST_CASE("requests read back from their JSON; errors of broken ones name the field") {
   const World world;
   const std::string body = to_json(world.request);
   const auto parsed = parse_enrolment_request(body);
@@ -127,7 +127,7 @@ TEST_CASE("requests survive their JSON; broken ones are refused by field") {
     CHECK_FALSE(parse_enrolment_request(body.substr(0, bytes)).has_value());
   for (const char* field : {"token_id", "secret", "name", "csr"}) {
     for (const nlohmann::json& value : {nlohmann::json(), nlohmann::json(7), nlohmann::json("é")}) {
-      if (value == "é" && (*field == 'n' || *field == 'c')) continue;  // enroll() judges these.
+      if (value == "é" && (*field == 'n' || *field == 'c')) continue;  // enroll() checks these.
       auto object = parse_json(body);
       object[field] = value;
       const auto refused = parse_enrolment_request(json_text(object));
@@ -141,7 +141,7 @@ TEST_CASE("requests survive their JSON; broken ones are refused by field") {
   CHECK(!parse_enrolment_request(std::string(enrolment_bytes_max, '[')));
 }
 
-TEST_CASE("answers survive their JSON; the server's inner failures stay its own") {
+TEST_CASE("answers read back from their JSON; they don't reveal the server's internal errors") {
   const EnrolmentResponse response{"certificate", "ca", "alice"};
   const auto parsed = parse_enrolment_response(200, to_json(response));
   REQUIRE(parsed);

@@ -1,5 +1,5 @@
-// What the identity tests share: a folder of their own, a disk that stops in mid-work, a book of
-// tokens in memory, and shortcuts to keys and certificates.
+// What the identity tests share: a disk that fails from some change on, a book of tokens in memory,
+// and helpers for files, keys and certificates.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -13,7 +13,7 @@
 #include <map>
 #include <sstream>
 
-/// What a failed check prints of a Result.
+/// Lets a failed check print a Result.
 template <class T>
 struct doctest::StringMaker<boost::system::result<T, fl::Error>> {
   static String convert(const boost::system::result<T, fl::Error>& result) {
@@ -25,11 +25,11 @@ namespace fl::test {
 
 using Path = std::filesystem::path;
 
-/// A moment for tests that take the time as an argument. Unix seconds.
+/// A moment in Unix seconds, for tests that pass the time as an argument.
 inline constexpr double some_time = 1.8e9;
 
-/// The real disk, until the given number of changes is done: from then on every change fails, as
-/// after a crash. What was done before stays.
+/// The real disk for the given number of changes. After that every change fails, as after a crash.
+/// Earlier changes stay.
 class CrashingFiles : public Files {
  public:
   explicit CrashingFiles(int changes) : changes_left_(changes) {}
@@ -108,7 +108,7 @@ inline Authority new_authority(const Path& folder) {
   return Authority::open_or_create(posix_files(), folder, Clock::unix_seconds()).value();
 }
 
-/// An enrolled client in `folder`, its certificate issued at `now`.
+/// Enrols a client in `folder`, with a certificate issued at `now`.
 inline ClientIdentity new_identity(const Authority& authority, const Path& folder,
                                    std::string_view name, double now = Clock::unix_seconds()) {
   const auto request = ClientIdentity::request_certificate(posix_files(), folder);

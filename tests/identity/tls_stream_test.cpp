@@ -1,5 +1,5 @@
-// What a TlsStream carries, over lines that cut, delay and damage it: every byte in its order, and
-// the right end.
+// TlsStream over lines that break, delay and damage its bytes: every byte arrives in order, and the
+// stream ends with the right error.
 #include "tests/identity/tls_world.hpp"
 
 #include <openssl/ssl.h>
@@ -17,15 +17,15 @@ using net::ip::tcp;
 using Role = net::ssl::stream_base::handshake_type;
 using namespace std::chrono_literals;
 
-/// Bytes that tell their place.
+/// Bytes that differ at every place, so that a lost or moved one shows.
 std::string sample(std::size_t size) {
   std::vector<std::uint64_t> words(size / 8 + 1);
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = i * 0x9E3779B97F4A7C15U;
   return {reinterpret_cast<const char*>(words.data()), size};
 }
 
-/// Two streams, and between them a line: none (the sockets are connected to each other), or one
-/// that passes on a few bytes at a time, and may flip a bit of what goes to the server.
+/// Two streams. Their sockets are connected directly, or, if bytes_at_once > 0, through a line that
+/// passes on at most so many bytes at a time and can flip a bit on the way to the server.
 struct Pair {
   explicit Pair(std::size_t bytes_at_once = 0) {
     auto [near, far] = socket_pair(world.io);
@@ -73,7 +73,7 @@ Awaitable<void> shake(TlsStream& stream, Role role) {
   CHECK(!ec);
 }
 
-/// Sends all of it, in lists of buffers of many sizes.
+/// Sends all bytes, in lists of buffers of many sizes.
 Awaitable<beast::error_code> send(TlsStream& stream, std::string_view bytes) {
   std::minstd_rand random(static_cast<unsigned>(bytes.size()));
   constexpr std::array<std::size_t, 8> sizes{1, 5, 0, 200, 16384, 16385, 70'000, 600'000};
@@ -95,7 +95,7 @@ Awaitable<beast::error_code> send(TlsStream& stream, std::string_view bytes) {
   co_return beast::error_code();
 }
 
-/// Reads until `size` bytes are here, or the end.
+/// Reads until `bytes` has `size` bytes, or the stream ends.
 Awaitable<beast::error_code> receive(TlsStream& stream, std::string& bytes, std::size_t size) {
   std::minstd_rand random(3);
   constexpr std::array<std::size_t, 6> sizes{1, 3, 4096, 16384, 100'000, 1'000'000};
@@ -113,7 +113,7 @@ Awaitable<beast::error_code> receive(TlsStream& stream, std::string& bytes, std:
   co_return beast::error_code();
 }
 
-/// The server's end of a case: takes `size` bytes and keeps them with what ended it.
+/// The bytes that the server got, and the error that ended the stream.
 struct Taken {
   std::string bytes;
   beast::error_code ec;
@@ -130,7 +130,7 @@ Awaitable<void> give(TlsStream& client, std::string_view bytes) {
   CHECK_MESSAGE(!ec, ec.message());
 }
 
-TEST_CASE("bytes arrive as they were sent, in whatever pieces") {
+TEST_CASE("bytes arrive unchanged, whatever the size of the pieces") {
   for (const std::size_t bytes_at_once : {0, 1, 7, 3000}) {
     CAPTURE(bytes_at_once);
     const std::string sent = sample(bytes_at_once == 0 ? 4'000'000 : 20'000 + 300 * bytes_at_once);
@@ -144,7 +144,7 @@ TEST_CASE("bytes arrive as they were sent, in whatever pieces") {
   }
 }
 
-TEST_CASE("both directions at once") {
+TEST_CASE("both directions can be used at once") {
   const std::string sent = sample(3'000'000);
   Pair pair;
   std::array<std::string, 2> arrived;
@@ -161,7 +161,7 @@ TEST_CASE("both directions at once") {
   CHECK(arrived[1] == sent);
 }
 
-TEST_CASE("a peer that does not read holds the writer back, and loses nothing") {
+TEST_CASE("a writer waits for a peer that does not read, and nothing is lost") {
   const std::string sent = sample(24'000'000);
   Pair pair;
   bool is_written = false;
@@ -183,7 +183,7 @@ TEST_CASE("a peer that does not read holds the writer back, and loses nothing") 
   CHECK(arrived == sent);
 }
 
-TEST_CASE("new keys in mid-stream, asked for by the sender, make the reader answer") {
+TEST_CASE("both directions go on after a sender requests new keys in the middle of a stream") {
   const std::string sent = sample(1'000'000);
   Pair pair;
   Taken taken;
@@ -205,7 +205,7 @@ TEST_CASE("new keys in mid-stream, asked for by the sender, make the reader answ
   CHECK(echo == sent);
 }
 
-TEST_CASE("an end that was announced is an end, another is a cut; what came before it is read") {
+TEST_CASE("an announced end reads as eof, any other as truncated; the bytes before it are read") {
   for (const bool is_announced : {true, false}) {
     CAPTURE(is_announced);
     const std::string sent = sample(100'000);
@@ -229,7 +229,7 @@ TEST_CASE("an end that was announced is an end, another is a cut; what came befo
   }
 }
 
-TEST_CASE("a bit that flips on the line ends the connection, after what came before it") {
+TEST_CASE("a flipped bit on the line ends the connection after the bytes before it") {
   const std::string sent = sample(50'000);
   Pair pair(4096);
   Taken taken;
@@ -250,7 +250,7 @@ TEST_CASE("a bit that flips on the line ends the connection, after what came bef
   CHECK(taken.ec.category() == net::error::get_ssl_category());
 }
 
-TEST_CASE("at its deadline what is under way ends with a timeout, and so does what comes then") {
+TEST_CASE("at the deadline the running operation ends with a timeout, and so do later ones") {
   Pair pair;
   std::array<beast::error_code, 2> ends;
   const auto server = [&]() -> Awaitable<void> {
@@ -270,7 +270,7 @@ TEST_CASE("at its deadline what is under way ends with a timeout, and so does wh
   for (const auto& ec : ends) CHECK(ec == beast::error::timeout);
 }
 
-TEST_CASE("a deadline that was taken back does not come, and close() ends what is under way") {
+TEST_CASE("a cancelled deadline has no effect, and close() ends the running operation") {
   Pair pair;
   std::optional<beast::error_code> end;
   const auto client = [&]() -> Awaitable<void> {
@@ -327,7 +327,7 @@ TEST_CASE("a client that writes before it reads learns that its certificate was 
   }
 }
 
-TEST_CASE("a flood of new keys does not hold the thread") {
+TEST_CASE("a flood of key updates does not block the thread") {
   Pair pair;
   constexpr int updates = 20'000;
   int turns = 0;
@@ -362,7 +362,7 @@ TEST_CASE("a flood of new keys does not hold the thread") {
   CHECK(turns > 1000);
 }
 
-TEST_CASE("connecting to nobody is refused, and in time") {
+TEST_CASE("connecting to a closed port is refused at once") {
   Pair pair;
   tcp::acceptor gone(pair.world.io, {net::ip::make_address("127.0.0.1"), 0});
   const auto endpoint = gone.local_endpoint();
@@ -379,10 +379,10 @@ TEST_CASE("connecting to nobody is refused, and in time") {
   CHECK(end == net::error::connection_refused);
 }
 
-TEST_CASE("an address that answers nothing leaves time for the next one") {
+TEST_CASE("an address that does not answer leaves time for the next address") {
   Pair pair;
   const auto loopback = net::ip::make_address("127.0.0.1");
-  // With its queue full, what comes is dropped, as by a firewall.
+  // While its queue is full, new connections are dropped, as by a firewall.
   tcp::acceptor silent(pair.world.io);
   silent.open(tcp::v4());
   silent.bind({loopback, 0});
@@ -391,7 +391,7 @@ TEST_CASE("an address that answers nothing leaves time for the next one") {
   for (int i = 0; i < 4; ++i) {
     waiting.emplace_back(pair.world.io).open(tcp::v4());
     waiting.back().native_non_blocking(true);
-    // Not Asio's connect(), which waits for the answer that does not come.
+    // Asio's connect() would wait for an answer, which does not come.
     const tcp::endpoint to = silent.local_endpoint();
     ::connect(waiting.back().native_handle(), to.data(), socklen_t(to.size()));
   }

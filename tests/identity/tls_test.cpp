@@ -1,5 +1,5 @@
-// TLS between the two ends in one process, over a pair of connected sockets: who is let in, who is
-// taken for the server, and what the connection is made of.
+// TLS between two ends in one process, over a pair of connected sockets: which clients and which
+// servers are accepted, and which TLS parameters are used.
 #include "tests/identity/tls_world.hpp"
 
 #include <openssl/ssl.h>
@@ -12,8 +12,8 @@ using namespace fl::test;
 
 using Role = net::ssl::stream_base::handshake_type;
 
-/// One handshake, and one byte each way behind it, the server's first: in TLS 1.3 a client learns
-/// only by reading whether the server took its certificate.
+/// One handshake, then one byte in each direction, the server's first: in TLS 1.3 a client must
+/// read to learn whether the server accepted its certificate.
 class Meeting {
  public:
   Meeting(net::ssl::context& server_side, net::ssl::context& client_side)
@@ -50,7 +50,7 @@ class Meeting {
   }
 };
 
-TEST_CASE("an enrolled client is known by name and serial, over TLS 1.3 with our first choices") {
+TEST_CASE("an enrolled client is known by name and serial, over TLS 1.3 with preferred ciphers") {
   TlsWorld world;
   net::ssl::context client = client_context(world.alice).value();
   Meeting meeting(world.server, client);
@@ -71,7 +71,7 @@ TEST_CASE("a key exchange other than X25519 is refused") {
   CHECK(!meeting.succeeded());
 }
 
-TEST_CASE("a client without a certificate gets through TLS, but has no name") {
+TEST_CASE("a client without a certificate passes TLS, but has no name") {
   TlsWorld world;
   net::ssl::context client = world.pinning();
   Meeting meeting(world.server, client);
@@ -80,7 +80,7 @@ TEST_CASE("a client without a certificate gets through TLS, but has no name") {
   CHECK(!peer_serial(meeting.server.ssl()));
 }
 
-TEST_CASE("no session can be resumed") {
+TEST_CASE("sessions can't be resumed") {
   TlsWorld world;
   net::ssl::context client = client_context(world.alice).value();
   Meeting meeting(world.server, client);
@@ -88,7 +88,7 @@ TEST_CASE("no session can be resumed") {
   CHECK(SSL_SESSION_is_resumable(SSL_get0_session(&meeting.client.ssl())) == 0);
 }
 
-TEST_CASE("a certificate of another authority, an expired one, or a server's is no client's") {
+TEST_CASE("clients with a foreign, expired or server certificate are refused") {
   TlsWorld world;
   const auto refused = [&](net::ssl::context client) {
     Meeting meeting(world.server, client);
@@ -97,7 +97,7 @@ TEST_CASE("a certificate of another authority, an expired one, or a server's is 
     CHECK(meeting.client_error().code() == Errc::unauthenticated);
     CHECK(!peer_name(meeting.server.ssl()));
   };
-  // Alice's key and certificate under a foreign authority; she trusts our server all the same.
+  // A key and certificate for "alice" from another authority, at a client that trusts our server.
   const Authority other = new_authority(world.temp / "other-ca");
   new_identity(other, world.temp / "mallory", "alice");
   const auto swap_in = [&](const Path& folder) {
@@ -116,7 +116,7 @@ TEST_CASE("a certificate of another authority, an expired one, or a server's is 
   write_text(world.temp / "server/key.pem", world.certificate.key_pem);
   refused(swap_in(world.temp / "server"));
 
-  // The same way in, with the right certificate, is open.
+  // The same context with the right certificate is accepted.
   net::ssl::context right = swap_in(world.temp / "alice");
   CHECK(Meeting(world.server, right).succeeded());
 }
@@ -130,7 +130,7 @@ TEST_CASE("TLS 1.2 is refused") {
   CHECK(meeting.client_ec);
 }
 
-TEST_CASE("a server of another authority is refused by enrolled clients and by the pin") {
+TEST_CASE("a server of another authority is refused by enrolled and by joining clients") {
   TlsWorld world;
   const Authority other = new_authority(world.temp / "other-ca");
   const auto other_certificate = other.issue_server({"localhost"}, world.now).value();
@@ -151,7 +151,7 @@ TEST_CASE("a server of another authority is refused by enrolled clients and by t
         "differs");
 }
 
-TEST_CASE("showing the right authority beside a foreign certificate does not help an impostor") {
+TEST_CASE("an impostor is refused even if it shows the right authority's certificate too") {
   TlsWorld world;
   const Authority other = new_authority(world.temp / "other-ca");
   ServerCertificate forged = other.issue_server({"localhost"}, world.now).value();
@@ -165,7 +165,7 @@ TEST_CASE("showing the right authority beside a foreign certificate does not hel
   }
 }
 
-TEST_CASE("a client's certificate does not make a server") {
+TEST_CASE("a server with a client's certificate is refused") {
   TlsWorld world;
   const ClientIdentity mallory = new_identity(world.authority, world.temp / "mallory", "mallory");
   const ServerCertificate borrowed{mallory.key_pem(), mallory.certificate_pem() + mallory.ca_pem(),
@@ -180,7 +180,7 @@ TEST_CASE("a client's certificate does not make a server") {
   }
 }
 
-TEST_CASE("a server that keeps its authority's certificate to itself can't be pinned") {
+TEST_CASE("a joining client refuses a server that does not send its authority's certificate") {
   TlsWorld world;
   ServerCertificate bare = world.certificate;
   bare.chain_pem = to_pem(*parse_certificate(bare.chain_pem).value()).value();
@@ -191,7 +191,7 @@ TEST_CASE("a server that keeps its authority's certificate to itself can't be pi
   CHECK(contains(meeting.client_error().message(), "fingerprint differs"));
 }
 
-TEST_CASE("a context is not made of a certificate and another's key, or of nonsense") {
+TEST_CASE("no context is made from a certificate and a wrong key, or from nonsense") {
   TlsWorld world;
   ServerCertificate bad = world.certificate;
   bad.key_pem = world.alice.key_pem();

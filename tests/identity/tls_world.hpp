@@ -1,4 +1,4 @@
-// An authority, its server and an enrolled client, and sockets between them.
+// An authority with its server and an enrolled client, and connected sockets.
 #pragma once
 
 #include "shared/net/tls_stream.hpp"
@@ -20,7 +20,7 @@ struct TlsWorld {
   }
 };
 
-/// Two ends of one TCP connection on this machine.
+/// The two ends of a TCP connection on this machine.
 inline std::pair<net::ip::tcp::socket, net::ip::tcp::socket> socket_pair(net::io_context& io) {
   using net::ip::tcp;
   tcp::acceptor acceptor(io, {net::ip::make_address("127.0.0.1"), 0});

@@ -1,4 +1,4 @@
-// Tokens and addresses: what is written is read back, and everything else is told apart in words.
+// Tokens and addresses: what is written reads back, and errors say what is wrong.
 #include "tests/identity/fixture.hpp"
 
 namespace fl {
@@ -33,7 +33,7 @@ TEST_CASE("SHA-256, hexadecimal and base64url agree with their standards") {
     CHECK(!from_base64url(bad));
 }
 
-TEST_CASE("a token comes back whole, for names and for both kinds of address") {
+TEST_CASE("a token reads back, for host names and both kinds of IP address") {
   for (const char* host : {"fl.example.org", "10.0.0.1", "2001:db8::1", "h"}) {
     const JoinToken token = token_for({host, 65535});
     const std::string text = to_string(token);
@@ -49,7 +49,7 @@ TEST_CASE("a token comes back whole, for names and for both kinds of address") {
   CHECK(!make_token({"h", 0}, Sha256{}));
 }
 
-TEST_CASE("every change of one character, and every swap of neighbours, is found") {
+TEST_CASE("every change of one character and every swap of neighbours is detected") {
   const std::string good = to_string(token_for({"fl.example.org", 8443}));
   const std::string all = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_. =+";
   for (std::size_t i = 0; i < good.size(); ++i) {
@@ -70,7 +70,7 @@ TEST_CASE("every change of one character, and every swap of neighbours, is found
   CHECK_FALSE(parse_token(good + "A").has_value());
 }
 
-TEST_CASE("the errors tell what is wrong with a token") {
+TEST_CASE("errors say what is wrong with a token") {
   const std::string good = to_string(token_for({"fl.example.org", 8443}));
   CHECK(contains(why_not(""), "not a join token"));
   CHECK(contains(why_not("fl-server"), "not a join token"));
@@ -87,7 +87,7 @@ TEST_CASE("the errors tell what is wrong with a token") {
   CHECK(contains(why_not(bad), "mistyped"));
 }
 
-TEST_CASE("what is stored of a secret is its SHA-256") {
+TEST_CASE("only the SHA-256 of a secret is stored") {
   const JoinToken token = token_for({"h", 1});
   const Sha256 hash = sha256(std::as_bytes(std::span(token.secret)));
   CHECK(token.secret_hash() == to_hex(std::as_bytes(std::span(hash))));
@@ -97,7 +97,7 @@ TEST_CASE("what is stored of a secret is its SHA-256") {
   CHECK(!equal_in_constant_time(bytes_of("same"), bytes_of("same+")));
 }
 
-TEST_CASE("addresses are read and written, with IPv6 in brackets") {
+TEST_CASE("addresses are read and written; IPv6 is in brackets") {
   for (const char* text : {"fl.example.org:8443", "10.0.0.1:1", "[::1]:65535"})
     CHECK(to_string(parse_server_address(text).value()) == text);
   CHECK(parse_server_address("[2001:db8::1]:443").value() == ServerAddress{"2001:db8::1", 443});

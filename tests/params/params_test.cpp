@@ -10,7 +10,7 @@
 
 using namespace fl;
 
-TEST_CASE("a layout counts, places and names its elements") {
+TEST_CASE("a layout has the right count, offsets and names of elements") {
   const Layout layout =
       Layout::make({{"a", {2, 3}}, {"empty", {0, 7}}, {"s", {}}, {"b", {4}}}).value();
   CHECK(layout.elements() == 11);
@@ -23,7 +23,7 @@ TEST_CASE("a layout counts, places and names its elements") {
   CHECK(layout.describe(10) == "b[3]");
 }
 
-TEST_CASE("the digest tells names, shapes and order apart") {
+TEST_CASE("layouts with other names, shapes or order have other digests") {
   const auto digest = [](const std::vector<TensorSpec>& specs) {
     return Layout::make(specs).value().digest();
   };
@@ -36,7 +36,7 @@ TEST_CASE("the digest tells names, shapes and order apart") {
   CHECK(digest({}) != digest({{"a", {}}}));
 }
 
-TEST_CASE("layouts that can't be are refused") {
+TEST_CASE("invalid layouts are refused") {
   const auto code = [](const std::vector<TensorSpec>& specs) {
     const auto layout = Layout::make(specs);
     REQUIRE_FALSE(layout.has_value());
@@ -59,7 +59,7 @@ TEST_CASE("layouts that can't be are refused") {
   CHECK(Layout::make({{"a", {most}}}).has_value());
 }
 
-TEST_CASE("built-in models have the parameters of their papers") {
+TEST_CASE("built-in models have as many parameters as in their papers") {
   const auto elements = [](std::string_view model) {
     return builtin_layout(model).value().elements();
   };
@@ -67,7 +67,7 @@ TEST_CASE("built-in models have the parameters of their papers") {
   CHECK(elements("cnn") == 1'663'370);
   CHECK(elements("mlp") == 199'210);
   CHECK(elements("logistic") == 7'850);
-  // And the statistics: 2 for each of 240 and 688 channels.
+  // Parameters plus statistics: 2 for each of 240 and 688 channels.
   CHECK(elements("resnet8") == 75'002 + 480);
   CHECK(elements("resnet20") == 269'434 + 1376);
   CHECK(elements("synthetic:1000") == 1000);
@@ -108,7 +108,7 @@ TEST_CASE("initial weights are uniform in +-1/sqrt(fan_in), differ by seed, and 
   CHECK_FALSE(builtin_initial_weights("resnet", 1).has_value());
 }
 
-TEST_CASE("a BatchNorm begins as the identity, and its statistics stand last") {
+TEST_CASE("a new BatchNorm is the identity, and statistics come last in the layout") {
   const Layout layout = builtin_layout("resnet8").value();
   const auto values = builtin_initial_weights("resnet8", 1).value();
   bool has_statistics = false;

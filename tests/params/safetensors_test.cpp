@@ -1,5 +1,5 @@
-// Safetensors: what we write reads back, foreign files in any order and half precision are read,
-// and files that lie are refused.
+// Safetensors: files that we write read back; foreign files in any order and in half precision are
+// read; files with false claims are refused.
 #include "shared/params/safetensors.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -16,7 +16,7 @@ std::vector<std::byte> raw(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
-// A file with this JSON and this many bytes of data, all zero.
+// A file with this header and this many bytes of data, all 0.
 MemoryFile file_of(std::string_view header, std::size_t data_bytes) {
   std::vector<std::byte> bytes(8);
   store<std::uint64_t>(bytes, 0, header.size());
@@ -34,7 +34,7 @@ Error refusal(std::string_view header, std::size_t data_bytes) {
   return info.error();
 }
 
-// Writes a file as a program of ours does: header, then the vector.
+// The bytes of a file as our programs write it: the header, then the vector.
 std::vector<std::byte> written(const Layout& layout, std::span<const float> x,
                                const Metadata& metadata) {
   std::vector<std::byte> bytes = raw(safetensors_header(layout, metadata));
@@ -45,7 +45,7 @@ std::vector<std::byte> written(const Layout& layout, std::span<const float> x,
 
 }  // namespace
 
-TEST_CASE("a file that we wrote reads back, data on a page") {
+TEST_CASE("a file that we wrote reads back; its data begin on a page") {
   const Layout layout =
       layout_of({{"z.weight", {3, 2}}, {"empty", {0}}, {"a.bias", {3}}, {"s", {}}});
   const std::vector<float> x = normal(layout.elements(), 1);
@@ -62,7 +62,7 @@ TEST_CASE("a file that we wrote reads back, data on a page") {
   CHECK(back == x);
 }
 
-TEST_CASE("a foreign file: other order, F16 and BF16") {
+TEST_CASE("a foreign file in another order, with F16 and BF16, is read") {
   MemoryFile file = file_of(R"({"b":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},
                                "a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},
                                "c":{"dtype":"BF16","shape":[1],"data_offsets":[12,14]}})",
@@ -78,7 +78,8 @@ TEST_CASE("a foreign file: other order, F16 and BF16") {
   CHECK(out == std::vector<float>{3.140625f, 1.0f, -2.0f, 1.5f, -2.0f});
 }
 
-TEST_CASE("a BatchNorm's count of batches is passed over, wherever it lies, and no other integer") {
+TEST_CASE(
+    "a BatchNorm's count of batches is skipped wherever it lies; other integers are refused") {
   const std::string before = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)";
   const std::string count =
       R"("bn.num_batches_tracked":{"dtype":"I64","shape":[],"data_offsets":[8,16]},)";
@@ -114,7 +115,7 @@ TEST_CASE("missing, extra and mis-shaped tensors are named, and nothing is writt
   CHECK(out == std::vector<float>(wanted.elements(), 7.0f));
 }
 
-TEST_CASE("files that lie are refused") {
+TEST_CASE("files with false claims are refused") {
   CHECK(refusal("", 0).code() == Errc::corrupt);
   CHECK(refusal("[]", 0).code() == Errc::corrupt);
   CHECK(refusal("{", 0).code() == Errc::corrupt);
@@ -138,7 +139,7 @@ TEST_CASE("files that lie are refused") {
   CHECK(one(R"("F32")", "[1]", "[4,0]", 4) == Errc::corrupt);
   CHECK(one(R"("F32")", "[1]", "[1,5]", 5) == Errc::corrupt);
   CHECK(one(R"("F32")", "[2]", "[0,4]", 4) == Errc::corrupt);
-  CHECK(one(R"("F32")", "[1]", "[0,4]", 5) == Errc::corrupt);  // Bytes that belong to nobody.
+  CHECK(one(R"("F32")", "[1]", "[0,4]", 5) == Errc::corrupt);  // Bytes that belong to no tensor.
   CHECK(one(R"("F32")", "[2]", "[0,8]", 4) == Errc::corrupt);  // Data cut off.
   CHECK(one(R"("F32")", "[[[[1]]]]", "[0,4]", 4) == Errc::corrupt);
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},

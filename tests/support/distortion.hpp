@@ -1,4 +1,4 @@
-// What a code's loss is called: for the benchmark of codecs, and for tests of what theory says.
+// Measures of a code's loss, for the benchmark of codecs and for tests against theory.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace fl::testing {
 
-/// |x - decoded|^2 / |x|^2, of two vectors of one length.
+/// |x - decoded|^2 / |x|^2. Both vectors have the same length.
 inline double nmse(std::span<const float> x, std::span<const float> decoded) {
   double lost = 0;
   double whole = 0;
@@ -20,9 +20,9 @@ inline double nmse(std::span<const float> x, std::span<const float> decoded) {
   return lost / whole;
 }
 
-/// What a code of so many bits a value spends beyond the rate-distortion function of a Gaussian
-/// source, R(D) = max(0, log2(sigma^2 / D) / 2). Cover and Thomas 2006, "Elements of information
-/// theory", theorem 10.3.2. nmse > 0.
+/// How many bits per value a code with `bits` bits per value spends above the rate-distortion
+/// function of a Gaussian source, R(D) = max(0, log2(sigma^2 / D) / 2). Cover and Thomas 2006,
+/// "Elements of information theory", theorem 10.3.2. nmse > 0.
 inline double bits_above_bound(double bits, double nmse) {
   return bits - std::max(0.0, -0.5 * std::log2(nmse));
 }

@@ -23,7 +23,7 @@ void put(std::string& content, std::uint64_t offset, std::string_view bytes) {
   content.replace(offset, bytes.size(), bytes);
 }
 
-/// What survives one crash: everything, nothing, or each thing by a coin of its own.
+/// What survives one crash: everything, nothing, or each change with probability 1/2.
 class Survival {
  public:
   explicit Survival(std::uint64_t seed) : random_(seed), mood_(random_() % 4) {}
@@ -39,8 +39,8 @@ class Survival {
 
 }  // namespace
 
-/// `unsynced` leads from `synced` to `current`, unless a sync has failed: what that one lost is in
-/// `current` only.
+/// `unsynced` leads from `synced` to `current`, except after a failed sync: what it lost is only in
+/// `current`.
 struct MemFiles::Node {
   struct Change {
     std::optional<std::uint64_t> new_size;  // A truncation (or growth); otherwise a write.
@@ -148,7 +148,7 @@ class MemFiles::Handle final : public File {
   void start_writeback(std::uint64_t, std::uint64_t) override {}
 
  private:
-  /// Whether a failed call failed by an injected fault, and so may have had some effect.
+  /// Whether a failed call failed because of an injected fault. Then it may have had an effect.
   [[nodiscard]] bool works() const {
     return !disk_.power_is_off_ && generation_ == disk_.generation_;
   }
@@ -189,7 +189,7 @@ void MemFiles::crash(std::uint64_t seed) {
   std::set<Node*> nodes;  // Every file that may still have a name after the crash.
   for (const auto& [path, node] : durable_names_) nodes.insert(node.get());
   for (const NameChange& change : changes_) nodes.insert(change.node.get());
-  // In the order of their names, not of their addresses: the seed alone decides.
+  // In the order of names, not of addresses, so that the result depends on the seed alone.
   for (const Names* names : {&durable_names_, &names_}) {
     for (const auto& [path, node] : *names) {
       if (nodes.erase(node.get()) > 0) node->crash(survives);

@@ -1,11 +1,12 @@
-// A disk in memory that behaves like a real one on its worst day, for tests of everything behind
-// fl::Files. Contents reach the platter only through File::sync, names only through
-// Files::sync_folder; crash() is a power loss, after which the object is the disk as found at the
-// next boot. What was not synced may survive in part: each unsynced 4 KiB page, truncation,
-// creation, rename and removal is kept or lost by itself, decided by the seed. Folders themselves
-// are durable when made. The same calls with the same seeds give the same disk.
+// A disk in memory that behaves like a real disk in the worst case, for tests of all code that uses
+// fl::Files. Contents become durable only through File::sync, names only through
+// Files::sync_folder. crash() is a power loss; after it, the object is the disk at the next boot.
+// Changes that were not synced may survive in part: the seed decides for each unsynced 4 KiB page,
+// truncation, creation, rename and removal whether it is kept or lost. New folders are durable at
+// once. The same calls with the same seeds give the same disk.
 //
-// Any thread: one mutex guards it all. Files opened before a crash or a kill answer `io` after it.
+// Any thread: one mutex guards everything. Files opened before a crash or a kill return `io` after
+// it.
 #pragma once
 
 #include "shared/base/io/file.hpp"
@@ -19,9 +20,9 @@
 namespace fl::test {
 
 enum class Fault {
-  io,         // The operation fails; a write has put down its first half.
-  sync_lost,  // A sync fails, and what it should have written never reaches the disk, although
-              // reads still see it: what Linux does with dirty pages that it couldn't write.
+  io,         // The operation fails; a write has written its first half.
+  sync_lost,  // A sync fails, and its bytes never reach the disk, although reads still see them.
+              // Linux does this with dirty pages that it couldn't write.
 };
 
 class MemFiles final : public Files {
@@ -31,24 +32,24 @@ class MemFiles final : public Files {
 
   struct Operations {
     std::uint64_t all = 0;      // Every call that a fault can hit.
-    std::uint64_t changes = 0;  // Of these: the ones that alter the disk or make a change durable.
-    std::uint64_t syncs = 0;    // Of these: File::sync.
+    std::uint64_t changes = 0;  // Those that alter the disk or make a change durable.
+    std::uint64_t syncs = 0;    // Calls of File::sync.
   };
 
-  // Faults. `n` counts from the next operation, which is 1; 0 takes the fault back.
+  // Faults. `n` counts operations; the next one is 1. 0 cancels the fault.
 
   /// The n-th operation fails (sync_lost: the n-th File::sync); the ones after it work again.
   void fail_at(std::uint64_t n, Fault fault = Fault::io);
   /// The n-th change, and every operation from then until crash(), fails without effect.
   void cut_power_at(std::uint64_t n);
-  /// Writes that would make the files larger than this together are `no_space`, and put down what
-  /// still fits.
+  /// Limits the bytes of all files together. A write beyond the limit writes what fits and returns
+  /// `no_space`.
   void space_limit(std::uint64_t bytes);
-  /// Power loss and reboot: see above. Clears all faults; the space limit stays.
+  /// Power loss and reboot, as described above. Clears all faults; the space limit stays.
   void crash(std::uint64_t seed);
 
-  /// kill -9 of the program: open files are gone, the disk and the kernel's cache stay as they are.
-  /// Clears all faults.
+  /// kill -9 of the program: open files are gone, but the disk and the kernel's cache are
+  /// unchanged. Clears all faults.
   void kill();
 
   [[nodiscard]] Operations operations() const;
@@ -64,7 +65,7 @@ class MemFiles final : public Files {
 
  private:
   class Handle;
-  struct Node;  // A file's contents, whatever its names.
+  struct Node;  // A file's contents, which no name or several names may refer to.
   using Names = std::map<std::string, std::shared_ptr<Node>>;
   /// `from` empty: a creation. `to` empty: a removal.
   struct NameChange {
@@ -86,9 +87,9 @@ class MemFiles final : public Files {
   [[nodiscard]] std::uint64_t used() const;
 
   mutable std::mutex mutex_;
-  Names names_;                      // As programs see them.
-  Names durable_names_;              // As the platter has them.
-  std::vector<NameChange> changes_;  // From durable_names_ to names_, oldest first.
+  Names names_;                      // The names that programs see.
+  Names durable_names_;              // The names that survive a crash for sure.
+  std::vector<NameChange> changes_;  // Lead from durable_names_ to names_, oldest first.
   std::set<std::string> folders_{"", "/", "."};
   std::uint64_t generation_ = 0;  // Crashes and kills so far.
   std::uint64_t space_ = no_limit;

@@ -92,7 +92,7 @@ Awaitable<Result<void>> MemoryLink::send(Message message) {
   co_return success();
 }
 
-/// When the system takes `bytes` more; never: when the peer has read some.
+/// When the system takes `bytes` more. `never`: not before the peer has read more.
 TimePoint MemoryLink::room_at(std::size_t bytes) const {
   if (on_the_way_ > 0 && on_the_way_ + bytes > window_bytes) return never;
   return busy_until_ - time_for(unsent_bytes_max, line_.bytes_per_s);
@@ -158,7 +158,7 @@ void MemoryLink::close() {
   net::co_spawn(executor_, close_gracefully(shared_from_this()), rethrow);
 }
 
-/// What send() has queued goes out first, while the time lasts.
+/// First sends what send() has queued, for at most limits::close_max.
 Awaitable<void> MemoryLink::close_gracefully([[maybe_unused]] std::shared_ptr<MemoryLink> self) {
   const TimePoint until = Clock::now() + limits::close_max;
   while (!down_ && !(control_.empty() && bulk_.empty()) && Clock::now() < until) {
@@ -172,7 +172,7 @@ void MemoryLink::cut() {
   MemoryLink* const other = peer();
   inbox_.clear();
   if (other != nullptr) other->inbox_.clear();
-  cable_->is_silent = true;  // Not even a goodbye arrives.
+  cable_->is_silent = true;  // The close does not arrive either.
   fail(broken);
   if (other != nullptr) other->fail(broken);
 }

@@ -1,10 +1,10 @@
-// Both ends of one connection in memory, over simulated time: what WsLink is over a real line.
-// Frames are made and parsed by the real framing and arrive in order, after the time that the
-// line's latency and bandwidth ask for. A sender waits while the modelled buffers of the operating
-// system are full, and control overtakes bulk that still waits. Lines break, fall silent and lie by
-// plan or by call.
+// A connection in memory over simulated time, in place of WsLink over a real line. Frames go
+// through the real framing and arrive in order, after the time that the line's latency and
+// bandwidth need. A sender waits while the modelled buffers of the operating system are full.
+// Control messages overtake bulk that still waits. Lines can break, fall silent and lie, as planned
+// in Line or when a function is called.
 //
-// One thread: the io_context of a simulation, which may hold the two ends on strands of their own.
+// One thread: that of the simulation's io_context. The two ends may have their own strands.
 #pragma once
 
 #include "shared/base/async/mailbox.hpp"
@@ -20,7 +20,7 @@
 
 namespace fl::test {
 
-/// What becomes of one chunk on the line: what a broken or lying peer would send.
+/// What the line does with one chunk, as a broken or lying peer would.
 enum class Lie { none, duplicate, drop, swap, flip, lengthen };
 
 /// One direction of a connection.
@@ -29,19 +29,20 @@ struct Line {
 
   Duration latency = std::chrono::milliseconds(5);
   double bytes_per_s = 10e6;
-  std::uint64_t bytes_max = no_limit;       // The connection breaks with the frame that passes it.
-  Lie lie = Lie::none;                      // Swap: the chunk changes places with the next one.
+  std::uint64_t bytes_max = no_limit;       // The frame that exceeds it breaks the connection.
+  Lie lie = Lie::none;                      // swap: the chunk arrives after the next one.
   std::uint64_t lie_at_chunk = 0;           // Counts from 0.
   std::function<void(wire::Header&)> edit;  // Rewrites headers before they are framed.
 };
 
 class MemoryLink final : public Link, public std::enable_shared_from_this<MemoryLink> {
  public:
-  /// Unsent bytes in the sender's system above which send() waits, and bytes on the way or unread.
+  /// send() waits above unsent_bytes_max unsent bytes in the sender's system, and above
+  /// window_bytes bytes on the way or unread.
   static constexpr std::size_t unsent_bytes_max = 256 << 10;
   static constexpr std::size_t window_bytes = 1 << 20;
 
-  /// Told of every frame when it is handed to the line.
+  /// Called for every frame when it is handed to the line.
   using Observer =
       std::function<void(const MemoryLink& from, const wire::Header&, std::size_t bytes)>;
 
@@ -50,7 +51,7 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
     std::string remote;  // Who is at the other end.
     Line out;
   };
-  /// A connection that is up. The ends come in the order given.
+  /// Makes an open connection and returns its ends in the given order.
   static std::pair<std::shared_ptr<MemoryLink>, std::shared_ptr<MemoryLink>> make(
       End first, End second, Observer observer);
   ~MemoryLink() override;
@@ -63,13 +64,14 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
   const std::string& remote() const override { return remote_; }
 
-  /// Both ends see the connection broken; what is on the way is lost.
+  /// Breaks the connection for both ends. What is on the way is lost.
   void cut();
-  /// Half-open: nothing arrives any more, and both ends give up after limits::liveness_max.
+  /// Makes the connection half-open: nothing arrives any more, and both ends give up after
+  /// limits::liveness_max.
   void fall_silent();
-  /// Makes the next chunk that this end (or its peer) sends a lie.
+  /// Applies the lie to the next chunk that this end (or its peer) sends.
   void lie_next(Lie lie, bool of_peer = false);
-  /// Of this end's direction, from now on.
+  /// Changes the bandwidth from this end to its peer, from now on.
   void slow_down(double bytes_per_s) { line_.bytes_per_s = bytes_per_s; }
   [[nodiscard]] bool is_down() const { return down_.has_value(); }
 
@@ -82,7 +84,7 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
   };
   struct Frame {
     TimePoint arrives;
-    std::shared_ptr<std::string> bytes;  // Null: the sender has closed.
+    std::shared_ptr<std::string> bytes;  // Null: the sender closed the connection.
   };
 
   MemoryLink(End end, std::shared_ptr<Cable> cable, std::size_t index);
@@ -100,12 +102,12 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
   Line line_;  // From here to the peer.
   std::shared_ptr<Cable> cable_;
   std::size_t index_;
-  TimePoint busy_until_{};      // When the line has sent what the system holds.
+  TimePoint busy_until_{};      // When the line will have sent everything it was given.
   std::size_t on_the_way_ = 0;  // Bytes handed over that the peer has not read.
   std::uint64_t chunks_ = 0;
-  std::shared_ptr<std::string> held_back_;  // A chunk that changes places with the next.
+  std::shared_ptr<std::string> held_back_;  // A chunk that arrives after the next one.
   std::deque<Frame> inbox_;
-  std::deque<const void*> control_;  // Sends that wait for their turn.
+  std::deque<const void*> control_;  // Calls of send() that wait for their turn.
   std::deque<const void*> bulk_;
   Signal changed_;
   std::optional<Error> down_;

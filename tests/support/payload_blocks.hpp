@@ -1,4 +1,4 @@
-// A payload's blocks as reader.hpp describes them, for tests that read their bytes.
+// Finds the blocks of a payload, as reader.hpp describes them, for tests that look at their bytes.
 #pragma once
 
 #include "shared/base/io/bytes.hpp"
@@ -9,7 +9,7 @@
 
 namespace fl::testing {
 
-/// Calls use(block, its bytes) for each, in order.
+/// Calls use(block, bytes) for each block, in order.
 template <class Use>
 void for_each_block(const Layout& layout, Bytes payload, const Use& use) {
   constexpr std::size_t header_bytes = 16;

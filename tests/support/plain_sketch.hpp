@@ -1,5 +1,5 @@
-// Sums of count sketches by their definition (shared/codec/sums/sketch_sums.hpp): a second
-// implementation for the tests, as slow as it is plain.
+// Sums of count sketches by their definition (shared/codec/sums/sketch_sums.hpp): a second, simple
+// and slow implementation for the tests.
 #pragma once
 
 #include "kernels/generic/sketch.hpp"
@@ -16,7 +16,8 @@
 
 namespace fl::testing {
 
-/// Of one block. `sums`: weights times cells, in integers of 2^-fraction_bits.
+/// The sum of one block's sketches. `sums` has the sums of weight times cell, as multiples of
+/// 2^-fraction_bits.
 struct PlainSketch {
   __extension__ typedef __int128 Wide;
 
@@ -26,7 +27,7 @@ struct PlainSketch {
   std::uint64_t elements = 0;
   std::vector<Wide> sums;
 
-  /// Adds a payload's block of method 39 (sketch_block.hpp).
+  /// Adds a block of block format 39 (sketch_block.hpp).
   void add(Bytes block, std::uint64_t block_elements, int fraction_bits, std::uint64_t weight) {
     const auto number = [&block]<class T>(T, std::size_t at) {
       T out;
@@ -47,8 +48,8 @@ struct PlainSketch {
     }
   }
 
-  /// Of the sum over `divisor`: an element is what the median of its cells says if the next of them
-  /// towards 0 has the same sign.
+  /// The values of the sum divided by `divisor`. An element is the median of its cells if the next
+  /// cell towards 0 has the same sign; otherwise it is 0.
   [[nodiscard]] std::vector<float> recovered(int fraction_bits, double divisor) const {
     const double factor = std::ldexp(1.0 / divisor, -fraction_bits);
     std::vector<float> out(elements);

@@ -1,4 +1,4 @@
-// Lets doctest print a Result in a failed CHECK: the error's category and sentence.
+// Lets doctest print a Result in a failed CHECK: the error's code and message.
 #pragma once
 
 #include "shared/base/error.hpp"

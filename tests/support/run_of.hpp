@@ -1,4 +1,4 @@
-// The layout of a run in which nothing travels with the model.
+// The layout of a run that sends nothing besides the model.
 #pragma once
 
 #include "shared/algorithm/strategy.hpp"

@@ -1,16 +1,16 @@
-// Tests that try every place or many seeds take a sanitizer ten times as long, and show it the same
-// code again and again: there they are content with less. The release build has them whole.
+// Tests that try every place or many seeds take ten times as long under a sanitizer, and run the
+// same code again and again. So they try fewer there. The release build runs them whole.
 #pragma once
 
 namespace fl::test {
 
-#ifdef FL_SANITIZED  // A build with FL_SANITIZE: GCC and clang say it by different names.
+#ifdef FL_SANITIZED  // Set in builds with FL_SANITIZE; the macros of GCC and clang differ.
 inline constexpr bool is_sanitized = true;
 #else
 inline constexpr bool is_sanitized = false;
 #endif
 
-/// `whole`, or what is enough under a sanitizer.
+/// Returns `whole`, or `enough` under a sanitizer.
 template <class Number>
 constexpr Number or_sanitized(Number whole, Number enough) {
   return is_sanitized ? enough : whole;

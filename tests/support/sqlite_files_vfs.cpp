@@ -10,10 +10,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::int64_t start_ms = 1'750'000'000'000;           // Unix time of the first question.
+constexpr std::int64_t start_ms = 1'750'000'000'000;           // Unix time before the first read.
 constexpr std::int64_t julian_epoch_ms = 210'866'760'000'000;  // Unix epoch in Julian milliseconds.
 
-/// What SQLite calls sqlite3_file: its first member is SQLite's, the rest is ours.
+/// SQLite knows this object as an sqlite3_file, which is its first member.
 struct OpenFile {
   sqlite3_file base{};
   std::unique_ptr<File> file;
@@ -85,7 +85,7 @@ int nobody_locks(sqlite3_file*, int* locked) {
 
 int no_control(sqlite3_file*, int, void*) { return SQLITE_NOTFOUND; }
 int sector_bytes(sqlite3_file*) { return 4096; }
-// As the Unix VFS says by default: a write spoils no byte outside its range.
+// The default of the Unix VFS: a write damages no byte outside its range.
 int device_traits(sqlite3_file*) { return SQLITE_IOCAP_POWERSAFE_OVERWRITE; }
 
 sqlite3_io_methods make_io_methods() {
@@ -121,7 +121,7 @@ struct SqliteFilesVfs::Calls {
   }
 
   static int open(sqlite3_vfs* vfs, const char* name, sqlite3_file* base, int flags, int* got) {
-    base->pMethods = nullptr;  // Tells SQLite not to close what did not open.
+    base->pMethods = nullptr;  // Tells SQLite not to close the file if it did not open.
     Files& files = self(vfs).files_;
     const fs::path path =
         name != nullptr ? name : "/temporary-" + std::to_string(self(vfs).random_());
@@ -199,7 +199,8 @@ SqliteFilesVfs::SqliteFilesVfs(std::string name, Files& files)
   vfs_.xGetLastError = Calls::last_error;
   vfs_.xCurrentTimeInt64 = Calls::current_time_ms;
   FL_ASSERT(sqlite3_vfs_register(&vfs_, 0) == SQLITE_OK);
-  // SQLite seeds its one generator (the WAL's salts) from the default VFS, not from ours.
+  // SQLite seeds its one random generator (for the WAL's salts) from the default VFS, not from
+  // this one.
   sqlite3_test_control(SQLITE_TESTCTRL_PRNG_SEED, 1, nullptr);
 }
 

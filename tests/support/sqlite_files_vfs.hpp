@@ -1,9 +1,9 @@
-// SQLite on any fl::Files: the real Store on a disk in memory that crashes and fails on demand. No
-// locks and no shared memory (open the database with locking_mode=EXCLUSIVE), time advances by one
-// second for each question, and random numbers come from a fixed seed: the same calls give the same
-// bytes. Used by one thread at a time.
+// Runs SQLite on any fl::Files, so that the real Store can use a disk in memory that crashes and
+// fails on demand. There are no locks and no shared memory: open the database with
+// locking_mode=EXCLUSIVE. The time advances by one second whenever it is read, and random numbers
+// come from a fixed seed, so the same calls give the same bytes. One thread at a time.
 //
-// As SQLite's own Unix VFS does, the first sync of a new journal or WAL also syncs its folder.
+// As in SQLite's own Unix VFS, the first sync of a new journal or WAL also syncs its folder.
 #pragma once
 
 #include "shared/base/io/file.hpp"
@@ -17,8 +17,8 @@ namespace fl::test {
 
 class SqliteFilesVfs {
  public:
-  /// Registers the VFS under `name`, which must be new. `files` outlives this object, and this
-  /// object outlives every connection that uses it.
+  /// Registers the VFS under `name`, which must be new. `files` must outlive this object, and this
+  /// object every connection that uses it.
   SqliteFilesVfs(std::string name, Files& files);
   ~SqliteFilesVfs();
   SqliteFilesVfs(const SqliteFilesVfs&) = delete;

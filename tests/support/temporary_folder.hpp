@@ -1,4 +1,4 @@
-// A folder on the real disk that goes away with the object.
+// A folder on the real disk that is removed with the object.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// MemoryLink, on which the simulation stands: it does what Link says, and its faults are what they
-// are called.
+// MemoryLink, the link of the simulation: it keeps the contract of Link, and its faults do what
+// their names say.
 #include "shared/base/limits.hpp"
 #include "tests/support/memory_link.hpp"
 #include "tests/support/print_result.hpp"
@@ -41,7 +41,7 @@ Awaitable<void> send(std::shared_ptr<MemoryLink> link, Message message,
   sent.push_back(co_await link->send(std::move(message)));
 }
 
-/// What arrives until the link ends: "chunk 0", "evaluate 1", and the end's error.
+/// Adds to `got` what arrives until the link ends ("chunk 0", "evaluate 1"), then the last error.
 Awaitable<void> read(std::shared_ptr<MemoryLink> link, std::vector<std::string>& got) {
   for (;;) {
     auto message = co_await link->receive();
@@ -61,7 +61,7 @@ Awaitable<void> close_after(std::shared_ptr<MemoryLink> link, Duration pause) {
 }
 
 TEST_CASE(
-    "control overtakes bulk that waits for the line, bulk never control, and each keeps its "
+    "control overtakes bulk that waits for the line; bulk never overtakes control; each keeps its "
     "order") {
   Line slow;
   slow.bytes_per_s = 100e3;
@@ -80,7 +80,7 @@ TEST_CASE(
   CHECK(pair.near->bytes_sent() > 4 * 300'000);
 }
 
-TEST_CASE("what was queued before close() goes out first, and then sending is unavailable") {
+TEST_CASE("close() first sends what was queued; later sends are unavailable") {
   Pair pair;
   std::vector<Result<void>> sent;
   std::vector<std::string> got;
@@ -96,13 +96,13 @@ TEST_CASE("what was queued before close() goes out first, and then sending is un
   CHECK(sent.back().error().code() == Errc::unavailable);
 }
 
-TEST_CASE("a sender waits for a peer that does not read, and too many of them end the link") {
+TEST_CASE("a sender waits for a peer that does not read; too many waiting sends end the link") {
   Pair pair;
   std::vector<Result<void>> sent;
   for (std::uint64_t i = 0; i < 5; ++i) pair.spawn(send(pair.near, chunk(i, 400'000), sent));
   pair.time.step(pair.io);
   pair.time.step(pair.io);
-  CHECK(sent.size() == 2);  // As many as the window holds.
+  CHECK(sent.size() == 2);  // The window has room for two.
   for (std::size_t i = 0; i < limits::outbox_messages_max; ++i)
     pair.spawn(send(pair.near, chunk(i, 10), sent));
   pair.run();
@@ -110,7 +110,7 @@ TEST_CASE("a sender waits for a peer that does not read, and too many of them en
   CHECK(sent.back().error().message() == "the peer does not read: 64 messages wait");
 }
 
-TEST_CASE("a line that breaks loses what is on the way; a silent one is noticed after the limit") {
+TEST_CASE("a broken line loses what is on the way; a silent line is noticed after the limit") {
   for (const bool breaks : {true, false}) {
     Pair pair;
     std::vector<Result<void>> sent;
@@ -129,7 +129,7 @@ TEST_CASE("a line that breaks loses what is on the way; a silent one is noticed 
   }
 }
 
-TEST_CASE("a liar's chunk comes twice, never, after its successor, changed or longer") {
+TEST_CASE("each lie does what its name says") {
   const auto received = [](Lie lie) {
     Line line;
     line.lie = lie;

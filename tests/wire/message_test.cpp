@@ -1,4 +1,4 @@
-// Framing: what is sent is what arrives, and no bytes that a peer can send do more than give an
+// Framing: what is sent arrives unchanged, and whatever bytes a peer sends, the worst result is an
 // error.
 #include "shared/wire/message.hpp"
 
@@ -30,7 +30,7 @@ std::string with_length(std::uint32_t header_bytes, std::string_view rest) {
   return frame.append(rest);
 }
 
-TEST_CASE("header and payload arrive as they were sent, and the payload keeps its buffer alive") {
+TEST_CASE("header and payload arrive unchanged, and the payload keeps its buffer alive") {
   auto parsed = parse(frame_header(chunk_header()) + "payload");
   REQUIRE(parsed);
   const Message message = std::move(*parsed);  // The buffer's last owner.
@@ -40,7 +40,7 @@ TEST_CASE("header and payload arrive as they were sent, and the payload keeps it
   CHECK(kind_name(message.header) == "Chunk");
 }
 
-TEST_CASE("a frame cut at any byte of its header is an error that says what is missing") {
+TEST_CASE("a frame cut anywhere in its header is an error that says what is missing") {
   const std::string frame = frame_header(chunk_header());
   for (std::size_t bytes = 0; bytes < frame.size(); ++bytes) {
     const auto parsed = parse(frame.substr(0, bytes));
@@ -51,8 +51,7 @@ TEST_CASE("a frame cut at any byte of its header is an error that says what is m
   CHECK(parse("abc").error().message() == "a message of 3 bytes is too short for a header length");
 }
 
-TEST_CASE(
-    "a frame with any bit flipped is parsed or refused, and what is parsed keeps the limits") {
+TEST_CASE("a frame with any flipped bit is refused, or the parsed message keeps the limits") {
   const std::string frame = frame_header(chunk_header()) + "payload";
   for (std::size_t bit = 0; bit < 8 * frame.size(); ++bit) {
     std::string flipped = frame;
@@ -71,7 +70,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a header's length is checked before anything is made of it") {
+TEST_CASE("a header's length is checked before the header is parsed") {
   const auto too_long = parse(with_length(limits::header_bytes_max + 1, ""));
   REQUIRE(!too_long);
   CHECK(too_long.error().code() == Errc::too_large);
@@ -80,7 +79,7 @@ TEST_CASE("a header's length is checked before anything is made of it") {
 }
 
 TEST_CASE(
-    "an unknown kind, no protobuf, a payload without a chunk, and too large a chunk are refused") {
+    "unknown kinds, invalid protobuf, payloads without a chunk and too large chunks are refused") {
   CHECK(parse(with_length(0, "")).error().message() == "a message of an unknown kind");
   CHECK(parse(with_length(2, "\xff\xff")).error().code() == Errc::protocol);
   wire::Header bye;
@@ -94,9 +93,9 @@ TEST_CASE(
         Errc::too_large);
 }
 
-TEST_CASE("the same message has the same bytes, and a newer program's field is carried over") {
+TEST_CASE("equal messages have equal bytes, and a newer program's field is kept") {
   CHECK(frame_header(chunk_header()) == frame_header(chunk_header()));
-  // Field 99 of Bye, a varint: unknown today.
+  // Bye with field 99, a varint, which this version does not know.
   const std::string newer("\x8a\x02\x03\x98\x06\x05", 6);
   const auto parsed = parse(with_length(static_cast<std::uint32_t>(newer.size()), newer));
   REQUIRE(parsed);

@@ -1,4 +1,4 @@
-// Mailbox, Signal and TaskGroup: nothing is lost, and everything that waits is woken.
+// Mailbox, Signal and TaskGroup: no item is lost, and every waiting coroutine is woken.
 #include "shared/base/async/task_group.hpp"
 #include "tests/wire/simulation.hpp"
 
@@ -32,7 +32,7 @@ Awaitable<void> close_after(Mailbox<int>& box, Duration pause) {
   box.close();
 }
 
-TEST_CASE("a bounded mailbox keeps the order, and its pushers wait for room") {
+TEST_CASE("a bounded mailbox keeps the order, and push_waiting() waits for room") {
   Simulation simulation;
   Mailbox<int> box(simulation.io.get_executor(), 2);
   std::vector<int> got;
@@ -46,7 +46,7 @@ TEST_CASE("a bounded mailbox keeps the order, and its pushers wait for room") {
   CHECK(pushed == std::vector<bool>(50, true));
 }
 
-TEST_CASE("push says no when the box is full or closed, and what is in a closed box comes out") {
+TEST_CASE("push() fails if the box is full or closed; items in a closed box can still be popped") {
   Simulation simulation;
   Mailbox<int> box(simulation.io.get_executor(), 2);
   CHECK(box.push(1));
@@ -63,7 +63,7 @@ TEST_CASE("push says no when the box is full or closed, and what is in a closed 
   CHECK(box.empty());
 }
 
-TEST_CASE("closing wakes whoever waits for room or for an item") {
+TEST_CASE("close() wakes coroutines that wait for room or for an item") {
   Simulation simulation;
   Mailbox<int> full(simulation.io.get_executor(), 1);
   Mailbox<int> empty(simulation.io.get_executor(), 1);
@@ -88,7 +88,7 @@ Awaitable<void> push_after(Mailbox<int>& box, Duration pause, int item) {
 }
 
 TEST_CASE(
-    "an item and the deadline at one moment lose nothing: it comes now or with the next pop") {
+    "an item that comes at the moment of the deadline is not lost: this or the next pop gets it") {
   for (const auto pause : {Duration(9ms), Duration(10ms), Duration(11ms)}) {
     Simulation simulation;
     Mailbox<int> box(simulation.io.get_executor(), 1);
@@ -121,7 +121,7 @@ Awaitable<void> join(TaskGroup& group, std::string& failure) {
   }
 }
 
-TEST_CASE("a group's tasks end at cancel(), and join() waits for all of them") {
+TEST_CASE("cancel() ends a group's tasks, and join() waits for all of them") {
   Simulation simulation;
   TaskGroup group(simulation.io.get_executor());
   Signal signal(simulation.io.get_executor());
@@ -137,7 +137,7 @@ TEST_CASE("a group's tasks end at cancel(), and join() waits for all of them") {
   CHECK(failure.empty());
 }
 
-TEST_CASE("the first exception of a group comes out of join()") {
+TEST_CASE("join() throws the first exception of the group") {
   Simulation simulation;
   TaskGroup group(simulation.io.get_executor());
   group.spawn(fail_after(2ms));
@@ -150,7 +150,7 @@ TEST_CASE("the first exception of a group comes out of join()") {
 }
 
 TEST_CASE(
-    "simulated time goes from timer to timer, ends equal ones in their order, and sees the end") {
+    "simulated time jumps to the next timer, keeps the order of equal ones, and notices the end") {
   Simulation simulation;
   std::vector<int> order;
   class Note {
@@ -169,7 +169,7 @@ TEST_CASE(
   Signal signal(simulation.io.get_executor());
   int ended = 0;
   simulation.spawn(wait_for_ever(signal, ended));
-  CHECK_FALSE(simulation.time.step(simulation.io));  // It waits for nobody.
+  CHECK_FALSE(simulation.time.step(simulation.io));  // No timer is left; only a signal could wake.
   signal.notify();
   simulation.run();
   CHECK(ended == 1);

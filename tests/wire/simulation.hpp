@@ -20,7 +20,7 @@ struct Simulation {
     });
   }
 
-  /// Until nothing moves any more: all that was spawned must have ended.
+  /// Runs until nothing is left to do. Then everything that was spawned must have ended.
   void run() {
     while (time.step(io)) continue;
     CHECK(running == 0);

@@ -1,4 +1,4 @@
-// Transfers: sources of several segments, chunk sizes that follow the line, chunks that must fit.
+// Transfers: sources of several segments, chunk sizes that adapt to the line, checks of chunks.
 #include "shared/wire/transfer.hpp"
 
 #include "tests/support/mem_files.hpp"
@@ -28,7 +28,7 @@ Message chunk(std::uint64_t transfer, std::uint64_t offset, std::size_t bytes) {
   return Message(header, Payload(content, bytes_of(std::string_view(*content))));
 }
 
-TEST_CASE("segments read as one run of bytes, a block at most to a segment's end") {
+TEST_CASE("segments read as one run of bytes; no block goes beyond a segment's end") {
   MemFiles files;
   const SegmentSource source({Segment{file_with(files, "a", "0123456789"), 2, 3},
                               Segment{file_with(files, "b", "abcdef"), 0, 6}});
@@ -51,7 +51,7 @@ TEST_CASE("chunks grow on a fast line, shrink on a slow one, and stay within the
   const std::size_t first = size.bytes();
   size.sent(first, 1ms);
   CHECK(size.bytes() == 2 * first);
-  size.sent(10, 1ms);  // A short last chunk says nothing.
+  size.sent(10, 1ms);  // A short last chunk does not count.
   CHECK(size.bytes() == 2 * first);
   for (int i = 0; i < 10; ++i) size.sent(size.bytes(), 1ms);
   CHECK(size.bytes() == limits::chunk_bytes_max);
@@ -76,7 +76,7 @@ TEST_CASE("only the next chunk of a transfer is accepted; the error says what is
   CHECK(check_chunk(chunk(7, 1ull << 63, 1), 7, 100, 150).error().code() == Errc::protocol);
 }
 
-/// Receives a transfer of `bytes` bytes from `offset` on, as check_chunk allows it.
+/// Receives a transfer of `bytes` bytes from `offset` on and checks its chunks by check_chunk().
 Awaitable<void> take(std::shared_ptr<MemoryLink> link, std::uint64_t offset, std::uint64_t bytes,
                      std::string& got) {
   while (offset < bytes) {
@@ -124,7 +124,7 @@ Awaitable<void> read_until_the_end(std::shared_ptr<MemoryLink> link) {
   }
 }
 
-TEST_CASE("a sender of bulk hears of a line that breaks") {
+TEST_CASE("a sender of bulk gets an error when the line breaks") {
   Simulation simulation;
   MemFiles files;
   const std::string content(3'000'000, 'x');

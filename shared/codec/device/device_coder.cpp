@@ -42,7 +42,7 @@ std::optional<Cutoff> DeviceVector::find_largest(std::span<const std::span<const
   if (!coder_->ask([&](CodecDevice& device) { return device.find_largest(runs_there, k, cutoff); }))
     return std::nullopt;
   if (!std::exchange(is_cutoff_checked_, true) && !is_cutoff_of(runs, k, cutoff)) {
-    coder_->give_up("the device's cutoff is not the CPU's");
+    coder_->give_up("the device's cutoff is wrong");
     return std::nullopt;
   }
   return cutoff;
@@ -55,10 +55,10 @@ bool DeviceVector::select_largest(std::span<const float> run, Cutoff& cutoff,
   if (!coder_->ask(
           [&](CodecDevice& device) { return device.select_largest(there(run), left, indices); }))
     return false;
-  // Whoever takes values by them must be sure that these are there.
+  // The caller uses the indices without a check.
   const bool ascend = std::ranges::adjacent_find(indices, std::greater_equal{}) == indices.end();
   if (!ascend || (!indices.empty() && indices.back() >= run.size())) {
-    coder_->give_up("the device's indices are none");
+    coder_->give_up("the device's indices are out of order or out of range");
     return false;
   }
   cutoff = left;
@@ -108,7 +108,7 @@ bool DeviceVector::estimate(std::span<const SketchBlock> sketches, std::span<con
     const float wanted = sketch::estimate_of(of.key, 0, of_it.data(), of.rows, of.columns);
     if (std::bit_cast<std::uint32_t>(wanted) == std::bit_cast<std::uint32_t>(estimates[of.begin]))
       continue;
-    coder_->give_up("the device's estimates are not the CPU's");
+    coder_->give_up("the device's estimates differ from the CPU's");
     return false;
   }
   return true;
@@ -119,11 +119,11 @@ bool DeviceVector::has_products(std::span<const float> there, std::size_t place,
   const std::size_t size = there.size() / wanted.size();
   for (std::size_t k = 0; k < wanted.size(); ++k) {
     const float seen = there[k * size + place];
-    // Which NaN it is does not matter.
+    // Two NaNs count as equal, whatever their bits.
     if (std::bit_cast<std::uint32_t>(seen) == std::bit_cast<std::uint32_t>(wanted[k]) ||
         (std::isnan(seen) && std::isnan(wanted[k])))
       continue;
-    coder_->give_up("the device's products are not the CPU's");
+    coder_->give_up("the device's products differ from the CPU's");
     return false;
   }
   return true;
@@ -134,7 +134,8 @@ const float* DeviceCoder::copy(std::span<const float> vector) {
   const float* there = nullptr;
   const int error = device_->copy(vector, there);
   if (error == 0) return there;
-  log_warn("an update is coded on the CPU: {}", device_->error_text(error));
+  log_warn("this update is coded on the CPU, copying it to the device failed: {}",
+           device_->error_text(error));
   return nullptr;
 }
 

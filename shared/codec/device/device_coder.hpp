@@ -1,6 +1,6 @@
-// What a device does (kernels/codec_device.hpp) while a vector is encoded. Whatever it can't do, or
-// fails at, is done by the CPU with the same bytes: so nothing here is an error. Of what it does a
-// part is done by the CPU, too; a device that differs is given up.
+// Lets a device (kernels/codec_device.hpp) do a part of encoding a vector. What the device can't do
+// or fails to do, the CPU does, with the same bytes; so no function here returns an error. The CPU
+// checks a part of the device's results. A device whose results differ is not used again.
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -21,39 +21,41 @@ static_assert(part_elements_max <= device_block_max);
 
 /// A block that a device may code.
 struct BlockOnDevice {
-  const LevelCoder* coder;  // Of the method that codes it.
+  const LevelCoder* coder;  // The level coder of the block's compressor.
   LevelBlock block;
-  std::vector<std::byte>* out;  // Replaced by the block's bytes when the device has coded it,
-  bool is_coded = false;        // as is said here.
+  std::vector<std::byte>* out;  // Replaced by the block's bytes if the device codes the block.
+  bool is_coded = false;        // Whether the device has coded it.
 };
 
-/// One thread at a time.
+/// A device, or none. One thread at a time.
 class DeviceCoder {
  public:
   explicit DeviceCoder(std::unique_ptr<CodecDevice> device) : device_(std::move(device)) {}
 
   [[nodiscard]] bool is_there() const { return device_ != nullptr; }
-  /// From now on it is not there, and the log says why.
+  /// Stops using the device for good and logs why.
   void give_up(std::string_view why);
-  /// Calls use(device), which returns the device's error. False: it is not there, or no more.
+  /// Calls use(device), which returns the device's error. False: there is no device, or it failed
+  /// and is given up.
   template <class Use>
   [[nodiscard]] bool ask(const Use& use) {
     if (!device_ || !is_good(use(*device_))) return false;
     ++results_;
     return true;
   }
-  /// Where a copy of the vector lies on the device, until the next one is made; null where it has
-  /// no room for it, as the log says.
+  /// Copies the vector to the device and returns where it lies there, until the next copy(). Null:
+  /// there is no device, or the copy failed, and the log says why.
   [[nodiscard]] const float* copy(std::span<const float> vector);
 
-  /// At most CodecDevice::batch_blocks_max blocks of the vector, which lies on the device; both
-  /// must stay where they are until this slot's finish(), or until end(). Does not wait.
+  /// Starts to code at most CodecDevice::batch_blocks_max blocks of the vector, which lies on the
+  /// device. `vector` and `blocks` must stay where they are until this slot's finish(), or end().
+  /// Does not wait.
   void start(std::size_t slot, const float* vector, std::span<BlockOnDevice> blocks);
-  /// Waits; the blocks that are not coded then are the caller's to code.
+  /// Waits for the slot's blocks. The caller must code the blocks that are not is_coded then.
   void finish(std::size_t slot);
-  /// Waits for what is still under way.
+  /// Waits for work that is still running and drops its results.
   void end();
-  /// How many blocks the device has coded and questions it has answered, of all vectors.
+  /// How many blocks the device coded plus how many calls of ask() succeeded, for all vectors.
   [[nodiscard]] std::uint64_t results() const { return results_; }
 
  private:
@@ -70,15 +72,16 @@ class DeviceCoder {
   std::uint64_t results_ = 0;
 };
 
-/// Who may do a part of coding a vector besides the CPU, and where a copy of the vector lies there.
-/// No coder: the CPU does all. No values: the coder copies the vector there, if that is of use.
+/// The device that may do a part of encoding a vector, and where a copy of the vector lies there.
+/// A null coder: the CPU does everything. Null values: the vector is copied there if that pays.
 struct DeviceCopy {
   DeviceCoder* coder = nullptr;
   const float* values = nullptr;
 };
 
-/// A vector here and its copy on a device, which does with it what codec_device.hpp says. Parts of
-/// the vector are told by where they lie here. One thread at a time.
+/// A vector here, in the host's memory, and its copy "there", on a device. The functions call those
+/// of CodecDevice. Arguments that are parts of the vector are spans of the copy here. One thread at
+/// a time.
 class DeviceVector {
  public:
   DeviceVector(DeviceCoder& coder, const float* there, std::span<const float> here)
@@ -87,30 +90,33 @@ class DeviceVector {
   [[nodiscard]] DeviceCoder& coder() const { return *coder_; }
   [[nodiscard]] const float* there() const { return there_; }
 
-  // Nothing, or false: it must be done here. What was to be written is not, or not whole.
+  // If a function returns nullopt or false, the CPU must do the work. The outputs then have no
+  // meaning, except that select_largest() has not changed the cutoff.
 
-  /// Of device_elements_min values at least, and fewer than 2^32. The first one of the vector is
-  /// checked here.
+  /// The cutoff of the k largest values of all runs. nullopt also if there are fewer than
+  /// device_elements_min values, or 2^32 or more. The CPU checks the vector's first cutoff.
   [[nodiscard]] std::optional<Cutoff> find_largest(std::span<const std::span<const float>> runs,
                                                    std::uint64_t k);
-  /// Of at most device_select_max values. Replaces `indices`, which ascend and are below their
-  /// number.
+  /// The values that `cutoff` selects from a run of at most device_select_max values; counts down
+  /// the cutoff's ties. Replaces `indices`, which ascend strictly and are below run.size().
   [[nodiscard]] bool select_largest(std::span<const float> run, Cutoff& cutoff,
                                     std::vector<std::uint32_t>& indices);
-  /// Of device_elements_min values at least. Some results of each are checked here.
+  /// multiply() and multiply_transposed() (kernels/generic/matrix.hpp). False also if the matrix
+  /// has fewer than device_elements_min values. The CPU checks some products of each call.
   [[nodiscard]] bool multiply(std::span<const float> matrix, const MatrixSizes& sizes,
                               std::span<const float> right, std::span<float> left);
   [[nodiscard]] bool multiply_transposed(std::span<const float> matrix, const MatrixSizes& sizes,
                                          std::span<const float> left, std::span<float> right);
 
-  /// The first estimate of each is checked here.
+  /// The estimates of all elements of the sketches. The CPU checks each sketch's first estimate.
   [[nodiscard]] bool estimate(std::span<const SketchBlock> sketches, std::span<const float> cells,
                               std::span<float> estimates);
 
  private:
-  /// The same part on the device.
+  /// The same part of the vector on the device.
   [[nodiscard]] std::span<const float> there(std::span<const float> here) const;
-  /// Whether these are at this place of the device's factor's columns. False: it is given up.
+  /// Whether the device's products at index `place` of each column equal `wanted`. False: the
+  /// device is given up.
   [[nodiscard]] bool has_products(std::span<const float> there, std::size_t place,
                                   std::span<const float> wanted);
 

@@ -59,8 +59,8 @@ std::uint32_t Codec::block_elements(const Layout& layout) const {
     const Rule* const rule = rule_of[t];
     if (rule == nullptr || layout.tensors()[t].elements <= block_elements_default) continue;
     is_any_few |= rule->sends_few();
-    // Whoever selects many, what a device could code, and sketches that are added up undecoded want
-    // the smaller ones.
+    // Small blocks suit selectors that send many values, levels that a device could code, and
+    // sketches that are added up undecoded.
     const LevelCoder* const coder = rule->level_coder();
     const bool is_for_device = coder != nullptr && coder->is_worth_small_blocks();
     if (rule->summed_sketch() || (!rule->sends_few() && (rule->selector || is_for_device)))

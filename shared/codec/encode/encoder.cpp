@@ -1,4 +1,4 @@
-// One vector on its way into a payload: Codec::encode().
+// Codec::encode().
 #include "shared/codec/encode/codec.hpp"
 
 #include "kernels/kernels.hpp"
@@ -17,13 +17,13 @@ namespace fl {
 
 namespace {
 
-/// A block on its way.
+/// A block while it is encoded.
 struct Coded {
   Block block;
-  const Rule* rule = nullptr;  // None: it is sent dense.
+  const Rule* rule = nullptr;  // Null: the block is sent dense.
   std::span<const float> values;
   Scan scan;
-  Selected selected;  // Where the rule selects.
+  Selected selected;  // If the rule has a selector.
   std::vector<std::byte> bytes;
   Result<void> result;
   bool is_coded = false;
@@ -34,20 +34,21 @@ Result<void> check_finite(Coded& coded, const Layout& layout) {
   const std::size_t bad = coded.scan.first_bad;
   if (bad == coded.values.size()) return {};
   return Error(Errc::invalid_input,
-               fmt::format("{} is {}", layout.describe(coded.block.flat + bad), coded.values[bad]));
+               fmt::format("{} is {}, not a finite number", layout.describe(coded.block.flat + bad),
+                           coded.values[bad]));
 }
 
-/// What is coded between two writes.
+/// The blocks that are encoded together, before they are written.
 struct Batch {
-  std::size_t slot = 0;  // Of a device.
+  std::size_t slot = 0;  // The device's slot.
   std::vector<Coded> blocks;
-  std::vector<BlockOnDevice> on_device;     // Those of the blocks that a device may code,
-  std::vector<std::size_t> device_indices;  // and which they are.
+  std::vector<BlockOnDevice> on_device;     // The blocks that a device may code,
+  std::vector<std::size_t> device_indices;  // and their indices in `blocks`.
 };
 
 }  // namespace
 
-/// One vector on its way into a payload.
+/// The encoding of one vector.
 class Codec::Encoding {
  public:
   Encoding(const Codec& codec, const BlockMap& map, std::span<const float> x, Seeds seeds,
@@ -66,7 +67,7 @@ class Codec::Encoding {
                            .state = state,
                            .device = device_ ? &*device_ : nullptr},
                           rule_of_)),
-        // What is only copied is not worth their buffers.
+        // Plain copying is not worth the buffers of several lanes.
         lanes_(threads, codec.is_plain() ? 1 : map.blocks() / map.run_blocks()),
         scratches_(lanes_.count()) {}
   ~Encoding() {
@@ -77,13 +78,13 @@ class Codec::Encoding {
 
   Result<std::uint64_t> write(PayloadSink& out) {
     std::vector<std::uint32_t> sizes(map_->blocks());
-    // The sizes are known only at the end; the prefix has its length already.
+    // The blocks' sizes are known only at the end, but the prefix's length is known now.
     std::uint64_t at = payload_prefix(*map_, sizes).size();
-    // A device has the next batch already while one is coded here and written.
+    // While one batch is encoded here and written, a device already works on the next.
     batches_.resize(device_ ? CodecDevice::slots : 1);
     const std::uint64_t batch_count = (map_->blocks() + batch_blocks() - 1) / batch_blocks();
     std::uint64_t begun = 0;
-    std::uint64_t index = 0;  // Of a block.
+    std::uint64_t index = 0;  // The next block to write.
     for (std::uint64_t number = 0; number < batch_count; ++number) {
       for (; begun < std::min<std::uint64_t>(number + batches_.size(), batch_count); ++begun) {
         Batch& next = batches_[begun % batches_.size()];
@@ -104,7 +105,7 @@ class Codec::Encoding {
   }
 
  private:
-  /// Nothing: all is done here.
+  /// The vector on the device. nullopt: the CPU does everything.
   static std::optional<DeviceVector> on_device(const Codec& codec, const Layout& layout,
                                                std::span<const float> x, const DeviceCopy& device) {
     if (device.coder == nullptr || !device.coder->is_there() ||
@@ -126,7 +127,7 @@ class Codec::Encoding {
     return plans_[static_cast<std::size_t>(&rule - codec_->rules_.data())];
   }
 
-  /// What must be done in the blocks' order, or is done by a device.
+  /// Starts a batch: gives the device its blocks, and selects, which needs the blocks in order.
   void begin(Batch& batch, std::uint64_t first) {
     batch.blocks.resize(std::min(batch_blocks(), map_->blocks() - first));
     batch.on_device.clear();
@@ -151,7 +152,7 @@ class Codec::Encoding {
     select(batch.blocks);
   }
 
-  /// Selectors want the blocks in order.
+  /// Runs the selectors, which need the blocks in order.
   void select(std::span<Coded> blocks) {
     while (!blocks.empty()) {
       const auto is_other = [&](const Coded& coded) {
@@ -172,7 +173,8 @@ class Codec::Encoding {
     }
   }
 
-  /// Blocks of one tensor, one after the other. False: nothing was done.
+  /// Selects from consecutive blocks of one tensor. False: the CPU must do it; the cutoff is
+  /// unchanged.
   bool select_on_device(std::span<Coded> blocks, const Selector& selector, SelectionPlan& plan) {
     const std::uint64_t first = blocks.front().block.flat;
     const std::uint64_t end = blocks.back().block.flat + blocks.back().block.elements;
@@ -195,7 +197,8 @@ class Codec::Encoding {
         out.values.push_back(coded.values[out.room.back()]);
       }
       out.indices = out.room;
-      // What is not finite is larger than all else, so it is among them, and is an error here.
+      // A value that is not finite counts as larger than all others, so the device has selected it.
+      // Then the CPU selects again and reports the error.
       is_right &= all_finite(out.values);
     }
     if (is_right && !is_selection_checked_) {
@@ -207,7 +210,7 @@ class Codec::Encoding {
     return is_right;
   }
 
-  /// Of each vector one block is selected from by both.
+  /// Whether the CPU selects the same elements of the block. One block of each vector is checked.
   static bool selects_as_here(const Coded& coded, Cutoff before) {
     Selected here;
     select_by(before, coded.values, here);
@@ -215,11 +218,11 @@ class Codec::Encoding {
   }
 
   void give_up(std::string_view does, const Coded& coded) {
-    device_->coder().give_up(fmt::format("the device {} {} otherwise than the CPU", does,
+    device_->coder().give_up(fmt::format("the device {} {} differently from the CPU", does,
                                          map_->layout().describe(coded.block.flat)));
   }
 
-  /// The bytes of all its blocks, or in `result` why there are none.
+  /// Makes the bytes of all blocks of the batch; a block's `result` has its error.
   void finish(Batch& batch) {
     if (device_) take_from_device(batch);
     lanes_.for_each_run(batch.blocks.size(), std::min<std::size_t>(map_->run_blocks(), 2),
@@ -240,7 +243,7 @@ class Codec::Encoding {
     }
   }
 
-  /// Of each vector one block is coded by both.
+  /// Whether the CPU makes the same bytes. One block of each vector is checked.
   bool is_right(Coded& coded) {
     is_checked_ = true;
     const auto from_device = coded.bytes;
@@ -276,7 +279,7 @@ class Codec::Encoding {
   Lanes lanes_;
   std::vector<EncodeScratch> scratches_;  // One for each lane.
   std::vector<Batch> batches_;
-  std::vector<std::uint32_t> indices_;  // Of select_on_device().
+  std::vector<std::uint32_t> indices_;  // What select_on_device() selected.
   bool is_checked_ = false;
   bool is_selection_checked_ = false;
 };

@@ -44,7 +44,7 @@ Result<void> keep_residual(std::span<const float> update, PayloadReader& payload
 
 Result<double> squared_error(std::span<const float> update, PayloadReader& payload, int threads) {
   FL_ASSERT(update.size() == payload.layout().elements());
-  // Added in the blocks' order, whoever is first.
+  // The errors are added in the order of the blocks, whichever thread finishes first.
   std::vector<double> errors(payload.blocks());
   FL_CHECK(payload.for_each_block(
       threads, [&](std::uint64_t index, const Block& block, std::span<const float> sent) {

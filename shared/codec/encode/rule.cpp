@@ -9,14 +9,14 @@
 
 namespace fl {
 
-// Greedy: when the rest does not fit, the last `*` takes one character more. Going back to earlier
-// ones could not help.
+// A greedy match: if the rest does not fit, the last `*` takes one character more. Trying an
+// earlier `*` again could not help.
 bool Rule::fits(std::string_view name) const {
   if (pattern.empty()) return true;
   std::size_t p = 0;
   std::size_t n = 0;
   std::size_t after_star = std::string_view::npos;
-  std::size_t star_end = 0;  // What the last `*` takes ends here.
+  std::size_t star_end = 0;  // Where the characters end that the last `*` stands for.
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       after_star = ++p;

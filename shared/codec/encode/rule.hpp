@@ -1,4 +1,5 @@
-// Which codec a tensor takes: the first of a codec's rules whose pattern fits the tensor's name.
+// A rule of a codec: how the tensors are coded whose names fit its pattern. A tensor takes the
+// first rule that fits.
 #pragma once
 
 #include "shared/codec/blocks/selector.hpp"
@@ -13,8 +14,8 @@
 
 namespace fl {
 
-/// Tensors with fewer elements are sent losslessly, if a selector or a list of rules applies to
-/// them and no `dense_below` says otherwise: what they cost is nothing, and biases and the like
+/// The default of dense_below for a rule with a selector and for a list of rules: tensors with
+/// fewer elements are sent losslessly. Such tensors, biases for example, cost almost no bytes but
 /// matter.
 inline constexpr std::uint64_t dense_below_default = 1024;
 
@@ -22,39 +23,39 @@ inline constexpr std::size_t rules_max = 16;
 
 /// Immutable; any thread.
 struct Rule {
-  std::string pattern;                       // Empty: of a codec without a list; fits every name.
-  std::unique_ptr<const Selector> selector;  // Null: everything is sent.
+  std::string pattern;                       // Empty: the codec is no list; fits every name.
+  std::unique_ptr<const Selector> selector;  // Null: all elements are sent.
   std::unique_ptr<const Compressor> quantizer;
   std::uint64_t dense_below = 0;
 
-  /// `*` is any run of characters, also none; `?` any one.
+  /// `*` stands for any characters, or none; `?` for exactly one.
   [[nodiscard]] bool fits(std::string_view name) const;
-  /// Whether the tensor goes losslessly all the same: because it is small, or a statistic
+  /// Whether the tensor is sent losslessly despite the rule: it is small, or it is a statistic
   /// (layout.hpp), of which every value is needed.
   [[nodiscard]] bool sends_dense(const Layout::Tensor& tensor) const;
-  /// dense_below when the spec does not say it.
+  /// The value of dense_below if the spec does not set it.
   [[nodiscard]] static std::uint64_t dense_below_of(std::string_view pattern, bool has_selector);
 
-  /// Of the quantizer; null also where a selector says what it gets.
+  /// The quantizer's level coder; null if there is a selector.
   [[nodiscard]] const LevelCoder* level_coder() const {
     return selector ? nullptr : quantizer->level_coder();
   }
-  /// The same of its sketches.
+  /// The quantizer's summed sketch; nullopt if there is a selector.
   [[nodiscard]] std::optional<SketchShape> summed_sketch() const {
     return selector ? std::nullopt : quantizer->summed_sketch();
   }
 
-  /// Whether a device can do a part of encoding the tensor, and is fast at it, which is there, or
-  /// else must be copied.
+  /// Whether a device can do a part of encoding the tensor and saves time. `is_there`: the tensor
+  /// lies on the device already; otherwise it must be copied there.
   [[nodiscard]] bool is_for_device(const Layout::Tensor& tensor, bool is_there) const;
 
-  /// As Compressor::sends_few().
+  /// Like Compressor::sends_few().
   [[nodiscard]] bool sends_few() const {
     return selector ? selector->sends_few() : quantizer->sends_few();
   }
 
   [[nodiscard]] std::string spec() const;
-  /// Of a block of a tensor that is not sent dense.
+  /// The most bytes of a block of a tensor that is not sent dense.
   [[nodiscard]] std::size_t block_bytes_max(const Layout::Tensor& tensor, const Block& block) const;
 };
 

@@ -14,12 +14,13 @@ constexpr std::uint32_t probability_one = 1u << probability_bits;
 constexpr std::uint32_t answer_state_min = 1u << 16;
 constexpr std::size_t word_bytes = sizeof(std::uint16_t);
 
-/// A question: how often it was answered.
+/// How often a question was answered so far.
 struct Counts {
   std::uint32_t yes = 0;
   std::uint32_t all = 0;
 
-  /// Of yes, in 2^-16: neither 0 nor 1, as no more than adaptive_levels_max were counted.
+  /// The probability of yes, in units of 2^-16. It is never 0 or 1, because at most
+  /// adaptive_levels_max answers are counted.
   [[nodiscard]] std::uint32_t probability() const {
     return (2 * yes + 1) * (probability_one / 2) / (all + 1);
   }
@@ -31,7 +32,7 @@ struct Counts {
 static_assert((2 * adaptive_levels_max + 1) * std::uint64_t{probability_one / 2} < 1ull << 32);
 static_assert(2 * adaptive_levels_max < probability_one);
 
-/// The range of a state's low bits that stands for an answer. A no comes first.
+/// The range of a state's low bits that means an answer. The range of "no" comes first.
 struct AnswerRange {
   std::uint32_t begin;
   std::uint32_t size;
@@ -47,15 +48,16 @@ struct Questions {
   Counts is_below_zero;
   std::array<Counts, rans_levels_max + 1> is_at_least;  // By size.
 
-  /// The same of both signs, as most levels are distributed; but eden's are those from -2^(B-1) to
-  /// 2^(B-1) - 1, which makes a difference where they are few.
+  /// Both signs share the counts of a size, because most levels have a symmetric distribution.
+  /// Size 2 is the exception: eden's levels go from -2^(B-1) to 2^(B-1) - 1, and with few levels
+  /// that asymmetry matters.
   [[nodiscard]] Counts& of_size(std::int32_t size, bool is_negative) {
     return is_at_least[size == 2 && is_negative ? 0 : static_cast<std::size_t>(size)];
   }
 };
 
-/// Asks until it knows the level, and returns it. ask(counts, is_true): the answer, where
-/// is_true(level) is whether it is yes of a level that is known.
+/// Asks questions until the level is known, and returns it. ask(counts, is_true) returns the answer
+/// to a question. The encoder, which knows the level, gets the answer from is_true(level).
 template <class Ask>
 std::int32_t find_level(Questions& questions, std::int32_t levels, const Ask& ask) {
   if (!ask(questions.is_not_zero, [](std::int32_t level) { return level != 0; })) return 0;
@@ -104,7 +106,7 @@ std::size_t write_adaptive_levels(std::span<const std::int16_t> x, std::int32_t 
       return answer;
     });
   }
-  // The last one first, as with every rANS: the words are written from the end on.
+  // rANS codes the last answer first and writes the words from the end backwards.
   std::uint32_t state = answer_state_min;
   std::size_t at = out.size();
   for (std::size_t i = scratch.answers.size(); i-- > 0;) {
@@ -118,7 +120,7 @@ std::size_t write_adaptive_levels(std::span<const std::int16_t> x, std::int32_t 
     }
     state = (state / range.size << probability_bits) + state % range.size + range.begin;
   }
-  // With what is left of `out` nothing would be gained.
+  // The state does not fit, or fills all of `out`: the code is not shorter.
   if (at <= sizeof state) return 0;
   at -= sizeof state;
   store(out, at, state);

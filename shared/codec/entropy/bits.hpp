@@ -1,4 +1,4 @@
-// Numbers of any width in a run of bits, lowest bits first, without gaps.
+// Writes and reads numbers of 0 to 32 bits, lowest bits first, without gaps.
 #pragma once
 
 #include "shared/base/io/bytes.hpp"
@@ -10,16 +10,16 @@
 
 namespace fl {
 
-/// Appends to `out`. finish() fills the last byte with zeros.
+/// Appends bits to `out`. finish() fills the last byte with zeros.
 class BitWriter {
  public:
   explicit BitWriter(std::vector<std::byte>& out) : out_(out) {}
-  /// The lowest `bits`, 0 to 32; the others are zeros.
+  /// Writes the lowest `bits` bits of `value`, 0 to 32. The other bits must be 0.
   void put(std::uint32_t value, int bits) {
     held_ |= std::uint64_t{value} << count_;
     for (count_ += bits; count_ >= 8; count_ -= 8, held_ >>= 8) out_.push_back(low_byte());
   }
-  /// So many ones, and a zero behind them.
+  /// Writes `ones` ones and then a zero.
   void put_ones(std::uint32_t ones) {
     for (; ones >= 32; ones -= 32) put(~0u, 32);
     put((1u << ones) - 1, static_cast<int>(ones) + 1);
@@ -35,17 +35,18 @@ class BitWriter {
   int count_ = 0;
 };
 
-/// Past the end it reads zeros; is_good() tells.
+/// Reads what BitWriter wrote. Past the end it returns zeros, and is_good() is then false.
 class BitReader {
  public:
   explicit BitReader(Bytes bytes) : bytes_(bytes) {}
-  /// 0 to 32 bits.
+  /// Reads a number of `bits` bits, 0 to 32.
   std::uint32_t take(int bits) {
     const std::uint64_t value = window() & ((std::uint64_t{1} << bits) - 1);
     skip(static_cast<std::size_t>(bits));
     return is_good_ ? static_cast<std::uint32_t>(value) : 0;
   }
-  /// What put_ones() wrote. The run is no longer than what is left, so this always ends.
+  /// Reads what put_ones() wrote and returns the number of ones. Always ends, because zeros follow
+  /// the last bit.
   std::size_t take_ones() {
     std::size_t ones = 0;
     int run = 0;
@@ -57,7 +58,7 @@ class BitReader {
     skip(1);
     return ones;
   }
-  /// To the next whole byte; what is skipped must be zeros.
+  /// Skips to the next whole byte. The skipped bits must be 0.
   void align() {
     if (take(static_cast<int>((8 - at_ % 8) % 8)) != 0) is_good_ = false;
   }
@@ -67,7 +68,7 @@ class BitReader {
  private:
   static constexpr int window_bits_min = 57;
 
-  /// The next bits, at least window_bits_min, with zeros for those past the end.
+  /// The next bits, at least window_bits_min; zeros past the end.
   [[nodiscard]] std::uint64_t window() const {
     std::uint64_t word = 0;
     const std::size_t byte = at_ / 8;

@@ -17,12 +17,12 @@ namespace {
 
 constexpr std::size_t head_bytes = 2;  // Base and top.
 
-/// Where what is not exponents lies, of a number: the sign above the mantissa.
+/// The sign and mantissa of a number as one integer, and how these integers are stored.
 template <FloatFormat format>
 struct Rest {
   static constexpr int mantissa_bits = format.bits - 1 - format.exponent_bits;
-  static constexpr int bytes = (mantissa_bits + 1) / 8;      // In planes,
-  static constexpr int bits_left = (mantissa_bits + 1) % 8;  // and bits, behind them.
+  static constexpr int bytes = (mantissa_bits + 1) / 8;      // Whole bytes, one plane for each.
+  static constexpr int bits_left = (mantissa_bits + 1) % 8;  // The other bits, after the planes.
   static constexpr std::uint32_t mantissa = (1u << mantissa_bits) - 1;
   static constexpr std::uint32_t exponents = (1u << format.exponent_bits) - 1;
 
@@ -37,7 +37,7 @@ struct Rest {
   }
 };
 
-/// Less which all exponents lie within 127 of 0: the most frequent one, if it does for that.
+/// The base: the most frequent exponent, clamped so that all exponents are within 127 of it.
 int base_of(const std::array<std::uint32_t, 256>& counts) {
   const auto is_there = [](std::uint32_t count) { return count > 0; };
   const auto largest = std::ranges::find_if(counts.rbegin(), counts.rend(), is_there);
@@ -53,10 +53,10 @@ bool append_floats(std::span<const Word> words, EncodeScratch& scratch,
                    std::vector<std::byte>& out) {
   using Of = Rest<format>;
   const std::size_t n = words.size();
-  auto& room = scratch.coded.classes;  // The levels below have no classes.
+  auto& room = scratch.coded.classes;  // It is free: the levels below have no classes.
   room.resize(std::max(room.size(), n));
-  // A pointer of its own: through the vector each byte stored might change where the vector lies,
-  // and the loops would not be vectorized.
+  // A separate pointer lets the compiler vectorize the loops: a byte stored through the vector
+  // might alias the vector's own pointer.
   std::uint8_t* const exponents = room.data();
   for (std::size_t i = 0; i < n; ++i)
     exponents[i] = static_cast<std::uint8_t>(words[i] >> Of::mantissa_bits & Of::exponents);
@@ -117,7 +117,8 @@ Result<void> read_floats(Bytes bytes, std::span<Word> out, DecodeScratch& scratc
     most = std::max(most, level);
   }
   if (base + least < 0 || base + most > static_cast<int>(Of::exponents))
-    return Error(Errc::corrupt, fmt::format("exponents from {} to {}", base + least, base + most));
+    return Error(Errc::corrupt, fmt::format("exponents from {} to {}, which the format can't hold",
+                                            base + least, base + most));
   const auto* from = reinterpret_cast<const std::uint8_t*>(bytes.data() + head_bytes);
   for (std::size_t i = 0; i < n; ++i) {
     std::uint32_t rest = 0;

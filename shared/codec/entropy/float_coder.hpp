@@ -1,10 +1,13 @@
-// Floating-point numbers near their entropy: of those of an update the exponents are much alike,
-// and all else is not. As DietGPU (Johnson 2022) and ZipNN (Hershcovitch 2024, "ZipNN: lossless
-// compression for AI models", section 3) do it. The bytes:
+// Lossless coding of floating-point numbers near their entropy. In an update the exponents are much
+// alike and can be compressed; signs and mantissas can't. DietGPU (Johnson 2022) and ZipNN
+// (Hershcovitch 2024, "ZipNN: lossless compression for AI models", section 3) do the same. The
+// bytes:
 //
-//   u8 base, u8 top; of each number the sign above its mantissa: all lowest bytes, then the next
-//   ones, then what bits are left (kernels/generic/pack.hpp); to the end the exponents less `base`,
-//   levels up to `top` (level_coder.hpp)
+//   u8 base, u8 top
+//   the sign and mantissa of each number, as an integer with the sign as its highest bit: first the
+//       lowest bytes of all numbers, then their next bytes, then the bits that are left
+//       (kernels/generic/pack.hpp)
+//   to the end the exponents minus `base`, as levels from -top to top (level_coder.hpp)
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -17,7 +20,7 @@
 
 namespace fl {
 
-/// One bit is the sign, above the exponent's. Words are of 16 or of 32 bits.
+/// A format of 16 or 32 bits: the sign bit, the exponent, then the mantissa, from the highest bit.
 struct FloatFormat {
   int bits;
   int exponent_bits;
@@ -27,13 +30,14 @@ inline constexpr FloatFormat fp32_words{.bits = 32, .exponent_bits = 8};
 inline constexpr FloatFormat bf16_words{.bits = 16, .exponent_bits = 8};
 inline constexpr FloatFormat fp16_words{.bits = 16, .exponent_bits = 5};
 
-/// Appends the numbers, if that is shorter than they are. False: `out` is as it was.
+/// Appends the coded numbers if that is shorter than the numbers themselves. Otherwise returns
+/// false and leaves `out` unchanged.
 template <FloatFormat format, class Word>
 [[nodiscard]] bool append_floats(std::span<const Word> words, EncodeScratch& scratch,
                                  std::vector<std::byte>& out);
 
-/// Fills `out` from bytes that need not be trusted; the numbers may be not finite. Errors are
-/// corrupt.
+/// Decodes `bytes`, which need not be trusted, into `out`. The numbers may be infinite or NaN.
+/// Errors are corrupt.
 template <FloatFormat format, class Word>
 [[nodiscard]] Result<void> read_floats(Bytes bytes, std::span<Word> out, DecodeScratch& scratch);
 

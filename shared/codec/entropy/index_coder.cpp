@@ -19,12 +19,12 @@ constexpr std::uint32_t divisor_max = 0xfffe;
 
 constexpr std::int32_t nibble_levels = 8;  // Nibble - 8 is a level from -8 to 7.
 
-// Below this share of selected elements Golomb codes are within 1% of the entropy, and trying
-// the nibbles would cost more time than all the rest.
+// If fewer than 1/16 of the elements are selected, Golomb codes are within 1% of the entropy.
+// Trying the nibbles would then take more time than everything else.
 constexpr std::size_t nibbles_density_inverse = 16;
 
-// Remainders of a division by m in truncated binary: the first `shorts` of them take bits - 1 bits,
-// the others `bits`. With m = 1 there are none.
+// Remainders of a division by m in truncated binary: those below `shorts` take bits - 1 bits, the
+// others `bits`. With m = 1 there are no remainders.
 struct Remainders {
   explicit Remainders(std::uint32_t m)
       : bits(std::bit_width(m - 1)), shorts((std::uint32_t{1} << bits) - m) {}
@@ -32,7 +32,7 @@ struct Remainders {
   std::uint32_t shorts;
 };
 
-// Calls use(gap) for each index: how many elements were left out before it.
+// Calls use(gap) for each index. The gap is the number of elements between it and the index before.
 template <class Use>
 void for_each_gap(std::span<const std::uint32_t> indices, const Use& use) {
   std::uint32_t next = 0;
@@ -58,13 +58,13 @@ struct Golomb {
   std::uint64_t bits;
 };
 
-// For indices thrown at random the best divisor is near ln 2 times their mean distance (Gallager
-// and Van Voorhis 1975); where they lie in clusters it is another, so some are tried.
+// For random indices the best divisor is near ln 2 times their mean distance (Gallager and Van
+// Voorhis 1975). For clustered indices it is not, so several divisors are tried.
 Golomb choose_golomb(std::span<const std::uint32_t> indices, std::size_t n) {
   const auto near = static_cast<std::uint32_t>((11 * n / indices.size() + 8) / 16);
   Golomb best = {.divisor = 0, .bits = ~std::uint64_t{0}};
   std::uint32_t before = 0;
-  // In ascending order, so what is the same lies side by side.
+  // The divisors ascend, so equal ones are neighbours and are tried once.
   for (const std::uint32_t wanted : {near / 4, near / 2, near - 1, near, near + 1, near * 2}) {
     const std::uint32_t m = std::clamp(wanted, 1u, divisor_max);
     if (m == before) continue;
@@ -137,7 +137,8 @@ bool read_bitmap(std::span<const std::uint8_t> bitmap, std::size_t n,
   return found == out.size();
 }
 
-/// Returns how many bytes of `out` they take, or 0 if it is too short.
+/// Writes the coded nibbles of the bitmap to `out` and returns their length; 0 if they would not be
+/// shorter than `out`.
 std::size_t write_nibbles(std::span<const std::uint8_t> bitmap, EncodeScratch& scratch,
                           MutableBytes out) {
   const auto levels = levels_in(scratch.levels, bitmap.size() * 2);

@@ -24,7 +24,8 @@ RansFrequencies make_level_tables(std::span<std::uint32_t> counts, std::size_t a
   RansFrequencies frequencies{};
   for (std::size_t first = 0; first < counts.size(); first += alphabet) {
     const auto of_class = counts.subspan(first, alphabet);
-    // Some two have frequencies in each of several classes, whatever occurs: none may have all.
+    // With several classes no level may have the whole frequency of its class, so at least two
+    // levels of each class must have a count.
     if (has_classes && std::ranges::count(of_class, 0u) + 1 >= std::ssize(of_class)) {
       ++of_class[0];
       ++of_class[1];
@@ -86,7 +87,7 @@ bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
   if (symbols_all > rans_symbols_max || out.empty()) return false;
   if (out.size() <= adaptive_levels_max) return read_adaptive_levels(bytes, levels, out, classes);
   RansFrequencies frequencies{};
-  std::uint32_t sum = 0;  // Of a class.
+  std::uint32_t sum = 0;  // Of the frequencies of a class.
   BitReader table(bytes);
   for (std::size_t s = 0; s < symbols_all; ++s) {
     if (s > 0 && s % alphabet == 0) {

@@ -19,7 +19,7 @@ namespace {
 nearest_scale::Tails tails_of(std::span<const std::int16_t> places) {
   constexpr std::size_t bins = nearest_scale::bins;
   nearest_scale::Tails tails{};
-  // By turns in two tables, so that one count need not wait for the one before.
+  // Two tables in turn, so that one increment need not wait for the one before.
   std::array<std::uint32_t, bins> odd{};
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto bin = std::min<std::size_t>(static_cast<std::size_t>(std::abs(places[i])), bins - 1);
@@ -30,7 +30,7 @@ nearest_scale::Tails tails_of(std::span<const std::int16_t> places) {
   return tails;
 }
 
-/// The scale with the least error; `room` is for a value each.
+/// The scale with the least squared error. `room` holds one number for each value of x.
 float least_error_scale(std::span<const float> x, float max_abs, std::int32_t levels,
                         std::int16_t* room) {
   kernels().round(x.data(), x.size(), max_abs / (nearest_scale::bins - 1), room);
@@ -50,13 +50,13 @@ Result<void> check_scale(float scale, const Layout& layout, std::uint64_t flat,
                          std::string_view method) {
   if (scale <= scale_max) return {};
   return Error(Errc::invalid_input,
-               fmt::format("the values at {} have the scale {}, and {} ends at {}",
+               fmt::format("the values at {} have the scale {}, but {} allows at most {}",
                            layout.describe(flat), scale, method, scale_max));
 }
 
 Result<float> read_scale(Bytes body, std::size_t at) {
   const auto scale = load<float>(body, at);
-  // Written so that NaN fails too; -0 is not what an encoder writes.
+  // NaN must fail too, so this is not `scale > scale_max`. No encoder writes -0.
   if (!(scale <= scale_max) || std::signbit(scale)) {
     return Error(Errc::corrupt, fmt::format("the scale at byte {} is {}", at, scale));
   }
@@ -120,7 +120,8 @@ Result<std::span<const std::int16_t>> read_levels(Bytes coded, bool is_rans, std
   const auto out = levels_in(scratch.levels, elements);
   if (is_rans) {
     if (levels > rans_levels_max) {
-      return Error(Errc::corrupt, fmt::format("entropy-coded with {} levels", levels));
+      return Error(Errc::corrupt,
+                   fmt::format("{} levels are too many for the entropy code", levels));
     }
     if (!read_rans_levels(coded, levels, scratch.coded, out, classes)) {
       return Error(Errc::corrupt, "the entropy-coded levels are damaged");
@@ -130,7 +131,7 @@ Result<std::span<const std::int16_t>> read_levels(Bytes coded, bool is_rans, std
   FL_CHECK(check_body_bytes(coded, packed_bytes(elements, levels)));
   if (!unpack_levels(reinterpret_cast<const std::uint8_t*>(coded.data()), elements, levels,
                      out.data())) {
-    return Error(Errc::corrupt, fmt::format("a code past those of {} levels", levels));
+    return Error(Errc::corrupt, fmt::format("a bit field is above those of {} levels", levels));
   }
   return out;
 }

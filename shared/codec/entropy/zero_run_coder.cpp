@@ -22,11 +22,11 @@ void append_list(const Indices& indices, std::size_t n, std::vector<std::byte>& 
   const std::size_t at = out.size();
   out.resize(at + sizeof(std::uint16_t));
   store(out, at, static_cast<std::uint16_t>(indices.size()));
-  EncodeScratch scratch;  // Not the block's, where the levels are.
+  EncodeScratch scratch;  // The block's own scratch holds the levels.
   if (!indices.empty()) append_indices(indices, n, scratch, out);
 }
 
-/// Takes a list from the begin of `bytes`.
+/// Takes a list from the start of `bytes`. nullopt: it is damaged.
 std::optional<Indices> take_list(Bytes& bytes, std::size_t n) {
   if (bytes.size() < sizeof(std::uint16_t)) return std::nullopt;
   Indices indices(load<std::uint16_t>(bytes));
@@ -40,7 +40,7 @@ std::optional<Indices> take_list(Bytes& bytes, std::size_t n) {
   return indices;
 }
 
-/// The levels that are not 0, by class, and which of the class's elements they are.
+/// Each class's levels that are not 0, their indices within the class, and its number of elements.
 struct Found {
   std::array<Indices, rans_classes_max> indices;
   std::array<std::vector<std::int16_t>, rans_classes_max> levels;
@@ -68,7 +68,7 @@ Found find_levels(std::span<const std::int16_t> x, const LevelClasses& classes) 
   return found;
 }
 
-/// Indices into `from` of those that `is_meant`.
+/// The indices of the levels in `from` for which is_meant(level).
 template <class IsMeant>
 Indices indices_where(const std::vector<std::int16_t>& from, const IsMeant& is_meant) {
   Indices indices;
@@ -182,16 +182,16 @@ bool read_runs(Bytes bytes, std::int32_t levels, std::span<std::int16_t> out,
     indices[c] = std::move(*list);
     count += indices[c].size();
   }
-  // What nobody sends, and what would take long: lists of all elements for each of the sizes.
+  // No encoder sends so many. Decoding could take long: a list of all elements for each size.
   if (!is_for_runs(out.size(), out.size() - count)) return false;
   std::vector<std::int16_t> found(count, 1);
   if (!read_sizes(bytes, levels, found) || !read_signs(bytes, true, found) || !bytes.empty())
     return false;
 
   std::ranges::fill(out, std::int16_t{0});
-  std::array<std::size_t, rans_classes_max> level{};  // The class's next, in `found`.
+  std::array<std::size_t, rans_classes_max> level{};  // Each class's next level in `found`.
   for (std::size_t c = classes.count; c-- > 1;) level[c - 1] = level[c] + indices[c].size();
-  // Behind the last one stands an index that no element has.
+  // An index that no element has ends each list.
   std::array<const std::uint32_t*, rans_classes_max> next{};
   for (std::size_t c = 0; c < classes.count; ++c) {
     indices[c].push_back(block_elements_max);

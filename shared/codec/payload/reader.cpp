@@ -13,13 +13,13 @@ namespace fl {
 
 namespace {
 
-constexpr std::string_view magic = "FLP3";  // The last is the format's version.
+constexpr std::string_view magic = "FLP3";  // The last character is the format's version.
 constexpr std::size_t block_elements_at = 4;
 constexpr std::size_t digest_at = 8;
 constexpr std::size_t digest_bytes = 8;
 
-/// Of a matrix' elements to those of its factors, from which on these are added up undecoded: so
-/// their sums are small against the decoded ones.
+/// Factors are added up undecoded only if the matrix has at least this many times their elements.
+/// So the memory for their sums is small beside that for the decoded sums.
 constexpr double undecoded_ratio = 4;
 
 std::string digest_of(const Layout& layout) {
@@ -36,21 +36,21 @@ Error corrupt(fmt::format_string<T...> format, T&&... values) {
   return {Errc::corrupt, "payload: " + fmt::format(format, std::forward<T>(values)...)};
 }
 
-/// The block_elements.
+/// Checks the header and returns its block_elements.
 Result<std::uint32_t> read_header(Bytes bytes, const Layout& layout) {
   const std::string_view begin = text_of(bytes.first(magic.size()));
   if (begin.substr(0, magic.size() - 1) != magic.substr(0, magic.size() - 1))
     return corrupt("does not begin with {}", magic);
   if (begin != magic)
-    return corrupt("does not begin with {}, but is of another version of the format", magic);
+    return corrupt("another version of the format: it does not begin with {}", magic);
   const std::string_view digest = text_of(bytes.subspan(digest_at, digest_bytes));
   if (digest != digest_of(layout)) {
-    return Error(Errc::conflict, fmt::format("payload: of layout {}, wanted is {}", shown(digest),
-                                             shown(digest_of(layout))));
+    return Error(Errc::conflict, fmt::format("payload: it is of layout {}, expected {}",
+                                             shown(digest), shown(digest_of(layout))));
   }
   const auto block_elements = load<std::uint32_t>(bytes, block_elements_at);
   if (block_elements < block_elements_min || block_elements > block_elements_max) {
-    return corrupt("blocks of {} elements, allowed are {} to {}", block_elements,
+    return corrupt("blocks of {} elements, the limits are {} and {}", block_elements,
                    block_elements_min, block_elements_max);
   }
   return block_elements;
@@ -71,12 +71,12 @@ std::vector<std::byte> payload_prefix(const BlockMap& map,
 
 Result<PayloadReader> PayloadReader::open(ByteSource& source, std::uint64_t bytes,
                                           const Layout& layout) {
-  if (bytes < payload_header_bytes) return corrupt("{} bytes are no payload", bytes);
+  if (bytes < payload_header_bytes) return corrupt("{} bytes, too few for a header", bytes);
   std::array<std::byte, payload_header_bytes> raw;
   FL_CHECK(source.read(0, raw));
   FL_TRY(const std::uint32_t block_elements, read_header(raw, layout));
   BlockMap map(layout, block_elements);
-  // The table is allocated only if it can be there.
+  // Allocate the table of sizes only if the payload is long enough to contain it.
   const std::uint64_t table_at = payload_header_bytes;
   if (bytes < table_at + map.blocks() * sizeof(std::uint32_t)) {
     return corrupt("{} bytes, too few for the table of {} blocks", bytes, map.blocks());
@@ -92,13 +92,14 @@ Result<void> PayloadReader::read_table(std::uint64_t table_at, std::uint64_t byt
   begin_.reserve(sizes.size() + 1);
   begin_.push_back(table_at + sizes.size() * sizeof(std::uint32_t));
   for (const std::uint32_t size : sizes) {
-    // No method needs more than this, so that a hostile size can't make us allocate. A tensor's
-    // first block may have one factor of all of it.
+    // No block format needs more than this, so a hostile size can't make us allocate much. A
+    // tensor's first block may contain the whole right factor.
     const Block next = block(begin_.size() - 1);
     std::uint64_t most = 64 + low_rank_extra_bytes + std::uint64_t{8} * next.elements;
     if (next.first == 0) most += layout().tensors()[next.tensor].elements * sizeof(float);
     if (size > most) {
-      return corrupt("{} has {} bytes", map_.describe(begin_.size() - 1), size);
+      return corrupt("{} has {} bytes, more than any block format needs",
+                     map_.describe(begin_.size() - 1), size);
     }
     begin_.push_back(begin_.back() + size);
   }
@@ -145,7 +146,7 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
   const auto selected = read_selected(*bytes, block.elements, scratch_);
   if (!selected) return in_block(index, selected.error());
   const std::span values = selected->values;
-  // Of more than a 16th what is done to all values at once is done sooner.
+  // With more than a 16th of the values, work on the whole block is faster.
   if (values.size() * 16 > block.elements) {
     FL_ASSERT(out.size() == block.elements);
     place(*selected, out);
@@ -154,7 +155,8 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
   }
   const auto bad = kernels().scan(values.data(), values.size()).first_bad;
   if (bad < values.size())
-    return corrupt("{} is {}", layout().describe(block.flat + selected->indices[bad]), values[bad]);
+    return corrupt("{} is {}, not a finite number",
+                   layout().describe(block.flat + selected->indices[bad]), values[bad]);
   return Taken(*selected);
 }
 
@@ -173,7 +175,7 @@ Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::
 Result<Scan> PayloadReader::scan_finite(const Block& block, std::span<const float> values) const {
   const Scan scan = kernels().scan(values.data(), values.size());
   if (scan.first_bad == values.size()) return scan;
-  return corrupt("{} is {}", layout().describe(block.flat + scan.first_bad),
+  return corrupt("{} is {}, not a finite number", layout().describe(block.flat + scan.first_bad),
                  values[scan.first_bad]);
 }
 
@@ -185,7 +187,7 @@ Result<Bytes> PayloadReader::look_at_block(std::uint64_t index, std::vector<std:
   return source_->look(begin_[index], begin_[index + 1] - begin_[index], scratch);
 }
 
-/// For the block that has these bytes.
+/// Returns the right factor for the block with this index and these bytes.
 Result<RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, Bytes bytes) {
   const Block block = map_.at(index);
   if (right_factor_ && right_factor_tensor_ == block.tensor) return &*right_factor_;
@@ -203,7 +205,7 @@ Result<RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, Bytes b
 
 Result<void> PayloadReader::decode_by(int threads, const DecodeOne& decode_one) {
   Lanes lanes(threads, blocks() / map_.run_blocks());
-  // Each with buffers of its own.
+  // Each lane has a reader with its own buffers.
   std::vector<PayloadReader> others(lanes.count() - 1, *this);
   struct Failure {
     std::uint64_t index;

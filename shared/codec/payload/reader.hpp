@@ -1,15 +1,14 @@
-// The payload format that all codecs share: one flat fp32 vector of a Layout, in blocks that decode
-// in any order. Little-endian, no padding:
+// The payload format, which all codecs share: one flat fp32 vector of a Layout, in blocks that can
+// be decoded in any order. Little-endian, no padding:
 //
 //    0  4   "FLP3"
 //    4  u32 block_elements; the blocks follow from it and the layout (block_map.hpp)
 //    8  8   the first half of the layout's digest
 //   16      u32 size in bytes of each block
-//           the blocks, one after the other, to the payload's end (compressor.hpp says what is in
-//           them)
+//           the blocks, one after the other, to the payload's end (blocks/decode.hpp)
 //
-// Small updates have a few thousand bytes, so nothing is said here that a message says already: the
-// codec's name is in that which announces the payload.
+// Small updates have a few thousand bytes, so the header repeats nothing that a message contains
+// already: the codec's name is in the message that announces the payload.
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -34,50 +33,55 @@ namespace fl {
 
 inline constexpr std::size_t payload_header_bytes = 16;
 
-/// Everything before the blocks. `block_bytes` has one size for each of the map's blocks.
+/// Returns everything before the blocks. `block_bytes` has the size of each block of the map.
 [[nodiscard]] std::vector<std::byte> payload_prefix(const BlockMap& map,
                                                     std::span<const std::uint32_t> block_bytes);
 
-/// What may be taken of a block as it is.
+/// Which blocks decode_or_take() returns undecoded.
 struct Undecoded {
-  std::optional<std::uint64_t> right_key = {};  // Of a matrix' second factor (shared_key()).
+  /// Matrices whose right factor R has this key (shared_key()).
+  std::optional<std::uint64_t> right_key = {};
+  /// Sketches of this shape.
   std::optional<SketchShape> sketch = {};
 };
 
 /// Decodes a payload that need not be trusted. One thread per reader; several readers may share a
-/// source. Refers to the source and the layout, which must outlive it. Memory: 8 bytes per block,
-/// buffers of one block, and of a tensor of low rank one factor, while its first block is decoded
-/// about four times: blocks are cheapest in order. With several threads (0: one for each core) as
-/// much for each of them.
+/// source. The source and the layout must outlive it. Memory: 8 bytes per block, buffers for one
+/// block, and for a low-rank tensor its right factor (about four times as much while its first
+/// block is decoded). The factor is kept for one tensor, so decoding blocks in order is cheapest.
+/// With several threads (0: one per core) the same for each thread.
 class PayloadReader {
  public:
-  /// Checks all that stands before the blocks, and that the sizes add up to `bytes`. Errors:
-  /// corrupt; conflict for the payload of another layout; the source's.
+  /// Checks everything before the blocks, and that all sizes add up to `bytes`. Errors: corrupt;
+  /// conflict if the payload has another layout; the source's.
   [[nodiscard]] static Result<PayloadReader> open(ByteSource& source, std::uint64_t bytes,
                                                   const Layout& layout);
 
   [[nodiscard]] const Layout& layout() const { return map_.layout(); }
   [[nodiscard]] std::uint64_t blocks() const { return map_.blocks(); }
-  /// No block has more.
+  /// The most elements of a block.
   [[nodiscard]] std::uint32_t block_elements() const { return map_.block_elements(); }
-  /// Where the block's elements lie. `index` < blocks().
+  /// The block's place in the layout. `index` < blocks().
   [[nodiscard]] Block block(std::uint64_t index) const { return map_.at(index); }
 
-  /// Fills `out`, block(index).elements values, and returns their norms. All values are finite, or
-  /// it is an error that names the block and the element; `out` is then without meaning.
+  /// Decodes a block into `out`, block(index).elements values, and returns their norms. Errors:
+  /// corrupt, naming the block, and for a value that is not finite the element; the source's. After
+  /// an error `out` has no meaning.
   [[nodiscard]] Result<Scan> decode(std::uint64_t index, std::span<float> out);
-  /// The same, but of a sparse block with few values these alone, of a block of a matrix much
-  /// larger than its factors, whose second one is that of the key, the rows of the first, which
-  /// need not be finite when decoded, and of a sketch of that shape its cells. All are valid until
-  /// the next call; `out` is of no use then.
+  /// Like decode(), but returns some blocks undecoded, and then `out` has no meaning:
+  /// - of a sparse block with few values, only these values;
+  /// - of a gradzip matrix much larger than its factors, whose R has `undecoded.right_key`, the
+  ///   rows of L. Their product with R need not be finite;
+  /// - of a sketch with the shape `undecoded.sketch`, its cells.
+  /// What is returned is valid until the next call.
   using Taken = std::variant<Scan, SelectedValues, FactorRows, SketchCells>;
   [[nodiscard]] Result<Taken> decode_or_take(std::uint64_t index, std::span<float> out,
                                              const Undecoded& undecoded = {});
-  /// All blocks, into layout().elements() values.
+  /// Decodes all blocks into layout().elements() values.
   [[nodiscard]] Result<void> decode_all(std::span<float> out, int threads = 1);
-  /// Calls use(its index, block, its values) for every block: with several threads in no order, and
-  /// for different blocks at the same time. The error is that of the first block that has one; some
-  /// of those behind it may have been used.
+  /// Calls use(index, block, values) for every block. With several threads the calls come in no
+  /// particular order and at the same time. Returns the error of the first damaged block; some
+  /// blocks behind it may have been used.
   using UseBlock = std::function<void(std::uint64_t, const Block&, std::span<const float>)>;
   [[nodiscard]] Result<void> for_each_block(int threads, const UseBlock& use);
 
@@ -89,18 +93,18 @@ class PayloadReader {
   [[nodiscard]] Error in_block(std::uint64_t index, const Error& error) const;
   Result<Bytes> look_at_block(std::uint64_t index, std::vector<std::byte>& scratch);
   Result<RightFactor*> right_factor_of(std::uint64_t index, Bytes bytes);
-  /// decode(index) by use(reader, lane, index), for all blocks.
+  /// Decodes all blocks by decode_one(reader, lane, index), on several threads.
   using DecodeOne = std::function<Result<Scan>(PayloadReader&, std::size_t, std::uint64_t)>;
   Result<void> decode_by(int threads, const DecodeOne& decode_one);
 
   ByteSource* source_;
   BlockMap map_;
-  std::vector<std::uint64_t> begin_;  // Of each block in the payload, and the payload's end.
-  std::vector<std::byte> bytes_;      // Of the block being decoded, unless they lie in memory.
+  std::vector<std::uint64_t> begin_;  // Where each block begins, and the payload's end.
+  std::vector<std::byte> bytes_;      // The block being decoded, unless it lies in memory already.
   DecodeScratch scratch_;
-  std::optional<RightFactor> right_factor_;  // Of the tensor that a block was last decoded of.
+  std::optional<RightFactor> right_factor_;  // R of the last low-rank tensor, right_factor_tensor_.
   std::uint32_t right_factor_tensor_ = 0;
-  std::vector<float> rows_;  // Of the left factor.
+  std::vector<float> rows_;  // Rows of L.
 };
 
 }  // namespace fl

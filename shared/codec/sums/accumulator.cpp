@@ -14,8 +14,8 @@ namespace fl {
 
 namespace {
 
-// As long as most blocks, so that one add locks two stripes, one after the other; a large block
-// some more.
+// As long as most blocks, so adding a block locks at most two stripes, one after the other. Only
+// large blocks lock more.
 constexpr std::uint64_t stripe_elements = block_elements_default;
 
 }  // namespace
@@ -66,7 +66,7 @@ Result<UpdateNorms> Accumulator::add(PayloadReader& update, std::uint64_t weight
 
 Result<void> Accumulator::reserve(std::uint64_t weight) {
   if (weight < 1 || weight > update_weight_max) {
-    return Error(Errc::invalid_input, fmt::format("an update of weight {}, allowed are 1 to {}",
+    return Error(Errc::invalid_input, fmt::format("an update has weight {}, allowed are 1 to {}",
                                                   weight, update_weight_max));
   }
   std::uint64_t before = total_weight_;
@@ -74,8 +74,8 @@ Result<void> Accumulator::reserve(std::uint64_t weight) {
     if (before + weight > fixed_.weight_max) {
       return Error(
           Errc::conflict,
-          fmt::format("weight {} on top of {} would pass {}, which these sums are made for", weight,
-                      before, fixed_.weight_max));
+          fmt::format("weight {} on top of {} is too much: these sums hold weights up to {}",
+                      weight, before, fixed_.weight_max));
     }
   } while (!total_weight_.compare_exchange_weak(before, before + weight));
   return {};
@@ -128,7 +128,7 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
   return scan;
 }
 
-/// What add_block() does of the same values among zeros, to the last bit.
+/// Has the same result, to the last bit, as add_block() for the same values among zeros.
 Result<Scan> Accumulator::add_selected(std::uint64_t flat, const SelectedValues& selected,
                                        std::int64_t weight) {
   const auto [indices, values] = selected;
@@ -149,7 +149,7 @@ Result<Scan> Accumulator::add_selected(std::uint64_t flat, const SelectedValues&
     const std::uint64_t stripe = (flat + indices[i]) / stripe_elements;
     const std::lock_guard lock(stripes_[stripe % stripes_.size()]);
     for (; i < indices.size() && (flat + indices[i]) / stripe_elements == stripe; ++i) {
-      std::int64_t& sum = sums_[flat + indices[i]];  // Modulo 2^64, as add_fixed's.
+      std::int64_t& sum = sums_[flat + indices[i]];  // Wraps modulo 2^64, like add_fixed().
       sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) +
                                       static_cast<std::uint64_t>(products[i]));
     }

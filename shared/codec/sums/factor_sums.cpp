@@ -41,7 +41,7 @@ Result<Scan> FactorSums::add(const Block& block, const FactorRows& rows, std::in
   const MatrixShape shape = matrix_of(layout_.tensors()[block.tensor], rows.rank, 1).value();
   const int widened = widened_log2(shape.cols);
   const int range_log2 = fixed_.range_log2 + widened;
-  // A row that began in the block before was added with that.
+  // A row that began in the block before was added with that block.
   const std::uint64_t skipped = block.first % shape.cols > 0 ? 1 : 0;
   const std::uint64_t first = rows.first + skipped;
   const std::uint64_t count = rows.count - skipped;

@@ -15,16 +15,16 @@ constexpr int fraction_bits_min = 10;
 constexpr int narrow_range_log2_min = -60;
 constexpr int norm_headroom_log2 = 4;
 
-// What add_fixed converts exactly: |x| * 2^fraction_bits < 2^51.
+// add_fixed() converts exactly if |x| * 2^fraction_bits < 2^51.
 constexpr int product_log2_max = 51;
 
 }  // namespace
 
-// No overflow: |x| < 2^range_log2, so a fixed-point value is at most
+// Sums do not overflow: |x| < 2^range_log2, so a fixed-point value is at most
 //   2^(range_log2 + fraction_bits),
-// and a sum of them with weights of 2^weight_log2 in all is at most
+// and a sum with weights of 2^weight_log2 in all is at most
 //   2^(range_log2 + fraction_bits + weight_log2) <= 2^62.
-// A partial sum is bounded by the same.
+// Partial sums have the same bound.
 FixedPoint choose_fixed_point(double model_max, std::uint64_t total_weight, double norm_max) {
   FL_ASSERT(std::isfinite(model_max) && model_max >= 0 && norm_max >= 0);
   const std::uint64_t weight_max =

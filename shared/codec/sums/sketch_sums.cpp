@@ -46,7 +46,7 @@ Result<Scan> SketchSums::add(const Block& block, const SketchCells& sketch, std:
 
 void SketchSums::recover(const Sums& sums, double divisor) const {
   if (recovered_.of == &sums && recovered_.divisor == divisor) return;
-  recovered_.of = nullptr;  // Should it fail.
+  recovered_.of = nullptr;  // If an allocation below throws, nothing is recovered.
   std::vector<float> cells(sums.cells.size());
   kernels().scale_fixed(sums.cells.data(), cells.size(),
                         std::ldexp(1.0 / divisor, -fixed_.fraction_bits), cells.data());
@@ -59,7 +59,7 @@ void SketchSums::recover(const Sums& sums, double divisor) const {
 
 void SketchSums::add_mean(std::uint64_t first, double divisor, std::span<float> out) const {
   const std::lock_guard lock(mutex_);
-  // The one that may reach into `out` from before it, and those that begin in it.
+  // The block that may begin before `out` and reach into it, and those that begin in it.
   auto at = blocks_.upper_bound(first);
   if (at != blocks_.begin()) --at;
   for (; at != blocks_.end() && at->first < first + out.size(); ++at) {

@@ -1,10 +1,11 @@
-// Sums of count sketches that are not decoded: a sketch is linear, so the sum of the updates'
-// sketches is that of their sum, which is read from it once, in the mean (Rothchild 2020,
-// "FetchSGD: communication-efficient federated learning with sketching"). So an update costs what
-// its cells do. As all that a round adds up, in fixed point: no order shows.
+// Sums of count sketches that stay undecoded. A sketch is linear, so the sum of the updates'
+// sketches is the sketch of their sum, and only the mean is read (Rothchild 2020, "FetchSGD:
+// communication-efficient federated learning with sketching"). So adding an update costs as much as
+// its cells. The sums are in fixed point, like all sums of a round, so the order of the updates
+// does not show.
 //
-// Only sketches of the sizes that the round's codec makes are added up, one to a block: so what
-// updates of other codecs have takes no memory, and who comes first decides nothing.
+// Only sketches of the shapes that the round's codec makes are added up, one per block. So other
+// codecs' sketches take no memory here, and it does not matter which update arrives first.
 #pragma once
 
 #include "kernels/generic/huge_pages.hpp"
@@ -24,51 +25,51 @@
 
 namespace fl {
 
-/// Memory: of each block of which there is something, 8 bytes for each cell: about 4 for each of
-/// its elements at most. Refers to the layout, which must outlive it. add() may run on several
-/// threads at once; so may add_mean(), while no add() runs; everything else alone.
+/// Memory: for each block with a sum, 8 bytes per cell, which is at most about 4 per element. The
+/// layout must outlive it. Several threads may run add() at once, or add_mean() while no add()
+/// runs; any other function must run alone.
 class SketchSums {
  public:
   SketchSums(const Layout& layout, const FixedPoint& fixed, SummedSketches sketches)
       : layout_(layout), fixed_(fixed), sketches_(std::move(sketches)) {}
 
-  /// Of the sketches of this block that can be added up, in a payload whose blocks have up to
-  /// `block_elements` elements.
+  /// The shape that a sketch of this block must have to be added up. `block_elements`: the most
+  /// elements of a block in the payload. nullopt: no sketch of this block can be added up.
   [[nodiscard]] std::optional<SketchShape> shape_of(const Block& block,
                                                     std::uint32_t block_elements) const;
 
-  /// Adds `weight` times the sketch, which has this shape. Returns an estimate of the sum of
-  /// squares of what is sketched: what a row's cells have. An error, too_large for a value out of
-  /// range (naming the block), has added nothing.
+  /// Adds `weight` times the sketch, which must have the shape_of() the block. Returns an estimate
+  /// of the sum of squares of the sketched values: that of a row's cells, averaged over the rows.
+  /// Errors: too_large, naming the block, for a cell out of range; then nothing was added.
   [[nodiscard]] Result<Scan> add(const Block& block, const SketchCells& sketch,
                                  std::int64_t weight);
 
-  /// out += what is recovered of (sum of weight * sketch) / divisor, from element `first` of the
-  /// layout on. Cheapest from the front.
+  /// out += the values read from (sum of weight * sketch) / divisor, from element `first` of the
+  /// layout on. Cheapest if the calls go through the layout in order.
   void add_mean(std::uint64_t first, double divisor, std::span<float> out) const;
 
-  /// All sums are 0 again; memory that was not used since the last time is given back.
+  /// Sets all sums to 0. Frees the memory of sums that were not used since the last reset().
   void reset(const FixedPoint& fixed, SummedSketches sketches);
 
  private:
   struct Sums {
     Block block{};
     SketchShape shape{};
-    HugeVector<std::int64_t> cells;  // Empty: there is nothing.
+    HugeVector<std::int64_t> cells;  // Empty: there is no sum.
   };
-  /// Of the block that was wanted last.
+  /// The values of the block that was read last.
   struct Recovered {
     const Sums* of = nullptr;
     double divisor = 0;
     SketchScratch room;
-    std::span<const float> values;  // In the room.
+    std::span<const float> values;  // Lie in `room`.
   };
   void recover(const Sums& sums, double divisor) const;
 
   const Layout& layout_;
   FixedPoint fixed_;
   SummedSketches sketches_;
-  std::map<std::uint64_t, Sums> blocks_;  // By where they begin in the vector.
+  std::map<std::uint64_t, Sums> blocks_;  // By the block's first element in the vector.
   mutable Recovered recovered_;
   mutable std::mutex mutex_;
 };

@@ -13,7 +13,7 @@ namespace {
 
 using namespace fl::test;
 
-// 40 training images of one pixel whose value is their number, and 5 for testing.
+// 40 training images of one pixel, whose value is the image's number, and 5 test images.
 struct Folder {
   TemporaryFolder folder;
   fl::LearnOptions options;
@@ -44,8 +44,7 @@ struct Folder {
 
 }  // namespace
 
-// Goal: over all shards every example is there once, as training or as held-out data.
-TEST_CASE("shards and held-out parts cover the data once") {
+TEST_CASE("over all shards, each example is exactly once in a training or a held-out part") {
   Folder f;
   f.options.shards = 4;
   f.options.holdout = 0.25;
@@ -53,7 +52,7 @@ TEST_CASE("shards and held-out parts cover the data once") {
   for (std::uint32_t shard = 0; shard < 4; ++shard) {
     f.options.shard = shard;
     const auto data = fl::load_local_data(f.options).value();
-    CHECK(data.train.size() == 8);  // Of 10, a quarter rounded down is 2.
+    CHECK(data.train.size() == 8);  // A quarter of 10, rounded down, is held out.
     CHECK(data.holdout.size() == 2);
     for (const auto* part : {&data.train, &data.holdout}) {
       for (std::size_t i = 0; i < part->size(); ++i) CHECK(part->labels[i] == part->pixels[i] % 10);
@@ -66,8 +65,8 @@ TEST_CASE("shards and held-out parts cover the data once") {
   CHECK(std::ranges::adjacent_find(seen) == seen.end());
 }
 
-// Goal: the clients of one process, which share a set, have what they would have read themselves.
-TEST_CASE("divided data are the shards that clients read") {
+// The clients of one process share a data set. Each has the examples that it would read itself.
+TEST_CASE("divided data equal the shards that clients read") {
   Folder f;
   f.options.shards = 3;
   f.options.holdout = 0.3;
@@ -103,7 +102,7 @@ TEST_CASE("holdout 0 holds nothing out") {
   CHECK(fl::load_local_data(f.options)->holdout.size() == 0);
 }
 
-TEST_CASE("wrong options are errors that name them") {
+TEST_CASE("errors for wrong options name the option") {
   using fl::Errc;
   Folder f;
   SUBCASE("holdout") {

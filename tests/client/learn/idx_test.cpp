@@ -63,7 +63,7 @@ TEST_CASE("plain and gzipped files hold the same examples") {
   check();
 }
 
-TEST_CASE("select takes examples in the order asked for") {
+TEST_CASE("select() takes examples in the order of the indices") {
   const Files files;
   const auto set = files.read();
   REQUIRE(set.has_value());
@@ -74,7 +74,7 @@ TEST_CASE("select takes examples in the order asked for") {
   CHECK(chosen.rows == 2);
 }
 
-// Goal: no truncation passes. Method: cut both files at every length, plain and gzipped.
+// Cuts both files at every length, plain, and the file of images also gzipped.
 TEST_CASE("a truncated file is corrupt, wherever it ends") {
   Files files;
   for (std::size_t n = 0; n < files.image_bytes.size(); ++n) {
@@ -96,9 +96,9 @@ TEST_CASE("a truncated file is corrupt, wherever it ends") {
   }
 }
 
-// Goal: a flipped bit in a gzipped file never gives other examples. Method: flip each. Some say
-// nothing of the contents (the header's time, padding); CRC and length catch the rest.
-TEST_CASE("a damaged gzip stream is corrupt, or holds the same") {
+// Flips each bit of a gzipped file. Some bits don't affect the contents (the header's time,
+// padding); CRC and length detect the rest.
+TEST_CASE("a gzip stream with a flipped bit is corrupt or has the same contents") {
   Files files;
   write_gzipped(files.images, files.image_bytes);
   const std::string gzipped = slurp(files.images);
@@ -116,7 +116,7 @@ TEST_CASE("a damaged gzip stream is corrupt, or holds the same") {
   }
 }
 
-TEST_CASE("hostile files are refused, and the error says where") {
+TEST_CASE("hostile files are refused, and the error names the file and the fault") {
   using fl::Errc;
   Files files;
   SUBCASE("wrong magic number") {

@@ -20,14 +20,14 @@ TEST_CASE("an overflow halves the scale, and 2000 steps in a row without one dou
   note_good(scale, 1);
   CHECK(scale.factor() == 65536);
   note_good(scale, 1999);
-  scale.note(true);  // The row begins anew.
+  scale.note(true);  // The count of steps starts again.
   note_good(scale, 1999);
   CHECK(scale.factor() == 32768);
   note_good(scale, 1);
   CHECK(scale.factor() == 65536);
 }
 
-TEST_CASE("a scale that no gradient fits is spent") {
+TEST_CASE("a scale is spent when no gradient fits, however small the scale") {
   fl::LossScale scale;
   for (int halvings = 0; halvings < 32; ++halvings) scale.note(true);
   CHECK_FALSE(scale.is_spent());

@@ -34,7 +34,7 @@ std::array<std::size_t, classes> histogram(const std::vector<std::uint32_t>& par
   return counts;
 }
 
-// How many parts each example is in.
+// The number of parts that contain each example.
 std::vector<int> owners(const Parts& parts, std::size_t examples) {
   std::vector<int> count(examples, 0);
   for (const auto& part : parts) {
@@ -52,8 +52,8 @@ void expect_error(const fl::Result<Parts>& parts, std::string_view words) {
 
 }  // namespace
 
-// Goal: disjoint parts, nothing lost, no party empty; the same again for the same seed, another for
-// another. Method: every kind over party counts and seeds.
+// Tries every kind of partition with many numbers of parties and many seeds: parts are disjoint, no
+// party is empty, and only another seed gives another partition.
 TEST_CASE("every example belongs to exactly one party") {
   const auto labels = balanced_labels(6007);
   for (const std::string_view text :
@@ -68,7 +68,7 @@ TEST_CASE("every example belongs to exactly one party") {
         REQUIRE(parts.has_value());
         REQUIRE(parts->size() == parties);
         CHECK(std::ranges::none_of(*parts, &std::vector<std::uint32_t>::empty));
-        // Only a class that nobody drew may be missing, and then it is missing as a whole.
+        // Only a class that no party drew may be missing; then all its examples are missing.
         std::set<std::uint8_t> dropped;
         const auto count = owners(*parts, labels.size());
         for (std::size_t i = 0; i < count.size(); ++i) {
@@ -92,9 +92,9 @@ TEST_CASE("iid parts are equal in size") {
   for (std::size_t p = 0; p < parts.size(); ++p) CHECK(parts[p].size() == (p < 7 ? 601 : 600));
 }
 
-// Goal: labels:K gives each party exactly K classes, the first of them its number modulo 10, and
-// divides a class evenly among those that own it.
-TEST_CASE("labels:K parties hold K classes") {
+// labels:K gives each party exactly K classes, the first of them its number modulo 10, and divides
+// each class evenly among the parties that have it.
+TEST_CASE("with labels:K each party has K classes") {
   const auto labels = balanced_labels(6000);
   for (const std::uint32_t k : {1u, 2u, 3u, 10u}) {
     const auto parts =
@@ -114,8 +114,8 @@ TEST_CASE("labels:K parties hold K classes") {
   }
 }
 
-// Goal: alpha means what it should. Method: the mean over parties and classes of |share - 1/n|
-// falls with alpha, and is nearly nothing for a huge one; balance and the minimum hold for all.
+// The mean over parties and classes of |share - 1/n| falls with alpha, and is almost 0 for a huge
+// alpha. Every party has at least the minimum, and is not too large, for every alpha.
 TEST_CASE("dirichlet parts are more uneven for a small alpha") {
   const auto labels = balanced_labels(6000);
   constexpr std::uint32_t parties = 10;
@@ -128,7 +128,7 @@ TEST_CASE("dirichlet parts are more uneven for a small alpha") {
                              .value();
       for (const auto& part : parts) {
         CHECK(part.size() >= fl::dirichlet_party_examples_min);
-        // A party gets nothing more once it holds 1/n, so it ends below 1/n and one whole class.
+        // A party that has 1/n of all examples gets no more, so it has less than 1/n plus a class.
         CHECK(part.size() < 600 + 600);
         for (const std::size_t n : histogram(part, labels)) {
           unevenness += std::abs(static_cast<double>(n) - 60.0);
@@ -141,21 +141,21 @@ TEST_CASE("dirichlet parts are more uneven for a small alpha") {
   CHECK(before / (5 * parties * classes) < 2);
 }
 
-TEST_CASE("what can't be divided is an error that says why") {
+TEST_CASE("an impossible partition is an error that says why") {
   const auto labels = balanced_labels(95);
   expect_error(fl::partition(spec_of("iid"), labels, classes, 0, 1), "0 parties");
   expect_error(fl::partition(spec_of("iid"), labels, classes, 96, 1), "96 parties");
   expect_error(fl::partition(spec_of("dirichlet:1"), labels, classes, 10, 1), "too few");
-  // 9 of 10 examples per party are needed, which so small an alpha never gives.
+  // Each party needs almost an equal part of the examples, which so small an alpha never gives.
   expect_error(fl::partition(spec_of("dirichlet:0.001"), labels, classes, 9, 1), "draws");
   expect_error(fl::partition(spec_of("labels:11"), labels, classes, 5, 1), "only 10 labels");
-  // 95 parties want labels of 9 or 10 examples each: some get none.
+  // All examples have label 0, so parties with other labels get none.
   expect_error(fl::partition(spec_of("labels:1"), std::vector<std::uint8_t>(95, 0), classes, 20, 1),
                "would hold no example");
   CHECK(fl::partition(spec_of("iid"), labels, classes, 95, 1).has_value());
 }
 
-TEST_CASE("a partition from a file") {
+TEST_CASE("a partition is read from a file, and errors name the file and the party") {
   const fl::test::TemporaryFolder folder;
   const auto path = folder / "parts.json";
   const auto labels = balanced_labels(6);
@@ -189,7 +189,7 @@ TEST_CASE("a partition from a file") {
   CHECK(gone.error().message().find(path.string()) != std::string::npos);
 }
 
-TEST_CASE("partition names are checked") {
+TEST_CASE("partition specs are parsed, and wrong ones refused") {
   using Kind = fl::PartitionSpec::Kind;
   CHECK(spec_of("iid").kind == Kind::iid);
   CHECK(spec_of("dirichlet:0.5").alpha == 0.5);

@@ -8,8 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-// Goal: the portable functions are log and exp. Method: compare with libm over the range.
-TEST_CASE("portable_log and portable_exp agree with libm") {
+TEST_CASE("portable_log() and portable_exp() agree with libm over the whole range") {
   fl::Random random(1, 0);
   for (int i = 0; i < 100'000; ++i) {
     const double exponent = 1400 * random.uniform() - 700;
@@ -22,8 +21,8 @@ TEST_CASE("portable_log and portable_exp agree with libm") {
   CHECK(fl::portable_exp(0.0) == 1.0);
 }
 
-// Goal: nobody changes the numbers by accident, which would change every partition and shuffle.
-TEST_CASE("the streams are the same for ever") {
+// A change of these numbers would change every partition and shuffle.
+TEST_CASE("the random numbers never change") {
   fl::Random random(42, 7);
   const std::array<std::uint32_t, 3> words = {random.word(), random.word(), random.word()};
   CHECK(words == std::array<std::uint32_t, 3>{0x6feed042, 0x7f08a309, 0xdf8fe62e});
@@ -31,9 +30,8 @@ TEST_CASE("the streams are the same for ever") {
   CHECK(fl::mix_seeds(1, 2) == 0xdb0f4e82cfa2cb39);
 }
 
-// Goal: below(n) is even. Method: counts of each value within 5 sigma, for an n that does not
-// divide 2^32.
-TEST_CASE("below is uniform") {
+// The count of each value is within 5 sigma, for an n that does not divide 2^32.
+TEST_CASE("below() is uniform") {
   constexpr std::uint32_t n = 7;
   constexpr int draws = 70'000;
   fl::Random random(3, 0);
@@ -44,9 +42,8 @@ TEST_CASE("below is uniform") {
   CHECK(random.below(1) == 0);
 }
 
-// Goal: normal and gamma values have the right distribution. Method: mean and variance within
-// 5 sigma; Gamma(alpha, 1) has mean and variance alpha.
-TEST_CASE("moments of normal and gamma values") {
+// Mean and variance are within 5 sigma. Gamma(alpha, 1) has mean and variance alpha.
+TEST_CASE("normal and gamma values have the right mean and variance") {
   constexpr int draws = 100'000;
   fl::Random random(4, 0);
   double sum = 0;
@@ -74,9 +71,8 @@ TEST_CASE("moments of normal and gamma values") {
   }
 }
 
-// Goal: a shuffle is a permutation, and every order is equally likely. Method: count the 6 orders
-// of 3 values.
-TEST_CASE("shuffles are even") {
+// Counts the 6 orders of 3 values.
+TEST_CASE("a shuffle is a permutation, and all orders are equally likely") {
   constexpr int draws = 60'000;
   std::array<int, 27> counts{};
   for (int i = 0; i < draws; ++i) {

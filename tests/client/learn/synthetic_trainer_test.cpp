@@ -27,7 +27,7 @@ std::vector<float> update_of(fl::Trainer& trainer, const fl::TrainSettings& sett
 
 }  // namespace
 
-TEST_CASE("layout and initial weights are the model table's") {
+TEST_CASE("the synthetic trainer has the layout and initial weights of the model table") {
   const auto trainer = synthetic(1234);
   CHECK(trainer->layout().digest() == fl::builtin_layout("synthetic:1234")->digest());
   CHECK(trainer->initial_weights(7) == fl::builtin_initial_weights("synthetic:1234", 7).value());
@@ -35,8 +35,8 @@ TEST_CASE("layout and initial weights are the model table's") {
   CHECK(trainer->evaluate(trainer->initial_weights(7), {})->examples == 0);
 }
 
-// Goal: the update is the Gaussian stream that the header promises, beyond one piece of 2^20 too.
-TEST_CASE("updates are Gaussian values of the client, the round and the seed") {
+// The update is the Gaussian stream that the header specifies, also beyond one piece of 2^20.
+TEST_CASE("updates are Gaussian values that depend on client, round and seed") {
   constexpr std::size_t n = (1 << 20) + 77;
   const auto trainer = synthetic(n, 5);
   const auto update = update_of(*trainer, {.round = 3, .seed = 11});
@@ -48,7 +48,7 @@ TEST_CASE("updates are Gaussian values of the client, the round and the seed") {
   CHECK(update != update_of(*synthetic(n, 6), {.round = 3, .seed = 11}));
 }
 
-TEST_CASE("a stop ends it") {
+TEST_CASE("a stop request ends synthetic training") {
   const auto trainer = synthetic(10);
   std::stop_source stop;
   stop.request_stop();
@@ -58,7 +58,7 @@ TEST_CASE("a stop ends it") {
   CHECK(report.error().code() == fl::Errc::cancelled);
 }
 
-TEST_CASE("make_trainer refuses what there is not, by name") {
+TEST_CASE("make_trainer() refuses unknown models and wrong options, and names them") {
   const auto expect = [](const fl::LearnOptions& options, std::string_view words) {
     const auto trainer = fl::make_trainer(options);
     REQUIRE(trainer.has_error());

@@ -1,5 +1,5 @@
-// The trainer against hand-written libtorch loops, on Fashion-MNIST where it is real training and
-// on made-up images where it is not.
+// Compares the trainer with hand-written libtorch loops on made-up images, and trains on
+// Fashion-MNIST.
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/learn/data/random.hpp"
 #include "client/learn/torch/torch_models.hpp"
@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::uint32_t side = fl::model_image_side;
 
-// Noise with a bright square whose place tells the class.
+// Images of noise with a bright square, whose place depends on the class.
 fl::ImageSet made_up_images(std::uint32_t n, std::uint64_t seed) {
   fl::ImageSet set{side, side, {}, {}};
   fl::Random random(seed, 0);
@@ -91,8 +91,8 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
   return largest;
 }
 
-// LeNet written out by hand, ReLU before pooling, with PyTorch's own optimizer: nothing in common
-// with the trainer but the initial weights and the order of the examples.
+// LeNet written by hand, with ReLU before pooling. It shares only the initial weights and the order
+// of the examples with the trainer.
 struct PlainLenet : torch::nn::Module {
   torch::nn::Conv2d conv1{register_module("conv1", torch::nn::Conv2d(1, 6, 5))};
   torch::nn::Conv2d conv2{register_module("conv2", torch::nn::Conv2d(6, 16, 5))};
@@ -126,7 +126,7 @@ struct PlainLenet : torch::nn::Module {
   }
 };
 
-/// PyTorch's own, of the same name.
+/// PyTorch's optimizer of the same name.
 std::unique_ptr<torch::optim::Optimizer> plain_optimizer(const fl::TrainSettings& s,
                                                          std::vector<torch::Tensor> parameters) {
   const fl::LocalOptimizer& o = s.optimizer;
@@ -152,7 +152,7 @@ std::unique_ptr<torch::optim::Optimizer> plain_optimizer(const fl::TrainSettings
                                                  .nesterov(o.kind == Kind::nesterov));
 }
 
-/// The steps of all epochs along the gradients of loss_of(images, labels), of each batch in turn.
+/// Takes the optimizer's steps on loss_of(images, labels), over the batches of all epochs.
 void take_plain_steps(
     const fl::ImageSet& set, const fl::TrainSettings& s, torch::optim::Optimizer& optimizer,
     const std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>& loss_of) {
@@ -176,7 +176,7 @@ void take_plain_steps(
   }
 }
 
-/// `correction`: of all parameters the same, added to every gradient.
+/// The update of LeNet. `correction` is added to each element of every gradient.
 std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> global,
                                 const fl::TrainSettings& s, double correction = 0) {
   PlainLenet model;
@@ -201,7 +201,7 @@ std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> 
   return update;
 }
 
-/// Of resnet8 in train() mode; its statistics stand last.
+/// The update of resnet8, trained in train() mode. Its statistics come last.
 std::vector<float> plain_resnet_update(const fl::ImageSet& set, std::span<const float> global,
                                        const fl::TrainSettings& s) {
   const auto module = fl::make_module("resnet8").value();
@@ -245,9 +245,9 @@ TEST_CASE("every module has the layout of the model table") {
   CHECK(fl::make_module("resnet").has_error());
 }
 
-// Goal: the update is that of SGD as everybody knows it. Method: PyTorch's optimizer on a module
-// written out by hand, same start and batches, with each term alone and all together. 100 examples
-// in batches of 32 leave a short last batch.
+// Compares with PyTorch's optimizer on a module written by hand, from the same weights and with the
+// same batches: each term alone, and all together. 100 examples in batches of 32 leave a short last
+// batch.
 TEST_CASE("updates equal those of torch::optim::SGD") {
   const fl::ImageSet images = made_up_images(100, 1);
   const auto trainer = trainer_of("lenet", 100);
@@ -267,7 +267,8 @@ TEST_CASE("updates equal those of torch::optim::SGD") {
   }
 }
 
-TEST_CASE("a model with BatchNorm: parameters as by torch::optim, statistics as it counts them") {
+TEST_CASE(
+    "with BatchNorm, parameters equal those of torch::optim, statistics those of the module") {
   const fl::ImageSet images = made_up_images(60, 1);
   const auto trainer = trainer_of("resnet8", 60);
   const auto global = trainer->initial_weights(3);
@@ -282,7 +283,8 @@ TEST_CASE("a model with BatchNorm: parameters as by torch::optim, statistics as 
   CHECK(norm(last) > 1);
   CHECK(largest_difference(last, std::span(expected).last(statistics)) < 2e-4);
 
-  // A correction is of gradients; and evaluation goes by the statistics, which it leaves alone.
+  // A correction does not change statistics. Evaluation uses the statistics, but does not change
+  // them.
   std::vector<float> correction(global.size());
   std::ranges::fill(std::span(correction).last(statistics), 1e6F);
   std::vector<float> corrected(global.size());
@@ -295,7 +297,7 @@ TEST_CASE("a model with BatchNorm: parameters as by torch::optim, statistics as 
   std::vector<float> without = trained;
   std::copy(global.end() - statistics, global.end(), without.end() - statistics);
   CHECK(trainer->evaluate(without, {}).value().loss != report.loss);
-  // What rounding and stale updates make of a variance is taken for 0.
+  // A negative variance, which rounding and stale updates can cause, counts as 0.
   for (float& value : std::span(without).last(statistics)) value = -1e-3F;
   CHECK(std::isfinite(trainer->evaluate(without, {}).value().loss));
 
@@ -325,8 +327,8 @@ TEST_CASE("updates equal those of torch::optim's other optimizers") {
   }
 }
 
-TEST_CASE("the correction is added to every gradient, and the gradient is that of all examples") {
-  const fl::ImageSet images = made_up_images(700, 1);  // More than one batch of the gradient's.
+TEST_CASE("the correction is added to every gradient, and gradient() is that of all examples") {
+  const fl::ImageSet images = made_up_images(700, 1);  // More than one batch of gradient().
   const auto trainer = trainer_of("lenet", 700);
   const auto global = trainer->initial_weights(3);
   fl::TrainSettings settings = {.local_epochs = 1, .batch_size = 350, .lr = 0.05, .momentum = 0.9};
@@ -336,7 +338,7 @@ TEST_CASE("the correction is added to every gradient, and the gradient is that o
   CHECK(largest_difference(update, plain_update(images, global, settings, 0.01)) < 1e-6);
   CHECK(largest_difference(update, plain_update(images, global, settings)) > 1e-4);
 
-  // One step with all examples goes lr along the gradient.
+  // One step with all examples moves by lr times the gradient.
   settings = {.local_epochs = 1, .batch_size = 700, .lr = 0.5, .weight_decay = 0.1};
   std::vector<float> gradient(global.size());
   REQUIRE(trainer->gradient(global, settings, gradient, {}).has_value());
@@ -346,7 +348,7 @@ TEST_CASE("the correction is added to every gradient, and the gradient is that o
   CHECK(largest_difference(gradient, step) < 1e-6);
 }
 
-TEST_CASE("the same settings give the same bits, and another seed others") {
+TEST_CASE("the same settings give the same bits, and another seed gives others") {
   const auto trainer = trainer_of("lenet", 100);
   const auto global = trainer->initial_weights(3);
   const fl::TrainSettings settings = {.momentum = 0.9, .seed = 9};
@@ -380,9 +382,9 @@ TEST_CASE("local_steps counts batches, over several epochs") {
         3);
 }
 
-// Goal: the proximal term holds the weights near the global ones. Method: with lr * mu = 1 each
-// step forgets those before it: the distance is that of one step, where free training adds up 100.
-TEST_CASE("a large FedProx mu freezes the weights") {
+// With lr * mu = 1 each step undoes those before it. So the weights move as far as in one step,
+// while free training adds up 100 steps.
+TEST_CASE("a large FedProx mu keeps the weights near the global ones") {
   const auto trainer = trainer_of("lenet", 300);
   const auto global = trainer->initial_weights(3);
   const fl::TrainSettings free = {.local_epochs = 10, .batch_size = 32, .lr = 0.05};
@@ -391,13 +393,13 @@ TEST_CASE("a large FedProx mu freezes the weights") {
   CHECK(norm(train(*trainer, global, bound)) < 0.1 * norm(train(*trainer, global, free)));
 }
 
-TEST_CASE("a stop ends training and evaluation") {
+TEST_CASE("a stop request ends training and evaluation") {
   const auto trainer = trainer_of("lenet", 100);
   const auto global = trainer->initial_weights(3);
   const fl::TrainSettings settings = {.round = 7, .local_epochs = 1'000'000};
   std::stop_source stop;
   {
-    // Asked for while it runs, far from its end.
+    // The stop is requested while training runs, far from its end.
     std::jthread later([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       stop.request_stop();
@@ -410,13 +412,13 @@ TEST_CASE("a stop ends training and evaluation") {
   const auto report = trainer->evaluate(global, stop.get_token());
   REQUIRE(report.has_error());
   CHECK(report.error().code() == fl::Errc::cancelled);
-  // What was left undone does not leak into the next round.
+  // The stopped training does not affect the next round.
   CHECK(train(*trainer, global, {.seed = 4}) ==
         train(*trainer_of("lenet", 100), global, {.seed = 4}));
 }
 
-// Goal: N mini-batches of B make the step of one of N * B, also where an epoch's last batch is
-// shorter than that, and its last part shorter still. Method: both, on 100 examples.
+// N mini-batches of B give the same step as one batch of N * B. With 100 examples, an epoch's last
+// batch is shorter, and the last mini-batch in it too.
 TEST_CASE("accumulated mini-batches make the step of one large batch") {
   const auto trainer = trainer_of("lenet", 100);
   const auto global = trainer->initial_weights(3);
@@ -433,13 +435,13 @@ TEST_CASE("accumulated mini-batches make the step of one large batch") {
   CHECK(norm(update) > 0.01);
   CHECK(largest_difference(update, in_parts) < 1e-6);
   settings.batch_size = 100;
-  settings.accumulate = 4'000'000'000;  // A step is of one epoch at most.
+  settings.accumulate = 4'000'000'000;  // A step does not go beyond an epoch.
   CHECK(trainer->train(global, settings, {}, update, {})->steps == 3);
 }
 
-// Goal: a time in place of epochs. Method: the steps that were reported, asked for by number, give
-// the same update; a time too short for one gives one.
-TEST_CASE("for a time it trains as many steps as fit") {
+// Training for as many steps as were reported gives the same update. A time too short for one step
+// gives one step.
+TEST_CASE("with local_seconds it trains as many steps as fit") {
   const auto trainer = trainer_of("mlp", 100);
   const auto global = trainer->initial_weights(3);
   fl::TrainSettings settings = {.local_epochs = 0, .local_seconds = 0.2, .batch_size = 8};
@@ -477,9 +479,9 @@ TEST_CASE("lower precision changes an update by no more than its rounding") {
   }
 }
 
-// Goal: a step whose gradient overflows is not taken, and the scale falls until one fits. Method:
-// batches of one example, and weights so large that gradients leave fp16's range at the first
-// scale: the one step taken must be that of a later example, as fp32 takes it.
+// A step whose gradient overflows is not taken, and the scale falls until a gradient fits. The test
+// uses batches of one example and weights so large that gradients overflow fp16 at the first scale.
+// The one step taken must be that of a later example, as fp32 takes it.
 TEST_CASE("fp16 skips steps that overflow") {
   const fl::ImageSet images = made_up_images(10, 1);
   const auto trainer = make("mlp", {images, {}}, "cpu", "fp16").value();
@@ -500,9 +502,8 @@ TEST_CASE("fp16 skips steps that overflow") {
   CHECK(alike[0] > 0);
 }
 
-// Goal: the threads train the same weights. Method: full batches and a small learning rate, so that
-// each step is nearly the same; together they go as far as one thread with as many steps, but for
-// writes that are lost.
+// With full batches and a small learning rate, all steps are nearly the same. So the threads
+// together get as far as one thread with as many steps, except for lost writes.
 TEST_CASE("hogwild's threads share weights and steps") {
   const fl::ImageSet images = made_up_images(100, 1);
   const fl::TrainSettings settings = {.local_steps = 90, .batch_size = 100, .lr = 1e-4};
@@ -534,25 +535,25 @@ TEST_CASE("one thread's error ends all of them") {
                fl::Errc::invalid_input, "round 5, step ");
 }
 
-TEST_CASE("numbers that are not finite name round and step") {
+TEST_CASE("errors for numbers that are not finite name round and step") {
   const auto trainer = trainer_of("mlp", 100);
   auto global = trainer->initial_weights(3);
   const auto invalid = fl::Errc::invalid_input;
-  // The first step throws the weights out of range; the loss of the second shows it.
+  // The first step makes the weights far too large; the loss of the second step shows it.
   expect_error(*trainer, global, {.round = 5, .batch_size = 50, .lr = 1e38}, invalid,
                "round 5, step 2 of 2: the loss is ");
-  // One step only: no loss is left to show it.
+  // With only one step, no later loss shows it.
   expect_error(*trainer, global, {.round = 5, .local_steps = 1, .lr = 1e38, .weight_decay = 1e38},
                invalid, "round 5: after step 1 the update of fc1.weight[0] is ");
   global[7] = std::numeric_limits<float>::quiet_NaN();
   expect_error(*trainer, global, {.round = 6}, invalid, "round 6, step 1 of 2: the loss is nan");
-  // And none of it leaks into the next round.
+  // The failed rounds do not affect the next one.
   global[7] = 0;
   CHECK(train(*trainer, global, {.seed = 4}) ==
         train(*trainer_of("mlp", 100), global, {.seed = 4}));
 }
 
-TEST_CASE("settings that can't be right are refused by name") {
+TEST_CASE("invalid settings are refused by name") {
   const auto trainer = trainer_of("logistic", 20);
   const auto global = trainer->initial_weights(3);
   const double nan = std::nan("");
@@ -571,11 +572,11 @@ TEST_CASE("settings that can't be right are refused by name") {
   expect({.proximal_mu = -0.1}, "proximal_mu");
 }
 
-// Goal: loss and accuracy are what they are called. Method: logistic regression with zero weights
-// and one large bias always says that class with certainty: right for its share of the examples,
-// and wrong by the bias for all others. All zeros: every class alike, a loss of ln 10.
-TEST_CASE("evaluation of a model whose answers are known") {
-  const fl::ImageSet images = made_up_images(1234, 5);  // More than two batches, and a short one.
+// Logistic regression with zero weights and one large bias always predicts that class, with
+// certainty. It is right for the share of that class, and for all other examples the loss is the
+// bias. With all zeros, the classes are equally likely and the loss is ln 10.
+TEST_CASE("evaluation reports the right loss and accuracy for a model with known answers") {
+  const fl::ImageSet images = made_up_images(1234, 5);  // Two full batches and a short one.
   const auto trainer = make("logistic", {{}, images}).value();
   std::vector<float> weights(trainer->layout().elements(), 0.0f);
   CHECK(trainer->evaluate(weights, {})->loss == doctest::Approx(std::log(10.0)));
@@ -589,7 +590,7 @@ TEST_CASE("evaluation of a model whose answers are known") {
   CHECK(report->loss == doctest::Approx(bias * (1 - right)));
 }
 
-TEST_CASE("no training data, no held-out data") {
+TEST_CASE("a trainer may have no training data or no held-out data") {
   const auto evaluator = make("logistic", {{}, made_up_images(10, 1)}).value();
   const auto weights = evaluator->initial_weights(1);
   CHECK(evaluator->train_examples() == 0);
@@ -599,7 +600,7 @@ TEST_CASE("no training data, no held-out data") {
   CHECK(learner->evaluate(weights, {})->examples == 0);
 }
 
-TEST_CASE("what a trainer can't be made of is an error that names it") {
+TEST_CASE("making a trainer from wrong data or options is an error that names them") {
   const auto expect = [](const auto& trainer, std::string_view words) {
     REQUIRE(trainer.has_error());
     CAPTURE(trainer.error().message());
@@ -620,9 +621,8 @@ TEST_CASE("what a trainer can't be made of is an error that names it") {
   CHECK(make("lenet", {}, "auto").has_value());
 }
 
-// Goal: libtorch's update, on its own stream, and the coder's kernels on theirs, work together.
-// Method: the bytes of an update that is coded where it lies are those of the CPU.
-TEST_CASE("an update on a GPU is coded there, with the CPU's bytes") {
+// libtorch makes the update on its own CUDA stream and the coder's kernels read it on theirs.
+TEST_CASE("an update on a GPU is coded there, with the same bytes as on the CPU") {
   if (!torch::cuda::is_available()) {
     MESSAGE("skipped: there is no GPU");
     return;
@@ -642,7 +642,7 @@ TEST_CASE("an update on a GPU is coded there, with the CPU's bytes") {
       codec->encode(trainer->layout(), update, 5, sink, 0, nullptr, 1, device).value();
       return bytes;
     };
-    // The update itself, and a copy of the one here.
+    // Codes the update on the device itself, then a copy of the update in the host's memory.
     for (const float* const values :
          {trainer->update_on_device(), static_cast<const float*>(nullptr)}) {
       const std::uint64_t before = coder.results();
@@ -656,9 +656,8 @@ TEST_CASE("an update on a GPU is coded there, with the CPU's bytes") {
   }
 }
 
-// Goal: it learns, with threads that race too, and in lower precision nearly as well. Method: LeNet
-// on a tenth of Fashion-MNIST, through make_trainer(), as a client does it; chance is 10 %.
-TEST_CASE("LeNet learns Fashion-MNIST") {
+// Trains on a tenth of Fashion-MNIST through make_trainer(), as a client does. Chance is 10 %.
+TEST_CASE("LeNet learns Fashion-MNIST, also in lower precision and with racing threads") {
   struct Way {
     std::string precision;
     int hogwild;
