@@ -58,9 +58,8 @@ TEST_CASE("topk sends exactly the largest values of each tensor, also with ties"
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
       const std::vector<float> x = make(layout().elements(), seed);
       std::vector<float> expected = x;  // Small tensors and statistics are sent completely.
-      keep_largest(std::span(expected).first(3000), 211);  // ceil(0.0701 * 3000) = 211.
-      keep_largest(std::span(expected).subspan(3100, 2000),
-                   140);  // 0.07 * 2000, not rounded to 141.
+      keep_largest(std::span(expected).first(3000), 211);          // ceil(0.0701 * 3000).
+      keep_largest(std::span(expected).subspan(3100, 2000), 140);  // Not 141.
       CHECK(sent("topk:0.0701", layout(), x) != sent("topk:0.07", layout(), x));
       keep_largest(std::span(expected).first(3000), 210);
       CHECK(sent("topk:0.07", layout(), x) == expected);

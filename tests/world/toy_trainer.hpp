@@ -36,8 +36,7 @@ class ToyTrainer final : public Trainer {
     std::uint32_t client = 0;
     std::uint64_t examples = 0;
     std::uint64_t holdout = 0;
-    double step_seconds =
-        0.1;  // Simulated time of a step, used if the settings have a time budget.
+    double step_seconds = 0.1;  // Simulated; used if the settings have a time budget.
     /// Empty: the client trains on the CPU.
     std::function<std::unique_ptr<CodecDevice>()> make_device = {};
   };

@@ -25,8 +25,7 @@ TEST_CASE("a round asks only its target while no client is known to be slow") {
   CHECK(adapted_cohort(6, {}) == 6);
   CHECK(adapted_cohort(6, all(10, Candidate{"", 100, {}})) == 6);
   CHECK(adapted_cohort(6, all(10, asked(TaskState::accepted, 3))) == 6);
-  CHECK(adapted_cohort(6, all(10, asked(TaskState::lost, 3))) ==
-        6);  // No client is known to be fast, either.
+  CHECK(adapted_cohort(6, all(10, asked(TaskState::lost, 3))) == 6);  // None is known to be fast.
 }
 
 TEST_CASE("if a share p of the clients is slow, a round asks 1 / (1 - p) times its target") {
