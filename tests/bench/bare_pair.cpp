@@ -23,7 +23,7 @@ namespace fl::bench {
 
 namespace {
 
-/// Beast's own stream, without anything of ours around it.
+/// Beast's own stream, without Tributary's code around it.
 using BareStream = beast::websocket::stream<beast::ssl_stream<beast::tcp_stream>>;
 using tcp = net::ip::tcp;
 

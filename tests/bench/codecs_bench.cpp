@@ -1,5 +1,5 @@
-// Compares codecs on three vectors: what they cost on the wire, what they lose, and how fast they
-// are beside a copy of the values. One core; the best of several runs. See --help.
+// Compares codecs on three vectors: bits per value, error, and speed relative to a copy of the
+// values. Uses one core and takes the best of several runs. See --help.
 #include "kernels/generic/philox.hpp"
 #include "kernels/kernels.hpp"
 #include "shared/base/io/file.hpp"
@@ -35,10 +35,10 @@ namespace {
 using namespace fl;
 
 constexpr std::uint64_t seed = 1;
-// Not of the stream that the codecs round with.
+// Differs from `seed`, so that the values are independent of the codecs' random numbers.
 constexpr std::uint64_t values_seed = 2;
 constexpr std::size_t synthetic_values = 4 << 20;
-// Near that of a real update, so that thresholds and the ranges of fp16 mean the same to all three.
+// Near the sigma of a real update, so that thresholds and the range of fp16 act alike on all three.
 constexpr float sigma = 0.01f;
 
 struct Vector {
@@ -49,9 +49,9 @@ struct Vector {
 };
 
 struct Measured {
-  double bits = 0;  // A value, of the whole payload.
+  double bits = 0;  // Of the payload, per value.
   double nmse = 0;
-  // Of one pass over the vector.
+  // For one pass over the vector.
   double encode_seconds = std::numeric_limits<double>::infinity();
   double decode_seconds = std::numeric_limits<double>::infinity();
   double add_seconds = std::numeric_limits<double>::infinity();
@@ -63,11 +63,11 @@ struct Row {
   double bias_share;
   std::vector<Measured> of;  // One for each vector.
 
-  // terngrad's clip, the smallest bias that anyone meant, has a share of 0.002.
+  // The smallest intended bias is that of terngrad's clip, with a share of 0.002.
   [[nodiscard]] bool is_biased() const { return bias_share > 5e-4; }
 };
 
-// Of a power of two a matrix, square if it can be, for codecs of low rank.
+// A vector of n values; if n is a power of two, a matrix for low-rank codecs, square if possible.
 Vector matrix_vector(std::string name, std::size_t n) {
   const std::size_t rows = std::has_single_bit(n) ? std::size_t{1} << std::countr_zero(n) / 2 : n;
   const TensorSpec tensor{"w",
@@ -103,7 +103,7 @@ std::vector<float> read_lenet(const Layout& layout, const std::string& path) {
   return out;
 }
 
-// One file is an update, two are the checkpoints before and after it.
+// One path is an update; two paths are the checkpoints before and after it.
 Vector update_vector(const std::vector<std::string>& paths) {
   Vector out{"lenet update", builtin_layout("lenet").value(), {}};
   out.x = read_lenet(out.layout, paths.back());
@@ -119,14 +119,14 @@ void decode(const std::vector<std::byte>& payload, const Layout& layout, std::ve
   PayloadReader::open(source, payload.size(), layout).value().decode_all(out).value();
 }
 
-// What a server does with an update.
+// Adds the update as a server does.
 void add(const std::vector<std::byte>& payload, const Layout& layout, Accumulator& sums) {
   SpanSource source(payload);
   auto reader = PayloadReader::open(source, payload.size(), layout).value();
   static_cast<void>(sums.add(reader, 1).value());
 }
 
-// Lowers `best` to the seconds that one of `repeats` runs of work() takes.
+// Runs work() `repeats` times and lowers `best` to the mean seconds of a run.
 void time_into(double& best, std::size_t repeats, const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < repeats; ++i) work();
@@ -134,7 +134,7 @@ void time_into(double& best, std::size_t repeats, const std::function<void()>& w
   best = std::min(best, took.count() / static_cast<double>(repeats));
 }
 
-// Once more, keeping what was fastest so far.
+// Measures once more and keeps the fastest times so far.
 void measure(const Codec& codec, Vector& vector, Measured& measured) {
   const std::size_t n = vector.x.size();
   const std::size_t repeats = std::max<std::size_t>(1, (1 << 20) / n);
@@ -144,11 +144,11 @@ void measure(const Codec& codec, Vector& vector, Measured& measured) {
     VectorSink sink(payload);
     payload.resize(codec.encode(vector.layout, vector.x, seed, sink).value());
   };
-  encode();  // So that the payload's memory is there.
+  encode();  // Allocates the payload's memory.
   measured.bits = 8.0 * static_cast<double>(payload.size()) / static_cast<double>(n);
   Accumulator sums(vector.layout, choose_fixed_point(1, 1 << 20), seed,
                    codec.summed_sketches(vector.layout));
-  // They take turns, so that a busy machine slows them alike.
+  // The four take turns, so that a busy machine slows all of them alike.
   for (int turn = 0; turn < 2; ++turn) {
     time_into(vector.copy_seconds, repeats,
               [&] { std::memcpy(out.data(), vector.x.data(), n * sizeof(float)); });
@@ -159,8 +159,8 @@ void measure(const Codec& codec, Vector& vector, Measured& measured) {
   measured.nmse = testing::nmse(vector.x, out);
 }
 
-// How much of the mean square error is the square of a bias, which no averaging takes away. The
-// errors of `seeds` runs have a mean whose square is bias^2 + variance / seeds; solved for bias^2.
+// The share of the mean square error that is the square of a bias, which no averaging removes. The
+// squared mean error of `seeds` runs is bias^2 + variance / seeds; this is solved for bias^2.
 double bias_share(const Codec& codec) {
   constexpr int seeds = 256;
   const Vector vector = gaussian_vector(block_elements_default);
@@ -214,7 +214,7 @@ std::vector<std::string> default_specs() {
       "randk:0.1+qsgd:7",
       "threshold:0.025",
   };
-  // No codec is left out because nobody wrote it here.
+  // Add the example of each codec that the list above leaves out.
   for (const CodecRow& row : codec_rows()) {
     const auto is_of_row = [&](const std::string& spec) {
       return spec.substr(0, spec.find_first_of(":,+")) == row.name;
@@ -251,10 +251,10 @@ void print_head(std::span<const Vector> vectors) {
              "GB/s", "memcpy", "bits", "NMSE", "bits", "NMSE");
 }
 
-// Of the Gaussian vector; infinite without an error.
+// Bits above the rate-distortion bound of the Gaussian vector; infinite if the error is 0.
 double above_bound(const Measured& m) { return testing::bits_above_bound(m.bits, m.nmse); }
 
-// Of fp32 values.
+// Gigabytes of fp32 values per second.
 double gigabytes_per_second(const Vector& vector, double seconds) {
   return static_cast<double>(vector.layout.bytes()) / seconds * 1e-9;
 }
@@ -319,15 +319,16 @@ int main(int argc, char** argv) {
   std::vector<std::string> update{FL_BENCH_DATA "/lenet_update.safetensors"};
   std::string json_file;
   int runs = 5;
-  app.add_option("--spec", specs, "A codec to measure, again for each further one")
+  app.add_option("--spec", specs, "A codec to measure; may be given several times")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   auto* const own_update =
       app.add_option("--update", update,
-                     "safetensors of LeNet: an update, or the models before and after it")
+                     "safetensors files of LeNet: an update, or the models before and after it")
           ->expected(1, 2);
-  app.add_option("--json", json_file, "Write the figures here too (plot_codecs.py draws them)");
-  app.add_option("--runs", runs, "Runs, of which the fastest counts")->check(CLI::Range(1, 1000));
+  app.add_option("--json", json_file,
+                 "Also write the figures to this file (plot_codecs.py draws them)");
+  app.add_option("--runs", runs, "Number of runs; the fastest counts")->check(CLI::Range(1, 1000));
   CLI11_PARSE(app, argc, argv);
   try {
     std::vector<Vector> vectors{gaussian_vector(synthetic_values),
@@ -335,7 +336,7 @@ int main(int argc, char** argv) {
     if (*own_update || std::filesystem::exists(update[0])) vectors.push_back(update_vector(update));
     std::vector<Row> rows = rows_of(specs, vectors.size());
     if (rows.empty()) return 1;
-    // Codec by codec in each run, so that what slows the machine for a while spoils none.
+    // Measure all codecs in each run, so that a short slowdown of the machine spoils no codec.
     for (int run = 0; run < runs; ++run) {
       for (Row& row : rows) {
         for (std::size_t i = 0; i < vectors.size(); ++i) {

@@ -32,7 +32,7 @@ void check(int error) {
   std::_Exit(1);
 }
 
-/// Device memory to the end of the program.
+/// Device memory that lives to the end of the program.
 template <class T>
 T* device_memory(std::size_t n) {
   void* memory = nullptr;
@@ -45,7 +45,7 @@ template <class T>
 T* to_device(const std::vector<T>& values) {
   T* const memory = device_memory<T>(values.size());
   check(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  check(cudaDeviceSynchronize());  // It may return once it is staged.
+  check(cudaDeviceSynchronize());  // cudaMemcpy may return before the copy has ended.
   return memory;
 }
 
@@ -55,11 +55,11 @@ struct Timer {
     check(cudaEventCreate(&begin));
     check(cudaEventCreate(&end));
   }
-  /// Seconds of the fastest of some runs of work(stream), as the device counts them.
+  /// Returns the device's time of the fastest of nine runs of work(stream), in seconds.
   double fastest(const std::function<int(CUstream_st*)>& work) const {
     float best_ms = std::numeric_limits<float>::max();
     for (int run = 0; run < 9; ++run) {
-      check(work(stream));  // So that the stream has no time to be idle while we launch the next.
+      check(work(stream));  // Keeps the device busy while the host launches the measured run.
       check(cudaEventRecord(begin, stream));
       check(work(stream));
       check(cudaEventRecord(end, stream));
@@ -75,8 +75,9 @@ struct Timer {
   cudaEvent_t end = nullptr;
 };
 
-/// Seconds from a vector on the device to its coded levels in the host's memory, as an encoder has
-/// it: frequencies are made here, and one slot's streams are copied while the other has its levels.
+/// Seconds from a vector on the device to its coded levels in host memory, as an encoder does it:
+/// the host computes the frequencies, and one slot's streams are copied while the other slot
+/// quantizes.
 double seconds_of_levels(CodecDevice& device, const LevelBlock& rounding, const float* x,
                          std::size_t n, std::size_t block) {
   struct Batch {
@@ -287,8 +288,8 @@ void measure_cuda_rows(std::size_t n) {
     return cuda::rans_decode(device_streams, device_ends, symbol_blocks, nullptr, 1, bytes, lengths,
                              s);
   });
-  check(
-      cudaMemsetAsync(out, 0, n * sizeof(float), timer.stream));  // Others would grow to infinity.
+  check(cudaMemsetAsync(out, 0, n * sizeof(float),
+                        timer.stream));  // Other values would overflow.
   report("flip_signs", 8, [&](Stream s) { return cuda::flip_signs(out, block, blocks, flips, s); });
   report("flip+hadamard", 8, [&](Stream s) { return cuda::hadamard(out, 16, blocks, flips, s); });
   const MatrixSizes matrix = {.rows = n / 4096, .cols = 4096, .rank = 4};  // For powersgd:4.

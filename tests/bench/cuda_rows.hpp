@@ -1,8 +1,8 @@
-// The GPU's lines of kernels_bench.
+// The GPU's part of kernels_bench.
 #pragma once
 
 #include <cstddef>
 
-/// Prints the speed of each CUDA kernel beside that of a copy in device memory, for n values; a
-/// line that says so where there is no device. n is at least 65,536.
+/// Prints the speed of each CUDA kernel for n values, compared with a copy in device memory.
+/// Without a device it prints one line that says so. Requires n >= 65,536.
 void measure_cuda_rows(std::size_t n);

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The demo's federation (examples/demo.sh) once for each codec: what it costs in bytes, and what in
-accuracy. A run takes about two minutes on two cores. Run by ./dev bench demo.
+"""Runs the demo's federation (examples/demo.sh) with each codec and prints bytes and accuracy.
 
-    demo_bench.py [--json FILE] [NAME ...]      NAME: of the settings below; by default all
+A run takes about two minutes on two cores. ./dev bench demo runs this program.
+
+    demo_bench.py [--json FILE] [NAME ...]      NAME: one of the settings below; default: all
 """
 
 import argparse
@@ -15,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = 0.85
-# Name: flags. Each uplink codec beside the same downlink, and then both ways.
+# Name: flags. Most settings change only the uplink codec; some change both directions.
 SETTINGS = {
     "fp32": ["--codec", "none"],
     "lossless": ["--codec", "lossless", "--downlink-codec", "lossless"],
@@ -41,7 +42,7 @@ def query(sql):
 
 
 def coding_share():
-    """Seconds of coding, on both ends, per second of training."""
+    """Returns the seconds of coding, on both ends, per second of training."""
     ((share,),) = query(
         "SELECT sum(encode_seconds + decode_seconds) / sum(train_seconds) FROM codec_summary"
     )
@@ -49,7 +50,7 @@ def coding_share():
 
 
 def measure(name):
-    """One demo, and what its history says of it."""
+    """Runs the demo once and returns figures from its history."""
     flags = ["--downlink-codec", "none", *SETTINGS[name]]
     if "--downlink-codec" in SETTINGS[name]:
         flags = SETTINGS[name]
@@ -82,11 +83,11 @@ def measure(name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SETTINGS).replace("%", "%%"))
-    parser.add_argument("--json", type=pathlib.Path, help="write the figures here too")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the figures to this file")
     options = parser.parse_args()
     for name in options.names:
         if name not in SETTINGS:
-            parser.error(f"no settings '{name}'; there are: {', '.join(SETTINGS)}")
+            parser.error(f"unknown settings '{name}'; choose from: {', '.join(SETTINGS)}")
 
     print(
         f"{'codec':<18} {'s/round':>7} {'MB up':>8} {'MB down':>8} {'ratio up':>8} {'accuracy':>8}"

@@ -1,9 +1,10 @@
-// fl-bench: what a round costs without training, against the bare pair in the same run. It starts
-// the real fl-server and fl-client processes, as a user does, and reads the round's time from the
-// history.
+// fl-bench: the time of a round without training, compared with the bare pair in the same run. It
+// starts the real fl-server and fl-client programs as a user does, and reads the round's time from
+// the history.
 //
-//   fl-bench [--json FILE] [--state DIR] [--repeat N] [CASE …]     cases: 2x1m 8x10m 32x1m 8x50m
-//   start
+//   fl-bench [--json FILE] [--state DIR] [--repeat N] [CASE …]
+//
+// The cases are 2x1m, 8x10m, 32x1m, 8x50m and start.
 #include "tests/bench/bare_pair.hpp"
 
 #include <fmt/format.h>
@@ -36,9 +37,9 @@ struct Case {
   std::string name;
   int clients;
   std::uint64_t parameters;
-  double goal;         // Of the ratio to the bare pair.
-  double memory_mb;    // Goal for the server's peak, 0: 3x the model + 128 MiB.
-  std::string others;  // What others take, as the issue of this project's founding measured it.
+  double goal;         // Goal for the ratio to the bare pair.
+  double memory_mb;    // Goal for the server's peak memory. 0: 3x the model + 128 MiB.
+  std::string others;  // Other frameworks' figures, from the first issue of this project.
 };
 
 const std::vector<Case> cases{
@@ -69,7 +70,7 @@ class Process {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  /// Exit code and peak memory in bytes.
+  /// Returns the exit code and the peak memory in bytes.
   std::pair<int, std::uint64_t> wait() {
     int status = 0;
     rusage usage{};
@@ -114,7 +115,7 @@ void await_file(const fs::path& path) {
 struct Measured {
   double round = 0;  // Median seconds of a round after the first.
   double pair = 0;
-  double payload_overhead = 0;  // Bytes on the socket over payload bytes, less 1.
+  double payload_overhead = 0;  // Bytes on the socket / payload bytes - 1.
   std::uint64_t memory = 0;
 };
 
@@ -193,10 +194,11 @@ int main(int argc, char** argv) {
   std::string state = (fs::temp_directory_path() / fmt::format("fl-bench-{}", ::getpid())).string();
   std::vector<std::string> wanted;
   int repeat = 3;
-  app.add_option("--json", json_file, "Write the figures here too")->capture_default_str();
-  app.add_option("--state", state, "Folder for the servers' and clients' state (its disk counts)");
-  app.add_option("--repeat", repeat, "Rounds measured for each case, the first one aside");
-  app.add_option("CASE", wanted, "2x1m 8x10m 32x1m 8x50m start; by default all");
+  app.add_option("--json", json_file, "Also write the figures to this file")->capture_default_str();
+  app.add_option("--state", state,
+                 "Folder for the servers' and clients' state (its disk affects the result)");
+  app.add_option("--repeat", repeat, "Rounds measured for each case, besides the first one");
+  app.add_option("CASE", wanted, "2x1m 8x10m 32x1m 8x50m start; default: all");
   CLI11_PARSE(app, argc, argv);
   const fs::path here = fs::canonical("/proc/self/exe").parent_path();
   const Programs programs{(here / "fl-server").string(), (here / "fl-client").string()};
@@ -211,7 +213,7 @@ int main(int argc, char** argv) {
     for (const auto& one : cases) {
       if (!is_wanted(one.name)) continue;
       const auto bytes = one.parameters * 4 * static_cast<std::uint64_t>(one.clients);
-      // The pair before and after, so that a machine that changes its speed shows.
+      // Measure the pair before and after, so that a change of the machine's speed shows.
       const double before = fl::bench::bare_pair_seconds(bytes, bytes);
       auto measured = run_case(one, programs, state, repeat + 1);
       const double after = fl::bench::bare_pair_seconds(bytes, bytes);

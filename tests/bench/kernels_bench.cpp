@@ -1,6 +1,6 @@
-// Prints the speed of every kernel in every row, and its ratio to a copy of the fp32 values. One
-// core; the best of several runs; vectors of 16 Mi values, so that memory and not the cache is
-// measured, and of 16 Ki, where it is the arithmetic.
+// Prints the speed of every kernel in every row, and its ratio to a copy of the fp32 values. Uses
+// one core and takes the best of several runs. Vectors have 16 Mi values, which measures the
+// memory, and 16 Ki values, which measures the arithmetic.
 #include "kernels/generic/huge_pages.hpp"
 #include "kernels/generic/pack.hpp"
 #include "kernels/generic/rans.hpp"
@@ -23,7 +23,7 @@ namespace {
 
 using namespace fl;
 
-// Seconds of the fastest of some runs of work(), which handles `n` values.
+// Returns the seconds of the fastest of some runs of work(), which handles `n` values.
 double fastest(std::size_t n, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   const std::size_t repeats = std::max<std::size_t>(1, (1 << 22) / n);
@@ -37,14 +37,14 @@ double fastest(std::size_t n, const std::function<void()>& work) {
   return best;
 }
 
-// Of the codec eden.
+// Sizes and centroids as in the codec eden.
 constexpr std::size_t rotated_max = 65536;
 constexpr Centroids one_bit = {.count = 1, .values = {0.8f}, .thresholds = {}};
 constexpr Centroids four_bits = {.count = 8,
                                  .values = {0.13f, 0.39f, 0.66f, 0.94f, 1.26f, 1.62f, 2.07f, 2.73f},
                                  .thresholds = {0.26f, 0.52f, 0.8f, 1.1f, 1.44f, 1.84f, 2.4f}};
 
-double copy_seconds = 0;  // Of the n values that are being measured.
+double copy_seconds = 0;  // For a copy of the n values that are being measured.
 
 void report(const char* row, const char* kernel, std::size_t n, std::size_t bytes_per_value,
             const std::function<void()>& work) {
@@ -54,14 +54,15 @@ void report(const char* row, const char* kernel, std::size_t n, std::size_t byte
               static_cast<double>(n * bytes_per_value) / seconds * 1e-9, copy_seconds / seconds);
 }
 
-// Block by block, as the codecs work: from values to packed levels or signs, and back into sums.
+// Works block by block, as the codecs do: from values to packed levels or signs, and back into
+// sums.
 void measure_blocks(std::size_t n) {
   constexpr std::size_t block_max = 65536;
   const std::size_t block = std::min(n, block_max);
   std::vector<float> x(n);
   std::vector<float> out(block);
   std::vector<std::int16_t> levels(block);
-  HugeVector<std::int64_t> sums(n);  // As the accumulator has them.
+  HugeVector<std::int64_t> sums(n);  // In huge pages, as in the accumulator.
   std::vector<std::uint8_t> packed(2 * block);
   kernels().gaussian(1, 1, 0, x.data(), n);
   volatile double sink = 0;
@@ -108,7 +109,7 @@ void measure_blocks(std::size_t n) {
   });
 }
 
-// A block at a time as the codec eden works, without the scales.
+// Works block by block, as the codec eden does, without the scales.
 void measure_rotated(std::size_t n) {
   const std::size_t block = std::min(n, rotated_max);
   const int log2_block = std::countr_zero(block);
@@ -156,7 +157,7 @@ void measure(std::size_t n) {
   std::vector<float> out(n);
   std::vector<std::uint16_t> halves(n);
   std::vector<std::int16_t> levels(n);
-  HugeVector<std::int64_t> sums(n);  // As the accumulator has them.
+  HugeVector<std::int64_t> sums(n);  // In huge pages, as in the accumulator.
   std::vector<std::uint8_t> packed(2 * n);
   kernels().gaussian(1, 1, 0, x.data(), n);
   volatile double sink = 0;
@@ -166,7 +167,7 @@ void measure(std::size_t n) {
   copy_seconds = fastest(n, copy);
   report("-", "memcpy", n, 8, copy);
   if (n * sizeof(float) >= huge_page_bytes) {
-    // Beside what the sums have, whose pages are huge where the system gives such.
+    // For comparison with the sums, which are in huge pages if the system provides them.
     const HugeVector<float> from(x.begin(), x.end());
     HugeVector<float> to(n);
     report("-", "memcpy huge pages", n, 8,
@@ -202,7 +203,7 @@ void measure(std::size_t n) {
     report(name, "dequantize", n, 6, [&] { row->dequantize(levels.data(), n, 0.1f, out.data()); });
     const std::size_t piece = std::min(n, rotated_max);
     const int log2_piece = std::countr_zero(piece);
-    std::ranges::fill(out, 0.0f);  // Others would grow to infinity.
+    std::ranges::fill(out, 0.0f);  // Other values would overflow after many runs.
     report(name, "hadamard", n, 8, [&] {
       for (std::size_t at = 0; at < n; at += piece) row->hadamard(out.data() + at, log2_piece);
     });
@@ -225,7 +226,7 @@ void measure(std::size_t n) {
            [&] { sink = sink + unpack_levels(packed.data(), n, s, levels.data()); });
   }
 
-  // The largest 1%: where they begin, then which they are, a block at a time, with their values.
+  // The largest 1%: first the threshold, then block by block the indices and values.
   const std::span<const float> all(x);
   Cutoff cutoff{};
   report("-", "find_largest", n, 4, [&] { cutoff = find_largest({&all, 1}, n / 100); });
@@ -239,7 +240,7 @@ void measure(std::size_t n) {
     }
   });
 
-  // Symbols of a block at a time, as the codecs use it: levels of a normal vector.
+  // rANS block by block, as the codecs use it, with the levels of a normal vector.
   const std::size_t block = std::min<std::size_t>(n, 65536);
   std::vector<std::uint8_t> symbols(n);
   std::vector<std::uint8_t> back(n);
@@ -288,6 +289,6 @@ int main() {
     measure_rotated(n);
   }
 #ifdef FL_HAS_CUDA
-  measure_cuda_rows(64 << 20);  // More than a GPU keeps in its cache.
+  measure_cuda_rows(64 << 20);  // More than fits into a GPU's cache.
 #endif
 }

@@ -1,7 +1,7 @@
-// learn_bench [THREADS [SECONDS]]: images/s of Trainer::train on LeNet in batches of 64, beside a
-// bare libtorch loop of the same network on the same data: torch::nn modules, torch::optim::SGD,
-// cross_entropy, batches in the order of a randperm. The two take turns in short laps, so that a
-// busy machine slows both alike.
+// learn_bench [THREADS [SECONDS]]: images/s of Trainer::train on LeNet in batches of 64, compared
+// with a bare libtorch loop of the same network on the same data: torch::nn modules,
+// torch::optim::SGD, cross_entropy, batches in the order of a randperm. The two take turns in short
+// laps, so that a busy machine slows both alike.
 #include "client/learn/data/random.hpp"
 #include "client/learn/torch/torch_models.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
@@ -33,7 +33,7 @@ fl::ImageSet noise() {
   return set;
 }
 
-// Pooling before the ReLU, as the trainer has it: the loops are compared, not the models.
+// Pools before the ReLU, as the trainer does, because the loops are compared and not the models.
 struct BareLenet : torch::nn::Module {
   torch::nn::Conv2d conv1{register_module("conv1", torch::nn::Conv2d(1, 6, 5))};
   torch::nn::Conv2d conv2{register_module("conv2", torch::nn::Conv2d(6, 16, 5))};
@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
 
   std::vector<double> ours;
   std::vector<double> theirs;
-  bare.epoch();  // libtorch's first steps set things up.
+  bare.epoch();  // Not measured: libtorch's first steps initialize it.
   for (const auto begin = std::chrono::steady_clock::now(); seconds_since(begin) < seconds;) {
     auto lap = std::chrono::steady_clock::now();
     bare.epoch();

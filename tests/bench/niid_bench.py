@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""NIID-Bench (Li 2022) on Fashion-MNIST through fl-sim: LeNet, 10 parties, 50 rounds of 10 local
-epochs, batch 64, SGD 0.01 with momentum 0.9 and weight decay 1e-5. Each result is kept with its
-seed, and is not run again. A run takes about forty minutes on two cores. Run by ./dev bench niid.
+"""Runs NIID-Bench (Li 2022) on Fashion-MNIST with fl-sim and compares with published figures.
 
-labels:3 are draws of our own; drawn:3 are those of the replication that the figures are of.
+LeNet, 10 parties, 50 rounds of 10 local epochs, batch 64, SGD 0.01 with momentum 0.9 and weight
+decay 1e-5. Each result is kept with its seed, and is not run again. A run takes about forty minutes
+on two cores. ./dev bench niid runs this program.
 
-    niid_bench.py [--seeds 0,1] [PARTITION/METHOD ...]      as in dirichlet:0.5/scaffold
-    niid_bench.py --table                                   only the table of what is there
+The partition labels:3 is drawn by fl-sim. The partition drawn:3 has the labels that the replication
+of the published figures has drawn.
+
+    niid_bench.py [--seeds 0,1] [PARTITION/METHOD ...]      for example dirichlet:0.5/scaffold
+    niid_bench.py --table                                   only print the table of kept results
 """
 
 import argparse
@@ -22,7 +25,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results/niid.json"
 ROUNDS = 50
-# A party whose training diverges, as SCAFFOLD's can on two classes, is left out of that round.
+# A party whose training diverges, as SCAFFOLD's may on two classes, is left out of that round.
 FLAGS = (
     "--clients 10 --min-clients 5 --data fashion-mnist --test fashion-mnist:test --model lenet "
     "--local-epochs 10 --batch-size 64 --lr 0.01 --momentum 0.9 --weight-decay 1e-5 --codec none"
@@ -33,8 +36,8 @@ METHODS = {
     "scaffold": "scaffold",
     "fednova": "fednova",
 }
-# The best accuracy over the rounds in %, mean and deviation of seeds, of Flower's replication
-# (baselines/niid_bench), in the order of METHODS.
+# The best accuracy over the rounds in %, as mean and deviation over seeds, in the order of METHODS.
+# From Flower's replication (baselines/niid_bench).
 PUBLISHED = {
     "iid": [(89.23, 0.45), (89.42, 0.09), (89.33, 0.27), (89.36, 0.09)],
     "dirichlet:0.5": [(88.09, 0.29), (88.15, 0.42), (88.44, 0.25), (88.22, 0.12)],
@@ -42,8 +45,8 @@ PUBLISHED = {
     "drawn:3": [(82.43, 1.52), (82.99, 0.48), (80.32, 5.03), (81.97, 1.34)],
     "labels:2": [(78.10, 2.51), (78.05, 0.99), (33.8, 41.0), (71.67, 2.34)],
 }
-# The labels of each party as the replication draws them, by seed (NumPy's default_rng): which party
-# has which, and how many share one, makes more of a difference than the method.
+# The labels of each party as the replication draws them, by seed (NumPy's default_rng). The draw
+# matters more than the method: which party has which labels, and how many parties share a label.
 DRAWN = {
     0: "086 152 230 301 486 596 697 765 859 928",
     1: "045 179 201 389 423 584 628 724 865 908",
@@ -59,7 +62,7 @@ def load():
 
 
 def drawn_parts(seed):
-    """A file for --partition: each label's examples in equal shares to those who have it."""
+    """Writes a file for --partition that splits each label's examples equally among its parties."""
     labels = gzip.decompress(LABELS.read_bytes())[IDX_HEADER_BYTES:]
     parts = [[] for _ in DRAWN[seed].split()]
     for label in range(10):
@@ -74,7 +77,7 @@ def drawn_parts(seed):
 
 
 def measure(partition, method, seed, rounds):
-    """Best and last accuracy of one run, by round."""
+    """Runs one case and returns its accuracies by round."""
     state = ROOT / "build/niid"
     shutil.rmtree(state, ignore_errors=True)
     report = ROOT / "build/niid.json"
@@ -122,20 +125,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="*", metavar="PARTITION/METHOD")
     parser.add_argument("--seeds", default="0")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="fewer are kept, not shown")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="others are kept but not shown")
     parser.add_argument("--table", action="store_true")
     chosen = parser.parse_args()
     everything = [f"{partition}/{method}" for partition in PUBLISHED for method in METHODS]
     for name in chosen.runs:
         if name not in everything:
-            parser.error(f"{name}: there are: {' '.join(everything)}")
+            parser.error(f"unknown case {name}; choose from: {' '.join(everything)}")
     results = load()
     done = {(run["partition"], run["method"], run["seed"], run["rounds"]) for run in results}
     for name in [] if chosen.table else chosen.runs or everything:
         for seed in map(int, chosen.seeds.split(",")):
             partition, method = name.split("/")
             if partition == "drawn:3" and seed not in DRAWN:
-                parser.error(f"drawn:3 has the seeds {', '.join(map(str, DRAWN))}")
+                parser.error(f"drawn:3 has only the seeds {', '.join(map(str, DRAWN))}")
             if (partition, method, seed, chosen.rounds) in done:
                 continue
             results.append(measure(partition, method, seed, chosen.rounds))

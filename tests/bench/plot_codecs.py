@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what ./dev bench codecs --json FILE has measured: what codecs lose against what they cost.
+"""Draws the codecs' error against their bits per value, from ./dev bench codecs --json FILE.
 
     plot_codecs.py FILE.json PICTURE [PICTURE ...]      a picture's name ends in .svg or .png
 
@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 from matplotlib.transforms import Bbox
 
-COARSE_BITS = 1.5  # The right panel shows codecs with fewer bits and less error than this.
+COARSE_BITS = 1.5  # The right panel shows codecs with fewer bits and less error than these two.
 COARSE_NMSE = 1.06
 FINE_BITS = 0.8  # The left panel begins here.
 FINE_NMSE = 5
@@ -43,13 +43,13 @@ def family(codec):
 
 def colours_of(rows):
     names = list(dict.fromkeys(family(codec) for codec, *_ in rows))
-    # Dark enough for text; neighbours in the list differ.
+    # The colours are dark enough for text, and neighbours in the list differ.
     colours = [hsv_to_rgb(((i * 0.382) % 1, 0.85, 0.45 + 0.2 * (i % 2))) for i in range(len(names))]
     return dict(zip(names, colours, strict=True))
 
 
 def merged(rows):
-    """Codecs whose marks coincide share a label."""
+    """Merges the labels of codecs whose marks coincide."""
     found = []
     for codec, bits, nmse, is_biased in sorted(rows, key=lambda row: row[1:3]):
         if found and abs(bits / found[-1][1] - 1) < 0.01 and abs(nmse / found[-1][2] - 1) < 0.01:
@@ -60,7 +60,7 @@ def merged(rows):
 
 
 def place_labels(axes, rows, colours, taken):
-    """Puts each label at the nearest place around its mark where it covers nothing in `taken`."""
+    """Puts each label at the nearest place around its mark where it overlaps nothing in `taken`."""
     figure = axes.figure
     renderer = figure.canvas.get_renderer()
     inside = axes.get_window_extent(renderer)
@@ -92,7 +92,7 @@ def place_labels(axes, rows, colours, taken):
 
 
 def boxes_of(axes, bits, nmse, radius):
-    """Squares of this many pixels around points."""
+    """Returns boxes that extend `radius` pixels from each point."""
     points = axes.transData.transform(np.column_stack([bits, nmse]))
     return [
         Bbox.from_extents(x - radius, y - radius, x + radius, y + radius)

@@ -1,4 +1,5 @@
-// The accumulator: exact, whatever the order and the threads, and untouched by a bad update.
+// The accumulator's sums are exact for any order of updates and any number of threads, and a bad
+// update leaves them unchanged.
 #include "shared/codec/sums/accumulator.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -23,7 +24,7 @@ struct Upload {
   std::uint64_t weight;
 };
 
-// Of a layout whose tensors straddle the accumulator's stripes.
+// A layout whose tensors straddle the accumulator's stripes.
 const Layout& big_layout() {
   static const Layout layout = layout_of({{"a", {70001}}, {"b", {65536, 2}}, {"c", {3}}});
   return layout;
@@ -52,7 +53,7 @@ std::vector<float> mean_of(const Accumulator& sums, const Layout& layout) {
   return out;
 }
 
-// A source that ends with an error after a number of reads.
+// A source that fails after a number of reads.
 class FailingSource final : public ByteSource {
  public:
   FailingSource(Bytes bytes, int reads) : inner_(bytes), reads_left_(reads) {}
@@ -68,7 +69,7 @@ class FailingSource final : public ByteSource {
 
 }  // namespace
 
-TEST_CASE("few values are added as the same values among zeros are, to the last bit") {
+TEST_CASE("a sparse update adds the same bits as the dense update with the same values") {
   const std::vector<float> x = normal(big_layout().elements(), 60);
   for (const char* spec : {"topk:0.001,dense_below=0", "topk:0.01+qsgd:8", "topk:0.12+fp16",
                            "topk:0.3", "randk:0.01", "threshold:3.5", "a=topk:0.01;*=none",
@@ -85,7 +86,7 @@ TEST_CASE("few values are added as the same values among zeros are, to the last 
     CHECK(norms.max_abs == expected.max_abs);
     CHECK(mean_of(of_few, big_layout()) == mean_of(of_all, big_layout()));
   }
-  // In large blocks, too.
+  // The same in large blocks.
   for (const char* spec : {"topk:0.001", "randk:0.01", "ecuq:0.1+ef"}) {
     CAPTURE(spec);
     const Upload few{encode(*codec_of(spec), big_layout(), x, 3), 7};
@@ -98,7 +99,7 @@ TEST_CASE("few values are added as the same values among zeros are, to the last 
   }
 }
 
-TEST_CASE("one of few values that is out of range is named, and what was added taken back") {
+TEST_CASE("a sparse update with a value out of range is refused by name and leaves the sums") {
   std::vector<float> x = normal(big_layout().elements(), 61);
   x[70001 + 66'000] = 1e6f;
   const Upload large{encode(*codec_of("topk:0.01"), big_layout(), x), 7};
@@ -111,7 +112,7 @@ TEST_CASE("one of few values that is out of range is named, and what was added t
   CHECK(refused.error().code() == Errc::too_large);
   CHECK(refused.error().message().find("b[66000]") != std::string::npos);
   CHECK(mean_of(sums, big_layout()) == before);
-  // fp16 that is infinite is damage, as in any block.
+  // An infinite fp16 value is corrupt, as in any block.
   auto damaged =
       encode(*codec_of("topk:0.01,dense_below=0+fp16"), big_layout(), normal(x.size(), 63));
   damaged[damaged.size() - 1] = std::byte{0x7c};
@@ -168,7 +169,7 @@ TEST_CASE("add returns the norms of the decoded update") {
   CHECK(norms.max_abs == 4.0f);
 }
 
-TEST_CASE("a bad block leaves the sums untouched, wherever it stands") {
+TEST_CASE("an update with a bad block leaves the sums unchanged, whichever block it is") {
   const Layout layout = layout_of({{"a", {600}}, {"b", {600}}});
   const Upload good = {encode(*codec_of("none"), layout, normal(1200, 1), 1, 256), 7};
   Accumulator sums(layout, fixed);
@@ -180,7 +181,8 @@ TEST_CASE("a bad block leaves the sums untouched, wherever it stands") {
       std::vector<float> x = normal(1200, 2);
       x[place] = 4.0f;
       Upload upload = {encode(*codec_of("none"), layout, x, 1, 256), 9};
-      // The value's place in the payload: the prefix, then a method id before each block.
+      // Before the value come the prefix, a format id for each block up to its own, and the values
+      // before it.
       const std::size_t prefix = payload_header_bytes + 6 * sizeof(std::uint32_t);
       const std::size_t block = place < 600 ? place / 256 : 3 + (place - 600) / 256;
       store(upload.payload, prefix + block + 1 + place * sizeof(float), bad);
@@ -194,7 +196,7 @@ TEST_CASE("a bad block leaves the sums untouched, wherever it stands") {
   }
 }
 
-TEST_CASE("weights outside the limits are refused, and what fits up to the last unit is not") {
+TEST_CASE("weights beyond the limits are refused, and a total weight equal to the limit is not") {
   const Layout layout = flat_layout(4);
   Accumulator sums(layout, choose_fixed_point(1.0, 1024));
   Upload upload = {encode(*codec_of("none"), layout, std::vector<float>{1, 2, 3, 4}), 0};
@@ -217,25 +219,25 @@ TEST_CASE("weights outside the limits are refused, and what fits up to the last 
   CHECK(zeros == std::vector<float>(4));
 }
 
-TEST_CASE("an update that can't be read again while it is taken back breaks the sums until reset") {
+TEST_CASE("if an update can't be read while it is taken back, the sums are broken until reset()") {
   const Layout layout = flat_layout(1000);
   const auto payload = encode(*codec_of("none"), layout, normal(1000, 1), 1, 256);
   Accumulator sums(layout, fixed);
-  // Opening takes two reads, each of the four blocks one more. The disk fails at the n-th.
+  // Opening takes two reads, and each of the four blocks one more. The source fails after `reads`.
   for (int reads = 2; reads < 6; ++reads) {
     FailingSource source(payload, reads);
     auto reader = PayloadReader::open(source, payload.size(), layout).value();
     const auto failed = sums.add(reader, 5).error();
     CHECK(failed.code() == Errc::io);
     CHECK(failed.message().find("block") != std::string::npos);
-    CHECK(sums.broken() == (reads > 2));  // With no block added there is nothing to take back.
+    CHECK(sums.broken() == (reads > 2));  // If no block was added, there is nothing to take back.
     if (sums.broken()) CHECK(add(sums, {payload, 5}, layout).error().code() == Errc::internal);
     sums.reset(fixed);
   }
   CHECK(add(sums, {payload, 5}, layout).has_value());
 }
 
-TEST_CASE("no choice of fixed point can overflow, and all leave at least ten fraction bits") {
+TEST_CASE("choose_fixed_point never allows an overflow and leaves at least ten fraction bits") {
   for (const double model_max : {0.0, 1e-30, 1.0, 511.0, 513.0, 1e6, 3e38}) {
     for (std::uint64_t weight = 1; weight <= total_weight_max; weight *= 2) {
       for (const std::uint64_t total : {weight, weight + 1}) {
@@ -253,13 +255,13 @@ TEST_CASE("no choice of fixed point can overflow, and all leave at least ten fra
   CHECK(choose_fixed_point(1000.0, 1) == FixedPoint{13, 38, 1});
 }
 
-TEST_CASE("small updates have a narrow range, and as many digits in the sums as large ones") {
+TEST_CASE("small updates get a narrow range, and so as many digits in the sums as large ones") {
   CHECK(choose_fixed_point(1.0, 1 << 26, 5.0) == FixedPoint{7, 29, 1 << 26});
   CHECK(choose_fixed_point(1.0, 1 << 26, 4e-5) == FixedPoint{-10, 46, 1 << 26});
   CHECK(choose_fixed_point(1.0, 1 << 26, 1e30) == choose_fixed_point(1.0, 1 << 26));
   CHECK(choose_fixed_point(1.0, 1, 1e-300) == FixedPoint{-60, 111, 1});
 
-  // What FedNova sends after long local training, of clients that weigh much.
+  // Updates as FedNova sends them after long local training, from clients with large weights.
   const Layout layout = flat_layout(3);
   const std::vector<float> values{3e-7F, -2e-8F, 1e-9F};
   const auto payload = encode(*codec_of("none"), layout, values);
@@ -284,13 +286,13 @@ TEST_CASE("the largest sum that the limits allow is exact") {
   CHECK(mean_of(sums, layout) == std::vector<float>{largest, -largest});
 }
 
-TEST_CASE("statistics of any size take no digit from the others, nor a part in the norms") {
+TEST_CASE("large statistics do not reduce the precision of parameters or count in the norms") {
   const Layout layout =
       layout_of({{"w", {3}}, {"bn.running_mean", {2}}, {"bn.running_var", {2}}, {"c.w", {2}}});
   const std::vector<std::vector<float>> values = {
       {1e-4f, -3e-4f, 0, 5e5f, 1e-7f, 9e12f, 1e8f, 2e-4f, 1e-4f},
       {2e-4f, 1e-4f, 0, -5e5f, 3e-7f, 7e12f, 3e8f, -1e-4f, 1e-4f}};
-  // What a run begins with after updates of such norms.
+  // The fixed point that the server chooses after updates with such norms.
   Accumulator sums(layout, choose_fixed_point(1, 1 << 21, 5e-4));
   std::vector<Upload> all;
   for (const auto& x : values) {
@@ -310,7 +312,8 @@ TEST_CASE("statistics of any size take no digit from the others, nor a part in t
   sums.mean(2, 2e6, part);
   CHECK(std::equal(part.begin(), part.end(), mean.begin() + 2));
 
-  // A bad value behind them takes them back exactly; a statistic that can't be is named.
+  // An update with a bad value after the statistics is taken back exactly. A statistic that is out
+  // of range or infinite is named.
   for (const auto& [at, value, code] :
        {std::tuple{8, 1.0f, Errc::too_large}, std::tuple{5, 1e14f, Errc::invalid_input},
         std::tuple{6, -std::numeric_limits<float>::infinity(), Errc::corrupt}}) {
@@ -319,7 +322,8 @@ TEST_CASE("statistics of any size take no digit from the others, nor a part in t
     const auto refused = add(sums, {encode(*codec_of("none"), layout, values[0]), 7}, layout);
     REQUIRE(refused.has_value());
     std::vector<std::byte> payload = encode(*codec_of("none"), layout, values[0]);
-    // The codec would refuse what is not finite; the blocks' values lie at the payload's end.
+    // Write the value into the payload, because the codec would refuse it. The blocks' values are
+    // at the payload's end.
     std::memcpy(payload.data() + payload.size() -
                     (9 - static_cast<std::size_t>(at)) * sizeof(float) - (at < 7 ? 1 : 0) -
                     (at < 5 ? 1 : 0),
@@ -338,7 +342,7 @@ TEST_CASE("statistics of any size take no digit from the others, nor a part in t
 
 namespace {
 
-// Rows that begin and end in the middle of blocks, rows longer than a block, and a vector.
+// Matrices with rows that begin and end inside blocks, with rows longer than a block, and a vector.
 const Layout& matrices() {
   static const Layout layout =
       layout_of({{"tall", {3000, 50}}, {"wide", {40, 2000}}, {"b", {77}}, {"s", {30, 4, 5}}});
@@ -351,7 +355,7 @@ std::vector<Upload> low_rank_uploads() {
                                    "powersgd:2", "none",         "*=gradzip:2",
                                    "qsgd:7",     "gradzip:2",    "gradzip:2,projection=own"};
   for (std::uint64_t i = 0; i < std::size(specs); ++i) {
-    // The last is of another round.
+    // Upload 7 is of another round.
     const Seeds seeds(i, i == 7 ? 1234 : 4321);
     std::vector<std::byte> bytes;
     VectorSink sink(bytes);
@@ -366,7 +370,7 @@ std::vector<Upload> low_rank_uploads() {
 
 }  // namespace
 
-TEST_CASE("factors that updates share are added up undecoded: the mean is the same to rounding") {
+TEST_CASE("summing undecoded low-rank factors gives the mean of the decoded updates, to rounding") {
   const auto all = low_rank_uploads();
   Accumulator undecoded(matrices(), fixed, 4321);
   Accumulator decoded(matrices(), fixed);
@@ -378,7 +382,7 @@ TEST_CASE("factors that updates share are added up undecoded: the mean is the sa
   const auto mean = mean_of(undecoded, matrices());
   CHECK(mean != wanted);
   CHECK(nmse(wanted, mean) < 1e-11);
-  // Where the mean is cut does not show.
+  // The mean in pieces has the same bits, wherever it is cut.
   std::vector<float> cut(mean.size());
   for (std::size_t at = 0; at < cut.size();) {
     const std::size_t n = std::min<std::size_t>(cut.size() - at, 1 + at % 777);
@@ -387,13 +391,13 @@ TEST_CASE("factors that updates share are added up undecoded: the mean is the sa
     at += n;
   }
   CHECK(cut == mean);
-  // Of another round's they are decoded, every one of them.
+  // In a round with another seed all uploads are decoded.
   Accumulator others(matrices(), fixed, 99);
   for (const Upload& upload : all) REQUIRE(add(others, upload, matrices()).has_value());
   CHECK(mean_of(others, matrices()) == wanted);
 }
 
-TEST_CASE("sums of factors have no order either, and what is refused leaves nothing in them") {
+TEST_CASE("sums of factors have the same bits in any order, also after refused updates") {
   const auto all = low_rank_uploads();
   Accumulator forward(matrices(), fixed, 4321);
   for (const Upload& upload : all) REQUIRE(add(forward, upload, matrices()).has_value());
@@ -403,12 +407,12 @@ TEST_CASE("sums of factors have no order either, and what is refused leaves noth
   backward.reset(fixed, 4321);
   for (auto upload = all.rbegin(); upload != all.rend(); ++upload) {
     REQUIRE(add(backward, *upload, matrices()).has_value());
-    // Damaged at its end, in the last tensor's rows.
+    // Damage the end, which is in the last tensor's rows.
     auto bad = *upload;
     bad.payload.back() = std::byte{0x7f};
     bad.payload[bad.payload.size() - 2] = std::byte{0xc0};
     if (&*upload == &all[5]) CHECK(add(backward, bad, matrices()).has_error());
-    // Of a rank that no other has, and in its last tensor too large.
+    // An update with a rank that no other update has, and too large in its last tensor.
     std::vector<float> x = normal(matrices().elements(), 90, 0.01f);
     std::fill(x.end() - 600, x.end(), 1e6f);
     std::vector<std::byte> bytes;
@@ -429,7 +433,7 @@ TEST_CASE("sums of factors have no order either, and what is refused leaves noth
   for (auto& thread : threads) thread.join();
   CHECK(mean_of(together, matrices()) == mean);
 
-  // As large as it may be when decoded, it is not too large before.
+  // An update whose decoded values are just in range is not too large as factors, either.
   std::vector<float> largest(matrices().elements(), 4095.0f);
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
@@ -439,7 +443,8 @@ TEST_CASE("sums of factors have no order either, and what is refused leaves noth
 
 namespace {
 
-// Of three blocks, of one whose sketch is small, and of one too short for a sketch.
+// Tensors of three blocks, of one block with a small sketch, of one block too short for a sketch,
+// and of one short block with a sketch.
 const Layout& sketched_layout() {
   static const Layout layout =
       layout_of({{"a", {2 * 65536 + 700}}, {"b", {50, 30}}, {"c", {77}}, {"d", {300}}});
@@ -447,7 +452,7 @@ const Layout& sketched_layout() {
 }
 constexpr const char* sketched_codec = "countsketch:5x600,k=200";
 
-// The first three are added up as they are.
+// The sketches of the first three uploads can be added undecoded.
 std::vector<Upload> sketched_uploads() {
   std::vector<Upload> all;
   constexpr const char* specs[] = {sketched_codec,
@@ -474,11 +479,11 @@ SummedSketches sketches() { return codec_of(sketched_codec)->summed_sketches(ske
 
 }  // namespace
 
-TEST_CASE("sketches of the round's codec are added up undecoded, and read once") {
+TEST_CASE("the sum of undecoded sketches, read once, gives the same mean as a simple reference") {
   const auto all = sketched_uploads();
   const Layout& layout = sketched_layout();
   Accumulator undecoded(layout, fixed, std::nullopt, sketches());
-  Accumulator decoded(layout, fixed);  // Of the others.
+  Accumulator decoded(layout, fixed);  // For the other uploads.
   std::map<std::uint64_t, PlainSketch> plain;
   double whole = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -490,7 +495,7 @@ TEST_CASE("sketches of the round's codec are added up undecoded, and read once")
       CHECK(norms.l2 == add(decoded, upload, layout)->l2);
       continue;
     }
-    // What the cells say of the norm of what is sketched.
+    // The cells give an estimate of the update's norm.
     std::vector<float> alone(layout.elements());
     SpanSource source(upload.payload);
     auto reader = PayloadReader::open(source, upload.payload.size(), layout).value();
@@ -515,7 +520,7 @@ TEST_CASE("sketches of the round's codec are added up undecoded, and read once")
     for (std::size_t i = 0; i < recovered.size(); ++i) wanted[flat + i] += recovered[i];
   }
   auto mean = mean_of(undecoded, layout);
-  // A tensor without a sketch is decoded, of every update.
+  // A tensor without a sketch is decoded in every update.
   Accumulator dense(layout, fixed);
   for (const Upload& upload : all) REQUIRE(add(dense, upload, layout).has_value());
   const auto of_dense = mean_of(dense, layout);
@@ -525,7 +530,7 @@ TEST_CASE("sketches of the round's codec are added up undecoded, and read once")
   auto sketched_mean = mean;
   std::fill_n(sketched_mean.begin() + c_begin, c_count, 0.0f);
   CHECK(sketched_mean == wanted);
-  // Where the mean is cut does not show.
+  // The mean in pieces has the same bits, wherever it is cut.
   std::vector<float> cut(mean.size());
   for (std::size_t at = 0; at < cut.size();) {
     const std::size_t n = std::min<std::size_t>(cut.size() - at, 1 + at % 77777);
@@ -535,7 +540,7 @@ TEST_CASE("sketches of the round's codec are added up undecoded, and read once")
   CHECK(cut == mean);
 }
 
-TEST_CASE("sums of sketches have no order either, and what is refused leaves nothing in them") {
+TEST_CASE("sums of sketches have the same bits in any order, also after refused updates") {
   const auto all = sketched_uploads();
   const Layout& layout = sketched_layout();
   Accumulator forward(layout, fixed, std::nullopt, sketches());
@@ -546,7 +551,7 @@ TEST_CASE("sums of sketches have no order either, and what is refused leaves not
   for (const Upload& upload : all) REQUIRE(add(backward, upload, layout).has_value());
   CHECK(mean_of(backward, layout) != mean);
   backward.reset(fixed, std::nullopt, sketches());
-  // What was read before does not come again.
+  // mean() does not return values of an earlier state.
   const auto divided = [&] {
     std::vector<float> out(700);
     backward.mean(2 * 65536, 100, out);
@@ -563,7 +568,7 @@ TEST_CASE("sums of sketches have no order either, and what is refused leaves not
   CHECK(divided() == nothing);
   for (auto upload = all.rbegin(); upload != all.rend(); ++upload) {
     REQUIRE(add(backward, *upload, layout).has_value());
-    // In its last tensor too large.
+    // An update that is too large in its last tensor.
     std::vector<float> x = normal(layout.elements(), 90, 0.01f);
     x.back() = 1e6f;
     const auto bad = encode(*codec_of(sketched_codec), layout, x, 3);
@@ -583,7 +588,7 @@ TEST_CASE("sums of sketches have no order either, and what is refused leaves not
   CHECK(mean_of(together, layout) == mean);
 }
 
-TEST_CASE("which sketches can be added up is what the codec says of each tensor") {
+TEST_CASE("summed_sketches says for each tensor whether its sketches can be summed undecoded") {
   const auto of = [](const char* spec) {
     return codec_of(spec)->summed_sketches(sketched_layout());
   };
@@ -595,8 +600,8 @@ TEST_CASE("which sketches can be added up is what the codec says of each tensor"
   REQUIRE(some.of_tensor.size() == 4);
   CHECK_FALSE(some.of_tensor[0].has_value());
   CHECK(some.of_tensor[1] == SketchShape{.rows = 3, .columns = 16});
-  CHECK_FALSE(some.of_tensor[2].has_value());  // Small, so dense.
-  // A large block would be coded in parts.
+  CHECK_FALSE(some.of_tensor[2].has_value());  // Small tensors go dense.
+  // With another sparse rule blocks are large, and a sketch would be coded in parts.
   CHECK(of("b=countsketch:3x16;*=topk:0.01").block_elements == block_elements_max);
   CHECK(of("b=topk:0.01;*=countsketch:5x600").block_elements == block_elements_default);
 }

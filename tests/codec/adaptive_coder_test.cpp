@@ -1,4 +1,4 @@
-// Few levels, coded without a table (adaptive_coder.hpp).
+// The adaptive entropy coder for blocks of few levels, which sends no table (adaptive_coder.hpp).
 #include "shared/codec/entropy/adaptive_coder.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -11,7 +11,7 @@ using namespace fl::testing;
 
 namespace {
 
-/// Levels of a normal distribution, cut off.
+/// Normally distributed levels, clipped to +-largest.
 std::vector<std::int16_t> normal_levels(std::size_t n, float sigma, std::int32_t largest,
                                         std::uint64_t seed) {
   const std::vector<float> x = normal(n, seed, sigma);
@@ -49,7 +49,7 @@ double entropy_bits(std::span<const std::int16_t> levels) {
 
 }  // namespace
 
-TEST_CASE("few levels come back, however many and however large they are") {
+TEST_CASE("levels decode to themselves for any count up to 3072 and any largest level") {
   for (const std::size_t n : {1u, 2u, 3u, 17u, 500u, 2048u, 3072u}) {
     for (const std::int32_t largest : {1, 2, 3, 4, 7, 8, 100, 127}) {
       CAPTURE(n);
@@ -60,7 +60,7 @@ TEST_CASE("few levels come back, however many and however large they are") {
       levels.front() = static_cast<std::int16_t>(largest);
       const auto bytes = code(levels, largest);
       CHECK(comes_back(bytes, largest, levels));
-      // No room for the last byte, and just enough of it.
+      // The writer needs room for one byte more than it writes.
       LevelScratch scratch;
       std::vector<std::byte> room(bytes.size() + 1);
       CHECK(write_adaptive_levels(levels, largest, scratch, room, {}) == bytes.size());
@@ -70,7 +70,7 @@ TEST_CASE("few levels come back, however many and however large they are") {
   }
 }
 
-TEST_CASE("levels of classes have their own probabilities") {
+TEST_CASE("with classes each class has its own probabilities, which saves bytes") {
   constexpr std::size_t n = 2000;
   const auto narrow = normal_levels(n, 0.3f, 9, 1);
   const auto wide = normal_levels(n, 4, 9, 2);
@@ -88,14 +88,14 @@ TEST_CASE("levels of classes have their own probabilities") {
   CHECK(static_cast<double>(bytes.size()) < 0.85 * static_cast<double>(without.size()));
 }
 
-TEST_CASE("few levels are near their entropy") {
+TEST_CASE("the code of few levels is near their entropy") {
   for (const std::size_t n : {100u, 500u, 1000u, 2000u}) {
     for (const float sigma : {0.3f, 1.0f, 3.0f}) {
       CAPTURE(n);
       CAPTURE(sigma);
       const auto levels = normal_levels(n, sigma, 15, 3);
-      // Each question that is asked costs half the logarithm of how often (Krichevsky and
-      // Trofimov); the state three bytes.
+      // Learning a binary decision that is coded n times costs about log2(n) / 2 bits (Krichevsky
+      // and Trofimov). The coder's state costs three bytes.
       std::map<int, bool> sizes;
       for (const std::int16_t level : levels) sizes[std::abs(level)] = true;
       const double learned =
@@ -104,12 +104,12 @@ TEST_CASE("few levels are near their entropy") {
       CHECK(bits < entropy_bits(levels) + learned + 8 * 4);
     }
   }
-  // What is all the same has next to nothing.
+  // Equal levels cost almost nothing.
   CHECK(code(std::vector<std::int16_t>(2000, 0), 127).size() <= 6);
   CHECK(code(std::vector<std::int16_t>(2000, -100), 127).size() <= 14);
 }
 
-TEST_CASE("the bytes of few levels need not be trusted") {
+TEST_CASE("damaged bytes of levels are refused or decode to levels in range") {
   const auto levels = normal_levels(300, 2, 7, 4);
   const auto good = code(levels, 7);
   std::vector<std::int16_t> back(levels.size());
@@ -127,7 +127,7 @@ TEST_CASE("the bytes of few levels need not be trusted") {
   auto longer = good;
   longer.insert(longer.end(), {std::byte{0}, std::byte{0}});
   CHECK_FALSE(is_taken(longer, 300));
-  // Of what was not written the state hardly ever ends where it began.
+  // With a flipped bit the final state is almost never the one that the decoder requires.
   int taken = 0;
   for (std::size_t at = 0; at < good.size(); ++at) {
     for (int bit = 0; bit < 8; ++bit) {

@@ -1,4 +1,4 @@
-// The C interface gives what the library beneath it gives, and its errors.
+// The C interface gives the same payloads, values and errors as the C++ library.
 #include "shared/codec/c_api.h"
 
 #include "shared/codec/encode/feedback.hpp"
@@ -23,7 +23,7 @@ struct FreeCoder {
 };
 using Coder = std::unique_ptr<flc_coder, FreeCoder>;
 
-/// With no residual or velocity where `keeps` has none.
+/// A sending client. It passes a residual and a velocity only if flc_keeps() asks for them.
 struct Sender {
   Coder coder{flc_coder_new(lines)};
   std::vector<float> residual = std::vector<float>(layout().elements());
@@ -55,7 +55,7 @@ bool says(std::string_view words) {
 
 }  // namespace
 
-TEST_CASE("C: the payloads of three rounds are those of the library, for every codec") {
+TEST_CASE("C: for every codec, the payloads of three rounds are the C++ library's") {
   for (const std::string& plain : specs_to_test()) {
     for (const std::string& spec : {plain, plain + "+ef"}) {
       CAPTURE(spec);
@@ -90,7 +90,7 @@ TEST_CASE("C: the payloads of three rounds are those of the library, for every c
   }
 }
 
-TEST_CASE("C: momentum is of parameters, and what is taken back is sent again") {
+TEST_CASE("C: momentum applies to parameters only, and a payload can be taken back") {
   Sender sender;
   const std::string spec = "topk:0.1,dense_below=0+dgc:0.5";
   CHECK(flc_keeps(spec.c_str()) == (FLC_RESIDUAL | FLC_VELOCITY));
@@ -99,7 +99,8 @@ TEST_CASE("C: momentum is of parameters, and what is taken back is sent again") 
   sender.encode(spec, 1, 1, x);
   const auto payload = sender.encode(spec, 2, 1, x);
   const auto sent = decode(payload, layout());
-  // Statistics go as they are, each time; what was not sent has gathered its momentum.
+  // Statistics are sent unchanged in each round. Values that were not sent in round 1 are sent with
+  // their momentum.
   for (std::size_t i = first_statistic; i < sent.size(); ++i) CHECK(sent[i] == 1);
   CHECK(std::ranges::count(sent, 2.5F) == 400 + 150);
   const std::vector<float> before = sender.residual;
@@ -109,7 +110,7 @@ TEST_CASE("C: momentum is of parameters, and what is taken back is sent again") 
     CHECK(sender.residual[i] == (i < first_statistic ? before[i] + sent[i] : 0));
 }
 
-TEST_CASE("C: a warm-up goes by the round") {
+TEST_CASE("C: a codec's warm-up depends on the round") {
   Sender early;
   Sender late;
   const std::string spec = "topk:0.01,from=0.25,over=4,dense_below=0";
@@ -117,7 +118,7 @@ TEST_CASE("C: a warm-up goes by the round") {
   CHECK(early.encode(spec, 1, 1, x).size() > 4 * late.encode(spec, 9, 1, x).size());
 }
 
-TEST_CASE("C: its names are the codecs' but for deltas, and each can be had") {
+TEST_CASE("C: flc_names() lists the library's codecs without delta") {
   std::istringstream names(flc_names());
   std::size_t count = 0;
   for (std::string name; names >> name; ++count) {
@@ -128,7 +129,7 @@ TEST_CASE("C: its names are the codecs' but for deltas, and each can be had") {
   CHECK(flc_version() == FLC_VERSION);
 }
 
-TEST_CASE("C: what is wrong is refused with its reason") {
+TEST_CASE("C: wrong arguments are refused with a reason") {
   for (const auto& [text, words] : std::vector<std::pair<const char*, const char*>>{
            {"w 4x", "'4x' is not a size, in the line of w"},
            {"w -1", "size -1"},

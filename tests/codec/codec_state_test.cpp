@@ -1,5 +1,5 @@
-// The state of a codec: that it comes back from its bytes, that no bytes do harm, and what powersgd
-// makes of it from round to round.
+// The state of a codec: it survives serialization, damaged bytes are refused, and powersgd improves
+// with it from round to round.
 #include "shared/codec/core/codec_state.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -23,7 +23,7 @@ CodecState some_state() {
   return state;
 }
 
-/// With the digest of what stands before it.
+/// Replaces the last 16 bytes by the digest of the bytes before them.
 std::vector<std::byte> sealed(std::vector<std::byte> bytes) {
   const std::string digest = Digest::of(Bytes(bytes).first(bytes.size() - 16)).raw();
   std::ranges::copy(bytes_of(std::string_view(digest)), bytes.end() - 16);
@@ -38,7 +38,7 @@ std::vector<std::byte> encode_with(CodecState* state, const char* spec, const La
   return bytes;
 }
 
-/// A matrix of 40 by 64 of which every direction matters little less than the one before.
+/// A 40 x 64 matrix with slowly falling singular values.
 std::vector<float> slow_spectrum() {
   const std::vector<float> left = normal(40 * 40, 1);
   const std::vector<float> right = normal(40 * 64, 2);
@@ -54,7 +54,7 @@ std::vector<float> slow_spectrum() {
 
 }  // namespace
 
-TEST_CASE("a state comes back from its bytes, unchanged") {
+TEST_CASE("a state is the same after it was written and parsed") {
   const CodecState state = some_state();
   CHECK(state.is_changed());
   const CodecState back = CodecState::parse(state.bytes()).value();
@@ -66,7 +66,7 @@ TEST_CASE("a state comes back from its bytes, unchanged") {
   CHECK(CodecState::parse(CodecState().bytes()).value().bytes() == CodecState().bytes());
 }
 
-TEST_CASE("a damaged state is refused; with a right digest it is refused or finite") {
+TEST_CASE("a damaged state is refused; with a correct digest it is refused or finite") {
   const auto bytes = some_state().bytes();
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     const std::vector<std::byte> cut(bytes.begin(),
@@ -99,7 +99,7 @@ TEST_CASE("a damaged state is refused; with a right digest it is refused or fini
         "codec state: an entry is longer than what is left");
 }
 
-TEST_CASE("no state and an empty one give the same bytes; only who has use for it changes it") {
+TEST_CASE("an empty state gives the same bytes as no state, and few codecs change it") {
   const Layout layout = layout_of({{"w", {40, 64}}, {"b", {40}}});
   const std::vector<float> x = normal(layout.elements(), 3);
   for (const std::string& spec : specs_to_test()) {
@@ -113,7 +113,7 @@ TEST_CASE("no state and an empty one give the same bytes; only who has use for i
 }
 
 TEST_CASE(
-    "powersgd goes on where it was: over rounds its error falls towards the best of its rank") {
+    "with its state powersgd's error falls from round to round below the error without a state") {
   const Layout layout = layout_of({{"w", {40, 64}}});
   const std::vector<float> x = slow_spectrum();
   CodecState state;
@@ -121,7 +121,7 @@ TEST_CASE(
   double cold = 0;
   constexpr std::uint64_t rounds = 20;
   for (std::uint64_t round = 1; round <= rounds; ++round) {
-    // As if the program were started anew in each round.
+    // As if the program restarted in each round.
     state = CodecState::parse(state.bytes()).value();
     warm.push_back(nmse(x, decode(encode_with(&state, "powersgd:4", layout, x, round), layout)));
     cold += nmse(x, decode(encode_with(nullptr, "powersgd:4", layout, x, round), layout)) / rounds;
@@ -131,7 +131,7 @@ TEST_CASE(
   CHECK(warm.back() < 0.9 * cold);
 }
 
-TEST_CASE("powersgd makes what it can of a state of another rank, another layout, or of zeros") {
+TEST_CASE("powersgd uses a state of another rank, and ignores one of another layout or of zeros") {
   const Layout layout = layout_of({{"w", {40, 64}}});
   const std::vector<float> x = slow_spectrum();
   CodecState state;
@@ -146,7 +146,7 @@ TEST_CASE("powersgd makes what it can of a state of another rank, another layout
   CodecState other;
   other.set("powersgd/w", {1, 2, 3});
   CHECK(loss("powersgd:4", other) == loss("powersgd:4", {}));
-  // After a matrix of zeros it begins afresh, and not with zeros.
+  // After a matrix of zeros powersgd starts from a random matrix, not from zeros.
   CodecState zeros;
   encode_with(&zeros, "powersgd:4", layout, std::vector<float>(x.size()), 1);
   CHECK(std::ranges::all_of(zeros.find("powersgd/w"), [](float v) { return v == 0; }));

@@ -1,4 +1,4 @@
-// What the codec tests share: layouts, inputs, the codecs to walk, and encoding to memory.
+// Helpers of the codec tests: layouts, inputs, the codecs to test, and encoding to memory.
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -19,8 +19,8 @@
 
 namespace fl::testing {
 
-/// The suite of the cases that say what the codes are in the mean of many: their lines are those of
-/// other cases, so no sanitizer runs it (fl_test).
+/// The suite of test cases that need many samples. They run no code that other cases do not run, so
+/// sanitizer builds leave them out (fl_test() in deploy/cmake/options.cmake).
 inline const doctest::test_suite statistics{"statistics"};
 
 /// A file in memory.
@@ -58,7 +58,7 @@ inline Layout layout_of(const std::vector<TensorSpec>& specs) {
 }
 inline Layout flat_layout(std::int64_t n) { return layout_of({{"w", {n}}}); }
 
-/// Every row of the table, the corners of those with settings, and some composed ones.
+/// Specs for every row of the codec table, with the extreme settings, and some composed specs.
 inline std::vector<std::string> specs_to_test() {
   std::vector<std::string> specs;
   for (const CodecRow& row : codec_rows()) specs.emplace_back(row.example);
@@ -133,7 +133,7 @@ inline std::vector<float> decode(const std::vector<std::byte>& payload, const La
   return out;
 }
 
-/// That every row of the kernels makes the same payload of x, and the same values of it.
+/// Checks that every kernel row encodes x to the same payload and decodes it to the same values.
 inline void check_rows_agree(std::string_view spec, const Layout& layout, std::span<const float> x,
                              std::uint32_t block_elements = block_elements_of_codec) {
   CAPTURE(spec);
@@ -162,7 +162,8 @@ inline std::vector<float> normal(std::size_t n, std::uint64_t seed, float scale 
   return x;
 }
 
-/// Laplace values: of two sums of two squared normal ones, each exponential, the difference.
+/// Laplace values: the difference of two exponential values, each a sum of two squared normal
+/// values.
 inline std::vector<float> laplace(std::size_t n, std::uint64_t seed) {
   const std::vector<float> a = normal(4 * n, seed);
   std::vector<float> x(n);

@@ -1,4 +1,4 @@
-// Properties of every codec, over sizes and kinds of input.
+// Properties that every codec must have, for many sizes and kinds of input.
 #include "tests/codec/codec_support.hpp"
 #include "tests/support/sanitized.hpp"
 
@@ -31,14 +31,14 @@ std::vector<Input> inputs(std::size_t n) {
   return all;
 }
 
-// The number behind `key` in a spec.
+// The number after `key` in a spec.
 double number(const std::string& spec, const char* key, double otherwise) {
   const std::size_t at = spec.find(key);
   return at == std::string::npos ? otherwise : std::stod(spec.substr(at + std::strlen(key)));
 }
 
-// Selected values are as near as the quantizer makes them, or scaled; the others are lost. What
-// is selected exactly, selector_test.cpp says.
+// A bound for sparse codecs: a selected value has the quantizer's error, times randk's scale; the
+// other values are lost. selector_test.cpp checks exactly which elements are selected.
 double sparse_error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
   const double block = static_cast<double>(std::min<std::size_t>(x.size(), block_elements_default));
   double scale = 1;
@@ -52,8 +52,8 @@ double sparse_error_bound(const std::string& spec, std::span<const float> x, std
   return scale * (std::fabs(x[i]) + largest / levels * (1 + 1e-6)) + 0x1p-25;
 }
 
-// Nothing is farther off than half a step, which is 12 sigma at most, and below half a bit more in
-// proportion. What the step is exactly, ecuq_test.cpp says.
+// A bound for ecuq: half a step. The step is at most 12 sigma, and proportionally more below half a
+// bit. ecuq_test.cpp checks the step exactly.
 double ecuq_error_bound(const std::string& spec, std::span<const float> x) {
   double largest = 0;
   for (const float v : x) largest = std::max(largest, std::fabs(static_cast<double>(v)));
@@ -61,11 +61,11 @@ double ecuq_error_bound(const std::string& spec, std::span<const float> x) {
   return largest * (rate == 8 ? 0.1 : 6 * std::max(1.0, 0.5 / rate)) + 0x1p-127;
 }
 
-// How far decode(encode(x)) may be from x at element i of a layout of one dimension: all of a block
-// is one channel.
+// The largest allowed difference between decode(encode(x)) and x at element i. The layout has one
+// dimension, so each block is one channel.
 double error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
   if (spec.find("eden") != std::string::npos || spec.starts_with("countsketch")) {
-    // Every value is a part of others: all that is bounded is the norm of the error.
+    // Each decoded value depends on many values, so only the norm of the error is bounded.
     const auto block = x.first(std::min<std::size_t>(x.size(), block_elements_default));
     const double norm = std::sqrt(kernels().scan(block.data(), block.size()).sum_squares);
     return (spec.starts_with("randk") || spec == "eden:0.3" ? 4 : 2) * norm + 1e-40;
@@ -74,7 +74,7 @@ double error_bound(const std::string& spec, std::span<const float> x, std::size_
   for (const char* selector : {"topk", "randk", "threshold"}) {
     if (spec.find(selector) != std::string::npos) return sparse_error_bound(spec, x, i);
   }
-  // A vector is no matrix, and goes dense.
+  // Low-rank codecs send vectors dense.
   if (spec == "none" || spec.starts_with("powersgd") || spec.starts_with("gradzip")) return 0;
   if (spec == "fp16") return std::max(std::fabs(x[i]) * 0x1p-11, 0x1p-25);
   if (spec == "bf16") return std::max(std::fabs(x[i]) * 0x1p-8, 0x1p-134);
@@ -82,7 +82,7 @@ double error_bound(const std::string& spec, std::span<const float> x, std::size_
   const auto share = spec.starts_with("qsgd")
                          ? static_cast<std::size_t>(number(spec, "bucket=", 512))
                          : std::size_t{block_elements_default};
-  const std::size_t begin = i / share * share;  // Within the first block.
+  const std::size_t begin = i / share * share;  // In the first block.
   const auto sharing = x.subspan(begin, std::min(share, x.size() - begin));
   double largest = 0;
   double sum = 0;
@@ -108,14 +108,14 @@ double error_bound(const std::string& spec, std::span<const float> x, std::size_
       scale = (static_cast<double>(most) - least) / 2;
     }
   }
-  // One level, and the rounding of its value; of a value that is clipped, what was cut.
+  // One level plus its rounding error, or the part that was clipped if that is larger.
   return std::max(clipped, scale / levels * (1 + 1e-6)) + largest * 1e-6 + 1e-40;
 }
 
 }  // namespace
 
 TEST_CASE(
-    "decode(encode(x)) lies within the method's bound, and the size within payload_bytes_max") {
+    "decode(encode(x)) is within each codec's error bound, and its size within payload_bytes_max") {
   for (const std::string& spec : specs_to_test()) {
     const auto codec = codec_of(spec);
     for (const std::size_t n : sizes) {
@@ -128,7 +128,7 @@ TEST_CASE(
         CHECK(payload.size() <= codec->payload_bytes_max(layout));
         if (!test::is_sanitized) CHECK(encode(*codec, layout, input.x, n + 1) == payload);
         const auto back = decode(payload, layout);
-        // The bucket of the second block's single value begins there: leave it out of the bound.
+        // Leave out the end: a second block has its own bucket, which error_bound() does not know.
         const std::size_t checked = std::min<std::size_t>(n, 65000);
         const std::size_t step = n > 2000  ? test::or_sanitized(997, 20011)
                                  : n > 100 ? test::or_sanitized(1, 97)
@@ -143,7 +143,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a value that is not finite is refused by its name, by every codec") {
+TEST_CASE("every codec refuses a value that is not finite, and names its tensor and index") {
   const Layout layout = layout_of({{"a", {300}}, {"b.weight", {5, 70}}});
   for (const std::string& spec : specs_to_test()) {
     for (const float bad :
@@ -160,7 +160,7 @@ TEST_CASE("a value that is not finite is refused by its name, by every codec") {
   }
 }
 
-TEST_CASE("values past a codec's range are refused, and those at its end are not") {
+TEST_CASE("values beyond a codec's range are refused, and values at its end are not") {
   const Layout layout = flat_layout(3);
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
@@ -220,14 +220,14 @@ TEST_CASE(
       }
     }
     for (std::size_t i = 0; i < n; ++i) {
-      // With one large error more than was seen: next to a level it is too rare to be seen.
+      // Add one large error to those that occurred: next to a level it is too rare to occur.
       const double sigma_of_mean = std::sqrt(squares[i] + largest * largest) / seeds;
       CHECK(std::fabs(sum[i] / seeds) <= 5 * sigma_of_mean + 1e-6);
     }
   }
 }
 
-TEST_CASE("blocks decode alone and in any order, whatever their size") {
+TEST_CASE("blocks of any size decode alone and in any order") {
   const Layout layout = layout_of({{"a", {1000}}, {"none", {0}}, {"b", {7, 100}}, {"scalar", {}}});
   const std::vector<float> x = normal(layout.elements(), 4);
   for (const std::string& spec : specs_to_test()) {
@@ -246,8 +246,7 @@ TEST_CASE("blocks decode alone and in any order, whatever their size") {
   }
 }
 
-TEST_CASE(
-    "a file sink gets the bytes of a memory sink, and a file source reads them, at an offset") {
+TEST_CASE("a file sink writes the same bytes as a memory sink, and a file source reads them back") {
   const Layout layout = flat_layout(70000);
   const std::vector<float> x = normal(layout.elements(), 6);
   for (const std::string& spec : specs_to_test()) {
@@ -267,7 +266,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("what the format adds to LeNet's fp32 stays below half a percent") {
+TEST_CASE("the payload format adds less than half a percent to LeNet's fp32 values") {
   const Layout layout = layout_of({{"conv1.weight", {6, 1, 5, 5}},
                                    {"conv1.bias", {6}},
                                    {"conv2.weight", {16, 6, 5, 5}},
@@ -283,14 +282,14 @@ TEST_CASE("what the format adds to LeNet's fp32 stays below half a percent") {
         0.005 * static_cast<double>(layout.bytes()));
 }
 
-TEST_CASE("levels are near their entropy, and never above bit fields") {
+TEST_CASE("coded levels are near their entropy, and never longer than bit fields") {
   constexpr std::size_t n = 1 << 20;
   constexpr std::size_t block = block_elements_default;
   const Layout layout = flat_layout(n);
   const std::vector<float> x = normal(n, 12);
   struct Case {
     const char* spec;
-    std::size_t share;  // Values of one scale.
+    std::size_t share;  // Number of values with one scale.
     int levels;
   };
   for (const Case& c :
@@ -301,8 +300,8 @@ TEST_CASE("levels are near their entropy, and never above bit fields") {
     CAPTURE(c.spec);
     const auto codec = codec_of(c.spec);
     const auto payload = encode(*codec, layout, x, 3);
-    // Back to levels, which are whole steps from the middle. The value at the scale is always
-    // there.
+    // Compute the levels from the decoded values: they are whole steps from the middle. The largest
+    // value is always at the scale.
     const std::vector<float> back = decode(payload, layout);
     const bool is_affine = std::string_view(c.spec).find("affine") != std::string_view::npos;
     const std::size_t scales = n / c.share;
@@ -326,21 +325,21 @@ TEST_CASE("levels are near their entropy, and never above bit fields") {
     CHECK(static_cast<double>(payload.size()) < 1.02 * bits / 8);
     CHECK(payload.size() < codec->payload_bytes_max(layout));
   }
-  // Levels that all occur equally often have nothing to save.
+  // Levels that all occur equally often can't be compressed.
   std::vector<float> flat(n);
   for (std::size_t i = 0; i < n; ++i) flat[i] = static_cast<float>(i % 4) - 1.5f;
   const auto codec = codec_of("qsgd:127");
   CHECK(encode(*codec, layout, flat).size() <= codec->payload_bytes_max(layout));
 }
 
-TEST_CASE("sign is one bit a value: the sign times the block's mean magnitude") {
+TEST_CASE("sign sends one bit a value and decodes to the sign times the block's mean magnitude") {
   const Layout layout = layout_of({{"a", {9}}, {"b", {300}}});
   std::vector<float> x(layout.elements(), -0.5f);
   const std::vector<float> a = {1, -2, 0.0f, -0.0f, 4, -8, 16, -32, 9};
   std::ranges::copy(a, x.begin());
   x[9] = 1.5f;
   const auto payload = encode(*codec_of("sign"), layout, x, 1, 256);
-  // A method id and a scale for each block of 9, 256 and 44 values.
+  // A format id and a scale for each block of 9, 256 and 44 values.
   const std::size_t prefix = payload_header_bytes + 3 * sizeof(std::uint32_t);
   CHECK(payload.size() == prefix + 3 * 5 + 2 + 32 + 6);
   const auto back = decode(payload, layout);
@@ -354,7 +353,7 @@ TEST_CASE("sign is one bit a value: the sign times the block's mean magnitude") 
   for (std::size_t i = 9 + 256; i < x.size(); ++i) REQUIRE(back[i] == -0.5f);
 }
 
-TEST_CASE("sign gives zeros a random sign, another one for each seed") {
+TEST_CASE("sign gives zeros a random sign, which depends on the seed") {
   constexpr std::size_t n = 100'000;
   const Layout layout = flat_layout(n);
   std::vector<float> x(n);
@@ -374,11 +373,11 @@ TEST_CASE("sign gives zeros a random sign, another one for each seed") {
       CHECK(first != back);
     }
   }
-  const std::vector<float> nothing(n);  // Has no magnitude.
+  const std::vector<float> nothing(n);  // The mean magnitude is 0.
   CHECK(decode(encode(*codec_of("sign"), layout, nothing), layout) == nothing);
 }
 
-TEST_CASE("terngrad clips at the given number of sigma, and keeps the largest value below that") {
+TEST_CASE("terngrad's scale is the clip in sigma, or the largest value if that is smaller") {
   constexpr std::size_t n = 1000;
   std::vector<float> x(n, 1.0f);
   x[7] = -50.0f;
@@ -395,8 +394,9 @@ TEST_CASE("terngrad clips at the given number of sigma, and keeps the largest va
   CHECK(largest("terngrad,clip=0") == 50.0f);
 }
 
-TEST_CASE("kbit: a row's error is of its own scale, wherever the blocks are cut") {
-  // Rows of 300 values, each a hundred times the one before; blocks of 256 begin within rows.
+TEST_CASE("kbit,scale=channel: a row's error depends on its own scale, wherever blocks begin") {
+  // Rows of 300 values, each row a hundred times as large as the one before. Blocks of 256 values
+  // begin inside rows.
   constexpr std::size_t row = 300;
   const Layout layout = layout_of({{"w", {4, 3, 100}}, {"bias", {40}}});
   std::vector<float> x = normal(layout.elements(), 14);
@@ -418,7 +418,7 @@ TEST_CASE("kbit: a row's error is of its own scale, wherever the blocks are cut"
       }
     }
   }
-  // A bias has one scale, not one for each element: 40 bytes of levels at most.
+  // A bias has one scale, not one per element.
   const Layout bias = layout_of({{"bias", {40}}});
   const auto bytes = [&](const char* spec) {
     return encode(*codec_of(spec), bias, std::vector<float>(40, 1.0f)).size();
@@ -426,12 +426,12 @@ TEST_CASE("kbit: a row's error is of its own scale, wherever the blocks are cut"
   CHECK(bytes("kbit:8,scale=channel") == bytes("kbit:8"));
 }
 
-TEST_CASE("kbit,mode=affine gives equal values back, and spends its levels where the values are") {
+TEST_CASE("kbit,mode=affine is exact for equal values and puts its levels where the values are") {
   const Layout layout = flat_layout(1000);
   const std::vector<float> equal(1000, 0.1f);
   CHECK(decode(encode(*codec_of("kbit:2,mode=affine"), layout, equal), layout) == equal);
   std::vector<float> x = normal(1000, 15);
-  for (float& v : x) v = 100 + v / 8;  // All within 99 and 101.
+  for (float& v : x) v = 100 + v / 8;  // All between 99 and 101.
   const auto error = [&](const char* spec) {
     const auto back = decode(encode(*codec_of(spec), layout, x), layout);
     double largest = 0;

@@ -1,5 +1,5 @@
-// Count sketches: what comes back, that it is never worse than nothing, that sketches add up, and
-// that damaged ones are refused.
+// Count sketches: which values are recovered, that decoding is never worse than zeros, that
+// sketches add up, and that damaged ones are refused.
 #include "tests/codec/codec_support.hpp"
 
 #include "kernels/generic/sketch.hpp"
@@ -15,10 +15,11 @@ using namespace fl::testing;
 namespace {
 
 constexpr std::size_t sketched = 65536;
-constexpr std::size_t head_bytes = 16;         // Of a block that is decoded alone, with its id,
-constexpr std::size_t summed_head_bytes = 12;  // and of one that is added up.
+// Bytes of a block's head with its format id, for recovery=own and for a sketch that is summed.
+constexpr std::size_t head_bytes = 16;
+constexpr std::size_t summed_head_bytes = 12;
 
-/// Zeros, and at each `stride`-th place one value.
+/// Zeros with a normal value at every `stride`-th index from `first` on.
 std::vector<float> spikes(std::size_t first, std::size_t stride, std::uint64_t seed) {
   const std::vector<float> values = normal(sketched, seed);
   std::vector<float> x(sketched);
@@ -26,7 +27,7 @@ std::vector<float> spikes(std::size_t first, std::size_t stride, std::uint64_t s
   return x;
 }
 
-/// The last block of a payload, which has one.
+/// The only block of the payload.
 std::vector<std::byte> block_of(const std::string& spec, std::span<const float> x,
                                 std::uint64_t seed) {
   const Layout layout = flat_layout(static_cast<std::int64_t>(x.size()));
@@ -52,8 +53,8 @@ std::vector<float> cubes(std::size_t count, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("a few values among zeros come back as they are") {
-  // 66 values in 7 rows of 4,000 cells: no three of a value's cells are shared.
+TEST_CASE("a few values among zeros are recovered exactly") {
+  // 66 values in 7 rows of 4,000 cells: no value shares three of its cells with others.
   const std::vector<float> x = spikes(7, 1000, 1);
   for (const std::string recovery : {"", ",recovery=own"}) {
     CAPTURE(recovery);
@@ -61,7 +62,7 @@ TEST_CASE("a few values among zeros come back as they are") {
     std::vector<float> back(sketched);
     decode_block(block_of("countsketch:7x4000" + recovery, x, 1), back, scratch).value();
     CHECK(back == x);
-    // Of one that is twice as strong as the others, the one comes back.
+    // One large value in weak noise is recovered.
     std::vector<float> noisy = normal(sketched, 2, 0.01f);
     noisy[40'000] = -5;
     decode_block(block_of("countsketch:5x4000,k=1" + recovery, noisy, 1), back, scratch).value();
@@ -71,7 +72,7 @@ TEST_CASE("a few values among zeros come back as they are") {
   }
 }
 
-TEST_CASE("an estimate is the median of what the rows read, if its neighbour has its sign") {
+TEST_CASE("an estimate is the median over the rows, or 0 if its neighbour has another sign") {
   const auto estimate = [](std::vector<float> read) {
     return sketch::estimate(read.data(), read.size());
   };
@@ -84,7 +85,7 @@ TEST_CASE("an estimate is the median of what the rows read, if its neighbour has
   CHECK(estimate({5, 0, 2, 0, 3}) == 0);
   CHECK(estimate({5, 1, 2, 0, 3}) == 2);
   CHECK(estimate({-5, -1, 7, -2, -3}) == -2);
-  // All of a vector's as of one alone.
+  // The estimates of a whole vector are those of its elements alone.
   const auto block = block_of("countsketch:5x300,k=250", cubes(sketched, 7), 1);
   const auto cells = cells_of(block);
   SketchScratch room;
@@ -101,7 +102,7 @@ TEST_CASE("an estimate is the median of what the rows read, if its neighbour has
   CHECK(zeros < sketched);
 }
 
-TEST_CASE("the sketches of two clients add up to that of both, whatever their seeds") {
+TEST_CASE("the sum of two clients' sketches is the sketch of their sum, whatever their seeds") {
   const std::vector<float> a = spikes(7, 1000, 1);
   const std::vector<float> b = spikes(400, 1200, 2);
   std::vector<float> both(sketched);
@@ -109,7 +110,7 @@ TEST_CASE("the sketches of two clients add up to that of both, whatever their se
   const auto of_a = block_of("countsketch:5x4000", a, 1);
   const auto of_b = block_of("countsketch:5x4000", b, 2);
   const auto of_both = block_of("countsketch:5x4000", both, 3);
-  // Id, sizes and key.
+  // The head: format id, sizes and key.
   CHECK(std::equal(of_both.begin(), of_both.begin() + summed_head_bytes, of_a.begin()));
   CHECK(std::equal(of_both.begin(), of_both.begin() + summed_head_bytes, of_b.begin()));
   float largest = 0;
@@ -121,7 +122,7 @@ TEST_CASE("the sketches of two clients add up to that of both, whatever their se
   CHECK(largest < 1e-6f);
 }
 
-TEST_CASE("what is decoded is never farther from x than zeros are, and of heavy tails nearer") {
+TEST_CASE("decoding a sketch never loses more than zeros would, and less with heavy tails") {
   for (const char* spec : {"countsketch:3x100,recovery=own", "countsketch:3x10000,k=10000+ef",
                            "countsketch:5x4000+ef", "countsketch:15x2000,recovery=own"}) {
     CAPTURE(spec);
@@ -139,41 +140,41 @@ TEST_CASE("what is decoded is never farther from x than zeros are, and of heavy 
     return nmse(cubes(sketched, 3),
                 decode(encode(*codec_of(spec), layout, cubes(sketched, 3)), layout));
   };
-  // Of the 500 largest of a normal value's cubes little is lost.
+  // For cubes of normal values the 500 largest are recovered well.
   for (const std::string recovery : {"", "+ef"}) {
     CHECK(loss("countsketch:5x4000" + recovery) < 0.75);
-    // 500 of 65,536, rounded down.
+    // 0.0076 selects 500 of 65,536, rounded down.
     CHECK(loss("countsketch:5x4000" + recovery) > loss("topk:0.0076"));
     CHECK(loss("countsketch:15x2000,k=500" + recovery) <
           loss("countsketch:5x2000,k=500" + recovery));
   }
-  // Nothing to send takes three bytes.
+  // A block of zeros takes three bytes, besides the head of a sketch that is summed.
   const std::vector<float> zeros(sketched);
   CHECK(block_of("countsketch:5x4000+ef", zeros, 1).size() == 3);
   CHECK(block_of("countsketch:5x4000", zeros, 1).size() == summed_head_bytes + 3);
 }
 
-TEST_CASE("cells and k are a share of those of 65,536 elements; short blocks go dense") {
+TEST_CASE("a block's cells and k are proportional to its size, and short blocks go dense") {
   const auto block = [](std::size_t count) {
     return block_of("countsketch:5x4000", cubes(count, 4), 1);
   };
   CHECK(cells_of(block(sketched)).size() == 5 * 4000);
   CHECK(cells_of(block(sketched / 2)).size() == 5 * 2000);
-  CHECK(cells_of(block(1000)).size() == 5 * 62);  // 61.04.
+  CHECK(cells_of(block(1000)).size() == 5 * 62);  // 61.04, rounded up.
   CHECK(cells_of(block(256)).size() == 5 * 16);
   CHECK(block(255) == [] {
     const auto x = cubes(255, 4);
     const auto payload = encode(*codec_of("lossless"), flat_layout(255), x);
     return std::vector<std::byte>(payload.begin() + payload_header_bytes + 4, payload.end());
   }());
-  // Of the cells an eighth at most are not 0, and the others are not sent.
+  // At most an eighth of the cells are not 0, and zeros are not sent.
   const auto cells = cells_of(block(sketched));
   const auto sent = cells.size() - static_cast<std::size_t>(std::ranges::count(cells, 0.0f));
   CHECK(sent * 8 < cells.size());
   CHECK(block(sketched).size() < sent * 4);
 }
 
-TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1 / rounds" *
+TEST_CASE("with error feedback the mean of the sketches approaches the update as 1 / rounds" *
           statistics) {
   const Layout layout = flat_layout(4096);
   const std::vector<float> x = cubes(4096, 5);
@@ -198,20 +199,20 @@ TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1
   CHECK(loss_after(800) < after_200 / 8);
 }
 
-TEST_CASE("every row of the kernels makes the same sketch, and the same values of it") {
+TEST_CASE("every kernel row makes the same sketch and decodes it to the same values") {
   const Layout layout = layout_of({{"a", {300, 333}}, {"b", {999}}});
   const std::vector<float> x = cubes(layout.elements(), 8);
   check_rows_agree("countsketch:7x3000", layout, x);
   check_rows_agree("countsketch:7x3000,recovery=own", layout, x);
 }
 
-TEST_CASE("values whose sums are not finite are refused by name") {
+TEST_CASE("values whose sums are not finite are refused, and the first of them is named") {
   const Layout layout = flat_layout(1000);
   const std::vector<float> huge(1000, 3e38f);
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
   const auto refused = codec_of("countsketch:3x8,k=8")->encode(layout, huge, 1, sink);
-  // One value is sketched of so few, which is no sum.
+  // With so few cells only one value is sketched, so there is no sum.
   CHECK(refused.has_value());
   const auto summed = codec_of("countsketch:3x10000,k=10000")->encode(layout, huge, 1, sink);
   REQUIRE_FALSE(summed.has_value());
@@ -219,7 +220,7 @@ TEST_CASE("values whose sums are not finite are refused by name") {
   CHECK(summed.error().message().find("w[0]") != std::string::npos);
 }
 
-TEST_CASE("a sketch from outside: sizes and values are checked before they are used") {
+TEST_CASE("a sketch's sizes and values are checked before they are used") {
   const auto good = block_of("countsketch:5x4000,recovery=own", cubes(1000, 6), 1);
   std::vector<float> out(1000);
   DecodeScratch scratch;

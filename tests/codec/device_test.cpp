@@ -1,5 +1,5 @@
-// With a device a codec gives what it gives on the CPU: bytes and errors, whatever the device does.
-// The device is the kernels' bodies on a CPU (host_codec_device.hpp).
+// A codec with a device gives the same bytes and errors as on the CPU, whatever the device does.
+// The device here runs the GPU kernels' bodies on the CPU (host_codec_device.hpp).
 #include "tests/kernels/host_codec_device.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -16,8 +16,8 @@ namespace {
 
 struct CodedByDevice {
   Result<std::vector<std::byte>> bytes;
-  std::uint64_t results;  // Of the device.
-  bool is_there;          // Afterwards.
+  std::uint64_t results;  // Number of results that the device has given.
+  bool is_there;          // Whether the codec still has the device afterwards.
 };
 
 enum class Vector { is_there, is_here };
@@ -46,14 +46,14 @@ CodedByDevice encode_on(const Codec& codec, const Layout& layout, std::span<cons
 
 constexpr std::uint32_t small_block = adaptive_levels_max + 1;
 
-/// Some 130 small blocks: three batches, with small tensors among them.
+/// About 130 small blocks in three batches, with some small tensors.
 Layout many_blocks() {
   return layout_of({{"w", {40, 13'000}}, {"w.bias", {200}}, {"b", {3}}, {"v", {30'123}}});
 }
 
 }  // namespace
 
-TEST_CASE("a device gives the CPU's payload, whatever the codec") {
+TEST_CASE("with a device every codec gives the CPU's payload") {
   const Layout layout = many_blocks();
   const std::vector<float> x = normal(layout.elements(), 3);
   for (const std::string& spec : specs_to_test()) {
@@ -65,8 +65,8 @@ TEST_CASE("a device gives the CPU's payload, whatever the codec") {
   }
 }
 
-TEST_CASE("what a device codes is the CPU's at all rates, of all sizes") {
-  // Both sorts of streams, and what is left over of both.
+TEST_CASE("ecuq on a device gives the CPU's payload at all rates and block sizes") {
+  // Blocks for both kinds of streams, with and without a remainder.
   const Layout layout = layout_of(
       {{"large", {65'536}}, {"part", {20'001}}, {"small", {16'383}}, {"few", {77}}, {"one", {1}}});
   for (const char* mode : {"dither", "centroid"}) {
@@ -80,7 +80,8 @@ TEST_CASE("what a device codes is the CPU's at all rates, of all sizes") {
         CHECK(coded.bytes.value() == encode(*codec, layout, x, 7));
         CHECK(coded.is_there);
       }
-      // Where few levels are not 0, or many values are past the last one, a block is the CPU's.
+      // At these rates the CPU codes blocks: few levels are not 0, or many values are beyond the
+      // last level.
       if (std::string_view(rate) == "0.3" || std::string_view(rate) == "8") continue;
       const auto coded =
           encode_on(*codec, layout, normal(layout.elements(), 5), block_elements_default);
@@ -89,11 +90,11 @@ TEST_CASE("what a device codes is the CPU's at all rates, of all sizes") {
   }
 }
 
-TEST_CASE("levels of a scale are the CPU's, of all sizes and scales") {
+TEST_CASE("quantizers with a scale give the CPU's payload at all sizes and scales") {
   const Layout layout = layout_of(
       {{"large", {65'536}}, {"part", {20'001}}, {"small", {16'383}}, {"few", {77}}, {"one", {1}}});
   auto normals = normal(layout.elements(), 5);
-  std::fill_n(normals.begin() + 70'000, 1000, 0.0f);  // A bucket without a value.
+  std::fill_n(normals.begin() + 70'000, 1000, 0.0f);  // A bucket of zeros.
   for (const char* spec : {"qsgd:1",
                            "qsgd:7",
                            "qsgd:127",
@@ -125,7 +126,7 @@ TEST_CASE("levels of a scale are the CPU's, of all sizes and scales") {
          {normals, laplace(layout.elements(), 5), normal(layout.elements(), 6, 1e-40f),
           normal(layout.elements(), 6, 1e30f), normal(layout.elements(), 6, 0x1p-101f),
           normal(layout.elements(), 6,
-                 0x1p-102f)}) {  // The largest are near nearest_scale's least.
+                 0x1p-102f)}) {  // Some largest values are near the minimum of nearest_scale().
       const auto coded = encode_on(*codec, layout, x, block_elements_default);
       CHECK(coded.bytes.value() == encode(*codec, layout, x, 7));
       CHECK(coded.is_there);
@@ -135,7 +136,7 @@ TEST_CASE("levels of a scale are the CPU's, of all sizes and scales") {
   }
 }
 
-TEST_CASE("rotated levels are the CPU's, of whole and broken bits") {
+TEST_CASE("eden gives the CPU's payload at whole and fractional numbers of bits") {
   const Layout layout = layout_of({{"large", {3, 65'536}}, {"part", {20'001}}, {"small", {4096}}});
   for (const char* spec :
        {"eden:2", "eden:3", "eden:4", "eden:1.5", "eden:3.3", "eden:2+ef", "eden:1.25+ef", "eden:1",
@@ -158,16 +159,16 @@ TEST_CASE("rotated levels are the CPU's, of whole and broken bits") {
   }
 }
 
-TEST_CASE("blocks that are no device's are the CPU's") {
+TEST_CASE("blocks that a device can't code are coded by the CPU") {
   constexpr std::size_t block = 5120;
   const Layout layout = layout_of({{"w", {60, block}}, {"w.bias", {200}}, {"v", {30, block}}});
   const auto plain = normal(layout.elements(), 4);
   auto odd = plain;
-  std::fill_n(odd.begin() + 3 * block, 5 * block, 0.0f);                      // All zeros,
-  std::fill_n(odd.begin() + 10 * block, 2 * block, -0.0f);                    // of both signs;
-  for (std::size_t i = 15 * block; i < 25 * block; i += 1500) odd[i] = 5000;  // values to list;
-  std::fill_n(odd.begin() + 30 * block, block, 1.0f);                         // one level for all;
-  for (std::size_t i = 35 * block; i < 39 * block; ++i) odd[i] *= 1e-3f;      // few levels.
+  std::fill_n(odd.begin() + 3 * block, 5 * block, 0.0f);                      // Zeros
+  std::fill_n(odd.begin() + 10 * block, 2 * block, -0.0f);                    // of both signs.
+  for (std::size_t i = 15 * block; i < 25 * block; i += 1500) odd[i] = 5000;  // Outliers.
+  std::fill_n(odd.begin() + 30 * block, block, 1.0f);                         // One level only.
+  for (std::size_t i = 35 * block; i < 39 * block; ++i) odd[i] *= 1e-3f;      // Few levels.
   for (const char* spec :
        {"ecuq:4", "ecuq:2", "ecuq:4,mode=centroid", "w=ecuq:2;v=ecuq:5;*=none"}) {
     CAPTURE(std::string(spec));
@@ -182,7 +183,7 @@ TEST_CASE("blocks that are no device's are the CPU's") {
   }
 }
 
-TEST_CASE("a value that can't be sent is the error that it is on the CPU") {
+TEST_CASE("with a device a value that can't be sent gives the same error as on the CPU") {
   const Layout layout = many_blocks();
   for (const char* spec : {"ecuq:4", "topk:0.01+qsgd:8", "threshold:2+qsgd:8",
                            "w=powersgd:2;*=ecuq:4", "w=gradzip:2;*=ecuq:4"}) {
@@ -205,7 +206,7 @@ TEST_CASE("a value that can't be sent is the error that it is on the CPU") {
   }
 }
 
-TEST_CASE("a vector that is not on the device yet is copied there, if that is of use") {
+TEST_CASE("a vector that is not on the device is copied there if the device can code it") {
   const Layout layout = many_blocks();
   const std::vector<float> x = normal(layout.elements(), 3);
   for (const char* spec :
@@ -218,7 +219,7 @@ TEST_CASE("a vector that is not on the device yet is copied there, if that is of
   }
 }
 
-TEST_CASE("what no device would do is not copied there") {
+TEST_CASE("a vector is not copied to the device if the device can't code it") {
   const Layout layout = many_blocks();
   const std::vector<float> x = normal(layout.elements(), 3);
   for (const char* spec :
@@ -235,10 +236,10 @@ TEST_CASE("what no device would do is not copied there") {
   }
 }
 
-TEST_CASE("what a device selects is what the CPU selects") {
+TEST_CASE("a device selects the same elements as the CPU") {
   const Layout layout = layout_of({{"w", {700, 800}}, {"b", {3}}, {"v", {70'000}}, {"u", {1}}});
   const auto plain = normal(layout.elements(), 8);
-  auto tied = plain;  // Of few magnitudes, many of them 0.
+  auto tied = plain;  // Few different magnitudes, many of them 0.
   for (float& v : tied) v = std::round(v * 2);
   const std::vector<float> zeros(layout.elements());
   for (const char* spec :
@@ -258,7 +259,7 @@ TEST_CASE("what a device selects is what the CPU selects") {
   }
 }
 
-TEST_CASE("a device's thresholds and factors go on from round to round as the CPU's do") {
+TEST_CASE("with a device a codec's state is the same as on the CPU from round to round") {
   const Layout layout = layout_of({{"w", {300, 400}}, {"v", {40, 500}}, {"b", {3}}});
   for (const char* spec : {"ema-threshold:0.01", "powersgd:2", "gradzip:3", "powersgd:3+ef"}) {
     CAPTURE(std::string(spec));
@@ -282,7 +283,7 @@ TEST_CASE("a device's thresholds and factors go on from round to round as the CP
   }
 }
 
-TEST_CASE("a device that fails, at any call, costs nothing but itself") {
+TEST_CASE("if a device fails at any call, the CPU goes on with the same payload") {
   const Layout layout = many_blocks();
   const std::vector<float> x = normal(layout.elements(), 3);
   for (const char* spec : {"ecuq:4", "topk:0.01", "w=powersgd:2;v=topk:0.01;*=ecuq:4"}) {
@@ -305,7 +306,7 @@ TEST_CASE("a device that fails, at any call, costs nothing but itself") {
   }
 }
 
-TEST_CASE("a device that makes mistakes is found out") {
+TEST_CASE("wrong results of a device are detected, and the CPU goes on without it") {
   const Layout layout = many_blocks();
   const std::vector<float> x = normal(layout.elements(), 3);
   const auto codec = codec_of("ecuq:4");
@@ -352,7 +353,7 @@ TEST_CASE("a device that makes mistakes is found out") {
   CHECK_FALSE(sketched.is_there);
 }
 
-TEST_CASE("a device reads sketches as the CPU does") {
+TEST_CASE("a device recovers the same values from sketches as the CPU") {
   const Layout layout = layout_of({{"w", {70, 65'536}}, {"few", {300}}, {"part", {70'001}}});
   auto x = normal(layout.elements(), 8);
   for (float& v : x) v = v * v * v;

@@ -1,4 +1,5 @@
-// Entropy-coded uniform quantization: its rate is what was asked, and its error what theory says.
+// Entropy-coded uniform quantization (ecuq): its rate is the requested one, and its error is the
+// theoretical one.
 #include "tests/codec/codec_support.hpp"
 #include "tests/support/distortion.hpp"
 
@@ -10,8 +11,8 @@ using namespace fl::testing;
 namespace {
 
 struct Coded {
-  double rate;  // Bits a value, of the whole payload.
-  double nmse;  // Squared error by squared norm.
+  double rate;  // Bits of the payload per value.
+  double nmse;  // Squared error divided by squared norm.
 };
 
 Coded code(const std::string& spec, const Layout& layout, std::span<const float> x) {
@@ -20,7 +21,8 @@ Coded code(const std::string& spec, const Layout& layout, std::span<const float>
           nmse(x, decode(payload, layout))};
 }
 
-/// H(Q | U) of a dithered standard Gaussian, in bits: over the dither, of its level's entropy.
+/// H(Q | U) of a dithered standard Gaussian, in bits: the entropy of the level Q given the dither
+/// U.
 double entropy_given_dither(double step) {
   const auto below = [step](double place) { return 0.5 * std::erfc(-place * step / std::sqrt(2)); };
   constexpr int parts = 256;
@@ -35,7 +37,8 @@ double entropy_given_dither(double step) {
   return bits;
 }
 
-/// The error with dither of a standard Gaussian at this rate, which is what the step alone decides.
+/// The error of a dithered standard Gaussian at this rate. With dither it depends on the step
+/// alone.
 double dithered_nmse(double rate) {
   double low = 0.1;
   double high = 1000;
@@ -46,15 +49,13 @@ double dithered_nmse(double rate) {
   return low * low / 12;
 }
 
-// What is no level: of each block the size, the head and the states that rANS begins with.
+// Bits that are not levels, per value: each block's size, head and initial states of rANS.
 constexpr double head_bits = (4 + 1 + 4 + 8 + 1 + 2 + 128) * 8.0 / block_elements_default;
 
 }  // namespace
 
-TEST_CASE(
-    "the payload has the asked rate within 2%, whatever the values are distributed "
-    "like" *
-    statistics) {
+TEST_CASE("the payload has the requested rate within 2%, whatever the distribution of the values" *
+          statistics) {
   constexpr std::size_t n = 1 << 20;
   for (const char* mode : {"", ",mode=centroid"}) {
     for (const double rate : {0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.3, 4.0, 6.0, 8.0}) {
@@ -62,7 +63,7 @@ TEST_CASE(
       CAPTURE(spec);
       for (const auto& x : {normal(n, 31), laplace(n, 32)}) {
         const Coded coded = code(spec, flat_layout(n), x);
-        // The step is known from a sample, whose entropy is off by 0.005 bits or so.
+        // The step is computed from a sample, whose entropy is off by about 0.005 bits.
         CHECK(coded.rate < 1.01 * rate + 0.003);
         CHECK(coded.rate > 0.98 * rate - 0.005);
       }
@@ -70,7 +71,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the rate is that of tensors with very different scales, large and small, all together") {
+TEST_CASE("the rate holds for all tensors together, with very different scales and sizes") {
   std::vector<TensorSpec> specs;
   for (int t = 0; t < 60; ++t) {
     specs.push_back({fmt::format("t{}", t), {t % 3 == 0 ? 60'000 : t % 3 == 1 ? 9'000 : 200}});
@@ -89,20 +90,21 @@ TEST_CASE("the rate is that of tensors with very different scales, large and sma
       const Coded coded = code(spec, layout, x);
       CHECK(coded.rate < 1.02 * rate);
       CHECK(coded.rate > 0.97 * rate);
-      // A scale for each tensor makes the error of all the same share of their norm, which is more.
+      // A scale per tensor would make every tensor's error the same share of its norm, which is
+      // more in total.
       const Coded alone = code(spec, flat_layout(1 << 20), normal(1 << 20, 34));
       CHECK(coded.nmse < 0.8 * alone.nmse);
     }
   }
 }
 
-TEST_CASE("the error of Gaussian values is the theory's at the rate of the levels") {
+TEST_CASE("without dither the error of Gaussian values is the theoretical one for the rate") {
   constexpr std::size_t n = 1 << 20;
   struct Case {
     const char* spec;
     double rate;
-    double nmse;            // Exact, for levels at their entropy.
-    double halvings_a_bit;  // Of the error, about there.
+    double nmse;            // Exact, if the levels are coded at their entropy.
+    double halvings_a_bit;  // How often an extra bit halves the error, near this rate.
   };
   for (const Case& c :
        {Case{"ecuq:1,mode=centroid", 1, 0.348, 1.97}, Case{"ecuq:2,mode=centroid", 2, 0.0889, 1.97},
@@ -117,7 +119,7 @@ TEST_CASE("the error of Gaussian values is the theory's at the rate of the level
 }
 
 TEST_CASE(
-    "the error of dithered Gaussian values is the theory's for levels coded given the dither") {
+    "with dither the error of Gaussian values is the theoretical one, for levels coded given it") {
   // Published: Zamir and Feder's bound for the uniform scalar quantizer.
   CHECK(dithered_nmse(1) == doctest::Approx(0.551).epsilon(0.001));
   CHECK(dithered_nmse(2) == doctest::Approx(0.0976).epsilon(0.001));
@@ -132,14 +134,14 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a rate far below a bit is within 3% of the entropy, and its error is the theory's") {
+TEST_CASE("far below one bit the rate is within 3% of the entropy, and the error is theoretical") {
   constexpr std::size_t n = 1 << 20;
   const std::vector<float> x = normal(n, 35);
   for (const double rate : {0.05, 0.1, 0.25}) {
     CAPTURE(rate);
     const auto payload = encode(*codec_of(fmt::format("ecuq:{}+ef", rate)), flat_layout(n), x, 5);
     const auto back = decode(payload, flat_layout(n));
-    // -1, 0 and 1 are all levels that there are.
+    // The only levels are -1, 0 and 1.
     const auto zeros = static_cast<double>(std::ranges::count(back, 0.0f));
     const double share = 1 - zeros / n;
     const double entropy = share - share * std::log2(share) - (1 - share) * std::log2(1 - share);
@@ -151,25 +153,25 @@ TEST_CASE("a rate far below a bit is within 3% of the entropy, and its error is 
       const double middle = (low + high) / 2;
       (std::erfc(middle / std::sqrt(2)) > share ? low : high) = middle;
     }
-    // Of what is beyond +-low the mean is 2 phi(low) / share.
+    // The mean magnitude of the values beyond +-low is 2 phi(low) / share.
     const double density = std::exp(-low * low / 2) / std::sqrt(2 * std::acos(-1.0));
     CHECK(nmse(x, back) == doctest::Approx(1 - 4 * density * density / share).epsilon(0.005));
   }
 }
 
-TEST_CASE("dither at low rates is not much worse than with all that is known of it") {
+TEST_CASE("at low rates dither in eight classes is not much worse than the exact dither") {
   constexpr std::size_t n = 1 << 20;
   for (const double rate : {0.1, 0.25}) {
     CAPTURE(rate);
     const Coded coded = code(fmt::format("ecuq:{}", rate), flat_layout(n), normal(n, 35));
     const double wanted = dithered_nmse(coded.rate);
-    // Eight classes of the dither's size are too few to tell all of it.
+    // The coder knows only eight classes of the dither's size, not its exact value.
     CHECK(coded.nmse < (rate < 0.25 ? 1.6 : 1.25) * wanted);
     CHECK(coded.nmse > wanted);
   }
 }
 
-TEST_CASE("small tensors have the bits that were asked for, too") {
+TEST_CASE("small tensors have the requested rate, too") {
   for (const std::int64_t n : {1000, 2000, 3072, 3073, 10'000}) {
     std::vector<TensorSpec> tensors;
     for (int t = 0; t < 8; ++t) tensors.push_back({fmt::format("t{}", t), {n}});
@@ -186,7 +188,7 @@ TEST_CASE("small tensors have the bits that were asked for, too") {
   }
 }
 
-TEST_CASE("levels of classes come back, be a class empty or all of one level") {
+TEST_CASE("levels in classes decode to themselves, also with empty and constant classes") {
   constexpr std::size_t n = 40'000;
   LevelScratch scratch;
   for (const std::size_t count : {1u, 2u, 3u, 8u}) {
@@ -211,7 +213,7 @@ TEST_CASE("levels of classes come back, be a class empty or all of one level") {
   }
 }
 
-TEST_CASE("levels that have no classes are refused with them") {
+TEST_CASE("a block that claims classes without dither or as bit fields is refused") {
   for (const std::string spec : {"ecuq:1,mode=centroid", "ecuq:8"}) {  // No dither, bit fields.
     CAPTURE(spec);
     const Layout layout = flat_layout(40);
@@ -229,7 +231,7 @@ TEST_CASE("levels that have no classes are refused with them") {
   }
 }
 
-TEST_CASE("zeros cost almost nothing, and constants, spikes and a few values are coded well") {
+TEST_CASE("zeros cost almost nothing, and constants, spikes and outliers are coded well") {
   constexpr std::size_t n = 200'000;
   const Layout layout = flat_layout(n);
   const std::vector<float> zeros(n);
@@ -240,7 +242,7 @@ TEST_CASE("zeros cost almost nothing, and constants, spikes and a few values are
     const std::vector<float> equal(n, 0.1f);
     CHECK(code(spec, layout, equal).rate < 2.04);
     CHECK(code(spec, layout, equal).nmse < 0.05);
-    // Not in the sample, which is then all zeros.
+    // The spike is not in the sample, which is then all zeros.
     std::vector<float> spike(n);
     spike[n / 2 + 1] = -3.0f;
     CHECK(code(spec, layout, spike).rate < 2.04);
@@ -253,7 +255,7 @@ TEST_CASE("zeros cost almost nothing, and constants, spikes and a few values are
   }
 }
 
-TEST_CASE("values that are far off in one block only make its step larger, and its size no more") {
+TEST_CASE("if one block has much larger values, only its step grows, and its size is bounded") {
   const Layout layout = layout_of({{"a", {1 << 20}}, {"b", {300}}});
   std::vector<float> x = normal(layout.elements(), 37);
   for (std::size_t i = 1 << 20; i < x.size(); ++i) x[i] *= 1e6f;

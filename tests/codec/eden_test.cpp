@@ -1,4 +1,4 @@
-// The codec eden: what its paper promises, and blocks that are no power of two.
+// The codec eden: the properties that its paper claims, and blocks whose size is no power of two.
 #include "tests/codec/codec_support.hpp"
 #include "tests/support/distortion.hpp"
 
@@ -16,7 +16,7 @@ double loss_by(const std::string& spec, const std::vector<float>& x, std::uint64
   return nmse(x, decode(encode(*codec_of(spec), layout, x, seed), layout));
 }
 
-// Zeros but for a few values of very different sizes in each block.
+// Zeros with a few values of very different sizes in each block.
 std::vector<float> spiky(std::size_t n, std::uint64_t seed) {
   const std::vector<float> v = normal(n, seed);
   std::vector<float> x(n);
@@ -25,7 +25,7 @@ std::vector<float> spiky(std::size_t n, std::uint64_t seed) {
   return x;
 }
 
-// Mean over the seeds of what is decoded, and how far from x it may be at 5 sigma.
+// Checks that the mean of the decoded values over the seeds is x within 5 sigma.
 void check_unbiased(const std::string& spec, const std::vector<float>& x, std::uint64_t seeds) {
   CAPTURE(spec);
   CAPTURE(x.size());
@@ -49,14 +49,14 @@ void check_unbiased(const std::string& spec, const std::vector<float>& x, std::u
 
 }  // namespace
 
-TEST_CASE("eden's error is the published one, whatever the values look like") {
+TEST_CASE("eden's error is the published one, whatever the distribution of the values") {
   constexpr std::size_t n = 1 << 20;
   struct Case {
     const char* spec;
-    double published;  // Of 3 bits, 1 / (1 - D) - 1 with the D = 0.03454 of Max 1960.
+    double published;  // For 3 bits: 1 / (1 - D) - 1 with D = 0.03454 from Max 1960.
   };
-  // Between whole bits 1 / (1 - D) - 1 with the D that the values have on average, where those that
-  // are not sent have D = 1.
+  // For fractional bits: 1 / (1 - D) - 1 with the average D of the values; a value that is not sent
+  // has D = 1.
   for (const Case& c :
        {Case{"eden:1", 0.571}, Case{"eden:2", 0.133}, Case{"eden:3", 0.03578},
         Case{"eden:4", 0.0096}, Case{"eden:0.5", 2.1416}, Case{"eden:0.1", 14.708},
@@ -74,7 +74,8 @@ TEST_CASE("eden is unbiased: the mean over many seeds is x within 5 sigma" * sta
     check_unbiased(spec, normal(1024, 41), 1024);
     check_unbiased(spec, laplace(700, 42), 1024);
     check_unbiased(spec, normal(20, 45), 1024);
-    // Half of the energy in one value: one round of signs would lose a part of the others.
+    // Half of the energy is in one value: with one round of random signs a part of the other values
+    // would be lost.
     std::vector<float> x = normal(1024, 43);
     x[100] = 32;
     check_unbiased(spec, x, 1024);
@@ -82,8 +83,8 @@ TEST_CASE("eden is unbiased: the mean over many seeds is x within 5 sigma" * sta
   check_unbiased("randk:0.5,dense_below=0+eden:1", normal(1024, 44), 1024);
 }
 
-TEST_CASE("below one bit a vector of a few values is not large at any seed") {
-  // Of two ones among sixteen the values that are sent may all be 0 after the rotation.
+TEST_CASE("below one bit a decoded sparse vector is not too large with any seed") {
+  // With two ones among sixteen values, all values that are sent may be 0 after the rotation.
   for (const char* spec : {"eden:0.05", "eden:0.25", "eden:0.5", "eden:0.9"}) {
     CAPTURE(spec);
     for (const std::size_t n : {16u, 64u, 128u, 1000u}) {
@@ -110,11 +111,11 @@ TEST_CASE("below one bit a vector of a few values is not large at any seed") {
   }
 }
 
-TEST_CASE("under error feedback eden loses what is left of a Gaussian, and never more than all") {
+TEST_CASE("with error feedback eden has its theoretical error, which is always below the norm") {
   constexpr std::size_t n = 1 << 20;
   struct Case {
     const char* spec;
-    double lost;  // 1 - the share of the values that is sent * (1 - D).
+    double lost;  // 1 - s (1 - D), where s is the share of the values that is sent.
   };
   for (const Case& c : {Case{"eden:1+ef", 0.3634}, Case{"eden:2+ef", 0.1175},
                         Case{"eden:0.25+ef", 0.8408}, Case{"eden:1.5+ef", 0.2404}}) {
@@ -125,7 +126,7 @@ TEST_CASE("under error feedback eden loses what is left of a Gaussian, and never
   }
 }
 
-TEST_CASE("eden: what is decoded has x's own length along x, for blocks of every size") {
+TEST_CASE("eden: the decoded vector's projection on x is x, for blocks of every size") {
   for (const std::size_t n : {1u, 2u, 3u, 9u, 17u, 100u, 1000u, 1023u, 1025u, 33000u, 65535u}) {
     const Layout layout = flat_layout(static_cast<std::int64_t>(n));
     for (const char* spec : {"eden:1", "eden:2", "eden:3", "eden:4", "eden:2.3"}) {
@@ -136,7 +137,7 @@ TEST_CASE("eden: what is decoded has x's own length along x, for blocks of every
         const auto back = decode(encode(*codec_of(spec), layout, x), layout);
         double product = 0;
         for (std::size_t i = 0; i < n; ++i) product += static_cast<double>(x[i]) * back[i];
-        // The tiny ones are rounded to denormal numbers.
+        // Tiny values are rounded to denormal numbers.
         CHECK(product / squares(x) == doctest::Approx(1).epsilon(size < 1 ? 1e-2 : 1e-4));
         if (n <= 3) CHECK(back == x);
       }
@@ -144,13 +145,13 @@ TEST_CASE("eden: what is decoded has x's own length along x, for blocks of every
   }
 }
 
-TEST_CASE("eden cuts and fills a block so that it is short") {
+TEST_CASE("eden splits a block into pieces and pads them so that the code is short") {
   const auto bytes = [](const char* spec, std::size_t n) {
     const Layout layout = flat_layout(static_cast<std::int64_t>(n));
     return encode(*codec_of(spec), layout, normal(n, 51)).size() - payload_header_bytes -
            sizeof(std::uint32_t);
   };
-  constexpr std::size_t head = 1 + 1 + 8;  // Compressor id, bits, key.
+  constexpr std::size_t head = 1 + 1 + 8;  // Format id, bits, key.
   CHECK(bytes("eden:1", 1) == 1 + 4);
   CHECK(bytes("eden:1", 2) == 1 + 8);
   CHECK(bytes("eden:1", 3) == 1 + 12);
@@ -161,7 +162,7 @@ TEST_CASE("eden cuts and fills a block so that it is short") {
   CHECK(bytes("eden:1", 1025) == head + 8 + 128 + 2);
   CHECK(bytes("eden:1", 33000) == head + 8 + 4096 + 32);
   CHECK(bytes("eden:1", 65535) == head + 4 + 8192);
-  // Of 1024 values 512 have a bit more, and of 1023.
+  // 1,000 values are padded to 1,024, of which 512 have an extra bit.
   CHECK(bytes("eden:1.5", 1000) <= head + 1 + 4 + 128 + 64);
   CHECK(bytes("eden:0.5", 1000) == head + 1 + 4 + 64);
   CHECK(bytes("eden:0.05", 65536) == head + 1 + 4 + 410);
@@ -169,19 +170,19 @@ TEST_CASE("eden cuts and fills a block so that it is short") {
     std::uint64_t longest = 0;
     for (std::int64_t n = 1; n < 3000; ++n) {
       const std::uint64_t most = codec_of(spec)->payload_bytes_max(flat_layout(n));
-      CHECK(most >= longest);  // What sparse blocks rely on.
+      CHECK(most >= longest);  // Sparse blocks rely on this.
       longest = most;
     }
   }
 }
 
-TEST_CASE("eden's levels are near the entropy of the centroids, and never above their bits") {
+TEST_CASE("eden's coded levels are near the entropy of the centroids, and never longer") {
   constexpr std::size_t n = 1 << 20;
   const Layout layout = flat_layout(n);
   const std::vector<float> x = laplace(n, 52);
   struct Case {
     const char* spec;
-    double entropy;  // Of the centroids of a normal value, in bits.
+    double entropy;  // The entropy of a normal value's centroid, in bits.
   };
   for (const Case& c :
        {Case{"eden:1", 1.0}, Case{"eden:2", 1.911}, Case{"eden:3", 2.825}, Case{"eden:4", 3.765},
@@ -193,7 +194,7 @@ TEST_CASE("eden's levels are near the entropy of the centroids, and never above 
   }
 }
 
-TEST_CASE("eden: a block of zeros is two bytes, a piece of zeros decodes to zeros") {
+TEST_CASE("eden: a block of zeros takes two bytes, and a piece of zeros decodes to zeros") {
   for (const char* spec : {"eden:1", "eden:4"}) {
     const Layout layout = flat_layout(1025);
     std::vector<float> x(1025, -0.0f);
@@ -207,7 +208,7 @@ TEST_CASE("eden: a block of zeros is two bytes, a piece of zeros decodes to zero
   }
 }
 
-TEST_CASE("eden refuses values that could decode to infinity, and takes those below") {
+TEST_CASE("eden refuses values that could decode to infinity, and accepts smaller ones") {
   const Layout layout = flat_layout(1000);
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
@@ -220,19 +221,19 @@ TEST_CASE("eden refuses values that could decode to infinity, and takes those be
   }
 }
 
-TEST_CASE("eden's signs have nothing in common with the indices that randk draws") {
+TEST_CASE("eden's random signs are independent of the indices that randk draws") {
   const Layout layout = flat_layout(1000);
   const auto key = [&](const char* spec, std::size_t at) {
     const auto payload = encode(*codec_of(spec), layout, normal(1000, 54), 7);
     return load<std::uint64_t>(payload, payload_header_bytes + sizeof(std::uint32_t) + at);
   };
   const char* const spec = "randk:0.5,dense_below=0+eden:1";
-  constexpr std::size_t inner = 1 + 2 + 8;  // Behind id, k and randk's key.
+  constexpr std::size_t inner = 1 + 2 + 8;  // After format id, k and randk's key.
   CHECK(key(spec, 1 + 2) != key(spec, inner + 2));
   CHECK(key(spec, inner + 2) == key("eden:1", 2));
 }
 
-TEST_CASE("eden: settings, scales and levels that no encoder writes are refused") {
+TEST_CASE("eden refuses settings, scales and levels that no encoder writes") {
   constexpr std::size_t n = 16;
   std::vector<float> out(n);
   DecodeScratch scratch;
@@ -257,7 +258,7 @@ TEST_CASE("eden: settings, scales and levels that no encoder writes are refused"
     return block;
   };
   CHECK(is_taken(with_level(1)));
-  CHECK_FALSE(is_taken(with_level(2)));  // The last of rANS's alphabet is no level.
+  CHECK_FALSE(is_taken(with_level(2)));  // The last symbol of rANS's alphabet is no level.
   for (const int bits : {0, 5, 255}) {
     auto block = with_level(1);
     block[1] = static_cast<std::byte>(bits);

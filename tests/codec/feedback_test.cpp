@@ -1,4 +1,4 @@
-// Error feedback loses nothing: what was sent and what is left sum to what was to be sent.
+// Error feedback loses nothing: the sent values plus the residual are the sum of all updates.
 #include "shared/codec/encode/feedback.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -6,7 +6,7 @@
 using namespace fl;
 using namespace fl::testing;
 
-TEST_CASE("over 50 rounds, sent + residual = sum of updates, for every codec") {
+TEST_CASE("with every codec, sent + residual = sum of updates over 50 rounds") {
   const Layout layout = layout_of({{"a", {700}}, {"b", {33}}});
   for (const std::string& spec : specs_to_test()) {
     CAPTURE(spec);
@@ -26,14 +26,14 @@ TEST_CASE("over 50 rounds, sent + residual = sum of updates, for every codec") {
       for (std::size_t i = 0; i < sent.size(); ++i) sent[i] += decoded[i];
     }
     for (std::size_t i = 0; i < sent.size(); ++i) {
-      // Every round rounds two fp32 operations on values below 2^6 or so.
+      // Each round rounds twice, at values below about 2^6.
       CHECK(std::fabs(sent[i] + residual[i] - wanted[i]) < 50 * 2 * 0x1p-18);
     }
   }
 }
 
-TEST_CASE("momentum: three rounds by hand") {
-  // One of four is sent in each round, and all numbers are exact.
+TEST_CASE("momentum gives the same numbers as a computation by hand over three rounds") {
+  // Each round sends one value of four. All numbers are exact.
   const Layout layout = flat_layout(4);
   const auto codec = codec_of("topk:0.25,dense_below=0+dgc:0.5");
   std::vector<float> residual(4);
@@ -43,7 +43,8 @@ TEST_CASE("momentum: three rounds by hand") {
   };
   const std::vector<Round> rounds = {
       {{8, 4, 2, 0}, {8, 0, 0, 0}, {0, 4, 2, 0}, {0, 4, 2, 0}},
-      // The second goes with the momentum of the round before: 4 + (2 + 4); the first has none.
+      // The second value is sent with the momentum of the round before: 4 + (2 + 4). The first
+      // value has none, because it was sent.
       {{1, 4, 2, 0}, {0, 10, 0, 0}, {1, 0, 3, 0}, {1, 0, 5, 0}},
       {{1, 1, -8, 0}, {2.5f, 0, 0, 0}, {0, 1, -6.5f, 0}, {0, 1, -1.5f, 0}},
   };
@@ -62,11 +63,11 @@ TEST_CASE("momentum: three rounds by hand") {
   }
 }
 
-TEST_CASE("over 50 rounds with momentum, also refused ones, sent + residual = sum of velocities") {
+TEST_CASE("with momentum, sent + residual = sum of velocities over 50 rounds, some refused") {
   const Layout layout = layout_of({{"a", {700}}, {"b", {33}}});
   for (const std::string& spec : specs_to_test()) {
     const auto parsed = parse_codec(spec + "+dgc:0.75");
-    if (!parsed) continue;  // Without a selector there is nothing to stop.
+    if (!parsed) continue;  // dgc needs a selector.
     CAPTURE(spec);
     std::vector<float> residual(layout.elements());
     std::vector<float> velocity(layout.elements());
@@ -92,7 +93,8 @@ TEST_CASE("over 50 rounds with momentum, also refused ones, sent + residual = su
       for (std::size_t i = 0; i < sent.size(); ++i) {
         REQUIRE(velocity[i] == (decoded[i] == 0 ? moving[i] : 0.0f));
       }
-      // Every third is refused: all goes back, and what was stopped stays so.
+      // Every third payload is refused: all values go back to the residual, and velocities that
+      // were stopped stay 0.
       if (round % 3 == 2) {
         add_decoded(residual, reader).value();
         for (std::size_t i = 0; i < update.size(); ++i) {
@@ -103,13 +105,13 @@ TEST_CASE("over 50 rounds with momentum, also refused ones, sent + residual = su
       for (std::size_t i = 0; i < sent.size(); ++i) sent[i] += decoded[i];
     }
     for (std::size_t i = 0; i < sent.size(); ++i) {
-      // Values below 2^9 or so, rounded four times a round.
+      // Each round rounds four times, at values below about 2^9.
       REQUIRE(std::fabs(sent[i] + residual[i] - wanted[i]) < 50 * 4 * 0x1p-15);
     }
   }
 }
 
-TEST_CASE("the squared error is that of the decoded values, over all blocks") {
+TEST_CASE("squared_error() is the squared error of the decoded values over all blocks") {
   const Layout layout = layout_of({{"a", {700}}, {"b", {33}}});
   const std::vector<float> update = normal(layout.elements(), 2);
   const auto payload = encode(*codec_of("qsgd:3"), layout, update, 5, 256);
@@ -124,13 +126,14 @@ TEST_CASE("the squared error is that of the decoded values, over all blocks") {
   CHECK(squared_error(update, reader).value() == doctest::Approx(wanted));
 }
 
-TEST_CASE("what deltas refer to comes to what does not change, whatever the codec") {
+TEST_CASE("with deltas the reference converges to a constant update, with every codec") {
   const Layout layout = layout_of({{"a", {20, 50}}, {"b", {33}}});
   const std::vector<float> update = normal(layout.elements(), 3);
   for (const std::string& spec : specs_to_test()) {
     CAPTURE(spec);
     const auto codec = codec_of("delta+" + spec);
-    // What is below a fixed threshold stays; and a sketch may bring the same again.
+    // Not with these: a fixed threshold never sends small differences, and a sketch may repeat its
+    // errors.
     if (spec.starts_with("threshold") || spec.starts_with("countsketch")) continue;
     std::vector<float> reference(layout.elements());
     double first = 0;
@@ -146,12 +149,12 @@ TEST_CASE("what deltas refer to comes to what does not change, whatever the code
         last += std::pow(static_cast<double>(update[i]) - reference[i], 2);
       if (round == 0) first = last;
     }
-    // Of each difference a share is left (EF21, lemma 1).
+    // Each round leaves only a part of the difference (EF21, lemma 1).
     CHECK(last <= (first > 1 ? 0.9 * first : 1e-3));
   }
 }
 
-TEST_CASE("adding it makes a refused payload unsent, also when x and residual share memory") {
+TEST_CASE("add_decoded() takes a payload back, also if x and the residual share memory") {
   const Layout layout = flat_layout(1000);
   const std::vector<float> update = normal(1000, 1);
   const auto payload = encode(*codec_of("qsgd:1"), layout, update);

@@ -1,5 +1,5 @@
-// Floating-point numbers near their entropy: what comes back is what was, in fewer bytes, and
-// damaged ones are refused.
+// The lossless coder for floating-point numbers: every bit comes back, the code is near the
+// entropy, and damaged bytes are refused.
 #include "shared/codec/entropy/float_coder.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -21,8 +21,7 @@ std::vector<std::uint32_t> bits_of(std::span<const float> x) {
   return bits;
 }
 
-/// Of numbers that occur by chance, in bits, if of each the upper `upper` bits alone are not
-/// uniform.
+/// The entropy of all words in bits, if only the upper `upper` bits of each are not uniform.
 double entropy_of(std::span<const std::uint32_t> words, int upper) {
   std::map<std::uint32_t, double> counts;
   for (const std::uint32_t word : words) ++counts[word >> (32 - upper)];
@@ -41,12 +40,12 @@ std::vector<std::vector<float>> awkward(std::size_t n) {
                                          std::vector<float>(n, -0.0f),
                                          std::vector<float>(n, Limits::max()),
                                          std::vector<float>(n, -Limits::denorm_min())};
-  // All exponents there are.
+  // All exponents.
   auto wide = normal(n, 4);
   for (std::size_t i = 0; i < n; ++i)
     wide[i] = std::ldexp(wide[i] / 7, static_cast<int>(i % 256) - 128);
   all.push_back(wide);
-  // Zeros of both signs among others.
+  // Zeros of both signs among other values.
   auto zeros = normal(n, 5);
   for (std::size_t i = 0; i < n; i += 3) zeros[i] = i % 2 == 0 ? 0.0f : -0.0f;
   all.push_back(zeros);
@@ -58,7 +57,7 @@ std::vector<std::vector<float>> awkward(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("lossless gives every bit back, and never takes more than fp32") {
+TEST_CASE("lossless gives every bit back and is never longer than fp32") {
   for (const std::size_t n : {1u, 2u, 31u, 3072u, 3073u, 70'000u}) {
     const Layout layout = flat_layout(static_cast<std::int64_t>(n));
     for (const auto& x : awkward(n)) {
@@ -71,7 +70,7 @@ TEST_CASE("lossless gives every bit back, and never takes more than fp32") {
   CHECK(codec_of("lossless+ef")->is_exact());
 }
 
-TEST_CASE("coded halves decode to what halves decode to") {
+TEST_CASE("entropy-coded fp16 and bf16 blocks decode to the same values as plain ones") {
   for (const char* spec : {"fp16", "bf16"}) {
     CAPTURE(std::string(spec));
     for (const std::size_t n : {1u, 31u, 3072u, 3073u, 70'000u}) {
@@ -95,7 +94,7 @@ TEST_CASE("coded halves decode to what halves decode to") {
   }
 }
 
-TEST_CASE("floats are within 3% of their entropy, zeros too" * statistics) {
+TEST_CASE("coded floats are within 3% of their entropy, with any share of zeros" * statistics) {
   constexpr std::size_t n = 1 << 20;
   const Layout layout = flat_layout(n);
   for (const auto& plain : {normal(n, 6, 0.01f), laplace(n, 7)}) {
@@ -103,7 +102,7 @@ TEST_CASE("floats are within 3% of their entropy, zeros too" * statistics) {
       CAPTURE(zeros);
       auto x = plain;
       const auto draws = normal(n, 8);
-      // Of a normal value: above what it is with this probability.
+      // A normal value is above `from` with the probability `zeros`.
       const double from = std::sqrt(2.0) * [zeros] {
         double low = -6;
         double high = 6;
@@ -116,7 +115,7 @@ TEST_CASE("floats are within 3% of their entropy, zeros too" * statistics) {
       for (std::size_t i = 0; i < n; ++i) {
         if (static_cast<double>(draws[i]) > from) x[i] = 0;
       }
-      // Which bits of a mantissa are even is no entropy code's to find: its upper three alone.
+      // Count only the upper three bits of each mantissa: the lower bits are nearly uniform.
       auto words = bits_of(x);
       std::vector<std::uint32_t> others;
       for (const std::uint32_t word : words) {
@@ -138,14 +137,14 @@ TEST_CASE("floats are within 3% of their entropy, zeros too" * statistics) {
   }
 }
 
-TEST_CASE("every row of the kernels makes the same floats") {
+TEST_CASE("every kernel row codes and decodes floats to the same bits") {
   const Layout layout = layout_of({{"a", {300, 333}}, {"b", {999}}});
   const std::vector<float> x = normal(layout.elements(), 8);
   for (const char* spec : {"lossless", "fp16", "bf16", "topk:0.1"})
     check_rows_agree(spec, layout, x);
 }
 
-TEST_CASE("damaged floats are refused") {
+TEST_CASE("damaged float blocks are refused") {
   const std::vector<float> x = normal(4000, 9);
   const Layout layout = flat_layout(4000);
   const auto payload = encode(*codec_of("lossless"), layout, x);

@@ -1,5 +1,5 @@
-// The bytes of every codec for one fixed vector, kept in golden/*.hex: a change of the format or of
-// the arithmetic shows as a diff. FL_GOLDEN_REWRITE=1 writes the files anew.
+// The bytes of every codec for one fixed vector are kept in golden/*.hex, so a change of the format
+// or the arithmetic shows as a diff. FL_GOLDEN_REWRITE=1 writes the files again.
 #include "tests/codec/codec_support.hpp"
 
 #include "shared/base/io/digest.hpp"
@@ -34,7 +34,7 @@ std::string file_name(std::string spec) {
 
 }  // namespace
 
-TEST_CASE("the payload of a long fixed vector has the digest that it always had") {
+TEST_CASE("the payload of a long fixed vector has the recorded digest") {
   const Layout layout = layout_of({{"w", {200, 1000}}});
   const std::vector<float> x = normal(layout.elements(), 21);
   const auto digest = [&](const char* spec) {
@@ -63,14 +63,14 @@ TEST_CASE("the payload of a long fixed vector has the digest that it always had"
   CHECK(digest("ecuq:3") == "883fa0f0bc5c4edb0d5714add8309623");
   CHECK(digest("ecuq:2") == "db92abe05261f5671c09b5a09333d82a");
   CHECK(digest("ecuq:7.5,mode=centroid") == "4cd8fa02a72fc5e43ae8e42d1367f2ee");
-  // Indices as Golomb codes, as nibbles, as a key, and of no more than a few.
+  // Indices as Golomb codes, as nibbles, as a key, and a small number of indices.
   CHECK(digest("topk:0.01+qsgd:8") == "fc80ecb0e6cb841338664361d6fcb257");
   CHECK(digest("topk:0.4+fp16") == "9764028a067cde8fa9c3da08c6c4ced8");
   CHECK(digest("randk:0.05+qsgd:8") == "7987dc9f5564570e40ab6511c90e3160");
   CHECK(digest("threshold:4.5") == "34954765d062d2310f500dd8c91c2065");
 }
 
-TEST_CASE("the payload of a fixed vector has the bytes that it always had") {
+TEST_CASE("the payload of a fixed vector has the recorded bytes") {
   const Layout layout = layout_of({{"layer.weight", {10, 30}}, {"layer.bias", {10}}, {"gain", {}}});
   std::vector<float> x(layout.elements());
   for (std::size_t i = 0; i < x.size(); ++i) {

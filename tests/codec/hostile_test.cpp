@@ -1,6 +1,6 @@
-// Payloads that an enemy or an accident made: truncated at every length, every bit flipped, bytes
-// replaced at random. The outcome is an error or finite values, and sums stay as they were on
-// error.
+// Malicious or damaged payloads: truncated at every length, with every bit flipped, with bytes
+// replaced at random. The result must be an error or finite values. After an error the sums must be
+// unchanged.
 #include "tests/codec/codec_support.hpp"
 
 #include "kernels/generic/philox.hpp"
@@ -21,8 +21,8 @@ const Layout& small_layout() {
   return layout;
 }
 
-// Two errors are possible (opening, adding); after either the mean of the good update is unchanged.
-// Returns whether the payload was taken.
+// Opens the payload and adds it. If either fails, checks that the mean is unchanged. Returns
+// whether the payload was accepted.
 bool survives(Accumulator& sums, const std::vector<float>& before,
               const std::vector<std::byte>& payload) {
   std::vector<float> values(small_layout().elements());
@@ -43,7 +43,7 @@ bool survives(Accumulator& sums, const std::vector<float>& before,
   return added;
 }
 
-// An accumulator that holds one good update of weight 2.
+// An accumulator with one good update of weight 2.
 struct Server {
   Server()
       : sums(small_layout(), choose_fixed_point(1.0, 1 << 20), 1), mean(small_layout().elements()) {
@@ -51,13 +51,13 @@ struct Server {
     sums.mean(0, 2.0, mean);
   }
   void restart() {
-    sums.reset(sums.fixed_point(), 1);  // What payloads are coded with here.
+    sums.reset(sums.fixed_point(), 1);  // The shared seed of the payloads here.
     const auto payload = encode(*codec_of("none"), small_layout(), normal(305, 77));
     SpanSource source(payload);
     auto reader = PayloadReader::open(source, payload.size(), small_layout()).value();
     sums.add(reader, 2).value();
   }
-  // Whether the payload was taken; if so the server starts again without it.
+  // Returns whether the payload was accepted. If so, makes the sums again without it.
   bool offer(const std::vector<std::byte>& payload) {
     const bool taken = survives(sums, mean, payload);
     if (taken) restart();
@@ -85,13 +85,13 @@ TEST_CASE("a truncated payload is refused at every length") {
   }
 }
 
-TEST_CASE("a flipped bit gives an error or finite values; flips in the header are all refused") {
+TEST_CASE("a flipped bit gives an error or finite values, and in the header always an error") {
   Server server;
   for (const std::string& spec : specs_to_test()) {
     CAPTURE(spec);
     auto payload = encode(*codec_of(spec), small_layout(), normal(305, 1), 1, 256);
     constexpr std::size_t table = payload_header_bytes;
-    // Every one of the header and of what begins the first block; of the rest one in five.
+    // Flip every bit of the header and of the first block's begin, and every fifth of the rest.
     const std::size_t all_of = 8 * (table + 3 * sizeof(std::uint32_t) + 32);
     constexpr std::size_t in_head = test::or_sanitized(1, 3), in_rest = test::or_sanitized(5, 17);
     for (std::size_t bit = 0; bit < payload.size() * 8; bit += bit < all_of ? in_head : in_rest) {
@@ -99,8 +99,8 @@ TEST_CASE("a flipped bit gives an error or finite values; flips in the header ar
       payload[bit / 8] ^= mask;
       const bool taken = server.offer(payload);
       payload[bit / 8] ^= mask;
-      // Selected elements, runs and rows of factors can lie in larger blocks as well, if there are
-      // as many blocks.
+      // A larger block size is valid for sparse blocks, runs and low-rank blocks, if the number of
+      // blocks is the same.
       const bool in_block_elements = bit / 8 >= 4 && bit / 8 < 8;
       const bool is_low_rank = spec.starts_with("powersgd") || spec.starts_with("gradzip");
       const bool has_runs = spec.starts_with("ecuq:0.");
@@ -123,7 +123,7 @@ TEST_CASE("20,000 payloads with random bytes replaced give an error or finite va
     const std::uint32_t changes = philox::block_at(2, 3, round).word[0] % 4 + 1;
     for (std::uint32_t i = 0; i < changes; ++i) {
       const philox::Block change = philox::block_at(2, 4 + i, round);
-      // Half of the changes hit the first hundred bytes, where the numbers are.
+      // Half of the changes hit the first hundred bytes, which hold sizes and settings.
       const std::size_t reach = change.word[2] % 2 == 0 ? payload.size() : 100;
       std::byte& target = payload[change.word[0] % std::min(reach, payload.size())];
       target = static_cast<std::byte>(change.word[1]);
@@ -133,7 +133,7 @@ TEST_CASE("20,000 payloads with random bytes replaced give an error or finite va
   CHECK(refused > 5'000);
 }
 
-TEST_CASE("levels in classes, which only large blocks have, are as hard to fake") {
+TEST_CASE("damaged levels in classes are mostly refused, and always decode to finite values") {
   const Layout layout = layout_of({{"w", {10'000}}});
   std::vector<float> values(layout.elements());
   const auto is_taken = [&](const std::vector<std::byte>& payload) {
@@ -159,13 +159,13 @@ TEST_CASE("levels in classes, which only large blocks have, are as hard to fake"
     }
     return taken;
   };
-  // Most bits of the step and some few of the stream, whose last words say little.
+  // Accepted are most flips in the step, and a few in the stream's last words.
   CHECK(count_taken(encode(*codec_of("ecuq:1"), layout, normal(10'000, 1))) < 100 / step);
-  // Runs have no check; what they say is another level, or one elsewhere.
+  // Runs have no check: a flipped bit means another level, or a level elsewhere.
   CHECK(count_taken(encode(*codec_of("ecuq:0.1"), layout, normal(10'000, 1))) > 100 / step);
 }
 
-TEST_CASE("the payload of another layout is a conflict that names both") {
+TEST_CASE("a payload of another layout is a conflict, and the error names both layouts") {
   const Layout other = layout_of({{"w", {3, 100}}, {"c", {5}}});
   const auto payload = encode(*codec_of("none"), other, normal(305, 1));
   SpanSource source(payload);

@@ -1,4 +1,5 @@
-// Index codes: every set comes back, near log2 C(n, k) bits; nothing else is read.
+// Codes of index sets: every set decodes to itself, its size is near log2 C(n, k) bits, and damaged
+// bytes are refused or decode to a valid set.
 #include "shared/codec/entropy/index_coder.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -19,7 +20,7 @@ Indices random_set(std::size_t n, std::size_t k, std::uint64_t seed = 1) {
   return {indices.begin(), indices.end()};
 }
 
-// k indices in runs of `run`, the runs spread evenly. run <= k <= n / 2, or run = k.
+// k indices in evenly spread runs of length `run`. Requires run <= k <= n / 2, or run = k.
 Indices clustered_set(std::size_t n, std::size_t k, std::size_t run) {
   Indices out;
   const std::size_t runs = (k + run - 1) / run;
@@ -41,7 +42,7 @@ double log2_choose(std::size_t n, std::size_t k) {
   return (log_factorial(n) - log_factorial(k) - log_factorial(n - k)) / std::log(2.0);
 }
 
-// Whether the bytes, with others behind them, decode to the indices and tell where they end.
+// Whether the bytes, followed by others, decode to the indices and the decoder finds their end.
 bool comes_back(const std::vector<std::byte>& bytes, const Indices& indices, std::size_t n) {
   std::vector<std::byte> longer = bytes;
   longer.resize(bytes.size() + 9, std::byte{0xff});
@@ -53,7 +54,7 @@ bool comes_back(const std::vector<std::byte>& bytes, const Indices& indices, std
 
 }  // namespace
 
-TEST_CASE("every set comes back, and none takes more than its bitmap") {
+TEST_CASE("every index set decodes to itself and takes no more than its bitmap") {
   for (const std::size_t n : {2u, 3u, 7u, 8u, 9u, 100u, 1000u, 1024u, 5003u, 65536u}) {
     for (const std::size_t part : {1000u, 100u, 20u, 10u, 5u, 3u, 2u, 1u}) {
       const std::size_t k = std::clamp<std::size_t>(n / part, 1, n - 1);
@@ -64,7 +65,7 @@ TEST_CASE("every set comes back, and none takes more than its bitmap") {
         sets.push_back(clustered_set(n, k, 1));
         sets.push_back(clustered_set(n, k, std::min<std::size_t>(k, 30)));
       }
-      sets.push_back(clustered_set(n, k, k));  // At the begin, and at the end.
+      sets.push_back(clustered_set(n, k, k));  // At the beginning and at the end.
       sets.push_back(sets.back());
       for (auto& index : sets.back()) index += static_cast<std::uint32_t>(n - k);
       for (const Indices& set : sets) {
@@ -76,7 +77,7 @@ TEST_CASE("every set comes back, and none takes more than its bitmap") {
   }
 }
 
-TEST_CASE("indices take at most 3% more than log2 C(n, k) bits, and 5 bytes where they are few") {
+TEST_CASE("random indices take at most 3% more than log2 C(n, k) bits, plus up to 5 bytes") {
   for (const double density : {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3,
                                0.35, 0.382, 0.4, 0.45, 0.5, 0.6, 0.75, 0.9}) {
     for (const std::size_t n : {1024u, 10'000u, 65536u}) {
@@ -89,28 +90,28 @@ TEST_CASE("indices take at most 3% more than log2 C(n, k) bits, and 5 bytes wher
         const double least = log2_choose(n, k) / 8;
         CHECK(bytes > least - 1);
         if (k >= 500 && n == 65536 && density <= 0.5) CHECK(bytes <= 1.03 * least);
-        // The nibbles' code begins with 128 bytes, so of small blocks the densest third pays more.
+        // The nibble code begins with 128 bytes, so dense sets in small blocks take more.
         if (density <= 0.3) CHECK(bytes <= 1.03 * least + 5);
       }
     }
   }
 }
 
-TEST_CASE("clusters take less than random sets do") {
+TEST_CASE("clustered indices take less than random ones") {
   for (const std::size_t k : {6553u, 20'000u}) {
     const auto least = static_cast<std::size_t>(log2_choose(65536, k) / 8);
     CHECK(coded(clustered_set(65536, k, 100), 65536).size() < least / 2);
   }
 }
 
-TEST_CASE("the bytes of each form are fixed") {
-  // Gaps 3, 0 and 9 by 5: quotients 0, 0 and 1; remainders 3, 0 and 4, of which only 0 to 2 have
-  // two bits, so 3 is 11 0 and 4 is 11 1. In order: 0 110, 0 00, 10 111.
+TEST_CASE("each form of index code has the specified bytes") {
+  // A Golomb code with parameter 5 for the gaps 3, 0 and 9. Quotients: 0, 0 and 1. Remainders: 3, 0
+  // and 4; 0 to 2 take two bits, 3 is 110 and 4 is 111. In order: 0 110, 0 00, 10 111.
   CHECK(comes_back({std::byte{5}, std::byte{0}, std::byte{0b1000'0110}, std::byte{0b1110}},
                    {3, 4, 14}, 64));
   const auto bitmap = coded({0, 3, 4, 8}, 9);
   CHECK(bitmap == std::vector{std::byte{0}, std::byte{0}, std::byte{0b11001}, std::byte{1}});
-  // One gap of 20 of 64 elements.
+  // One index, 20, among 64 elements.
   const auto golomb = coded({20}, 64);
   CHECK(golomb.size() == 3);
   const auto nibbles = coded(random_set(65536, 25'000), 65536);
@@ -118,7 +119,7 @@ TEST_CASE("the bytes of each form are fixed") {
   CHECK(load<std::uint16_t>(nibbles, 2) == nibbles.size() - 4);
 }
 
-TEST_CASE("what is read ascends strictly below n, whatever the bytes; cut bytes are refused") {
+TEST_CASE("decoded indices ascend and are below n, whatever the bytes; cut bytes are refused") {
   const auto check = [](const std::vector<std::byte>& bytes, std::size_t n, std::size_t k) {
     Indices out(k);
     DecodeScratch scratch;
@@ -148,7 +149,7 @@ TEST_CASE("what is read ascends strictly below n, whatever the bytes; cut bytes 
     store(ones, 0, static_cast<std::uint16_t>(form));
     CHECK_FALSE(check(ones, 1001, 30));
   }
-  // A bitmap with one index more or less, and one past n.
+  // A bitmap with one index more or less, and with one beyond n.
   const auto bitmap = coded({0, 3, 4, 8}, 9);
   REQUIRE(load<std::uint16_t>(bitmap) == 0);
   CHECK_FALSE(check(bitmap, 9, 3));

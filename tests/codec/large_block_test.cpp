@@ -1,4 +1,4 @@
-// Large blocks (large_block.hpp): of codecs that send few values, whole where that can be, else in
+// Large blocks (large_block.hpp) of codecs that send few values: coded whole if possible, else in
 // parts.
 #include "shared/codec/blocks/large_block.hpp"
 
@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t many = 2 * block_elements_max + 70'001;
 
-/// Blocks of all sizes: two large ones and one with a part and a bit, one that is not large, and
-/// small tensors.
+/// Blocks of all sizes: two full large blocks, a large block of little more than one part, a tensor
+/// that does not fill a large block, and small tensors.
 const Layout& large_layout() {
   static const Layout layout = layout_of({{"w", {static_cast<std::int64_t>(many)}},
                                           {"m", {700, 1000}},
@@ -32,11 +32,11 @@ std::vector<std::string> specs_of_few() {
           "m=powersgd:2;*.bias=none;*=ecuq:0.1", "m=gradzip:2;*=topk:0.01",
           "m=countsketch:3x4000,recovery=own;*=topk:0.001", "w=sign;*=topk:0.01+sign",
           "w=eden:1;*=ecuq:0.1",
-          // Of a small tensor it does not count.
+          // The rule of a small tensor does not count.
           "b=randk:0.5;*=topk:0.01"};
 }
 
-/// How many blocks of at least so many elements have each of the formats.
+/// The number of blocks by format, among blocks of at least `elements_min` elements.
 std::map<int, int> formats_of(const std::vector<std::byte>& payload, std::size_t elements_min) {
   const auto block_elements = load<std::uint32_t>(payload, 4);
   const BlockMap map(large_layout(), block_elements);
@@ -65,7 +65,7 @@ std::size_t count_not_zero(std::span<const float> x) {
 
 }  // namespace
 
-TEST_CASE("codecs that send few have large blocks, where a tensor fills one") {
+TEST_CASE("codecs that send few values use large blocks if a tensor fills one") {
   for (const std::string& spec : specs_of_few()) {
     CAPTURE(spec);
     CHECK(codec_of(spec)->block_elements(large_layout()) == block_elements_max);
@@ -79,7 +79,7 @@ TEST_CASE("codecs that send few have large blocks, where a tensor fills one") {
   }
 }
 
-TEST_CASE("large blocks say what small ones do, in fewer bytes") {
+TEST_CASE("large blocks decode to nearly the values of small blocks, and take fewer bytes") {
   const std::vector<float> x = normal(large_layout().elements(), 3);
   for (const std::string& spec : specs_of_few()) {
     CAPTURE(spec);
@@ -91,7 +91,7 @@ TEST_CASE("large blocks say what small ones do, in fewer bytes") {
     const auto of_small = decode(small, large_layout());
     const auto sent = static_cast<double>(count_not_zero(values));
     CHECK(sent == doctest::Approx(static_cast<double>(count_not_zero(of_small))).epsilon(0.05));
-    // Only what is asked for in bits may take the same.
+    // ecuq has a requested rate in bits, so its size may be the same.
     if (spec.find("ecuq") == std::string::npos) CHECK(payload.size() < small.size() + 100);
     double error = 0;
     double power = 0;
@@ -99,7 +99,8 @@ TEST_CASE("large blocks say what small ones do, in fewer bytes") {
       error += std::pow(static_cast<double>(values[i]) - static_cast<double>(of_small[i]), 2);
       power += std::pow(static_cast<double>(of_small[i]), 2);
     }
-    // Exactly the same where nothing is random, and rounded or chosen by other numbers elsewhere.
+    // The values are equal if the codec is deterministic. Otherwise other random numbers round or
+    // select them.
     const std::set<std::string> exact{"topk:0.01", "topk:0.01,scope=global+fp16",
                                       "ema-threshold:0.01"};
     if (exact.contains(spec)) CHECK(error == 0);
@@ -107,13 +108,14 @@ TEST_CASE("large blocks say what small ones do, in fewer bytes") {
   }
 }
 
-TEST_CASE("whole where few values are sent, in parts where many are, and parts are small blocks") {
+TEST_CASE("a large block with few sent values is whole, else its parts are coded as small blocks") {
   const std::vector<float> x = normal(large_layout().elements(), 3);
   CHECK(count_parts(encode(*codec_of("topk:0.01"), large_layout(), x)) == 0);
   CHECK(count_parts(encode(*codec_of("ecuq:0.1+ef"), large_layout(), x)) == 0);
   CHECK(count_parts(encode(*codec_of("m=powersgd:2;*=ecuq:0.1"), large_layout(), x)) == 0);
 
-  // What has no other way: the parts decode to what the small blocks do, bit for bit.
+  // These compressors have no format for large blocks. Their parts decode to the same bits as small
+  // blocks.
   for (const char* spec : {"w=sign;*=topk:0.01", "w=eden:1;*=topk:0.01",
                            "w=countsketch:3x4000,recovery=own;*=topk:0.01"}) {
     CAPTURE(spec);
@@ -126,8 +128,8 @@ TEST_CASE("whole where few values are sent, in parts where many are, and parts a
   }
 }
 
-TEST_CASE("values that are large all in one place come in parts") {
-  // Of top-k over all tensors together more than a block can count lie in one.
+TEST_CASE("a large block with too many large values is coded in parts") {
+  // Top-k over the whole tensor selects more elements of one block than the block can count.
   constexpr std::size_t n = 10 * block_elements_max;
   const Layout layout = flat_layout(n);
   std::vector<float> x = normal(n, 4);
@@ -139,7 +141,7 @@ TEST_CASE("values that are large all in one place come in parts") {
   CHECK(decode(payload, layout) == decode(small, layout));
   CHECK(payload.size() < small.size());
 
-  // A block of ecuq's with an outlier, which is listed, and one of which much is not 0.
+  // With ecuq: one block has an outlier, which is listed, and in another many levels are not 0.
   std::vector<float> y = normal(large_layout().elements(), 5);
   y[100] = 1e6f;
   constexpr std::size_t last = 2 * block_elements_max;
@@ -156,15 +158,15 @@ TEST_CASE("values that are large all in one place come in parts") {
       error += std::pow(static_cast<double>(back[i]) - static_cast<double>(y[i]), 2);
       power += std::pow(static_cast<double>(y[i]), 2);
     }
-    // What is rounded at random has an error of many times the power at this rate.
+    // With random rounding the error is many times the power at this rate.
     if (codec_of(spec)->error_feedback()) CHECK(error < 0.5 * power);
   }
 }
 
-TEST_CASE("a large block is no longer than its parts, whatever the values look like") {
+TEST_CASE("a large block is no longer than its parts, whatever its values are") {
   constexpr std::size_t n = 8 * block_elements_max;
   const Layout layout = flat_layout(n);
-  // Large ones side by side, as many as are sent.
+  // All selected values are close together.
   for (const std::size_t stride : {1u, 4u}) {
     CAPTURE(stride);
     std::vector<float> x = normal(n, 11);
@@ -174,20 +176,20 @@ TEST_CASE("a large block is no longer than its parts, whatever the values look l
     CHECK(payload.size() <= codec->payload_bytes_max(layout));
     CHECK(payload.size() <= encode(*codec, layout, x, 1, block_elements_default).size());
   }
-  // Of two values no step makes runs.
+  // With only two magnitudes no step gives runs of zeros.
   std::vector<float> x = normal(n, 12);
   for (float& v : x) v = v < 0 ? -1.0f : 1.0f;
   const auto payload = encode(*codec_of("ecuq:0.2"), layout, x);
   CHECK(static_cast<double>(payload.size()) * 8 / n < 0.204);
 }
 
-TEST_CASE("a matrix's factors are all that is allowed for it") {
+TEST_CASE("payload_bytes_max is tight for the factors of a matrix") {
   for (const std::int64_t rows : {1024, 64}) {
     const Layout layout = layout_of({{"m", {rows, 1024}}});
     for (const char* spec : {"powersgd:2", "gradzip:4"}) {
       CAPTURE(spec);
       const auto payload = encode(*codec_of(spec), layout, normal(layout.elements(), 13));
-      // A float has 26.5 to 28 bits of 32.
+      // A coded float takes 26.5 to 28 bits instead of 32.
       const auto most = static_cast<double>(codec_of(spec)->payload_bytes_max(layout));
       CHECK(static_cast<double>(payload.size()) > 0.82 * most);
       CHECK(static_cast<double>(payload.size()) < 0.88 * most);
@@ -195,7 +197,7 @@ TEST_CASE("a matrix's factors are all that is allowed for it") {
   }
 }
 
-TEST_CASE("zeros, and vectors that can't be sent") {
+TEST_CASE("large blocks of zeros decode to zeros, and values that can't be sent are refused") {
   for (const std::string& spec : specs_of_few()) {
     CAPTURE(spec);
     std::vector<float> x(large_layout().elements());
@@ -210,7 +212,7 @@ TEST_CASE("zeros, and vectors that can't be sent") {
   }
 }
 
-TEST_CASE("every row and any number of threads have the same large blocks") {
+TEST_CASE("every kernel row and any number of threads make the same large blocks") {
   const std::vector<float> x = normal(large_layout().elements(), 6);
   for (const std::string& spec : specs_of_few()) {
     CAPTURE(spec);
@@ -244,7 +246,7 @@ TEST_CASE("damaged large blocks are refused, or decode to finite values") {
         "w=countsketch:3x400,recovery=own;v=topk:0.01;*=none"}) {
     CAPTURE(spec);
     const auto good = encode(*codec_of(spec), layout, x);
-    // All of what comes before the codes, and some of these.
+    // Change each byte before the codes, and some bytes of the codes.
     for (std::size_t at = 0; at < good.size(); at += at < 120 ? 1 : good.size() / 20) {
       for (const int flip : {1, 0x80, 0xff}) {
         auto bad = good;
@@ -255,7 +257,7 @@ TEST_CASE("damaged large blocks are refused, or decode to finite values") {
     }
   }
 
-  // A format that does not allow large blocks, and a part that is itself in parts.
+  // A format that is not allowed in large blocks, and a part that is itself in parts.
   std::vector<float> out(200'000);
   DecodeScratch scratch;
   for (int id = 0; id < 256; ++id) {
@@ -274,7 +276,7 @@ TEST_CASE("damaged large blocks are refused, or decode to finite values") {
   CHECK(decoded.error().message().find("part 0") != std::string::npos);
 }
 
-TEST_CASE("what is sparse is within 3% of its entropy" * statistics) {
+TEST_CASE("sparse large blocks are within 3% of their entropy" * statistics) {
   struct Case {
     std::int64_t elements;
     double fraction;
@@ -293,7 +295,7 @@ TEST_CASE("what is sparse is within 3% of its entropy" * statistics) {
     const auto topk = encode(*codec_of(spec), layout, x);
     const double wanted = index_bits(of.fraction) + of.fraction * n * 32;
     CHECK(static_cast<double>(topk.size()) * 8 < 1.03 * wanted);
-    // The levels' entropy, too.
+    // The same with quantized values: add the levels' entropy.
     const auto payload = encode(*codec_of(spec + "+qsgd:8,bucket=65536"), layout, x);
     std::map<float, double> counts;
     const auto back = decode(payload, layout);

@@ -1,5 +1,5 @@
-// Codecs that send a matrix as two thin ones: what comes back, what error feedback makes of it, and
-// blocks that need another one.
+// Codecs that send a matrix as two thin factors: the decoded values, convergence with error
+// feedback, and blocks that need the first block of their tensor.
 #include "shared/codec/blocks/low_rank_block.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t rows = 60;
 constexpr std::size_t cols = 90;
 
-/// The sum of `rank` products of two Gaussian vectors, each `decay` times the one before.
+/// The sum of `rank` outer products of Gaussian vectors; each is `decay` times the one before.
 std::vector<float> matrix_of_rank(std::size_t rank, std::uint64_t seed, float decay = 1) {
   const std::vector<float> left = normal(rank * rows, seed);
   const std::vector<float> right = normal(rank * cols, seed + 1);
@@ -35,19 +35,20 @@ std::vector<float> matrix_of_rank(std::size_t rank, std::uint64_t seed, float de
 
 Layout matrix_layout() { return layout_of({{"w", {rows, 9, 10}}, {"b", {rows}}}); }
 
-/// A matrix, and behind it a bias of zeros.
+/// The matrix, followed by a bias of zeros.
 std::vector<float> with_bias(std::vector<float> matrix) {
   matrix.resize(matrix.size() + rows);
   return matrix;
 }
 
-/// |x - decoded|^2 / |x|^2, by the codec.
+/// |x - decoded|^2 / |x|^2 with the codec.
 double loss_of(const char* spec, std::span<const float> x, std::uint64_t seed = 1) {
   const Layout layout = matrix_layout();
   return nmse(x, decode(encode(*codec_of(spec), layout, x, seed, 256), layout));
 }
 
-/// The same of the mean of what is sent in many rounds with error feedback, of one update.
+/// The same for the mean of the sent values, if the same update is sent in each round with error
+/// feedback.
 double feedback_loss(const char* spec, std::span<const float> x, std::uint64_t rounds) {
   const Layout layout = matrix_layout();
   std::vector<float> residual(x.size());
@@ -68,18 +69,18 @@ double feedback_loss(const char* spec, std::span<const float> x, std::uint64_t r
 
 }  // namespace
 
-TEST_CASE("powersgd gives matrices of its rank and less back, wherever the blocks are cut") {
+TEST_CASE("powersgd reproduces matrices of at most its rank, wherever the blocks are cut") {
   for (std::size_t rank = 1; rank <= 4; ++rank) {
     CAPTURE(rank);
     const auto x = with_bias(matrix_of_rank(rank, 10 * rank));
     CHECK(loss_of("powersgd:4", x) < 1e-11);
     const std::string same = "powersgd:" + std::to_string(rank);
     CHECK(loss_of(same.c_str(), x) < 1e-9);
-    // With one direction less something is lost.
+    // With a lower rank a part is lost.
     const std::string less = "powersgd:" + std::to_string(rank - 1);
     if (rank > 1) CHECK(loss_of(less.c_str(), x) > 1e-3);
   }
-  // Whatever the size of its values; none of them is too small.
+  // The same with very small and very large values.
   auto x = with_bias(matrix_of_rank(2, 5));
   for (const float scale : {1e-30f, 1e30f}) {
     auto scaled = x;
@@ -91,7 +92,7 @@ TEST_CASE("powersgd gives matrices of its rank and less back, wherever the block
   }
 }
 
-TEST_CASE("the payload has the bytes of the factors; small matrices and vectors go dense") {
+TEST_CASE("a matrix takes the bytes of its factors; small matrices and vectors go dense") {
   const Layout layout =
       layout_of({{"w", {60, 90}}, {"b", {5000}}, {"small", {3, 4}}, {"none", {0, 7}}, {"s", {}}});
   const std::vector<float> x = normal(layout.elements(), 3);
@@ -103,7 +104,7 @@ TEST_CASE("the payload has the bytes of the factors; small matrices and vectors 
     CHECK(std::equal(back.begin() + 5400, back.end(), x.begin() + 5400));
     return payload.size() - payload_header_bytes - 4 * 4;
   };
-  // A float of these has 26.5 to 28 bits.
+  // A coded float takes 26.5 to 28 bits here.
   const auto has = [&](const char* spec, std::size_t head, std::size_t floats) {
     CAPTURE(std::string(spec));
     const auto bits = static_cast<double>(8 * (bytes_of(spec) - head));
@@ -118,7 +119,7 @@ TEST_CASE("the payload has the bytes of the factors; small matrices and vectors 
   has("powersgd:2,min_ratio=19", 3, 60 * 90);
 }
 
-TEST_CASE("gradzip is unbiased over 4,096 seeds, and a projection under error feedback" *
+TEST_CASE("gradzip is unbiased over 4,096 seeds, and with error feedback it is a projection" *
           statistics) {
   const Layout layout = layout_of({{"w", {6, 20}}});
   const std::vector<float> x = normal(layout.elements(), 9);
@@ -145,7 +146,7 @@ TEST_CASE("gradzip is unbiased over 4,096 seeds, and a projection under error fe
   }
 }
 
-TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1 / rounds" *
+TEST_CASE("with error feedback the mean of the sent values approaches the update as 1 / rounds" *
           statistics) {
   const auto x = with_bias(matrix_of_rank(20, 7, 0.9f));
   for (const char* spec : {"powersgd:1+ef", "gradzip:4+ef"}) {
@@ -153,14 +154,14 @@ TEST_CASE("with error feedback the mean of what is sent goes to the update, in 1
     const double after_100 = feedback_loss(spec, x, 100);
     const double after_400 = feedback_loss(spec, x, 400);
     CHECK(after_100 < 0.2);
-    // Four times the rounds, a sixteenth of the squared error, once the residual stays as it is.
+    // Four times the rounds give a sixteenth of the squared error, once the residual is stationary.
     CHECK(after_400 < after_100 / 8);
     CHECK(after_400 < 0.01);
   }
 }
 
-TEST_CASE("blocks of low rank decode in any order, within rows and across them") {
-  // The first tensor has rows of several blocks, the second blocks of several rows.
+TEST_CASE("low-rank blocks decode in any order, whether they begin inside rows or span rows") {
+  // In the first tensor a row has several blocks, in the second a block has several rows.
   const Layout layout = layout_of({{"wide", {5, 1000}}, {"tall", {900, 4}}, {"b", {40}}});
   const std::vector<float> x = normal(layout.elements(), 4);
   for (const char* spec : {"powersgd:1", "powersgd:1,min_ratio=1", "gradzip:1", "gradzip:2+ef"}) {
@@ -185,13 +186,13 @@ TEST_CASE("blocks of low rank decode in any order, within rows and across them")
   }
 }
 
-TEST_CASE("every row of the kernels makes the same payload, and the same values of it") {
+TEST_CASE("every kernel row makes the same low-rank payload and decodes it to the same values") {
   const Layout layout = layout_of({{"a", {70, 3000}}, {"b", {3000, 33}}});
   const std::vector<float> x = normal(layout.elements(), 8);
   for (const char* spec : {"powersgd:4", "gradzip:3"}) check_rows_agree(spec, layout, x);
 }
 
-TEST_CASE("a value that is not finite is named, wherever it stands, and so are too large ones") {
+TEST_CASE("a value that is not finite or too large is refused, and the error names it") {
   const Layout layout = layout_of({{"w", {40, 50}}});
   std::vector<float> x = normal(2000, 2);
   std::vector<std::byte> bytes;
@@ -209,7 +210,7 @@ TEST_CASE("a value that is not finite is named, wherever it stands, and so are t
   }
 }
 
-TEST_CASE("factors from outside: rank, sizes and values are checked before they are used") {
+TEST_CASE("the rank, sizes and values of factors are checked before they are used") {
   const Layout layout = layout_of({{"w", {10, 100}}, {"b", {300}}});
   const Layout::Tensor& w = layout.tensors()[0];
   const auto payload = encode(*codec_of("powersgd:2"), layout, normal(1300, 1), 1, 256);
@@ -245,7 +246,7 @@ TEST_CASE("factors from outside: rank, sizes and values are checked before they 
   CHECK(reason(good, layout.tensors()[1]) == "rank 2 is too much for the tensor");
   CHECK(reason({good.begin(), good.begin() + 2 + 600}, w) == "the factors are cut off");
   CHECK(reason({good.begin(), good.begin() + 1}, w) == "the rank is cut off");
-  // All floats as they are: R, and of L three rows.
+  // Plain floats: R and three rows of L.
   auto plain = good;
   plain.resize(2 + 1 + 4 * 2 * (100 + 3));
   plain[2] = static_cast<std::byte>(BlockFormat::fp32);

@@ -1,5 +1,5 @@
-// The quantizers that round at random, under error feedback: there they round to the nearest, and
-// lose less than there is.
+// Quantizers with error feedback: they round to the nearest level, not stochastically, so their
+// error is smaller than the values.
 #include "tests/codec/codec_support.hpp"
 
 #include "shared/codec/encode/feedback.hpp"
@@ -19,8 +19,8 @@ constexpr const char* nearest_specs[] = {"kbit:2+ef",    "kbit:3+ef",
                                          "qsgd:1000+ef", "qsgd:32767+ef",
                                          "terngrad+ef",  "topk:0.2,dense_below=0+kbit:2+ef"};
 
-/// What uniform rounding to 2S + 1 levels loses of a standard Gaussian, at the best step: Max 1960,
-/// table II, has 0.1902 for 3 levels.
+/// The error of uniform rounding of a standard Gaussian to 2S + 1 levels with the best step. Max
+/// 1960, table II, has 0.1902 for 3 levels.
 double least_gaussian_nmse(int levels) {
   const auto density = [](double t) {
     return std::exp(-t * t / 2) / std::sqrt(2 * std::numbers::pi);
@@ -28,7 +28,7 @@ double least_gaussian_nmse(int levels) {
   const auto above = [](double t) { return 0.5 * std::erfc(t / std::sqrt(2)); };
   double least = 1;
   for (double step = 0.01; step < 3; step += 0.001) {
-    // 1 - 2 E[x q] + E[q^2], from both sides.
+    // 1 - 2 E[x q] + E[q^2], for both signs.
     double nmse = 1;
     for (int level = 1; level <= levels; ++level) {
       const double begin = (level - 0.5) * step;
@@ -53,7 +53,7 @@ std::vector<std::vector<float>> hard_inputs(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("few levels lose no more of a Gaussian than the best uniform ones, within 3%") {
+TEST_CASE("with few levels the error of a Gaussian is within 3% of the best uniform quantizer's") {
   CHECK(least_gaussian_nmse(1) == doctest::Approx(0.1902).epsilon(1e-3));
   const Layout layout = flat_layout(1 << 18);
   const std::vector<float> x = normal(layout.elements(), 41, 0.01f);
@@ -66,13 +66,14 @@ TEST_CASE("few levels lose no more of a Gaussian than the best uniform ones, wit
   CHECK(loss("kbit:3+ef") == doctest::Approx(least_gaussian_nmse(3)).epsilon(0.03));
   CHECK(loss("kbit:4+ef") == doctest::Approx(least_gaussian_nmse(7)).epsilon(0.03));
   CHECK(loss("kbit:5+ef") == doctest::Approx(least_gaussian_nmse(15)).epsilon(0.03));
-  // At random they lose more than there is, and with many levels twice as much.
+  // With stochastic rounding the error exceeds the values, and with many levels it is twice that of
+  // rounding to nearest.
   CHECK(loss("kbit:2") > 2);
   CHECK(loss("qsgd:1") > 1.5);
   CHECK(loss("qsgd:127") == doctest::Approx(2 * loss("qsgd:127+ef")).epsilon(0.03));
 }
 
-TEST_CASE("no error is larger than its value, whatever the seed, which changes nothing") {
+TEST_CASE("no error is larger than its value, and the seed does not change the payload") {
   for (const char* spec : nearest_specs) {
     CAPTURE(spec);
     const auto codec = codec_of(spec);
@@ -95,25 +96,25 @@ TEST_CASE("no error is larger than its value, whatever the seed, which changes n
   }
 }
 
-TEST_CASE("a spike, and values that are all equal, come back as they are") {
+TEST_CASE("a spike and equal values are decoded exactly") {
   const Layout layout = flat_layout(10'000);
   std::vector<float> x(10'000);
   x[77] = 3;
   for (const char* spec : {"kbit:2+ef", "qsgd:1+ef", "terngrad+ef"}) {
     CHECK(decode(encode(*codec_of(spec), layout, x), layout) == x);
   }
-  // A level about a middle that is far from 0, where affine levels lie.
+  // Affine levels lie around a middle far from 0.
   const std::vector<float> equal(10'000, -0.25f);
   CHECK(decode(encode(*codec_of("kbit:2,mode=affine+ef"), layout, equal), layout) == equal);
 }
 
-TEST_CASE("every row of the kernels rounds to the same payload") {
+TEST_CASE("every kernel row rounds to the same payload") {
   const Layout layout = layout_of({{"a", {70, 333}}, {"b", {33}}});
   const std::vector<float> x = laplace(layout.elements(), 8);
   for (const char* spec : nearest_specs) check_rows_agree(spec, layout, x, 256);
 }
 
-TEST_CASE("under error feedback the residual of every quantizer stays as small as an update" *
+TEST_CASE("with error feedback every quantizer's residual stays about as small as an update" *
           statistics) {
   const Layout layout = layout_of({{"a", {700}}, {"b", {33}}});
   for (const std::string& spec : specs_to_test()) {
@@ -132,8 +133,8 @@ TEST_CASE("under error feedback the residual of every quantizer stays as small a
       keep_residual(update, reader, residual).value();
     }
     const double squares = kernels().scan(residual.data(), residual.size()).sum_squares;
-    // What is sent of a Gaussian at a tenth of a bit is a twelfth of its squares, and a fifth at
-    // three tenths of eden's.
+    // At 0.1 bits ecuq sends a twelfth of a Gaussian's squared norm; at 0.3 bits eden sends a
+    // fifth.
     CHECK(squares < (has("ecuq:0.1")   ? 30
                      : has("eden:0.3") ? 6
                                        : 3) *

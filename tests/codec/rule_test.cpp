@@ -1,4 +1,5 @@
-// Rules: which tensors a pattern fits, which rule a tensor takes, what goes as fp32 all the same.
+// Rules: which tensors a pattern matches, which rule a tensor gets, and which tensors are sent as
+// fp32 anyway.
 #include "shared/codec/encode/rule.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -13,7 +14,7 @@ bool fits(std::string pattern, std::string_view name) {
 }
 
 // The format ids of the payload's blocks. Each tensor is one block. The ids of entropy-coded floats
-// (float_coder.hpp) are replaced by those of the same floats, not coded.
+// (float_coder.hpp) are replaced by those of plain floats.
 std::vector<int> formats(const std::string& spec, const Layout& layout) {
   const auto codec = codec_of(spec);
   const auto payload = encode(*codec, layout, normal(layout.elements(), 1));
@@ -33,7 +34,7 @@ std::vector<int> formats(const std::string& spec, const Layout& layout) {
 
 }  // namespace
 
-TEST_CASE("patterns fit as globs do") {
+TEST_CASE("patterns match tensor names as globs") {
   CHECK(fits("", "conv1.weight"));
   CHECK(fits("*", "conv1.weight"));
   CHECK(fits("conv*", "conv1.weight"));
@@ -48,14 +49,14 @@ TEST_CASE("patterns fit as globs do") {
   CHECK_FALSE(fits("*.bias", "conv1.bias2"));
   CHECK_FALSE(fits("conv*", "xconv1"));
   CHECK_FALSE(fits("*a*b*c", "abab"));
-  // Linear in the product, not exponential.
+  // Matching takes time proportional to the product of the lengths, not exponential time.
   CHECK_FALSE(fits(std::string(250, '*') + "x", std::string(512, 'a')));
   std::string many;
   for (int i = 0; i < 100; ++i) many += "*a";
   CHECK_FALSE(fits(many + "b", std::string(512, 'a')));
 }
 
-TEST_CASE("each tensor takes the first rule that fits") {
+TEST_CASE("each tensor gets the first rule that matches") {
   const Layout layout = layout_of(
       {{"conv1.weight", {2000}}, {"conv1.bias", {2000}}, {"fc.weight", {3000}}, {"fc.bias", {10}}});
   constexpr int fp32 = 0, fp16 = 1, qsgd = 2, qsgd_rans = 3, sparse = 16, randk = 17;
@@ -67,7 +68,7 @@ TEST_CASE("each tensor takes the first rule that fits") {
   CHECK(formats("qsgd:8", layout) == std::vector{qsgd_rans, qsgd_rans, qsgd_rans, qsgd});
 }
 
-TEST_CASE("small tensors go dense unless the spec says otherwise, BatchNorm's statistics always") {
+TEST_CASE("small tensors go dense unless the spec says otherwise; statistics always go dense") {
   const Layout layout = layout_of({{"a", {1023}},
                                    {"b", {1024}},
                                    {"bn.running_mean", {4000}},
@@ -84,7 +85,7 @@ TEST_CASE("small tensors go dense unless the spec says otherwise, BatchNorm's st
   CHECK(formats("fp16,dense_below=1024", layout) == std::vector{fp32, fp16, fp32, fp32, fp16});
 }
 
-TEST_CASE("a codec names every row that it is made of, once") {
+TEST_CASE("a codec lists each table row that it uses once") {
   using Names = std::vector<std::string>;
   CHECK(codec_of("qsgd:8,bucket=100+ef")->names() == Names{"qsgd"});
   CHECK(codec_of("topk:0.1+ef")->names() == Names{"topk", "lossless"});

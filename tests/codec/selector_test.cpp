@@ -1,5 +1,5 @@
-// What selectors select: exactly the largest, each element as often as any, no magnitude below the
-// threshold; and that with error feedback nothing is lost.
+// Selectors: topk selects exactly the largest, randk each element equally often, threshold no
+// smaller magnitude. With error feedback nothing is lost.
 #include "shared/codec/blocks/selector.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -20,15 +20,14 @@ const Layout& layout() {
   return some;
 }
 
-// Few magnitudes, so that many are equal.
+// Values with few different magnitudes, so that there are many ties.
 std::vector<float> tied(std::size_t n, std::uint64_t seed) {
   std::vector<float> x = normal(n, seed);
   for (float& v : x) v = std::round(v * 3) * 0.5f;
   return x;
 }
 
-/// x with only the k largest magnitudes of [begin, end); of equal ones the first. By
-/// std::nth_element.
+/// Sets all but the k largest magnitudes of x to 0. Keeps the first of equal ones.
 void keep_largest(std::span<float> x, std::size_t k) {
   std::vector<std::size_t> order(x.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -52,15 +51,15 @@ std::size_t nonzeros(std::span<const float> x) {
 
 }  // namespace
 
-TEST_CASE("topk sends exactly the largest of each tensor, over its blocks, with ties") {
+TEST_CASE("topk sends exactly the largest values of each tensor, also with ties") {
   for (const auto& make : {std::function(tied), std::function([](std::size_t n, std::uint64_t s) {
                              return normal(n, s);
                            })}) {
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
       const std::vector<float> x = make(layout().elements(), seed);
-      std::vector<float> expected = x;  // Small tensors and BatchNorm's statistics are all sent.
-      keep_largest(std::span(expected).first(3000), 211);          // ceil(0.07 * 3000), and
-      keep_largest(std::span(expected).subspan(3100, 2000), 140);  // not 141.
+      std::vector<float> expected = x;  // Small tensors and statistics are sent completely.
+      keep_largest(std::span(expected).first(3000), 211);          // ceil(0.0701 * 3000).
+      keep_largest(std::span(expected).subspan(3100, 2000), 140);  // Not 141.
       CHECK(sent("topk:0.0701", layout(), x) != sent("topk:0.07", layout(), x));
       keep_largest(std::span(expected).first(3000), 210);
       CHECK(sent("topk:0.07", layout(), x) == expected);
@@ -69,7 +68,7 @@ TEST_CASE("topk sends exactly the largest of each tensor, over its blocks, with 
   }
 }
 
-TEST_CASE("topk with scope=global sends the largest of all big tensors together") {
+TEST_CASE("topk with scope=global sends the largest values of all large tensors together") {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     std::vector<float> x = tied(layout().elements(), seed);
     for (std::size_t i = 0; i < 3000; ++i) x[i] *= 0.5f;
@@ -83,7 +82,7 @@ TEST_CASE("topk with scope=global sends the largest of all big tensors together"
   }
 }
 
-TEST_CASE("topk of at least one element, at most the nonzero ones; all of them is all") {
+TEST_CASE("topk sends at least one element, no zeros, and with fraction 1 all other elements") {
   const Layout one = flat_layout(2000);
   std::vector<float> x(2000);
   CHECK(sent("topk:0.5", one, x) == x);
@@ -98,7 +97,7 @@ TEST_CASE("topk of at least one element, at most the nonzero ones; all of them i
   CHECK(sent("topk:0.5,scope=global,dense_below=0", empty, {}).empty());
 }
 
-TEST_CASE("threshold sends what is larger than it, and no more") {
+TEST_CASE("threshold sends exactly the magnitudes above the threshold") {
   const std::vector<float> x = tied(layout().elements(), 3);
   std::vector<float> expected = x;
   for (std::size_t i = 0; i < 5100; ++i) {
@@ -115,7 +114,7 @@ TEST_CASE("threshold sends what is larger than it, and no more") {
   CHECK(payload.size() < 100);
 }
 
-TEST_CASE("ema-threshold sends what topk does at first, and about as much from then on" *
+TEST_CASE("ema-threshold first selects like topk and then about the same number of elements" *
           statistics) {
   const std::vector<float> x = tied(layout().elements(), 3);
   CHECK(sent("ema-threshold:0.07", layout(), x) == sent("topk:0.07", layout(), x));
@@ -123,7 +122,7 @@ TEST_CASE("ema-threshold sends what topk does at first, and about as much from t
 
   constexpr std::size_t n = 200'000;
   const Layout two = layout_of({{"a", {n}}, {"b", {n}}});
-  // Tensors that grow and shrink by a hundredth in each round; one of heavier tails.
+  // Tensors that grow or shrink by 1% in each round; one has heavy tails.
   for (const double fraction : {0.3, 0.1, 0.01, 0.001}) {
     CAPTURE(fraction);
     const auto codec = codec_of("ema-threshold:" + std::to_string(fraction));
@@ -150,7 +149,7 @@ TEST_CASE("ema-threshold sends what topk does at first, and about as much from t
   }
 }
 
-TEST_CASE("ema-threshold finds its threshold anew where values jump, or were all zeros") {
+TEST_CASE("ema-threshold computes a new threshold if the values jump or were all zeros") {
   constexpr std::size_t n = 20'000;
   const Layout one = flat_layout(n);
   const auto codec = codec_of("ema-threshold:0.01");
@@ -172,7 +171,7 @@ TEST_CASE("ema-threshold finds its threshold anew where values jump, or were all
   CHECK(count(normal(n, 5)) == 200);
 }
 
-TEST_CASE("randk sends exactly k of each block, scaled, and others with another seed") {
+TEST_CASE("randk sends exactly k scaled values of each block, which depend on the seed") {
   const Layout one = flat_layout(70'000);
   const std::vector<float> x = normal(70'000, 4);
   const std::vector<float> out = sent("randk:0.01", one, x, 5, 65536);
@@ -183,10 +182,10 @@ TEST_CASE("randk sends exactly k of each block, scaled, and others with another 
   }
   CHECK(sent("randk:0.01", one, x, 5, 65536) == out);
   CHECK(sent("randk:0.01", one, x, 6, 65536) != out);
-  // With error feedback values are as they are, and the same ones.
+  // With error feedback the same elements are sent, not scaled.
   const std::vector<float> plain = sent("randk:0.01+ef", one, x, 5, 65536);
   for (std::size_t i = 0; i < plain.size(); ++i) REQUIRE(plain[i] == (out[i] != 0 ? x[i] : 0));
-  // No indices are sent: two bytes of k, eight of the key, and the values, with their method's id.
+  // No indices are sent: two bytes for k, eight for the key, the values and their format id.
   const Layout block = flat_layout(65536);
   const auto payload = encode(*codec_of("randk:0.01"), block, std::span(x).first(65536));
   constexpr std::size_t before = payload_header_bytes + 4 + 1 + 2 + 8 + 1;
@@ -217,8 +216,7 @@ TEST_CASE("randk is unbiased over 4,096 seeds, alone and with a quantizer" * sta
   }
 }
 
-TEST_CASE(
-    "random indices are k of n, each as often as any other, by itself and with its neighbour") {
+TEST_CASE("random indices are k of n: each index, and each pair of neighbours, is equally likely") {
   constexpr std::size_t n = 50;
   constexpr std::size_t k = 10;
   constexpr int keys = 20'000;
@@ -233,14 +231,14 @@ TEST_CASE(
     for (const std::uint32_t index : indices) ++counts[index];
     for (std::size_t i = 1; i < k; ++i) pairs += indices[i] == indices[i - 1] + 1 ? 1 : 0;
   }
-  // Binomial: the probability is k / n for one, k (k - 1) / (n (n - 1)) for a pair.
+  // Binomial counts with probability k / n for an index and k (k - 1) / (n (n - 1)) for a pair.
   const double sigma = std::sqrt(keys * 0.2 * 0.8);
   for (const int count : counts) CHECK(std::fabs(count - keys * 0.2) < 5 * sigma);
   const double pair = 10.0 * 9 / (50 * 49);
   CHECK(std::fabs(pairs - keys * 49 * pair) < 6 * std::sqrt(keys * 49 * pair));
 }
 
-TEST_CASE("with error feedback, what topk sends and what it keeps is the input, to the bit") {
+TEST_CASE("with error feedback the sent values plus the residual are the input, bit for bit") {
   for (const char* spec : {"topk:0.01+ef", "topk:0.1,scope=global+ef", "randk:0.1+ef",
                            "threshold:0.7+ef", "*.bias=none;*=topk:0.1+ef"}) {
     CAPTURE(spec);
@@ -261,7 +259,7 @@ TEST_CASE("with error feedback, what topk sends and what it keeps is the input, 
   }
 }
 
-TEST_CASE("a selected value past the quantizer's range is named by its place in the tensor") {
+TEST_CASE("a selected value beyond the quantizer's range is named with its index in the tensor") {
   const Layout one = flat_layout(2000);
   std::vector<float> x(2000, 0.5f);
   x[1234] = 70'000;
@@ -272,7 +270,7 @@ TEST_CASE("a selected value past the quantizer's range is named by its place in 
   CHECK(refused.error().code() == Errc::invalid_input);
   CHECK(refused.error().message().find("w[1234]") != std::string::npos);
 
-  // One of the two is selected, and twice it is infinite.
+  // One of the two is selected and doubled, which is infinite.
   const Layout two = flat_layout(2);
   const std::vector<float> huge = {3e38f, -3e38f};
   const auto scaled = codec_of("randk:0.5,dense_below=0")->encode(two, huge, 1, sink);
@@ -281,7 +279,7 @@ TEST_CASE("a selected value past the quantizer's range is named by its place in 
   CHECK(scaled.error().message().find("w[") != std::string::npos);
 }
 
-// Its cells would lie where the sparse block's values are being written.
+// The sketch's cells would use the buffer into which the sparse block's values are decoded.
 TEST_CASE("a sketch inside a sparse block is refused") {
   DecodeScratch scratch;
   std::vector<float> out(300);
@@ -312,7 +310,7 @@ TEST_CASE("a sketch inside a sparse block is refused") {
   }
 }
 
-TEST_CASE("a sparse block inside another is refused") {
+TEST_CASE("a sparse block inside a sparse block is refused") {
   DecodeScratch scratch;
   std::vector<float> out(300);
   std::vector<std::byte> block = {std::byte{17}, std::byte{2}, std::byte{0}};
@@ -329,6 +327,6 @@ TEST_CASE("a sparse block inside another is refused") {
                {std::byte{1}, std::byte{0}, std::byte{0x3c}, std::byte{0}, std::byte{0}});
   CHECK(decode_block(block, out, scratch).has_value());
   CHECK(nonzeros(out) == 1);
-  store(block, 1, std::uint16_t{300});  // All of them are no selection.
+  store(block, 1, std::uint16_t{300});  // All elements: this is no selection.
   CHECK_FALSE(decode_block(block, out, scratch).has_value());
 }

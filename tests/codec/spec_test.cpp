@@ -1,4 +1,5 @@
-// Codec specs: what parses, what its canonical form is, and where the caret of an error stands.
+// Codec specs: which specs parse, their canonical forms, and the place at which an error's caret
+// points.
 #include "tests/codec/codec_support.hpp"
 
 using namespace fl;
@@ -6,7 +7,7 @@ using namespace fl::testing;
 
 namespace {
 
-// The part of the spec that the error's caret points at, to the spec's end.
+// The part of the spec from the error's caret to the spec's end.
 std::string pointed_at(const std::string& spec) {
   const auto parsed = parse_codec(spec);
   REQUIRE_FALSE(parsed.has_value());
@@ -25,8 +26,8 @@ TEST_CASE("canonical specs parse to themselves") {
   for (const std::string& spec : specs_to_test()) {
     CHECK(codec_of(spec)->canonical() == spec);
     CHECK_FALSE(codec_of(spec)->error_feedback());
-    // The mode of ecuq and a sketch's recovery are what +ef chooses as well; norm and clip have no
-    // meaning with it.
+    // With +ef the canonical form leaves these settings out: +ef itself chooses ecuq's mode and a
+    // sketch's recovery, and norm and clip have no meaning with it.
     const bool ef_says_it = spec.ends_with(",mode=centroid") || spec.ends_with(",norm=l2") ||
                             spec.ends_with(",recovery=own") ||
                             spec.find(",clip=") != std::string::npos;
@@ -48,7 +49,7 @@ TEST_CASE("canonical specs parse to themselves") {
   CHECK(codec_of("topk:0.1+ecuq:2,mode=centroid+ef")->canonical() == "topk:0.1+ecuq:2+ef");
 }
 
-TEST_CASE("a delta is any codec as under feedback, and has none itself") {
+TEST_CASE("delta+ uses any codec as with error feedback, but keeps no residual") {
   for (const std::string& spec : specs_to_test()) {
     const auto delta = codec_of("delta+" + spec);
     const std::string under_feedback = codec_of(spec + "+ef")->canonical();
@@ -68,7 +69,7 @@ TEST_CASE("a delta is any codec as under feedback, and has none itself") {
   CHECK(pointed_at("delta+") == "");
 }
 
-TEST_CASE("selectors compose with quantizers, and rules with each other") {
+TEST_CASE("a selector can be combined with a quantizer, and rules with each other") {
   const auto canonical = [](std::string_view spec) { return codec_of(spec)->canonical(); };
   for (const char* same :
        {"topk:0.01", "topk:0.01+qsgd:4+ef", "randk:0.1+fp16", "topk:1e-05", "topk:1",
@@ -93,7 +94,7 @@ TEST_CASE("selectors compose with quantizers, and rules with each other") {
   CHECK(canonical("*=qsgd:8,dense_below=1024") == "*=qsgd:8");
 }
 
-TEST_CASE("dgc is error feedback with a momentum, of all rules together") {
+TEST_CASE("dgc is error feedback with momentum, for all rules together") {
   for (const char* same : {"topk:0.001+dgc:0.9", "randk:0.1+kbit:4+dgc:0.5",
                            "*.bias=none;a=topk:0.1+ecuq:2;*=kbit:4+dgc:0.75"}) {
     const auto codec = codec_of(same);
@@ -109,7 +110,7 @@ TEST_CASE("dgc is error feedback with a momentum, of all rules together") {
         "topk:0.25+dgc:0.9");
 }
 
-TEST_CASE("errors in composed specs point at the part that is wrong") {
+TEST_CASE("errors in composed specs point at the wrong part") {
   CHECK(pointed_at("topk") == "");
   CHECK(pointed_at("topk+qsgd:4") == "+qsgd:4");
   CHECK(pointed_at("topk:0") == "0");
@@ -168,17 +169,17 @@ TEST_CASE("errors in composed specs point at the part that is wrong") {
   CHECK(pointed_at(many + "*=none") == "*=none");
   CHECK(codec_of(many.substr(7) + "*=none")->canonical() == many.substr(7) + "*=none");
 
-  // Not printable, and shown as such.
+  // A character that is not printable is shown as an escape.
   const auto parsed = parse_codec("a\tb=none;*=none");
   REQUIRE_FALSE(parsed.has_value());
   CHECK(parsed.error().message().find("a?b=none") != std::string::npos);
-  // Its canonical form is too long for a payload.
+  // The canonical form would be too long for a payload.
   const std::string pattern(spec_bytes_max - std::string_view("=threshold:1e5;*=none").size(), 'p');
   CHECK_FALSE(parse_codec(pattern + "=threshold:1e5;*=none").has_value());
   CHECK(parse_codec(pattern + "=threshold:1e2;*=none").has_value());
 }
 
-TEST_CASE("errors point at the part that is wrong") {
+TEST_CASE("errors in simple specs point at the wrong part") {
   CHECK(pointed_at("qsgd:0") == "0");
   CHECK(pointed_at("qsgd:32768,bucket=4") == "32768,bucket=4");
   CHECK(pointed_at("qsgd:12x") == "12x");
@@ -255,7 +256,7 @@ TEST_CASE("errors point at the part that is wrong") {
   CHECK_FALSE(parse_codec(std::string(1000, 'a')).has_value());
 }
 
-TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says") {
+TEST_CASE("a warm-up changes by equal ratios from round 1 on to the spec's value") {
   const auto canonical = [](std::string_view spec, std::uint32_t round) {
     return parse_codec(spec, round).value()->canonical();
   };
@@ -266,7 +267,7 @@ TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says"
     CHECK(canonical(spec, 1'000'000) == wanted.back());
     CHECK(codec_of(spec)->canonical() == wanted.back());
   };
-  // Lin 2018, section 3.3: 25%, 6.25%, 1.5625%, 0.4%, 0.1%; to be exact, in ratios of 250^(1/4).
+  // Lin 2018, section 3.3, has 25%, 6.25%, 1.5625%, 0.4%, 0.1%; the exact ratio is 250^(1/4).
   all("topk:0.001,from=0.25,over=4",
       {"topk:0.25", "topk:0.06287", "topk:0.01581", "topk:0.003976", "topk:0.001"});
   all("topk:0.001,scope=global,from=0.016,dense_below=7,over=2+qsgd:4+ef",
@@ -290,7 +291,7 @@ TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says"
       {"*.bias=none;a=kbit:8;*=topk:1+kbit:6", "*.bias=none;a=kbit:4;*=topk:0.01+kbit:5",
        "*.bias=none;a=kbit:2;*=topk:0.01+kbit:4"});
   all("topk:1,from=1e-320,over=2", {"topk:1e-320", "topk:1e-160", "topk:1"});
-  // Steps of a thousandth part of the way: none goes back.
+  // With a warm-up over 1,000 rounds the value never goes back.
   double before = 0.25;
   for (std::uint32_t round = 1; round <= 1001; ++round) {
     const double now = std::stod(canonical("topk:0.001,from=0.25,over=1000", round).substr(5));
@@ -314,7 +315,7 @@ TEST_CASE("a warm-up goes by equal ratios from round 1 on to what the spec says"
   CHECK(pointed_at("topk,from=0.25,over=4") == ",from=0.25,over=4");
 }
 
-TEST_CASE("a rank that starts late is dense before, and warms up from there") {
+TEST_CASE("a low-rank codec that starts late is dense before, and warms up from its start") {
   const auto canonical = [](std::string_view spec, std::uint32_t round) {
     return parse_codec(spec, round).value()->canonical();
   };
@@ -342,12 +343,12 @@ TEST_CASE("a rank that starts late is dense before, and warms up from there") {
   CHECK(pointed_at("powersgd:0@20") == "0@20");
   CHECK(pointed_at("powersgd:@20") == "@20");
   CHECK(pointed_at("kbit:4@20") == "4@20");
-  // What is wrong later is wrong from the first round on.
+  // A spec that is wrong for a later round is refused in round 1.
   CHECK_FALSE(parse_codec("powersgd:65@20", 1).has_value());
   CHECK_FALSE(parse_codec("powersgd:4@20,ratio=3", 1).has_value());
 }
 
-TEST_CASE("a payload's limit is that of its round's codec") {
+TEST_CASE("the size limit of a payload is that of its round's codec") {
   const Layout layout = flat_layout(100'000);
   std::uint64_t before = ~std::uint64_t{0};
   for (std::uint32_t round = 1; round <= 5; ++round) {
@@ -360,7 +361,7 @@ TEST_CASE("a payload's limit is that of its round's codec") {
   }
 }
 
-TEST_CASE("an unknown codec's error names every codec there is") {
+TEST_CASE("the error for an unknown codec lists all codecs") {
   const auto parsed = parse_codec("zip");
   for (const CodecRow& row : codec_rows()) {
     CHECK(parsed.error().message().find(row.name) != std::string::npos);

@@ -1,5 +1,5 @@
-// What theory says of the codecs' sizes and errors on a Gaussian vector. Sampled means of a million
-// values lie within 1% of what they estimate.
+// The codecs' sizes and errors on a Gaussian vector, compared with theory. Means over a million
+// samples are within 1% of the expectation.
 #include "tests/codec/codec_support.hpp"
 #include "tests/support/distortion.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t million = 1 << 20;
 
 struct RateAndLoss {
-  double bits;  // A value.
+  double bits;  // Per value.
   double nmse;
 };
 
@@ -26,7 +26,7 @@ RateAndLoss measured(std::string_view spec) {
 
 }  // namespace
 
-TEST_CASE("none costs 32 bits a value, the prefix and a byte for each block, and loses nothing") {
+TEST_CASE("none takes 32 bits a value, the prefix and a byte for each block, and is exact") {
   const auto [bits, loss] = measured("none");
   const Layout layout = flat_layout(million);
   const BlockMap map(layout, block_elements_default);
@@ -36,21 +36,21 @@ TEST_CASE("none costs 32 bits a value, the prefix and a byte for each block, and
   CHECK(loss == 0);
 }
 
-TEST_CASE("sign loses 1 - 2 / pi: what the mean magnitude leaves of a Gaussian") {
+TEST_CASE("sign's error of a Gaussian is 1 - 2 / pi") {
   CHECK(measured("sign").nmse == doctest::Approx(1 - 2 / std::numbers::pi).epsilon(0.01));
 }
 
-TEST_CASE("topk loses the square of a Gaussian's middle, randk what it did not draw, scaled") {
-  // Of a standard normal value z, P(|z| > cutoff) = 0.1.
+TEST_CASE("topk and randk have their theoretical errors of a Gaussian") {
+  // P(|z| > cutoff) = 0.1 for a standard normal value z.
   constexpr double cutoff = 1.6448536;
   const double density = std::exp(-cutoff * cutoff / 2) / std::sqrt(2 * std::numbers::pi);
   CHECK(measured("topk:0.1").nmse == doctest::Approx(0.9 - 2 * cutoff * density).epsilon(0.01));
-  // Drawn with 1/10 and multiplied by 10: 0.1 * 9^2 + 0.9.
+  // An element is selected with probability 1/10 and multiplied by 10: 0.1 * 9^2 + 0.9 = 9.
   CHECK(measured("randk:0.1").nmse == doctest::Approx(9).epsilon(0.02));
 }
 
-TEST_CASE("qsgd stays within its variance bound, min(d / S^2, sqrt(d) / S) for buckets of d") {
-  // Alistarh 2017, lemma 3.1; its norm is the Euclidean one.
+TEST_CASE("qsgd's variance is within its bound, min(d / S^2, sqrt(d) / S) for buckets of d") {
+  // Alistarh 2017, lemma 3.1, for the Euclidean norm.
   for (const double levels : {1, 4, 16, 64}) {
     for (const double bucket : {16, 512, 4096}) {
       const auto spec = "qsgd:" + std::to_string(static_cast<int>(levels)) +
@@ -64,13 +64,13 @@ TEST_CASE("qsgd stays within its variance bound, min(d / S^2, sqrt(d) / S) for b
   }
 }
 
-TEST_CASE("no codec gets below the rate-distortion bound" * statistics) {
+TEST_CASE("no codec is better than the rate-distortion bound" * statistics) {
   CHECK(bits_above_bound(3, std::exp2(-2.0 * 3)) == doctest::Approx(0));
   CHECK(bits_above_bound(3, 2) == 3);
   for (const std::string& spec : specs_to_test()) {
     CAPTURE(spec);
     const auto [bits, loss] = measured(spec);
-    // Real numbers have no exact code; fp32 ones do.
+    // The bound is infinite for real numbers without error, but fp32 numbers have an exact code.
     if (loss > 0) CHECK(bits_above_bound(bits, loss) > 0);
   }
 }

@@ -1,4 +1,4 @@
-// With several threads a codec gives what it gives with one: bytes, values, sums and errors.
+// With several threads a codec gives the same bytes, values, sums and errors as with one.
 #include "shared/codec/encode/feedback.hpp"
 
 #include "tests/codec/codec_support.hpp"
@@ -13,7 +13,7 @@ namespace {
 constexpr int threads = 3;
 constexpr std::uint32_t block = 256;
 
-/// Some 230 blocks: more than two batches of three threads, the last one not full.
+/// About 230 blocks: more than two batches for three threads, and the last batch is not full.
 Layout many_blocks() { return layout_of({{"w", {150, 200}}, {"w.bias", {200}}, {"v", {28'123}}}); }
 
 Result<std::vector<std::byte>> encode_by(const Codec& codec, const Layout& layout,
@@ -23,14 +23,14 @@ Result<std::vector<std::byte>> encode_by(const Codec& codec, const Layout& layou
   CodecState state;
   FL_TRY([[maybe_unused]] const std::uint64_t size,
          codec.encode(layout, x, 7, sink, block, &state, by));
-  const auto kept = state.bytes();  // What the codec has learned is compared, too.
+  const auto kept = state.bytes();  // Compare the codec's state, too.
   bytes.insert(bytes.end(), kept.begin(), kept.end());
   return bytes;
 }
 
 }  // namespace
 
-TEST_CASE("the same payload, residual, loss and values, whatever the codec") {
+TEST_CASE("any number of threads gives the same payload, residual, error and values") {
   const Layout layout = many_blocks();
   const std::vector<float> x = normal(layout.elements(), 3);
   for (const std::string& spec : specs_to_test()) {
@@ -64,7 +64,7 @@ TEST_CASE("the same payload, residual, loss and values, whatever the codec") {
   }
 }
 
-TEST_CASE("of several values that can't be sent, the first is named") {
+TEST_CASE("if several values can't be sent, the error names the first") {
   const Layout layout = many_blocks();
   for (const char* spec : {"none", "ecuq:4", "topk:0.1+qsgd:7"}) {
     CAPTURE(spec);
@@ -78,10 +78,10 @@ TEST_CASE("of several values that can't be sent, the first is named") {
   }
 }
 
-TEST_CASE("of several damaged blocks, the first is named") {
+TEST_CASE("if several blocks are damaged, the error names the first") {
   const Layout layout = many_blocks();
   auto payload = encode(*codec_of("ecuq:4"), layout, normal(layout.elements(), 3), 7, block);
-  // Blocks say first what made them.
+  // Each block begins with its format id.
   for (std::size_t at = payload.size() / 3; at < payload.size(); at += 1'000)
     std::fill_n(payload.begin() + static_cast<std::ptrdiff_t>(at),
                 std::min<std::size_t>(400, payload.size() - at), std::byte{0xff});

@@ -1,5 +1,5 @@
-// Levels of which few are not 0: runs of zeros are the shorter code, give back what was coded, and
-// of damaged bytes an error or levels in range.
+// The zero-run coder for levels of which few are not 0: it is shorter than the entropy coder,
+// decodes to the same levels, and damaged bytes give an error or levels in range.
 #include "shared/codec/entropy/zero_run_coder.hpp"
 #include "shared/codec/entropy/index_coder.hpp"
 #include "tests/codec/codec_support.hpp"
@@ -10,7 +10,7 @@
 using namespace fl;
 using namespace fl::testing;
 
-TEST_CASE("few levels come back as runs, in classes or not, and damaged ones do not") {
+TEST_CASE("runs decode to the same levels, with classes or not, and damaged runs do not") {
   constexpr std::size_t n = 30'000;
   constexpr std::size_t each = test::or_sanitized(1000, 60);
   constexpr std::size_t cut = test::or_sanitized(1, 11);
@@ -24,7 +24,7 @@ TEST_CASE("few levels come back as runs, in classes or not, and damaged ones do 
       const std::vector<float> x = normal(n, 38);
       for (std::size_t i = 0; i < n; ++i) {
         of[i] = static_cast<std::uint8_t>(i * i % 7919 % count);
-        if (i % 20 != 0 || of[i] == 1) continue;  // Class 1 has none.
+        if (i % 20 != 0 || of[i] == 1) continue;  // Class 1 has only zeros.
         const long level = std::lround(x[i] * 0.5f * static_cast<float>(top));
         levels[i] = static_cast<std::int16_t>(std::clamp<long>(level, -top, top));
       }
@@ -50,7 +50,7 @@ TEST_CASE("few levels come back as runs, in classes or not, and damaged ones do 
       }
     }
   }
-  // Too many, and too few elements for a list of any.
+  // Too many levels that are not 0, and too few elements.
   std::vector<std::int16_t> levels(160);
   for (std::size_t i = 0; i < 10; ++i) levels[16 * i] = 1;
   std::vector<std::byte> bytes;
@@ -62,8 +62,7 @@ TEST_CASE("few levels come back as runs, in classes or not, and damaged ones do 
   CHECK(bytes.empty());
 }
 
-TEST_CASE(
-    "more levels than are for runs are no runs: they would take long, and nobody sends them") {
+TEST_CASE("runs with too many levels are refused: they would be slow, and no encoder writes them") {
   std::vector<std::int16_t> back(160);
   for (const std::uint16_t count : {std::uint16_t{9}, std::uint16_t{10}}) {
     std::vector<std::uint32_t> indices(count);
@@ -77,11 +76,11 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("wherever levels are for runs, these are shorter than the entropy code") {
+TEST_CASE("whenever levels are sparse enough for runs, runs are shorter than the entropy code") {
   constexpr std::size_t n = block_elements_default;
   const std::vector<float> x = normal(n, 40);
   LevelScratch scratch;
-  // From one in 17 to one in 30,000.
+  // From one level in 17 to one in 30,000 is not 0.
   for (const float sigmas : {1.9f, 2.1f, 2.5f, 3.0f, 3.5f, 4.0f}) {
     CAPTURE(sigmas);
     std::vector<std::int16_t> levels(n);
@@ -99,12 +98,13 @@ TEST_CASE("wherever levels are for runs, these are shorter than the entropy code
   CHECK_FALSE(append_runs(levels, 1, runs));
 }
 
-TEST_CASE("ternary levels of which few are not 0 are runs") {
+TEST_CASE("sparse ternary levels are coded as runs") {
   constexpr std::size_t n = 1 << 18;
   std::vector<float> x(n);
   for (std::size_t i = 0; i < n; i += 997) x[i] = i % 2 == 0 ? 0.5f : -0.5f;
   const auto payload = encode(*codec_of("terngrad,clip=0"), flat_layout(n), x);
   CHECK(decode(payload, flat_layout(n)) == x);
-  // One in 997 has 11.4 bits and a sign; rANS took 128 bytes more for each of the four blocks.
+  // Each level that is not 0, one in 997, takes 11.4 bits and a sign. rANS would take 128 bytes
+  // more for each of the four blocks.
   CHECK(payload.size() < 600);
 }

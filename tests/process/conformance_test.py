@@ -1,7 +1,7 @@
-"""RFC 6455: Autobahn's cases, run by kosoku against ws_echo, a server on fl-server's own streams.
+"""Checks RFC 6455: kosoku runs Autobahn's cases against ws_echo, which uses fl-server's streams.
 
-kosoku trusts no authority of ours, so a relay here takes the TLS off. Groups 12 and 13 are about
-compression, which Tributary has none of.
+kosoku does not trust the test's authority, so a relay removes the TLS. Groups 12 and 13 test
+compression, which Tributary does not have.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import unittest
 
 import kosoku
 
-CASES_MIN = 300  # A filter that matches nothing is no success.
+CASES_MIN = 300  # A filter that matches no case must not count as success.
 
 
 async def pump(reader, writer):
@@ -28,7 +28,7 @@ async def pump(reader, writer):
 
 class Conformance(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self):
-        asyncio.get_running_loop().set_debug(False)  # Reports of slow steps: most are slow here.
+        asyncio.get_running_loop().set_debug(False)  # It would report most steps as slow.
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         echo = subprocess.Popen(

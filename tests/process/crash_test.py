@@ -1,7 +1,7 @@
-"""`kill -9` anywhere, then a restart: the run ends in the model of a run that nothing happened to.
+"""After `kill -9` at any point and a restart, a run ends with the same model as an undisturbed run.
 
-Synthetic updates depend on the client's name, the run's seed and the round alone, and every client
-is asked in every round, so the digests of all model versions must be equal.
+Synthetic updates depend only on the client's name, the run's seed and the round, and every client
+is asked in every round. So the digests of all model versions must be equal.
 """
 
 import concurrent.futures
@@ -22,18 +22,18 @@ from federation import (
     write_images,
 )
 
-# The second loses values on the way and so lives on its residuals and carries; the third, on what
-# both ends have of the update before.
+# "lossy" depends on the clients' residuals and the server's carry, "delta" on both ends'
+# references.
 CODECS = {
     "plain": ("--codec", "none"),
     "lossy": ("--codec", "ecuq:4+ef", "--downlink-codec", "qsgd:127"),
     "delta": ("--codec", "delta+kbit:8"),
 }
-# 400 kB: an update is more than one chunk.
+# 400 kB: an update has more than one chunk.
 MODEL = "synthetic:100000"
 IS_OVER = f"SELECT 1 FROM run WHERE model = '{MODEL}' AND state = 'finished'"
 RUN = ("--new-run", "--model", MODEL, "--min-clients", 3, "--deadline", 0)
-# Of a server's and a client's steps a third client shows no others.
+# Two clients are enough for walks over disk steps: a third one adds no new kind of step.
 PAIR = ("a", "b")
 
 
@@ -42,15 +42,15 @@ def run_of(names):
 
 
 def keep_alive(federation, server, clients, limit_s=120, flags=()):
-    """Restarts whatever was killed until the server has finished the run, the server with `flags`
-    while there is no run. Returns the number of restarts. AssertionError when a program ends in any
-    other way than by SIGKILL or with 0."""
+    """Restarts killed programs until the server has finished the run. While there is no run, the
+    server restarts with `flags`. Returns the number of restarts. Raises AssertionError if a program
+    ends with an error other than SIGKILL."""
     restarts = 0
     end = time.monotonic() + limit_s
     while (code := server.process.poll()) != 0:
         if code == -signal.SIGKILL:
             if federation.query(IS_OVER):
-                return restarts + 1  # All clients have been told before.
+                return restarts + 1  # All clients already know that the run is over.
             has_run = federation.query(f"SELECT 1 FROM run WHERE model = '{MODEL}'")
             server, restarts = federation.server(*(() if has_run else flags)), restarts + 1
         elif code is not None:
@@ -74,7 +74,7 @@ class Undisturbed(FederationTest):
 
     @classmethod
     def reference(cls, codec, rounds, names=None):
-        """The digests of a run of these clients, or all, in which nothing is killed."""
+        """Returns the digests of an undisturbed run of these clients, by default of all."""
         names = names or cls.names
         federation = cls.template.copy(cls.root / f"undisturbed-{codec}-{rounds}-{len(names)}")
         try:
@@ -99,7 +99,7 @@ class Crashes(Undisturbed):
         return self.crash("lossy", where, failpoint, PAIR, self.undisturbed_pair)
 
     def crash(self, codec, where, failpoint, names=None, wanted=None):
-        """One run, in which one program dies at `failpoint`. Returns whether it did."""
+        """Makes a run in which program `where` dies at `failpoint`. Returns whether it died."""
         names, wanted = names or self.names, wanted or self.undisturbed[codec]
         name = f"{codec}-{where}-{failpoint}".replace(":", "-")
         federation = self.template.copy(self.root / name)
@@ -115,10 +115,10 @@ class Crashes(Undisturbed):
             keep_alive(federation, server, clients, flags=flags)
             for name, client in clients.items():
                 if client.wait() != 0:
-                    raise AssertionError(f"it did not end with the run: {client}")
+                    raise AssertionError(f"a client did not end with the run: {client}")
             if federation.digests() != wanted:
                 raise AssertionError(
-                    f"other models after a crash at {failpoint} of {where}, codec {codec}"
+                    f"the models differ after a crash of {where} at {failpoint}, codec {codec}"
                 )
             killed = first.process if first else server.process
             return killed.poll() == -signal.SIGKILL
@@ -129,8 +129,8 @@ class Crashes(Undisturbed):
     def test_every_failpoint(self):
         points = [("server", point) for point in failpoints("server")]
         points += [("a", point) for point in failpoints("client")]
-        # The generic one; those reached only when an update is not used, is missing, or is large:
-        # below.
+        # Tests below cover the generic failpoint, and those that need an update that is not used,
+        # is missing, or is large.
         elsewhere = (
             *("disk.step", "update.put_back", "round.widened"),
             *("replacement.before_added", "replacement.added"),
@@ -140,13 +140,13 @@ class Crashes(Undisturbed):
         cases = [
             (codec, where, f"{point}:{passage}")
             for codec, (where, point), passage in itertools.product(CODECS, points, (1, 2))
-            # Passed once in a run; passed only where model steps are coded.
+            # initial.committed is passed once in a run, delta.synced only if model steps are coded.
             if (point, passage) != ("initial.committed", 2)
             and (point != "delta.synced" or codec == "lossy")
-            # The first round's updates refer to none.
+            # Updates of the first round have no reference.
             and (codec, passage) != ("delta", 1)
         ]
-        # The last passage: the run is over, and nobody has been told.
+        # At the last passage the run is over, but no client knows it.
         cases += [(codec, "server", "round.committed:3") for codec in CODECS]
         began = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
@@ -165,15 +165,15 @@ class Crashes(Undisturbed):
         self.walk_disk_steps(50, lambda failpoint, _: self.crash_of_pair("a", failpoint))
 
     def test_the_server_as_it_asks_another_client_in_place_of_one(self):
-        """c is asked in each round and stands still, so that at the deadline b or a is asked: the
-        model is that of a and b alone."""
+        """c is asked in each round but stopped, so at the deadline b or a is asked instead. The
+        model is then that of a and b alone."""
         flags = [*RUN, "--rounds", 2, "--min-clients", 2, "--clients-per-round", 2]
         alone = self.make("alone")
         server = alone.server(*flags, "--keep-checkpoints", 0)
         for program in [server, alone.client("a"), alone.client("b")]:
             self.expect_exit(program)
         flags += ["--deadline", 0.5, "--sampling", "round-robin"]
-        # c must not be waited for before there is a round.
+        # With an initial model from a file, the server does not wait for c before the first round.
         flags += ["--initial-weights", alone.checkpoints / "round-000000.safetensors"]
         for point in ("replacement.before_added", "replacement.added"):
             federation = self.make(point)
@@ -186,8 +186,8 @@ class Crashes(Undisturbed):
             self.assertEqual(federation.digests(), alone.digests(), point)
 
     def test_the_server_as_it_widens_the_range_of_a_round(self):
-        """Updates of 150 steps with momentum, which adds up, come after those of one step, and are
-        thousands of times what the sums were made for."""
+        """Updates of one step are followed by updates of 150 steps with momentum, which are
+        thousands of times larger than the range of the sums."""
         if not (BIN / "libfl-torch.so").exists():
             self.skipTest("NOTHING WAS WIDENED: this build has no libtorch")
         run = "--new-run --model logistic --rounds 3 --min-clients 3 --deadline 0 --lr 1e-6"
@@ -213,8 +213,8 @@ class Crashes(Undisturbed):
         self.assertEqual(*ended)
 
     def test_a_client_killed_while_it_puts_an_unused_update_back(self):
-        """All three are asked in each round and one is needed, so the others come too late. Many
-        rounds, as the first are over before the others are there."""
+        """Each round asks all three clients and needs one update, so the other two are late. There
+        are many rounds, because the first ones are over before all clients have connected."""
         federation = self.make()
         flags = "--rounds 60 --min-clients 1 --clients-per-round 1 --over-select 3"
         server = federation.server(*RUN, *CODECS["lossy"], *flags.split())
@@ -225,16 +225,16 @@ class Crashes(Undisturbed):
         self.assertEqual(federation.rounds_done(), 60)
         for name, client in clients.items():
             client.kill()
-            # One that was killed in the last round has not been started again.
+            # A client that was killed in the last round has not been restarted.
             again = federation.client(name)
             again.wait_for("trying again")
             again.signal(signal.SIGTERM)
             self.expect_exit(again)
         for state in (federation.folder / name for name in self.names):
-            # What a pending update would follow counts, too, until that is decided.
+            # The manifest also names the files from before a pending update until its verdict.
             manifest = (state / "client.json").read_text()
             strays = [file.name for file in state.glob("*-*") if f'"{file.name}"' not in manifest]
-            self.assertEqual(strays, [], "what a crash left beside the manifest was not removed")
+            self.assertEqual(strays, [], "files that a crash left were not removed")
 
     def test_killing_at_random(self):
         rounds = 300
@@ -254,10 +254,10 @@ class Crashes(Undisturbed):
             if code is None and victims["server"].running():
                 victims[name].kill()
                 kills += 1
-                # Not the template's run, which this one has stopped.
+                # IS_OVER does not match the template's run, which this run has stopped.
                 is_over = federation.query(IS_OVER) != []
                 if name == "server" and is_over:
-                    break  # It would not start again.
+                    break  # A server whose run is finished would not start again.
                 victims[name] = federation.server() if name == "server" else federation.client(name)
         server = victims.pop("server")
         self.addCleanup(lambda: print(f"killed at random {kills} times, seed {seed}"))
@@ -268,7 +268,7 @@ class Crashes(Undisturbed):
 
 
 class Interruptions(Undisturbed):
-    """SIGINT and silence are gentler than SIGKILL, and end the same."""
+    """After SIGINT, or a server that is down for a while, the run also ends with the same model."""
 
     @classmethod
     def setUpClass(cls):
@@ -280,7 +280,7 @@ class Interruptions(Undisturbed):
         return server, {name: federation.client(name) for name in self.names}
 
     def mid_round(self, federation):
-        """Until two updates of a round are accepted; the third client is stopped and sends none."""
+        """Waits until two updates of a round are accepted. The third client must be stopped."""
 
         def is_half():
             return federation.query(

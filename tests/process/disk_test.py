@@ -1,6 +1,6 @@
-"""A full disk pauses the run, says so, and costs nothing once there is space again. Needs the right
-to mount a small tmpfs; without it the test is skipped. So does another program that holds the
-database."""
+"""A full disk, or another program that locks the database, pauses the run with a message.
+Afterwards the run ends with the same model. The tests of a full disk mount a small tmpfs; without
+the right to do so they are skipped."""
 
 import contextlib
 import signal
@@ -29,7 +29,7 @@ class FullDisk(FederationTest):
         self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
 
     def fill(self, folder):
-        """A file that leaves no byte."""
+        """Fills the disk with a file and returns its path."""
         path = folder / "ballast"
         with path.open("wb", buffering=0) as file:
             try:
@@ -59,7 +59,7 @@ class FullDisk(FederationTest):
 
         def disturb(server, clients):
             wait_until("a round is done", lambda: federation.rounds_done() >= 1)
-            clients[2].signal(signal.SIGSTOP)  # So that the run can't end first.
+            clients[2].signal(signal.SIGSTOP)  # The run must not end before the disk is full.
             ballast = self.fill(federation.state)
             clients[2].signal(signal.SIGCONT)
             server.wait_for("disk is full", 30)
@@ -71,7 +71,7 @@ class FullDisk(FederationTest):
 
         self.assertEqual(self.run_once(federation, disturb), wanted)
 
-    def test_the_server_waits_for_who_holds_the_database(self):
+    def test_the_server_waits_while_another_program_locks_the_database(self):
         wanted = self.run_once(self.make("unlocked"))
         federation = self.template.copy(self.root / "locked")
         self.addCleanup(federation.close)

@@ -1,8 +1,8 @@
-"""What the process tests share: the real programs in folders of their own, waits with an end, and
-the history as any user reads it.
+"""Helpers of the process tests: they run the real programs in temporary folders, wait with a time
+limit, and read the history as a user does.
 
-FL_BIN names the folder of fl-server and fl-client, FL_SOURCE the repository. Each test gets a
-temporary folder, removed at its end; every program that a test starts dies with it.
+FL_BIN names the folder of fl-server and fl-client, FL_SOURCE the repository. Each test has a
+temporary folder. At its end the programs that it has started are killed and the folder is removed.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ import zlib
 BIN = pathlib.Path(os.environ["FL_BIN"])
 SOURCE = pathlib.Path(os.environ.get("FL_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
 WAIT_MAX_S = (
-    120  # A program that takes longer for anything hangs. Sanitizers and busy machines take theirs.
+    120  # A program that takes longer hangs. Sanitizers and busy machines need much of this.
 )
-PARALLEL = 4  # Federations at the same time.
-DISK_STEPS_MAX = 500  # A walk over them that is longer does not end.
-programs = weakref.WeakSet()  # That the test has started.
+PARALLEL = 4  # Number of federations that run at the same time.
+DISK_STEPS_MAX = 500  # A longer walk over disk steps would not end.
+programs = weakref.WeakSet()  # All programs that the test has started.
 
 
 def wait_until(what, condition, limit_s=WAIT_MAX_S):
-    """What `condition` returns once that is true. When late, AssertionError with `what` and what the
-    running programs have said last."""
+    """Returns what `condition` returns as soon as it is true. After `limit_s` raises AssertionError
+    with `what` and the last output of the running programs."""
     end = time.monotonic() + limit_s
     while True:
         found = condition()
@@ -47,27 +47,27 @@ def wait_until(what, condition, limit_s=WAIT_MAX_S):
             return found
         if time.monotonic() > end:
             said = "\n".join(str(program) for program in programs if program.running())
-            raise AssertionError(f"after {limit_s} s still not: {what}\n{said}")
+            raise AssertionError(f"waited {limit_s} s in vain for: {what}\n{said}")
         time.sleep(0.01)
 
 
 def memory_folder(bytes_min=512 << 20):
-    """A folder in memory that has room for that much; None, so the usual place, without one. Enough
-    for tests that only kill programs: what is written outlives them, synced or not, and a disk that
-    syncs takes half of such a test's time."""
+    """Returns a folder in memory with that much space, or None for the usual place. Good for tests
+    that only kill programs: written data outlive a program, synced or not, and syncs to a disk
+    would take half of such a test's time."""
     folder = "/dev/shm"
     if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= bytes_min:
         return folder
     return None
 
 
-RESERVED = []  # A name in the kernel for each port, to the end of this process.
+RESERVED = []  # A socket that reserves each port until the end of this process.
 
 
 def free_port():
-    """Below the range from which the kernel takes the ports of outgoing connections: a client that
-    tries to connect to a dead server must not be given the server's own port. Nor may a test that
-    runs beside this one."""
+    """Returns a port below the range from which the kernel takes ports of outgoing connections: a
+    client that tries to connect to a dead server must not get the server's own port. A test that
+    runs at the same time does not get this port, either."""
     while True:
         port = random.SystemRandom().randrange(20000, 32000)
         reserved = socket.socket(socket.AF_UNIX)
@@ -80,7 +80,8 @@ def free_port():
 
 
 def last_of_each(flags):
-    """Without the earlier values of flags that are given twice, which the programs refuse."""
+    """Removes all but the last value of each repeated flag, because the programs refuse
+    repetition."""
     kept = []
     for flag in map(str, flags):
         if flag.startswith("--") and flag in kept:
@@ -90,7 +91,7 @@ def last_of_each(flags):
 
 
 def forge(token, **changes):
-    """The token with other fields and a checksum that fits."""
+    """Returns the token with changed fields and a correct checksum."""
     body = token.removeprefix("flj1.")
     fields = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))[:-4]
     head, fingerprint, token_id, secret = (
@@ -107,7 +108,7 @@ def forge(token, **changes):
 
 
 class Program:
-    """One running program. stdout and stderr go to files, as nobody reads along."""
+    """A running program. Its stdout and stderr go to files, because nobody reads a pipe."""
 
     def __init__(self, arguments, log, failpoint=""):
         self.arguments = [str(argument) for argument in arguments]
@@ -130,7 +131,7 @@ class Program:
         self.process.send_signal(number)
 
     def wait(self, limit_s=WAIT_MAX_S):
-        """The exit code; -9 when it was killed."""
+        """Waits for the end and returns the exit code, which is -9 after SIGKILL."""
         try:
             return self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -148,11 +149,11 @@ class Program:
         return self.err.read_text(errors="replace")
 
     def wait_for(self, text, limit_s=WAIT_MAX_S):
-        """Until it has said `text` on stderr."""
+        """Waits until stderr has `text`."""
         with contextlib.suppress(AssertionError):
             wait_until(text, lambda: text in self.stderr() or not self.running(), limit_s)
         if text not in self.stderr():
-            raise AssertionError(f"it never said '{text}': {self}")
+            raise AssertionError(f"stderr never had '{text}': {self}")
 
     def __str__(self):
         tail = "\n    ".join(self.stderr().splitlines()[-30:])
@@ -160,8 +161,8 @@ class Program:
 
 
 class Federation:
-    """A server's state and its clients' in one folder. The server listens on one port through all
-    its lives, so that its clients find it again."""
+    """One folder with the state of a server and its clients. The server keeps its port over
+    restarts, so that its clients find it again."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -169,7 +170,7 @@ class Federation:
         self.state = self.folder / "server"
         self.port = free_port()
         self.programs = []
-        self.numbers = itertools.count()  # Of the logs. next() is safe in several threads.
+        self.numbers = itertools.count()  # Numbers of the logs. next() is thread-safe.
 
     def start(self, name, arguments, failpoint=""):
         program = Program(arguments, self.folder / f"{next(self.numbers):04}-{name}", failpoint)
@@ -177,8 +178,8 @@ class Federation:
         return program
 
     def server(self, *flags, failpoint="", ready=True):
-        """A serving fl-server; with `ready` it listens already. A new run's codec is `none` unless
-        said; one that goes on has the codec that it had."""
+        """Starts fl-server. With `ready` waits until it listens. A new run has codec `none` unless
+        `flags` say otherwise; a run that continues keeps its codec."""
         ready_file = self.folder / "ready.json"
         ready_file.unlink(missing_ok=True)
         places = ["--state", self.state, "--listen", f"127.0.0.1:{self.port}", "--admin", "off"]
@@ -194,12 +195,12 @@ class Federation:
         return program
 
     def await_ready(self, server):
-        """Until it listens, or has ended."""
+        """Waits until the server listens or has ended."""
         ready_file = self.folder / "ready.json"
         wait_until("server is ready", lambda: ready_file.exists() or not server.running())
 
     def server_or_killed(self, *flags, failpoint):
-        """A serving fl-server that is ready, or was killed as it started."""
+        """Starts fl-server and waits until it listens or was killed at its start."""
         server = self.server(*flags, failpoint=failpoint, ready=False)
         self.await_ready(server)
         return server
@@ -210,7 +211,8 @@ class Federation:
         )
 
     def command(self, *arguments):
-        """(exit code, stdout, stderr) of a program that ends by itself: "fl-server", "history"."""
+        """Runs a program that ends by itself, such as "fl-server", "history". Returns its exit
+        code, stdout and stderr."""
         program = self.start("command", [BIN / arguments[0], *arguments[1:]])
         code = program.wait(30)
         return code, program.stdout(), program.stderr()
@@ -232,7 +234,7 @@ class Federation:
             raise AssertionError(f"{name} could not join: {err}")
 
     def query(self, sql, *parameters):
-        """Rows of the history, read beside the running server."""
+        """Returns rows of the history. The server may be running."""
         with contextlib.closing(
             sqlite3.connect(f"file:{self.state}/history.sqlite?mode=ro", uri=True, timeout=10)
         ) as db:
@@ -244,7 +246,7 @@ class Federation:
         )[0][0]
 
     def digests(self):
-        """Of every model version of the newest run, in order."""
+        """Returns the digests of all model versions of the newest run, in order."""
         rows = self.query(
             "SELECT digest FROM checkpoint WHERE run_id = (SELECT max(id) FROM run)"
             " ORDER BY version"
@@ -258,7 +260,8 @@ class Federation:
         return self.state / "checkpoints" / (f"run-{run}" if run > 1 else "")
 
     def copy(self, folder):
-        """The same server and clients elsewhere, on another port. Nothing of this one runs."""
+        """Copies the server and the clients to `folder`, with another port. No program of this
+        federation may run."""
         twin = Federation(folder)
         for part in self.folder.iterdir():
             if part.is_dir():
@@ -273,17 +276,17 @@ class Federation:
 
 
 class FederationTest(unittest.TestCase):
-    """A test class in which make() gives federations whose clients have joined."""
+    """A test class whose make() returns federations with clients that have joined."""
 
     names = ("a", "b", "c")
-    place = None  # Of its folders; None: where temporary files lie.
+    place = None  # Parent of the temporary folders; None: the usual place.
     longMessage = True
 
     @classmethod
     def setUpClass(cls):
         cls.root = pathlib.Path(tempfile.mkdtemp(prefix="tributary-", dir=cls.place))
         cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
-        # Enrolment costs a second, so it is done once and copied.
+        # Enrolment takes a second, so do it once and copy the result.
         cls.template = Federation(cls.root / "template")
         cls.addClassCleanup(cls.template.close)
         server = cls.template.server("--model", "synthetic:1")
@@ -299,8 +302,8 @@ class FederationTest(unittest.TestCase):
         return federation
 
     def walk_disk_steps(self, steps_min, attempt):
-        """Calls attempt(failpoint, name) for what changes the disk first, second, ... before and
-        after each, until it says with False that the program was not killed there."""
+        """Calls attempt(failpoint, name) with the failpoints before and after the first, second,
+        ... change of the disk, until it returns False: the program was not killed there."""
         reached, step = True, 1
         with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
             while reached and step < DISK_STEPS_MAX:
@@ -311,7 +314,7 @@ class FederationTest(unittest.TestCase):
                     with self.subTest(step=n):
                         outcomes.append(call.result())
                 if len(outcomes) < PARALLEL:
-                    return  # A failure is enough.
+                    return  # One failure is enough.
                 reached = all(outcomes)
                 step += PARALLEL
         self.assertTrue(steps_min < step < DISK_STEPS_MAX, f"walked to step {step} on the disk")
@@ -322,22 +325,22 @@ class FederationTest(unittest.TestCase):
 
 
 class AsyncFederationTest(FederationTest, unittest.IsolatedAsyncioTestCase):
-    """The same for tests that are coroutines."""
+    """FederationTest for tests that are coroutines."""
 
     async def asyncSetUp(self):
-        # unittest switches it on. It slows every step of every task, and reports the slow ones.
+        # unittest enables debug mode, which slows every step of every task and reports slow ones.
         asyncio.get_running_loop().set_debug(False)
 
 
 def failpoints(folder):
-    """The names of all failpoints in one folder of the sources."""
+    """Returns the names of all failpoints in one folder of the sources."""
     text = "".join(path.read_text() for path in sorted((SOURCE / folder).rglob("*.cpp")))
     return re.findall(r'failpoint\("([a-z_.]+)"\)', text)
 
 
 def write_images(folder, examples):
-    """`examples` images of 28 x 28 with the labels 0 to 9 in turn, as IDX files in a new folder.
-    Returns the folder."""
+    """Writes `examples` images of 28 x 28 with the labels 0 to 9 in turn as IDX files to a new
+    folder. Returns the folder."""
     folder.mkdir()
     images = struct.pack(">IIII", 0x803, examples, 28, 28)
     images += bytes(i % 256 for i in range(examples * 28 * 28))

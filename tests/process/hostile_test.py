@@ -1,5 +1,5 @@
-"""A client with a valid certificate that breaks the protocol: each time it is told what was wrong,
-and the others' run goes on."""
+"""A client with a valid certificate breaks the protocol. Each time the server tells it what was
+wrong, and the run of the other clients goes on."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ class Hostile(AsyncFederationTest):
     names = ("a", "b", "evil")
 
     def begin_run(self, rounds):
-        """The honest two begin when the test lets them; see finish_run."""
+        """Starts the server. finish_run() starts the two honest clients."""
         self.federation = self.make()
         self.server = self.federation.server(*RUN, "--rounds", rounds)
         self.rounds = rounds
 
     async def finish_run(self):
         async with Peer(self.federation, "evil") as peer:
-            await peer.shake_hands()  # And leaves in good order.
+            await peer.shake_hands()  # At the end of the block it leaves in good order.
         await self.run_to_its_end()
 
     async def run_to_its_end(self):
@@ -153,7 +153,8 @@ class Hostile(AsyncFederationTest):
                 await peer.ws.send(bytes(2 << 20))
                 while True:
                     await asyncio.wait_for(peer.ws.recv(), 20)
-            # The rest of the message may meet a closed port, and its reset may outrun the reason.
+            # The rest of the message may reach a closed socket, and the reset may arrive before the
+            # close reason.
             if closed.exception.rcvd:
                 self.assertEqual(
                     closed.exception.rcvd.code, websockets.frames.CloseCode.MESSAGE_TOO_BIG
@@ -163,9 +164,9 @@ class Hostile(AsyncFederationTest):
         await self.finish_run()
 
     async def refused(self, peer, what, reason, values=None, without="", **changes):
-        """One round's task, answered with a wrong update, is refused with a reason."""
+        """Answers one round's task with a wrong update, which must be refused with this reason."""
         begin, _ = await peer.make_update(values, **changes)
-        if without:  # 0 is protobuf's default, and so can't be merged in.
+        if without:  # MergeFrom() can't set a field to 0, which is protobuf's default.
             begin.ClearField(without)
         with self.subTest(what):
             await peer.send(begin=begin)
@@ -180,7 +181,8 @@ class Hostile(AsyncFederationTest):
             self.assertEqual(row, [(verdict.reason,)])
 
     async def test_wrong_updates(self):
-        """One wrong update in each round; honest clients close the round without it."""
+        """Sends one wrong update in each round. The honest clients complete the round without
+        it."""
         nan = np.zeros(SIZE, np.float32)
         nan[77777] = np.nan
         huge = np.full(SIZE, 3e38, np.float32)
@@ -199,7 +201,7 @@ class Hostile(AsyncFederationTest):
         self.begin_run(len(wrong) + 2)
         async with Peer(self.federation, "evil") as peer:
             await peer.shake_hands()
-            # Only now, so that the first round asks evil too; it stays for all the others.
+            # Start the honest clients only now, so that the first round asks evil, too.
             honest = [self.federation.client(name) for name in ("a", "b")]
             for what, reason, changes in wrong:
                 await self.refused(peer, what, reason, **changes)
@@ -213,7 +215,8 @@ class Hostile(AsyncFederationTest):
         self.assertEqual(counted, [(0,)])
 
     async def broken_upload(self, what, reason, send):
-        """An upload under way that goes wrong ends the session; the task is then still open."""
+        """Sends an upload with a mistake, which must end the session with this reason. The task
+        stays open. Returns the offset at which the server wanted the upload to begin."""
         async with Peer(self.federation, "evil") as peer:
             await peer.shake_hands()
             begin, payload = await peer.make_update()
@@ -230,7 +233,7 @@ class Hostile(AsyncFederationTest):
 
     async def test_broken_uploads(self):
         self.federation = self.make()
-        # Every client is needed, so that the round stays open until evil has been honest.
+        # Every client is needed, so the round stays open until evil sends a correct update.
         self.server = self.federation.server(
             "--new-run", "--model", f"synthetic:{SIZE}", "--min-clients", 3, "--rounds", 1
         )
@@ -270,14 +273,14 @@ class Hostile(AsyncFederationTest):
         self.assertEqual(
             await self.broken_upload("duplicated", "a duplicated chunk", duplicated), 0
         )
-        # What came before the mistake is kept: the next upload goes on there.
+        # Bytes from before the mistake are kept: the next upload resumes after them.
         self.assertEqual(await self.broken_upload("missing", "reordered or missing", missing), step)
         await self.broken_upload("of another", ", expected transfer", of_another)
         await self.broken_upload("empty", "an empty chunk", empty)
         await self.broken_upload("begun twice", "under way", begun_twice)
         await self.broken_upload("too long", "exceeds the announced", too_long)
 
-        # Bytes other than announced are to be sent again, and count then.
+        # If the bytes do not have the announced digest, the client is asked to send them again.
         async with Peer(self.federation, "evil") as peer:
             await peer.shake_hands()
             begin, payload = await peer.make_update()
@@ -296,7 +299,8 @@ class Hostile(AsyncFederationTest):
             self.assertEqual(resume.offset, 0)
             await peer.send_chunks(resume)
             self.assertEqual((await peer.verdict()).outcome, wire.Verdict.ACCEPTED)
-            # Once more: it has been counted, and is not counted again. The run may be over by then.
+            # Announced once more, the update is accepted but not counted again. The run may be
+            # over.
             with contextlib.suppress(Finished):
                 await peer.send(begin=begin)
                 self.assertEqual((await peer.verdict()).outcome, wire.Verdict.ACCEPTED)

@@ -1,12 +1,13 @@
-"""`kill -9` before and after every step on the disk while an identity is made: at the server's first
-start and at a client's joining. Whoever does the same again has it. Renewal: renewal_test.py."""
+"""`kill -9` before and after every step on the disk while an identity is made, at the server's
+first start and when a client joins. Doing the same again succeeds. For renewal see
+renewal_test.py."""
 
 import signal
 import unittest
 
 from federation import BIN, Federation, FederationTest, memory_folder, wait_until
 
-MODEL = ("--model", "synthetic:1", "--min-clients", 100)  # A run that does not end meanwhile.
+MODEL = ("--model", "synthetic:1", "--min-clients", 100)  # A run that never has enough clients.
 KILLED = -signal.SIGKILL
 
 
@@ -15,7 +16,7 @@ class IdentityCrashes(FederationTest):
     place = memory_folder()
 
     def prove(self, federation, state, name="new"):
-        """That the identity in `state` lets its client in."""
+        """Checks that the server admits a client with the identity in `state`."""
         client = federation.start("proof", [BIN / "fl-client", "--state", state])
         seen = "SELECT 1 FROM client WHERE name = ? AND last_seen_at IS NOT NULL"
         wait_until(f"{name} is let in", lambda: federation.query(seen, name) or not client.running())
@@ -35,7 +36,8 @@ class IdentityCrashes(FederationTest):
         self.walk_disk_steps(40, attempt)
 
     def enrol_at(self, federation, failpoint):
-        """Whether the server was killed."""
+        """Starts a server, enrols a client and checks its identity. Returns whether the server was
+        killed at `failpoint`."""
         server = armed = federation.server_or_killed(*MODEL, failpoint=failpoint)
         if not armed.running():
             server = federation.server(*MODEL)
@@ -47,7 +49,7 @@ class IdentityCrashes(FederationTest):
             code, _, err = self.join(federation, state, token)
             self.assertEqual(code, 0, err)
         was_killed = armed.process.poll() == KILLED
-        # Were there a second authority, it would not know the certificate.
+        # If the restart had made a second authority, it would not accept the certificate.
         server.kill()
         federation.server(*MODEL)
         self.prove(federation, state)

@@ -1,5 +1,5 @@
-"""64 clients download and upload a model of 1,000,000 parameters at once: the server's memory stays
-a small multiple of the model."""
+"""64 clients download and upload a model of 1,000,000 parameters at the same time. The server's
+memory stays a small multiple of the model."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ MEMORY_MAX = 3 * 4 * PARAMETERS + (128 << 20)
 
 
 class Together(Client):
-    """Uploads when all others are ready to."""
+    """Starts its upload when all clients are ready to upload."""
 
     barrier = None
 
@@ -31,7 +31,7 @@ class Memory(AsyncFederationTest):
 
     async def test_sixty_four_uploads_at_once(self):
         if os.environ.get("FL_SANITIZE"):
-            self.skipTest("NO MEMORY WAS MEASURED: most of a sanitizer build's is the sanitizer's")
+            self.skipTest("NO MEMORY WAS MEASURED: a sanitizer needs most of its build's memory")
         federation = self.make()
         flags = f"--new-run --model synthetic:{PARAMETERS} --min-clients {CLIENTS} --rounds 1"
         server = federation.server(*flags.split())

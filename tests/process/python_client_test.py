@@ -1,4 +1,5 @@
-"""The Python example beside fl-client, and the files of a run as a Python user reads them."""
+"""The Python example client together with fl-client, and a run's files as a Python user reads
+them."""
 
 import asyncio
 import contextlib
@@ -71,7 +72,7 @@ class PythonClient(FederationTest):
             self.assertEqual(facts["run"], server.ready["run"])
 
     def test_logistic_regression_learns(self):
-        """Two Python clients make a model that tells apart what can be told apart."""
+        """Two Python clients train a model that classifies separable classes."""
         for codecs in (
             ("none", "none"),
             ("ecuq:1+ef", "ecuq:1"),
@@ -113,7 +114,7 @@ class PythonClient(FederationTest):
         most = 7850 * 4 * (1.1 if codec == "none" else 0.25)
         self.assertLess(max(task[1] for task in tasks), most)
         self.assertEqual({task[2] > 0 for task in tasks}, {codec != "none"})
-        # Of 16 models one or two were fetched whole, if steps come coded.
+        # If steps are coded, only one or two of 16 downloads are whole models.
         ((down,),) = federation.query("SELECT sum(bytes_down) FROM round_summary")
         self.assertEqual(down < 6 * 7850 * 4, downlink != "none", down)
         path = sorted((federation.checkpoints).glob("*.safetensors"))[-1]
@@ -121,7 +122,7 @@ class PythonClient(FederationTest):
         guesses = (centres @ model["fc.weight"].T + model["fc.bias"]).argmax(axis=1)
         self.assertEqual(list(guesses), list(range(10)))
 
-    def test_refusals_end_it_with_their_reason(self):
+    def test_a_refused_client_ends_with_the_reason(self):
         federation = self.make()
         federation.server("--new-run", "--model", "mlp", "--min-clients", 2)
         wrong = self.python(federation, "a")
@@ -137,7 +138,7 @@ class PythonClient(FederationTest):
         self.assertGreater(revoked.wait(), 0)
         self.assertIn("was revoked", revoked.stderr())
 
-    def test_a_method_with_a_client_s_half_is_not_for_it_and_the_history_says_so(self):
+    def test_a_method_that_it_does_not_implement_ends_it_and_the_history_says_so(self):
         federation = self.make()
         federation.server(
             "--new-run", "--model", "synthetic:70", "--min-clients", 2, "--strategy", "fednova"
@@ -174,7 +175,7 @@ class PythonClient(FederationTest):
                 self.assertGreater(program.wait(), 0)
                 self.assertIn(reason, program.stderr())
                 self.assertNotIn("Traceback", program.stderr())
-        # The secret was told to nobody who is not the token's server, so it is good still; once.
+        # The client has not sent the secret to a wrong server, so the token still works once.
         self.python(federation, "python", "--join", token)
         certificate = identity(federation, "python") / "cert.pem"
         wait_until("it has joined", certificate.exists)
@@ -196,7 +197,7 @@ class PythonClient(FederationTest):
 
 
 class Separator:
-    """A custom model with a BatchNorm's names: tells two clouds apart along `direction`."""
+    """A custom model with a BatchNorm's tensor names. It separates two clouds along `direction`."""
 
     layout = [("head.weight", [40]), ("norm.running_mean", [40]), ("norm.running_var", [40])]
     examples, held_out = 200, 40
@@ -226,7 +227,7 @@ class CustomModel(AsyncFederationTest):
     names = ("a", "b", "judge")
 
     def write(self, path, **tensors):
-        # As PyTorch has them: sorted otherwise than the layout, and with a count of batches.
+        # As PyTorch does, in another order than the layout, perhaps with a count of batches.
         safetensors.numpy.save_file(tensors, path)
         return path
 
@@ -253,7 +254,7 @@ class CustomModel(AsyncFederationTest):
         with contextlib.redirect_stdout(None):
             running = asyncio.gather(*(client.run() for client in clients))
             await asyncio.to_thread(wait_until, "two rounds", lambda: federation.rounds_done() >= 2)
-            # What a restart needs of the model lies in the history.
+            # A restart does not need the file: the history has the model's layout.
             file.unlink()
             server.kill()
             server = await asyncio.to_thread(federation.server)
@@ -273,10 +274,10 @@ class CustomModel(AsyncFederationTest):
         self.assertEqual(trained, [("a",), ("b",)])
         model = safetensors.numpy.load_file(sorted(federation.checkpoints.glob("*.safetensors"))[-1])
         self.assertEqual(list(model), ["head.weight", "norm.running_mean", "norm.running_var"])
-        # Each round is half of the way to the middle of 3 and 4, and nothing is left out.
+        # Each round moves half of the way to the mean of 3 and 4, and no value is left out.
         np.testing.assert_allclose(model["norm.running_mean"], 3.5, atol=0.2)
 
-    async def test_who_stays_waits_for_a_run_of_a_model_that_it_knows(self):
+    async def test_a_staying_client_waits_for_a_run_of_a_model_that_it_knows(self):
         federation = self.make()
         run = ("--min-clients", 1, "--rounds", 1)
         server = federation.server("--new-run", "--model", "synthetic:9", *run, "--stay")
@@ -305,7 +306,7 @@ class CustomModel(AsyncFederationTest):
             [("a",), ("b",), ("a",)],
         )
 
-    async def test_what_can_not_be_sent_costs_a_task_and_not_the_client(self):
+    async def test_an_update_that_can_not_be_sent_costs_only_its_task(self):
         federation = self.make()
         zeros = {name: np.zeros(40, np.float32) for name, _ in Separator.layout}
         file = self.write(federation.folder / "w.safetensors", **zeros)
@@ -330,12 +331,13 @@ class CustomModel(AsyncFederationTest):
             with self.assertRaises(ValueError):
                 coder.encode("topk:0.25,dense_below=0+dgc:0.5", 1, (1, 1), wrong)
         self.assertFalse(coder.velocity.any() or coder.residual.any())
-        # Doubles, and not one after the other.
+        # An array of doubles that is not contiguous.
         update = np.array([[8, 0], [4, 0], [2, 0], [1, 0]], np.float64)[:, 0]
         payload, _ = coder.encode("topk:0.25,dense_below=0+ef", 1, (1, 1), update)
         np.testing.assert_array_equal(coder.decode(payload), [8, 0, 0, 0])
         np.testing.assert_array_equal(coder.residual, [0, 4, 2, 1])
-        # A residual waits where a round's codec does not ask for it, and takes what was late there.
+        # The residual waits while a round's codec has no error feedback. Such a round's late update
+        # goes into the residual.
         payload, nmse = coder.encode("none", 2, (1, 1), update)
         self.assertEqual(nmse, 0)
         self.assertEqual(payload, encode_plain(update, [("w", [4])]))
@@ -358,7 +360,7 @@ class CustomModel(AsyncFederationTest):
                 np.testing.assert_array_equal(coder.residual, residual)
 
     async def test_a_new_run_begins_with_a_checkpoint(self):
-        """Also where control variates lie beside the model."""
+        """The checkpoint may also have control variates besides the model."""
         federation = self.make()
         names = {"fc.weight": [3, 4], "fc.bias": [3], "block.fc.weight": [2], "block.fc.bias": [2]}
         file = self.write(
@@ -383,7 +385,7 @@ class CustomModel(AsyncFederationTest):
         await asyncio.to_thread(wait_until, "it is there again", second.exists)
         self.assertEqual(set(safetensors.numpy.load_file(second)), set(names))
 
-    async def test_its_mistakes_are_told(self):
+    async def test_wrong_custom_models_are_refused_with_a_reason(self):
         federation = self.make()
         odd = self.write(federation.folder / "odd.safetensors", a=np.zeros(3, np.int64))
         for flags, reason in (
@@ -406,8 +408,8 @@ class CustomModel(AsyncFederationTest):
 
 
 class TorchModel(unittest.TestCase):
-    """examples/python-client/torch_model.py, where there is PyTorch: its wheel is too large for the
-    tests' environment."""
+    """Tests examples/python-client/torch_model.py if PyTorch is installed. Its wheel is too large
+    for the tests' environment."""
 
     def setUp(self):
         if importlib.util.find_spec("torch") is None:
@@ -440,7 +442,7 @@ class TorchModel(unittest.TestCase):
         before, after = model.evaluate(weights), model.evaluate(weights + update)
         self.assertLess(after[0], before[0])
         self.assertGreater(after[1], before[1] + 0.3)
-        # A batch that one example is left over of, and a layer that is not trained.
+        # The last batch would have one example, and one layer is frozen.
         odd = TorchModel(module, x[:65], (x[:65, 0] > 0).long(), device="cpu")
         module[3].requires_grad_(False)
         settings.update(accumulate=1)
@@ -457,7 +459,7 @@ class TorchModel(unittest.TestCase):
 
 
 class Torn(Client):
-    """Loses its line once, when the server has the first part of its update."""
+    """Loses its connection once, after it has sent the first chunk of its update."""
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -475,7 +477,7 @@ class Torn(Client):
 
 
 class Killed(Client):
-    """Dies when its update lies on the disk, before the server hears of it."""
+    """Dies after its update is on the disk, before it announces the update."""
 
     async def upload(self):
         if self.pending and self.pending[0].purpose == wire.UPDATE:
@@ -501,7 +503,7 @@ class PythonClientCut(AsyncFederationTest):
         rows = federation.query("SELECT update_digest, state FROM task ORDER BY round")
         self.assertEqual([state for _, state in rows], ["accepted"] * 2)
         self.assertEqual(rows[0][0], begin.digest.hex())
-        # The second update had what the first had lost: sent and residual are both updates' sum.
+        # The second update included the residual of the first, so the new residual comes from both.
         coder = second.coder
         again = Client(identity(federation, "a"))
         again.coder = codec.Coder([("weight", [3000])])

@@ -1,4 +1,4 @@
-"""The client of examples/python-client as tests use it: many of them, or one that breaks rules."""
+"""The client of examples/python-client for tests: many clients, or one that breaks the protocol."""
 
 import asyncio
 import concurrent.futures
@@ -13,7 +13,7 @@ from federation import BIN, SOURCE
 EXAMPLE = SOURCE / "examples" / "python-client"
 PROGRAM = EXAMPLE / "client.py"
 sys.path.insert(0, str(EXAMPLE))
-if (BIN / "libfl-codec.so").exists():  # Sanitizers' builds have none.
+if (BIN / "libfl-codec.so").exists():  # Sanitizer builds do not have it.
     os.environ["FL_CODEC_LIBRARY"] = str(BIN / "libfl-codec.so")
 import codec  # noqa: E402,F401
 import enrol  # noqa: E402
@@ -23,12 +23,12 @@ from messages import encode_plain, frame, make_upload, parse, wire  # noqa: E402
 
 
 def identity(federation, name):
-    """The folder of an fl-client's key and certificate: the example's files have the same names."""
+    """The folder of an fl-client's key and certificate. The example uses the same file names."""
     return federation.folder / name / "identity"
 
 
 def join_many(federation, names):
-    """Clients that joined by the example's own code, their folders as identity() names them."""
+    """Joins these clients with the example's own code, in the folders that identity() names."""
 
     def join(name):
         enrol.join(federation.token(name), identity(federation, name))
@@ -38,7 +38,7 @@ def join_many(federation, names):
 
 
 class Peer(Client):
-    """A client that does exactly what a test says. `async with Peer(...) as peer`."""
+    """A client that sends exactly what a test says. Use `async with Peer(...) as peer`."""
 
     def __init__(self, federation, name):
         super().__init__(identity(federation, name))
@@ -48,12 +48,13 @@ class Peer(Client):
         return self
 
     async def __aexit__(self, *_):
-        with contextlib.suppress(WebSocketException):  # The server may have ended it.
+        with contextlib.suppress(WebSocketException):  # The server may have ended the session.
             await self.leave()
         await self.ws.close()
 
     async def leave(self):
-        """In good order: whoever only loses its connection is waited for at the run's end."""
+        """Says goodbye. At the run's end the server waits for a client that only lost its
+        connection."""
         await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING))
 
     async def receive(self, *kinds):
@@ -66,7 +67,8 @@ class Peer(Client):
         return (await self.receive("verdict"))[0].verdict
 
     async def make_update(self, values=None, **changes):
-        """Waits for an offer, and makes an update for it `pending`, with `changes` to its Begin."""
+        """Waits for an offer and makes a pending update for it, with `changes` to its
+        UploadBegin."""
         offer = await self.next_offer()
         self.pending = make_upload(
             encode_plain(self.initial + 1 if values is None else values, self.model.layout),

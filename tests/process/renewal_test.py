@@ -1,4 +1,4 @@
-"""A certificate past two thirds of its life is renewed while its client works."""
+"""A certificate is renewed after two thirds of its life, while its client works."""
 
 import contextlib
 import datetime
@@ -19,14 +19,14 @@ def read_certificate(path):
 
 
 def age(certificate, authority, key, days_old, days_left):
-    """The same certificate, made `days_old` days ago and good for `days_left` more."""
+    """Returns the certificate as if it was made `days_old` days ago, valid for `days_left` more."""
     now = datetime.datetime.now(datetime.timezone.utc)
     builder = (
         x509.CertificateBuilder()
         .subject_name(certificate.subject)
         .issuer_name(authority.subject)
         .public_key(certificate.public_key())
-        .serial_number(x509.random_serial_number() >> 32)  # 16 bytes, as ours are.
+        .serial_number(x509.random_serial_number() >> 32)  # 16 bytes, as in other certificates.
         .not_valid_before(now - days_old * DAY)
         .not_valid_after(now + days_left * DAY)
     )
@@ -37,8 +37,8 @@ def age(certificate, authority, key, days_old, days_left):
 
 class Renewal(FederationTest):
     def age_certificate(self, federation):
-        """Makes a's certificate one that is due for renewal, on disk and in the history. Returns its
-        path and itself."""
+        """Replaces a's certificate, on disk and in the history, by one that is due for renewal.
+        Returns its path and the certificate."""
         ours = federation.state / "identity"
         authority = read_certificate(ours / "ca.crt")
         key = serialization.load_pem_private_key((ours / "ca.key").read_bytes(), None)
@@ -71,7 +71,7 @@ class Renewal(FederationTest):
         server.wait_for("waiting for another run")
         self.assertNotIn("renewed", clients[1].stderr())
 
-        # A connection with the new certificate, after which the old one is no longer good.
+        # After a connection with the new certificate the old one is no longer valid.
         clients[0].kill()
         clients[0] = federation.client("a")
         code, _, err = federation.server_command("queue", *run[1:])
@@ -82,8 +82,8 @@ class Renewal(FederationTest):
         good = "SELECT serial FROM certificate WHERE client = 'a'"
         self.assertEqual(federation.query(good), [(f"{new.serial_number:032x}",)])
 
-    def test_killed_at_every_step_on_the_disk_a_renewal_is_made_good(self):
-        """Whichever of the two certificates the client is left with, it is let in."""
+    def test_a_renewal_survives_a_kill_at_every_step_on_the_disk(self):
+        """The server admits the client with either certificate, and the renewal succeeds later."""
 
         def attempt(who, failpoint, name):
             federation = self.make(f"{who}-{name}")
@@ -105,13 +105,13 @@ class Renewal(FederationTest):
                 client.kill()
                 server.kill()
                 federation.server(*run)
-                # With the certificate that it was left with; and renewed it is in the end.
+                # The client connects with whichever certificate it has and ends with a new one.
                 client = federation.client("a", "--stay")
                 wait_until(
                     "a new certificate",
                     lambda: read_certificate(mine).serial_number != old.serial_number,
                 )
-                client.wait_for("synthetic:1: 1 parameters")  # Which its server has told it.
+                client.wait_for("synthetic:1: 1 parameters")  # The server has told it the model.
                 return was_killed
             finally:
                 federation.close()

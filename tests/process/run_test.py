@@ -122,7 +122,7 @@ class Asynchronous(FederationTest):
         undecided = federation.query("SELECT count(*) FROM task WHERE state = 'offered'")
         self.assertEqual(undecided[0][0], 0)
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_settings_that_do_not_fit_are_refused(self):
         federation = self.make()
         for misfit, why in [
             (("--strategy", "scaffold"), "keep nothing at the clients"),
@@ -157,7 +157,7 @@ class WholeRun(FederationTest):
             summary = dict(zip(SUMMARY, row))
             self.assertEqual((summary["clients_offered"], summary["clients_accepted"]), (3, 3))
             self.assertGreater(summary["bytes_up"], 3 * 4 * 5000)
-            # Version 0 every client makes itself, from the seed.
+            # Every client makes version 0 from the seed, so round 1 has no download.
             downloaded = summary["bytes_down"] > 3 * 4 * 5000
             self.assertEqual(downloaded, summary["round"] > 1)
             self.assertGreater(summary["seconds"], 0)
@@ -367,14 +367,14 @@ class WholeRun(FederationTest):
         self.assertEqual((runs[last]["model"], runs[last]["state"]), ("synthetic:9000", "waiting"))
         self.assertEqual((runs[last]["rounds"], runs[last]["rounds_wanted"]), (0, 10))
         self.assertEqual(runs[last]["settings"]["model"], "synthetic:9000")
-        # Another run is of the model that the one before had, if nothing else is said.
+        # Without --model a queued run has the model of the run before it.
         _, out, _ = federation.server_command("queue", "--rounds", 2)
         self.assertIn("of 'synthetic:9000' with 2 rounds", out)
         federation.server_command("queue", "--drop", last + 1)
         code, out, err = federation.server_command("queue", "--drop", last)
         self.assertEqual(code, 0, err)
         self.assertIn(f"run {last} is no longer queued", out)
-        for run in last - 2, last, last + 1:  # The next, one that is dropped already, none.
+        for run in last - 2, last, last + 1:  # The next run, a dropped run, no run.
             code, _, err = federation.server_command("queue", "--drop", run)
             self.assertEqual(code, 1)
             self.assertIn(f"run {run} is not queued", err)
@@ -427,7 +427,7 @@ class WholeRun(FederationTest):
         server.wait_for("waiting for 3 clients")
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
-        self.run_to_end(federation)  # The run knows where it began.
+        self.run_to_end(federation)  # The run remembers its initial weights.
         first, second = federation.digests()
         self.assertEqual(first, last)
         self.assertNotEqual(second, last)
@@ -448,7 +448,7 @@ class WholeRun(FederationTest):
             self.assertIn(says, server.stderr())
         self.assertEqual(federation.query(runs), before, "no run was begun")
 
-    def test_a_damaged_model_is_not_gone_on_with(self):
+    def test_a_run_does_not_continue_from_a_damaged_model(self):
         federation = self.make()
         self.run_to_end(federation, *RUN, "--rounds", 2)
         newest = federation.checkpoints / "round-000002.safetensors"
@@ -555,12 +555,12 @@ class WholeRun(FederationTest):
             ]
 
             def held():
-                """Of the lines, those that the server has not closed."""
+                """Returns the number of connections that the server has not closed."""
                 ended, _, _ = select.select(lines, [], [], 0)
                 return len(lines) - len(ended)
 
             wait_until("64 are held", lambda: held() == 64)
-            # The training is not held up.
+            # The training still goes on.
             for program in [*(federation.client(name) for name in self.names), server]:
                 self.expect_exit(program)
 

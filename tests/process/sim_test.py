@@ -1,4 +1,4 @@
-"""fl-sim against itself with other threads, and against the real programs."""
+"""fl-sim gives the same results with any number of threads, and the same as the real programs."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import unittest
 
 from federation import BIN, WAIT_MAX_S, FederationTest, wait_until, write_images
 
-# Codecs that keep something from round to round, and clients that miss rounds.
+# Codecs with state from round to round, and clients that miss rounds.
 HARD = (
     *("--clients", 7, "--clients-per-round", 4, "--model", "synthetic:30000", "--rounds", 5),
     *("--codec", "powersgd:2+ef", "--downlink-codec", "ecuq:2", "--keep-checkpoints", 3),
@@ -34,7 +34,7 @@ MISTAKES = [
 
 
 def read_tensors(path):
-    """A checkpoint's, by name, each a flat tuple of floats."""
+    """Returns a checkpoint's tensors by name, each as a flat tuple of floats."""
     data = path.read_bytes()
     (length,) = struct.unpack_from("<Q", data)
     header = json.loads(data[8 : 8 + length])
@@ -47,15 +47,15 @@ def read_tensors(path):
 
 
 class Sim(FederationTest):
-    names = ("client-1", "client-2", "client-3")  # As fl-sim calls its own.
+    names = ("client-1", "client-2", "client-3")  # The names that fl-sim gives its clients.
 
     def sim(self, federation, *flags):
-        """A run in the federation's state, which no server uses."""
+        """Runs fl-sim in the federation's state, which no server may use. Returns its output."""
         code, out, err = federation.command("fl-sim", "--state", federation.state, *flags)
         self.assertEqual(code, 0, err)
         return out
 
-    def test_threads_do_not_show(self):
+    def test_the_number_of_threads_does_not_change_the_result(self):
         federation = self.make()
         digests = []
         for threads in (1, 3):
@@ -69,7 +69,7 @@ class Sim(FederationTest):
         self.assertEqual(len(set(digests[0])), 5)
         self.assertEqual(digests[0], digests[1])
 
-    def test_who_is_late_does_not_hold_up_the_others(self):
+    def test_late_clients_do_not_delay_a_round(self):
         federation = self.make()
         run = ("--clients", 20, "--model", "synthetic:50000", "--rounds", 8)
         self.sim(federation, *run, "--fraction", 0.5, "--over-select", 1.5)
@@ -77,11 +77,11 @@ class Sim(FederationTest):
         self.assertEqual(len(accepted), 8)
         self.assertTrue(all(10 <= count <= 15 for (count,) in accepted), accepted)
 
-    def test_it_is_what_the_real_programs_do(self):
-        """The same models, and the same bytes: up exactly; down but for verdicts, which may leave
-        before or after their round is recorded. One chunk holds an update: how many chunks a
-        longer one is cut into depends on the line's speed. And no --deadline: what is left of it
-        stands in each offer."""
+    def test_models_and_bytes_are_those_of_the_real_programs(self):
+        """The bytes up must be equal. The bytes down may differ by verdicts, which may be sent
+        before or after their round is recorded. An update fits into one chunk, because the number
+        of chunks depends on the line's speed. There is no deadline, because each offer would have
+        the rest of it."""
         federation = self.make()
         for flags in (("--codec", "none"), ("--codec", "kbit:4+ef", "--downlink-codec", "kbit:8")):
             run = ("--model", "synthetic:20000", "--rounds", 4, "--deadline", 0, *flags)
@@ -152,7 +152,7 @@ class Sim(FederationTest):
             (row,) = federation.query("SELECT file FROM checkpoint ORDER BY made_at DESC LIMIT 1")
             kept.append(read_tensors(next(federation.state.rglob(row[0]))))
         averaged, fedbn = kept
-        # Means move with each batch, and none of them is left out as a codec leaves out weights.
+        # Each batch moves the statistics, and the codec sends all of them, unlike weights.
         for name in ("bn1.running_mean", "block3.bn2.running_var"):
             values = averaged[name]
             self.assertTrue(all(value not in (0, 1) for value in values), name)
@@ -162,7 +162,7 @@ class Sim(FederationTest):
         self.assertEqual([name for name in fedbn if "bn" in name], [])
 
     def test_an_update_that_is_much_larger_than_all_before(self):
-        """Those that are added up already are added again, with a wider range."""
+        """The updates of the round that were already added are added again with a wider range."""
         if not (BIN / "libfl-torch.so").exists():
             self.skipTest("NOTHING WAS WIDENED: this build has no libtorch")
         federation = self.make()
@@ -175,10 +175,10 @@ class Sim(FederationTest):
 
     def test_memory_does_not_grow_with_clients(self):
         if os.environ.get("FL_SANITIZE"):
-            self.skipTest("NO MEMORY WAS MEASURED: most of a sanitizer build's is the sanitizer's")
+            self.skipTest("NO MEMORY WAS MEASURED: a sanitizer needs most of its build's memory")
         federation = self.make()
         peak_kib = []
-        # With the first there are as many small uploads in memory as are ever kept.
+        # 60 clients already reach the largest number of uploads that are kept in memory.
         for clients in (60, 300):
             flags = ("--clients", clients, "--model", "synthetic:100000", "--threads", 2)
             arguments = [BIN / "fl-sim", "--state", federation.state, "--rounds", 2, *flags]
@@ -194,7 +194,7 @@ class Sim(FederationTest):
         federation = self.make()
         flags = ("--clients", 20, "--model", "synthetic:100000", "--rounds", 100000)
         program = federation.start("sim", [BIN / "fl-sim", "--state", federation.state, *flags])
-        program.wait_for("/100000 · ")  # On a pipe it says now and then how far it is.
+        program.wait_for("/100000 · ")  # Progress, which fl-sim prints now and then on a pipe.
         wait_until("a round is recorded", lambda: federation.rounds_done() >= 1, WAIT_MAX_S)
         program.signal(signal.SIGTERM)
         self.expect_exit(program, 0, WAIT_MAX_S)

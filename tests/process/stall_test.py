@@ -1,4 +1,5 @@
-"""Peers that stop half-way: the server goes on with the others, and lets go of them in time."""
+"""Some peers stop half-way. The server goes on with the others and drops the silent ones in
+time."""
 
 import base64
 import signal
@@ -13,19 +14,20 @@ from federation import FederationTest, wait_until
 
 HANDSHAKE_MAX_S = 15  # limits::handshake_max
 LIVENESS_MAX_S = 60  # limits::liveness_max
-GRACE_S = 7  # For closing (limits::close_max), and for a busy machine.
+GRACE_S = 7  # Time for closing (limits::close_max) and for a busy machine.
 
 UPGRADE = (
     b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
 )
-# Header{hello{protocol: 3, codecs: "none"}} and Header{ready{train_examples: 1000}}, by hand.
+# Header{hello{protocol: 3, codecs: "none"}} and Header{ready{train_examples: 1000}}, encoded by
+# hand.
 HELLO = b"\x0a\x08\x08\x03\x2a\x04none"
 READY = b"\x3a\x03\x08\xe8\x07"
 
 
 def websocket_frame(header):
-    """One masked binary frame with one Tributary message."""
+    """Returns one masked binary frame with one Tributary message."""
     payload = struct.pack("<I", len(header)) + header
     return bytes([0x82, 0x80 | len(payload)]) + bytes(4) + payload
 
@@ -72,7 +74,7 @@ class Stalls(FederationTest):
         return stream
 
     def open_for(self, stream):
-        """Seconds until the server closes; what it says before is not listened to."""
+        """Returns the seconds until the server closes. Ignores what the server sends before."""
         began = time.monotonic()
         stream.settimeout(LIVENESS_MAX_S + 2 * GRACE_S)
         try:
@@ -87,8 +89,8 @@ class Stalls(FederationTest):
 
     def test_silent_peers_are_dropped_and_the_others_go_on(self):
         self.federation = self.make()
-        # The silent client "ready" is sampled; at the deadline another is asked in its place. The
-        # run has more rounds than time, so that the server is there to the end.
+        # The silent client "ready" is sampled, and at the deadline another client is asked instead.
+        # The run has so many rounds that the server is there to the end of the test.
         flags = "--new-run --model synthetic:1000 --min-clients 3 --rounds 100000"
         flags += " --clients-per-round 3 --deadline 3"
         server = self.federation.server(*flags.split())

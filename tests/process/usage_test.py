@@ -1,4 +1,5 @@
-"""What goes wrong at the command line and at the door: every refusal names its cause."""
+"""Mistakes on the command line and when a client joins or connects: every refusal names its
+cause."""
 
 import json
 import os
@@ -96,8 +97,8 @@ class Flags(FederationTest):
                 if program == "fl-client":
                     self.assertEqual(code, 2, err)
 
-    def test_a_new_run_that_cannot_be_does_not_end_the_one_before(self):
-        federation = self.make()  # With a run that is not over.
+    def test_an_impossible_new_run_does_not_end_the_run_before(self):
+        federation = self.make()  # Its run is not over.
         for flags, word in (
             (["--strategy", "scaffold", "--mode", "async:compensate=0.04"], "compensate="),
             (["--model", "nonesuch"], "nonesuch"),
@@ -109,7 +110,7 @@ class Flags(FederationTest):
             self.assertIn(word, err)
             self.assertEqual(federation.query("SELECT state FROM run"), [("waiting",)])
 
-    def test_last_words_are_json_where_the_log_is(self):
+    def test_with_log_json_the_error_that_ends_a_program_is_json(self):
         federation = self.make()
         client = federation.client("nobody", "--log-json")
         self.expect_exit(client, 1)
@@ -150,7 +151,7 @@ class Flags(FederationTest):
             self.assertGreater(wrong.wait(), 0)
             self.assertIn(words, wrong.stderr())
             self.assertRegex(wrong.stderr(), r"server\.toml:[23]: ")
-        # The command line's value counts, and is what is wrong.
+        # The command line overrides the file, so the error is about the command line.
         config.write_text("rounds = 3\n")
         wrong = federation.server("--config", config, "--rounds", "-1", ready=False)
         self.assertGreater(wrong.wait(), 0)
@@ -169,7 +170,7 @@ class Flags(FederationTest):
         if (Path(os.environ["FL_SOURCE"]) / ".git").exists():
             self.assertRegex(version, r" \([0-9a-f]{7,}\+?\)\Z")
 
-    def test_an_empty_state_is_no_folder(self):
+    def test_an_empty_state_flag_is_refused(self):
         federation = self.make()
         for program in "fl-server", "fl-client", "fl-sim":
             code, _, err = federation.command(program, "--state", "")
@@ -321,7 +322,7 @@ class Tokens(FederationTest):
         self.federation.client("a")
         self.server.wait_for("a has evaluated until now and trains from here on")
 
-    def test_a_state_that_has_lost_a_part_is_not_begun_anew(self):
+    def test_a_server_whose_state_has_lost_a_part_does_not_start(self):
         state = self.federation.state
         self.server.wait_for("waiting for")
         self.server.signal(signal.SIGTERM)
@@ -360,8 +361,8 @@ class Tokens(FederationTest):
         self.server.wait_for("d is here")
         client.signal(signal.SIGINT)
         self.expect_exit(client)
-        # The same command again needs no token; a bad one is an error all the same, and a good one
-        # that was used elsewhere is not worth stopping for.
+        # The same command does not need the token again. A damaged token is still an error, but a
+        # token that was used elsewhere only gives a warning.
         again = self.federation.client("d", "--join", "flj1.mistyped")
         self.expect_exit(again, 1)
         self.assertIn("cut short", again.stderr())
@@ -398,7 +399,7 @@ class Tokens(FederationTest):
         other = self.federation.start("copy", [BIN / "fl-client", "--state", copy])
         self.server.wait_for("do two programs use one identity")
         time.sleep(3)
-        # Each waits twice as long as before: without that there would be hundreds.
+        # Each waits twice as long as before. Otherwise there would be hundreds of sessions.
         self.assertLess(self.server.stderr().count("a is here"), 30)
         for client in (original, other):
             client.signal(signal.SIGINT)
@@ -425,7 +426,7 @@ class Tokens(FederationTest):
         used = "SELECT count(*) FROM token WHERE used_at > 0 AND client = 'd'"
         self.assertEqual(self.federation.query(used), [(0,)])
 
-    def test_joining_again_with_another_key_ends_what_the_first_could_do(self):
+    def test_joining_again_with_another_key_makes_the_first_certificate_invalid(self):
         first = self.federation.client("a")
         self.server.wait_for("a is here")
         elsewhere = self.federation.folder / "elsewhere"

@@ -1,4 +1,5 @@
-// Updates of older versions: asynchronous rounds, and late updates of synchronous ones.
+// Updates that were trained from older versions: asynchronous rounds, and late updates in
+// synchronous rounds.
 #include "server/run/round_mode.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/world/scenario.hpp"
@@ -10,7 +11,7 @@ using namespace std::chrono_literals;
 
 constexpr std::string_view slow_one = "client-3";
 
-/// Three clients, of which the third needs very long for what it sends after its first offer.
+/// Three clients in `mode`. With slow_line() the third uploads very slowly.
 WorldOptions with_a_slow_one(std::string mode, Round rounds) {
   WorldOptions options = calm(3);
   options.settings.mode = std::move(mode);
@@ -19,6 +20,7 @@ WorldOptions with_a_slow_one(std::string mode, Round rounds) {
   return options;
 }
 
+/// Slows the line of `slow_one` down whenever it gets an offer.
 void slow_line(World& world, double bytes_per_s = 100) {
   world.on_frame = [&world, bytes_per_s](const std::string& client, bool is_up,
                                          const wire::Header& header) {
@@ -44,14 +46,15 @@ std::size_t accepted_of(const std::vector<TaskRecord>& tasks, std::string_view c
   }));
 }
 
-TEST_CASE("one client, K = 1, constant weight: sequential SGD") {
+TEST_CASE("an asynchronous run of one client with K = 1 and constant weight is sequential SGD") {
   WorldOptions options = calm(1);
   options.settings.mode = "async:buffer=1,weight=constant";
   options.settings.rounds = 6;
   World world(options);
   REQUIRE(world.run());
   CHECK(check(world));
-  // Gradient descent on |w - c|^2 / 2, 2 steps of 0.3 a round: w - c shrinks by 0.7^12.
+  // Gradient descent on |w - c|^2 / 2 with 2 steps of 0.3 in each of 6 rounds: w - c shrinks by
+  // 0.7^12.
   const auto start = options.problem.initial_weights(options.settings.seed);
   const auto point = options.problem.point(0);
   auto history = History::open(world);
@@ -68,7 +71,7 @@ TEST_CASE("one client, K = 1, constant weight: sequential SGD") {
   }
 }
 
-TEST_CASE("a slow client holds up nobody, and its stale update counts") {
+TEST_CASE("a slow client does not delay the other clients, and its stale update counts") {
   World world(with_a_slow_one("async:buffer=2", 40));
   slow_line(world, 300);
   REQUIRE(world.run());
@@ -82,7 +85,7 @@ TEST_CASE("a slow client holds up nobody, and its stale update counts") {
   CHECK(accepted_of(tasks, "client-1") > 5 * accepted_of(tasks, slow_one));
 }
 
-TEST_CASE("a buffer takes exactly its K updates, or one of each client where there are fewer") {
+TEST_CASE("a buffer takes exactly K updates, or one per client if there are fewer clients") {
   struct Case {
     std::uint32_t clients;
     const char* mode;
@@ -101,7 +104,7 @@ TEST_CASE("a buffer takes exactly its K updates, or one of each client where the
   }
 }
 
-TEST_CASE("a buffer is filled by one after the other") {
+TEST_CASE("a buffer of 10 fills up even if only one client is asked at a time") {
   WorldOptions options = calm(12);
   options.settings.mode = "async:buffer=10";
   options.settings.clients_per_round = 1;
@@ -113,7 +116,7 @@ TEST_CASE("a buffer is filled by one after the other") {
     CHECK(count(tasks_of(world, round), TaskState::accepted) == 10);
 }
 
-TEST_CASE("an update that no version will take does not hold up the run's end") {
+TEST_CASE("the run's end does not wait for an update that no version will use") {
   WorldOptions options = with_a_slow_one("async:buffer=2", 10);
   World world(options);
   REQUIRE(world.run());
@@ -123,9 +126,12 @@ TEST_CASE("an update that no version will take does not hold up the run's end") 
   CHECK(world.elapsed() < limits::farewell_max);
 }
 
-TEST_CASE("bounded staleness: whoever is too far ahead waits for the slowest") {
+TEST_CASE("bounded staleness: a client that is too far ahead waits for the slowest client") {
   WorldOptions options = with_a_slow_one("async:buffer=1,ahead=2", 20);
-  options.members.push_back({"judge", {9, 0, 50}, true});  // Has no clock that could be slowest.
+  options.members.push_back(
+      {"judge",
+       {9, 0, 50},
+       true});  // An evaluator has no update count, so it is never the slowest.
   World world(options);
   slow_line(world);
   REQUIRE(world.run());
@@ -133,17 +139,17 @@ TEST_CASE("bounded staleness: whoever is too far ahead waits for the slowest") {
   const auto tasks = all_tasks(world);
   const std::size_t slow = accepted_of(tasks, slow_one);
   CHECK(slow >= 4);
-  // Asked while it is 2 ahead, it may come to 3.
+  // A client that is asked while it is 2 updates ahead may end up 3 ahead.
   CHECK(accepted_of(tasks, "client-1") <= slow + 3);
   CHECK(accepted_of(tasks, "client-2") <= slow + 3);
 }
 
-TEST_CASE("bounded staleness outlives a restart of the server") {
+TEST_CASE("bounded staleness still holds after a restart of the server") {
   World world(with_a_slow_one("async:buffer=1,ahead=2", 24));
   slow_line(world);
   const auto listen = world.on_frame;
   int accepted = 0;
-  bool is_back = false;  // The slow one, after the restart.
+  bool is_back = false;  // Whether the slow client has connected again after the restart.
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
     listen(client, is_up, header);
     const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE &&
@@ -152,7 +158,8 @@ TEST_CASE("bounded staleness outlives a restart of the server") {
     if (is_accepted && accepted == 10) world.kill_server(false);
     if (accepted >= 10 && client == slow_one && header.has_ready()) is_back = true;
   };
-  // What the others would do without it is nobody's to wait for.
+  // After the restart the other clients must wait until the slow one is back: the server does not
+  // hold anybody back for a client that is away.
   world.on_connect = [&](const std::string& client, Line&, Line&) {
     return accepted < 10 || is_back || client == slow_one;
   };
@@ -160,14 +167,14 @@ TEST_CASE("bounded staleness outlives a restart of the server") {
   CHECK(check(world));
   CHECK(world.server_starts() == 2);
   std::map<std::string, std::size_t> counts;
-  for (const TaskRecord& task : all_tasks(world)) {  // In the order of the rounds, one in each.
+  for (const TaskRecord& task : all_tasks(world)) {  // In order of rounds; each accepts one.
     if (task.state != TaskState::accepted) continue;
-    // Asked while it is 2 ahead, it may come to 3.
+    // A client that is asked while it is 2 updates ahead may end up 3 ahead.
     CHECK(++counts[task.client] <= counts[std::string(slow_one)] + 3);
   }
 }
 
-TEST_CASE("every T-th round waits for all that is under way") {
+TEST_CASE("sync=T: every T-th round waits for all open tasks") {
   World world(with_a_slow_one("async:buffer=1,sync=4", 12));
   slow_line(world);
   REQUIRE(world.run());
@@ -182,7 +189,7 @@ TEST_CASE("every T-th round waits for all that is under way") {
   }
 }
 
-TEST_CASE("an update older than late=N does not count, and its client is asked anew") {
+TEST_CASE("an update that is more than N versions old (late=N) does not count") {
   World world(with_a_slow_one("async:buffer=2,late=1", 40));
   slow_line(world);
   REQUIRE(world.run());
@@ -196,7 +203,7 @@ TEST_CASE("an update older than late=N does not count, and its client is asked a
   }
 }
 
-TEST_CASE("asynchronous: a task that is overdue is lost, and its client is asked again") {
+TEST_CASE("in an asynchronous run a task is lost after its deadline") {
   WorldOptions options = with_a_slow_one("async:buffer=2", 60);
   options.settings.deadline_s = 5;
   World world(options);
@@ -210,7 +217,7 @@ TEST_CASE("asynchronous: a task that is overdue is lost, and its client is asked
   CHECK(lost->reason == "no update within 5 s");
 }
 
-TEST_CASE("late=1: an update that came too late for its round counts in the next") {
+TEST_CASE("late=1: an update that arrives too late for its round counts in the next round") {
   WorldOptions options = with_a_slow_one("sync:late=1,weight=inverse", 2);
   options.settings.deadline_s = 8;
   World world(options);
@@ -223,8 +230,8 @@ TEST_CASE("late=1: an update that came too late for its round counts in the next
   for (const TaskRecord& task : tasks) CHECK(staleness(task) == (task.client == slow_one));
 }
 
-TEST_CASE("a server that dies between two rounds goes on with what was under way") {
-  // At changes of its disk all over a short asynchronous run, with and without a loss of power.
+TEST_CASE("a server that dies in an asynchronous run continues the open tasks after its restart") {
+  // Die at changes of the server's disk throughout a short run, with and without power loss.
   for (std::uint64_t n = 1; n <= 200; n += or_sanitized(3u, 7u)) {
     WorldOptions options = with_a_slow_one("async:buffer=2", 5);
     options.seed = n;

@@ -17,7 +17,7 @@ namespace {
 
 Error wrong(std::string what) { return {Errc::internal, std::move(what)}; }
 
-/// One checkpoint's row, whether its file is kept or not.
+/// A row of the checkpoint table. Its file may have been deleted.
 struct VersionRow {
   Digest digest;
   double value_max = 0;
@@ -32,7 +32,7 @@ struct RoundRow {
   bool is_closed = false;
 };
 
-/// Rows of a SELECT whose columns are all text or numbers.
+/// Returns the rows of a SELECT. All columns must be text or numbers.
 Result<std::vector<std::vector<std::string>>> rows_of(Store& store, const std::string& sql) {
   std::vector<std::vector<std::string>> rows;
   sqlite3_stmt* raw = nullptr;
@@ -116,7 +116,8 @@ class Checker {
     return {};
   }
 
-  /// Every version follows bit for bit from the one before and the accepted updates.
+  /// Recomputes each version from the version before it and the accepted updates, and compares bit
+  /// for bit.
   Result<void> check_model() {
     const auto& problem = world_.options().problem;
     std::vector<float> model = sent_part(problem.initial_weights(settings_.seed));
@@ -145,7 +146,7 @@ class Checker {
     return {};
   }
 
-  /// What is not personal of a whole model.
+  /// The part of `whole` that is sent: the whole model without the personal tensors.
   [[nodiscard]] std::vector<float> sent_part(std::span<const float> whole) const {
     std::vector<float> part(model_elements_);
     std::vector<float> personal(vector_.personal_elements);
@@ -153,7 +154,7 @@ class Checker {
     return part;
   }
 
-  /// What the strategy makes of the mean update.
+  /// The step that the strategy makes from the mean update.
   std::vector<float> server_step(Round round, std::vector<float> step) {
     std::uint64_t weight = 0;
     for (const auto& [id, task] : tasks_) {
@@ -185,11 +186,12 @@ class Checker {
                              versions_.at(version).digest.hex(), digest.hex()));
   }
 
-  /// The tasks of a round: every one decided, every accepted one there and right. Their weighted
-  /// mean.
+  /// Checks that each task of the round is decided, and that each accepted task has its correct
+  /// upload. Returns the weighted mean of the accepted updates.
   Result<std::vector<float>> accepted_mean(Round round) {
     const RoundRow& row = rounds_.at(round - 1);
-    if (!row.is_closed || row.base != round - 1) return wrong("it is open, or of another base");
+    if (!row.is_closed || row.base != round - 1)
+      return wrong("the round is still open, or its base is not the version before it");
     FL_TRY(const auto tasks, history_.store->tasks(history_.run.id, round));
     ExactSum sum(layout_, row.fraction_bits);
     std::uint32_t accepted = 0;
@@ -209,20 +211,24 @@ class Checker {
       ++accepted;
     }
     if (accepted < std::min(settings_.min_clients, row.target))
-      return wrong(fmt::format("{} updates are no quorum", accepted));
+      return wrong(
+          fmt::format("the round closed with {} updates, fewer than its quorum", accepted));
     FL_CHECK(check_bytes(round, update_bytes));
     return sum.mean();
   }
 
-  /// As the mode has it for an update of an older version.
+  /// Adds an accepted update. Discounts and compensates it as the mode says if it was trained from
+  /// an older version.
   Result<void> add_stale(ExactSum& sum, const TaskRecord& task, std::vector<float> values) {
-    if (task.base_version >= task.round) return wrong("an update of a version to come was counted");
+    if (task.base_version >= task.round)
+      return wrong("an update of a version that did not exist yet was counted");
     const Round age = task.round - 1 - task.base_version;
-    if (age > mode_.late_max) return wrong(fmt::format("an update {} versions old counted", age));
+    if (age > mode_.late_max)
+      return wrong(fmt::format("an update {} versions old was counted", age));
     const std::uint64_t weight = strategy_->weight_of(task.examples);
     const std::uint64_t discounted = mode_.discounted(weight, age);
     const bool is_compensated = mode_.compensation > 0 && age > 0;
-    // What is changed before it is added is decoded before.
+    // The server adds sketches undecoded, unless it must change the decoded values before the sum.
     if (task.codec.starts_with("countsketch") && !is_compensated &&
         !strategy_->adds_what_clients_see()) {
       FL_TRY(const std::string update, spooled_update(task));
@@ -249,13 +255,13 @@ class Checker {
 
   Result<std::string> spooled_update(const TaskRecord& task) {
     const auto files = world_.spooled().find(task.spool_file);
-    if (files == world_.spooled().end()) return wrong("its upload was not in the spool");
+    if (files == world_.spooled().end()) return wrong("its upload was never in the spool");
     for (const std::string& file : files->second) {
       const std::string update =
-          file.substr(0, task.update_bytes);  // The spool's mark is behind it.
+          file.substr(0, task.update_bytes);  // The spool's mark follows the update.
       if (Digest::of(bytes_of(std::string_view(update))) == task.update_digest) return update;
     }
-    return wrong("its upload has another digest");
+    return wrong("no spool file of it has its digest");
   }
 
   Result<std::vector<float>> accepted_update(const TaskRecord& task) {
@@ -266,46 +272,49 @@ class Checker {
     if (is_delta) {
       Deltas& deltas = deltas_[task.client];
       if (task.reference != 0 && task.reference != deltas.task)
-        return wrong(
-            fmt::format("it refers to task {}, the last one was {}", task.reference, deltas.task));
+        return wrong(fmt::format("its reference is task {}, the client's last accepted task is {}",
+                                 task.reference, deltas.task));
       if (task.reference != 0) reference = deltas.newest;
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = reference[i] + values[i];
       deltas = {task.id, std::exchange(deltas.newest, values), values};
     }
-    if (!world_.clients().contains(task.client)) return values;  // A test's own client.
+    if (!world_.clients().contains(task.client)) return values;  // Played by the test.
     const auto& client = world_.clients().at(task.client);
     const auto trained = client.updates.find(task.base_version + 1);
-    if (trained == client.updates.end()) return wrong("its client has never trained it");
-    if (task.examples != client.member.part.examples) return wrong("it has another weight");
+    if (trained == client.updates.end()) return wrong("its client has never trained this update");
+    if (task.examples != client.member.part.examples)
+      return wrong("its weight is not its client's number of examples");
     const TrainSettings work = local_work(settings_, *strategy_, task.base_version + 1, losses_);
     if (const auto steps = ToyTrainer::steps_of(work, client.member.part); task.steps != steps)
       return wrong(fmt::format("it took {} steps, not {}", task.steps, steps));
-    // With feedback an update holds more than was trained; check_client looks at the sums.
+    // With error feedback the update also contains the residual; check_mass() checks the sum.
     const bool has_feedback = settings_.codec.ends_with("+ef");
     const auto sent = sent_part(trained->second);
-    // Of a sketch no value says much; but nothing in it is random. (What comes behind the model,
-    // as SCAFFOLD's second vector, is not known here.)
+    // The values of a sketch have large errors, but the encoder is deterministic: compare the
+    // bytes. This is impossible if the update has more than the model (SCAFFOLD's second vector),
+    // because the client does not record that part.
     if (task.codec.starts_with("countsketch")) {
       if (layout_.elements() > sent.size()) return values;
       std::vector<std::byte> wanted;
       VectorSink sink(wanted);
       FL_CHECK(parse_codec(task.codec).value()->encode(layout_, sent, 0, sink));
-      if (text_of(wanted) != update) return wrong("its sketches are not those of what was trained");
+      if (text_of(wanted) != update)
+        return wrong("its sketches are not those of the trained update");
       return values;
     }
     double largest = 0;
     for (std::size_t i = 0; i < sent.size(); ++i)
       largest = std::max(largest, std::fabs(static_cast<double>(sent[i]) - reference[i]));
-    // Of a delta no error is larger than its value (quantized_levels.hpp, and what is not
-    // selected).
+    // With deltas no element's error is larger than the element: it is 0 if not selected, and
+    // nearest_run() (quantized_levels.hpp) guarantees it otherwise.
     const double bound = is_delta               ? largest
                          : task.codec == "none" ? 0
                          : task.codec == "fp16" ? largest / 1024
                                                 : largest / 7.5;
     for (std::size_t i = 0; i < model_elements_ && !has_feedback; ++i) {
       if (std::fabs(static_cast<double>(values[i]) - sent[i]) > bound) {
-        return wrong(fmt::format("{} arrived as {}, trained was {}", layout_.describe(i), values[i],
-                                 sent[i]));
+        return wrong(fmt::format("{} arrived as {}, but was trained as {}", layout_.describe(i),
+                                 values[i], sent[i]));
       }
     }
     return values;
@@ -315,14 +324,15 @@ class Checker {
     FL_TRY(const auto rows, history_.store->summary(history_.run.id));
     const auto row = std::find_if(rows.begin(), rows.end(),
                                   [&](const RoundSummary& r) { return r.round == round; });
-    if (row == rows.end()) return wrong("round_summary does not have it");
+    if (row == rows.end()) return wrong("round_summary has no row for the round");
     bytes_up_ += row->bytes_up;
     bytes_down_ += row->bytes_down;
     update_bytes_ += update_bytes;
-    // A restarted server begins to count anew; and a late update may have come in rounds before.
+    // Compare sums over all rounds, because a late update may have arrived in an earlier round. A
+    // restarted server counts from 0 again.
     if (world_.server_starts() == 1 && bytes_up_ < update_bytes_) {
-      return wrong(
-          fmt::format("{} bytes came up, the updates alone have {}", bytes_up_, update_bytes_));
+      return wrong(fmt::format("{} bytes were counted as received, but the updates alone have {}",
+                               bytes_up_, update_bytes_));
     }
     return {};
   }
@@ -332,7 +342,7 @@ class Checker {
       const auto found = tasks_.find(task);
       if (found == tasks_.end() || found->second.client != name ||
           found->second.state != TaskState::accepted) {
-        return wrong(fmt::format("task {} was acknowledged and is not accepted", task));
+        return wrong(fmt::format("task {} was acknowledged but is not accepted", task));
       }
     }
     if (client.member.evaluator) return {};
@@ -342,8 +352,8 @@ class Checker {
     return {};
   }
 
-  /// What a client has of its last update is what counted of it; the last verdict may not have
-  /// come.
+  /// A client's reference must be its last accepted update, or the one before it if the last
+  /// verdict has not arrived.
   Result<void> check_reference(const std::string& name, World::Client& client) {
     const Deltas& deltas = deltas_[name];
     FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
@@ -353,11 +363,11 @@ class Checker {
     newest.resize(reference.size());
     before.resize(reference.size());
     if (reference == newest || (state.pending() && reference == before)) return {};
-    return wrong("what it refers to is not its last update");
+    return wrong("its reference is not its last accepted update");
   }
 
-  /// A client's personal part is what its accepted updates have made of the initial one; the last
-  /// verdict may not have come.
+  /// A client's personal part must be the initial one plus its accepted updates. The last update
+  /// may be missing, because its verdict may not have arrived.
   Result<void> check_personal(const std::string& name, World::Client& client) {
     const auto personal_of = [this](std::span<const float> whole) {
       std::vector<float> part(model_elements_);
@@ -373,20 +383,20 @@ class Checker {
       const auto moved = personal_of(client.updates.at(task.base_version + 1));
       for (std::size_t i = 0; i < moved.size(); ++i) expected[i] += moved[i];
     }
-    if (before.empty()) return {};  // It was never accepted.
+    if (before.empty()) return {};  // None of its updates was accepted.
     FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
     const bool has_vector = strategy_->local() != nullptr && strategy_->local()->keeps_vector();
     FL_TRY(const auto kept,
            state.local_values((has_vector ? parameter_elements_ : 0) + vector_.personal_elements));
     if (kept.empty() && state.pending()) return {};
-    if (kept.size() < expected.size()) return wrong("its personal part is not there");
+    if (kept.size() < expected.size()) return wrong("its personal part is missing");
     const auto last = std::span(kept).last(expected.size());
     if (std::ranges::equal(last, expected) || std::ranges::equal(last, before)) return {};
-    return wrong("its personal part is not what its updates made of it");
+    return wrong("its personal part is not the initial one plus its accepted updates");
   }
 
-  /// Error feedback loses nothing: what was trained is on the server, on its way, or in the
-  /// residual.
+  /// Error feedback loses nothing: the sum of all trained updates is the sum of the accepted
+  /// updates, the pending upload and the residual.
   Result<void> check_mass(const std::string& name, World::Client& client) {
     FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
     FL_TRY(const auto residual, state.residual(layout_));
@@ -404,66 +414,67 @@ class Checker {
         add(values, 1);
       }
     }
-    // A task that was given up is another's in the same round, trained again.
+    // A client may train twice in a round, if its first task was given up. Both updates are equal.
     for (const auto& [task, round] : client.saved) add(sent_part(client.updates.at(round)), -1);
     for (std::size_t i = 0; i < parameter_elements_; ++i) {
       if (std::fabs(mass[i]) > 1e-5 * static_cast<double>(1 + client.saved.size())) {
-        return wrong(fmt::format("{} of {} is off by {}", layout_.describe(i), client.saved.size(),
-                                 mass[i]));
+        return wrong(fmt::format("the sum of {} over {} saved updates is off by {}",
+                                 layout_.describe(i), client.saved.size(), mass[i]));
       }
     }
     return {};
   }
 
-  /// The server has each client's last update as it counted, and no others.
+  /// The server must have each client's last accepted update as its reference, and no other files.
   Result<void> check_references() {
     FL_TRY(auto names, world_.server_disk().list("/state/references"));
     for (const auto& [client, deltas] : deltas_) {
-      if (deltas.task == 0) continue;  // Nothing of it was accepted.
+      if (deltas.task == 0) continue;  // None of its updates was accepted.
       const std::string name = std::to_string(deltas.task);
       if (std::erase(names, name) == 0)
-        return wrong(fmt::format("there is no reference of {}", client));
+        return wrong(fmt::format("the server has no reference of {}", client));
       const std::string file = peek(world_.server_disk(), "/state/references/" + name);
       if (!std::ranges::equal(bytes_of(std::string_view(file)),
                               std::as_bytes(std::span<const float>(deltas.newest))))
         return wrong(fmt::format("the reference of {} is not its last update", client));
     }
     if (!names.empty() && !world_.has_lost_power())
-      return wrong(fmt::format("{} references are left, {} first", names.size(), names.front()));
+      return wrong(fmt::format("{} unused references are left, the first is {}", names.size(),
+                               names.front()));
     return {};
   }
 
   Result<void> check_leftovers() {
-    // A restarted server begins to count anew, so a round may then have next to none.
+    // A restarted server counts from 0 again, so a round may then have almost no bytes.
     const bool has_counted = bytes_up_ > 0 && bytes_down_ > 0;
     if (world_.server_starts() == 1 && !has_counted) return wrong("no bytes were counted");
     if (bytes_up_ > world_.bytes_up() || bytes_down_ > world_.bytes_down()) {
-      return wrong(fmt::format("{} and {} bytes counted, {} and {} sent", bytes_up_, bytes_down_,
-                               world_.bytes_up(), world_.bytes_down()));
+      return wrong(fmt::format("the history has {} bytes up and {} down, but {} and {} were sent",
+                               bytes_up_, bytes_down_, world_.bytes_up(), world_.bytes_down()));
     }
     FL_TRY(const auto spool, world_.server_disk().list("/state/spool"));
     if (!spool.empty() && !world_.has_lost_power())
-      return wrong(
-          fmt::format("{} files are left in the spool, {} first", spool.size(), spool.front()));
+      return wrong(fmt::format("{} files are left in the spool, the first is {}", spool.size(),
+                               spool.front()));
     FL_CHECK(check_references());
     FL_TRY(const auto kept, history_.store->checkpoints(history_.run.id));
     FL_TRY(auto files, world_.server_disk().list("/state/checkpoints"));
     std::erase_if(files, [&kept](const std::string& name) {
-      // What the next version is made with besides the newest has no row.
+      // The strategy's state and the downlink codec's carry have no rows.
       if (name.ends_with(".state") || name.ends_with(".carry")) return true;
       return std::ranges::any_of(kept, [&name](const CheckpointRecord& record) {
         return record.file == name || record.delta_file == name;
       });
     });
     if (!files.empty() && !world_.has_lost_power())
-      return wrong(files.front() + " is left of a version that was dropped");
+      return wrong(files.front() + " belongs to no version that the history keeps");
     for (const auto& record : kept) {
       auto version = open_version(world_.server_disk(), "/state/checkpoints", record, layout_);
       if (!version) return version.error();
       std::vector<float> values(layout_.elements());
       FL_CHECK(read_values(**version, 0, values));
       if (Digest::of(std::as_bytes(std::span<const float>(values))) != record.digest)
-        return wrong(record.file + " holds another model");
+        return wrong(record.file + " does not have the digest of its version");
     }
     return {};
   }
@@ -481,10 +492,10 @@ class Checker {
   std::vector<RoundRow> rounds_;
   std::vector<double> losses_;              // By round, from 1.
   std::vector<std::vector<float>> models_;  // By version.
-  std::vector<std::vector<float>> state_;   // What the strategy keeps.
+  std::vector<std::vector<float>> state_;   // The strategy's state vectors.
   std::map<std::int64_t, TaskRecord> tasks_;
   std::map<std::string, std::vector<std::vector<float>>> accepted_;  // Decoded, by client.
-  /// A client's updates where it sends deltas: the last one, and that before it.
+  /// The last two accepted updates of a client that sends deltas, and the task of the last one.
   struct Deltas {
     std::int64_t task = 0;
     std::vector<float> before;
@@ -506,7 +517,7 @@ Result<History> History::open(World& world) {
   FL_TRY(history.store,
          Store::open({.path = "/state/history.sqlite", .vfs = "sim-check", .exclusive = true}));
   FL_TRY(const auto run, history.store->latest_run());
-  if (!run) return wrong("there is no run");
+  if (!run) return wrong("the history has no run");
   history.run = *run;
   return history;
 }
@@ -519,7 +530,7 @@ Result<void> check(World& world) {
 Result<Digest> final_digest(World& world) {
   FL_TRY(auto history, History::open(world));
   FL_TRY(const auto versions, history.store->checkpoints(history.run.id));
-  if (versions.empty()) return wrong("there is no model");
+  if (versions.empty()) return wrong("the history has no checkpoint");
   return versions.back().digest;
 }
 

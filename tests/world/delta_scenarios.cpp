@@ -1,5 +1,6 @@
-// Updates as differences to the last one (a codec's "delta+"): what refers to what, on both ends,
-// when something is lost; and that they go where uncoded updates go.
+// Codecs with "delta+": clients send the difference between an update and their last accepted one.
+// The tests check which reference both ends use, also when one end has lost it, and that the model
+// ends where it ends without a codec.
 #include "tests/world/scenario.hpp"
 
 #include <cmath>
@@ -27,7 +28,8 @@ std::vector<TaskRecord> accepted_of(World& world, const std::string& client) {
   return out;
 }
 
-/// Each refers to the one before, but those of the rounds in `anew`, which refer to none.
+/// Checks that each task's reference is the task before it, and that tasks in the rounds of `anew`
+/// have no reference.
 void check_chain(const std::vector<TaskRecord>& tasks, const std::vector<Round>& anew) {
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     CAPTURE(tasks[i].client);
@@ -39,7 +41,7 @@ void check_chain(const std::vector<TaskRecord>& tasks, const std::vector<Round>&
 
 }  // namespace
 
-TEST_CASE("deltas refer to the update before, and lose less with every round") {
+TEST_CASE("each delta refers to the update before it, and the coding error falls") {
   const WorldOptions options = deltas("delta+topk:0.3,dense_below=0", 8);
   World world(options);
   REQUIRE(world.run());
@@ -52,9 +54,9 @@ TEST_CASE("deltas refer to the update before, and lose less with every round") {
   }
 }
 
-TEST_CASE("with deltas the model goes where it goes without a codec") {
-  // Clients that want different things never agree: each update of theirs stays large. Of a fixed
-  // codec a part of it is lost in every round, of a delta none in the end (EF21, theorem 1).
+TEST_CASE("with deltas the model converges to the optimum, although the codec is biased") {
+  // The clients have different optima, so each client's update stays large. A biased codec loses a
+  // part of it in every round. A delta's error goes to zero (EF21, theorem 1).
   const auto distance = [](const std::string& codec) {
     WorldOptions options = deltas(codec, 40);
     options.settings.lr = 0.1;
@@ -82,7 +84,7 @@ TEST_CASE("with deltas the model goes where it goes without a codec") {
   CHECK(distance("topk:0.1,dense_below=0") > 10 * delta);
 }
 
-TEST_CASE("whoever has lost what an update refers to, or a part of it, gets the next one whole") {
+TEST_CASE("after either end has lost a reference, the client sends its next update whole") {
   enum class Loss { clients_manifest, clients_file, clients_half, servers_file, servers_half };
   for (const Loss loss : {Loss::clients_manifest, Loss::clients_file, Loss::clients_half,
                           Loss::servers_file, Loss::servers_half}) {
@@ -137,18 +139,18 @@ TEST_CASE("whoever has lost what an update refers to, or a part of it, gets the 
       CHECK(rounds.front() == 1);
       anew += rounds.size();
     }
-    CHECK(anew == 4);  // All in the first round, and one once more.
+    CHECK(anew == 4);  // Three in the first round, and one after the loss.
   }
 }
 
-TEST_CASE("an update that did not count is nothing that the next one refers to") {
+TEST_CASE("the next delta does not refer to an update that was refused") {
   WorldOptions options = deltas("delta+ecuq:8", 6);
   options.settings.min_clients = 2;
   World world(options);
   world.on_connect = [&](const std::string& client, Line& up, Line&) {
     if (client == "client-1") {
       up.edit = [&](wire::Header& header) {
-        // Refused: asked for was the one of the round before.
+        // The server refuses this: it asked for the reference of the round before.
         if (header.has_begin() && header.begin().round() == 3)
           header.mutable_begin()->set_reference(1'000'000);
       };
@@ -165,7 +167,7 @@ TEST_CASE("an update that did not count is nothing that the next one refers to")
   check_chain(accepted_of(world, "client-1"), {1});
 }
 
-TEST_CASE("clients that were not asked for a while refer to their last update") {
+TEST_CASE("a client that was not asked for some rounds still refers to its last update") {
   WorldOptions options = deltas("delta+qsgd:8", 12);
   options.settings.min_clients = 1;
   options.settings.clients_per_round = 1;
@@ -181,7 +183,7 @@ TEST_CASE("clients that were not asked for a while refer to their last update") 
   CHECK(accepted == 12);
 }
 
-TEST_CASE("a delta is refused where there is no last update, or none that could be told") {
+TEST_CASE("settings refuse delta+ with late updates, with signvote and as a downlink codec") {
   RunSettings settings = calm(3).settings;
   settings.model = "synthetic:10";
   const auto refusal = [&settings] { return check_settings(settings).error().message(); };

@@ -1,5 +1,5 @@
-// What a round's sums are by their definition: the checker's own (check.cpp), as slow as it is
-// plain.
+// A simple and slow implementation of a round's sums, straight from their definition. check.cpp
+// compares the server's models with it.
 #pragma once
 
 #include "shared/codec/blocks/decode.hpp"
@@ -18,8 +18,8 @@
 
 namespace fl::test {
 
-/// The weighted mean of the accepted updates in the round's fixed point: integers of the definition
-/// (accumulator.hpp), in 128 bits, one value after the other.
+/// The weighted mean of the accepted updates in the round's fixed point (accumulator.hpp defines
+/// it), summed in 128-bit integers, one value after the other.
 class ExactSum {
   __extension__ typedef __int128 Wide;
 
@@ -33,9 +33,9 @@ class ExactSum {
     }
   }
 
-  /// Of an update of gradzip whose matrices follow from `shared_seed` the factors, which are added
-  /// up as they are (factor_sums.hpp); `values`, the decoded ones, become 0 there. Read from the
-  /// payload's bytes as reader.hpp and low_rank_block.hpp describe them.
+  /// Adds the factors of a gradzip update whose right factors follow from `shared_seed`. The server
+  /// adds them undecoded (factor_sums.hpp). Reads them from the payload's bytes as reader.hpp and
+  /// low_rank_block.hpp describe them. Sets these matrices to 0 in `values`, the decoded update.
   void take_factors(const Layout& layout, std::uint64_t shared_seed, const std::string& payload,
                     std::span<float> values, std::uint64_t weight) {
     const auto number = [&payload]<class T>(T, std::size_t at) {
@@ -80,7 +80,7 @@ class ExactSum {
           DecodeScratch scratch;
           const Bytes bytes = bytes_of(std::string_view(payload)).subspan(at, size);
           decode_lossless_block(bytes.subspan(head), left, scratch).value();
-          // A row counts where it begins.
+          // A block adds only the rows that begin in it.
           for (std::uint64_t row = (first + cols - 1) / cols; row <= last / cols; ++row) {
             for (std::uint64_t k = 0; k < rank; ++k) {
               const double value = left[k * touched + row - first / cols];
@@ -95,8 +95,8 @@ class ExactSum {
     }
   }
 
-  /// Of an update its sketches that are added up as they are (sketch_sums.hpp); `values`, the
-  /// decoded ones, become 0 there.
+  /// Adds the update's sketches, which the server adds undecoded (sketch_sums.hpp). Sets their
+  /// blocks to 0 in `values`, the decoded update.
   void take_sketches(const Layout& layout, Bytes payload, std::span<float> values,
                      std::uint64_t weight) {
     testing::for_each_block(layout, payload, [&](const Block& block, Bytes bytes) {
@@ -106,7 +106,7 @@ class ExactSum {
     });
   }
 
-  /// `weight`: with its discount; `whole`: without, in the same units.
+  /// `weight` is the discounted weight, `whole` the weight without discount, in the same units.
   void add(std::span<const float> values, std::uint64_t weight, std::uint64_t whole) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       sums_[i] += static_cast<Wide>(std::nearbyint(
@@ -142,22 +142,23 @@ class ExactSum {
   }
 
  private:
-  /// Of one matrix: the first factors' sum, and the second, which all have.
+  /// The sums for one matrix: the sum of the left factors, and the right factor that all updates
+  /// share.
   struct Factors {
     std::uint64_t rows = 0;
     std::uint64_t cols = 0;
     std::vector<Wide> left;
     std::vector<float> right;
   };
-  /// The exponent of the least power of two above sqrt(cols).
+  /// The exponent of the smallest power of two above sqrt(cols).
   static int widened(std::uint64_t cols) {
     int log2 = 0;
     while (std::ldexp(1.0, 2 * log2) <= static_cast<double>(cols)) ++log2;
     return log2;
   }
 
-  std::map<std::uint64_t, Factors> factors_;                // By where the matrix begins.
-  std::map<std::uint64_t, testing::PlainSketch> sketches_;  // By where the block begins.
+  std::map<std::uint64_t, Factors> factors_;                // By the matrix's offset.
+  std::map<std::uint64_t, testing::PlainSketch> sketches_;  // By the block's offset.
   std::vector<Wide> sums_;
   std::vector<int> fraction_bits_;
   std::uint64_t weight_ = 0;

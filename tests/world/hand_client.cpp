@@ -10,7 +10,7 @@ Awaitable<Result<void>> greet(std::shared_ptr<MemoryLink> link, std::uint64_t ex
   FL_CO_CHECK(co_await link->send(std::move(first)));
   FL_CO_TRY(const Message welcome, co_await link->receive());
   if (!welcome.header.has_welcome()) {
-    co_return Error(Errc::protocol, "no Welcome, but " + kind_name(welcome.header));
+    co_return Error(Errc::protocol, "expected Welcome, got " + kind_name(welcome.header));
   }
   wire::Header ready;
   ready.mutable_ready()->set_train_examples(examples);
@@ -41,7 +41,7 @@ Awaitable<Result<wire::Verdict>> upload(std::shared_ptr<MemoryLink> link, const 
   FL_CO_CHECK(co_await link->send(std::move(announcement)));
   FL_CO_TRY(const Message answer, co_await link->receive());
   if (!answer.header.has_resume()) {
-    co_return Error(Errc::protocol, "no Resume, but " + kind_name(answer.header));
+    co_return Error(Errc::protocol, "expected Resume, got " + kind_name(answer.header));
   }
   const auto owner = std::make_shared<std::string>(std::move(payload));
   wire::Header chunk;
@@ -50,7 +50,7 @@ Awaitable<Result<wire::Verdict>> upload(std::shared_ptr<MemoryLink> link, const 
   FL_CO_CHECK(co_await link->send(std::move(body)));
   FL_CO_TRY(const Message verdict, co_await link->receive());
   if (!verdict.header.has_verdict()) {
-    co_return Error(Errc::protocol, "no Verdict, but " + kind_name(verdict.header));
+    co_return Error(Errc::protocol, "expected Verdict, got " + kind_name(verdict.header));
   }
   co_return verdict.header.verdict();
 }

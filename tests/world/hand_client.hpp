@@ -1,4 +1,4 @@
-// A client that a test plays by hand, message by message: it can say what no agent says.
+// A client that a test plays message by message. It can send what an agent never sends.
 #pragma once
 
 #include "shared/params/layout.hpp"
@@ -6,15 +6,15 @@
 
 namespace fl::test {
 
-/// Hello, Welcome, Ready.
+/// Sends Hello, awaits Welcome, sends Ready.
 [[nodiscard]] Awaitable<Result<void>> greet(std::shared_ptr<MemoryLink> link,
                                             std::uint64_t examples);
 
-/// The next Offer; other messages are ignored.
+/// Returns the next Offer. Ignores other messages.
 [[nodiscard]] Awaitable<Result<wire::Offer>> await_offer(std::shared_ptr<MemoryLink> link);
 
-/// Sends `payload` in one chunk as the update, of weight 1, with the digest that it has. `offer`
-/// must outlive the call.
+/// Sends `payload` in one chunk as the update, with weight 1 and its correct digest, and returns
+/// the verdict. `offer` must outlive the call.
 [[nodiscard]] Awaitable<Result<wire::Verdict>> upload(std::shared_ptr<MemoryLink> link,
                                                       const wire::Offer& offer,
                                                       std::string payload);

@@ -1,4 +1,4 @@
-// How much a client trains between two exchanges: by time, and by round.
+// How many steps a client trains in a round: by time budget, and by schedule.
 #include "tests/world/scenario.hpp"
 
 #include <sqlite3.h>
@@ -8,7 +8,7 @@
 namespace fl::test {
 namespace {
 
-/// Of the accepted tasks of a round, by client.
+/// The steps of the round's accepted tasks, by client.
 std::map<std::string, std::uint64_t> steps_in(World& world, Round round) {
   std::map<std::string, std::uint64_t> steps;
   for (const auto& task : tasks_of(world, round)) {
@@ -19,7 +19,7 @@ std::map<std::string, std::uint64_t> steps_in(World& world, Round round) {
 
 using Steps = std::map<std::string, std::uint64_t>;
 
-/// Three clients, the second at a fifth of the first's speed, the third too slow for a step.
+/// Three clients: the second has a fifth of the first's speed, the third has no time for one step.
 WorldOptions unequal(double local_seconds) {
   WorldOptions options = calm(3);
   options.settings.momentum = 0;
@@ -31,7 +31,7 @@ WorldOptions unequal(double local_seconds) {
   return options;
 }
 
-/// In the last of two rounds, which are checked.
+/// Runs and checks two rounds. Returns the steps of the second.
 Steps steps_with(const WorldOptions& options) {
   World world(options);
   REQUIRE(world.run());
@@ -39,11 +39,11 @@ Steps steps_with(const WorldOptions& options) {
   return steps_in(world, 2);
 }
 
-TEST_CASE("for a time each client takes the steps that fit, one at least") {
+TEST_CASE("with a time budget each client takes as many steps as fit, at least one") {
   CHECK(steps_with(unequal(2.5)) == Steps{{"client-1", 10}, {"client-2", 2}, {"client-3", 1}});
 }
 
-TEST_CASE("for a time, no client takes more steps or epochs than are given") {
+TEST_CASE("with a time budget no client takes more steps or epochs than the settings allow") {
   WorldOptions options = unequal(2.5);
   options.settings.local_steps = 4;
   CHECK(steps_with(options) == Steps{{"client-1", 4}, {"client-2", 2}, {"client-3", 1}});
@@ -52,7 +52,7 @@ TEST_CASE("for a time, no client takes more steps or epochs than are given") {
   CHECK(steps_with(options) == Steps{{"client-1", 1}, {"client-2", 1}, {"client-3", 1}});
 }
 
-/// How far the last model's parameters are from the mean of the clients' points, at the worst.
+/// The largest distance of a parameter of the last model from the mean of the clients' points.
 double distance_from_mean(const WorldOptions& options,
                           const std::function<void(World&)>& prepare = nullptr) {
   World world(options);
@@ -77,9 +77,8 @@ double distance_from_mean(const WorldOptions& options,
   return largest;
 }
 
-// FedNova divides by the steps that were reported, so a fast client pulls no harder than a slow
-// one.
-TEST_CASE("FedNova goes to the middle of clients of unequal speed, and FedAvg does not") {
+// FedNova divides by the reported steps, so a fast client has no more influence than a slow one.
+TEST_CASE("with clients of unequal speed FedNova reaches the mean optimum, and FedAvg does not") {
   WorldOptions options = unequal(2.5);
   options.settings.rounds = 60;
   options.settings.lr = 0.02;
@@ -89,7 +88,7 @@ TEST_CASE("FedNova goes to the middle of clients of unequal speed, and FedAvg do
   CHECK(distance_from_mean(options) > 0.5);
 }
 
-TEST_CASE("SCAFFOLD and FedDyn go to the middle of all clients, also when one joins late") {
+TEST_CASE("SCAFFOLD and FedDyn reach the mean optimum, also when one client joins late") {
   for (const char* const strategy : {"scaffold", "feddyn:alpha=0.5"}) {
     CAPTURE(std::string(strategy));
     WorldOptions options = calm(3);
@@ -110,7 +109,7 @@ TEST_CASE("SCAFFOLD and FedDyn go to the middle of all clients, also when one jo
   }
 }
 
-TEST_CASE("FedDyn goes to the middle whatever its codec loses") {
+TEST_CASE("FedDyn reaches the mean optimum despite a lossy codec") {
   WorldOptions options = calm(3);
   options.settings.rounds = 150;
   options.settings.strategy = "feddyn:alpha=0.5";
@@ -118,7 +117,7 @@ TEST_CASE("FedDyn goes to the middle whatever its codec loses") {
   CHECK(distance_from_mean(options) < 1e-5);
 }
 
-TEST_CASE("settings that the method can't do with are refused by the client, too") {
+TEST_CASE("a client also refuses an optimizer that the method does not support") {
   WorldOptions options = calm(2);
   options.settings.rounds = 1;
   options.settings.strategy = "fednova";
@@ -138,7 +137,7 @@ TEST_CASE("settings that the method can't do with are refused by the client, too
   CHECK(count(tasks, TaskState::accepted) == 2);
 }
 
-TEST_CASE("more steps than any client could take in the time are refused") {
+TEST_CASE("an update is refused if it reports more steps than fit into the time budget") {
   WorldOptions options = unequal(2.5);
   options.settings.min_clients = 2;
   options.settings.rounds = 1;
@@ -169,7 +168,7 @@ WorldOptions adaptive() {
   return options;
 }
 
-/// By round, of its only client.
+/// The steps of the only client, by round.
 std::vector<std::uint64_t> steps_by_round(World& world) {
   std::vector<std::uint64_t> steps;
   for (Round round = 1; round <= world.options().settings.rounds; ++round)
@@ -177,17 +176,18 @@ std::vector<std::uint64_t> steps_by_round(World& world) {
   return steps;
 }
 
-// A round's loss is that of the model before it: its root is 0.95^n of the first, n steps later.
+// A round's loss is measured on the model before it. After n steps its square root is 0.95^n of the
+// first.
 const std::vector<std::uint64_t> adaptive_steps{8, 8, 6, 4, 3, 3};
 
-TEST_CASE("adaptive steps become fewer as the loss falls") {
+TEST_CASE("adaptive: clients take fewer steps as the loss falls") {
   World world(adaptive());
   REQUIRE(world.run());
   CHECK(check(world));
   CHECK(steps_by_round(world) == adaptive_steps);
 }
 
-TEST_CASE("a restart asks for the adaptive steps that were asked for before") {
+TEST_CASE("adaptive: a restarted server asks for the same steps") {
   for (const Round last : {2u, 4u, 5u}) {
     CAPTURE(last);
     World world(adaptive());
@@ -203,7 +203,7 @@ TEST_CASE("a restart asks for the adaptive steps that were asked for before") {
   }
 }
 
-/// Of the last version, by metric.
+/// The evaluation of `version`, by metric.
 std::map<std::string, double> last_evaluation(const History& history, Round version) {
   const std::string sql =
       fmt::format("SELECT name, value FROM evaluation WHERE version = {}", version);
@@ -218,9 +218,10 @@ std::map<std::string, double> last_evaluation(const History& history, Round vers
   return values;
 }
 
-// v settles where (v - c) + lambda (v - w) = 0: at lambda/(1 + lambda) of w's distance from c, and
-// the loss is half the square of that. Killed clients go on with the models that they had.
-TEST_CASE("Ditto's own models settle between the client's optimum and the global model") {
+// A client's own model v converges to (v - c) + lambda (v - w) = 0. So v's distance from the
+// client's point c is lambda/(1 + lambda) = 1/3 of w's distance, and its loss is 1/9 of w's. Killed
+// clients continue with the own models that they had.
+TEST_CASE("Ditto's own models converge between the client's optimum and the global model") {
   for (const bool kills : {false, true}) {
     CAPTURE(kills);
     WorldOptions options = calm(3);

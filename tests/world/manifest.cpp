@@ -1,4 +1,4 @@
-// Which updates a client has saved, told by the manifests that it puts on its disk.
+// Tracks which updates a client has saved: reads each manifest that the client writes to its disk.
 #include "tests/world/world.hpp"
 
 #include "shared/base/json.hpp"
@@ -7,7 +7,7 @@ namespace fl::test {
 
 namespace {
 
-/// What a manifest says of the update that is waiting to be delivered.
+/// The update that the manifest names as pending, if any.
 std::optional<wire::UploadBegin> pending_update(MemFiles& disk) {
   const auto json = parse_json(peek(disk, "/state/client.json"));
   if (!json.is_object() || !json.contains("pending")) return std::nullopt;
@@ -29,7 +29,7 @@ void World::watch_manifest(Client& client, const std::filesystem::path& path) {
     client.unsure = begin->task();
 }
 
-/// After a death: the manifest that was put in place last may have been taken back.
+/// Call after a client died: a power loss may have undone its last manifest.
 void World::settle_manifest(Client& client) {
   const auto begin = pending_update(client.disk);
   if (client.unsure && !(begin && begin->task() == *client.unsure))

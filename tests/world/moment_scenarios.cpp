@@ -1,4 +1,5 @@
-// Somebody goes, comes or is revoked at a moment at which nothing was thought to happen.
+// Clients leave, join or are revoked at unusual moments: while a round opens or is recorded, while
+// the client is away, or after the last round.
 #include "tests/support/sanitized.hpp"
 #include "tests/world/scenario.hpp"
 
@@ -7,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A coroutine of the test's own. `Act` is called once, `after` the engine begins to make a model.
+/// Calls `act` once, `after` this time from when the engine begins to make a model.
 template <class Act>
 class AtClosing {
  public:
@@ -21,7 +22,7 @@ class AtClosing {
   }
 };
 
-TEST_CASE("a client is revoked while its round is being recorded") {
+TEST_CASE("a client may be revoked at any moment while its round is being recorded") {
   for (const char* const mode : {"sync", "async:buffer=2", "sync:late=1"}) {
     CAPTURE(std::string(mode));
     for (int delay = 0; delay < 70; delay += or_sanitized(3, 7)) {
@@ -47,11 +48,11 @@ TEST_CASE("a client is revoked while its round is being recorded") {
   }
 }
 
-TEST_CASE("a client that is revoked while its round is being opened is not waited for") {
+TEST_CASE("a round does not wait for a client that is revoked while the round is being opened") {
   class Revoke {
    public:
     static Awaitable<void> run(World& world) {
-      // Between the sampling and the row.
+      // After the cohort is sampled, before the round's row is written.
       while (!world.engine() || world.engine()->status().phase != "collecting")
         co_await sleep_for(1ms);
       world.revoke("client-3");
@@ -81,7 +82,7 @@ TEST_CASE("a client that is revoked while its round is being opened is not waite
   CHECK(lost > 5);
 }
 
-TEST_CASE("a client that is revoked while it is away is not waited for") {
+TEST_CASE("a round does not wait for a client that is revoked while it is away") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;
   options.settings.rounds = 2;
@@ -113,12 +114,12 @@ TEST_CASE("a client that is revoked while it is away is not waited for") {
   CHECK(lost->reason == "it was revoked");
 }
 
-TEST_CASE("an evaluator's figure ends the run also while it waits for trainers") {
+TEST_CASE("an evaluation that reaches the target ends a run that is waiting for trainers") {
   WorldOptions options = calm(2);
   options.settings.rounds = 50;
   options.settings.target_accuracy = 0.997;
   options.members.push_back({"judge", {0, 0, 50}, true});
-  for (auto& member : options.members) member.part.client = 0;  // All want what the judge measures.
+  for (auto& member : options.members) member.part.client = 0;  // All have the judge's optimum.
   options.latency_max = 1ms;
   options.pause_max = 500ms;
   World world(options);
@@ -128,7 +129,7 @@ TEST_CASE("an evaluator's figure ends the run also while it waits for trainers")
   };
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
     if (is_up) return;
-    // The judge hears of the last version late, when the trainers have gone.
+    // The judge receives the last version only after the trainers have left.
     if (client == "judge" && header.has_evaluate()) world.link_of(client)->slow_down(30);
     const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE;
     if (!is_accepted || ++accepted < 8) return;
@@ -142,7 +143,7 @@ TEST_CASE("an evaluator's figure ends the run also while it waits for trainers")
   CHECK(history->store->summary(history->run.id).value().size() == 4);
 }
 
-TEST_CASE("without an evaluator the clients' own accuracy ends no run, after a restart neither") {
+TEST_CASE("the trainers' own accuracy never ends a run, also not after a restart") {
   WorldOptions options = calm(2);
   for (auto& member : options.members) {
     member.part.holdout = 10;
@@ -165,7 +166,7 @@ TEST_CASE("without an evaluator the clients' own accuracy ends no run, after a r
   CHECK(rounds.at(8).eval_accuracy.value_or(0) > 0.5);
 }
 
-TEST_CASE("trainers that come back when all rounds are done still measure the last version") {
+TEST_CASE("trainers that reconnect after the last round still measure the last version") {
   WorldOptions options = calm(2);
   for (auto& member : options.members) member.part.holdout = 10;
   World world(options);
@@ -183,7 +184,7 @@ TEST_CASE("trainers that come back when all rounds are done still measure the la
     CHECK(round.eval_loss.has_value());
 }
 
-TEST_CASE("bounded staleness: whoever joined late and comes back first holds up nobody") {
+TEST_CASE("bounded staleness: a late joiner that is the first to reconnect delays nobody") {
   WorldOptions options = calm(3);
   options.settings.mode = "async:buffer=2,ahead=2";
   options.settings.min_clients = 2;

@@ -1,4 +1,4 @@
-// What clients keep to themselves, and where their people find it.
+// The tensors that clients keep to themselves, and the file to which they are exported.
 #include "client/state/client_state.hpp"
 #include "shared/params/safetensors.hpp"
 #include "tests/support/run_of.hpp"
@@ -11,8 +11,8 @@ namespace {
 
 struct Kept {
   const char* strategy;
-  std::vector<std::string> tensors;  // In the file.
-  std::uint64_t values;              // That the client's state keeps; the last of them in the file.
+  std::vector<std::string> tensors;  // In the exported file.
+  std::uint64_t values;              // Local values in the client's state; the file has the last.
 };
 
 void check_files(World& world, const Kept& expected) {
@@ -34,12 +34,12 @@ void check_files(World& world, const Kept& expected) {
     REQUIRE(kept.size() >= values.size());
     CHECK(std::ranges::equal(std::span(kept).last(values.size()), values));
     const auto made = world.options().problem.initial_weights(world.options().settings.seed);
-    // Trained, not as the seed made them.
+    // The values are trained, not the initial ones.
     CHECK(std::search(made.begin(), made.end(), values.begin(), values.end()) == made.end());
   }
 }
 
-TEST_CASE("what a client has made for itself lies in its folder when the run is over") {
+TEST_CASE("a client exports its own tensors to its state folder when the run is over") {
   const std::uint64_t all = calm(2).problem.layout.elements();
   const std::vector<std::string> model{"body.weight", "body.bias", "scale", "norm.running_mean"};
   for (const Kept& expected :
@@ -56,7 +56,7 @@ TEST_CASE("what a client has made for itself lies in its folder when the run is 
   }
 }
 
-TEST_CASE("who was killed at a run's end finds what it had made there when it enters another") {
+TEST_CASE("a client killed at a run's end exports its own tensors when it enters another run") {
   for (const char* const strategy : {"ditto:lambda=0.5", "fedavg:personal=scale"}) {
     CAPTURE(strategy);
     MemFiles files;
@@ -76,7 +76,7 @@ TEST_CASE("who was killed at a run's end finds what it had made there when it en
     }
     auto state = ClientState::open(files, "/state").value();
     CHECK_FALSE(files.exists("/state/personal-run-1.safetensors"));
-    // Whatever fails first: nothing goes before it is written.
+    // Fail each operation in turn: no value is removed before it is exported.
     int failures = 0;
     for (std::uint64_t n = 1;; ++n) {
       files.fail_at(n);
@@ -84,7 +84,7 @@ TEST_CASE("who was killed at a run's end finds what it had made there when it en
       if (entered) break;
       ++failures;
       CHECK(entered.error().code() == Errc::io);
-      // The last that can fail is to remove what is written by then.
+      // The last operations remove what is exported by then.
       const bool is_exported = files.exists("/state/personal-run-1.safetensors");
       CHECK((is_exported || state.local_values(5).value() == kept));
     }
@@ -102,7 +102,7 @@ TEST_CASE("who was killed at a run's end finds what it had made there when it en
   }
 }
 
-TEST_CASE("own tensors that can't be read any more do not keep a client out of another run") {
+TEST_CASE("a client can enter another run even if its own tensors are unreadable") {
   MemFiles files;
   const Layout layout = Layout::make({{"body", {2}}}).value();
   std::vector<float> kept{1, 2};

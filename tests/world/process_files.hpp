@@ -1,6 +1,6 @@
-// The disk as one process sees it until it dies: every operation of a dead process fails and
-// changes nothing. The process dies when told to, or in place of a given change: between any two
-// writes. One thread.
+// The disk as one process sees it. The process dies on die(), or instead of the n-th change of the
+// disk, so a test can kill it between any two writes. After that every operation fails and changes
+// nothing. One thread.
 #pragma once
 
 #include "tests/support/mem_files.hpp"
@@ -12,17 +12,17 @@ namespace fl::test {
 
 class ProcessFiles final : public Files {
  public:
-  /// `on_death` is called once, from within the operation that kills, or from die().
+  /// `on_death` is called once: inside the operation at which the process dies, or inside die().
   ProcessFiles(MemFiles& disk, std::function<void()> on_death);
 
   void die();
-  /// Dies instead of the n-th change from now (1 is the next); 0 takes it back.
+  /// The process dies instead of the n-th change from now (1 is the next). 0 cancels this.
   void die_at(std::uint64_t n);
   [[nodiscard]] bool is_dead() const { return life_->is_dead; }
 
-  /// Told before a file goes, and of what is put in place by rename.
-  /// Called before a name goes: by a removal or a renaming.
+  /// Called before a name disappears, by remove() or as the source of rename().
   std::function<void(const std::filesystem::path&)> before_remove;
+  /// Called with the target after each rename().
   std::function<void(const std::filesystem::path&)> after_rename;
 
   Result<std::unique_ptr<File>> open(const std::filesystem::path& path, OpenMode mode) override;
@@ -36,7 +36,7 @@ class ProcessFiles final : public Files {
  private:
   struct Life {
     bool is_dead = false;
-    std::uint64_t changes_left = 0;  // 0: no end is planned.
+    std::uint64_t changes_left = 0;  // 0: no death is planned.
     std::function<void()> on_death;
 
     void end();
@@ -49,8 +49,8 @@ class ProcessFiles final : public Files {
   std::shared_ptr<Life> life_;
 };
 
-/// A file's bytes, without meeting a fault that is meant for somebody else; empty when it is not
-/// there.
+/// Reads a file for the test. A planned fault that this read triggers is planned again for the
+/// process. Returns an empty string if there is no such file.
 [[nodiscard]] std::string peek(MemFiles& disk, const std::filesystem::path& path);
 
 }  // namespace fl::test

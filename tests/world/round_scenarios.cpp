@@ -1,4 +1,4 @@
-// Who is asked, who counts, and when a round or a run is over.
+// Which clients are asked, which updates count, and when a round or a run ends.
 #include "tests/kernels/host_codec_device.hpp"
 #include "tests/world/hand_client.hpp"
 #include "tests/world/scenario.hpp"
@@ -8,15 +8,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Lines so slow that all clients are there before the first of them has uploaded the initial
-/// model.
+/// Makes uploads so slow that all clients connect before the first update has arrived.
 bool slow_lines(const std::string&, Line& up, Line&) {
   up.bytes_per_s = 2000;
   return true;
 }
 
-TEST_CASE(
-    "over-selection: the round closes with its target, and the others are told that it went on") {
+TEST_CASE("over-selection: the round closes at its target, and the other updates are late") {
   WorldOptions options = calm(4);
   options.settings.min_clients = 2;
   options.settings.clients_per_round = 2;
@@ -42,7 +40,7 @@ TEST_CASE(
   }
 }
 
-/// From the moment of its first offer on, this client is away for good.
+/// Cuts the client off at its first offer and lets it never connect again.
 void lose(World& world, const std::string& name, bool& is_away) {
   world.on_frame = [&world, &is_away, name](const std::string& client, bool is_up,
                                             const wire::Header& header) {
@@ -56,7 +54,7 @@ void lose(World& world, const std::string& name, bool& is_away) {
   };
 }
 
-TEST_CASE("at the deadline a round with its quorum closes without the rest") {
+TEST_CASE("at its deadline a round that has its quorum closes without the missing updates") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;
   options.settings.deadline_s = 30;
@@ -75,7 +73,7 @@ TEST_CASE("at the deadline a round with its quorum closes without the rest") {
         doctest::Approx(30).epsilon(0.05));
 }
 
-TEST_CASE("at the deadline a round without its quorum asks others, and waits for them") {
+TEST_CASE("at its deadline a round without its quorum asks other clients and waits for them") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;
   options.settings.clients_per_round = 2;
@@ -91,7 +89,7 @@ TEST_CASE("at the deadline a round without its quorum asks others, and waits for
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
     if (is_away || is_up || !header.has_offer()) return;
     is_away = true;
-    chosen = client;  // Whoever is asked first.
+    chosen = client;  // The client that is asked first.
     world.link_of(client)->cut();
   };
   REQUIRE(world.run());
@@ -106,7 +104,7 @@ TEST_CASE("at the deadline a round without its quorum asks others, and waits for
   CHECK(took < 20);
 }
 
-TEST_CASE("an evaluator measures every version, and the rounds go on meanwhile") {
+TEST_CASE("an evaluator measures every version and is never asked to train") {
   WorldOptions options = calm(2);
   options.settings.rounds = 4;
   options.members.push_back({"judge", {9, 0, 50}, true});
@@ -121,10 +119,10 @@ TEST_CASE("an evaluator measures every version, and the rounds go on meanwhile")
   }
 }
 
-TEST_CASE("an evaluator that was away measures what it has missed, and only what it says counts") {
+TEST_CASE("an evaluator that was away measures the versions that it has missed") {
   WorldOptions options = calm(2);
   for (auto& member : options.members) member.part.holdout = 10;
-  // More than it is asked for at a time.
+  // More versions than the server asks for at a time.
   options.settings.rounds = limits::evaluations_asked_max + 15;
   options.members.push_back({"judge", {9, 0, 50}, true});
   World world(options);
@@ -133,15 +131,16 @@ TEST_CASE("an evaluator that was away measures what it has missed, and only what
   bool is_killed = false;
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
     if (!is_up && header.has_offer()) newest = std::max(newest, header.offer().round());
-    // Gone with its second version, and at every try until shortly before the end.
+    // Cut the line whenever the evaluator is asked for version 2 or later, until shortly before the
+    // end.
     const bool is_asked = client == "judge" && !is_up && header.has_evaluate();
     if (!is_asked || header.evaluate().version() < 2) return;
     if (newest < options.settings.rounds - 2) {
       ++cuts;
       world.link_of(client)->cut();
     } else if (header.evaluate().version() == 10 && !std::exchange(is_killed, true)) {
-      world.kill_client(client, false);  // It forgets what it was asked, and the server
-      world.kill_server(false);          // whom it has asked.
+      world.kill_client(client, false);  // The client forgets what it was asked,
+      world.kill_server(false);          // and the server what it has asked for.
     }
   };
   REQUIRE(world.run());
@@ -155,7 +154,7 @@ TEST_CASE("an evaluator that was away measures what it has missed, and only what
   }
 }
 
-TEST_CASE("with holdout data and no evaluator the clients' own figures are there in the end") {
+TEST_CASE("trainers with holdout data evaluate every version if there is no evaluator") {
   WorldOptions options = calm(2);
   for (auto& member : options.members) member.part.holdout = 10;
   World world(options);
@@ -167,7 +166,7 @@ TEST_CASE("with holdout data and no evaluator the clients' own figures are there
 }
 
 TEST_CASE(
-    "a straggler that is still uploading when the last version is to be measured is not stuck") {
+    "a straggler that still uploads when the last version is evaluated does not delay the end") {
   WorldOptions options = calm(2, large);
   options.settings.min_clients = 1;
   options.settings.deadline_s = 3;
@@ -183,7 +182,7 @@ TEST_CASE(
   CHECK(world.elapsed() < 3min);
 }
 
-TEST_CASE("an update is coded where it was made, where that can be, and the model is the same") {
+TEST_CASE("updates are coded on the device if the codec supports it, with the same result") {
   struct Case {
     const char* strategy;
     const char* codec;
@@ -221,7 +220,7 @@ TEST_CASE("the run ends early at its target accuracy") {
   options.settings.rounds = 50;
   options.settings.target_accuracy = 0.9;
   options.members.push_back({"judge", {0, 0, 50}, true});
-  // One client only trains what the judge measures: its own point.
+  // Both clients have the judge's optimum.
   options.members[1].part.client = 0;
   World world(options);
   REQUIRE(world.run());
@@ -240,7 +239,7 @@ TEST_CASE("the run ends early at its target accuracy") {
   }));
 }
 
-TEST_CASE("the run ends early when no round was better for as many as it has patience") {
+TEST_CASE("the run ends early after `patience` rounds without a better version") {
   WorldOptions options = calm(2);
   options.problem.noise = 0.1;
   options.settings.rounds = 200;
@@ -256,7 +255,7 @@ TEST_CASE("the run ends early when no round was better for as many as it has pat
   for (std::size_t i = 0; i < rounds.size(); ++i) {
     REQUIRE(rounds[i].eval_accuracy);
     if (*rounds[i].eval_accuracy > *rounds[best].eval_accuracy) best = i;
-    // A version is measured while the next round is open, which is still closed.
+    // A version is evaluated while the next round is open, and that round still completes.
     CHECK(i - best <= 4 + 1);
   }
   CHECK(rounds.size() - 1 - best >= 4);
@@ -270,7 +269,7 @@ TEST_CASE("the run ends early when no round was better for as many as it has pat
   }));
 }
 
-TEST_CASE("a client of another protocol or model is told so, leaves, and disturbs nobody") {
+TEST_CASE("a client with the wrong protocol, model or codecs is rejected, and the run goes on") {
   struct Case {
     std::function<void(wire::Hello&)> change;
     std::string reason;
@@ -308,7 +307,7 @@ TEST_CASE("a client of another protocol or model is told so, leaves, and disturb
   }
 }
 
-/// Connects as somebody who is connected, and leaves.
+/// Connects as a client that is already connected, and leaves after 5 s.
 Awaitable<void> impersonate(World& world, std::string name) {
   co_await sleep_for(400ms);
   const auto link = world.connect(world.io().get_executor(), name);
@@ -320,7 +319,7 @@ Awaitable<void> impersonate(World& world, std::string name) {
 }
 
 TEST_CASE(
-    "a second session of a client replaces the first, and the run goes on with who comes back") {
+    "a second session of a client replaces the first, and the run continues to the same model") {
   const WorldOptions options = calm(2);
   const Digest expected = calm_digest(options);
   World world(options);

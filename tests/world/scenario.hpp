@@ -1,4 +1,4 @@
-// What the scripted worlds have in common.
+// Helpers of the scripted scenarios.
 #pragma once
 
 #include "shared/base/log.hpp"
@@ -13,7 +13,7 @@
 
 namespace fl::test {
 
-/// `trainers` clients of 100 examples each, in two rounds, on good lines.
+/// Two rounds of `trainers` clients with 100 examples each. Nothing goes wrong.
 inline WorldOptions calm(std::uint32_t trainers, std::uint64_t parameters = 200) {
   set_log_level(LogLevel::off);
   WorldOptions options;
@@ -30,10 +30,10 @@ inline WorldOptions calm(std::uint32_t trainers, std::uint64_t parameters = 200)
   return options;
 }
 
-/// Parameters of a model whose updates take three chunks.
+/// The number of parameters of a model whose updates take several chunks.
 inline constexpr std::uint64_t large = 300'000;
 
-/// What `options` end in when nothing goes wrong.
+/// The digest of the last version if nothing goes wrong.
 inline Digest calm_digest(const WorldOptions& options) {
   World world(options);
   REQUIRE(world.run());
@@ -51,7 +51,7 @@ inline std::size_t count(const std::vector<TaskRecord>& tasks, TaskState state) 
       std::count_if(tasks.begin(), tasks.end(), [&](const auto& t) { return t.state == state; }));
 }
 
-/// What one client and the server say to each other, in order.
+/// Records the headers that one client and the server send to each other, in order.
 struct Talk {
   std::vector<wire::Header> up;
   std::vector<wire::Header> down;

@@ -1,5 +1,5 @@
-// fl-sim's files in memory, one of which may have its bytes from another without a copy: each holds
-// what was written to it, whatever happens to the other. Random operations against plain vectors.
+// fl-sim's files in memory. Two files may share bytes without a copy; each must still hold what was
+// written to it, whatever happens to the other. Compares random operations with plain vectors.
 #include "examples/sim/scratch_files.hpp"
 
 #include "tests/support/print_result.hpp"
@@ -21,13 +21,14 @@ using Random = std::mt19937;
 
 std::size_t draw(Random& random, std::size_t below) { return random() % below; }
 
-/// A file and what it must hold.
+/// A file and the bytes that it must hold.
 struct Twin {
   std::unique_ptr<File> file;
   std::vector<std::byte> bytes;
 
   void write(std::size_t offset, Bytes from) {
-    const std::vector<std::byte> copy(from.begin(), from.end());  // `from` may be of this file.
+    const std::vector<std::byte> copy(from.begin(),
+                                      from.end());  // `from` may point into this file.
     REQUIRE(file->write_at(offset, from));
     if (offset + copy.size() > bytes.size()) bytes.resize(offset + copy.size());
     std::ranges::copy(copy, bytes.begin() + static_cast<std::ptrdiff_t>(offset));
@@ -60,7 +61,7 @@ std::vector<std::byte> noise(Random& random, std::size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("an update that is handed over is not copied, and stays when its writer goes on") {
+TEST_CASE("an update is shared without a copy, and keeps its bytes when its writer changes it") {
   ScratchFiles files;
   Random random(1);
   const auto update = noise(random, 100000);
@@ -79,10 +80,11 @@ TEST_CASE("an update that is handed over is not copied, and stays when its write
   client.reset();
   CHECK(std::ranges::equal(server->view(0, update.size()), update));
   CHECK(server->view(update.size(), 1)[0] == mark);
-  CHECK(server->view(update.size() - 1, 2).empty());  // They do not lie together.
+  CHECK(server->view(update.size() - 1, 2)
+            .empty());  // The mark does not follow the update in memory.
 }
 
-TEST_CASE("files come and go on several threads, and lend while they do") {
+TEST_CASE("several threads may create, share and remove files at the same time") {
   ScratchFiles files;
   std::atomic<bool> is_over = false;
   std::vector<std::jthread> threads;
@@ -90,7 +92,7 @@ TEST_CASE("files come and go on several threads, and lend while they do") {
     threads.emplace_back([&, t] {
       const std::vector<std::byte> bytes(8192);
       for (unsigned i = 0; !is_over; ++i) {
-        // Some write what lies in no file, beside whose memory that of others begins and ends.
+        // These bytes belong to no file, but their memory may be next to that of other files.
         auto file = files.open("/nonesuch/update-" + std::to_string(t), OpenMode::truncate).value();
         file->write_at(0, bytes).value();
         if (t % 2 == 0) continue;
@@ -106,7 +108,7 @@ TEST_CASE("files come and go on several threads, and lend while they do") {
   threads.clear();
 }
 
-TEST_CASE("files that lend each other their bytes hold what was written to them") {
+TEST_CASE("files that share their bytes hold what was written to them") {
   Random random(2);
   for (int round = 0; round < 20; ++round) {
     ScratchFiles files;
@@ -122,11 +124,11 @@ TEST_CASE("files that lend each other their bytes hold what was written to them"
         REQUIRE(to.file->truncate(size));
         to.bytes.resize(size);
       } else if (action < 4) {
-        // No gaps: what lies in one is not defined.
+        // Leave no gap, because its contents would be undefined.
         const std::size_t offset = draw(random, to.bytes.size() + 1);
         to.write(offset, noise(random, draw(random, 3000)));
       } else if (&from != &to) {
-        // As uploads do, from the beginning or where the last one ended; or anywhere.
+        // Copy from the beginning or from the end, as uploads do, or from anywhere.
         const std::size_t size = std::min(to.bytes.size(), from.bytes.size());
         const std::size_t begin = action == 4 ? draw(random, size + 1) : action == 5 ? size : 0;
         const std::size_t count = draw(random, from.bytes.size() - begin + 1);

@@ -1,5 +1,6 @@
-// Thousands of federations, each drawn from a seed: whatever breaks on the way, the run ends, every
-// version is what the accepted updates make, and nothing acknowledged is lost or counted twice.
+// Simulates thousands of federations, each drawn from a seed. Whatever breaks on the way, the run
+// must end, each version must follow from the accepted updates, and no acknowledged update may be
+// lost or counted twice.
 //
 //   FL_SIM_SEED=S    runs the seed S only, and prints its trace and logs
 //   FL_SIM_SEEDS=N   runs N seeds (default: 2,000; with sanitizers fewer)
@@ -37,7 +38,8 @@ Result<Ending> run_world(const WorldOptions& options) {
   return Ending{model, world.trace()};
 }
 
-/// The invariants, the same trace the second time, and for a steady world the undisturbed result.
+/// Checks the invariants, for every tenth seed that a second run has the same trace, and for a
+/// steady world that the model is the same without troubles.
 Result<void> run_seed(std::uint64_t seed, bool is_verbose) {
   WorldOptions options = draw_options(seed);
   options.is_verbose = is_verbose;
@@ -46,18 +48,18 @@ Result<void> run_seed(std::uint64_t seed, bool is_verbose) {
   if (seed % 10 == 0) {
     FL_TRY(const Ending again, run_world(options));
     if (again.trace != ending.trace)
-      return Error(Errc::internal, "the second run went another way");
+      return Error(Errc::internal, "a second run of the same seed had a different trace");
   }
   if (options.is_steady() && !options.troubles.empty()) {
     options.troubles.clear();
     FL_TRY(const Ending undisturbed, run_world(options));
     if (undisturbed.model != ending.model)
-      return Error(Errc::internal, "trouble has changed the model");
+      return Error(Errc::internal, "the last model is different without the troubles");
   }
   return {};
 }
 
-TEST_CASE("whatever a seed does to a federation, its run ends in the right model") {
+TEST_CASE("a federation with random troubles ends with the correct model") {
   const auto one = number_from("FL_SIM_SEED");
   set_log_level(one ? LogLevel::info : LogLevel::off);
   const std::uint64_t first = one.value_or(1);

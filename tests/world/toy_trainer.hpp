@@ -1,8 +1,8 @@
-// A model whose training is understood: client k wants the weights to be its own point c_k, each
-// step of gradient descent on |w - c_k|^2 / 2 goes a part `lr` of the way there, and so the
-// federation goes to the weighted mean of the points. What it has of statistics goes 0.3 of the
-// way in each step, whatever the settings and corrections are. The same bits for the same weights
-// and settings.
+// A model whose training has a known result. Client k's loss is |w - c_k|^2 / 2, where c_k is its
+// own point. Each step of gradient descent moves w by a part `lr` of the way to c_k, so the
+// federation converges to the weighted mean of the points. A statistic moves 0.3 of the way in each
+// step, whatever the settings and corrections are. The same weights and settings give the same
+// bits.
 #pragma once
 
 #include "client/learn/trainer.hpp"
@@ -14,16 +14,17 @@
 
 namespace fl::test {
 
-/// What all clients of a world have in common.
+/// The part of the problem that all clients of a world share.
 struct ToyProblem {
   std::string model = "toy";
   Layout layout;
-  std::uint64_t seed = 0;  // Of the clients' points.
-  double noise = 0;        // Of an update, drawn with the task's seed: as a shuffle would.
+  std::uint64_t seed = 0;  // Seed of the clients' points.
+  double noise = 0;        // Noise of an update, drawn from the task's seed, like a shuffle.
 
-  /// About `parameters` of them, in three tensors, and two statistics in one.
+  /// Makes a model of about `parameters` parameters in three tensors, and one tensor of two
+  /// statistics.
   static ToyProblem make(std::uint64_t parameters, std::uint64_t seed);
-  /// c_k, values in [-1, 1).
+  /// The point c_k; its values are in [-1, 1).
   [[nodiscard]] std::vector<float> point(std::uint32_t client) const;
   /// The run's version 0 for `run_seed`.
   [[nodiscard]] std::vector<float> initial_weights(std::uint64_t run_seed) const;
@@ -35,16 +36,16 @@ class ToyTrainer final : public Trainer {
     std::uint32_t client = 0;
     std::uint64_t examples = 0;
     std::uint64_t holdout = 0;
-    double step_seconds = 0.1;  // What a step takes there, where the settings give a time.
-    /// Empty: it trains on the CPU.
+    double step_seconds = 0.1;  // Simulated; used if the settings have a time budget.
+    /// Empty: the client trains on the CPU.
     std::function<std::unique_ptr<CodecDevice>()> make_device = {};
   };
-  /// Told of every update made; may change it.
+  /// Called with each trained update; may change it.
   using Record = std::function<void(const TrainSettings& settings, std::span<float> update)>;
 
   ToyTrainer(ToyProblem problem, Part part, Record record);
 
-  /// How many steps it takes; an epoch is one.
+  /// The number of steps that training takes. An epoch is one step.
   [[nodiscard]] static std::uint64_t steps_of(const TrainSettings& settings, const Part& part);
 
   const Layout& layout() const override { return problem_.layout; }
@@ -68,7 +69,7 @@ class ToyTrainer final : public Trainer {
   Part part_;
   Record record_;
   std::vector<float> point_;
-  std::vector<float> on_device_;  // What the device's memory has of an update.
+  std::vector<float> on_device_;  // The update in the simulated device's memory.
 };
 
 }  // namespace fl::test

@@ -1,4 +1,4 @@
-// What goes wrong in a world and when, and the worlds that a seed draws.
+// The troubles of a world, and the random worlds that a seed draws.
 #include "tests/world/world.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t changes_max =
-    60;  // How far ahead a death at a change of the disk is planned.
+    60;  // A process is killed at most this many changes of its disk later.
 
 constexpr std::array<Trouble, 15> all_troubles{
     Trouble::cut,          Trouble::silence,        Trouble::slow,
@@ -100,13 +100,14 @@ void World::strike(Trouble trouble) {
   }
 }
 
-/// A liar does not stay: what it never sends would be waited for as long as it does.
+/// Cuts a lying line after 20 s: the other end would wait for dropped data as long as the line
+/// lives.
 Awaitable<void> World::end_later(std::weak_ptr<MemoryLink> liar) {
   co_await sleep_for(20s);
   if (const auto link = liar.lock()) link->cut();
 }
 
-/// Little room or none for up to half a minute.
+/// Leaves little or no space on the disk for up to half a minute.
 Awaitable<void> World::fill_disk(MemFiles& disk) {
   disk.space_limit(disk.bytes_used() + below(20'000));
   co_await sleep_for(draw_duration(30s));
@@ -152,7 +153,7 @@ WorldOptions draw_options(std::uint64_t seed) {
   settings.lr = 0.2;
   settings.keep_checkpoints = std::array{1u, 2u, 10u}[below(3)];
 
-  // A few models are large enough to need several chunks.
+  // One seed in 25 has a model large enough for several chunks.
   const bool is_large = below(25) == 0;
   options.problem =
       ToyProblem::make(is_large ? 80'000 + below(60'000) : 200 + below(1800), random());
@@ -207,7 +208,7 @@ WorldOptions draw_options(std::uint64_t seed) {
   const std::uint64_t troubles = below(8);
   for (std::uint64_t i = 0; i < troubles; ++i)
     options.troubles.push_back(all_troubles[below(all_troubles.size())]);
-  // Drawn last, so that what a seed draws besides is what it drew when there were no ladders.
+  // Newer choices are drawn last, so that older seeds keep everything else that they draw.
   if (below(5) == 0) settings.codec = "auto:none+ef|fp16+ef|qsgd:8+ef|terngrad+ef";
   if (below(5) == 0 && settings.mode == "sync")
     settings.codec = std::array{"delta+qsgd:8", "delta+ecuq:8", "delta+topk:0.3"}[below(3)];

@@ -1,5 +1,5 @@
-// Uploads and downloads, each with one thing that goes wrong at the moment that matters: besides
-// the invariants of check.hpp, who was told what, and which bytes went twice.
+// Uploads and downloads in which one thing goes wrong at a chosen moment. Besides the invariants of
+// check.hpp the tests check which messages were sent, and which bytes were sent twice.
 #include "tests/support/sanitized.hpp"
 #include "tests/world/hand_client.hpp"
 #include "tests/world/scenario.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_CASE("undisturbed, the federation goes to the weighted mean of what its clients want") {
+TEST_CASE("an undisturbed federation converges to the weighted mean of its clients' optima") {
   WorldOptions options = calm(3);
   options.settings.rounds = 12;
   for (std::size_t i = 0; i < 3; ++i) options.members[i].part.examples = 100 * (i + 1);
@@ -35,7 +35,7 @@ TEST_CASE("undisturbed, the federation goes to the weighted mean of what its cli
   }
 }
 
-TEST_CASE("an acknowledgement that is lost is given again, and the update counts once") {
+TEST_CASE("a lost acknowledgement is sent again, and the update counts once") {
   WorldOptions options = calm(2);
   const Digest expected = calm_digest(options);
   World world(options);
@@ -68,7 +68,7 @@ TEST_CASE("an acknowledgement that is lost is given again, and the update counts
   CHECK(final_digest(world).value() == expected);
 }
 
-TEST_CASE("an update that can't be read any more is acknowledged, or trained again, the same") {
+TEST_CASE("a client whose saved update is damaged gets its verdict, or trains the same again") {
   WorldOptions options = calm(2);
   options.settings.codec = "qsgd:1+ef";
   const Digest expected = calm_digest(options);
@@ -95,12 +95,12 @@ TEST_CASE("an update that can't be read any more is acknowledged, or trained aga
     REQUIRE(world.run());
     CHECK(is_done);
     CHECK(check(world));
-    CHECK(trained == (is_acknowledged ? 2 : 3));  // Announced; of the last, a new one.
+    CHECK(trained == (is_acknowledged ? 2 : 3));  // Announcements; the third is trained again.
     CHECK(final_digest(world).value() == expected);
   }
 }
 
-TEST_CASE("an update that can't be right is refused with its reason, and costs its client only") {
+TEST_CASE("an update with an impossible field is refused with a reason, and the run goes on") {
   struct Case {
     std::function<void(wire::UploadBegin&)> lie;
     std::string reason;
@@ -150,7 +150,7 @@ TEST_CASE("an update that can't be right is refused with its reason, and costs i
   }
 }
 
-TEST_CASE("an upload's limit is that of its round's codec, while the codec warms up") {
+TEST_CASE("while a codec warms up, the size limit of an upload is that of its round's codec") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;
   options.settings.rounds = 2;
@@ -174,7 +174,7 @@ TEST_CASE("an upload's limit is that of its round's codec, while the codec warms
   REQUIRE(world.run());
   CHECK(check(world));
   CHECK(count(tasks_of(world, 1), TaskState::refused) == 0);
-  CHECK(sent.at(1) > second_max + 1);  // Which is not too large in its own round.
+  CHECK(sent.at(1) > second_max + 1);  // Too large for round 2, but not for round 1.
   CHECK(sent.at(1) <= first_max);
   CHECK(sent.at(2) <= second_max);
   const auto tasks = tasks_of(world, 2);
@@ -187,7 +187,7 @@ TEST_CASE("an upload's limit is that of its round's codec, while the codec warms
                                        second_max + 1, second_max));
 }
 
-TEST_CASE("a training that ends in NaN is reported with tensor and index, and others are counted") {
+TEST_CASE("a client whose training gives NaN reports the tensor and index; the others count") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;
   options.settings.rounds = 1;
@@ -205,7 +205,7 @@ TEST_CASE("a training that ends in NaN is reported with tensor and index, and ot
   CHECK(lost->reason.find("body.weight[15]") != std::string::npos);
 }
 
-TEST_CASE("with error feedback, an update that was refused as too large locks nobody out") {
+TEST_CASE("with error feedback, a client whose update was too large is accepted again later") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;
   options.settings.rounds = 10;
@@ -227,14 +227,15 @@ TEST_CASE("with error feedback, an update that was refused as too large locks no
   CHECK(refused >= 2);
 }
 
-TEST_CASE("an update that is much larger than all before widens the sums, and counts") {
+TEST_CASE("an update much larger than all before it widens the sums and counts") {
   for (const char* const mode : {"sync", "async:buffer=2", "sync:late=1"}) {
     CAPTURE(std::string(mode));
     for (std::uint64_t kill_at = 0; kill_at <= 120; kill_at += or_sanitized(17u, 41u)) {
       CAPTURE(kill_at);
       WorldOptions options = calm(3);
       options.settings.mode = mode;
-      // Its client comes again after limits::later_pause, and others go on meanwhile.
+      // The client announces the update again after limits::later_pause; the others go on
+      // meanwhile.
       options.settings.rounds = mode == std::string_view("async:buffer=2") ? 60 : 5;
       World world(options);
       bool is_done = false;
@@ -259,12 +260,12 @@ TEST_CASE("an update that is much larger than all before widens the sums, and co
       const auto events = history->store->events(history->run.id).value();
       CHECK(std::ranges::count_if(events, [](const EventRecord& event) {
               return event.text.find("an update is much larger") != std::string::npos;
-            }) == 1);  // The next round knows it.
+            }) == 1);  // The next round uses the larger norm.
     }
   }
 }
 
-TEST_CASE("whatever a training throws ends its client, and not in silence") {
+TEST_CASE("an exception in training ends the client's process, and the run goes on") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;
   options.settings.deadline_s = 5;
@@ -277,7 +278,7 @@ TEST_CASE("whatever a training throws ends its client, and not in silence") {
   CHECK(world.clients().at("client-2").starts >= 2);
 }
 
-TEST_CASE("a client that makes other initial weights trains nothing; all are told once a session") {
+TEST_CASE("a client with other initial weights never trains; each session gets the digest once") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;
   options.settings.rounds = 3;
@@ -316,7 +317,7 @@ TEST_CASE("a client that makes other initial weights trains nothing; all are tol
   }
 }
 
-/// A payload of ones, but for its last value.
+/// A payload of ones with `last` as its last value.
 std::string payload_ending_in(float last, const Layout& layout) {
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
@@ -340,7 +341,7 @@ Awaitable<void> upload_wrong(World& world, std::string payload, Result<wire::Ver
   link->close();
 }
 
-TEST_CASE("a NaN inside a payload, or another layout, is refused by the server, which names it") {
+TEST_CASE("the server refuses a payload with a NaN or another layout, and says which") {
   WorldOptions options = calm(2);
   options.settings.rounds = 1;
   const Layout& layout = options.problem.layout;
@@ -362,7 +363,7 @@ TEST_CASE("a NaN inside a payload, or another layout, is refused by the server, 
   }
 }
 
-TEST_CASE("a chunk twice, out of order, missing or too long ends its session, and nothing else") {
+TEST_CASE("a chunk that is repeated, out of order, missing or too long ends only its session") {
   const WorldOptions options = calm(2, large);
   const Digest expected = calm_digest(options);
   for (const Lie lie : {Lie::duplicate, Lie::swap, Lie::drop, Lie::lengthen, Lie::flip}) {
@@ -388,7 +389,7 @@ TEST_CASE("a chunk twice, out of order, missing or too long ends its session, an
     CHECK(check(world));
     CHECK(others == 1);
     CHECK(final_digest(world).value() == expected);
-    // Changed bytes are found at the end, by the digest: the update is asked for again.
+    // Flipped bytes are found by the digest at the end; the server asks for the update again.
     const auto broken = Talk::only(
         talk.byes(), [](const wire::Header& h) { return h.bye().cause() == wire::Bye::BROKEN; });
     CHECK(broken.size() == (lie == Lie::flip ? 0 : 1));
@@ -396,7 +397,7 @@ TEST_CASE("a chunk twice, out of order, missing or too long ends its session, an
   }
 }
 
-/// A chunk has arrived when the one after the next is sent.
+/// Makes lines so fast that a chunk has arrived before the second chunk after it is sent.
 bool steady_lines(const std::string&, Line& up, Line& down) {
   for (Line* const line : {&up, &down}) {
     line->latency = 1ms;
@@ -406,8 +407,7 @@ bool steady_lines(const std::string&, Line& up, Line& down) {
 }
 
 TEST_CASE(
-    "an upload that broke goes on at the byte where it stopped, after a restart of the server "
-    "too") {
+    "a broken upload resumes at the byte where it stopped, also after a restart of the server") {
   const WorldOptions options = calm(2, large);
   const Digest expected = calm_digest(options);
   for (const bool restarts : {false, true}) {
@@ -418,7 +418,7 @@ TEST_CASE(
     bool is_done = false;
     world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
       listen(client, is_up, header);
-      // The third chunk is lost with the line, and what of the others is on the way.
+      // Cut the line at the third chunk. Chunks that are still on the way are lost, too.
       const bool is_third = is_up && header.has_chunk() && header.chunk().transfer() != 0 &&
                             header.chunk().offset() > 500'000;
       if (client != "client-2" || !is_third || is_done) return;
@@ -440,15 +440,13 @@ TEST_CASE(
     });
     std::vector<std::uint64_t> offsets;
     for (const auto& chunk : chunks) offsets.push_back(chunk.chunk().offset());
-    CHECK(std::count(offsets.begin(), offsets.end(), 0) == 1);  // Sent once, and
-    CHECK(std::count(offsets.begin(), offsets.end(), resumes[0].resume().offset()) ==
-          2);  // sent again.
+    CHECK(std::count(offsets.begin(), offsets.end(), 0) == 1);
+    CHECK(std::count(offsets.begin(), offsets.end(), resumes[0].resume().offset()) == 2);
   }
 }
 
 TEST_CASE(
-    "a download that broke goes on at the byte where it stopped, after a restart of the server "
-    "too") {
+    "a broken download resumes at the byte where it stopped, also after a restart of the server") {
   const WorldOptions options = calm(2, large);
   for (const bool restarts : {false, true}) {
     World world(options);
@@ -484,7 +482,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a slow download goes on where it broke after a restart of the client, too") {
+TEST_CASE("a slow download resumes where it broke, also after a restart of the client") {
   const WorldOptions options = calm(2, 3 * large);
   const Digest expected = calm_digest(options);
   enum class End { stop, kill, power_loss };
@@ -508,7 +506,8 @@ TEST_CASE("a slow download goes on where it broke after a restart of the client,
         world.kill_client(client, end == End::power_loss);
       }
     };
-    // Stopped after five seconds, before any of it would have been saved, or killed after a minute.
+    // The client is stopped after about 5 s, before its first periodic save, or killed after about
+    // a minute.
     const double bytes_per_s = end == End::stop ? 400e3 : 20e3;
     world.on_connect = [bytes_per_s](const std::string&, Line& up, Line& down) {
       up.latency = down.latency = 1ms;
@@ -523,16 +522,16 @@ TEST_CASE("a slow download goes on where it broke after a restart of the client,
         talk.down, [](const wire::Header& h) { return h.has_model() && h.model().full(); });
     REQUIRE(models.size() >= 2);
     CHECK(models[0].model().offset() == 0);
-    if (end == End::power_loss) continue;  // What was not synced may be there or not.
+    if (end == End::power_loss) continue;  // Unsynced bytes may be lost.
     CHECK(models[1].model().transfer() == models[0].model().transfer());
-    // Four chunks are on their way; killed, it also loses what came in the last ten seconds.
+    // Four chunks are on the way. A killed client also loses the last ten seconds of the download.
     const std::uint64_t lost_max = 4 * 262'144 + (end == End::stop ? 0 : 10 * 20'000);
     CHECK(models[1].model().offset() + lost_max >= sent);
     CHECK(models[1].model().offset() <= sent);
   }
 }
 
-TEST_CASE("a server that resumes a download where nothing is costs a connection, no more") {
+TEST_CASE("a download that the server resumes at a wrong offset costs only the connection") {
   const WorldOptions options = calm(2, large);
   const Digest expected = calm_digest(options);
   World world(options);
@@ -577,7 +576,7 @@ Awaitable<void> fill_for(World& world, Duration duration, bool& was_paused) {
 }
 
 TEST_CASE(
-    "a full disk stops nothing for good: who uploads is put off, the round waits, and both go on") {
+    "while the server's disk is full, uploads are put off and the round waits; then both go on") {
   const WorldOptions options = calm(2);
   const Digest expected = calm_digest(options);
   for (const bool while_uploading : {true, false}) {
@@ -604,11 +603,11 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a sync that fails ends the server with an error; a restart ends in the same model") {
+TEST_CASE("a failed sync ends the server; after its restart the run ends with the same model") {
   const WorldOptions options = calm(2);
   const Digest expected = calm_digest(options);
-  // With a loss of power as soon as the update is acknowledged after all: what the failed sync left
-  // in the kernel's cache only must not be what the acknowledgement rests on.
+  // In the second case the power fails as soon as the update is acknowledged after all. The server
+  // must not have acknowledged bytes that the failed sync left only in the kernel's cache.
   for (const bool loses_power : {false, true}) {
     World world(options);
     bool has_failed = false;

@@ -28,7 +28,7 @@ struct World::Server {
         store_worker([&world] { return world.draw_duration(world.options_.pause_max); }),
         compute([&world] { return world.draw_duration(world.options_.pause_max); }) {}
 
-  /// Nothing of it reaches the outside any more; its coroutines then run out.
+  /// Cuts all links and stops the engine. The coroutines then end by themselves.
   void die(World& world) {
     for (const auto& end : links) {
       if (const auto link = end.lock()) link->cut();
@@ -97,7 +97,7 @@ World::World(WorldOptions options)
 }
 
 World::~World() {
-  // What a failed run has left is let run out, so that nothing is destroyed half-way.
+  // After a failed run, let all coroutines end, so that none is destroyed while it is suspended.
   for (const auto& server : servers_) server->files.die();
   server_is_over_ = true;
   for (auto& [name, client] : clients_) {
@@ -113,20 +113,21 @@ Result<void> World::run() noexcept {
   spawn(make_trouble());
   for (int i = 0; lives_ > 0 && !complaint_; ++i) {
     if (!time_.step(io_) && lives_ > 0)
-      complain("a deadlock: nobody waits for anything that will come");
+      complain("deadlock: no event is left, but the run is not over");
     if (time_.elapsed() > simulated_time_max || i == world_steps_max)
       complain("the run does not end");
   }
-  // The rest runs out: timers that watch over nothing, links that close.
+  // Let the remaining timers and closing links end.
   while (!complaint_ && time_.step(io_)) {
-    if (time_.elapsed() > simulated_time_max + 2h) complain("something goes on after the end");
+    if (time_.elapsed() > simulated_time_max + 2h)
+      complain("events go on after the end of the run");
   }
   bury();
   if (complaint_) return *complaint_;
   return {};
 }
 
-/// Everything is at rest: whoever is still referred to is leaked.
+/// No event is left, so an object that is still referred to is leaked.
 void World::bury() {
   for (const auto& server : servers_) {
     if (!complaint_ && (!server->outcome || server->sessions != 0) && server->engine)
@@ -140,7 +141,7 @@ void World::bury() {
     for (const auto& process : client.processes) {
       if (!complaint_ && !process->outcome) complain(name + " did not end");
     }
-    client.disk.fail_at(0);  // A fault that nobody was left to meet is not for the checks.
+    client.disk.fail_at(0);  // Cancel a fault that no process has met.
   }
   server_disk_.fail_at(0);
 }
@@ -222,7 +223,7 @@ Result<void> World::boot(Server& server) {
   return {};
 }
 
-/// One process after the other, until one of them finishes the run.
+/// Runs one server process after the other, until one of them finishes the run.
 Awaitable<void> World::live_as_server() {
   while (!server_is_over_) {
     note(fmt::format("server start {}", ++server_starts_));
@@ -248,7 +249,7 @@ Awaitable<void> World::live_as_server() {
         co_await wait_for_sessions(server);
         if (server.sessions == 0) {
           server.store.reset();
-          server.links.clear();  // What was sent before the end still arrives.
+          server.links.clear();  // Do not cut them: data that were sent still arrive.
         }
       }
       server.files.die();
@@ -364,7 +365,7 @@ void World::boot(Client& client) {
                 });
 }
 
-/// One process after the other, until the run is over for this client.
+/// Runs one client process after the other, until the run is over for this client.
 Awaitable<void> World::live_as_client(Client& client) {
   co_await sleep_for(draw_duration(200ms));
   TimePoint give_up = never;
@@ -374,7 +375,7 @@ Awaitable<void> World::live_as_client(Client& client) {
     auto& process = *client.processes.back();
     while (!process.outcome && !process.files.is_dead()) {
       co_await changed_.wait(give_up);
-      // Whoever was away when the run ended would look for its server for ever.
+      // A client that was away when the run ended would try to reconnect for ever.
       if (server_is_over_ && give_up == never)
         give_up = Clock::now() + limits::liveness_max + limits::backoff_max;
       if (Clock::now() >= give_up && !client.is_over) {

@@ -1,11 +1,11 @@
-// A whole federation in one process: the real engine, sessions, store and agents over simulated
-// time, lines, disks and threads, and the faults that a seed or a test asks for. Processes die
-// between any two changes of their disks and start again from what the disk kept. The same options
+// A whole federation in one process: the real engine, sessions, store and agents run over simulated
+// time, lines, disks and threads, with the faults that a seed or a test asks for. Processes may die
+// between any two changes of their disks, and start again from what the disk kept. The same options
 // give the same run, event for event.
 //
 //   World world(options);          // Or World(draw_options(seed)).
-//   auto ended = world.run();      // Until the run is over and nothing moves any more.
-//   auto right = check(world);     // tests/world/check.hpp: the invariants.
+//   auto ended = world.run();      // Until the run is over and no coroutine is left.
+//   auto right = check(world);     // The invariants (tests/world/check.hpp).
 #pragma once
 
 #include "client/agent/agent.hpp"
@@ -25,7 +25,7 @@
 
 namespace fl::test {
 
-/// What can happen to a federation. Each strikes once, at a moment drawn from the seed.
+/// The faults of a federation. Each happens once, at a time drawn from the seed.
 enum class Trouble {
   cut,             // A line breaks.
   silence,         // A line falls silent: both ends notice after limits::liveness_max.
@@ -33,7 +33,7 @@ enum class Trouble {
   lie,             // The next chunk on a line is duplicated, dropped, swapped or changed.
   server_restart,  // A clean stop and start.
   server_kill,     // kill -9, at once or at a change of its disk.
-  server_power,    // The same with the loss of what was not synced.
+  server_power,    // The same with a power loss: unsynced data are lost.
   server_disk,     // An operation on the disk fails.
   server_sync,     // A sync fails, and what it should have written is lost at the next power loss.
   server_full,     // The disk is full for a while.
@@ -44,7 +44,7 @@ enum class Trouble {
   client_full,
 };
 
-/// The default settings but for the codec: what a client's update does is then exact.
+/// The default settings with codec "none", so that updates are exact.
 inline RunSettings fp32_settings() {
   RunSettings settings;
   settings.codec = "none";
@@ -52,7 +52,7 @@ inline RunSettings fp32_settings() {
 }
 
 struct WorldOptions {
-  std::uint64_t seed = 1;  // Of lines, pauses and troubles; the training's is settings.seed.
+  std::uint64_t seed = 1;  // For lines, pauses and troubles; settings.seed is for training.
   RunSettings settings = fp32_settings();
   ToyProblem problem = ToyProblem::make(200, 1);
   struct Member {
@@ -62,17 +62,17 @@ struct WorldOptions {
   };
   std::vector<Member> members;
   std::vector<Trouble> troubles;
-  Duration pause_max = std::chrono::milliseconds(30);  // Of a worker, before each piece of work.
+  Duration pause_max = std::chrono::milliseconds(30);  // Before each job of a worker.
   Duration latency_max = std::chrono::milliseconds(60);
   double bytes_per_s_min = 200e3;
   bool is_verbose = false;  // Prints the trace.
 
-  /// All clients in every round, no deadline, one codec: what happens on the way does not change
-  /// the result.
+  /// True if all clients are in every round, with no deadline and one codec. Then troubles do not
+  /// change the result.
   [[nodiscard]] bool is_steady() const;
 };
 
-/// A federation of 2 to 6 clients with the codecs, settings and troubles that the seed draws.
+/// Draws a federation of 2 to 6 trainers with its codecs, settings and troubles from the seed.
 [[nodiscard]] WorldOptions draw_options(std::uint64_t seed);
 
 class World {
@@ -81,11 +81,11 @@ class World {
     explicit Client(WorldOptions::Member who) : member(std::move(who)) {}
     WorldOptions::Member member;
     MemFiles disk;
-    std::map<Round, std::vector<float>> updates;  // As trained, by round: the newest.
-    std::map<std::int64_t, Round> saved;     // Tasks whose update a manifest on disk has named.
-    std::optional<std::int64_t> unsure;      // Named, but a power loss may take it back.
-    std::vector<std::int64_t> acknowledged;  // Tasks that the client was told are accepted.
-    bool may_fail = false;                   // Its process may end with an error.
+    std::map<Round, std::vector<float>> updates;  // As last trained, by round.
+    std::map<std::int64_t, Round> saved;          // Tasks whose update was pending in a manifest.
+    std::optional<std::int64_t> unsure;           // The newest such task; a power loss may undo it.
+    std::vector<std::int64_t> acknowledged;  // Tasks whose verdict "accepted" reached the client.
+    bool may_fail = false;                   // The client's process may end with an error.
     int starts = 0;
     Result<Agent::Outcome> outcome = Agent::Outcome::stopped;
     bool is_over = false;
@@ -93,10 +93,10 @@ class World {
    private:
     friend class World;
     struct Process;
-    std::vector<std::shared_ptr<Process>> processes;  // The last one lives, if it is not dead.
+    std::vector<std::shared_ptr<Process>> processes;  // Only the last one can be alive.
     bool power_loss = false;
-    bool is_excused = false;  // A fault of its disk is under way.
-    bool comes_back = false;  // When it has stopped.
+    bool is_excused = false;  // A fault of its disk is planned, so it may end with an error.
+    bool comes_back = false;  // Start it again after it has stopped.
   };
 
   explicit World(WorldOptions options);
@@ -104,57 +104,58 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// Runs to the end of the run and until nothing moves. An error is a deadlock, a run past the
-  /// bound of simulated time, a process that ended without cause, or a leak. An exception ends the
-  /// test with its text, as it would end the program.
+  /// Runs until the run is over and no coroutine is left. Returns an error for a deadlock, a run
+  /// beyond the bound of simulated time, a process that ended without cause, or a leak. An
+  /// exception ends the test program with its text, as it would end the real program.
   Result<void> run() noexcept;
 
-  // For scripts. All of these may be set or called before run() or from within it. -------------
+  // For scripted tests. These may be set or called before or during run(). ---------------------
 
-  /// Called for each new connection: may change the lines (up: from the client) and says, with
-  /// false, that the connection fails.
+  /// Called for each new connection. May change the lines (up: from the client). Returns false to
+  /// make the connection fail.
   std::function<bool(const std::string& client, Line& up, Line& down)> on_connect;
-  /// Called for every frame that is handed to a line.
+  /// Called for each frame when it is handed to a line.
   std::function<void(const std::string& client, bool is_up, const wire::Header&)> on_frame;
-  /// What every member's trainer makes may be changed here.
+  /// Called with each trained update of a member; may change it.
   std::function<void(const std::string& client, const TrainSettings&, std::span<float> update)>
       on_trained;
 
   void kill_server(bool power_loss);
-  /// In place of the n-th change of its disk from now.
+  /// Kills the server instead of the n-th change of its disk from now.
   void kill_server_at(std::uint64_t n, bool power_loss);
   void stop_server();
   void kill_client(const std::string& name, bool power_loss);
-  void restart_client(const std::string& name);  // As after Ctrl-C: it stops in good order.
+  void restart_client(const std::string& name);  // A clean stop and start, as by Ctrl-C.
   void kill_client_at(Client& client, std::uint64_t n, bool power_loss);
-  /// A connection for a test's own client; null while there is no server.
+  /// Connects a client that the test plays. Returns null while there is no server.
   std::shared_ptr<MemoryLink> connect(net::any_io_executor executor, const std::string& client,
                                       Line up = {}, Line down = {});
   [[nodiscard]] MemoryLink* link_of(const std::string& client);  // The client's end, or null.
-  /// The server takes the client's certificate back, on the engine's strand. Nothing while there is
-  /// no server.
+  /// Revokes the client's certificate, on the engine's strand. Does nothing while there is no
+  /// server.
   void revoke(const std::string& client);
   [[nodiscard]] RoundEngine* engine();  // Null while there is no server.
   [[nodiscard]] MemFiles& server_disk() { return server_disk_; }
-  /// The server may end with an error once: a fault of its disk is planned.
+  /// Call when a fault of the server's disk is planned: the server may end with an error once.
   void expect_trouble() { is_server_excused_ = true; }
   void spawn(Awaitable<void> task);
   [[nodiscard]] net::io_context& io() { return io_; }
   [[nodiscard]] int server_starts() const { return server_starts_; }
-  /// Whether the last server ended so: then its disk may hold what the next start would remove.
+  /// Whether the last server ended by a power loss. Then its disk may have files that the next
+  /// start would remove.
   [[nodiscard]] bool has_lost_power() const { return has_lost_power_; }
   void note(const std::string& text);
 
-  // What was seen, for the checks. -------------------------------------------------------------
+  // Observations for the checks. ---------------------------------------------------------------
 
   [[nodiscard]] const WorldOptions& options() const { return options_; }
   [[nodiscard]] std::map<std::string, Client>& clients() { return clients_; }
-  /// What spool files held when the server took their names away. A name may come back: after a
-  /// power loss, as garbage that has been written over.
+  /// The contents of each spool file when the server removed or renamed it, by name. A name may
+  /// occur more than once, for example if garbage after a power loss was overwritten.
   [[nodiscard]] const std::map<std::string, std::vector<std::string>>& spooled() const {
     return spooled_;
   }
-  /// Handed to lines by all clients, and by the server.
+  /// Bytes that all clients, or the server, have handed to lines.
   [[nodiscard]] std::uint64_t bytes_up() const { return bytes_up_; }
   [[nodiscard]] std::uint64_t bytes_down() const { return bytes_down_; }
   [[nodiscard]] Digest trace() const { return trace_.digest(); }
@@ -164,7 +165,7 @@ class World {
   struct Server;
   friend struct Client::Process;
 
-  // Life and death (world.cpp; what the clients' manifests say, in manifest.cpp).
+  // Processes (world.cpp) and the clients' manifests (manifest.cpp).
   Awaitable<void> live_as_server();
   Result<void> boot(Server& server);
   Awaitable<void> wait_for_sessions(Server& server);
@@ -174,7 +175,7 @@ class World {
   void settle_manifest(Client& client);
   void bury();
 
-  // Trouble (trouble.cpp).
+  // Troubles (trouble.cpp).
   Awaitable<void> make_trouble();
   void strike(Trouble trouble);
   Awaitable<void> fill_disk(MemFiles& disk);
@@ -203,7 +204,7 @@ class World {
   bool is_server_excused_ = false;
   int server_starts_ = 0;
   bool server_is_over_ = false;
-  int lives_ = 0;  // Coroutines of the world itself.
+  int lives_ = 0;  // Running coroutines of the world itself.
 };
 
 }  // namespace fl::test

@@ -1,7 +1,8 @@
-// A codec as somebody would add it: this file, one row of the table (row.txt), and a line of CMake.
+// An example of a new codec: this file, one row of the table (row.txt), and a line of CMake.
 //
-// "toy:S" rounds each value to the nearest of 2 S + 1 levels of the block's largest magnitude. The
-// bytes: binary32 the step; then a signed byte for each element, how many steps it is.
+// "toy:S" rounds each value to the nearest of 2 S + 1 levels; the last level is the block's largest
+// magnitude. The bytes of a block: the step as binary32, then the level of each element as a signed
+// byte.
 #include "shared/codec/spec/table.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// A codec is its file, one row of the table and a line of CMake, and nothing else: this program has
-// the library's objects but for the table's, and in its place a copy with one row more
-// (CMakeLists.txt). So what a new codec gets is checked as it will be used.
+// Adding a codec takes one file, one row of the table and a line of CMake, and nothing else. This
+// program links the library's objects with a copy of the table that has one more row
+// (CMakeLists.txt), so it tests a new codec as it will be used.
 #include "shared/codec/encode/feedback.hpp"
 #include "shared/codec/sums/accumulator.hpp"
 
@@ -45,7 +45,7 @@ TEST_CASE("the table has the new row, and its specs parse") {
   CHECK(unknown.error().message().find(" toy\n") != std::string::npos);
 }
 
-TEST_CASE("a vector comes back within half a step") {
+TEST_CASE("the new codec decodes a vector within half a step") {
   const Layout layout = layout_of({{"w", {300, 100}}, {"b", {7}}, {"large", {70'000}}});
   const std::vector<float> x = normal(layout.elements(), 1);
   const auto codec = codec_of("toy:100");
@@ -57,7 +57,7 @@ TEST_CASE("a vector comes back within half a step") {
   for (std::size_t i = 0; i < x.size(); ++i) REQUIRE(std::fabs(back[i] - x[i]) <= half_step);
 }
 
-TEST_CASE("it codes what a selector selects, and takes part in rules, feedback and sums") {
+TEST_CASE("the new codec works with selectors, rules, error feedback and sums") {
   const Layout layout = layout_of({{"w", {40'000}}, {"w.bias", {2000}}});
   std::vector<float> x = normal(layout.elements(), 2);
 
@@ -84,7 +84,7 @@ TEST_CASE("it codes what a selector selects, and takes part in rules, feedback a
   CHECK(nmse_of(x, reader, true).value() < 1e-3);
 }
 
-TEST_CASE("bytes that nobody wrote are an error") {
+TEST_CASE("the new codec refuses bytes that no encoder writes") {
   const Layout layout = flat_layout(300);
   auto payload = encode(*codec_of("toy:100"), layout, normal(300, 3));
   SpanSource source(payload);

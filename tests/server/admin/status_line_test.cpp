@@ -1,4 +1,4 @@
-// The status of a server on a terminal: what the line says, and that it never wraps.
+// The status line of a server on a terminal: its text, and that it never wraps.
 #include "server/admin/status_line.hpp"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ EngineStatus collecting() {
   return status;
 }
 
-TEST_CASE("the status line says what is known, and nothing else") {
+TEST_CASE("the status line has only the parts that are known") {
   EngineStatus status = collecting();
   CHECK(format_status(status) ==
         "round 12/500 · collecting 7 of 10 · 10 clients · up 12.3 MB, down 45.6 MB");
@@ -30,7 +30,7 @@ TEST_CASE("the status line says what is known, and nothing else") {
   CHECK(format_status(status).ends_with("· accuracy 86.10%"));
 }
 
-TEST_CASE("the time left is that of the rounds that are left") {
+TEST_CASE("the time left is the time of the remaining rounds") {
   EngineStatus status = collecting();
   status.round_seconds = 2;
   const auto left = [&](Round round, std::uint32_t offered) {
@@ -39,7 +39,7 @@ TEST_CASE("the time left is that of the rounds that are left") {
     const std::string line = format_status(status);
     return line.substr(line.rfind("· ") + std::string_view("· ").size());
   };
-  CHECK(left(500, 10) == "2 s left");  // The round under way.
+  CHECK(left(500, 10) == "2 s left");  // The open round counts.
   CHECK(left(500, 0) == "0 s left");
   CHECK(left(461, 10) == "80 s left");
   CHECK(left(380, 0) == "4 min left");
@@ -47,7 +47,7 @@ TEST_CASE("the time left is that of the rounds that are left") {
   CHECK(left(380, 0) == "2.0 h left");
 }
 
-TEST_CASE("a line is cut between characters, at the columns that there are") {
+TEST_CASE("a line is cut to the terminal's columns, between two UTF-8 characters") {
   CHECK(cut_to_columns("short", 10) == "short");
   CHECK(cut_to_columns("exactly 10", 10) == "exactly 10");
   CHECK(cut_to_columns("longer than 10", 10) == "longer th…");

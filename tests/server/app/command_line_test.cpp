@@ -1,4 +1,4 @@
-// The command line of fl-server: what its table of sub-commands gives each row.
+// The command line of fl-server: each row of its table becomes a sub-command.
 #include "server/app/commands.hpp"
 #include "shared/base/flags.hpp"
 #include "tests/support/print_result.hpp"
@@ -11,7 +11,7 @@
 namespace fl::test {
 namespace {
 
-/// What docs/design/adding-a-sub-command.md has a new one be: its function, and one row.
+/// A new sub-command as docs/design/adding-a-sub-command.md describes it: a function and one row.
 Result<void> greet(const ServerOptions& options) {
   return Error(Errc::not_found, "nobody is called " + options.name);
 }
@@ -97,7 +97,7 @@ TEST_CASE("a flag that a sub-command would ignore is refused") {
   CHECK(parse({"--optimizer", "adam", "--momentum", "0.5"}).code == wrong_usage);
 }
 
-TEST_CASE("every sub-command has a name of its own, help and a function") {
+TEST_CASE("every sub-command has a unique name, help and a function") {
   std::set<std::string_view> names;
   for (const Command& command : server_commands()) {
     CAPTURE(command.name);

@@ -1,4 +1,4 @@
-// Which run a server works on, with which settings, and which changes to a run are refused.
+// Which run a server continues or begins, with which settings, and which changes are refused.
 #include "server/app/run_queue.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -14,7 +14,7 @@ struct Queue {
   Queue() { set_log_level(LogLevel::off); }
   ~Queue() { set_log_level(LogLevel::info); }
 
-  /// As a server's start with these flags: `set` gives them their values.
+  /// The options of a server that starts with these flags. `set` gives them their values.
   static ServerOptions flags(std::set<std::string> given = {},
                              const std::function<void(RunSettings&)>& set = nullptr) {
     ServerOptions options;
@@ -24,7 +24,7 @@ struct Queue {
     if (set) set(options.settings);
     return options;
   }
-  /// A run with an initial model.
+  /// Begins a run and gives it an initial model.
   ChosenRun begin(const ServerOptions& options = flags({"model"})) {
     ChosenRun run = choose_run(store, options).value();
     store.set_initial_model(run.record.id, some_checkpoint(0)).value();
@@ -49,7 +49,7 @@ TEST_CASE("a first start begins a run, and the next one goes on with it and its 
   CHECK(again.settings.lr == 0.25);
 }
 
-TEST_CASE("given flags change the run for good, and its history says so") {
+TEST_CASE("flags change the settings of a run permanently, and the history records it") {
   Queue queue;
   queue.begin();
   const auto changed = queue.flags({"lr", "rounds", "codec"}, [](RunSettings& s) {
@@ -66,13 +66,13 @@ TEST_CASE("given flags change the run for good, and its history says so") {
                                            "--rounds is 30 from here on, and was 10"});
 }
 
-TEST_CASE("what a run trains can't change, and how only before its first model") {
+TEST_CASE("a run's model never changes, and its method only before the initial model exists") {
   Queue queue;
   const RunId waiting = choose_run(queue.store, queue.flags({"model"})).value().record.id;
   const auto method = queue.flags({"strategy"}, [](RunSettings& s) { s.strategy = "fedavgm"; });
   CHECK(choose_run(queue.store, method).value().settings.strategy == "fedavgm");
   queue.store.set_initial_model(waiting, some_checkpoint(0)).value();
-  CHECK(choose_run(queue.store, method).value().record.id == waiting);  // It has that one.
+  CHECK(choose_run(queue.store, method).value().record.id == waiting);  // It has this method.
 
   const auto refused = [&](const char* flag, const std::function<void(RunSettings&)>& set) {
     return queue.refusal(queue.flags({flag}, set));
@@ -91,7 +91,7 @@ TEST_CASE("what a run trains can't change, and how only before its first model")
         }).find(R"(--initial-weights "")") != std::string::npos);
 }
 
-TEST_CASE("a bad change is refused, and changes nothing") {
+TEST_CASE("a wrong setting is refused and changes nothing") {
   Queue queue;
   queue.begin();
   const auto bad = queue.flags({"fraction"}, [](RunSettings& s) { s.fraction = 2; });
@@ -99,7 +99,7 @@ TEST_CASE("a bad change is refused, and changes nothing") {
   CHECK(choose_run(queue.store, queue.flags()).value().settings.fraction == 1);
 }
 
-TEST_CASE("--new-run ends the runs before it, and gets the model of the last one") {
+TEST_CASE("--new-run stops the runs before it and takes the model of the last one") {
   Queue queue;
   const RunId first = queue.begin().record.id;
   ServerOptions options = queue.flags();
@@ -111,7 +111,7 @@ TEST_CASE("--new-run ends the runs before it, and gets the model of the last one
   CHECK(queue.store.find_run(first).value()->state == RunState::stopped);
 }
 
-TEST_CASE("a finished run goes on only with more rounds, or is waited after") {
+TEST_CASE("after a finished run, the server needs more rounds or waits for the next run") {
   Queue queue;
   const RunId id = queue.begin().record.id;
   queue.store.set_run_state(id, RunState::finished).value();
@@ -126,7 +126,7 @@ TEST_CASE("a finished run goes on only with more rounds, or is waited after") {
   CHECK(run.settings.rounds == 20);
 }
 
-TEST_CASE("a queued run waits for its turn, and keeps its settings whatever a server is told") {
+TEST_CASE("a queued run waits for its turn and keeps its own settings") {
   Queue queue;
   const RunId first = queue.begin().record.id;
   const auto slow = queue.flags({"lr"}, [](RunSettings& s) { s.lr = 0.125; });
@@ -141,14 +141,14 @@ TEST_CASE("a queued run waits for its turn, and keeps its settings whatever a se
   CHECK_FALSE(next_run(queue.store).value());
 }
 
-TEST_CASE("the queue has a limit") {
+TEST_CASE("a full queue refuses another run") {
   Queue queue;
   for (std::size_t i = 0; i < limits::runs_queued_max; ++i)
     REQUIRE(queue_run(queue.store, queue.flags({"model"})));
   CHECK(code_of(queue_run(queue.store, queue.flags({"model"}))) == Errc::conflict);
 }
 
-TEST_CASE("the checkpoints of each run have a folder of their own") {
+TEST_CASE("each run has its own folder of checkpoints") {
   Queue queue;
   const RunRecord first = queue_run(queue.store, queue.flags({"model"})).value();
   const RunRecord second = queue_run(queue.store, queue.flags({"model"})).value();

@@ -1,5 +1,5 @@
-// The choice of each client's codec: the finest whose update arrives in time, by what the store
-// knows of the client.
+// The choice of each client's codec: the finest one whose update is expected in time. The store's
+// record of the client gives the expectation.
 #include "server/cohort/codec_choice.hpp"
 
 #include "client/state/client_state.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 const std::vector<Rung> rungs{{"a", 4000}, {"b", 2000}, {"c", 1000}, {"d", 500}, {"e", 250}};
 
-/// A client whose last upload began after `ready_seconds` and sent 1000 bytes at this pace.
+/// A client whose last upload began after `ready_seconds` and sent 1000 bytes at this speed.
 ClientHistory measured(double ready_seconds, double bytes_per_s) {
   ClientHistory client;
   client.update_bytes = 1000;
@@ -26,7 +26,7 @@ std::string choice(const ClientHistory& client, double seconds) {
 }
 
 TEST_CASE("a client gets the finest codec that arrives in time, or the coarsest if none does") {
-  // With 100 bytes a second they take 40, 20, 10, 5 and 2.5 s.
+  // At 100 bytes per second the five codecs take 40, 20, 10, 5 and 2.5 s.
   const ClientHistory client = measured(2, 100);
   CHECK(choice(client, 100) == "a");
   CHECK(choice(client, 42) == "a");
@@ -42,18 +42,18 @@ TEST_CASE("a client gets the finest codec that arrives in time, or the coarsest 
   CHECK(choose_codec(rungs, {1, "so"}, client).reason ==
         "starts to send after 2.00 s, then needs 2.50 s for 0.2 kB at its 0.1 kB/s; the limit is "
         "4.95 s: 110% of what the coarsest codec needs, as that is more than 1.00 s, so");
-  // Training takes too long, and no code makes up for it.
+  // Training alone takes longer than the limit, and no codec can change that.
   CHECK(choice(measured(100, 1e6), 50) == "a");
   CHECK(choice(measured(100, 200), 50) == "b");
 }
 
-TEST_CASE("a client begins in the middle, and gets one codec coarser when it was late") {
+TEST_CASE("a new client gets the middle codec, and a late client the next coarser one") {
   ClientHistory client;
   CHECK(choice(client, 1e9) == "c");
   CHECK(choose_codec(rungs, {}, client).reason ==
         "no upload of this client is measured yet: the middle of the ladder");
   client.late_codec = "c";
-  CHECK(choice(client, 1e9) == "c");  // Not for its own slowness: the round had what it needed.
+  CHECK(choice(client, 1e9) == "c");  // It was not slow: the round closed without it.
   client.last_seconds = 1e9;
   CHECK(choice(client, 1e9) == "d");
   CHECK(choose_codec(rungs, {}, client).reason ==
@@ -62,25 +62,26 @@ TEST_CASE("a client begins in the middle, and gets one codec coarser when it was
   CHECK(choice(client, 1e9) == "e");
   client.late_codec = "of another ladder";
   CHECK(choice(client, 1e9) == "c");
-  // However fast it was before.
+  // The same for a client that was fast before.
   client = measured(0, 1e9);
   client.late_codec = "a";
   client.last_seconds = 10;
   CHECK(choice(client, 10) == "b");
-  // What is predicted may be coarser still.
+  // The expected time may require an even coarser codec.
   client = measured(0, 100);
   client.late_codec = "a";
   client.last_seconds = 5;
   CHECK(choice(client, 5) == "d");
 }
 
-TEST_CASE("the time limit is the deadline's, or what half of the clients need with the middle") {
+TEST_CASE(
+    "the time limit follows the deadline, or the clients' median time with the middle codec") {
   std::map<std::string, ClientHistory> histories;
   CHECK(time_limit(rungs, 50, histories).seconds == 40);
   CHECK(std::isinf(time_limit(rungs, 0, histories).seconds));
   histories["new"] = {};
   CHECK(std::isinf(time_limit(rungs, 0, histories).seconds));
-  histories["fast"] = measured(1, 1000);     // 2 s with 1000 bytes.
+  histories["fast"] = measured(1, 1000);     // Needs 2 s for 1000 bytes.
   histories["usual"] = measured(2, 500);     // 4 s.
   histories["as usual"] = measured(3, 900);  // A little more.
   histories["slow"] = measured(4, 50);       // 24 s.
@@ -96,11 +97,11 @@ TEST_CASE("the time limit is the deadline's, or what half of the clients need wi
   CHECK(choice_for("slow") == "e");
 }
 
-TEST_CASE("clients of one pace stay with the middle of the ladder, whatever they sent last") {
+TEST_CASE("equally fast clients keep the middle codec, whatever codec they had last") {
   for (const Rung& last : rungs) {
     std::map<std::string, ClientHistory> histories;
     for (const char* name : {"a", "b", "c"}) {
-      // A tenth of what they need is training.
+      // Training takes 0.1 s.
       histories[name].update_bytes = last.bytes;
       histories[name].ready_seconds = 0.1;
       histories[name].upload_seconds = static_cast<double>(last.bytes) / 1000;
@@ -110,7 +111,7 @@ TEST_CASE("clients of one pace stay with the middle of the ladder, whatever they
   }
 }
 
-TEST_CASE("a ladder is a list of specs, and a spec is a ladder of one") {
+TEST_CASE("a ladder is a list of specs, and a single spec is a ladder of one") {
   CHECK(parse_ladder("kbit:4+ef").value() == std::vector<std::string>{"kbit:4+ef"});
   CHECK(parse_ladder("auto:none|*.b=none;*=kbit:2").value() ==
         std::vector<std::string>{"none", "*.b=none;*=kbit:2"});
@@ -124,7 +125,7 @@ TEST_CASE("a ladder is a list of specs, and a spec is a ladder of one") {
   CHECK(parse_ladder("auto:topk:0.1+dgc:0.9|topk:0.01+dgc:0.9"));
 }
 
-TEST_CASE("the bytes of a rung are those that Gaussian values take") {
+TEST_CASE("a rung's expected bytes are those of an update of Gaussian values") {
   const Layout layout = Layout::make({{"w", {300, 200}}, {"b", {300}}}).value();
   const auto ladder = parse_ladder("auto").value();
   const auto found = rungs_of(ladder, 3, layout);
@@ -169,14 +170,14 @@ std::map<std::string, TaskRecord> tasks_by_client(World& world, Round round) {
   return tasks;
 }
 
-TEST_CASE("without a deadline a slow client sends less, and no round waits for it") {
+TEST_CASE("without a deadline a slow client gets a coarser codec, so that rounds are not delayed") {
   World world(with_a_slow_client(3, 0));
   slow_down(world);
   REQUIRE(world.run());
   CHECK(check(world));
   for (const auto& [client, task] : tasks_by_client(world, 1)) CHECK(task.codec == "kbit:8+ef");
   const auto first = tasks_by_client(world, 1);
-  // 20,000 values of 6 bits or so.
+  // 20,000 values of about 6 bits.
   CHECK(first.at("client-3").upload_seconds == doctest::Approx(3).epsilon(0.25));
   CHECK(first.at("client-1").upload_seconds == doctest::Approx(0.16).epsilon(0.25));
   for (const Round round : {2u, 3u}) {
@@ -190,7 +191,7 @@ TEST_CASE("without a deadline a slow client sends less, and no round waits for i
 }
 
 TEST_CASE(
-    "with a deadline each gets the finest codec that meets it, and late ones get coarser ones") {
+    "with a deadline each client gets the finest codec that meets it, or a coarser one if late") {
   WorldOptions options = with_a_slow_client(5, 2);
   options.settings.min_clients = 2;
   World world(options);
@@ -210,7 +211,7 @@ TEST_CASE(
                                          "kbit:2+ef here", "kbit:2+ef here"});
 }
 
-TEST_CASE("a restart offers the same codecs again") {
+TEST_CASE("a restarted server offers the same codecs again") {
   for (const bool is_before_the_round : {false, true}) {
     World world(with_a_slow_client(3, 0));
     slow_down(world);
@@ -230,7 +231,7 @@ TEST_CASE("a restart offers the same codecs again") {
 }
 
 TEST_CASE(
-    "a residual waits while codecs have no feedback, and goes with the next one that has it") {
+    "a residual waits while codecs have no error feedback, and is sent with the next that has it") {
   const Layout layout = Layout::make({{"w", {30, 40}}}).value();
   MemFiles files;
   auto state = ClientState::open(files, "/state").value();

@@ -1,4 +1,4 @@
-// --over-select 0: a round asks more clients than it needs, by as many as have been slow.
+// --over-select 0: a round asks more clients than it needs, according to the share of slow clients.
 #include "server/cohort/over_selection.hpp"
 #include "tests/world/scenario.hpp"
 
@@ -21,14 +21,14 @@ void add(std::vector<Candidate>& to, std::size_t n, const Candidate& candidate) 
   to.insert(to.end(), n, candidate);
 }
 
-TEST_CASE("while no client is known to be slow, a round asks no more than its target") {
+TEST_CASE("a round asks only its target while no client is known to be slow") {
   CHECK(adapted_cohort(6, {}) == 6);
   CHECK(adapted_cohort(6, all(10, Candidate{"", 100, {}})) == 6);
   CHECK(adapted_cohort(6, all(10, asked(TaskState::accepted, 3))) == 6);
-  CHECK(adapted_cohort(6, all(10, asked(TaskState::lost, 3))) == 6);  // Nor to be fast.
+  CHECK(adapted_cohort(6, all(10, asked(TaskState::lost, 3))) == 6);  // None is known to be fast.
 }
 
-TEST_CASE("with a part p of slow clients a round asks 1 / (1 - p) times its target") {
+TEST_CASE("if a share p of the clients is slow, a round asks 1 / (1 - p) times its target") {
   auto candidates = all(8, asked(TaskState::accepted, 3));
   add(candidates, 2, asked(TaskState::accepted, 10));
   CHECK(adapted_cohort(8, candidates) == 10);
@@ -41,7 +41,7 @@ TEST_CASE("with a part p of slow clients a round asks 1 / (1 - p) times its targ
   }
 }
 
-TEST_CASE("a round that closed before a client was slow does not count against it") {
+TEST_CASE("a client does not count as slow if its round closed early") {
   auto candidates = all(8, asked(TaskState::accepted, 3));
   add(candidates, 4, asked(TaskState::late, 5));
   add(candidates, 4, Candidate{"", 100, {}});
@@ -68,7 +68,8 @@ TEST_CASE("a federation with slow connections learns to ask more clients than it
     if (!is_up && header.has_offer() && is_slow(client))
       world.link_of(client)->slow_down(client == "client-2" ? 100 : 200);
   };
-  // No two updates come at the same moment: a round takes in what it is just checking, too.
+  // No two updates arrive at the same time, because a closing round still accepts updates that are
+  // being checked.
   world.on_connect = [](const std::string& client, Line& up, Line&) {
     const int number = client.back() - '0';
     up.bytes_per_s = 5000 * number * number;
@@ -85,7 +86,7 @@ TEST_CASE("a federation with slow connections learns to ask more clients than it
     CHECK(count(tasks, TaskState::accepted) == 3);
     for (const TaskRecord& task : tasks) {
       if (task.state != TaskState::accepted) continue;
-      // A verdict's time is the client's own, not its round's.
+      // A task's seconds are the client's own time, not its round's.
       CHECK((is_slow(task.client) ? task.seconds > 1 : task.seconds < 1));
       has_measured = has_measured || is_slow(task.client);
     }

@@ -1,4 +1,4 @@
-// A picker joins sampler, over-selection and codec ladder; it asks the same clients again.
+// A picker combines sampler, over-selection and codec ladder. It is deterministic.
 #include "server/cohort/picker.hpp"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ std::vector<Candidate> crowd(const Picker& picker, int count) {
   return all;
 }
 
-TEST_CASE("the same question has the same answer, another round another") {
+TEST_CASE("a picker picks the same clients for the same round, and others for another round") {
   const Picker picker({.ladder = {"none"}, .sampling = "uniform", .seed = 5}, layout());
   const auto names = [&](Round round, std::uint64_t already) {
     std::set<std::string> found;
@@ -34,23 +34,23 @@ TEST_CASE("the same question has the same answer, another round another") {
   CHECK(names(3, 0).size() == 10);
   CHECK(names(3, 0) == names(3, 0));
   CHECK(names(3, 0) != names(4, 0));
-  CHECK(names(3, 0) != names(3, 10));  // Substitutes in the same round.
+  CHECK(names(3, 0) != names(3, 10));  // Replacements in the same round.
 }
 
-TEST_CASE("it picks no more than there are") {
+TEST_CASE("a picker picks at most all clients") {
   const Picker picker({.ladder = {"none"}, .sampling = "uniform"}, layout());
   CHECK(picker.pick(crowd(picker, 3), 10, 1, 0).size() == 3);
   CHECK(picker.pick({}, 10, 1, 0).empty());
 }
 
-TEST_CASE("a cohort is over-selected by the factor that is given") {
+TEST_CASE("a cohort is larger than its target by the given factor") {
   const Picker plain({.ladder = {"none"}, .sampling = "uniform"}, layout());
   CHECK(plain.cohort_size(10, crowd(plain, 20)) == 10);
   const Picker more({.ladder = {"none"}, .sampling = "uniform", .over_select = 1.25}, layout());
   CHECK(more.cohort_size(10, crowd(more, 20)) == 13);
 }
 
-TEST_CASE("histories are needed for what depends on them, and reach the candidates") {
+TEST_CASE("a picker says whether it needs histories, and the sampler gets them") {
   const Picker plain({.ladder = {"none"}, .sampling = "uniform"}, layout());
   CHECK_FALSE(plain.needs_histories());
   CHECK(Picker({.ladder = {"none"}, .sampling = "oort"}, layout()).needs_histories());

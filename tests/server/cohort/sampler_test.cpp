@@ -1,4 +1,4 @@
-// Every sampler picks different clients, picks the same ones again, and prefers those it should.
+// Every sampler picks distinct clients, is deterministic, and prefers the clients that it should.
 #include "server/cohort/sampler.hpp"
 #include "tests/support/print_result.hpp"
 
@@ -18,7 +18,7 @@ std::vector<Candidate> crowd(std::size_t n) {
   return candidates;
 }
 
-/// How often each candidate is picked in this many rounds.
+/// Returns how often each candidate is picked in this many rounds.
 std::map<std::size_t, int> tally(const Sampler& sampler, const std::vector<Candidate>& candidates,
                                  std::size_t count, Round rounds) {
   std::map<std::size_t, int> times;
@@ -28,7 +28,7 @@ std::map<std::size_t, int> tally(const Sampler& sampler, const std::vector<Candi
   return times;
 }
 
-TEST_CASE("every sampler picks as many as it is asked for, each once, and the same ones again") {
+TEST_CASE("every sampler picks the requested number of distinct clients, the same each time") {
   auto candidates = crowd(20);
   for (std::size_t i = 0; i < 12; ++i)
     candidates[i].history = {static_cast<Round>(1 + i % 4), 0.5 + static_cast<double>(i), 3.0};
@@ -46,7 +46,7 @@ TEST_CASE("every sampler picks as many as it is asked for, each once, and the sa
   }
 }
 
-TEST_CASE("uniform gives all the same chance, examples one by their examples") {
+TEST_CASE("uniform gives all clients the same chance; examples weighs them by examples") {
   auto candidates = crowd(10);
   for (std::size_t i = 0; i < 5; ++i) candidates[i].examples = 300;
   // 3,000 picks: 300 each, with a standard deviation of 15.
@@ -59,7 +59,7 @@ TEST_CASE("uniform gives all the same chance, examples one by their examples") {
   CHECK(std::abs(large - 3000) < 140);  // 5 standard deviations.
 }
 
-TEST_CASE("round-robin asks the clients that have waited longest") {
+TEST_CASE("round-robin picks the clients that have waited longest") {
   auto candidates = crowd(5);
   const Sampler sampler = parse_sampler("round-robin").value();
   std::vector<std::size_t> asked;
@@ -73,37 +73,37 @@ TEST_CASE("round-robin asks the clients that have waited longest") {
   CHECK(asked == std::vector<std::size_t>{0, 1, 2, 3, 4, 0, 1, 2, 3, 0});
 }
 
-TEST_CASE("power-of-choice asks those with the highest loss, and unknown ones first") {
+TEST_CASE("power-of-choice picks new clients first, then those with the highest loss") {
   auto candidates = crowd(6);
   for (std::size_t i = 0; i < 5; ++i)
     candidates[i].history = {1, static_cast<double>(i), 1.0};  // The sixth is new.
   const Sampler all = parse_sampler("power-of-choice:d=6").value();
   CHECK(all.pick(candidates, 3, 7, 2, 0) == std::vector<std::size_t>{5, 4, 3});
-  // One that was asked and has brought nothing is no longer new, nor is it left out for ever.
+  // A client that was asked without result is no longer new, but it is picked again some time.
   candidates[5].history.last_round = 1;
   const auto picked = all.pick(candidates, 6, 7, 2, 0);
   const auto place = std::ranges::find(picked, std::size_t{5}) - picked.begin();
   CHECK((place == 2 || place == 3));
-  // With fewer drawn, others get their turn.
+  // With a smaller d other clients are picked, too.
   CHECK(tally(parse_sampler("power-of-choice:d=2").value(), candidates, 1, 300).size() >= 4);
 }
 
-TEST_CASE("oort weighs loss against slowness, and tries new ones") {
+TEST_CASE("oort weighs loss against slowness, and tries new clients") {
   auto candidates = crowd(8);
   for (std::size_t i = 0; i < 6; ++i)
     candidates[i].history = {3, 1.0 + 0.1 * static_cast<double>(i), 10.0};
-  candidates[5].history.seconds = 1000;  // The highest loss, and a hundred times as slow.
+  candidates[5].history.seconds = 1000;  // It has the highest loss, but is a hundred times slower.
   const auto picked = parse_sampler("oort:explore=0.25").value().pick(candidates, 4, 7, 4, 0);
   const std::set set(picked.begin(), picked.end());
   CHECK(set.contains(4));
   CHECK(set.contains(3));
   CHECK_FALSE(set.contains(5));
   CHECK(set.contains(6) + set.contains(7) == 1);
-  // Nobody else is left: the slow one is asked too.
+  // If all clients are needed, the slow one is picked, too.
   CHECK(parse_sampler("oort").value().pick(candidates, 8, 7, 4, 0).size() == 8);
 }
 
-TEST_CASE("oort explores its part on average, and clients that brought nothing are not new") {
+TEST_CASE("oort explores the given share on average; a client asked without result is not new") {
   auto candidates = crowd(10);
   for (std::size_t i = 0; i < 5; ++i) candidates[i].history = {3, 1.0, 10.0};
   candidates[5].history.last_round = 3;  // Asked, without an answer.
@@ -114,7 +114,7 @@ TEST_CASE("oort explores its part on average, and clients that brought nothing a
   CHECK_FALSE(times.contains(5));
 }
 
-TEST_CASE("the error of a wrong sampling says what there is") {
+TEST_CASE("the error for an unknown sampling lists the samplings") {
   CHECK(parse_sampler("random").error().message().find("power-of-choice or oort") !=
         std::string::npos);
   CHECK_FALSE(parse_sampler("power-of-choice:d=0"));

@@ -47,7 +47,7 @@ std::vector<ClientRecord> two_clients() {
 
 }  // namespace
 
-TEST_CASE("the history as a table") {
+TEST_CASE("the history is printed as a table") {
   CHECK(format_rows(two_rounds(), Format::table) ==
         "round  started (UTC)              time  clients      up    down  train loss  eval loss  "
         "accuracy\n"
@@ -60,7 +60,7 @@ TEST_CASE("the history as a table") {
   CHECK(format_rows(std::vector<RoundSummary>{}, Format::table) == "no round is finished yet\n");
 }
 
-TEST_CASE("if clients have models of their own, their accuracy is a column too") {
+TEST_CASE("if clients have their own models, the table has a column for their accuracy") {
   auto rounds = two_rounds();
   rounds[1].own_accuracy = 0.995;
   const std::string table = format_rows(rounds, Format::table);
@@ -77,7 +77,7 @@ TEST_CASE("a table of several runs names the run of each round") {
   CHECK(table.find("\n2:10 ") != std::string::npos);
 }
 
-TEST_CASE("units change where the digits would run out") {
+TEST_CASE("a cell changes its unit before the number becomes too long") {
   const auto cell = [](std::uint64_t bytes, double seconds) {
     RoundSummary round;
     round.bytes_up = bytes;
@@ -96,7 +96,7 @@ TEST_CASE("units change where the digits would run out") {
   CHECK(cell(0, 3599.6).find(" 1 h 00 min ") != std::string::npos);
 }
 
-TEST_CASE("the history as JSON has the view's columns, in order, and null for the unknown") {
+TEST_CASE("the history as JSON has the view's columns in order, and null for unknown values") {
   auto rounds = two_rounds();
   rounds[1].own_accuracy = 0.995;
   const auto json = nlohmann::ordered_json::parse(format_rows(rounds, Format::json));
@@ -115,7 +115,7 @@ TEST_CASE("the history as JSON has the view's columns, in order, and null for th
   CHECK(format_rows(std::vector<RoundSummary>{}, Format::json) == "[]\n");
 }
 
-TEST_CASE("the history as CSV") {
+TEST_CASE("the history is printed as CSV") {
   auto rounds = two_rounds();
   rounds[1].train_loss = std::numeric_limits<double>::infinity();
   CHECK(format_rows(rounds, Format::csv) ==
@@ -125,7 +125,7 @@ TEST_CASE("the history as CSV") {
         "1,10,1750000060.0,3725.0,10,8,999950,2000000000,,1.25,0.98765,00ff,\n");
 }
 
-TEST_CASE("the codecs as a table, as JSON and as CSV") {
+TEST_CASE("the codecs are printed as a table, as JSON and as CSV") {
   CodecSummary of;
   of.run = 3;
   of.codec = "topk:0.01+qsgd:4";
@@ -158,7 +158,7 @@ TEST_CASE("the codecs as a table, as JSON and as CSV") {
         "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.02,0.0,0.4321,150000,0.125,0.875,2000.0\n");
 }
 
-TEST_CASE("who was asked for which codec, as a table, as JSON and as CSV") {
+TEST_CASE("the codecs that clients were asked for are printed as a table, as JSON and as CSV") {
   CodecAsked early{.run = 2,
                    .round = 1,
                    .client = "site-a",
@@ -186,7 +186,7 @@ TEST_CASE("who was asked for which codec, as a table, as JSON and as CSV") {
         "2,10,\"b\n\",ecuq:2+ef,accepted,12345,4.5,75.0,\"it begins, in the middle\"\n");
 }
 
-TEST_CASE("events in every form") {
+TEST_CASE("events are printed in every format") {
   const EventRecord start{0, 1'750'000'000, EventLevel::info, "fl-server starts"};
   const EventRecord refused{3, 1'750'000'001.5, EventLevel::warning,
                             "b: update refused: \x1b[2J, twice"};
@@ -205,7 +205,7 @@ TEST_CASE("events in every form") {
         "3,1750000001.5,warning,\"b: update refused: \x1b[2J, twice\"\n");
 }
 
-TEST_CASE("the clients as a table, where no name breaks a line") {
+TEST_CASE("the clients are printed as a table, in which no name breaks a line") {
   CHECK(format_rows(two_clients(), Format::table) ==
         "name    enrolled (UTC)       last seen            certificate serial  revoked        "
         "      evaluates only\n"
@@ -217,7 +217,7 @@ TEST_CASE("the clients as a table, where no name breaks a line") {
   CHECK(format_rows(std::vector<ClientRecord>{}, Format::table) == "no client is enrolled yet\n");
 }
 
-TEST_CASE("the clients as JSON and as CSV") {
+TEST_CASE("the clients are printed as JSON and as CSV") {
   const auto json = parse_json(format_rows(two_clients(), Format::json));
   REQUIRE(json.size() == 2);
   CHECK(json[0]["name"] == "site-a");
@@ -231,13 +231,13 @@ TEST_CASE("the clients as JSON and as CSV") {
         "\"b\"\"\xc3\xbc,\n\",1750000060.0,1750000061.5,,1750000062.0,true\n");
 }
 
-TEST_CASE("a name that is not UTF-8 still makes JSON") {
+TEST_CASE("a name that is not UTF-8 still gives valid JSON") {
   const auto json = parse_json(
       format_rows(std::vector<ClientRecord>{some_client("\xff\xfe", "01")}, Format::json));
   CHECK(json[0]["name"] == "\xef\xbf\xbd\xef\xbf\xbd");
 }
 
-TEST_CASE("a run's header") {
+TEST_CASE("a run's header has its number, key, model, state, rounds, seed and start") {
   RunRecord run = some_run();
   run.id = 4;
   run.seed = 7;

@@ -1,4 +1,4 @@
-// Records with every field set, each differently, for the store's tests.
+// Records for the store's tests. Every field is set, each to a different value.
 #pragma once
 
 #include "server/history/store.hpp"

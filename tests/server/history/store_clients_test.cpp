@@ -39,7 +39,7 @@ TEST_CASE("a client revoked between invitation and joining stays out") {
   CHECK(world.store->find_client("site-a").value()->certificate_serial.empty());
 }
 
-TEST_CASE("a client whose update counts was last seen when the round closed") {
+TEST_CASE("committing a round sets the last-seen time of the clients whose updates count") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b"});
   REQUIRE(world.store->touch_client("a", false));
@@ -53,7 +53,7 @@ TEST_CASE("a client whose update counts was last seen when the round closed") {
   CHECK(world.store->find_client("b").value()->last_seen_at == came);
 }
 
-TEST_CASE("clients: seen, renewed, revoked, listed by name") {
+TEST_CASE("clients are seen, renewed, revoked and listed by name") {
   StoreWorld world;
   REQUIRE(world.store->touch_client("b", false));
   REQUIRE(world.store->touch_client("a", true));
@@ -84,7 +84,7 @@ TEST_CASE("clients: seen, renewed, revoked, listed by name") {
   CHECK(!clients[1].evaluator);
 }
 
-TEST_CASE("a used token serves the same key again, until the name joins with another token") {
+TEST_CASE("a used token works again for the same key, until the name joins with another token") {
   StoreWorld world;
   auto& store = *world.store;
   REQUIRE(store.add_token(some_token("t1", "a")));
@@ -114,7 +114,7 @@ TEST_CASE("a certificate is valid until a newer one was used; joining again ends
   REQUIRE(store.add_certificate("a", "02", "01"));
   REQUIRE(store.add_certificate("a", "03", "01"));
   REQUIRE(store.add_certificate("a", "04", "01"));
-  CHECK(store.admit("a", "01"));  // The answers that brought the others may be lost.
+  CHECK(store.admit("a", "01"));  // The client may not have received the newer ones.
   CHECK(store.admit("a", "03"));
   CHECK(code_of(store.admit("a", "02")) == Errc::unauthenticated);
   CHECK(code_of(store.admit("a", "01")) == Errc::unauthenticated);
@@ -124,7 +124,7 @@ TEST_CASE("a certificate is valid until a newer one was used; joining again ends
   for (const char* serial : {"10", "11", "12", "13", "14"})
     REQUIRE(store.add_certificate("a", serial, "04"));
   CHECK(code_of(store.admit("a", "10")) == Errc::unauthenticated);  // Store::certificates_max.
-  CHECK(store.admit("a", "04"));  // With which they were asked for.
+  CHECK(store.admit("a", "04"));  // The certificate with which the others were requested.
   CHECK(store.admit("a", "11"));
   CHECK(code_of(store.add_certificate("a", "15", "04")) == Errc::unauthenticated);
   REQUIRE(store.use_token("t2", some_client("a", "21"), "k2"));

@@ -1,7 +1,7 @@
 // The real store on a disk that fails. The life of a run is a list of calls. A life without faults
-// shows what the database holds after each call. Then the same life is cut short at every operation
-// on the disk. Afterwards the database must hold exactly what the successful calls wrote, or that
-// and the call that was under way; and the life must go on from there to the same end.
+// records what the database holds after each call. Then the same life is cut short at every
+// operation on the disk. Afterwards the database must hold exactly what the successful calls wrote,
+// perhaps with the interrupted call, and the rest of the calls must lead to the same end.
 #include "server/history/store.hpp"
 #include "tests/server/history/records.hpp"
 #include "tests/support/mem_files.hpp"
@@ -34,7 +34,8 @@ TaskRecord task_of(Store& store, Round round, std::size_t index, TaskState state
   return task;
 }
 
-/// Each call changes the database and reads from it what it needs, so a restarted life can go on.
+/// Each call changes the database and reads what it needs from it, so it also works after a
+/// restart.
 const std::vector<Call> life{
     [](Store& s) { return outcome(s.create_run(some_run())); },
     [](Store& s) { return s.add_token(some_token("t1", "a")); },
@@ -162,7 +163,7 @@ int with_a_fault_everywhere(std::uint64_t MemFiles::Operations::*counted,
       if (store) done = live(**store, 0, failure);
       if (!failure && store) {
         CHECK(failure.error().code() == Errc::io);
-        // Closed for business: the same error again, whatever is asked.
+        // A broken store returns the same error for every call.
         const auto again = (*store)->latest_run();
         REQUIRE(!again);
         CHECK(again.error().message() == (*store)->clients().error().message());
@@ -170,7 +171,8 @@ int with_a_fault_everywhere(std::uint64_t MemFiles::Operations::*counted,
       recover(machine);
     }
     machine.files.fail_at(0);
-    // SQLite can do without some operations: a fault that was reached need not end a life.
+    // SQLite tolerates the failure of some operations, so a fault that was reached may not end a
+    // life.
     const bool was_reached = machine.files.operations().*counted >= n;
     check_and_finish(machine, done, after);
     at_the_end(machine);
@@ -206,15 +208,16 @@ TEST_CASE("kill -9 between any two operations loses no call that returned") {
   CHECK(kills > 50);
 }
 
-TEST_CASE("one failing operation costs at most an error, and a restart is as good as new") {
+TEST_CASE("one failing operation costs at most an error, and after a restart the life goes on") {
   const int failures = with_a_fault_everywhere(
       &MemFiles::Operations::all,
       [](Machine& machine, std::uint64_t n) { machine.files.fail_at(n); }, nothing, nothing);
   CHECK(failures > 50);
 }
 
-TEST_CASE("after a sync that lost its pages, a kill and a power loss, successful calls are there") {
-  // The restarted server reads from the cache what the disk never got; it must not build on that.
+TEST_CASE("after a sync that lost its pages, a kill and a power loss keep all successful calls") {
+  // The restarted server reads pages from the cache that never reached the disk. It must not rely
+  // on them.
   for (std::uint64_t seed = 0; seed < 2; ++seed) {
     CAPTURE(seed);
     const int losses = with_a_fault_everywhere(
@@ -226,7 +229,7 @@ TEST_CASE("after a sync that lost its pages, a kill and a power loss, successful
   }
 }
 
-TEST_CASE("on a full disk calls fail, and the same store goes on once there is room") {
+TEST_CASE("on a full disk calls fail, and the same store works again once there is space") {
   const auto after = contents_after_each_call();
   int pauses = 0;
   for (std::uint64_t room = 0; room < 400'000; room += 3000) {
@@ -249,7 +252,7 @@ TEST_CASE("on a full disk calls fail, and the same store goes on once there is r
   CHECK(pauses > 20);
 }
 
-TEST_CASE("the disk is full when the store is made: no_space, and later it is made") {
+TEST_CASE("creating the store on a full disk is no_space, and works once there is space") {
   const auto after = contents_after_each_call();
   Machine machine;
   machine.files.space_limit(10'000);

@@ -1,5 +1,5 @@
-// The store with files that are foreign, damaged, from the future, or shared with other processes.
-// On the real disk.
+// The store with files that are foreign, damaged, of a newer version, or shared with other
+// processes, on the real disk.
 #include "server/history/schema.hpp"
 #include "server/history/store.hpp"
 #include "shared/base/io/file.hpp"
@@ -89,14 +89,14 @@ TEST_CASE("another program's application_id is refused even without tables") {
   check_refused(folder, Errc::conflict, "another program");
 }
 
-TEST_CASE("a schema from the future is refused and left alone") {
+TEST_CASE("a newer schema is refused and left alone") {
   const Folder folder;
   REQUIRE(folder.open());
   make_database(folder.file, "PRAGMA journal_mode = DELETE; PRAGMA user_version = 99");
   check_refused(folder, Errc::conflict, "version 99");
 }
 
-TEST_CASE("damaged pages are corrupt, and say what to do") {
+TEST_CASE("damaged pages are corrupt, and the error says what to do") {
   const Folder folder;
   REQUIRE(folder.open());
   const auto file = posix_files().open(folder.file, OpenMode::update).value();
@@ -116,7 +116,7 @@ TEST_CASE("an empty file becomes a history; a missing folder is not found") {
   CHECK(nowhere.error().code() == Errc::not_found);
 }
 
-TEST_CASE("read only: a missing file is not found and not made; writing is refused") {
+TEST_CASE("opened read-only, a missing file is not created, and writing is refused") {
   const Folder folder;
   CHECK(folder.open_to_read().error().code() == Errc::not_found);
   CHECK(!fs::exists(folder.file));
@@ -129,7 +129,7 @@ TEST_CASE("read only: a missing file is not found and not made; writing is refus
   CHECK(server->clients().value().size() == 2);
 }
 
-TEST_CASE("the history is a WAL database with the promised settings") {
+TEST_CASE("the history is a WAL database with the documented settings") {
   const Folder folder;
   const auto store = folder.open().value();
   const auto pragma = [&](const char* sql) {
@@ -167,7 +167,7 @@ TEST_CASE("another process's commit changes data_version; our own doesn't") {
   CHECK(server->find_token("t1").value().has_value());
 }
 
-TEST_CASE("a database that is busy for too long is unavailable, unchanged, and usable later") {
+TEST_CASE("a database that is locked for too long is unavailable, unchanged, and usable later") {
   const Folder folder;
   const auto server = folder.open().value();
   const auto tool = folder.open().value();
@@ -195,7 +195,7 @@ bool child_was_good(pid_t child) {
 }
 
 TEST_CASE("processes that create the history at the same moment all succeed") {
-  // Switching to WAL needs the file for itself, and SQLite doesn't wait for that by itself.
+  // Switching to WAL needs an exclusive lock, and SQLite does not wait for that lock by itself.
   for (int i = 0; i < 20; ++i) {
     const Folder folder;
     std::vector<pid_t> children;
@@ -221,7 +221,7 @@ TEST_CASE("two processes write at once and lose nothing") {
     return true;
   };
   const pid_t child = in_child([&] {
-    const auto store = folder.open();  // Migrates, or waits for us to.
+    const auto store = folder.open();  // Migrates, or waits until the parent has migrated.
     return store && add(**store, "child");
   });
   const auto store = folder.open().value();
@@ -233,7 +233,7 @@ TEST_CASE("two processes write at once and lose nothing") {
   }
 }
 
-TEST_CASE("migrations run in order, each once, and one that fails leaves the ones before it") {
+TEST_CASE("migrations run in order, each once, and a failed one keeps those before it") {
   const Folder folder;
   Database::Options connection;
   connection.path = folder.file;

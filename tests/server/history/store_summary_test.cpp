@@ -15,10 +15,10 @@ TEST_CASE("round_summary agrees with figures worked out by hand") {
   REQUIRE(world.store->decide_tasks({accepted(tasks[0]), accepted(tasks[2])}));
   CHECK(world.store->summary(world.run).value().empty());  // Closed rounds only.
   REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
-  // Of version 1: 100 and 300 examples; (100*0.9 + 300*0.5) / 400 = 0.6.
+  // Version 1 is measured on 100 and 300 examples: (100*0.9 + 300*0.5) / 400 = 0.6.
   REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "a", 100, 2.0, 0.9)));
   REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "b", 300, 1.0, 0.5)));
-  // Of version 0, which no round made.
+  // No round made version 0.
   REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 0, "a", 100, 9.0, 0.1)));
 
   const RoundSummary row = world.summary_of(1);
@@ -35,7 +35,7 @@ TEST_CASE("round_summary agrees with figures worked out by hand") {
   CHECK(row.eval_accuracy.value() == doctest::Approx(0.6));
   CHECK(row.model_digest == some_checkpoint(1).digest.hex());
 
-  // An evaluator's figures go first; two of them are weighted among themselves.
+  // An evaluator's figures replace the trainers'. Two evaluators are weighted by examples.
   EvaluationRecord evaluator = some_evaluation(world.run, 1, "judge", 10, 0.25, 0.75);
   evaluator.evaluator = true;
   REQUIRE(world.store->add_evaluation(evaluator));
@@ -52,7 +52,7 @@ TEST_CASE("round_summary agrees with figures worked out by hand") {
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
 }
 
-TEST_CASE("the newest evaluation of each client, and the evaluators' accuracies") {
+TEST_CASE("the store returns each client's newest evaluation and the evaluators' accuracies") {
   StoreWorld world;
   world.start_round({"a"});
   REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
@@ -66,7 +66,7 @@ TEST_CASE("the newest evaluation of each client, and the evaluators' accuracies"
     REQUIRE(world.store->add_evaluation(judged));
   }
   const auto accuracies = world.store->evaluator_accuracies(world.run).value();
-  // As they came, which is what patience went by.
+  // In the order of arrival, in which --patience counted them.
   CHECK(accuracies == std::vector<std::pair<Round, double>>{{1, 0.25}, {0, 0.75}});
   const auto newest = world.store->newest_evaluations(world.run).value();
   CHECK(newest.size() == 3);
@@ -77,7 +77,7 @@ TEST_CASE("the newest evaluation of each client, and the evaluators' accuracies"
   CHECK(newest.at("judge").is_evaluator);
 }
 
-TEST_CASE("the summary of long runs of many clients does not look at all rows for each") {
+TEST_CASE("the evaluation view has no correlated subquery, so it is fast for long runs") {
   StoreWorld world;
   sqlite3_stmt* plan = nullptr;
   REQUIRE(sqlite3_prepare_v2(world.store->raw(), "EXPLAIN QUERY PLAN SELECT * FROM evaluation", -1,
@@ -120,7 +120,7 @@ TEST_CASE("codec_summary agrees with figures worked out by hand") {
   CHECK(row.decode_seconds == 0.125);
   CHECK(row.train_seconds == 7);
   CHECK(row.nmse == doctest::Approx(0.02));
-  CHECK(row.bytes == 3000);  // Of the round, in which both codecs were.
+  CHECK(row.bytes == 3000);  // The whole round's bytes, with both codecs.
   CHECK(row.accuracy_first == 0.125);
   CHECK(row.accuracy_last == 0.875);
 }
@@ -148,7 +148,7 @@ TEST_CASE("a missing figure is missing in the summary, and a NaN does not spoil 
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
 }
 
-TEST_CASE("a round's summary has the mean of the clients' own models, where they have some") {
+TEST_CASE("a round's summary has the mean accuracy of the clients' own models, if they have some") {
   StoreWorld world;
   world.start_round({"a"});
   REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
@@ -175,7 +175,7 @@ TEST_CASE("the loss of a diverged training is NaN when it is read") {
   CHECK(std::isinf(world.store->tasks(world.run, 1).value()[0].norm));
 }
 
-TEST_CASE("summaries of one run or of all, in order") {
+TEST_CASE("summary() returns the rounds of one run or of all runs in order") {
   StoreWorld world;
   for (const char* key : {"aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"}) {
     world.run = world.store->create_run(some_run(key)).value().id;
@@ -204,7 +204,7 @@ TEST_CASE("an evaluation must be of a known version and of at least one example"
 }
 
 TEST_CASE(
-    "of a client's closed rounds the last one tells whether it was late, and how fast it is") {
+    "client_histories() has each client's last state and late codec, and its last measured speed") {
   StoreWorld world;
   auto tasks = world.start_round({"a", "b", "c", "d"});
   TaskRecord unmeasured = accepted(tasks[1]);
@@ -213,7 +213,7 @@ TEST_CASE(
   lost.state = TaskState::lost;
   REQUIRE(world.store->decide_tasks({accepted(tasks[0]), unmeasured, lost}));
   CHECK(world.store->client_histories(world.run).value().empty());
-  // Asked once more in the same round: the later task is the one that counts.
+  // If a client is asked twice in a round, the later task counts.
   REQUIRE(world.store->add_tasks(world.run, 1, {some_task("d")}));
   REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
   auto histories = world.store->client_histories(world.run).value();
@@ -233,7 +233,7 @@ TEST_CASE(
   REQUIRE(world.store->commit_round(some_commit(world.run, 2)));
   histories = world.store->client_histories(world.run).value();
   CHECK(histories.at("a").late_codec == "qsgd:8");
-  CHECK(histories.at("a").update_bytes == 12'345);  // Of the round before.
+  CHECK(histories.at("a").update_bytes == 12'345);  // Measured in the round before.
   CHECK(histories.at("c").late_codec == "");
   CHECK(histories.at("c").update_bytes == 12'345);
 
@@ -286,7 +286,7 @@ TEST_CASE("events belong to a run or to none") {
   CHECK(texts(std::nullopt) == "1 a is slow, 0 started, 2 b is here, ");
 }
 
-TEST_CASE("an event's level is a word in the table, and no other word is one") {
+TEST_CASE("an event's level is stored as a word, and an unknown word is an error") {
   StoreWorld world;
   const std::vector<std::pair<EventLevel, std::string>> levels{{EventLevel::info, "info"},
                                                                {EventLevel::notice, "notice"},
@@ -305,7 +305,7 @@ TEST_CASE("only the newest events are kept") {
   StoreWorld world;
   REQUIRE(world.store->add_event(0, EventLevel::info, "the first"));
   REQUIRE(world.store->add_event(0, EventLevel::info, "the second"));
-  // Stands for all the events between.
+  // This stands for all the events between.
   const auto late = fmt::format(
       "INSERT INTO event (id, at, level, text) VALUES ({}, 1, 'info', 'late') RETURNING text",
       Store::events_max);

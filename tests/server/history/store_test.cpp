@@ -1,5 +1,5 @@
-// Runs, rounds, tasks and checkpoints: they are read as they were written, and nothing can be
-// decided or closed twice.
+// Runs, rounds, tasks and checkpoints are read as they were written, and none is decided or closed
+// twice.
 #include "tests/server/history/store_world.hpp"
 
 #include <limits>
@@ -46,7 +46,7 @@ void check_same(const CheckpointRecord& a, const CheckpointRecord& b) {
 
 }  // namespace
 
-TEST_CASE("a run comes back as it was made, and the latest one is the newest") {
+TEST_CASE("a run is read as it was created, and latest_run() is the newest one") {
   StoreWorld world;
   CHECK(!world.store->latest_run().value());
   world.store->create_run(some_run("aaaaaaaaaaaaaaaa")).value();
@@ -77,7 +77,7 @@ TEST_CASE("the open run is the oldest one that is not finished") {
   CHECK(!world.store->open_run().value());
 }
 
-TEST_CASE("a new run may stop the unfinished ones, and has a folder of its own") {
+TEST_CASE("a new run may stop the unfinished ones, and has its own folder") {
   StoreWorld world;
   const RunRecord first = world.store->create_run(some_run("aaaaaaaaaaaaaaaa")).value();
   CHECK(first.checkpoints.empty());
@@ -96,7 +96,7 @@ TEST_CASE("a new run may stop the unfinished ones, and has a folder of its own")
   CHECK(world.store->open_runs().value() == 1);
   CHECK(world.store->open_run().value()->id == third.id);
   CHECK(world.store->open_run().value()->checkpoints == "run-3");
-  CHECK(world.store->shown_run().value()->id == third.id);  // The second never was.
+  CHECK(world.store->shown_run().value()->id == third.id);  // The second run was never shown.
   const auto runs = world.store->runs().value();
   REQUIRE(runs.size() == 3);
   CHECK(runs[1].run.state == RunState::stopped);
@@ -126,7 +126,7 @@ TEST_CASE("each run state is stored, and unknown runs are not found") {
   CHECK(code_of(world.store->change_run(run + 1, 5, "{}")) == Errc::not_found);
 }
 
-TEST_CASE("more rounds wake a finished run, but only more than it has closed") {
+TEST_CASE("a finished run can be reopened, but only with more rounds than it has closed") {
   StoreWorld world;
   world.start_round({"a"});
   RoundCommit commit = some_commit(world.run, 1);
@@ -142,7 +142,7 @@ TEST_CASE("more rounds wake a finished run, but only more than it has closed") {
   CHECK(world.store->latest_run().value()->state == RunState::stopped);
 }
 
-TEST_CASE("the initial model starts the run, once") {
+TEST_CASE("the initial model starts the run and can't be set twice") {
   StoreWorld world;
   const RunId run = world.store->create_run(some_run()).value().id;
   CHECK(world.store->checkpoints(run).value().empty());
@@ -197,7 +197,7 @@ TEST_CASE("rounds open one after the other") {
   CHECK(code_of(open(2)) == Errc::conflict);  // The first is still open.
   REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
   CHECK(code_of(open(1)) == Errc::conflict);  // Closed.
-  CHECK(code_of(open(3)) == Errc::conflict);  // One left out.
+  CHECK(code_of(open(3)) == Errc::conflict);  // Round 2 is missing.
   CHECK(open(2).has_value());
   CHECK(code_of(world.store->open_round(world.run + 1, some_round(1), {})) == Errc::not_found);
 }
@@ -232,7 +232,7 @@ TEST_CASE("replacements join an open round only, and a client counts once") {
   CHECK(code_of(world.store->add_tasks(world.run, 1, {some_task("d")})) == Errc::conflict);
 }
 
-TEST_CASE("a task is decided once, and of a group of verdicts all are written or none") {
+TEST_CASE("a task is decided once, and a group of verdicts is written completely or not at all") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b", "c"});
   REQUIRE(world.store->decide_tasks({accepted(tasks[0])}));
@@ -270,7 +270,7 @@ TEST_CASE("tasks that are not too old move into the next round, and end with the
   RoundCommit commit = some_commit(world.run, 1);
   commit.oldest_base = 0;
   REQUIRE(world.store->commit_round(commit));
-  // Under way between two rounds.
+  // Open tasks between two rounds.
   const auto under_way = world.store->offered_tasks(world.run).value();
   REQUIRE(under_way.size() == 2);
   check_same(under_way[0], tasks[1]);
@@ -333,14 +333,14 @@ TEST_CASE("a commit that fails in part changes nothing") {
   CHECK(world.store->summary(world.run).value().empty());
 }
 
-TEST_CASE("text is kept as it is, whatever its bytes") {
+TEST_CASE("text with any bytes is stored unchanged") {
   StoreWorld world;
   const std::string hostile("'; DROP TABLE client; --\0\xff", 26);
   REQUIRE(world.store->touch_client(hostile, false));
   CHECK(world.store->clients().value().at(0).name == hostile);
 }
 
-TEST_CASE("bad values that somebody has put into the file are corrupt") {
+TEST_CASE("invalid values in the file are corrupt") {
   StoreWorld world;
   world.run = world.store->create_run(some_run()).value().id;
   sqlite3_exec(world.store->raw(), "UPDATE run SET seed = '12x'", nullptr, nullptr, nullptr);

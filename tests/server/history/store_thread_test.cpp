@@ -1,4 +1,5 @@
-// Waiting for the disk and the database, events, and who hears of a broken store.
+// The store's thread: it waits for the disk and the database, records events, and reports a broken
+// store.
 #include "server/history/store_thread.hpp"
 #include "tests/server/history/store_world.hpp"
 #include "tests/wire/simulation.hpp"
@@ -31,7 +32,7 @@ struct ThreadWorld {
   }
 };
 
-/// `code` for the first `times` calls, then success.
+/// Returns `code` for the first `times` calls, then success.
 class Calls {
  public:
   static Awaitable<void> run(ThreadWorld& world, Errc code, int times, Result<void>& result) {
@@ -44,7 +45,7 @@ class Calls {
   }
 };
 
-TEST_CASE("a call waits while the disk is full, and says so once") {
+TEST_CASE("a call waits while the disk is full, and this is reported once") {
   ThreadWorld world;
   Result<void> result = Error();
   world.simulation.spawn(Calls::run(world, Errc::no_space, 5, result));
@@ -57,7 +58,7 @@ TEST_CASE("a call waits while the disk is full, and says so once") {
   CHECK_FALSE(world.failure);
 }
 
-TEST_CASE("after stop() a call that waits returns its error") {
+TEST_CASE("after stop() a waiting call returns its error") {
   ThreadWorld world;
   Result<void> result = success();
   world.way.stop();
@@ -67,7 +68,7 @@ TEST_CASE("after stop() a call that waits returns its error") {
   CHECK(result.error().code() == Errc::unavailable);
 }
 
-TEST_CASE("a broken store is told to its owner, an error of the caller only comes back") {
+TEST_CASE("a broken store is reported to its owner; a caller's mistake is only returned") {
   ThreadWorld world;
   Result<void> result = success();
   world.simulation.spawn(Calls::run(world, Errc::conflict, 1, result));
@@ -81,7 +82,7 @@ TEST_CASE("a broken store is told to its owner, an error of the caller only come
   CHECK(world.failure->code() == Errc::io);
 }
 
-TEST_CASE("work on a full disk frees what can be freed, and then goes on") {
+TEST_CASE("a job on a full disk first frees space, then continues") {
   ThreadWorld world;
   class Work {
    public:

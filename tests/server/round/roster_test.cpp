@@ -1,4 +1,4 @@
-// Who is here, who is waited for, what went over the sockets, and who is too far ahead.
+// The roster: which clients are connected or awaited, their traffic, and who is too far ahead.
 #include "server/round/roster.hpp"
 #include "shared/base/limits.hpp"
 #include "tests/server/round/fake_peer.hpp"
@@ -17,7 +17,7 @@ std::vector<std::string> names_of(const std::vector<Roster::PeerPointer>& peers)
 
 using Names = std::vector<std::string>;
 
-TEST_CASE("trainers and evaluators are counted apart, and listed by name") {
+TEST_CASE("trainers and evaluators are counted separately and listed by name") {
   Simulation simulation;
   Roster roster(0);
   for (const char* const name : {"c", "a", "b"}) roster.enter(trainer(name));
@@ -33,7 +33,7 @@ TEST_CASE("trainers and evaluators are counted apart, and listed by name") {
   CHECK(names_of(roster.trainers()) == Names{"a", "c"});
 }
 
-TEST_CASE("a session that was replaced does not take its successor away") {
+TEST_CASE("the end of a replaced session does not remove its successor") {
   Simulation simulation;
   Roster roster(0);
   const auto first = trainer("a");
@@ -68,7 +68,7 @@ TEST_CASE("traffic adds up over a client's sessions") {
   CHECK(roster.recorded_traffic() == Traffic{7, 8});
 }
 
-TEST_CASE("a client that lost its connection is waited for, for a time") {
+TEST_CASE("a client that lost its connection is awaited for a limited time") {
   Simulation simulation;
   Roster roster(0);
   const auto lost = trainer("lost");
@@ -92,7 +92,7 @@ TEST_CASE("a client that lost its connection is waited for, for a time") {
   CHECK(roster.absent_count() == 0);
 }
 
-TEST_CASE("an expelled client is one until it comes back") {
+TEST_CASE("a client stays expelled until it connects again") {
   Simulation simulation;
   Roster roster(0);
   roster.expel("a", "revoked");
@@ -104,7 +104,7 @@ TEST_CASE("an expelled client is one until it comes back") {
   CHECK(roster.expelled()[0].first == "b");
 }
 
-TEST_CASE("a session hears of the initial model once, and the next session again") {
+TEST_CASE("each session is told the initial model's digest once") {
   Simulation simulation;
   Roster roster(0);
   const auto first = trainer("a");
@@ -116,7 +116,7 @@ TEST_CASE("a session hears of the initial model once, and the next session again
   CHECK(roster.must_tell_initial("a"));
 }
 
-TEST_CASE("sessions that displace each other are suspected once, and only within a window") {
+TEST_CASE("sessions that displace each other are reported once, and only within a time window") {
   Simulation simulation;
   Roster roster(0);
   int suspected = 0;
@@ -136,7 +136,7 @@ TEST_CASE("sessions that displace each other are suspected once, and only within
   CHECK(roster.is_displaced_often("a"));
 }
 
-TEST_CASE("no trainer is more than `ahead` updates above the slowest one here") {
+TEST_CASE("no trainer gets more than `ahead` updates ahead of the slowest one here") {
   Simulation simulation;
   Roster roster(2);
   roster.enter(trainer("fast"));
@@ -152,14 +152,14 @@ TEST_CASE("no trainer is more than `ahead` updates above the slowest one here") 
   CHECK(names_of(free.trainers_in_pace()) == Names{"fast", "slow"});
 }
 
-TEST_CASE("a client that comes late begins at the slowest one's count") {
+TEST_CASE("a client that joins late begins with the slowest one's count") {
   Simulation simulation;
   Roster roster(1);
   roster.set_update_counts({{"a", 10}, {"b", 11}, {"late", 2}});
   roster.enter(trainer("a"));
   roster.enter(trainer("b"));
   roster.enter(trainer("late"));
-  // At 2 updates it would hold up both others.
+  // With a count of 2 it would hold up both others.
   CHECK(names_of(roster.trainers_in_pace()) == Names{"a", "b", "late"});
   roster.count_update("b");
   CHECK(names_of(roster.trainers_in_pace()) == Names{"a", "late"});

@@ -1,4 +1,4 @@
-// Uploads on the server's disk: which files there are, and which task each belongs to.
+// The spool: the files of uploads on the server's disk, and the task of each.
 #include "server/round/spool.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
@@ -31,14 +31,15 @@ TEST_CASE("other bytes for the same task replace an unfinished upload") {
     REQUIRE(upload->append(bytes_of(bytes.substr(0, 2))));
     CHECK(world.files() == Names{upload->file_name()});
   }
-  // The same bytes go on where they stopped, and another task is left alone, whatever its number.
+  // The same bytes resume where they stopped. The uploads of other tasks stay, whatever the task's
+  // number.
   const auto twelfth = world.open(12, "first");
   const auto again = world.open(1, "third");
   CHECK(again->next_offset() == 2);
   CHECK(world.files() == Names{again->file_name(), twelfth->file_name()});
 }
 
-TEST_CASE("an upload that is being written, or is whole, is not replaced") {
+TEST_CASE("an upload that is being written or is complete is not replaced") {
   SpoolWorld world;
   const Digest other = Digest::of(bytes_of("other"));
   auto upload = world.open(1, "first");
@@ -54,7 +55,7 @@ TEST_CASE("an upload that is being written, or is whole, is not replaced") {
   CHECK(world.spool.open(1, 5, other));
 }
 
-TEST_CASE("an upload whose bytes have another digest is corrupt, and begins again") {
+TEST_CASE("an upload with a wrong digest is corrupt and begins again") {
   SpoolWorld world;
   {
     const auto upload = world.open(1, "first");

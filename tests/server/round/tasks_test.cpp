@@ -1,4 +1,4 @@
-// What a round still needs, which tasks it has, and which go on in the next one.
+// The tasks of a round: what it still needs, and which tasks move into the next round.
 #include "server/round/tasks.hpp"
 #include "shared/base/limits.hpp"
 #include "tests/server/round/fake_peer.hpp"
@@ -67,7 +67,7 @@ struct RoundWorld {
   Tasks tasks;
 };
 
-TEST_CASE("a round counts its tasks by state, whatever becomes of them") {
+TEST_CASE("a round counts its tasks by state") {
   RoundWorld world;
   for (const char* const name : {"a", "b", "c"}) world.add(name);
   CHECK(world.tasks.round().count(TaskState::offered) == 3);
@@ -83,7 +83,7 @@ TEST_CASE("a round counts its tasks by state, whatever becomes of them") {
 }
 
 TEST_CASE(
-    "a synchronous round has enough with its target, or with the quorum when none is to come") {
+    "a synchronous round has enough with its target, or with its quorum if no update is to come") {
   RoundWorld world;
   for (const char* const name : {"a", "b", "c"}) world.add(name);
   const TimePoint now = Clock::now();
@@ -97,7 +97,7 @@ TEST_CASE(
   CHECK(world.tasks.missing() == 0);
 }
 
-TEST_CASE("a round below its quorum has not enough, whatever the time") {
+TEST_CASE("a round below its quorum never has enough, even after the deadline") {
   RoundWorld world;
   world.add("a", TaskState::accepted);
   world.add("b", TaskState::lost);
@@ -106,7 +106,7 @@ TEST_CASE("a round below its quorum has not enough, whatever the time") {
   CHECK(world.tasks.missing() == 1);
 }
 
-TEST_CASE("a buffer asks whoever is idle until it is full, and then takes no more") {
+TEST_CASE("a buffer asks idle clients until it is full, and then takes no more updates") {
   RoundWorld world("async:buffer=2", 2);
   world.add("a");
   world.add("b");
@@ -147,7 +147,7 @@ TEST_CASE("a client that failed is asked again after a pause that doubles") {
   CHECK_FALSE(world.tasks.may_be_asked("a"));
 }
 
-TEST_CASE("a task is overdue by its own offer in an asynchronous run only") {
+TEST_CASE("only in an asynchronous run does a task have its own deadline") {
   RoundWorld world("async:buffer=9", 9);
   Task& early = world.add("early");
   Task& late = world.add("late");
@@ -160,7 +160,7 @@ TEST_CASE("a task is overdue by its own offer in an asynchronous run only") {
   CHECK(world.tasks.next_event(Clock::now(), false) == world.tasks.due(late));
 }
 
-TEST_CASE("tasks that are open and not too old go on in the next round") {
+TEST_CASE("open tasks that are not too old move into the next round") {
   RoundWorld world("sync:late=1");
   world.add("done", TaskState::accepted);
   world.add("old").record.base_version = 4;
@@ -171,7 +171,7 @@ TEST_CASE("tasks that are open and not too old go on in the next round") {
   CHECK_FALSE(world.tasks.has_round());
   REQUIRE(world.tasks.carried().size() == 1);
   const Task& carried = world.tasks.carried().at("new");
-  CHECK(carried.before.up == 1000);  // What it sent was counted in the round that is recorded.
+  CHECK(carried.before.up == 1000);  // Its earlier traffic is counted in the recorded round.
   CHECK(world.tasks.find("new", carried.record.id) == &carried);
   CHECK(world.tasks.task_of("old") == nullptr);
   OpenRound next;
@@ -183,7 +183,7 @@ TEST_CASE("tasks that are open and not too old go on in the next round") {
   CHECK(world.tasks.round().count(TaskState::offered) == 1);
 }
 
-TEST_CASE("weights, loss and deltas are those of the accepted tasks") {
+TEST_CASE("the weights, loss and deltas of a round come from its accepted tasks") {
   RoundWorld world;
   world.add("a", TaskState::accepted, 100);
   world.add("b", TaskState::accepted, 300).record.codec = "delta+topk:0.1";
@@ -198,7 +198,7 @@ TEST_CASE("weights, loss and deltas are those of the accepted tasks") {
   CHECK(facts.share == doctest::Approx(0.4));
 }
 
-TEST_CASE("while a guard lives its task is being verified") {
+TEST_CASE("a task counts as being verified while its guard lives") {
   RoundWorld world;
   Task& task = world.add("a");
   CHECK_FALSE(world.tasks.round().is_verifying());
@@ -213,7 +213,7 @@ TEST_CASE("while a guard lives its task is being verified") {
   CHECK(task.is_open());
 }
 
-TEST_CASE("of many missing clients ten are named") {
+TEST_CASE("if many clients are missing, ten of them are named") {
   RoundWorld world("sync", 30);
   for (int i = 10; i < 22; ++i) world.add("c" + std::to_string(i));
   CHECK(world.tasks.names_missing() ==

@@ -1,4 +1,4 @@
-// When a round closes and what a late update counts, as --mode says.
+// --mode: when a round closes, and the weight of a late update.
 #include "server/run/round_mode.hpp"
 #include "tests/support/print_result.hpp"
 
@@ -12,14 +12,14 @@ namespace {
 
 RoundMode mode(const char* spec) { return parse_mode(spec).value(); }
 
-TEST_CASE("a synchronous run takes no late updates unless it is told to") {
+TEST_CASE("a synchronous run accepts no late updates unless late=N is set") {
   CHECK_FALSE(mode("sync").is_async);
   CHECK_FALSE(mode("sync").carries());
   CHECK(mode("sync:late=2").carries());
   CHECK(mode("sync:late=2").late_max == 2);
 }
 
-TEST_CASE("an asynchronous run has a buffer, and a limit for what is late") {
+TEST_CASE("an asynchronous run has a buffer and a limit for late updates") {
   const RoundMode plain = mode("async");
   CHECK(plain.is_async);
   CHECK(plain.buffer == 10);
@@ -39,13 +39,13 @@ TEST_CASE("an asynchronous run has a buffer, and a limit for what is late") {
   CHECK(all.compensation == 0.25);
 }
 
-TEST_CASE("every sync-th round waits for all") {
+TEST_CASE("with sync=T every T-th round waits for all open tasks") {
   const RoundMode third = mode("async:sync=3");
   for (Round round = 1; round <= 9; ++round) CHECK(third.is_barrier(round) == (round % 3 == 0));
   for (Round round = 1; round <= 9; ++round) CHECK_FALSE(mode("async").is_barrier(round));
 }
 
-TEST_CASE("the weight of an update falls with its staleness, by the discount") {
+TEST_CASE("an update's weight falls with its staleness as the discount says") {
   for (const char* spec : {"sync", "async:weight=constant"}) {
     CAPTURE(spec);
     CHECK(mode(spec).unit() == 1);
@@ -63,7 +63,7 @@ TEST_CASE("the weight of an update falls with its staleness, by the discount") {
   CHECK(mode("async:weight=exponential").discounted(100, 1) == 100 * 256 * 9 / 10);
 }
 
-TEST_CASE("the discounts are those of their formulas") {
+TEST_CASE("the discounts follow their formulas") {
   const auto part = [](const char* spec, Round age) {
     const auto weight = static_cast<double>(mode(spec).discounted(6000, age));
     return weight / static_cast<double>(6000 * mode(spec).unit());
@@ -79,12 +79,12 @@ TEST_CASE("the discounts are those of their formulas") {
   }
 }
 
-TEST_CASE("the stalest update counts something") {
+TEST_CASE("even a very stale update has a weight of at least 1") {
   CHECK(mode("async:weight=exponential").discounted(1, 400) == 1);
   CHECK(mode("async:weight=exponential,base=0.01").discounted(1, 20) == 1);
 }
 
-TEST_CASE("the error of a wrong mode says what there is") {
+TEST_CASE("the error for a wrong mode says which modes and keys exist") {
   struct Case {
     const char* spec;
     const char* words;

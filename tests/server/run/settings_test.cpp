@@ -1,4 +1,4 @@
-// The table of a run's settings: what follows from its rows, and that a setting is one row.
+// The table of a run's settings: everything about a setting follows from its one row.
 #include "server/app/setting_flags.hpp"
 #include "server/run/settings_table.hpp"
 #include "tests/support/print_result.hpp"
@@ -10,8 +10,8 @@
 namespace fl::test {
 namespace {
 
-/// What docs/design/adding-a-setting.md has a new setting be: a field, and one row. Here `warmth`
-/// is the new one; `name` is there before it.
+/// A new setting as docs/design/adding-a-setting.md describes it: a field and one row. Here
+/// `warmth` is new, and `name` existed before.
 struct ToySettings {
   std::string name = "toy";
   double warmth = 0.5;
@@ -79,7 +79,7 @@ TEST_CASE("one row gives a setting its flag, help, TOML key, JSON, check and wir
   CHECK(checked.error().message() == "--toy-warmth: it must be 0 or more");
 }
 
-TEST_CASE("a run from before a setting was there has its default") {
+TEST_CASE("a run that is older than a setting gets the setting's default") {
   const auto before = toy_table.from_json(R"({"name":"old","gone":[1]})").value();
   CHECK(before.name == "old");
   CHECK(before.warmth == 0.5);
@@ -91,7 +91,7 @@ TEST_CASE("a run from before a setting was there has its default") {
   }
 }
 
-/// As version 0.1.0 has written them.
+/// The settings as version 0.1.0 wrote them.
 constexpr const char* stored =
     R"({"accumulate":2,"batch_size":32,"clients_per_round":5,"codec":"kbit:4+ef","deadline_s":60.0,)"
     R"("downlink_codec":"qsgd:8","fraction":0.25,"initial_weights":"/data/w.safetensors",)"
@@ -112,7 +112,9 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   CHECK(to_json(settings) == stored);
 }
 
-TEST_CASE("every setting has a row: its flag, its key, and both halves of what clients see") {
+TEST_CASE(
+    "every setting's row has a unique key, help if it has a flag, and both offer functions or "
+    "none") {
   std::set<std::string> keys;
   for (const auto& row : run_setting_table().rows()) {
     CAPTURE(row.flag);
@@ -125,7 +127,7 @@ TEST_CASE("every setting has a row: its flag, its key, and both halves of what c
   CHECK(run_setting_table().find("nonesuch") == nullptr);
 }
 
-TEST_CASE("an offer has the work of its round") {
+TEST_CASE("an offer has the local work of its round") {
   RunSettings settings = settings_from_json(stored).value();
   settings.model = "mlp";
   const auto strategy = parse_strategy("fedprox:mu=0.75").value();
@@ -159,7 +161,7 @@ TEST_CASE("without a bound on the local work a client takes one epoch") {
   CHECK(local_work(settings, *strategy, 1, {}).local_epochs == 5);
 }
 
-TEST_CASE("what is wrong with a setting is said by its flag") {
+TEST_CASE("the error for a wrong setting names its flag") {
   CHECK(check_settings(RunSettings{}));
   struct Case {
     void (*change)(RunSettings&);

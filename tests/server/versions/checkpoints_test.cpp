@@ -1,5 +1,5 @@
-// Model versions on the disk, and a user's file that a run begins with, which may be a checkpoint
-// of another run.
+// Model versions on the disk, and a file of initial weights from the user, which may be a
+// checkpoint of another run.
 #include "server/versions/checkpoints.hpp"
 #include "shared/params/safetensors.hpp"
 #include "tests/support/mem_files.hpp"
@@ -65,13 +65,13 @@ TEST_CASE("a version is read as it was written, and a changed file is corrupt") 
   CHECK(code(layout) == Errc::corrupt);
 }
 
-TEST_CASE("a run begins with a file's tensors, whatever else a checkpoint of ours has") {
+TEST_CASE("a run begins with the model's tensors of a file and ignores a strategy's tensors") {
   WeightsFile plain({{"head.weight", {3}}, {"body", {2, 2}}});
   const auto weights = plain.read("fedadam").value();
   CHECK(weights.values == std::vector<float>{3, 4, 5, 6, 0, 1, 2});
   CHECK(weights.unused.empty());
 
-  // Of a run with SCAFFOLD, for one without and one with it.
+  // A checkpoint of a run with SCAFFOLD, for a run without and with it.
   WeightsFile scaffold({{"body", {2, 2}},
                         {"head.weight", {3}},
                         {"control.body", {2, 2}},
@@ -83,14 +83,14 @@ TEST_CASE("a run begins with a file's tensors, whatever else a checkpoint of our
   }
 }
 
-TEST_CASE("personal tensors may be in the file, and are not used") {
+TEST_CASE("personal tensors in the file are ignored") {
   const char* const strategy = "fedavg:personal=head.*";
   WeightsFile whole({{"body", {2, 2}}, {"head.weight", {3}}});
   const auto weights = whole.read(strategy).value();
   CHECK(weights.values == std::vector<float>{0, 1, 2, 3});
   CHECK(weights.unused == std::vector<std::string>{"head.weight"});
 
-  // A checkpoint of such a run goes on in another, and in no other's.
+  // A checkpoint without the personal tensors is for a run with the same personal tensors only.
   WeightsFile shared({{"body", {2, 2}}});
   CHECK(shared.read(strategy).value().values == std::vector<float>{0, 1, 2, 3});
   const auto refused = shared.read("fedavg");
@@ -99,7 +99,7 @@ TEST_CASE("personal tensors may be in the file, and are not used") {
   CHECK(refused.error().message().find(WeightsFile::path) != std::string::npos);
 }
 
-TEST_CASE("a tensor that the model does not have is refused by its name") {
+TEST_CASE("a tensor that the model does not have is refused, and the error names it") {
   WeightsFile file({{"body", {2, 2}}, {"head.weight", {3}}, {"tail", {1}}, {"control.tail", {1}}});
   const auto refused = file.read("fedavg");
   REQUIRE(refused.has_error());

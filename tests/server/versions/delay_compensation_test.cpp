@@ -23,7 +23,7 @@ TEST_CASE("a stale update moves by factor * u * u * (now - then), and statistics
   const auto now = version_of(files, 2, {1, 2, 3, -1, 9});
   const DelayCompensation compensate(then, now, 0.5, 4);
   std::vector<float> update{2, 2, -2, 2, 7};
-  // In two parts, as blocks come.
+  // In two parts, as blocks arrive.
   REQUIRE(compensate(0, std::span(update).first(2)));
   REQUIRE(compensate(2, std::span(update).subspan(2)));
   CHECK(update == std::vector<float>{2, 0, -6, 6, 7});

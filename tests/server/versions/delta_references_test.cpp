@@ -1,5 +1,4 @@
-// The last update of each client, for codecs that send differences to it: what a delta adds up to,
-// and which files are there.
+// The references of delta codecs: what a delta adds up to, and which files are kept.
 #include "server/versions/delta_references.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
@@ -19,10 +18,10 @@ struct References {
     REQUIRE(references.prepare(std::move(newest)));
   }
 
-  /// The update that this delta of `task` makes.
+  /// Returns the update that results from this delta of `task`.
   std::vector<float> add(std::int64_t task, std::int64_t reference, std::vector<float> delta) {
     const auto keep = references.keep(task, reference).value();
-    // In two parts, as blocks come.
+    // In two parts, as blocks arrive.
     REQUIRE(keep(0, std::span(delta).first(3)));
     REQUIRE(keep(3, std::span(delta).subspan(3)));
     return delta;
@@ -30,26 +29,26 @@ struct References {
   [[nodiscard]] Names files() { return disk.list("/references").value(); }
 };
 
-TEST_CASE("a client's delta is added to its last update that counted") {
+TEST_CASE("a client's delta is added to its last accepted update") {
   References world;
   auto& references = world.references;
   CHECK(references.of("a") == 0);
   CHECK(world.add(1, 0, {1, 2, 3, 4}) == std::vector<float>{1, 2, 3, 4});
-  CHECK(references.of("a") == 0);  // Its round is not recorded.
+  CHECK(references.of("a") == 0);  // Its round is not recorded yet.
   REQUIRE(references.sync({{"a", 1}}));
   REQUIRE(references.advance({{"a", 1}}));
   CHECK(references.of("a") == 1);
   CHECK(references.of("b") == 0);
   const std::vector<float> second{2, 2, 2, 3};
   CHECK(world.add(7, 1, {1, 0, -1, -1}) == second);
-  // Made again, as after a restart, it is the same.
+  // The same delta again, as after a restart, gives the same update.
   CHECK(world.add(7, 1, {1, 0, -1, -1}) == second);
   CHECK(world.files() == Names{"1", "7"});
   REQUIRE(references.advance({{"a", 7}}));
   CHECK(world.files() == Names{"7"});
 }
 
-TEST_CASE("a refused update leaves no file, and a reference that can't be read is forgotten") {
+TEST_CASE("a refused update leaves no file, and an unreadable reference is forgotten") {
   References world;
   world.add(1, 0, {1, 2, 3, 4});
   REQUIRE(world.references.advance({{"a", 1}}));
@@ -62,7 +61,7 @@ TEST_CASE("a refused update leaves no file, and a reference that can't be read i
   CHECK(world.references.of("a") == 0);
 }
 
-TEST_CASE("a start keeps whole files of the newest tasks, and removes the others") {
+TEST_CASE("at its start the server keeps complete files of the newest tasks and removes others") {
   MemFiles disk;
   REQUIRE(disk.make_folder("/references"));
   const std::vector<std::byte> whole(16);

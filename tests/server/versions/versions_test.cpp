@@ -1,4 +1,4 @@
-// Which versions are kept, and what a client downloads of them.
+// Which model versions are kept, and what a client downloads.
 #include "server/versions/versions.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
@@ -14,7 +14,7 @@ struct VersionsWorld {
   Versions versions{files, "/models", layout};
   std::map<Round, CheckpointRecord> records;
 
-  /// A version with a coded step of `step_bytes`, none if that is 0.
+  /// Makes a version with a coded step of `step_bytes`, or without one if that is 0.
   CheckpointRecord make(Round version, std::size_t step_bytes = 0) {
     auto writer = CheckpointWriter::create(files, "/models", version, layout, {}).value();
     writer.append(std::vector<float>(layout.elements(), static_cast<float>(version))).value();
@@ -42,7 +42,7 @@ struct VersionsWorld {
   }
 };
 
-TEST_CASE("a client without a version downloads the model whole") {
+TEST_CASE("a client that has no version downloads the whole model") {
   VersionsWorld world;
   REQUIRE(world.versions.publish(world.make(0)));
   const auto download = world.versions.download(world.fetch(0)).value();
@@ -53,7 +53,8 @@ TEST_CASE("a client without a version downloads the model whole") {
   CHECK(world.versions.download(world.fetch(1)).error().code() == Errc::not_found);
 }
 
-TEST_CASE("coded steps are sent while they are shorter, all there, and begin at what it has") {
+TEST_CASE(
+    "coded steps are sent if all of them exist from the client's version on and are shorter") {
   VersionsWorld world;
   REQUIRE(world.versions.publish(world.make(0)));
   for (const Round version : {1, 2, 3}) REQUIRE(world.versions.publish(world.make(version, 1000)));
@@ -68,7 +69,8 @@ TEST_CASE("coded steps are sent while they are shorter, all there, and begin at 
   CHECK(world.versions.download(stranger).value().model.full());
   CHECK(world.versions.download(world.fetch_from(3, 3)).value().model.full());
 
-  REQUIRE(world.versions.publish(world.make(4, world.layout.bytes())));  // No shorter than whole.
+  REQUIRE(
+      world.versions.publish(world.make(4, world.layout.bytes())));  // As long as the whole model.
   const auto whole = world.versions.download(world.fetch_from(3, 4)).value();
   CHECK(whole.model.full());
   CHECK(whole.model.deltas_size() == 0);
@@ -77,7 +79,7 @@ TEST_CASE("coded steps are sent while they are shorter, all there, and begin at 
   CHECK(world.versions.download(world.fetch_from(4, 6)).value().model.full());
 }
 
-TEST_CASE("a download goes on where it broke if it has the same bytes, also of another server") {
+TEST_CASE("a broken download resumes if the bytes are the same, also after a server restart") {
   VersionsWorld world;
   REQUIRE(world.versions.publish(world.make(0)));
   const auto first = world.versions.download(world.fetch(0)).value();
@@ -94,7 +96,7 @@ TEST_CASE("a download goes on where it broke if it has the same bytes, also of a
   CHECK(restarted.download(resume).value().model.offset() == 0);
 }
 
-TEST_CASE("a version that is dropped leaves no file, and can still be sent by who sends it") {
+TEST_CASE("a dropped version leaves no file, but a transfer in progress can finish") {
   VersionsWorld world;
   REQUIRE(world.versions.publish(world.make(0)));
   REQUIRE(world.versions.publish(world.make(1, 1000)));
@@ -106,7 +108,7 @@ TEST_CASE("a version that is dropped leaves no file, and can still be sent by wh
   CHECK(under_way.source.read(0, 100).has_value());
 }
 
-TEST_CASE("a lost checkpoint is named, with what to do") {
+TEST_CASE("the error for a missing checkpoint names the file and says what to do") {
   VersionsWorld world;
   const CheckpointRecord record = world.make(3);
   REQUIRE(world.files.remove("/models/" + record.file));
