@@ -8,7 +8,6 @@
 //   code(), streams().
 // - It selects the largest values of whole vectors or tensors (generic/select.hpp).
 // - It multiplies matrices with a few vectors (generic/matrix.hpp).
-// - It reads sketches (generic/sketch.hpp).
 //
 // One thread at a time. This header needs none of a device's tool kit. "There" means in the
 // device's memory.
@@ -120,17 +119,6 @@ struct LevelCode {
   std::uint32_t packed;
 };
 
-/// A count sketch (generic/sketch.hpp) from which elements are read. Its rows of cells lie one
-/// after the other.
-struct SketchBlock {
-  std::uint64_t key;
-  std::uint32_t rows;  // Odd, sketch::rows_min to sketch::rows_max.
-  std::uint32_t columns;
-  std::uint32_t elements;     // At most device_block_max.
-  std::uint32_t cells_begin;  // Its first cell among the cells of all sketches.
-  std::uint32_t begin;        // Its first element among the estimates of all sketches.
-};
-
 /// Every function that returns an int returns 0, or an error that error_text() explains. After an
 /// error the results of the slot, or of the call, have no meaning.
 class CodecDevice {
@@ -171,11 +159,6 @@ class CodecDevice {
                                      const float* right, float* left) = 0;
   [[nodiscard]] virtual int multiply_transposed(const float* there, const MatrixSizes& sizes,
                                                 const float* left, float* right) = 0;
-
-  /// Estimates all elements of at most batch_blocks_max sketches. Cells and estimates are in the
-  /// host's memory.
-  [[nodiscard]] virtual int estimate(std::span<const SketchBlock> sketches,
-                                     std::span<const float> cells, std::span<float> estimates) = 0;
 
   /// What an error means. The text is static.
   [[nodiscard]] virtual const char* error_text(int error) const = 0;

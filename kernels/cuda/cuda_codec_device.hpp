@@ -11,7 +11,7 @@
 namespace fl::cuda {
 
 /// Uses the current device. Takes about 34 MB of its memory for each slot and 17 MB more, and 5 MB
-/// of page-locked host memory for each slot. copy(), products and estimates take more later. If
+/// of page-locked host memory for each slot. copy() and products take more later. If
 /// there is too little, returns null and sets `error` to the text of the CUDA error.
 [[nodiscard]] std::unique_ptr<CodecDevice> make_codec_device(const char*& error);
 

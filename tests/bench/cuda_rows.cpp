@@ -167,27 +167,6 @@ void measure_codec_device(const float* x, std::size_t n, std::size_t block) {
         best, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   }
   report("1 %, selected", best);
-  best = std::numeric_limits<double>::max();
-  const std::size_t batch = std::min(n / block, CodecDevice::batch_blocks_max);
-  std::vector<SketchBlock> sketches;  // countsketch:5x4000.
-  for (std::uint32_t b = 0; b < batch; ++b) {
-    sketches.push_back({.key = b,
-                        .rows = 5,
-                        .columns = 4000,
-                        .elements = static_cast<std::uint32_t>(block),
-                        .cells_begin = b * 5 * 4000,
-                        .begin = static_cast<std::uint32_t>(b * block)});
-  }
-  const std::vector<float> cells(batch * 5 * 4000, 1.0f);
-  std::vector<float> estimates(batch * block);
-  for (int run = 0; run < 9; ++run) {
-    const auto began = std::chrono::steady_clock::now();
-    check(device->estimate(sketches, cells, estimates));
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    best =
-        std::min(best, took.count() / static_cast<double>(batch * block) * static_cast<double>(n));
-  }
-  report("sketches, read", best);
 }
 
 }  // namespace

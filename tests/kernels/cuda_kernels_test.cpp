@@ -660,29 +660,3 @@ TEST_CASE("a CUDA codec device selects and multiplies like the host") {
     CHECK(same_bits(right_there, right));
   }
 }
-
-TEST_CASE("a CUDA codec device reads sketches like its body on a CPU") {
-  if (!has_device()) return;
-  std::vector<SketchBlock> sketches;
-  std::uint32_t cells_begin = 0;
-  std::uint32_t begin = 0;
-  for (const std::uint32_t elements : {65'536u, 1u, 31u, 300u, 20'001u}) {
-    for (const std::uint32_t rows : {1u, 3u, 5u, 15u}) {
-      const std::uint32_t columns = 7 + elements / 20;
-      sketches.push_back({begin, rows, columns, elements, cells_begin, begin});
-      cells_begin += rows * columns;
-      begin += elements;
-    }
-  }
-  std::vector<float> cells(cells_begin);
-  kernels().gaussian(1, 3, 0, cells.data(), cells.size());
-  const char* error = nullptr;
-  const auto device = cuda::make_codec_device(error);
-  REQUIRE(device != nullptr);
-  twins::HostCodecDevice host;
-  std::vector<float> seen(begin);
-  std::vector<float> wanted(begin);
-  check(device->estimate(sketches, cells, seen));
-  check(host.estimate(sketches, cells, wanted));
-  CHECK(same_bits(seen, wanted));
-}

@@ -16,14 +16,13 @@ class HostCodecDevice final : public CodecDevice {
  public:
   static constexpr int failure = 1;
 
-  int calls_left = -1;                   // Calls until all others fail. Negative: none fails.
-  std::size_t* results = nullptr;        // Counts streams, selections and estimates, if not null.
-  std::size_t* copies = nullptr;         // Counts copies, if not null.
-  std::size_t right_streams = SIZE_MAX;  // After so many it flips a bit of each stream.
-  std::size_t right_selections = SIZE_MAX;   // After so many each selection lacks one element.
-  const Cutoff* wrong_cutoff = nullptr;      // What find_largest() returns, if not null.
-  std::optional<float> wrong_product = {};   // If set, multiply() writes it everywhere.
-  std::optional<float> wrong_estimate = {};  // If set, estimate() writes it everywhere.
+  int calls_left = -1;                      // Calls until all others fail. Negative: none fails.
+  std::size_t* results = nullptr;           // Counts streams and selections, if not null.
+  std::size_t* copies = nullptr;            // Counts copies, if not null.
+  std::size_t right_streams = SIZE_MAX;     // After so many it flips a bit of each stream.
+  std::size_t right_selections = SIZE_MAX;  // After so many each selection lacks one element.
+  const Cutoff* wrong_cutoff = nullptr;     // What find_largest() returns, if not null.
+  std::optional<float> wrong_product = {};  // If set, multiply() writes it everywhere.
 
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
     Slot& slot = slots_[number];
@@ -122,17 +121,6 @@ class HostCodecDevice final : public CodecDevice {
   int multiply_transposed(const float* there, const MatrixSizes& of, const float* left,
                           float* right) override {
     multiply_transposed_by_blocks(there, of, left, right, 3);
-    return next();
-  }
-
-  int estimate(std::span<const SketchBlock> sketches, std::span<const float> cells,
-               std::span<float> estimates) override {
-    const auto blocks = static_cast<unsigned>(sketches.size()) * cuda::blocks_a_sketch;
-    launch<256>(blocks, [&](const auto& block) {
-      cuda::read_sketches(block, sketches.data(), cells.data(), estimates.data());
-    });
-    if (wrong_estimate) std::ranges::fill(estimates, *wrong_estimate);
-    if (results != nullptr) ++*results;
     return next();
   }
 

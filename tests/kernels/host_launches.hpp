@@ -4,7 +4,6 @@
 #include "kernels/cuda/bodies/matrix_body.hpp"
 #include "kernels/cuda/bodies/rotate_body.hpp"
 #include "kernels/cuda/bodies/select_body.hpp"
-#include "kernels/cuda/bodies/sketch_body.hpp"
 #include "tests/kernels/cuda_twins.hpp"
 
 #include <algorithm>

@@ -4,7 +4,6 @@
 #include "kernels/cuda/cuda_matrix.hpp"
 #include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/cuda_select.hpp"
-#include "kernels/cuda/cuda_sketch.hpp"
 #include "kernels/cuda/launch/device_block.cuh"
 
 #include <type_traits>
@@ -144,7 +143,6 @@ struct Whole {
   OnDevice<std::uint64_t> sums;
   OnDevice<std::uint32_t> selected;
   OnDevice<std::uint32_t> indices;
-  OnDevice<SketchBlock> sketches;
 
   int make() {
     return Calls()
@@ -154,7 +152,6 @@ struct Whole {
         .then([&] { return allocate(sums, tile_sums(device_select_max)); })
         .then([&] { return allocate(selected, 1); })
         .then([&] { return allocate(indices, device_select_max); })
-        .then([&] { return allocate(sketches, CodecDevice::batch_blocks_max); })
         .error();
   }
   template <class T>
@@ -365,28 +362,6 @@ class CudaCodecDevice final : public CodecDevice {
                           float* right) override {
     return multiply_by(cuda::multiply_transposed, there, sizes, left, sizes.rank * sizes.rows,
                        whole_.left, right, sizes.rank * sizes.cols, whole_.right);
-  }
-
-  int estimate(std::span<const SketchBlock> sketches, std::span<const float> cells,
-               std::span<float> estimates) override {
-    return Calls()
-        .then([&] { return cudaSetDevice(device_); })
-        .then([&] { return whole_.right.reserve(estimates.size()); })
-        .then(
-            [&] { return whole_.left.copy_from(cells.data(), cells.size(), whole_.stream.get()); })
-        .then([&] {
-          return cudaMemcpyAsync(whole_.sketches.get(), sketches.data(), sketches.size_bytes(),
-                                 cudaMemcpyHostToDevice, whole_.stream.get());
-        })
-        .then([&] {
-          return read_sketches(whole_.sketches.get(), sketches.size(), whole_.left.memory.get(),
-                               whole_.right.memory.get(), whole_.stream.get());
-        })
-        .then([&] {
-          return whole_.copy_to_host(estimates.data(), whole_.right.memory.get(), estimates.size());
-        })
-        .then([&] { return whole_.wait(); })
-        .error();
   }
 
   const char* error_text(int error) const override {

@@ -29,7 +29,6 @@
 #include "kernels/kernels.hpp"
 #include "shared/codec/blocks/large_block.hpp"
 #include "shared/codec/blocks/sketch_block.hpp"
-#include "shared/codec/device/device_coder.hpp"
 
 #include <fmt/format.h>
 
@@ -38,7 +37,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
 
 namespace fl {
@@ -102,27 +100,6 @@ float least_that_counts(std::span<const float> x, std::span<const float> estimat
   return least;
 }
 
-/// The sketch of one block.
-struct Sketch {
-  std::vector<float> cells;
-  float least = 0;  // What least_that_counts() returned.
-};
-
-}  // namespace
-
-/// Sketches that plan() made with a device's estimates.
-struct SketchPlan {
-  std::map<std::uint64_t, Sketch> of_blocks;  // By Block::flat.
-
-  /// The sketch of a block; null if plan() did not make it.
-  [[nodiscard]] const Sketch* find(const Block& block) const {
-    const auto found = of_blocks.find(block.flat);
-    return found == of_blocks.end() ? nullptr : &found->second;
-  }
-};
-
-namespace {
-
 class Countsketch final : public Compressor {
  public:
   explicit Countsketch(const CountsketchSettings& settings) : settings_(settings) {
@@ -155,117 +132,57 @@ class Countsketch final : public Compressor {
   }
 
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
-                      const Block& block, std::uint64_t seed, const CompressorPlan& plan,
+                      const Block& block, std::uint64_t seed, const CompressorPlan&,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const override {
     if (x.size() < sketched_min) {
       return dense_compressor().encode(x, scan, layout, block, seed, {}, scratch, out);
     }
-    if (const Sketch* const planned = plan.sketches ? plan.sketches->find(block) : nullptr) {
-      return write(*planned, layout, block, scratch, out);
-    }
     const SketchShape shape = share_of_block(settings_.shape, x.size());
-    Sketch made = {.cells = std::vector<float>(std::size_t{shape.rows} * shape.columns)};
-    fill(x, k_of(x.size()), sketch_key(block), shape, scratch.sketch.selected, made.cells);
-    if (!all_finite(made.cells)) {
+    std::vector<float> cells(std::size_t{shape.rows} * shape.columns);
+    fill(x, sketch_key(block), shape, scratch.sketch.selected, cells);
+    if (!all_finite(cells)) {
       return Error(Errc::invalid_input, fmt::format("the values at {} are too large for {}",
                                                     layout.describe(block.flat), spec()));
     }
+    float least = 0;
     if (!settings_.is_summed) {
-      const auto estimates =
-          sketch_estimates({.shape = shape, .key = sketch_key(block), .cells = made.cells},
-                           x.size(), scratch.sketch);
-      made.least = least_that_counts(x, estimates, k_of(x.size()));
+      const auto estimates = sketch_estimates(
+          {.shape = shape, .key = sketch_key(block), .cells = cells}, x.size(), scratch.sketch);
+      least = least_that_counts(x, estimates, k_of(x.size()));
+      if (least == 0) {
+        out.assign({static_cast<std::byte>(BlockFormat::sparse), std::byte{0}, std::byte{0}});
+        return {};
+      }
     }
-    return write(made, layout, block, scratch, out);
-  }
-
-  bool plans_on_device() const override { return !settings_.is_summed; }
-
-  /// Most of a block's time is reading its sketch, so the device does that. It uses only the cells.
-  /// The copy of the vector to the device is not needed, but takes only a thirtieth of the time
-  /// that is saved.
-  CompressorPlan plan(const VectorToPlan& vector) const override {
-    if (vector.device == nullptr || settings_.is_summed) return {};
-    auto plan = std::make_shared<SketchPlan>();
-    const BlockMap map(*vector.layout, vector.block_elements);
-    std::vector<Block> batch;
-    for (std::uint64_t index = 0; index < map.blocks(); ++index) {
-      const Block block = map.at(index);
-      const bool is_ours = std::ranges::find(vector.tensors, block.tensor) != vector.tensors.end();
-      if (is_ours && block.elements >= sketched_min && block.elements <= part_elements_max)
-        batch.push_back(block);
-      if (batch.size() < CodecDevice::batch_blocks_max && index + 1 < map.blocks()) continue;
-      if (!batch.empty() && !plan_batch(vector, batch, *plan)) break;
-      batch.clear();
-    }
-    return {.sketches = std::move(plan)};
+    return write(cells, least, layout, block, scratch, out);
   }
 
  private:
-  /// Adds the sketches of these blocks to `plan`. Returns false if the device gave up.
-  bool plan_batch(const VectorToPlan& vector, std::span<const Block> blocks,
-                  SketchPlan& plan) const {
-    std::vector<SketchBlock> sketches;
-    std::vector<float> cells;
-    std::vector<std::uint32_t> room;
-    std::uint32_t elements = 0;
-    for (const Block& block : blocks) {
-      const auto x = vector.x.subspan(block.flat, block.elements);
-      const SketchShape shape = share_of_block(settings_.shape, x.size());
-      const std::size_t begin = cells.size();
-      sketches.push_back({.key = sketch_key(block),
-                          .rows = shape.rows,
-                          .columns = shape.columns,
-                          .elements = block.elements,
-                          .cells_begin = static_cast<std::uint32_t>(begin),
-                          .begin = elements});
-      elements += block.elements;
-      cells.resize(begin + std::size_t{shape.rows} * shape.columns);
-      fill(x, k_of(x.size()), sketch_key(block), shape, room, std::span(cells).subspan(begin));
-    }
-    std::vector<float> estimates(elements);
-    if (!vector.device->estimate(sketches, cells, estimates)) return false;
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      const auto x = vector.x.subspan(blocks[b].flat, blocks[b].elements);
-      const auto of_it = std::span<const float>(cells).subspan(
-          sketches[b].cells_begin, std::size_t{sketches[b].rows} * sketches[b].columns);
-      // The error comes when the block is encoded.
-      if (!all_finite(x) || !all_finite(of_it)) continue;
-      const auto read = std::span(estimates).subspan(sketches[b].begin, x.size());
-      plan.of_blocks[blocks[b].flat] = {.cells = {of_it.begin(), of_it.end()},
-                                        .least = least_that_counts(x, read, k_of(x.size()))};
-    }
-    return true;
-  }
-
   [[nodiscard]] std::uint32_t k_of(std::size_t elements) const {
     return share_of_block(settings_.k, elements);
   }
 
   /// Sketches the k largest magnitudes. Their indices are written to `room`.
-  static void fill(std::span<const float> x, std::uint32_t k, std::uint64_t key,
-                   const SketchShape& shape, std::vector<std::uint32_t>& room,
-                   std::span<float> cells) {
+  void fill(std::span<const float> x, std::uint64_t key, const SketchShape& shape,
+            std::vector<std::uint32_t>& room, std::span<float> cells) const {
     room.resize(std::max(room.size(), x.size()));
-    Cutoff cutoff = find_largest({&x, 1}, k);
+    Cutoff cutoff = find_largest({&x, 1}, k_of(x.size()));
     const auto selected = std::span(room).first(select_largest(x, cutoff, room.data()));
     for (std::uint32_t row = 0; row < shape.rows; ++row)
       fill_row(x, selected, key, row,
                cells.subspan(std::size_t{row} * shape.columns, shape.columns));
   }
 
-  Result<void> write(const Sketch& of, const Layout& layout, const Block& block,
-                     EncodeScratch& scratch, std::vector<std::byte>& out) const {
-    if (!settings_.is_summed && of.least == 0) {
-      out.assign({static_cast<std::byte>(BlockFormat::sparse), std::byte{0}, std::byte{0}});
-      return {};
-    }
-    const Scan scan = kernels().scan(of.cells.data(), of.cells.size());
-    Block cells = block;
-    cells.elements = static_cast<std::uint32_t>(of.cells.size());
+  /// `least`: what least_that_counts() returned; not used if the sketch can be added to others.
+  Result<void> write(std::span<const float> cells, float least, const Layout& layout,
+                     const Block& block, EncodeScratch& scratch,
+                     std::vector<std::byte>& out) const {
+    const Scan scan = kernels().scan(cells.data(), cells.size());
+    Block of_cells = block;
+    of_cells.elements = static_cast<std::uint32_t>(cells.size());
     std::vector<std::byte> coded;
     FL_CHECK(
-        encode_block(dense_compressor(), of.cells, scan, layout, cells, 0, {}, scratch, coded));
+        encode_block(dense_compressor(), cells, scan, layout, of_cells, 0, {}, scratch, coded));
     const SketchShape shape = share_of_block(settings_.shape, block.elements);
     const bool is_summed = settings_.is_summed;
     out.resize(1 + (is_summed ? sketch_head_bytes : own_head_bytes));
@@ -273,7 +190,7 @@ class Countsketch final : public Compressor {
     out[1] = static_cast<std::byte>(shape.rows);
     store(out, 2, static_cast<std::uint16_t>(shape.columns));
     store(out, 4, sketch_key(block));
-    if (!is_summed) store(out, 1 + sketch_head_bytes, of.least);
+    if (!is_summed) store(out, 1 + sketch_head_bytes, least);
     out.insert(out.end(), coded.begin(), coded.end());
     return {};
   }

@@ -21,7 +21,6 @@ namespace fl {
 
 class LevelCoder;    // device_levels.hpp.
 struct LowRankPlan;  // low_rank_block.hpp.
-struct SketchPlan;   // countsketch.cpp.
 
 /// The size of a count sketch of part_elements_max elements. A shorter block has a sketch with
 /// fewer columns (share_of_block() in sketch_block.hpp).
@@ -43,7 +42,6 @@ struct SummedSketches {
 struct CompressorPlan {
   float step = 0;  // 0: encode() finds a step for each block.
   std::shared_ptr<const LowRankPlan> low_rank = {};
-  std::shared_ptr<const SketchPlan> sketches = {};  // Null: encode() makes each block's sketch.
 };
 
 /// Immutable; any thread.

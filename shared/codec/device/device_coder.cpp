@@ -1,6 +1,5 @@
 #include "shared/codec/device/device_coder.hpp"
 
-#include "kernels/generic/sketch.hpp"
 #include "shared/base/log.hpp"
 
 #include <algorithm>
@@ -93,23 +92,6 @@ bool DeviceVector::multiply_transposed(std::span<const float> matrix, const Matr
     for (std::size_t row = 0; row < sizes.rows; ++row) column[row] = matrix[row * sizes.cols + col];
     fl::multiply_transposed(column.data(), of_column, left.data(), wanted.data());
     if (!has_products(right, col, wanted)) return false;
-  }
-  return true;
-}
-
-bool DeviceVector::estimate(std::span<const SketchBlock> sketches, std::span<const float> cells,
-                            std::span<float> estimates) {
-  FL_ASSERT(sketches.size() <= CodecDevice::batch_blocks_max);
-  if (!coder_->ask(
-          [&](CodecDevice& device) { return device.estimate(sketches, cells, estimates); }))
-    return false;
-  for (const SketchBlock& of : sketches) {
-    const auto of_it = cells.subspan(of.cells_begin, std::size_t{of.rows} * of.columns);
-    const float wanted = sketch::estimate_of(of.key, 0, of_it.data(), of.rows, of.columns);
-    if (std::bit_cast<std::uint32_t>(wanted) == std::bit_cast<std::uint32_t>(estimates[of.begin]))
-      continue;
-    coder_->give_up("the device's estimates differ from the CPU's");
-    return false;
   }
   return true;
 }

@@ -108,10 +108,6 @@ class DeviceVector {
   [[nodiscard]] bool multiply_transposed(std::span<const float> matrix, const MatrixSizes& sizes,
                                          std::span<const float> left, std::span<float> right);
 
-  /// The estimates of all elements of the sketches. The CPU checks each sketch's first estimate.
-  [[nodiscard]] bool estimate(std::span<const SketchBlock> sketches, std::span<const float> cells,
-                              std::span<float> estimates);
-
  private:
   /// The same part of the vector on the device.
   [[nodiscard]] std::span<const float> there(std::span<const float> here) const;
