@@ -2,6 +2,7 @@
 #include "client/agent/agent.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 

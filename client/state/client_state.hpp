@@ -105,9 +105,8 @@ class ClientState {
   ///   local_values  the method's new local values (the local rule's vector, then the personal
   ///                 part), or empty; used as scratch
   ///   rule          the rule whose vector that is, or null
-  ///   device        the device that may encode, or none. device.values is a copy of `update` on
-  ///   the
-  ///                 device, if that is what is coded: no error feedback, no delta, no shared
+  ///   device        the device that may encode, or none. device.values: the device's copy of
+  ///                 `update`, if that is what is coded: no error feedback, no delta, no shared
   ///                 vectors. If the device's result can't be decoded, the CPU encodes again.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,
                                          const Codec& codec, Seeds seeds, wire::UploadBegin begin,

@@ -9,9 +9,9 @@
 //
 // or, with its source in your tree, add_subdirectory(tributary EXCLUDE_FROM_ALL) instead of the
 // first line.
-#include "shared/codec/encode/codec.hpp"
 #include "shared/codec/encode/feedback.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <cmath>
 #include <cstdio>

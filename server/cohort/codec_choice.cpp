@@ -3,6 +3,7 @@
 #include "kernels/kernels.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 

@@ -17,9 +17,14 @@
 namespace fl {
 
 using RunId = std::int64_t;
-using TaskId = std::int64_t;    // Unique in the database; names the task on the wire.
 using Round = std::uint32_t;    // From 1.
 using Version = std::uint32_t;  // Of the model: round r makes version r; 0 is the first.
+
+/// Unique in the database; names the task on the wire. A type of its own, as tasks and runs are
+/// both numbers from the same kind of column.
+enum class TaskId : std::int64_t { none = 0 };
+[[nodiscard]] constexpr std::int64_t number_of(TaskId id) { return static_cast<std::int64_t>(id); }
+[[nodiscard]] constexpr std::int64_t format_as(TaskId id) { return number_of(id); }  // For fmt.
 
 enum class RunState {
   waiting,  // It has no initial model yet, and may wait in the queue behind another run.
@@ -73,7 +78,7 @@ struct CheckpointRecord {
 };
 
 struct TaskRecord {
-  TaskId id = 0;
+  TaskId id = TaskId::none;
   Round round = 0;           // Where its update counts. A task that outlives a round moves on.
   Version base_version = 0;  // The version it trains from.
   std::string client;        // Name, as its certificate says.
@@ -97,7 +102,7 @@ struct TaskRecord {
   std::string codec_reason;  // Why this one; "" where all clients have the same (codec_choice.hpp).
   /// For a delta codec (delta_references.hpp): while offered, the task whose update this one may be
   /// the difference to; afterwards, the task that it was. 0: none.
-  TaskId reference = 0;
+  TaskId reference = TaskId::none;
   std::string reason;
 };
 
@@ -114,7 +119,7 @@ struct RoundRecord {
 
 /// One client's traffic in one round: bytes on its socket while the round was open.
 struct TaskTraffic {
-  TaskId task = 0;
+  TaskId task = TaskId::none;
   std::uint64_t bytes_up = 0;
   std::uint64_t bytes_down = 0;
   double seconds = 0;  // From the offer to the verdict, or to the end of a round without one.

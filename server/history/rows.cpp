@@ -85,6 +85,10 @@ Result<void> from_sql(const Row& row, int column, Digest& value) {
   value = *digest;
   return {};
 }
+Result<void> from_sql(const Row& row, int column, TaskId& value) {
+  value = TaskId{row.integer(column)};
+  return {};
+}
 Result<void> from_sql(const Row& row, int column, RunState& value) {
   return assign(value, run_state_of(row.text(column)));
 }

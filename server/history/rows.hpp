@@ -34,6 +34,7 @@ namespace fl {
 }
 [[nodiscard]] inline SqlValue to_sql(const std::string& value) { return value; }
 [[nodiscard]] inline SqlValue to_sql(const Digest& value) { return value.hex(); }
+[[nodiscard]] inline SqlValue to_sql(TaskId value) { return number_of(value); }
 [[nodiscard]] inline SqlValue to_sql(RunState value) { return std::string(to_text(value)); }
 [[nodiscard]] inline SqlValue to_sql(TaskState value) { return std::string(to_text(value)); }
 [[nodiscard]] inline SqlValue to_sql(EventLevel value) { return std::string(to_text(value)); }
@@ -47,6 +48,7 @@ Result<void> from_sql(const Row& row, int column, double& value);
 Result<void> from_sql(const Row& row, int column, std::optional<double>& value);
 Result<void> from_sql(const Row& row, int column, std::string& value);
 Result<void> from_sql(const Row& row, int column, Digest& value);  // NULL: the zero digest.
+Result<void> from_sql(const Row& row, int column, TaskId& value);
 Result<void> from_sql(const Row& row, int column, RunState& value);
 Result<void> from_sql(const Row& row, int column, TaskState& value);
 Result<void> from_sql(const Row& row, int column, EventLevel& value);

@@ -28,7 +28,7 @@ Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round roun
     FL_ASSERT(task.state == TaskState::offered);
     FL_CHECK(task_table.insert(
         db, task, {{"run_id", run}, {"round", std::int64_t{round}}, {"offered_at", now}}));
-    task.id = db.last_id();
+    task.id = TaskId{db.last_id()};
     task.round = round;
   }
   return tasks;
@@ -36,12 +36,13 @@ Result<std::vector<TaskRecord>> insert_tasks(Database& db, RunId run, Round roun
 
 Result<void> update_task(Database& db, const TaskRecord& task, double now) {
   FL_ASSERT(task.state != TaskState::offered);
-  FL_TRY(const int changed, task_table.update(db, on_verdict, task, {{"decided_at", now}},
-                                              "id = ?1 AND state = 'offered'", {task.id}));
+  FL_TRY(const int changed,
+         task_table.update(db, on_verdict, task, {{"decided_at", now}},
+                           "id = ?1 AND state = 'offered'", {number_of(task.id)}));
   if (changed == 1) return {};
   FL_TRY(const auto state, db.find(
                                "SELECT state FROM task WHERE id = ?1",
-                               [](const Row& row) { return row.text(0); }, task.id));
+                               [](const Row& row) { return row.text(0); }, number_of(task.id)));
   if (!state) return Error(Errc::not_found, fmt::format("there is no task {}", task.id));
   return Error(Errc::conflict, fmt::format("task {} of {} can't become {}: it is {} already",
                                            task.id, task.client, to_text(task.state), *state));
@@ -52,7 +53,7 @@ Result<void> insert_traffic(Database& db, const std::vector<TaskTraffic>& traffi
     FL_TRY(const int changed,
            db.run("UPDATE task SET bytes_up = bytes_up + ?2, bytes_down = bytes_down + ?3,"
                   " seconds = max(seconds, ?4) WHERE id = ?1",
-                  moved.task, moved.bytes_up, moved.bytes_down, moved.seconds));
+                  number_of(moved.task), moved.bytes_up, moved.bytes_down, moved.seconds));
     if (changed == 0) return Error(Errc::not_found, fmt::format("there is no task {}", moved.task));
   }
   return {};
@@ -339,7 +340,7 @@ Result<std::map<std::string, std::uint64_t>> Store::accepted_counts(RunId run) {
 Result<std::map<std::string, TaskId>> Store::newest_deltas(RunId run) {
   std::map<std::string, TaskId> newest;
   const auto note = [&newest](const Row& row) {
-    newest[row.text(0)] = row.integer(1);
+    newest[row.text(0)] = TaskId{row.integer(1)};
     return true;
   };
   FL_CHECK(
@@ -353,7 +354,7 @@ Result<std::map<std::string, TaskId>> Store::newest_deltas(RunId run) {
 
 Result<std::optional<TaskRecord>> Store::find_task(RunId run, TaskId task) {
   return db_->find(task_table.select("WHERE run_id = ?1 AND id = ?2"), task_table.reader(), run,
-                   task);
+                   number_of(task));
 }
 
 }  // namespace fl

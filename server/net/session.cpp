@@ -242,7 +242,7 @@ Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
   }
   auto& resume = *header.mutable_resume();
   resume.set_purpose(grant.begin.purpose());
-  resume.set_task(grant.upload->task());
+  resume.set_task(number_of(grant.upload->task()));
   resume.set_offset(grant.upload->next_offset());
   resume.set_chunk_bytes(static_cast<std::uint32_t>(grant.chunk_bytes_max));
   upload_ = std::move(grant);
@@ -261,14 +261,14 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
                                                 message.header.chunk().transfer()));
   }
   auto& upload = *upload_.upload;
-  FL_CO_CHECK(check_chunk(message, static_cast<std::uint64_t>(upload.task()), upload.next_offset(),
-                          upload.bytes()));
+  FL_CO_CHECK(check_chunk(message, static_cast<std::uint64_t>(number_of(upload.task())),
+                          upload.next_offset(), upload.bytes()));
   auto written = upload.append(message.payload.bytes());
   if (!written) {
     if (written.error().code() != Errc::no_space) co_return written.error();
     wire::Verdict verdict;
     verdict.set_purpose(upload_.begin.purpose());
-    verdict.set_task(upload.task());
+    verdict.set_task(number_of(upload.task()));
     verdict.set_outcome(wire::Verdict::LATER);
     verdict.set_reason("the server's disk is full");
     const std::string text =

@@ -157,7 +157,7 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   FL_CO_TRY(auto open, co_await store_.with_store(std::move(find_open)));
   auto list = [run](Store& store) { return store.offered_tasks(run); };
   FL_CO_TRY(const auto under_way, co_await store_.with_store(std::move(list)));
-  std::set<std::int64_t> spooled;  // Tasks whose files the spool keeps.
+  std::set<TaskId> spooled;  // Tasks whose files the spool keeps.
   for (const auto& record : under_way) spooled.insert(record.id);
   if (!open) {
     for (const auto& record : under_way) tasks_.carry(record);
@@ -318,7 +318,7 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   commit.bytes_down = now.down - round.before.down;
   commit.oldest_base = made.version > plan_.mode.late_max ? made.version - plan_.mode.late_max : 0;
   const std::uint32_t keep = plan_.settings.keep_checkpoints;
-  const Round awaited = evaluations_.oldest_awaited(made.version);
+  const Version awaited = evaluations_.oldest_awaited(made.version);
   for (const auto& [version, files] : versions_.all()) {
     const bool is_base = version >= commit.oldest_base && tasks_.is_base(version);
     if (keep > 0 && version + keep <= made.version && version < awaited && !is_base)
@@ -364,11 +364,11 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
   tasks_.close(commit.oldest_base);
 
   // A kill from here on leaves garbage, which the next start removes.
-  std::set<std::int64_t> under_way;
+  std::set<TaskId> under_way;
   for (const auto& [client, task] : tasks_.carried()) under_way.insert(task.record.id);
   FL_CO_CHECK(spool_.keep_only(under_way));
   FL_CO_CHECK(references_.advance(deltas));
-  for (const Round version : commit.dropped_versions) FL_CO_CHECK(versions_.drop(version));
+  for (const Version version : commit.dropped_versions) FL_CO_CHECK(versions_.drop(version));
   FL_CO_CHECK(versions_.publish(made));
   evaluations_.ask_all(end_.is_over());
   control_.changed.notify();

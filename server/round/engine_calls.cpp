@@ -2,6 +2,7 @@
 #include "server/round/engine.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 
@@ -118,7 +119,7 @@ void RoundEngine::expel(const std::string& name, const std::string& reason) {
   // A client that is not here would keep its task until the deadline.
   const bool has_task = task != nullptr && task->is_open();
   if (!control_.has_ended() && (!control_.is_restored() || has_task)) {
-    const std::int64_t id = task != nullptr ? task->record.id : Uploads::any_task;
+    const TaskId id = task != nullptr ? task->record.id : Uploads::any_task;
     group_.spawn(uploads_.lose_task(name, id, reason));
   }
   const auto peer = roster_.find(name);
@@ -166,7 +167,8 @@ Awaitable<void> RoundEngine::client_failed(std::shared_ptr<Peer> peer, wire::Fai
     control_.changed.notify();
     co_return;
   }
-  co_await uploads_.lose_task(name, failed.task(), reason);
+  const TaskId task{failed.task()};
+  co_await uploads_.lose_task(name, task, reason);
 }
 
 /// When a run is over all clients leave, which is no news for the history.

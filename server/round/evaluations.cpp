@@ -59,9 +59,9 @@ void Evaluations::ask_to_catch_up(Peer& peer) {
   const auto& versions = parts_.versions.all();
   if (versions.empty()) return;
   const auto& name = peer.facts().name;
-  const Round next = next_.try_emplace(name, versions.rbegin()->first).first->second;
-  const Round first = std::max(next, versions.begin()->first);
-  Round& unasked = unasked_[name];
+  const Version next = next_.try_emplace(name, versions.rbegin()->first).first->second;
+  const Version first = std::max(next, versions.begin()->first);
+  Version& unasked = unasked_[name];
   for (auto at = versions.lower_bound(std::max(first, unasked));
        at != versions.end() && at->first < first + limits::evaluations_asked_max; ++at) {
     ask(peer, *at->second);
@@ -76,7 +76,7 @@ void Evaluations::ask(Peer& peer, const ModelVersion& version) {
   peer.post(std::move(header));
 }
 
-void Evaluations::note_answered(Peer& peer, Round version) {
+void Evaluations::note_answered(Peer& peer, Version version) {
   parts_.control.expect_strand();
   auto& next = next_[peer.facts().name];
   next = std::max(next, version + 1);
@@ -84,8 +84,8 @@ void Evaluations::note_answered(Peer& peer, Round version) {
   parts_.control.changed.notify();
 }
 
-Round Evaluations::oldest_awaited(Round made) const {
-  Round oldest = made;
+Version Evaluations::oldest_awaited(Version made) const {
+  Version oldest = made;
   for (const auto& [name, unasked] : unasked_) {
     const auto next = next_.find(name);
     if (next != next_.end() && parts_.roster.is_awaited(name))
@@ -139,7 +139,7 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   parts_.control.changed.notify();
 }
 
-void Evaluations::note_accuracy(Round version, double accuracy) {
+void Evaluations::note_accuracy(Version version, double accuracy) {
   if (accuracy_ && version < accuracy_version_) return;
   if (!accuracy_ || accuracy > best_accuracy_) {
     best_accuracy_ = accuracy;

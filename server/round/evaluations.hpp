@@ -42,7 +42,7 @@ class Evaluations {
   /// From which version on an evaluator that is here, or was a moment ago, may still ask for one,
   /// when version `made` was just made. An evaluator that is too slow for the rounds is not waited
   /// for (limits::evaluations_behind_*).
-  [[nodiscard]] Round oldest_awaited(Round made) const;
+  [[nodiscard]] Version oldest_awaited(Version made) const;
   /// Returns when nobody here owes an evaluation of the last version, or none has come for
   /// limits::last_evaluations_max.
   Awaitable<void> await_last();
@@ -52,7 +52,7 @@ class Evaluations {
   /// Records an answer. One that can't be right is reported and ignored.
   Awaitable<void> record(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
   /// A client has answered for a version, or can't.
-  void note_answered(Peer& peer, Round version);
+  void note_answered(Peer& peer, Version version);
 
   /// The newest accuracy that an evaluator has measured.
   [[nodiscard]] std::optional<double> accuracy() const { return accuracy_; }
@@ -63,15 +63,15 @@ class Evaluations {
  private:
   void ask(Peer& peer, const ModelVersion& version);
   void ask_to_catch_up(Peer& peer);
-  void note_accuracy(Round version, double accuracy);
+  void note_accuracy(Version version, double accuracy);
 
   Parts parts_;
-  std::map<std::string, Round> next_;  // By client: the version after the newest it answered for.
-  std::map<std::string, Round> unasked_;  // By evaluator: the version after the newest asked for.
+  std::map<std::string, Version> next_;  // By client: the version after the newest it answered for.
+  std::map<std::string, Version> unasked_;  // By evaluator: the version after the newest asked for.
   std::optional<double> accuracy_;
-  Round accuracy_version_ = 0;
+  Version accuracy_version_ = 0;
   double best_accuracy_ = 0;
-  Round best_version_ = 0;
+  Version best_version_ = 0;
 };
 
 }  // namespace fl

@@ -4,6 +4,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

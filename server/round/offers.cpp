@@ -193,7 +193,7 @@ void Offers::send(Task& task) {
   const TrainSettings work = plan.work_of(round, parts_.past.losses);
   wire::Header header;
   auto& offer = *header.mutable_offer();
-  offer.set_task(task.record.id);
+  offer.set_task(number_of(task.record.id));
   offer.set_round(round);
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
@@ -201,7 +201,7 @@ void Offers::send(Task& task) {
   offer.set_seed(plan.client_seed_of(round, client));
   offer.set_shared_seed(plan.shared_seed_of(round));
   offer.set_codec(task.record.codec);
-  offer.set_reference(task.record.reference);
+  offer.set_reference(number_of(task.record.reference));
   if (const TimePoint deadline = parts_.tasks.due(task); deadline != never) {
     const auto left = std::max(Duration::zero(), deadline - Clock::now());
     offer.set_deadline_ms(static_cast<std::uint64_t>(

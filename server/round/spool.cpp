@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 namespace fl {
@@ -26,12 +27,13 @@ Digest mark_digest(const Upload& upload, std::uint64_t next_offset) {
                                          upload.digest().hex(), next_offset)));
 }
 
-/// The task in "task-12-…"; -1 for a foreign name.
-std::int64_t task_of(std::string_view name) {
-  if (!name.starts_with(prefix)) return -1;
-  std::int64_t task = -1;
-  std::from_chars(name.data() + prefix.size(), name.data() + name.size(), task);
-  return task;
+/// The task in "task-12-…"; nothing for a foreign name.
+std::optional<TaskId> task_of(std::string_view name) {
+  std::int64_t number = 0;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const char* const digits = name.data() + prefix.size();
+  if (std::from_chars(digits, name.data() + name.size(), number).ptr == digits) return std::nullopt;
+  return TaskId{number};
 }
 
 }  // namespace
@@ -99,14 +101,14 @@ Result<void> Upload::hash_what_is_there() {
 
 Result<void> Spool::prepare() { return files_.make_folder(folder_); }
 
-Result<std::shared_ptr<Upload>> Spool::open(std::int64_t task, std::uint64_t bytes,
+Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
                                             const Digest& digest) {
   const std::string name = fmt::format("{}{}-{}", prefix, task, digest.hex().substr(0, 16));
   std::shared_ptr<Upload> upload;
   {
     // It is a writer before keep_only() can look at its file: what comes next writes.
     const std::lock_guard lock(mutex_);
-    if (task != 0) FL_CHECK(drop_others(task, name));
+    if (task != TaskId::none) FL_CHECK(drop_others(task, name));
     FL_TRY(auto file, open_file(name));
     upload = std::make_shared<Upload>(task, name, std::move(file), bytes, digest);
     auto& writers = writers_[name];
@@ -119,7 +121,7 @@ Result<std::shared_ptr<Upload>> Spool::open(std::int64_t task, std::uint64_t byt
 
 /// Called with mutex_ held. A client that announces another digest for its task, again and again,
 /// would fill the disk.
-Result<void> Spool::drop_others(std::int64_t task, const std::string& name) {
+Result<void> Spool::drop_others(TaskId task, const std::string& name) {
   const std::string begin = fmt::format("{}{}-", prefix, task);
   for (auto at = writers_.lower_bound(begin);
        at != writers_.end() && at->first.starts_with(begin);) {
@@ -167,11 +169,12 @@ Result<void> Spool::remove(const std::string& name) {
 
 Result<void> Spool::sync_names() { return files_.sync_folder(folder_); }
 
-Result<void> Spool::keep_only(const std::set<std::int64_t>& tasks) {
+Result<void> Spool::keep_only(const std::set<TaskId>& tasks) {
   FL_TRY(const auto names, files_.list(folder_));
   const std::lock_guard lock(mutex_);
   for (const auto& name : names) {
-    if (tasks.contains(task_of(name)) || std::ranges::count(spares_, name) > 0) continue;
+    const auto task = task_of(name);
+    if ((task && tasks.contains(*task)) || std::ranges::count(spares_, name) > 0) continue;
     if (may_be_spare(name)) {
       const std::string spare = fmt::format("spare-{}", next_spare_++);
       FL_CHECK(files_.rename(folder_ / name, folder_ / spare));

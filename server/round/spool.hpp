@@ -24,7 +24,7 @@ namespace fl {
 /// time.
 class Upload {
  public:
-  Upload(std::int64_t task, std::string name, std::shared_ptr<File> file, std::uint64_t bytes,
+  Upload(TaskId task, std::string name, std::shared_ptr<File> file, std::uint64_t bytes,
          Digest digest)
       : task_(task),
         name_(std::move(name)),
@@ -32,7 +32,7 @@ class Upload {
         bytes_(bytes),
         digest_(digest) {}
 
-  [[nodiscard]] std::int64_t task() const { return task_; }
+  [[nodiscard]] TaskId task() const { return task_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] std::uint64_t next_offset() const { return next_offset_; }
   [[nodiscard]] bool is_complete() const { return next_offset_ == bytes_; }
@@ -53,7 +53,7 @@ class Upload {
   [[nodiscard]] Result<std::uint64_t> marked_progress();
   [[nodiscard]] Result<void> mark_progress();
 
-  std::int64_t task_;
+  TaskId task_;
   std::string name_;
   std::shared_ptr<File> file_;
   std::uint64_t bytes_;
@@ -73,7 +73,7 @@ class Spool {
   [[nodiscard]] Result<void> prepare();
   /// Begins or goes on with the upload of these very bytes for this task. What another session left
   /// of other bytes for it goes; Errc::unavailable while it is still being written, or whole.
-  [[nodiscard]] Result<std::shared_ptr<Upload>> open(std::int64_t task, std::uint64_t bytes,
+  [[nodiscard]] Result<std::shared_ptr<Upload>> open(TaskId task, std::uint64_t bytes,
                                                      const Digest& digest);
   /// Upload::finish(); what is whole stays until remove() or keep_only() takes it.
   [[nodiscard]] Result<void> finish(Upload& upload);
@@ -83,14 +83,14 @@ class Spool {
   /// Makes the names of new files durable.
   [[nodiscard]] Result<void> sync_names();
   /// Clears away everything but the files of these tasks; some are kept as spares.
-  [[nodiscard]] Result<void> keep_only(const std::set<std::int64_t>& tasks);
+  [[nodiscard]] Result<void> keep_only(const std::set<TaskId>& tasks);
   /// Removes the spares: the disk is full, or the run is over.
   [[nodiscard]] Result<void> drop_spares();
 
  private:
   [[nodiscard]] bool may_be_spare(const std::string& name);
   [[nodiscard]] Result<std::unique_ptr<File>> open_file(const std::string& name);
-  [[nodiscard]] Result<void> drop_others(std::int64_t task, const std::string& name);
+  [[nodiscard]] Result<void> drop_others(TaskId task, const std::string& name);
 
   Files& files_;
   std::filesystem::path folder_;

@@ -53,7 +53,7 @@ void Tasks::open(OpenRound round) {
   round_ = std::move(round);
 }
 
-void Tasks::close(Round oldest_base) {
+void Tasks::close(Version oldest_base) {
   for (auto& [client, task] : round_->tasks) {
     if (task.record.state != TaskState::offered || task.record.base_version < oldest_base) continue;
     task.before = roster_.traffic_of(client);
@@ -74,7 +74,7 @@ Task* Tasks::task_of(const std::string& client) {
   return found != tasks.end() ? &found->second : nullptr;
 }
 
-Task* Tasks::find(const std::string& client, std::int64_t id) {
+Task* Tasks::find(const std::string& client, TaskId id) {
   Task* const task = task_of(client);
   return task != nullptr && task->record.id == id ? task : nullptr;
 }
@@ -167,8 +167,8 @@ std::uint64_t Tasks::accepted_weight() const {
   return sum;
 }
 
-std::map<std::string, std::int64_t> Tasks::accepted_deltas() const {
-  std::map<std::string, std::int64_t> accepted;
+std::map<std::string, TaskId> Tasks::accepted_deltas() const {
+  std::map<std::string, TaskId> accepted;
   for (const auto& [client, task] : round_->tasks) {
     if (task.record.state == TaskState::accepted && task.record.codec.starts_with(delta_prefix))
       accepted[client] = task.record.id;
@@ -208,7 +208,7 @@ RoundFacts Tasks::facts(const PastRounds& past) const {
   return facts;
 }
 
-bool Tasks::is_base(Round version) const {
+bool Tasks::is_base(Version version) const {
   return std::ranges::any_of(round_->tasks, [version](const auto& entry) {
     return entry.second.is_open() && entry.second.record.base_version == version;
   });

@@ -90,7 +90,7 @@ class Tasks {
   void open(OpenRound round);
   /// The round is recorded: its open tasks that train from `oldest_base` or a later version go on
   /// in the next one; the others end.
-  void close(Round oldest_base);
+  void close(Version oldest_base);
   /// At a restart between two rounds.
   void carry(TaskRecord record);
 
@@ -98,7 +98,7 @@ class Tasks {
   /// is valid until the next co_await, and longer while a VerifyingGuard holds the task.
   [[nodiscard]] Task* task_of(const std::string& client);
   /// The same, if it has this id.
-  [[nodiscard]] Task* find(const std::string& client, std::int64_t id);
+  [[nodiscard]] Task* find(const std::string& client, TaskId id);
   /// The tasks under way between two rounds.
   [[nodiscard]] const std::map<std::string, Task>& carried() const { return carried_; }
 
@@ -138,14 +138,14 @@ class Tasks {
   /// The sum of the accepted updates' weights, without discounts.
   [[nodiscard]] std::uint64_t accepted_weight() const;
   /// The accepted tasks whose updates are deltas, by client.
-  [[nodiscard]] std::map<std::string, std::int64_t> accepted_deltas() const;
+  [[nodiscard]] std::map<std::string, TaskId> accepted_deltas() const;
   /// The mean training loss of the accepted updates, weighted by examples.
   [[nodiscard]] double training_loss() const;
   /// What the strategy is told of the round: a function of what is durable, summed up in the order
   /// of the clients' names.
   [[nodiscard]] RoundFacts facts(const PastRounds& past) const;
   /// Whether an open task trains from this version.
-  [[nodiscard]] bool is_base(Round version) const;
+  [[nodiscard]] bool is_base(Version version) const;
 
  private:
   const RunPlan& plan_;

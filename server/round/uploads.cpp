@@ -2,6 +2,7 @@
 
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 
@@ -24,7 +25,8 @@ std::size_t Uploads::chunk_bytes_max() const {
 Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin) {
   parts_.control.expect_strand();
   const std::string& client = peer->facts().name;
-  Task* const task = co_await await_open_task(client, begin.task());
+  const TaskId id{begin.task()};
+  Task* const task = co_await await_open_task(client, id);
   if (parts_.control.is_going_down())
     co_return answer_at_once(begin, wire::Verdict::LATER, "the server goes down");
   if (task == nullptr || !task->is_open()) {
@@ -66,7 +68,7 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
 /// - while the sums are added up again,
 /// - while the round is being recorded, so what is answered then is durable,
 /// - where tasks outlive their round: for a round that takes the update in, if there will be one.
-Awaitable<Task*> Uploads::await_open_task(const std::string& client, std::int64_t id) {
+Awaitable<Task*> Uploads::await_open_task(const std::string& client, TaskId id) {
   const auto must_wait = [this] {
     const Tasks& tasks = parts_.tasks;
     return (tasks.has_round() && (tasks.round().is_too_narrow || tasks.round().is_closing)) ||
@@ -81,7 +83,7 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
   parts_.control.expect_strand();
   UploadGrant grant;
   const Digest digest = Digest::from_bytes(begin.digest()).value();
-  auto work = [this, task = begin.task(), bytes = begin.bytes(), digest] {
+  auto work = [this, task = TaskId{begin.task()}, bytes = begin.bytes(), digest] {
     return parts_.spool.open(task, bytes, digest);
   };
   auto upload = co_await parts_.compute.run(std::move(work));
@@ -104,7 +106,7 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
 /// that it is too late.
 Awaitable<wire::Verdict> Uploads::verdict_of_earlier(const std::string& client,
                                                      const wire::UploadBegin& begin) {
-  auto read = [run = parts_.plan.run.id, id = begin.task()](Store& store) {
+  auto read = [run = parts_.plan.run.id, id = TaskId{begin.task()}](Store& store) {
     return store.find_task(run, id);
   };
   const auto found = co_await parts_.store.with_store(std::move(read));
@@ -126,7 +128,7 @@ Awaitable<wire::Verdict> Uploads::verdict_of_earlier(const std::string& client,
 
 Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) const {
   const auto bad = [](Errc code, std::string what) { return Error(code, std::move(what)); };
-  const Round base = task.record.base_version;
+  const Version base = task.record.base_version;
   if (begin.round() != base + 1) {
     return bad(Errc::conflict, fmt::format("it belongs to round {}; its task was offered in round "
                                            "{}",
@@ -142,7 +144,7 @@ Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) co
     return bad(Errc::invalid_input, fmt::format("it is coded as '{}'; the task asked for '{}'",
                                                 begin.codec().substr(0, 64), task.record.codec));
   }
-  if (begin.reference() != 0 && begin.reference() != task.record.reference) {
+  if (begin.reference() != 0 && TaskId{begin.reference()} != task.record.reference) {
     return bad(Errc::conflict, fmt::format("it is the difference to the update of task {}; the "
                                            "task asked for the difference to task {}",
                                            begin.reference(), task.record.reference));
@@ -192,8 +194,9 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   const std::string client = peer->facts().name;
   const auto& begin = grant.begin;
   const TimePoint arrived_at = Clock::now();
-  if (Task* const arrived = parts_.tasks.find(client, begin.task())) arrived->has_arrived = true;
-  Task* const task = co_await await_open_task(client, begin.task());
+  const TaskId id{begin.task()};
+  if (Task* const arrived = parts_.tasks.find(client, id)) arrived->has_arrived = true;
+  Task* const task = co_await await_open_task(client, id);
   if (task != nullptr) task->has_arrived = false;
   if (task == nullptr || !task->is_open() || control.is_going_down())
     co_return co_await verdict_of_earlier(client, begin);
@@ -202,7 +205,7 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   TaskRecord record = task->record;
   record.examples = begin.examples();
   record.steps = begin.steps();
-  record.reference = begin.reference();
+  record.reference = TaskId{begin.reference()};
   double decode_seconds = 0;
   const Result<UpdateNorms> added = co_await add(*task, record, grant, decode_seconds);
   record.decode_seconds = decode_seconds;
@@ -214,40 +217,13 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
     record.norm = added->l2;
     record.spool_file = grant.upload->file_name();
   } else {
-    const Error& error = added.error();
-    if (error.code() == Errc::cancelled)
-      co_return verdict_for(begin, wire::Verdict::LATER, error.message());
-    // Sums that could not be taken back are added up again from the spool by a restart.
-    if (error.code() == Errc::io || error.code() == Errc::internal || parts_.sums.is_broken()) {
-      control.fail(error);  // A failed fsync is never retried.
-      co_return verdict_for(begin, wire::Verdict::LATER, "the server's disk failed");
-    }
-    // Bytes that differ from those announced are lost for this session only: the client sends them
-    // again.
-    const bool again =
-        will_pass(error) || (error.code() == Errc::corrupt && grant.upload->differs());
-    if (error.code() == Errc::no_space)
-      parts_.store.disk_is_full(fmt::format("{}: {}", client, error.message()));
-    control.report(EventLevel::warning,
-                   fmt::format("{}: update {}: {}", client, again ? "to be repeated" : "refused",
-                               error.message()));
-    if (auto removed = parts_.spool.remove(grant.upload->file_name()); !removed)
-      control.fail(removed.error());
-    if (again) {
-      verifying.reset();
-      end_tasks_of_expelled();
-      control.changed.notify();  // The round may be waiting for this upload to close.
-      co_return verdict_for(begin, wire::Verdict::LATER, error.message());
-    }
-    outcome = wire::Verdict::REFUSED;
-    record.state = TaskState::refused;
-    record.reason = error.message();
-    if (record.codec.starts_with(delta_prefix)) {
-      const bool is_reference_bad = record.reference != 0 && (error.code() == Errc::not_found ||
-                                                              error.code() == Errc::corrupt);
-      auto dropped = parts_.references.refuse(client, record.id, is_reference_bad);
-      if (!dropped) control.fail(dropped.error());
-    }
+    outcome = reject(client, grant, added.error(), record);
+  }
+  if (outcome == wire::Verdict::LATER) {
+    verifying.reset();
+    end_tasks_of_expelled();
+    control.changed.notify();  // The round may be waiting for this upload to close.
+    co_return verdict_for(begin, outcome, record.reason);
   }
   const auto settled = co_await settle(*task, record);
   verifying.reset();
@@ -255,6 +231,41 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   if (begin.has_holdout() && outcome == wire::Verdict::ACCEPTED)
     co_await record_holdout(std::move(peer), begin);
   co_return verdict_for(begin, outcome, record.reason);
+}
+
+/// What follows from an error of add(): LATER if the client shall send the update again, REFUSED if
+/// it is bad, which makes the record that of a refused task. The reason is in the record.
+wire::Verdict::Outcome Uploads::reject(const std::string& client, const UploadGrant& grant,
+                                       const Error& error, TaskRecord& record) {
+  RunControl& control = parts_.control;
+  record.reason = error.message();
+  if (error.code() == Errc::cancelled) return wire::Verdict::LATER;
+  // Sums that could not be taken back are added up again from the spool by a restart.
+  if (error.code() == Errc::io || error.code() == Errc::internal || parts_.sums.is_broken()) {
+    control.fail(error);  // A failed fsync is never retried.
+    record.reason = "the server's disk failed";
+    return wire::Verdict::LATER;
+  }
+  // Bytes that differ from those announced are lost for this session only: the client sends them
+  // again.
+  const bool again = will_pass(error) || (error.code() == Errc::corrupt && grant.upload->differs());
+  if (error.code() == Errc::no_space)
+    parts_.store.disk_is_full(fmt::format("{}: {}", client, error.message()));
+  control.report(EventLevel::warning,
+                 fmt::format("{}: update {}: {}", client, again ? "to be repeated" : "refused",
+                             error.message()));
+  if (auto removed = parts_.spool.remove(grant.upload->file_name()); !removed)
+    control.fail(removed.error());
+  if (again) return wire::Verdict::LATER;
+  record.state = TaskState::refused;
+  if (record.codec.starts_with(delta_prefix)) {
+    const bool is_reference_bad =
+        record.reference != TaskId::none &&
+        (error.code() == Errc::not_found || error.code() == Errc::corrupt);
+    auto dropped = parts_.references.refuse(client, record.id, is_reference_bad);
+    if (!dropped) control.fail(dropped.error());
+  }
+  return wire::Verdict::REFUSED;
 }
 
 /// Makes the upload durable and adds it to the sums, after their range was widened if it must be.
@@ -336,7 +347,7 @@ Awaitable<Result<void>> Uploads::settle(Task& task, TaskRecord record) {
   co_return committed;
 }
 
-Awaitable<void> Uploads::lose_task(std::string client, std::int64_t id, std::string reason) {
+Awaitable<void> Uploads::lose_task(std::string client, TaskId id, std::string reason) {
   parts_.control.expect_strand();
   RunControl& control = parts_.control;
   Tasks& tasks = parts_.tasks;

@@ -44,10 +44,10 @@ class Uploads {
   /// Ends a task with a final state, and returns when that is durable. The caller holds a
   /// VerifyingGuard of the task: until then nothing else decides on it, and its round can't close.
   Awaitable<Result<void>> settle(Task& task, TaskRecord record);
-  static constexpr std::int64_t any_task = 0;  // Ids are above it.
+  static constexpr TaskId any_task = TaskId::none;  // Ids are above it.
   /// Ends a client's open task without an update: the task with this id, or with any_task whatever
   /// task it has. While a round is being recorded its tasks stay as they are, so this waits.
-  Awaitable<void> lose_task(std::string client, std::int64_t id, std::string reason);
+  Awaitable<void> lose_task(std::string client, TaskId id, std::string reason);
   /// Ends the open tasks of clients that were expelled while their tasks were being made durable,
   /// or verified.
   void end_tasks_of_expelled();
@@ -58,11 +58,13 @@ class Uploads {
   [[nodiscard]] std::size_t chunk_bytes_max() const;
 
  private:
-  Awaitable<Task*> await_open_task(const std::string& client, std::int64_t id);
+  Awaitable<Task*> await_open_task(const std::string& client, TaskId id);
   Awaitable<wire::Verdict> verdict_of_earlier(const std::string& client,
                                               const wire::UploadBegin& begin);
   [[nodiscard]] Result<void> check(const wire::UploadBegin& begin, const Task& task) const;
   [[nodiscard]] Result<void> check_figures(const wire::UploadBegin& begin) const;
+  wire::Verdict::Outcome reject(const std::string& client, const UploadGrant& grant,
+                                const Error& error, TaskRecord& record);
   Awaitable<Result<UpdateNorms>> add(Task& task, const TaskRecord& record, const UploadGrant& grant,
                                      double& decode_seconds);
   void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,

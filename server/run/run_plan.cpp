@@ -2,6 +2,7 @@
 
 #include "server/cohort/codec_choice.hpp"
 #include "shared/base/io/digest.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 

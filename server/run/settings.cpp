@@ -2,6 +2,7 @@
 
 #include "server/run/settings_table.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/params/safetensors.hpp"
 

@@ -9,6 +9,7 @@
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/codec/encode/codec.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <cstdint>
 #include <span>

@@ -4,6 +4,7 @@
 #include "server/run/round_mode.hpp"
 #include "server/run/settings_table.hpp"
 #include "shared/algorithm/schedule.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 

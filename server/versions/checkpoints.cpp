@@ -12,13 +12,13 @@
 
 namespace fl {
 
-std::string checkpoint_name(Round version) {
+std::string checkpoint_name(Version version) {
   return fmt::format("round-{:06}.safetensors", version);
 }
-std::string delta_name(Round version) { return fmt::format("round-{:06}.delta", version); }
+std::string delta_name(Version version) { return fmt::format("round-{:06}.delta", version); }
 
 Result<CheckpointWriter> CheckpointWriter::create(
-    Files& files, const std::filesystem::path& folder, Round version, const Layout& layout,
+    Files& files, const std::filesystem::path& folder, Version version, const Layout& layout,
     std::vector<std::pair<std::string, std::string>> facts) {
   CheckpointWriter writer(files, folder, layout);
   writer.facts_ = std::move(facts);

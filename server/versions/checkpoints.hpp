@@ -31,7 +31,7 @@ class CheckpointWriter {
  public:
   /// `facts` go into the file's metadata, with the round and the digest.
   static Result<CheckpointWriter> create(Files& files, const std::filesystem::path& folder,
-                                         Round version, const Layout& layout,
+                                         Version version, const Layout& layout,
                                          std::vector<std::pair<std::string, std::string>> facts);
   /// Writes the next values in layout order. All must be finite; too many are an FL_ASSERT.
   [[nodiscard]] Result<void> append(std::span<const float> values);
@@ -82,7 +82,7 @@ struct InitialWeights {
                                        std::span<float> out);
 
 /// "round-000012.safetensors", "round-000012.delta".
-[[nodiscard]] std::string checkpoint_name(Round version);
-[[nodiscard]] std::string delta_name(Round version);
+[[nodiscard]] std::string checkpoint_name(Version version);
+[[nodiscard]] std::string delta_name(Version version);
 
 }  // namespace fl

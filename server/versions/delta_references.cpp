@@ -44,8 +44,8 @@ struct Keeping {
 
 }  // namespace
 
-std::filesystem::path DeltaReferences::path_of(std::int64_t task) const {
-  return folder_ / std::to_string(task);
+std::filesystem::path DeltaReferences::path_of(TaskId task) const {
+  return folder_ / std::to_string(number_of(task));
 }
 
 Result<void> DeltaReferences::prepare(Tasks newest) {
@@ -64,23 +64,23 @@ Result<void> DeltaReferences::prepare(Tasks newest) {
   return remove_others();
 }
 
-Result<bool> DeltaReferences::is_whole(std::int64_t task) const {
+Result<bool> DeltaReferences::is_whole(TaskId task) const {
   if (!files_.exists(path_of(task))) return false;
   FL_TRY(const auto file, files_.open(path_of(task), OpenMode::read));
   FL_TRY(const std::uint64_t size, file->size());
   return size == bytes_;
 }
 
-std::int64_t DeltaReferences::of(const std::string& client) const {
+TaskId DeltaReferences::of(const std::string& client) const {
   const auto found = newest_.find(client);
-  return found != newest_.end() ? found->second : 0;
+  return found != newest_.end() ? found->second : TaskId::none;
 }
 
-Result<AdjustUpdate> DeltaReferences::keep(std::int64_t task, std::int64_t reference) const {
+Result<AdjustUpdate> DeltaReferences::keep(TaskId task, TaskId reference) const {
   auto keeping = std::make_shared<Keeping>();
   keeping->from_path = path_of(reference).string();
   keeping->to_path = path_of(task).string();
-  if (reference != 0) {
+  if (reference != TaskId::none) {
     FL_TRY(keeping->from, files_.open(path_of(reference), OpenMode::read));
   }
   FL_TRY(keeping->to, files_.open(path_of(task), OpenMode::create));
@@ -89,7 +89,7 @@ Result<AdjustUpdate> DeltaReferences::keep(std::int64_t task, std::int64_t refer
   });
 }
 
-Result<void> DeltaReferences::refuse(const std::string& client, std::int64_t task,
+Result<void> DeltaReferences::refuse(const std::string& client, TaskId task,
                                      bool is_reference_bad) {
   if (is_reference_bad) newest_.erase(client);
   return files_.remove(path_of(task));
@@ -117,7 +117,7 @@ Result<void> DeltaReferences::advance(const Tasks& tasks) {
 /// The removed files are of no use any more. If the server dies first, the next start removes them.
 Result<void> DeltaReferences::remove_others() const {
   std::set<std::string> wanted;
-  for (const auto& [client, task] : newest_) wanted.insert(std::to_string(task));
+  for (const auto& [client, task] : newest_) wanted.insert(std::to_string(number_of(task)));
   FL_TRY(const auto names, files_.list(folder_));
   for (const auto& name : names) {
     if (!wanted.contains(name)) FL_CHECK(files_.remove(folder_ / name));

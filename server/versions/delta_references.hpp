@@ -25,7 +25,7 @@ namespace fl {
 
 class DeltaReferences {
  public:
-  using Tasks = std::map<std::string, std::int64_t>;  // By client.
+  using Tasks = std::map<std::string, TaskId>;  // By client.
 
   /// `bytes` is the size of one file: 4 for each value of an update.
   DeltaReferences(Files& files, std::filesystem::path folder, std::uint64_t bytes)
@@ -35,17 +35,16 @@ class DeltaReferences {
   /// missing or cut off are forgotten, as if there had been none. All other files are removed.
   [[nodiscard]] Result<void> prepare(Tasks newest);
 
-  /// The task that this client's next update may refer to; 0: none.
-  [[nodiscard]] std::int64_t of(const std::string& client) const;
+  /// The task that this client's next update may refer to, or none.
+  [[nodiscard]] TaskId of(const std::string& client) const;
 
   /// The function that turns the decoded delta of `task` into the update: it adds the update of
-  /// `reference` (unless 0) and writes the result to the task's file. Errors name the file.
-  [[nodiscard]] Result<AdjustUpdate> keep(std::int64_t task, std::int64_t reference) const;
+  /// `reference` (unless none) and writes the result to the task's file. Errors name the file.
+  [[nodiscard]] Result<AdjustUpdate> keep(TaskId task, TaskId reference) const;
 
   /// The task was refused. With `is_reference_bad` the file that it refers to can't be read, so the
   /// client's next update refers to nothing.
-  [[nodiscard]] Result<void> refuse(const std::string& client, std::int64_t task,
-                                    bool is_reference_bad);
+  [[nodiscard]] Result<void> refuse(const std::string& client, TaskId task, bool is_reference_bad);
 
   /// When it returns, the files of these tasks and their names are on stable storage. A sync that
   /// fails is `io`, even on a full disk, as it must not be tried again.
@@ -56,8 +55,8 @@ class DeltaReferences {
   [[nodiscard]] Result<void> advance(const Tasks& tasks);
 
  private:
-  [[nodiscard]] std::filesystem::path path_of(std::int64_t task) const;
-  [[nodiscard]] Result<bool> is_whole(std::int64_t task) const;
+  [[nodiscard]] std::filesystem::path path_of(TaskId task) const;
+  [[nodiscard]] Result<bool> is_whole(TaskId task) const;
   [[nodiscard]] Result<void> remove_others() const;
 
   Files& files_;

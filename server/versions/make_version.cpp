@@ -18,8 +18,8 @@ constexpr std::uint64_t block_elements = 1 << 18;
 /// Bounds the memory on machines with many cores: a thread has up to 6 MB of blocks under way.
 constexpr int codec_threads_max = 8;
 
-std::string carry_name(Round version) { return fmt::format("round-{:06}.carry", version); }
-std::string state_name(Round version) { return fmt::format("round-{:06}.state", version); }
+std::string carry_name(Version version) { return fmt::format("round-{:06}.carry", version); }
+std::string state_name(Version version) { return fmt::format("round-{:06}.state", version); }
 
 /// The server's step, read block by block from the front. It runs the strategy, which reads its old
 /// state and writes its new one.
@@ -28,7 +28,7 @@ class Steps {
   static Result<Steps> open(const StepJob& job) {
     Steps steps(job);
     if (job.strategy.state_vectors() == 0) return steps;
-    const Round base = job.base.record.version;
+    const Version base = job.base.record.version;
     if (base > 0) {
       FL_TRY(steps.before_, job.files.open(job.folder / state_name(base), OpenMode::read));
     }
@@ -144,7 +144,7 @@ Result<std::vector<float>> whole_step(const StepJob& job, Steps& steps) {
 }
 
 Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, CheckpointWriter& out) {
-  const Round version = job.base.record.version + 1;
+  const Version version = job.base.record.version + 1;
   FL_TRY(std::vector<float> step, whole_step(job, steps));
   FL_TRY(const auto delta, job.files.open(job.folder / delta_name(version), OpenMode::truncate));
   FileSink sink(*delta);
@@ -180,7 +180,7 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
 
 Result<CheckpointRecord> make_next_version(const StepJob& job) {
   FL_ASSERT(job.sums.total_weight() > 0);
-  const Round base = job.base.record.version;
+  const Version base = job.base.record.version;
   FL_TRY(auto out,
          CheckpointWriter::create(job.files, job.folder, base + 1, job.layout.all, job.facts));
   FL_TRY(auto steps, Steps::open(job));

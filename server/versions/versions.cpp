@@ -36,7 +36,7 @@ std::vector<Segment> Versions::coded_steps(const wire::Fetch& fetch,
   if (base == versions_.end() || base->second->record.digest.raw() != fetch.have_digest())
     return {};
   std::vector<Segment> chain;
-  for (Round step = fetch.have_version() + 1; step <= fetch.version(); ++step) {
+  for (Version step = fetch.have_version() + 1; step <= fetch.version(); ++step) {
     const auto at = versions_.find(step);
     if (at == versions_.end() || at->second->delta == nullptr) return {};
     const auto& record = at->second->record;
@@ -79,7 +79,7 @@ Result<Download> Versions::download(const wire::Fetch& fetch) const {
   return answer;
 }
 
-Result<void> Versions::drop(Round version) {
+Result<void> Versions::drop(Version version) {
   const auto dropped = versions_.extract(version);
   return remove_files(dropped.mapped()->record);
 }

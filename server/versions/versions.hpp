@@ -36,14 +36,14 @@ class Versions {
   [[nodiscard]] std::shared_ptr<const ModelVersion> newest() const {
     return versions_.rbegin()->second;
   }
-  [[nodiscard]] Round newest_number() const { return versions_.rbegin()->first; }
-  [[nodiscard]] Round oldest_number() const { return versions_.begin()->first; }
-  [[nodiscard]] bool contains(Round version) const { return versions_.contains(version); }
-  [[nodiscard]] std::shared_ptr<const ModelVersion> at(Round version) const {
+  [[nodiscard]] Version newest_number() const { return versions_.rbegin()->first; }
+  [[nodiscard]] Version oldest_number() const { return versions_.begin()->first; }
+  [[nodiscard]] bool contains(Version version) const { return versions_.contains(version); }
+  [[nodiscard]] std::shared_ptr<const ModelVersion> at(Version version) const {
     return versions_.at(version);
   }
   /// The kept ones, by number.
-  [[nodiscard]] const std::map<Round, std::shared_ptr<const ModelVersion>>& all() const {
+  [[nodiscard]] const std::map<Version, std::shared_ptr<const ModelVersion>>& all() const {
     return versions_;
   }
   [[nodiscard]] Files& files() const { return files_; }
@@ -54,7 +54,7 @@ class Versions {
   [[nodiscard]] Result<Download> download(const wire::Fetch& fetch) const;
 
   /// The version is not kept any more: its files go. Sessions that still send it keep them open.
-  [[nodiscard]] Result<void> drop(Round version);
+  [[nodiscard]] Result<void> drop(Version version);
   [[nodiscard]] Result<void> remove_files(const CheckpointRecord& record) const;
 
  private:
@@ -64,7 +64,7 @@ class Versions {
   Files& files_;
   std::filesystem::path folder_;
   const Layout& layout_;
-  std::map<Round, std::shared_ptr<const ModelVersion>> versions_;
+  std::map<Version, std::shared_ptr<const ModelVersion>> versions_;
 };
 
 }  // namespace fl

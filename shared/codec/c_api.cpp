@@ -3,6 +3,7 @@
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/encode/feedback.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "shared/codec/spec/table.hpp"
 
 #include <algorithm>

@@ -5,6 +5,7 @@
 #include "shared/base/io/file.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "shared/codec/spec/table.hpp"
 #include "shared/codec/sums/accumulator.hpp"
 #include "shared/params/model_table.hpp"

@@ -4,6 +4,7 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/codec/encode/feedback.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/run_of.hpp"
 

@@ -4,6 +4,7 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "tests/kernels/host_codec_device.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/run_of.hpp"

@@ -6,6 +6,7 @@
 #include "shared/codec/blocks/decode.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "shared/codec/spec/table.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,7 @@
 // Error feedback loses nothing: the sent values plus the residual are the sum of all updates.
 #include "shared/codec/encode/feedback.hpp"
 
+#include "shared/codec/spec/parser.hpp"
 #include "tests/codec/codec_support.hpp"
 
 using namespace fl;

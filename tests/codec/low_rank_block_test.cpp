@@ -206,7 +206,7 @@ TEST_CASE("a value that is not finite or too large is refused, and the error nam
     const auto large = codec_of(spec)->encode(layout, huge, 1, sink, 256);
     REQUIRE_FALSE(large.has_value());
     CHECK(large.error().code() == Errc::invalid_input);
-    CHECK(large.error().message().find("w[0] has values too large") != std::string::npos);
+    CHECK(large.error().message().find("w[0] has values that are too large") != std::string::npos);
   }
 }
 

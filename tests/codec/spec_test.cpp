@@ -1,5 +1,6 @@
 // Codec specs: which specs parse, their canonical forms, and the place at which an error's caret
 // points.
+#include "shared/codec/spec/parser.hpp"
 #include "tests/codec/codec_support.hpp"
 
 using namespace fl;

@@ -1,6 +1,6 @@
 // Fuzzes a whole payload, with the layout of the golden payloads (tests/codec/golden_test.cpp).
-#include "shared/codec/encode/codec.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "shared/codec/sums/accumulator.hpp"
 
 #include "tests/fuzz/rows.hpp"

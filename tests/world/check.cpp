@@ -1,4 +1,5 @@
 #include "tests/world/check.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include "client/state/client_state.hpp"
 #include "server/run/round_mode.hpp"
@@ -24,7 +25,7 @@ struct VersionRow {
 };
 
 struct RoundRow {
-  Round base = 0;
+  Version base = 0;
   int range_log2 = 0;
   int fraction_bits = 0;
   std::uint32_t target = 0;
@@ -179,7 +180,7 @@ class Checker {
     return step;
   }
 
-  Result<void> check_version(Round version, std::span<const float> model) const {
+  Result<void> check_version(Version version, std::span<const float> model) const {
     const Digest digest = Digest::of(std::as_bytes(model));
     if (digest == versions_.at(version).digest) return {};
     return wrong(fmt::format("version {} has digest {}, the accepted updates make {}", version,
@@ -271,10 +272,10 @@ class Checker {
     std::vector<float> reference(values.size());
     if (is_delta) {
       Deltas& deltas = deltas_[task.client];
-      if (task.reference != 0 && task.reference != deltas.task)
-        return wrong(fmt::format("its reference is task {}, the client's last accepted task is {}",
-                                 task.reference, deltas.task));
-      if (task.reference != 0) reference = deltas.newest;
+      if (task.reference != TaskId::none && task.reference != deltas.task)
+        return wrong(
+            fmt::format("it refers to task {}, the last one was {}", task.reference, deltas.task));
+      if (task.reference != TaskId::none) reference = deltas.newest;
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = reference[i] + values[i];
       deltas = {task.id, std::exchange(deltas.newest, values), values};
     }
@@ -339,7 +340,7 @@ class Checker {
 
   Result<void> check_client(const std::string& name, World::Client& client) {
     for (const std::int64_t task : client.acknowledged) {
-      const auto found = tasks_.find(task);
+      const auto found = tasks_.find(TaskId{task});
       if (found == tasks_.end() || found->second.client != name ||
           found->second.state != TaskState::accepted) {
         return wrong(fmt::format("task {} was acknowledged but is not accepted", task));
@@ -406,7 +407,7 @@ class Checker {
     };
     for (const auto& update : accepted_[name]) add(update, 1);
     if (state.pending() && state.pending()->begin.purpose() == wire::UPDATE) {
-      const auto task = tasks_.find(state.pending()->begin.task());
+      const auto task = tasks_.find(TaskId{state.pending()->begin.task()});
       const bool is_counted = task != tasks_.end() && task->second.state == TaskState::accepted;
       if (!is_counted) {
         FL_TRY(const auto values,
@@ -429,8 +430,8 @@ class Checker {
   Result<void> check_references() {
     FL_TRY(auto names, world_.server_disk().list("/state/references"));
     for (const auto& [client, deltas] : deltas_) {
-      if (deltas.task == 0) continue;  // None of its updates was accepted.
-      const std::string name = std::to_string(deltas.task);
+      if (deltas.task == TaskId::none) continue;  // None of its updates was accepted.
+      const std::string name = std::to_string(number_of(deltas.task));
       if (std::erase(names, name) == 0)
         return wrong(fmt::format("the server has no reference of {}", client));
       const std::string file = peek(world_.server_disk(), "/state/references/" + name);
@@ -493,11 +494,11 @@ class Checker {
   std::vector<double> losses_;              // By round, from 1.
   std::vector<std::vector<float>> models_;  // By version.
   std::vector<std::vector<float>> state_;   // The strategy's state vectors.
-  std::map<std::int64_t, TaskRecord> tasks_;
+  std::map<TaskId, TaskRecord> tasks_;
   std::map<std::string, std::vector<std::vector<float>>> accepted_;  // Decoded, by client.
   /// The last two accepted updates of a client that sends deltas, and the task of the last one.
   struct Deltas {
-    std::int64_t task = 0;
+    TaskId task = TaskId::none;
     std::vector<float> before;
     std::vector<float> newest;
   };

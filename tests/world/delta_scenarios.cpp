@@ -35,7 +35,7 @@ void check_chain(const std::vector<TaskRecord>& tasks, const std::vector<Round>&
     CAPTURE(tasks[i].client);
     CAPTURE(tasks[i].round);
     const bool is_anew = std::ranges::find(anew, tasks[i].round) != anew.end();
-    CHECK(tasks[i].reference == (is_anew ? 0 : tasks[i - 1].id));
+    CHECK(tasks[i].reference == (is_anew ? TaskId::none : tasks[i - 1].id));
   }
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("after either end has lost a reference, the client sends its next upda
       REQUIRE(tasks.size() == 6);
       std::vector<Round> rounds;
       for (const TaskRecord& task : tasks) {
-        if (task.reference == 0) rounds.push_back(task.round);
+        if (task.reference == TaskId::none) rounds.push_back(task.round);
       }
       check_chain(tasks, rounds);
       CHECK(rounds.front() == 1);

@@ -204,7 +204,7 @@ TEST_CASE("adaptive: a restarted server asks for the same steps") {
 }
 
 /// The evaluation of `version`, by metric.
-std::map<std::string, double> last_evaluation(const History& history, Round version) {
+std::map<std::string, double> last_evaluation(const History& history, Version version) {
   const std::string sql =
       fmt::format("SELECT name, value FROM evaluation WHERE version = {}", version);
   std::map<std::string, double> values;

@@ -1,5 +1,6 @@
 // The tensors that clients keep to themselves, and the file to which they are exported.
 #include "client/state/client_state.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "shared/params/safetensors.hpp"
 #include "tests/support/run_of.hpp"
 #include "tests/world/scenario.hpp"

@@ -1,5 +1,6 @@
 // Uploads and downloads in which one thing goes wrong at a chosen moment. Besides the invariants of
 // check.hpp the tests check which messages were sent, and which bytes were sent twice.
+#include "shared/codec/spec/parser.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/world/hand_client.hpp"
 #include "tests/world/scenario.hpp"

@@ -1,16 +1,6 @@
 // A codec turns a flat fp32 vector into a payload. A spec string such as "qsgd:127,bucket=256+ef"
-// selects it. Payloads say how to decode them (reader.hpp), so only the encoding end needs a Codec.
-//
-//   SPEC  = ["delta+"] (CODEC | RULE {";" RULE}) ["+ef" | "+dgc:" MOMENTUM]
-//   RULE  = PATTERN "=" CODEC              a tensor takes the first rule that fits its name
-//   CODEC = QUANTIZER | SELECTOR ["+" QUANTIZER]
-//   QUANTIZER and SELECTOR = NAME [":" ARG] {"," KEY "=" VALUE}
-//
-// Examples: "topk:0.01+qsgd:4+ef" and "*.bias=none;conv*=qsgd:8;*=topk:0.01+qsgd:4". The last
-// rule's pattern is "*". The first part of a CODEC also takes the setting dense_below (rule.hpp).
-// If ARG is a fraction to send, or a number of bits or levels, the settings from and over let it
-// change with the rounds (warm_up.hpp): "topk:0.001,from=0.25,over=4". A rank can start late:
-// "powersgd:4@20" is "none" in the first 19 rounds.
+// selects it (spec/parser.hpp). Payloads say how to decode them (reader.hpp), so only the encoding
+// end needs a Codec.
 //
 // "+ef" asks for error feedback, "+dgc:0.9" for error feedback with a momentum of 0.9 (only with a
 // selector). "delta+" codes only the difference to the sender's last accepted vector, the
@@ -87,7 +77,7 @@ class Codec {
   /// The same (x, seeds, state) gives the same bytes on every machine, with any number of threads,
   /// with or without a device. Memory beside the sink: a few blocks; with several threads eight
   /// blocks per thread; with a device 128 blocks. Of large blocks (block_map.hpp) it is one per
-  /// thread, and with a device eight more. countsketch with a device also keeps all sketches.
+  /// thread, and with a device eight more.
   ///
   /// Errors: invalid_input, naming tensor[index], for the first value that is not finite or out of
   /// the codec's range; the sink's errors. After an error the contents of sink and state have no
@@ -117,16 +107,5 @@ class Codec {
 /// The prefix of a spec whose codec is_delta(), and its name among the codecs' names.
 inline constexpr std::string_view delta_prefix = "delta+";
 inline constexpr std::string_view delta_codec = "delta";
-
-inline constexpr std::size_t spec_bytes_max = 256;
-
-inline constexpr std::uint32_t warmed_up = 0xffff'ffff;  // A round after every warm-up.
-
-/// Makes the codec of a round, counted from 1; by default the codec after all warm-ups. Its
-/// canonical form contains no warm-up, so the receiver of that form needs no round. A spec that
-/// parses for one round parses for every round. Errors: invalid_input; the message shows the spec
-/// and points at the wrong part.
-[[nodiscard]] Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec,
-                                                               std::uint32_t round = warmed_up);
 
 }  // namespace fl

@@ -1,5 +1,4 @@
-// The grammar of specs: rules, selectors before quantizers, warm-ups, feedback.
-#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include "shared/codec/spec/table.hpp"
 

@@ -10,7 +10,7 @@
 #include "shared/codec/blocks/selector.hpp"
 #include "shared/codec/core/compressor.hpp"
 #include "shared/codec/core/warm_up.hpp"
-#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <cstdint>
 #include <memory>

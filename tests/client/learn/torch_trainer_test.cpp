@@ -3,7 +3,7 @@
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/learn/data/random.hpp"
 #include "client/learn/torch/torch_models.hpp"
-#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <doctest/doctest.h>

@@ -2,6 +2,7 @@
 // program links the library's objects with a copy of the table that has one more row
 // (CMakeLists.txt), so it tests a new codec as it will be used.
 #include "shared/codec/encode/feedback.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "shared/codec/sums/accumulator.hpp"
 
 #include "tests/codec/codec_support.hpp"

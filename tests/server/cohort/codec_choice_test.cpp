@@ -4,6 +4,7 @@
 
 #include "client/state/client_state.hpp"
 #include "kernels/kernels.hpp"
+#include "shared/codec/spec/parser.hpp"
 #include "tests/support/run_of.hpp"
 #include "tests/world/scenario.hpp"
 

@@ -16,7 +16,7 @@ inline RunRecord some_run(std::string key = "0123456789abcdef") {
   return run;
 }
 
-inline CheckpointRecord some_checkpoint(Round version) {
+inline CheckpointRecord some_checkpoint(Version version) {
   const std::string name = "v" + std::to_string(version);
   CheckpointRecord checkpoint;
   checkpoint.version = version;
@@ -62,8 +62,8 @@ inline TaskRecord accepted(TaskRecord task) {
   task.nmse = 0.01;
   task.ready_seconds = 4.5;
   task.upload_seconds = 0.75;
-  task.reference = 17;
-  task.spool_file = "t" + std::to_string(task.id);
+  task.reference = TaskId{17};
+  task.spool_file = "t" + std::to_string(number_of(task.id));
   task.update_digest = Digest::of(bytes_of(std::string_view(task.spool_file)));
   return task;
 }
@@ -80,7 +80,7 @@ inline RoundCommit some_commit(RunId run, Round round) {
   return commit;
 }
 
-inline EvaluationRecord some_evaluation(RunId run, Round version, std::string client,
+inline EvaluationRecord some_evaluation(RunId run, Version version, std::string client,
                                         std::uint64_t examples, double loss, double accuracy) {
   EvaluationRecord evaluation;
   evaluation.run = run;

@@ -56,7 +56,7 @@ TEST_CASE("the store returns each client's newest evaluation and the evaluators'
   StoreWorld world;
   world.start_round({"a"});
   REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
-  for (const Round version : {0u, 1u})
+  for (const Version version : {0u, 1u})
     REQUIRE(world.store->add_evaluation(some_evaluation(world.run, version, "a", 90, 2.0, 0.9)));
   CHECK(world.store->evaluator_accuracies(world.run).value().empty());
   for (const auto& [client, version, accuracy] :
@@ -255,7 +255,7 @@ TEST_CASE("traffic is added up, by itself or with the commit") {
   const auto tasks = world.start_round({"a", "b"});
   REQUIRE(world.store->add_traffic({{tasks[0].id, 10, 20, 1.5}, {tasks[1].id, 1, 2, 3}}));
   REQUIRE(world.store->add_traffic({{tasks[0].id, 5, 6, 1.0}}));
-  CHECK(code_of(world.store->add_traffic({{tasks[1].id, 7, 7, 7}, {999, 1, 1, 1}})) ==
+  CHECK(code_of(world.store->add_traffic({{tasks[1].id, 7, 7, 7}, {TaskId{999}, 1, 1, 1}})) ==
         Errc::not_found);
   RoundCommit commit = some_commit(world.run, 1);
   commit.traffic = {{tasks[0].id, 100, 100, 9}};

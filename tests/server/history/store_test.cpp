@@ -251,7 +251,7 @@ TEST_CASE("a task is decided once, and a group of verdicts is written completely
   CHECK(code_of(world.store->decide_tasks({refused, refused})) == Errc::conflict);
   CHECK(states() == "100");
   TaskRecord unknown = refused;
-  unknown.id = 999;
+  unknown.id = TaskId{999};
   CHECK(code_of(world.store->decide_tasks({refused, unknown})) == Errc::not_found);
   CHECK(states() == "100");
   REQUIRE(world.store->decide_tasks({refused}));
@@ -323,7 +323,7 @@ TEST_CASE("a commit that fails in part changes nothing") {
   StoreWorld world;
   world.start_round({"a"});
   RoundCommit commit = some_commit(world.run, 1);
-  commit.traffic = {{.task = 999, .bytes_up = 1, .bytes_down = 1, .seconds = 1}};
+  commit.traffic = {{.task = TaskId{999}, .bytes_up = 1, .bytes_down = 1, .seconds = 1}};
   CHECK(code_of(world.store->commit_round(commit)) == Errc::not_found);
   commit.traffic.clear();
   commit.checkpoint.value_max = std::nan("");

@@ -17,7 +17,7 @@ struct SpoolWorld {
   SpoolWorld() { REQUIRE(spool.prepare()); }
 
   std::shared_ptr<Upload> open(std::int64_t task, std::string_view bytes) {
-    auto upload = spool.open(task, bytes.size(), Digest::of(bytes_of(bytes)));
+    auto upload = spool.open(TaskId{task}, bytes.size(), Digest::of(bytes_of(bytes)));
     REQUIRE(upload);
     return *upload;
   }
@@ -43,16 +43,16 @@ TEST_CASE("an upload that is being written or is complete is not replaced") {
   SpoolWorld world;
   const Digest other = Digest::of(bytes_of("other"));
   auto upload = world.open(1, "first");
-  CHECK(world.spool.open(1, 5, other).error().code() == Errc::unavailable);
+  CHECK(world.spool.open(TaskId{1}, 5, other).error().code() == Errc::unavailable);
   REQUIRE(upload->append(bytes_of("first")));
   REQUIRE(world.spool.finish(*upload));
   const std::string name = upload->file_name();
   upload.reset();
-  CHECK(world.spool.open(1, 5, other).error().code() == Errc::unavailable);
+  CHECK(world.spool.open(TaskId{1}, 5, other).error().code() == Errc::unavailable);
   CHECK(world.files() == Names{name});
   // Until it is refused.
   REQUIRE(world.spool.remove(name));
-  CHECK(world.spool.open(1, 5, other));
+  CHECK(world.spool.open(TaskId{1}, 5, other));
 }
 
 TEST_CASE("an upload with a wrong digest is corrupt and begins again") {

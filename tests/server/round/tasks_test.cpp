@@ -45,7 +45,7 @@ struct RoundWorld {
             std::uint64_t examples = 100) {
     roster.enter(trainer(client));
     Task task;
-    task.record.id = static_cast<std::int64_t>(tasks.round().tasks.size()) + 1;
+    task.record.id = TaskId{static_cast<std::int64_t>(tasks.round().tasks.size()) + 1};
     task.record.client = client;
     task.record.state = state;
     task.record.examples = examples;
@@ -190,7 +190,7 @@ TEST_CASE("the weights, loss and deltas of a round come from its accepted tasks"
   world.add("c", TaskState::refused, 5000).record.codec = "delta+topk:0.1";
   CHECK(world.tasks.accepted_weight() == 400);
   CHECK(world.tasks.training_loss() == doctest::Approx((100.0 * 100 + 300.0 * 300) / 400));
-  CHECK(world.tasks.accepted_deltas() == std::map<std::string, std::int64_t>{{"b", 2}});
+  CHECK(world.tasks.accepted_deltas() == std::map<std::string, TaskId>{{"b", TaskId{2}}});
   world.tasks.round().record.population = 1000;
   PastRounds past;
   const RoundFacts facts = world.tasks.facts(past);

@@ -8,7 +8,7 @@
 namespace fl::test {
 namespace {
 
-std::shared_ptr<const ModelVersion> version_of(MemFiles& files, Round version,
+std::shared_ptr<const ModelVersion> version_of(MemFiles& files, Version version,
                                                const std::vector<float>& values) {
   const Layout layout = Layout::make({{"w", {static_cast<std::int64_t>(values.size())}}}).value();
   auto writer = CheckpointWriter::create(files, "/checkpoints", version, layout, {}).value();

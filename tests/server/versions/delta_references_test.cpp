@@ -20,7 +20,7 @@ struct References {
 
   /// Returns the update that results from this delta of `task`.
   std::vector<float> add(std::int64_t task, std::int64_t reference, std::vector<float> delta) {
-    const auto keep = references.keep(task, reference).value();
+    const auto keep = references.keep(TaskId{task}, TaskId{reference}).value();
     // In two parts, as blocks arrive.
     REQUIRE(keep(0, std::span(delta).first(3)));
     REQUIRE(keep(3, std::span(delta).subspan(3)));
@@ -32,33 +32,33 @@ struct References {
 TEST_CASE("a client's delta is added to its last accepted update") {
   References world;
   auto& references = world.references;
-  CHECK(references.of("a") == 0);
+  CHECK(references.of("a") == TaskId{0});
   CHECK(world.add(1, 0, {1, 2, 3, 4}) == std::vector<float>{1, 2, 3, 4});
-  CHECK(references.of("a") == 0);  // Its round is not recorded yet.
-  REQUIRE(references.sync({{"a", 1}}));
-  REQUIRE(references.advance({{"a", 1}}));
-  CHECK(references.of("a") == 1);
-  CHECK(references.of("b") == 0);
+  CHECK(references.of("a") == TaskId{0});  // Its round is not recorded yet.
+  REQUIRE(references.sync({{"a", TaskId{1}}}));
+  REQUIRE(references.advance({{"a", TaskId{1}}}));
+  CHECK(references.of("a") == TaskId{1});
+  CHECK(references.of("b") == TaskId{0});
   const std::vector<float> second{2, 2, 2, 3};
   CHECK(world.add(7, 1, {1, 0, -1, -1}) == second);
   // The same delta again, as after a restart, gives the same update.
   CHECK(world.add(7, 1, {1, 0, -1, -1}) == second);
   CHECK(world.files() == Names{"1", "7"});
-  REQUIRE(references.advance({{"a", 7}}));
+  REQUIRE(references.advance({{"a", TaskId{7}}}));
   CHECK(world.files() == Names{"7"});
 }
 
 TEST_CASE("a refused update leaves no file, and an unreadable reference is forgotten") {
   References world;
   world.add(1, 0, {1, 2, 3, 4});
-  REQUIRE(world.references.advance({{"a", 1}}));
+  REQUIRE(world.references.advance({{"a", TaskId{1}}}));
   world.add(2, 1, {1, 1, 1, 1});
-  REQUIRE(world.references.refuse("a", 2, false));
+  REQUIRE(world.references.refuse("a", TaskId{2}, false));
   CHECK(world.files() == Names{"1"});
-  CHECK(world.references.of("a") == 1);
+  CHECK(world.references.of("a") == TaskId{1});
   world.add(3, 1, {1, 1, 1, 1});
-  REQUIRE(world.references.refuse("a", 3, true));
-  CHECK(world.references.of("a") == 0);
+  REQUIRE(world.references.refuse("a", TaskId{3}, true));
+  CHECK(world.references.of("a") == TaskId{0});
 }
 
 TEST_CASE("at its start the server keeps complete files of the newest tasks and removes others") {
@@ -69,11 +69,12 @@ TEST_CASE("at its start the server keeps complete files of the newest tasks and 
     REQUIRE(disk.write_atomically(std::filesystem::path("/references") / name, whole));
   REQUIRE(disk.write_atomically("/references/3", std::span(whole).first(15)));
   DeltaReferences references(disk, "/references", 16);
-  REQUIRE(references.prepare({{"a", 1}, {"b", 2}, {"c", 3}, {"d", 5}}));
-  CHECK(references.of("a") == 1);
-  CHECK(references.of("b") == 2);
-  CHECK(references.of("c") == 0);  // Cut off.
-  CHECK(references.of("d") == 0);  // Missing.
+  REQUIRE(
+      references.prepare({{"a", TaskId{1}}, {"b", TaskId{2}}, {"c", TaskId{3}}, {"d", TaskId{5}}}));
+  CHECK(references.of("a") == TaskId{1});
+  CHECK(references.of("b") == TaskId{2});
+  CHECK(references.of("c") == TaskId{0});  // Cut off.
+  CHECK(references.of("d") == TaskId{0});  // Missing.
   CHECK(disk.list("/references").value() == Names{"1", "2"});
 }
 
@@ -81,7 +82,7 @@ TEST_CASE("a failed sync is fatal, even on a full disk") {
   References world;
   world.add(1, 0, {1, 2, 3, 4});
   world.disk.fail_at(1, Fault::sync_lost);
-  const auto synced = world.references.sync({{"a", 1}});
+  const auto synced = world.references.sync({{"a", TaskId{1}}});
   REQUIRE(synced.has_error());
   CHECK(synced.error().code() == Errc::io);
 }

@@ -15,7 +15,7 @@ struct VersionsWorld {
   std::map<Round, CheckpointRecord> records;
 
   /// Makes a version with a coded step of `step_bytes`, or without one if that is 0.
-  CheckpointRecord make(Round version, std::size_t step_bytes = 0) {
+  CheckpointRecord make(Version version, std::size_t step_bytes = 0) {
     auto writer = CheckpointWriter::create(files, "/models", version, layout, {}).value();
     writer.append(std::vector<float>(layout.elements(), static_cast<float>(version))).value();
     CheckpointRecord record = writer.finish().value();
@@ -28,12 +28,12 @@ struct VersionsWorld {
     records[version] = record;
     return record;
   }
-  wire::Fetch fetch(Round version) const {
+  wire::Fetch fetch(Version version) const {
     wire::Fetch asked;
     asked.set_version(version);
     return asked;
   }
-  wire::Fetch fetch_from(Round have, Round version) const {
+  wire::Fetch fetch_from(Version have, Version version) const {
     wire::Fetch asked = fetch(version);
     asked.set_have_base(true);
     asked.set_have_version(have);
@@ -57,7 +57,8 @@ TEST_CASE(
     "coded steps are sent if all of them exist from the client's version on and are shorter") {
   VersionsWorld world;
   REQUIRE(world.versions.publish(world.make(0)));
-  for (const Round version : {1, 2, 3}) REQUIRE(world.versions.publish(world.make(version, 1000)));
+  for (const Version version : {1, 2, 3})
+    REQUIRE(world.versions.publish(world.make(version, 1000)));
   const auto steps = world.versions.download(world.fetch_from(1, 3)).value();
   CHECK_FALSE(steps.model.full());
   REQUIRE(steps.model.deltas_size() == 2);
