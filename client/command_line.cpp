@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "client/command_line.hpp"
 
 #include "client/learn/data/partition.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program fl-client: joins a server if asked to, then runs an Agent until the run ends or a
 // signal stops it. agent/agent.cpp has the main loop (connect, serve tasks, reconnect); learn/
 // trains.

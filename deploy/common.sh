@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Functions for ./dev and the scripts in this folder: messages, and checks of the machine.
 # shellcheck shell=bash
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Downloads libtorch to build/libtorch, in the layout of the wheels (torch/lib beside nvidia/*/lib, which
 # their run paths expect). Does nothing if it is there already.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the packages that Tributary needs and that are missing. For Debian 12 and later, and Ubuntu
 # 24.04 and later.
 #

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Runs a federation on this machine: one fl-server, ten fl-clients and an evaluator, connected by TLS. They
 # train on all of Fashion-MNIST, divided non-IID (Dirichlet 0.5). ./dev demo builds and runs this.
 #

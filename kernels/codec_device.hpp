@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device that does a codec's work on a vector in its own memory. All results have the bits of the
 // CPU's rows (kernels.hpp).
 //

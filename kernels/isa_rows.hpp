@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows, for kernels.cpp, and the functions that rows share. The SIMD rows call the scalar row
 // for the end of a run, where less than a vector is left.
 #pragma once

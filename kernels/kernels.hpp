@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arithmetic on runs of numbers. Each instruction set has a row: a table of plain functions. All
 // rows give the same bits for the same input. This folder includes no other folder.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fl-server. How one update travels: net/listener.cpp (TLS: who is it) -> net/session.cpp (its
 // chunks, into the spool) -> round/uploads.cpp (is it right, is it durable, add it up) ->
 // round/verdict_log.cpp (its row, then the answer) -> round/engine.cpp (the round that it closes)

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Does a new user's first command work on a bare machine? Makes a minimal system in a folder, clones
 # HEAD into it, runs ./dev there as root, and prints how long it took.
 #

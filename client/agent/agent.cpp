@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent's main loop: connections, events, and the choice of what to do next. transfer.cpp has
 // the uploads and downloads, jobs.cpp the work of the worker thread.
 #include "client/agent/agent.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Agent: the client's main loop, which connects, does the tasks that the server offers, and
 // reconnects. It is one coroutine on one strand. Training, evaluation and all access to the disk
 // run on one worker thread. The agent uses the server through Link, the model through Trainer and

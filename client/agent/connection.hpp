@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Connector and IdentityKeeper of fl-client: opens TLS WebSockets to the server that this
 // client has joined, with the client's current certificate. On the agent's strand.
 #pragma once

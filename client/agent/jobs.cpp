@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the agent's worker thread does: train and code, evaluate, make initial weights.
 #include "client/agent/agent.hpp"
 #include "shared/base/failpoint.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ModelCache: the model versions that the agents of a process hold. Each version is in memory once,
 // however many agents use it. fl-client has one agent and keeps one version; fl-sim has thousands
 // of agents, which share a few versions. Any thread.

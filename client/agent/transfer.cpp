@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent's uploads and downloads.
 #include "client/agent/agent.hpp"
 #include "shared/base/failpoint.hpp"

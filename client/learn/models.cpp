@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // make_trainer(): chooses the trainer for a model.
 #include "client/learn/data/data.hpp"
 #include "client/learn/synthetic_trainer.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "client/learn/synthetic_trainer.hpp"
 
 #include "client/learn/data/random.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trainer of "synthetic:N", a model with one tensor of N values. It learns nothing: its updates
 // are standard Gaussian noise, made at memory speed. So a whole federation can be measured and
 // tested without data, libtorch and training time.

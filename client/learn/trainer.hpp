@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trainer: the interface between a client and a model. It trains on the local data, evaluates, and
 // makes initial weights. A Trainer has one model and one data set. Weights and updates are flat
 // fp32 vectors in the order of layout(). One thread at a time (the agent's worker). This header

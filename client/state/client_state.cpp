@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "client/state/client_state.hpp"
 
 #include "shared/base/failpoint.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ClientState: everything that a client must not lose, in its state folder.
 //   - the pending update: trained and coded, without a verdict yet
 //   - the residual of error feedback, and the velocity if the codec has momentum

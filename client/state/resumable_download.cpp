@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "client/state/resumable_download.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResumableDownload: the part of a full model that was already downloaded, in the file
 // STATE/download-TRANSFER. A client that restarts during a slow download continues at that byte.
 // The file is not synced. If a power loss damages it, the model's digest shows that, and the client

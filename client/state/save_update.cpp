@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ClientState makes an update pending: what is added to the update, encoding it, and writing it
 // with the files that belong to it.
 #include "client/state/client_state.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes OUT, the C++ file that knows the commit of SOURCE, if it is not right already:
 #   cmake -DSOURCE=… -DVERSION=… -DOUT=… -P commit.cmake
 set(text ${VERSION})

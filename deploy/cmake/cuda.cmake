@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sets FL_HAS_CUDA. AUTO takes a toolkit when there is one and says so; ON insists.
 set(FL_HAS_CUDA OFF)
 if(NOT FL_CUDA STREQUAL "OFF")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake --install: the programs, libfl-codec.so with its header, and the codecs as a C++ library:
 #
 #   find_package(Tributary)

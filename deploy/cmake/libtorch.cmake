@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libtorch as imported targets, with FL_TORCH=ON:
 #
 #   fl::torch            libtorch_cpu and libc10: all that a CPU trainer needs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by ./dev: how each build folder is configured and built.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by ./dev: what looks after the source.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by ./dev: the tests, and what they add up to.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The codecs alone, as a library: a vector becomes bytes and comes back, twice with error feedback.
 //
 //   codec-example [SPEC]          such as ecuq:2+ef, or one of `fl-server codecs`

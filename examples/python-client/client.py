@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A Tributary client in Python. This file is the conversation:
 
     Hello -> Welcome -> Ready, then round by round

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encodes and decodes what is on the wire: the messages of proto/wire.proto, and the payload of codec
 `none`. codec.py has the other codecs."""
 

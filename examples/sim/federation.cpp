@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "examples/sim/federation.hpp"
 
 #include "client/agent/agent.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a whole federation in one process: the server's engine and many virtual clients, with the
 // real sessions, agents, codecs and trainers, over in-process links and on a given number of
 // threads. Only a few clients work at the same time; a client that waits for a work slot is two

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "examples/sim/in_process_link.hpp"
 
 #include "shared/base/limits.hpp"

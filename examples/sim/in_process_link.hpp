@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // InProcessLink: the connection between a virtual client and its session. Messages are passed on
 // without encoding, but bytes are counted as if their frames were sent over a WebSocket. Both ends
 // are used on one strand.

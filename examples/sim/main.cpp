@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program fl-sim: a whole federation in one process. federation.cpp builds it from the parts of
 // server and client; in_process_link.cpp connects them, and scratch_files.cpp is their disk.
 #include "examples/sim/federation.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "examples/sim/options.hpp"
 
 #include "client/command_line.hpp"

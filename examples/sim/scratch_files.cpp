@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "examples/sim/scratch_files.hpp"
 
 #include "kernels/generic/huge_pages.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ScratchFiles: the disk of a federation in one process. Such a federation is never resumed after a
 // crash, so nothing is synced. There are two kinds of files:
 //   - Passing files (updates on both ends, partial downloads, clients' manifests) are in memory

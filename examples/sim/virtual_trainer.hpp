@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trainer of a virtual client. It has no model and no data: for each piece of work it makes a
 // real trainer in the thread that does the work. So only the clients at work have models and data
 // in memory.

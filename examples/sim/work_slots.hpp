@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WorkSlots limits how many virtual clients work at the same time, so that memory does not grow
 // with the number of clients. First come, first served. Any thread.
 #pragma once

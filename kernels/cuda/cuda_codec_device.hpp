@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CodecDevice (kernels/codec_device.hpp) of a CUDA device. Each slot has its own CUDA stream,
 // device memory and page-locked host buffers, so that the copies of one slot run beside the kernels
 // of the other. Work on whole vectors has a third stream. No stream waits for other work of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA twins of some kernels. They give the same bits as every row of kernels.hpp, because both
 // compile the arithmetic of generic/element_math.hpp.
 //

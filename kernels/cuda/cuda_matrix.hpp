@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of a matrix on a device with a few vectors, as PowerSGD (Vogels 2019) and Gradzip need
 // them. cuBLAS would add in another order, and a payload must have the same bytes on every machine.
 // Little speed is lost: with a few vectors, reading the matrix takes most of the time.

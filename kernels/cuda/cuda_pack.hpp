@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Levels as bit fields (kernels/generic/pack.hpp) on a device, with the same bytes and results.
 //
 // Calls are as in cuda_kernels.hpp: memory of the current device, on `stream`, without waiting, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A quantizer's step with error feedback in one pass over memory instead of four: EF-SGD,
 // Karimireddy 2019, algorithm 2, with the nearest levels, as nearest_run() in
 // shared/codec/entropy/quantized_levels.hpp finds them. The bits are those of the separate

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rANS (kernels/generic/rans.hpp) of many blocks in one launch, with a warp for each block. Bytes
 // and results are those of the host's rans_encode() and rans_decode().
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rotation of the codec eden (Vargaftik 2022, "EDEN": a randomized Hadamard transform), for
 // many runs in one call. The bits are those of Kernels::flip_signs() and Kernels::hadamard().
 //

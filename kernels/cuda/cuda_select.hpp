@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selects the k largest magnitudes (kernels/generic/select.hpp) on a device, with the same cutoff
 // and the same indices.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arithmetic of one element, written once for all rows. V is the machine: `Scalar` below, or a
 // SIMD row's own type with the same members, whose Float and Int are vectors. Each operator is one
 // IEEE operation, and contraction is off (-ffp-contract=off, --fmad=false), so all rows agree in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory for long vectors that are read or written from end to end. It is in huge pages if the
 // system gives them on demand (Linux with transparent_hugepage at madvise or always). With ordinary
 // pages the CPU waits for a page's address every 4 KiB; adding an update to sums then takes a sixth

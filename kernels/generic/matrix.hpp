@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of a matrix with a few vectors, for factorizations of low rank. They have the same bits
 // in every row and on CUDA (cuda/cuda_matrix.hpp); a BLAS does not promise that. They read the
 // matrix once for all vectors, so memory limits their speed, not arithmetic.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the scale for rounding values to the nearest of a few levels, scale / levels apart, with
 // the least square error (Max 1960, "Quantizing for minimum distortion"). It tries scales in steps
 // of 2^-1/4 on a histogram of the values' magnitudes.

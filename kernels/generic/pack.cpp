@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/generic/pack.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Levels in [-S, S] as bit fields. A level's code is level + S, in ceil(log2(2S + 1)) bits. The
 // first code is in the lowest bits of the first byte. There are no gaps, and the last byte is
 // filled with zeros. `levels` is S, 1 to 32767. Pure; any thread. Input and output must not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Philox4x32-7: random words as a pure function of (key, counter). So element i of a vector gets
 // the same word in any order and on any device. Any thread. Salmon, Moraes, Dror, Shaw: "Parallel
 // random numbers: as easy as 1, 2, 3", SC 2011, section 3.3. Seven rounds pass all of BigCrush.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/generic/rans.hpp"
 
 #include "kernels/isa_rows.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interleaved range asymmetric numeral systems (Duda 2013, arXiv:1311.2540; interleaving and
 // renormalization by words: Giesen 2014, arXiv:1402.3392). Streams are nearly as short as the
 // symbols' entropy. Symbol i belongs to lane i % lanes, so SIMD registers or a warp decode 32

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One step of one lane of rANS (rans.hpp), written once for all rows and for CUDA, where the 32
 // threads of a warp are the lanes.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selects the k largest magnitudes of a long vector without sorting it. It uses radix selection on
 // the bit patterns, which order like the magnitudes (Knuth, "The Art of Computer Programming",
 // volume 3, section 5.2.5; histograms on GPUs: Alabi 2012, "Fast k-selection algorithms for

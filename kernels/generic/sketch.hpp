@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arithmetic of a count sketch (Charikar 2002, "Finding frequent items in data streams",
 // section 3). Each row has cells. It adds a value with a random sign to a random cell, and reads it
 // from there. The estimate of a value is the median of what the rows read. Here the estimate is 0

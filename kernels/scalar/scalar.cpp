@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plainest row. All other rows must give the same bits.
 #include "kernels/generic/element_math.hpp"
 #include "kernels/isa_rows.hpp"

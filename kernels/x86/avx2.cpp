@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The row for AVX2 and F16C (every x86-64 server since 2015). It works on whole vectors. The rest
 // at the ends of a run goes through the scalar row, which gives the same results.
 //

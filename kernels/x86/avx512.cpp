@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions that are faster with AVX-512 than with AVX2. They wait for the long chains of
 // operations of Philox or of a logarithm, and these registers do twice as many values in a chain.
 // Most other functions wait for memory. The rest at the ends of a run goes through the scalar row.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Walsh-Hadamard transform with AVX2. It may visit memory in another order than the scalar row,
 // but each value goes through the strides 1, 2, 4 and so on in this order, so the bits are the
 // same.

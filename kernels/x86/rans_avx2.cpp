@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rANS of the AVX2 row. The states of the 32 lanes are in four registers (Giesen 2014,
 // arXiv:1402.3392, section 4). Words are read and written for eight lanes at once. A mask tells
 // which lanes have a word, and selects a shuffle.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rANS decoding with AVX-512 BW, VBMI and VBMI2. Registers are as wide as AVX2's, because a step
 // with wider ones waits longer. But words get to their lanes, and symbols into order, without a
 // table.

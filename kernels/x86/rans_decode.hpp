@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the SIMD rows decode rANS, written once for all of them. The states of the 32 lanes are in
 // four AVX2 registers. A row passes a type V with
 //

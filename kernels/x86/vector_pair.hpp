@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two vectors as one machine V of generic/element_math.hpp. While one vector waits in a long chain
 // of operations, the CPU works on the other. The functions have internal linkage on purpose; see
 // generic/philox.hpp.

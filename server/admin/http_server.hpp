@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The admin pages, plain HTTP for this machine (or a proxy that authenticates): /healthz, /metrics
 // (Prometheus text), /api/rounds and /api/choices (JSON). Read-only. On the io threads. It asks
 // the engine on its strand and the store on its thread.

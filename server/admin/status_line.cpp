@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/admin/status_line.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The status of a server on a terminal: one line below the log, rewritten twice a second.
 #pragma once
 

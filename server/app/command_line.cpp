@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/app/command_line.hpp"
 
 #include "server/app/setting_flags.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sub-commands: for each its flags, its function, and its row in the table at the end.
 #include "server/app/commands.hpp"
 

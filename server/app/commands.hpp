@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sub-commands of fl-server. They read or change the state folder, beside a running server or
 // without one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One run after the other: the chosen one, those queued behind it and, with --stay, those that are
 // still to come. Each gets an engine of its own. On the engines' strand.
 #pragma once

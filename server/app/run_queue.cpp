@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/app/run_queue.hpp"
 
 #include "server/run/settings_table.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the run that a server works on: the oldest one that is not finished. Runs are rows of the
 // history. A run is queued by writing its row, from this process or from another one beside it.
 // Blocking (the store).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/app/serve.hpp"
 
 #include "server/admin/http_server.hpp"

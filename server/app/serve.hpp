@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fl-server without a sub-command: puts the parts together, runs them, takes them apart in order.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of a table of settings (server/run/setting_row.hpp), for a program that uses CLI11. A
 // TOML file of flags takes the same names (shared/base/flags.hpp).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses a codec for each client when --codec is a ladder of codecs: "auto", or
 // "auto:SPEC|SPEC|…", the finest first. A client gets the finest codec whose update is predicted to
 // arrive in time:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many clients a round asks when --over-select is 0: more than it needs, by as many as have
 // been slow.
 //

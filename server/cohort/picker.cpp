@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/cohort/picker.hpp"
 
 #include "server/cohort/over_selection.hpp"

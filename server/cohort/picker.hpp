@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is asked to train, with which codec: the sampler, over-selection and the codec ladder of one
 // run, with what the history says of the clients. A function of the seed, the round, the candidates
 // and their history, so a restart asks the same clients again. On the engine's strand.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the clients that train in a round. A sampler is a function of the candidates, the run's
 // seed and the round, so a restart asks the same clients again.
 //

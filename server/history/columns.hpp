@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a record stands in a table: one list of columns, from which the INSERT, the SELECT and the
 // reader of its rows are made, so that they can't disagree.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/history/format.hpp"
 
 #include "server/history/rows.hpp"

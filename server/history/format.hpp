@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats the history for a person (tables), a program (JSON) or a spreadsheet (CSV). Pure
 // functions of the store's records: no files, no clock. Each text ends with a newline.
 //

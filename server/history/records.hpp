@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the history knows, as plain structs: runs, rounds, tasks, checkpoints, evaluations, clients,
 // tokens and events. store.hpp reads and writes them; tables.hpp says which column each field is.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How values stand in the columns of the database: names of states and levels, digests, seeds,
 // times that never were. Reading checks them, as a person may have edited the file; what does not
 // fit is `corrupt`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schema of the history as a list of migrations, and the check that a file is ours. Migrations
 // are only ever appended to the list: a database of any earlier version takes those it lacks.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One SQLite connection: prepared statements that are kept, typed binding and reading,
 // transactions, and SQLite's result codes as our errors. Only the store uses it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening the store; runs, events and summaries. store_rounds.cpp and store_clients.cpp have the
 // rest.
 #include "server/history/store.hpp"

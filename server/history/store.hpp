@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The history of all runs in one SQLite database, STATE/history.sqlite. It also has everything that
 // a restart needs: which run, which round, who was asked, whose update is safe. Large blobs
 // (checkpoints, spooled updates) lie in files beside it; a row names a file only after the file is

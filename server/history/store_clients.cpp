@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's clients and join tokens.
 #include "server/history/sqlite.hpp"
 #include "server/history/store.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's rounds, tasks, checkpoints and measurements.
 #include "server/history/sqlite.hpp"
 #include "server/history/store.hpp"

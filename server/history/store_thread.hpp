@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way to the Store for everything that runs on a strand: each call runs on the one thread that
 // uses the Store, waits while the disk is full or another program holds the database, and comes
 // back to the strand. An engine has one of these; the server has another for what is not of a run

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which column of the database each field of a record is. The schema (schema.cpp) has the types and
 // the constraints; a new column is a migration there, a field in records.hpp, and a line here.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/net/acceptor.hpp"
 
 #include "shared/base/async/clock.hpp"

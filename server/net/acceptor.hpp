@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The accept loop of one listening socket: clients' or the admin pages'. Each connection is served
 // on a strand of its own.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/net/admission.hpp"
 
 #include "server/net/session.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the listener's connections need of the rest of the server: TLS, enrolment, admission,
 // sessions. And the watch that ends the sessions of clients revoked by another process. Any thread:
 // whatever touches the store goes through StoreThread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server's door: TCP, TLS, then one HTTP request that is either an enrolment (POST /v1/enroll,
 // no client certificate) or the upgrade of a session (/v1/session, with one). Each connection has a
 // strand of its own and limits::handshake_max for all of it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/net/session.hpp"
 
 #include "shared/base/limits.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One client's session on the server: the handshake, then one coroutine that answers what the
 // client says, and one that sends what the engine posts. It carries; the engine decides. It lives
 // on its link's strand and crosses to the engine's strand for every decision.

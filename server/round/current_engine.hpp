@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine of the run at hand. A server runs one run after the other, each with an engine of its
 // own, all on the same strand; sessions keep the one that they began with. Any thread.
 #pragma once

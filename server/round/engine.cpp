@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The main loop and its steps. What sessions and others ask of the engine is in engine_calls.cpp.
 #include "server/round/engine.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The round engine: gather, offer, collect, apply, record, round after round. In an asynchronous
 // run (round_mode.hpp) a round is a buffer of updates, and tasks go on from one round to the next.
 // The engine decides; sessions carry. It and its parts run on one strand (executor()). They reach

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What sessions, admission and the status line call of the engine.
 #include "server/round/engine.hpp"
 #include "shared/base/limits.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How good the versions are: asks evaluators (and trainers with held-out data, at the end) for
 // every version, records what they answer, and says whether the run has reached its goal early. On
 // the engine's strand.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/round/initial_model.hpp"
 
 #include "shared/base/failpoint.hpp"

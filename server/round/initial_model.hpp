@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Version 0 of the model: from a file of the user's, or made from the seed by a client that is
 // asked for it. On the engine's strand.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whom a round asks to train, and what for: opens rounds, asks substitutes for clients that will
 // not answer, and sends the offers. On the engine's strand; the main loop alone opens rounds and
 // adds tasks. Errors are the store's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the next round needs to know of earlier rounds. On the engine's strand.
 #pragma once
 

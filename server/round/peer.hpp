@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client's session, as the engine sees it. The server's sessions, those of fl-sim and those of
 // the tests implement it.
 #pragma once

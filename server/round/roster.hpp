@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clients of a run, one record for each name: its session if it is here, what it has sent and
 // received, whether it is waited for, and how many updates it has sent. On the engine's strand.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/round/round_sums.hpp"
 
 #include "server/versions/delay_compensation.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sums of the open round: adds the updates up as they come, and anew from the spool after a
 // restart, or when an update needs a wider range. On the engine's strand, but for add().
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/round/run_control.hpp"
 
 #include "shared/base/log.hpp"

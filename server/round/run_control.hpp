@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all parts of one engine share: whether the run goes on, where the main loop is, and the one
 // signal that wakes whatever waits. On the engine's strand.
 #pragma once

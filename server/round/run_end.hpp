@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a run is over: its rounds are recorded, or its goal was reached early. On the engine's
 // strand.
 #pragma once

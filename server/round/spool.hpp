@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Uploads on disk, still coded, as they arrive: STATE/spool/task-TASK-DIGEST. A broken upload goes
 // on at the byte where it stopped, after a reconnect or a restart; an accepted one stays until its
 // round is committed, so that a restarted server can add it up again.

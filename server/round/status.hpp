@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the status line and the admin pages show of a run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tasks of the open round, and those that outlive theirs: what each client was asked, and what
 // has become of it. On the engine's strand.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a session and the engine hand each other while an update, or the initial weights, come in.
 #pragma once
 

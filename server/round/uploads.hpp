@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Updates on their way in: may one begin, is it right, is it durable, does it count. On the
 // engine's strand; the sessions write the chunks themselves, on theirs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/round/verdict_log.hpp"
 
 #include "shared/base/failpoint.hpp"

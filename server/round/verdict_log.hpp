@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes verdicts durable, in groups: one transaction for all that came while the last one was
 // written. On the engine's strand.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/run/round_mode.hpp"
 
 #include "shared/base/spec/spec_options.hpp"

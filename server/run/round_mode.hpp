@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a round closes, and what happens to updates that were trained from an older version.
 //
 //   sync    All clients of a round train from one version. The round has a target and a deadline.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/run/run_plan.hpp"
 
 #include "server/cohort/codec_choice.hpp"

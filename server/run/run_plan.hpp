@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run is, from its first round to its last: its settings, read and checked once, and what
 // follows from them alone. Immutable; any thread.
 #pragma once

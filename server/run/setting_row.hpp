@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one setting of a run is, as a row of a table, and everything that follows from such a table:
 // flags (server/app/setting_flags.hpp), stored JSON, checks, and what clients are told. The rows of
 // RunSettings are in settings_table.cpp; docs/design/adding-a-setting.md says how to add one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one run trains and how: the settings of fl-server that belong to the run and not to the
 // machine. They are stored as JSON with the run, so the next start uses the same ones. Each has one
 // row in settings_table.cpp, which makes its flag, its JSON, its check and its field in the offer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the settings of a run fit each other. What a value may be by itself, its row of the table
 // says (settings_table.cpp).
 #include "server/cohort/codec_choice.hpp"

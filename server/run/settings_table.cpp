@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings of a run, one row each. docs/design/adding-a-setting.md says how to add one.
 #include "server/run/settings_table.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model's versions on disk, in STATE/checkpoints. A version is one safetensors file. Users open
 // it with PyTorch; clients download the bytes behind its header, so the server holds no model in
 // memory. The coded step that led to a version may lie beside it (round-000012.delta), for clients

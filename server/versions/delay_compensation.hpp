@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Delay compensation, DC-ASGD (Zheng 2017, equation 10): a gradient g that was taken at an older
 // model w_then is moved to the present one, w_now, by the first term of its Taylor series, with
 // lambda * g * g in place of the Hessian:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For codecs "delta+…" (shared/codec/encode/feedback.hpp), whose clients send the difference to
 // their last update: keeps that last update of each client, as it counted. Each is a file of fp32
 // values, named by its task. So memory does not grow with the clients. The disk holds 4 bytes a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/versions/make_version.hpp"
 
 #include "kernels/kernels.hpp"

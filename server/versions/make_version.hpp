@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the next version of the model from the sums of a round, block by block: the whole model is
 // never in memory. The strategy (shared/algorithm/strategy.hpp) gets the weighted mean of the
 // updates, sum(n_k s_k d_k) / sum(n_k), where s_k is 1 unless update k is stale (round_mode.hpp).

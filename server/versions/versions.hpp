@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model's versions that the server keeps: which are open, what a client downloads of them, and
 // which files go. The values stay in the files (checkpoints.hpp). On the engine's strand.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The local work of one round, as the server's offer asks for it. Only the seed differs between
 // clients. Plain values and pure functions; any thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules for the learning rate and the local steps of a round, and the specs that name them.
 // Plain values; any thread.
 #pragma once

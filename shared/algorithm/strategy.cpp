@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/algorithm/strategy.hpp"
 
 #include "shared/algorithm/strategies/strategies.hpp"

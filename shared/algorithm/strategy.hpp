@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federated method: how the server makes a step from the mean of a round's updates, and what a
 // client adds to its local work. Each method has a row of the table in strategy.cpp, and its code
 // is a file in strategies/. Both ends parse the run's spec, so both have the same object.

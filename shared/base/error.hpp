@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors as values. A Result holds a value or an Error. An Error has a code, which the program acts
 // on, and a message, which says what happened and to what. Use it for everything that a peer, a
 // disk or a user can cause. FL_ASSERT is for mistakes in our own code. Exceptions are used only

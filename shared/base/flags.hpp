@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the command lines of all programs share on top of CLI11: a TOML file with flags (CLI11's own
 // reader accepts a dialect of INI), the exit code, and checks of values.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts JSON to and from text. Only json.cpp instantiates nlohmann's parser and writer, because
 // each of them adds two seconds to the compile time of a file. Any thread.
 #pragma once

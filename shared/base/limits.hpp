@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The limits of every queue, message, wait and retry that no flag sets. A name with `bytes` is in
 // bytes; times have their unit in the value.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Logging to standard error: short lines on a terminal, lines with date and level in a file or
 // pipe, JSON objects on request. Any thread; nothing here throws. The functions hide spdlog,
 // because its header would make every file that logs compile all of fmt.

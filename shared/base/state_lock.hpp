@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lock file STATE/lock, by which two processes never use one state folder at the same time.
 // Server, client and fl-sim take it at start-up and hold it for the life of this object. The
 // operating system releases it when the process ends, however it ends.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which Tributary this is. The version is written here and nowhere else: CMakeLists.txt reads it
 // from this file. The commit is known at each build, and lies in a file of its own, so that few
 // files depend on it.

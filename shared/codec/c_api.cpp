@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/c_api.h"
 
 #include "shared/codec/encode/codec.hpp"

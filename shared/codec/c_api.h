@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A C interface to the codecs, for programs in any language that can call C. It is built as
  * libfl-codec.so beside fl-client. examples/python-client/codec.py calls it from Python.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/identity/authority.hpp"
 
 #include "shared/net/server_address.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server's own certificate authority: one P-256 key and one self-signed certificate in
 // STATE/identity, made at the first start. It issues the certificates of the server and of the
 // clients that were invited. Server and clients trust this authority only. The extended key usage

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The identity of a client, in CLIENT_STATE/identity: its key, its certificate, the authority that
 // it trusts, and the server's address. The key is made on the client and never leaves the machine.
 //

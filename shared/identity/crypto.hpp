@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cryptographic primitives of this folder, all from OpenSSL: SHA-256, random bytes, base64url,
 // hexadecimal, and a comparison in constant time. Any thread.
 #pragma once

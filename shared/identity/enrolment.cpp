@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/identity/enrolment.hpp"
 
 #include "shared/base/json.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Enrolment: how an invited client gets its certificate. This file has the messages of
 // POST /v1/enroll and what the server does with them, without any network code. enroll() is the
 // server's side; shared/wire/enroll_client.hpp is the client's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A join token is one line of text that the operator of a server gives to the owner of a new
 // client. It contains the server's address, the fingerprint of the authority to trust, and a secret
 // that proves, once, that its holder was invited.

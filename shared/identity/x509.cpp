@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/identity/x509.hpp"
 
 #include <openssl/bio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenSSL's keys, certificates and signing requests as owned handles, with the functions that we
 // need. All keys are ECDSA on P-256. Times are Unix seconds. Any thread; one thread at a time uses
 // a handle.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/net/http.hpp"
 
 #include <boost/beast/http/status.hpp>

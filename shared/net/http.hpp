@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes HTTP/1.1 messages over TLS or plain TCP. Beast's parsers do the parsing. Beast's
 // composed read and write operations are not used, because each adds ten seconds to the compile
 // time of a file. The caller sets the stream's deadline (expires_after).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/net/server_address.hpp"
 
 #include <boost/asio/ip/address.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server's address, written as HOST:PORT or [IPv6]:PORT.
 #pragma once
 

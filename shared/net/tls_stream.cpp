@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/net/tls_stream.hpp"
 
 #include <boost/asio/bind_executor.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TlsStream: a TLS connection over TCP. OpenSSL reads from the socket and writes to it directly.
 // (Asio's ssl::stream copies each byte through two more buffers and returns after each record of
 // 16 KiB; a round takes a sixth longer with it.)

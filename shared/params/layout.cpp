@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/params/layout.hpp"
 
 #include "shared/base/limits.hpp"

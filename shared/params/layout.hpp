@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layout: the names and shapes of a model's tensors, in the order of their values in one flat fp32
 // vector. Server and clients of a run use the same layout and compare its digest. Any thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layouts and initial weights of the built-in models. With these a server needs no libtorch to
 // know a model's shapes, and a client can check that its libtorch module has the same layout. Pure
 // functions; any thread.

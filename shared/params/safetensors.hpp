@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The safetensors file format: eight bytes with the length of a JSON header, the header, then the
 // bytes of the tensors without gaps. PyTorch users open such a file with one line. We write F32 and
 // read F32, F16 and BF16. The header of a file is checked completely before its data is used.

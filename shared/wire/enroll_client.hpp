@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client's side of joining: one HTTPS request to the server that the join token names.
 #pragma once
 

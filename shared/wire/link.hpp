@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Link: one connection between a server and a client, as the server's sessions and the client's
 // agent use it. It carries messages in order in both directions until it ends. Implementations are
 // WsLink (TLS WebSocket), InProcessLink (fl-sim) and MemoryLink (tests).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A message (a protobuf header and raw payload bytes) and its encoding for the wire. Any thread.
 #pragma once
 

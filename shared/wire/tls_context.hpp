@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TLS settings of both ends, as contexts for TlsStream. Only TLS 1.3 is used. The only trusted
 // authority is the server's own, never the system's. There is no session resumption, so the
 // certificates are checked on every connection. Connections on any thread may share a context.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers of bulk data over a Link. The sender cuts the data into chunks whose size adapts to the
 // speed of the connection; the receiver checks every offset. Both ends send and receive. Call
 // everything on the link's strand.

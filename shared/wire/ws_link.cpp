@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/wire/ws_link.hpp"
 
 #include "shared/base/async/mailbox.hpp"

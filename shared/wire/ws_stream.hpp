@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Beast's WebSocket stream with our settings, for the few files that use it directly.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small federation with losses whose optimum is known: client k has the loss
 // f_k(w) = 1/2 sum_i a_k[i] (w[i] - b_k[i])^2. It has no engine, wire or codec.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests methods on quadratic losses. Different clients pull FedAvg away from the optimum; methods
 // that correct this drift must reach it.
 #include "tests/algorithm/federation.hpp"

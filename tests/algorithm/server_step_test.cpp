@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the server's optimizers with their formulas, which are written here again in double.
 #include "shared/algorithm/strategy.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Specs of strategies, optimizers and schedules: good ones parse, and bad ones get a useful error.
 #include "shared/algorithm/schedule.hpp"
 #include "shared/algorithm/strategy.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fl::Files on the operating system's disk and on the simulated one. Both keep the same contract;
 // the simulated disk also loses exactly what the contract allows to be lost.
 #include "shared/base/io/file.hpp"

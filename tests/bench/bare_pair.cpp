@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/bare_pair.hpp"
 
 #include "shared/base/limits.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The baseline of the round benchmark: a bare Beast TLS 1.3 WebSocket connection on loopback
 // between two processes, with the same socket and stream settings as fl-server. It only moves
 // bytes: no disk, no digests, no protocol.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares codecs on three vectors: bits per value, error, and speed relative to a copy of the
 // values. Uses one core and takes the best of several runs. See --help.
 #include "kernels/generic/philox.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/cuda_rows.hpp"
 
 #include "kernels/cuda/cuda_codec_device.hpp"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the demo's federation (examples/demo.sh) with each codec and prints bytes and accuracy.
 
 A run takes about two minutes on two cores. ./dev bench demo runs this program.

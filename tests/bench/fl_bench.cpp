@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fl-bench: the time of a round without training, compared with the bare pair in the same run. It
 // starts the real fl-server and fl-client programs as a user does, and reads the round's time from
 // the history.

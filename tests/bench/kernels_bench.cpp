@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints the speed of every kernel in every row, and its ratio to a copy of the fp32 values. Uses
 // one core and takes the best of several runs. Vectors have 16 Mi values, which measures the
 // memory, and 16 Ki values, which measures the arithmetic.

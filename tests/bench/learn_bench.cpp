@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // learn_bench [THREADS [SECONDS]]: images/s of Trainer::train on LeNet in batches of 64, compared
 // with a bare libtorch loop of the same network on the same data: torch::nn modules,
 // torch::optim::SGD, cross_entropy, batches in the order of a randperm. The two take turns in short

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs NIID-Bench (Li 2022) on Fashion-MNIST with fl-sim and compares with published figures.
 
 LeNet, 10 parties, 50 rounds of 10 local epochs, batch 64, SGD 0.01 with momentum 0.9 and weight

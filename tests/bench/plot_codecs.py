@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws the codecs' error against their bits per value, from ./dev bench codecs --json FILE.
 
     plot_codecs.py FILE.json PICTURE [PICTURE ...]      a picture's name ends in .svg or .png

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws a recorded terminal session, read from standard input, as an SVG picture.
 
     terminal_picture.py TITLE PICTURE.svg < SESSION.txt

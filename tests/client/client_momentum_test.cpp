@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Error feedback with momentum at a client: the velocity is as durable as the residual, and both
 // have the right values after refused updates.
 #include "client/state/client_state.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a client keeps for its codec between rounds: a restart does not change the bytes that it
 // uploads, and after damage to the state file it only starts afresh.
 #include "client/state/client_state.hpp"

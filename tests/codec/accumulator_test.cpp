@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The accumulator's sums are exact for any order of updates and any number of threads, and a bad
 // update leaves them unchanged.
 #include "shared/codec/sums/accumulator.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The adaptive entropy coder for blocks of few levels, which sends no table (adaptive_coder.hpp).
 #include "shared/codec/entropy/adaptive_coder.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface gives the same payloads, values and errors as the C++ library.
 #include "shared/codec/c_api.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of a codec: it survives serialization, damaged bytes are refused, and powersgd improves
 // with it from round to round.
 #include "shared/codec/core/codec_state.hpp"

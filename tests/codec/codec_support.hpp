@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers of the codec tests: layouts, inputs, the codecs to test, and encoding to memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Properties that every codec must have, for many sizes and kinds of input.
 #include "tests/codec/codec_support.hpp"
 #include "tests/support/sanitized.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Count sketches: which values are recovered, that decoding is never worse than zeros, that
 // sketches add up, and that damaged ones are refused.
 #include "tests/codec/codec_support.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A codec with a device gives the same bytes and errors as on the CPU, whatever the device does.
 // The device here runs the GPU kernels' bodies on the CPU (host_codec_device.hpp).
 #include "tests/kernels/host_codec_device.hpp"

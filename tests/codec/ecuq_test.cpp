@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Entropy-coded uniform quantization (ecuq): its rate is the requested one, and its error is the
 // theoretical one.
 #include "tests/codec/codec_support.hpp"

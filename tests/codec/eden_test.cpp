@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The codec eden: the properties that its paper claims, and blocks whose size is no power of two.
 #include "tests/codec/codec_support.hpp"
 #include "tests/support/distortion.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Error feedback loses nothing: the sent values plus the residual are the sum of all updates.
 #include "shared/codec/encode/feedback.hpp"
 

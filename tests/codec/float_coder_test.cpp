@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lossless coder for floating-point numbers: every bit comes back, the code is near the
 // entropy, and damaged bytes are refused.
 #include "shared/codec/entropy/float_coder.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of every codec for one fixed vector are kept in golden/*.hex, so a change of the format
 // or the arithmetic shows as a diff. FL_GOLDEN_REWRITE=1 writes the files again.
 #include "tests/codec/codec_support.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Malicious or damaged payloads: truncated at every length, with every bit flipped, with bytes
 // replaced at random. The result must be an error or finite values. After an error the sums must be
 // unchanged.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codes of index sets: every set decodes to itself, its size is near log2 C(n, k) bits, and damaged
 // bytes are refused or decode to a valid set.
 #include "shared/codec/entropy/index_coder.hpp"

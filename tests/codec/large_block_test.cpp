@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Large blocks (large_block.hpp) of codecs that send few values: coded whole if possible, else in
 // parts.
 #include "shared/codec/blocks/large_block.hpp"

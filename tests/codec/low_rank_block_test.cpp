@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs that send a matrix as two thin factors: the decoded values, convergence with error
 // feedback, and blocks that need the first block of their tensor.
 #include "shared/codec/blocks/low_rank_block.hpp"

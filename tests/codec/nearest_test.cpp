@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantizers with error feedback: they round to the nearest level, not stochastically, so their
 // error is smaller than the values.
 #include "tests/codec/codec_support.hpp"

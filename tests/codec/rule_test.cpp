@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules: which tensors a pattern matches, which rule a tensor gets, and which tensors are sent as
 // fp32 anyway.
 #include "shared/codec/encode/rule.hpp"

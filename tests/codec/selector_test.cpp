@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selectors: topk selects exactly the largest, randk each element equally often, threshold no
 // smaller magnitude. With error feedback nothing is lost.
 #include "shared/codec/blocks/selector.hpp"

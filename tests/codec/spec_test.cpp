@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec specs: which specs parse, their canonical forms, and the place at which an error's caret
 // points.
 #include "shared/codec/spec/parser.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The codecs' sizes and errors on a Gaussian vector, compared with theory. Means over a million
 // samples are within 1% of the expectation.
 #include "tests/codec/codec_support.hpp"

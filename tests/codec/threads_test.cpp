@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // With several threads a codec gives the same bytes, values, sums and errors as with one.
 #include "shared/codec/encode/feedback.hpp"
 

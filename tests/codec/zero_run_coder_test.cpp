@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The zero-run coder for levels of which few are not 0: it is shorter than the entropy coder,
 // decodes to the same levels, and damaged bytes give an error or levels in range.
 #include "shared/codec/entropy/zero_run_coder.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes one block of a payload. The input is a u16, the number of elements minus one, then the
 // block's bytes in any block format. If the format allows large blocks
 // (shared/codec/blocks/large_block.hpp), the bytes are decoded a second time, as sixteen times as

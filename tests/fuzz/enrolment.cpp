@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes the messages of enrolment. The first character says which one follows: 0 a request, 1 a
 // response, 2 and 3 an error response with status 403 and 503.
 #include "shared/identity/enrolment.hpp"

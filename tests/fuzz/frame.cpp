@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes one WebSocket message: header length, protobuf header, payload.
 #include "shared/base/limits.hpp"
 #include "shared/wire/message.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes a pair of IDX files. The input is a u16, the length of the file of images, then that file,
 // then the file of labels.
 #include "client/learn/data/idx.hpp"

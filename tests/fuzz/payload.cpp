@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes a whole payload, with the layout of the golden payloads (tests/codec/golden_test.cpp).
 #include "shared/codec/payload/reader.hpp"
 #include "shared/codec/spec/parser.hpp"

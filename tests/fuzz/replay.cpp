@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the fuzz targets in an ordinary build, on their seeds and on mutations of them that are the
 // same in every run. A broken promise aborts the program; FL_REPLAYED_FILE then has the input.
 #include "kernels/generic/philox.hpp"

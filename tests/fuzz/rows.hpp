@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decodes with every row of the kernel table. All rows must give the same result.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes a safetensors file. If its header is accepted, all its tensors must be readable.
 #include "shared/params/safetensors.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes join tokens: the input as the token's text, and the input as the fields of a token with
 // the right checksum.
 #include "shared/identity/token.hpp"

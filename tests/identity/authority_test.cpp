@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The authority: its files survive restarts and crashes; damaged files are refused; certificates
 // have the right contents, whatever a request asks for.
 #include "tests/identity/fixture.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client's identity files: joining and renewing survive a crash after every change to the disk,
 // and files that don't belong together are refused by name.
 #include "tests/identity/fixture.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server accepts a connection and then stays silent: joining gives up after
 // limits::handshake_max. The test is slow, because it waits in real time.
 #include "shared/base/limits.hpp"

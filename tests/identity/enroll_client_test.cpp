@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Joining from end to end over loopback: enroll_over_https() against a small HTTPS server that
 // calls the real enroll(), and against servers that are impostors, broken or absent.
 #include "shared/wire/enroll_client.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server's side of joining: which requests get a certificate, and what the answers say.
 #include "tests/identity/fixture.hpp"
 

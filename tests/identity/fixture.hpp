@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the identity tests share: a disk that fails from some change on, a book of tokens in memory,
 // and helpers for files, keys and certificates.
 #pragma once

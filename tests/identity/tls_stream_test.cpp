@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TlsStream over lines that break, delay and damage its bytes: every byte arrives in order, and the
 // stream ends with the right error.
 #include "tests/identity/tls_world.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TLS between two ends in one process, over a pair of connected sockets: which clients and which
 // servers are accepted, and which TLS parameters are used.
 #include "tests/identity/tls_world.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An authority with its server and an enrolled client, and connected sockets.
 #pragma once
 

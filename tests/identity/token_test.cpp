@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokens and addresses: what is written reads back, and errors say what is wrong.
 #include "tests/identity/fixture.hpp"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs a build into a temporary folder, and uses it there as somebody else's project would."""
 
 import os

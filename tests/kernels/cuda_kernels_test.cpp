@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the CUDA twins with the scalar row, bit for bit. They run on their own CUDA stream, with
 // pointers that are not aligned for whole vectors. Without a device the tests print that they are
 // skipped, and pass.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the kernel bodies for products of a matrix with a few vectors on a CPU, and compares them
 // with the host's functions, bit for bit.
 #include "tests/kernels/host_launches.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the bodies of the CUDA kernels for rANS on a CPU, where a warp is a loop. Bytes and results
 // must equal those of the scalar row.
 #include "kernels/cuda/bodies/rans_body.hpp"

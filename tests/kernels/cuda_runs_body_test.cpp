@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the bodies of the CUDA kernels that select and rotate on a CPU, in the launches of their .cu
 // files, and compares them with the host's functions.
 #include "kernels/cuda/bodies/rotate_body.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Test values, and how tests launch the bodies of the CUDA kernels on a CPU.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the bodies of the CUDA kernels on a CPU, where a block of threads is a loop, and compares
 // them with the rows, bit for bit. cuda_kernels_test tests what a GPU adds: launches, barriers,
 // atomics.

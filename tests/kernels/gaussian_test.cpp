@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels::gaussian(): the rows agree, a value depends on its index alone, and the distribution is
 // normal.
 #include "kernels/kernels.hpp"

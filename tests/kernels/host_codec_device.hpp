@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CodecDevice (kernels/codec_device.hpp) that runs the bodies of the CUDA kernels on a CPU, with
 // the launches of CUDA and with memory of the exact size. Tests can make it fail, or make mistakes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the bodies of CUDA kernels on a CPU, with the launches of their .cu files.
 #pragma once
 

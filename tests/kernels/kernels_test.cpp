@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares every row with the scalar row, bit for bit, and the scalar row with the contracts in
 // kernels.hpp.
 #include "kernels/kernels.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bit fields of levels: packing and unpacking gives the levels again for every width, and unpacking
 // rejects bytes that packing cannot make.
 #include "kernels/generic/pack.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rANS: streams decode to the same symbols and are nearly as short as the entropy. Streams that
 // rans_encode() cannot make are rejected. All rows give the same bytes and the same results.
 #include "kernels/generic/rans.hpp"

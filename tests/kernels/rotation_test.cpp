@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions that rotate and quantize for the codec eden. Compares every row with the scalar
 // row, bit for bit, and the scalar row with the definitions.
 #include "kernels/generic/philox.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selection of the largest magnitudes: it selects the same elements as sorting, for any ties and
 // any parts of the vector.
 #include "kernels/generic/select.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layouts and the table of built-in models.
 #include "shared/params/layout.hpp"
 

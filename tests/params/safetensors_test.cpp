@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Safetensors: files that we write read back; foreign files in any order and in half precision are
 // read; files with false claims are refused.
 #include "shared/params/safetensors.hpp"

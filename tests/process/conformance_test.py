@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks RFC 6455: kosoku runs Autobahn's cases against ws_echo, which uses fl-server's streams.
 
 kosoku does not trust the test's authority, so a relay removes the TLS. Groups 12 and 13 test

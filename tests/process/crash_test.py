@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """After `kill -9` at any point and a restart, a run ends with the same model as an undisturbed run.
 
 Synthetic updates depend only on the client's name, the run's seed and the round, and every client

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A full disk, or another program that locks the database, pauses the run with a message.
 Afterwards the run ends with the same model. The tests of a full disk mount a small tmpfs; without
 the right to do so they are skipped."""

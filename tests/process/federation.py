@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers of the process tests: they run the real programs in temporary folders, wait with a time
 limit, and read the history as a user does.
 

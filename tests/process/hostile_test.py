@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client with a valid certificate breaks the protocol. Each time the server tells it what was
 wrong, and the run of the other clients goes on."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kill -9` before and after every step on the disk while an identity is made, at the server's
 first start and when a client joins. Doing the same again succeeds. For renewal see
 renewal_test.py."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # make-venv.sh FOLDER: a virtual environment with the packages of deploy/requirements-tests.txt.
 # Made once; again when that file has changed.
 set -eu

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """64 clients download and upload a model of 1,000,000 parameters at the same time. The server's
 memory stays a small multiple of the model."""
 

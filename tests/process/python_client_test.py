@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python example client together with fl-client, and a run's files as a Python user reads
 them."""
 

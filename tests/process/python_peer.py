@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client of examples/python-client for tests: many clients, or one that breaks the protocol."""
 
 import asyncio

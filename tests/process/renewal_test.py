@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A certificate is renewed after two thirds of its life, while its client works."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run from its first flag to its history, as a user sees it."""
 
 import contextlib

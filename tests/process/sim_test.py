@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fl-sim gives the same results with any number of threads, and the same as the real programs."""
 
 import json

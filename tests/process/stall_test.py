@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Some peers stop half-way. The server goes on with the others and drops the silent ones in
 time."""
 

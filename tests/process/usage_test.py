@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mistakes on the command line and when a client joins or connects: every refusal names its
 cause."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An echo server on the very streams that fl-server speaks through: server_context(), tune_socket()
 // and tune_websocket(). Autobahn's cases (conformance_test.py) are run against it; of our settings
 // it changes one, the largest message, because those cases send up to 16 MiB.

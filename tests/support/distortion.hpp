@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures of a code's loss, for the benchmark of codecs and for tests against theory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A disk in memory that behaves like a real disk in the worst case, for tests of all code that uses
 // fl::Files. Contents become durable only through File::sync, names only through
 // Files::sync_folder. crash() is a power loss; after it, the object is the disk at the next boot.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/support/memory_link.hpp"
 
 #include "shared/base/limits.hpp"

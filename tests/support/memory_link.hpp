@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connection in memory over simulated time, in place of WsLink over a real line. Frames go
 // through the real framing and arrive in order, after the time that the line's latency and
 // bandwidth need. A sender waits while the modelled buffers of the operating system are full.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the blocks of a payload, as reader.hpp describes them, for tests that look at their bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets doctest print a Result in a failed CHECK: the error's code and message.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of a run that sends nothing besides the model.
 #pragma once
 

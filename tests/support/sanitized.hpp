@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that try every place or many seeds take ten times as long under a sanitizer, and run the
 // same code again and again. So they try fewer there. The release build runs them whole.
 #pragma once

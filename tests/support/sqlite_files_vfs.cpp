@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/support/sqlite_files_vfs.hpp"
 
 #include <cstring>

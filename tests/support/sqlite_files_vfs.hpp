@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs SQLite on any fl::Files, so that the real Store can use a disk in memory that crashes and
 // fails on demand. There are no locks and no shared memory: open the database with
 // locking_mode=EXCLUSIVE. The time advances by one second whenever it is read, and random numbers

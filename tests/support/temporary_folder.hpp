@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder on the real disk that is removed with the object.
 #pragma once
 

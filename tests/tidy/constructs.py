@@ -2,9 +2,7 @@
 
 import re
 
-from source import CODE, CPP, HASH_COMMENTS, Finding, code_only, line_at
-
-SPDX = "SPDX-License-Identifier: Apache-2.0"
+from source import CODE, CPP, HASH_COMMENTS, SPDX, Finding, code_only, line_at
 
 # g++ 12 destroys twice what braces or a capturing lambda make in the same statement as co_await.
 CAPTURE = re.compile(r"(?<![\w)\]])\[(?!\[)[^\]]+\]\s*[({]")

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = "tests/tidy/"  # Its own tables and fixtures break rules on purpose.
 CODE = ("server/", "client/", "shared/", "kernels/", "examples/")  # Without the tests.
 CPP = (".hpp", ".cpp", ".h", ".cu", ".cuh")
+SPDX = "SPDX-License-Identifier: Apache-2.0"
 HASH_COMMENTS = (".py", ".sh", ".cmake", "CMakeLists.txt")
 
 

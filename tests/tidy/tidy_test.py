@@ -23,7 +23,7 @@ import programs
 import sizes
 from exceptions import Exceptions
 from exceptions import TABLE as EXCEPTIONS
-from source import ROOT, Tree, code_only, comments_only
+from source import ROOT, SPDX, Tree, code_only, comments_only
 
 BIN = Path(os.environ["FL_BIN"]).resolve() if os.environ.get("FL_BIN") else None
 IS_BUILT = BIN is not None and all((BIN / name).exists() for name in programs.PROGRAMS)
@@ -286,7 +286,7 @@ class Constructs(unittest.TestCase):
         self.assertEqual(self.lines("int x;  // " + "TO" + "DO later\n"), [(1, "TO" + "DO")])
 
     def test_all_have_the_licence_line_or_none(self):
-        line = f"// {constructs.SPDX}\n"
+        line = f"// {SPDX}\n"
         licence = {"LICENSE": "Apache-2.0"}
         self.assertEqual(what(constructs.check_licence(Tree({}))), ["names no licence"])
         none = Tree(licence | {"server/a.cpp": "x\n", "tests/b.py": "x\n"})
@@ -297,7 +297,7 @@ class Constructs(unittest.TestCase):
             licence | {"server/a.cpp": line, "shared/b.cpp": line.replace("Apache-2.0", "MIT")}
         )
         self.assertEqual([f.path for f in constructs.check_licence(other)], ["shared/b.cpp"])
-        python = f"#!/usr/bin/env python3\n# {constructs.SPDX}\n"
+        python = f"#!/usr/bin/env python3\n# {SPDX}\n"
         self.assertEqual(
             constructs.check_licence(Tree(licence | {"server/a.cpp": line, "x.py": python})), []
         )

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MemoryLink, the link of the simulation: it keeps the contract of Link, and its faults do what
 // their names say.
 #include "shared/base/limits.hpp"

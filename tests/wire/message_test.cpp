@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Framing: what is sent arrives unchanged, and whatever bytes a peer sends, the worst result is an
 // error.
 #include "shared/wire/message.hpp"

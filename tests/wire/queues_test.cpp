@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mailbox, Signal and TaskGroup: no item is lost, and every waiting coroutine is woken.
 #include "shared/base/async/task_group.hpp"
 #include "tests/wire/simulation.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs coroutines to their end over simulated time.
 #pragma once
 

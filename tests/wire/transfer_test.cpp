@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers: sources of several segments, chunk sizes that adapt to the line, checks of chunks.
 #include "shared/wire/transfer.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Updates that were trained from older versions: asynchronous rounds, and late updates in
 // synchronous rounds.
 #include "server/run/round_mode.hpp"

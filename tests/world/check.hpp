@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The invariants that must hold after every run of a world, whatever happened in it. The checks
 // follow the definitions, not the engine's code: they compute each round's sum again from the
 // uploads that the server's history names as accepted.

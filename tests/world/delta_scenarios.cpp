@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs with "delta+": clients send the difference between an update and their last accepted one.
 // The tests check which reference both ends use, also when one end has lost it, and that the model
 // ends where it ends without a codec.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A simple and slow implementation of a round's sums, straight from their definition. check.cpp
 // compares the server's models with it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client that a test plays message by message. It can send what an agent never sends.
 #pragma once
 

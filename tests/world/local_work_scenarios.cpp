@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many steps a client trains in a round: by time budget, and by schedule.
 #include "tests/world/scenario.hpp"
 

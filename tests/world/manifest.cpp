@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tracks which updates a client has saved: reads each manifest that the client writes to its disk.
 #include "tests/world/world.hpp"
 

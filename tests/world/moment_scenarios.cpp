@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clients leave, join or are revoked at unusual moments: while a round opens or is recorded, while
 // the client is away, or after the last round.
 #include "tests/support/sanitized.hpp"

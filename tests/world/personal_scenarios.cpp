@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors that clients keep to themselves, and the file to which they are exported.
 #include "client/state/client_state.hpp"
 #include "shared/codec/spec/parser.hpp"

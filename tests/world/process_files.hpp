@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The disk as one process sees it. The process dies on die(), or instead of the n-th change of the
 // disk, so a test can kill it between any two writes. After that every operation fails and changes
 // nothing. One thread.

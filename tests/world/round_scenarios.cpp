@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which clients are asked, which updates count, and when a round or a run ends.
 #include "tests/kernels/host_codec_device.hpp"
 #include "tests/world/hand_client.hpp"

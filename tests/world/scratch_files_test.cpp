@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fl-sim's files in memory. Two files may share bytes without a copy; each must still hold what was
 // written to it, whatever happens to the other. Compares random operations with plain vectors.
 #include "examples/sim/scratch_files.hpp"

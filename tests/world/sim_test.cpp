@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulates thousands of federations, each drawn from a seed. Whatever breaks on the way, the run
 // must end, each version must follow from the accepted updates, and no acknowledged update may be
 // lost or counted twice.

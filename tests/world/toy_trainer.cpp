@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/world/toy_trainer.hpp"
 
 #include "kernels/generic/philox.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model whose training has a known result. Client k's loss is |w - c_k|^2 / 2, where c_k is its
 // own point. Each step of gradient descent moves w by a part `lr` of the way to c_k, so the
 // federation converges to the weighted mean of the points. A statistic moves 0.3 of the way in each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The troubles of a world, and the random worlds that a seed draws.
 #include "tests/world/world.hpp"
 

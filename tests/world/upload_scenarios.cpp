@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Uploads and downloads in which one thing goes wrong at a chosen moment. Besides the invariants of
 // check.hpp the tests check which messages were sent, and which bytes were sent twice.
 #include "shared/codec/spec/parser.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/world/world.hpp"
 
 #include "server/net/session.hpp"

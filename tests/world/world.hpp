@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole federation in one process: the real engine, sessions, store and agents run over simulated
 // time, lines, disks and threads, with the faults that a seed or a test asks for. Processes may die
 // between any two changes of their disks, and start again from what the disk kept. The same options

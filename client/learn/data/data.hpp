@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The examples of a client: which files, which shard of them, and which part of that is held out.
 // fl-client reads its shard once, at start-up; fl-sim reads a data set once for all its clients.
 // Any thread.

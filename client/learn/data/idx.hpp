@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads labelled images from IDX files (LeCun's format for MNIST), plain or gzipped. Any thread.
 #pragma once
 

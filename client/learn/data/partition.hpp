@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Divides a data set among the parties of a federation. Every party computes the whole partition
 // from the labels and the seed and takes its own part, so nothing has to be sent. The result is the
 // same on every machine. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers for partitions and shuffles. The same (seed, stream) gives the same numbers on
 // every machine, unlike the distributions of <random>. Only Philox words
 // (kernels/generic/philox.hpp) and IEEE operations are used, and no libm function whose last bit

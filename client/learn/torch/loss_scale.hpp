@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loss scale that keeps fp16 gradients in range: Micikevicius, Narang, Alben et al., "Mixed
 // Precision Training", 2018, section 3.2. It adapts like PyTorch's GradScaler, with the same
 // numbers. Each training of a round has an object of its own.

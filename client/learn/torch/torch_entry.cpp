@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only exported symbol of libfl-torch.so.
 #include "client/learn/torch/torch_library.hpp"
 #include "client/learn/torch/torch_trainer.hpp"

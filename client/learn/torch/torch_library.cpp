@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/torch_library.hpp"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads the libtorch trainer, which is a library of its own (libfl-torch.so in the program's
 // folder), when a run's model first needs it. Loading libtorch takes half a second, ten times as
 // long as everything else that a client does before its first message. Without it, `join`, --help,

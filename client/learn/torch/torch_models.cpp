@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/torch_models.hpp"
 
 #include "shared/params/model_table.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The built-in models as libtorch modules. Only the files of fl_learn_torch and its tests include
 // this header, because it brings libtorch's headers.
 #pragma once

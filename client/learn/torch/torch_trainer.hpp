@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains and evaluates the built-in image models with libtorch: mini-batch SGD on the CPU or on one
 // CUDA device. On the CPU of one machine, with the same number of threads, the same weights,
 // settings and data give the same update bit for bit. This header includes nothing of libtorch.

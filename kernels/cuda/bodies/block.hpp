@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block of threads that works in steps. each(f) calls f(thread) for every thread; the next step
 // sees in all threads what this one wrote. The body of a CUDA kernel is a function template over
 // such a block, and between the steps all threads must do the same. So tests can run the body of a

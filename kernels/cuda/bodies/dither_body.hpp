@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of the kernels that round to levels with and without dither (cuda_kernels.hpp).
 #pragma once
 

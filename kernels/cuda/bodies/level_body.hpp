@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of the kernels of a CodecDevice (kernels/codec_device.hpp). A block of threads rounds
 // a block of the vector, and a warp codes its stream.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of the kernels for products of a matrix with a few vectors (cuda_matrix.hpp).
 #pragma once
 

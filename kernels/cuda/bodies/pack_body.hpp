@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of the kernels for bit fields (cuda_pack.hpp). A thread packs or unpacks eight codes
 // at a time, because eight codes of b bits fill b whole bytes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the threads of a launch share the random halves of a Philox stream (half_word_at() of
 // kernels/generic/philox.hpp).
 #pragma once

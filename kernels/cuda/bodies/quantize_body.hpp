@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The body of the fused quantizer's kernel (cuda_quantize.hpp).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of the kernels for rANS (cuda_rans.hpp). The threads of a warp are the 32 lanes of a
 // stream; a short stream uses four of them. In each step a vote tells which lanes write or read a
 // word. A lane's word comes after those of the lanes before it (Giesen 2014, arXiv:1402.3392,

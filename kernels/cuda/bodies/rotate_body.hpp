@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of the kernels for the rotation of the codec eden (cuda_rotate.hpp). As in the rows,
 // each value goes through the strides 1, 2, 4 and so on in this order, so the bits are the same.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a CodecDevice (kernels/codec_device.hpp) does with blocks that are rotated before rounding.
 // rotate_body.hpp has the rotation itself.
 #pragma once

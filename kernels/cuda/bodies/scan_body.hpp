@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of the kernels that sum runs in the order of the rows (cuda_kernels.hpp): element i
 // goes to lane i % 16, and the elements of a lane are added one after the other. So a block of
 // threads has a run: all its threads load values and look at them, and 16 threads add.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of the kernels that select the largest magnitudes (cuda_select.hpp). Radix selection
 // by histograms finds the cutoff (Alabi 2012, "Fast k-selection algorithms for graphics processing
 // units"). Prefix sums then give each selected element its place (Blelloch 1990, "Prefix sums and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/cuda_codec_device.hpp"
 
 #include "kernels/cuda/bodies/level_body.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/cuda_kernels.hpp"
 
 #include "kernels/cuda/bodies/dither_body.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA's block of threads (bodies/block.hpp), and how to start kernels over it.
 #pragma once
 

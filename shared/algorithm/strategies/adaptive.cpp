@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FedAdagrad, FedAdam and FedYogi: Reddi 2021, algorithm 2. As in the paper there is no bias
 // correction, and the second moment starts at tau^2.
 #include "shared/algorithm/strategies/strategies.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ditto: Li, Hu, Beirami, Smith 2021, "Fair and Robust Federated Learning Through Personalization",
 // algorithm 1, with FedAvg as its G. A client trains the global model as usual. It also keeps its
 // own model v (the kept vector), and continues to minimize its loss + lambda/2 |v - w_global|^2

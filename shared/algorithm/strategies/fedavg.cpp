@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FedAvg: McMahan 2017, algorithm 1, with the server learning rate of Reddi 2021, algorithm 1.
 // FedProx: Li 2020, algorithm 2. The trainer adds the proximal term to its steps.
 #include "shared/algorithm/strategies/strategies.hpp"

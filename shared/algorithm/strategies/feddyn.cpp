@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FedDyn: Acar 2021, algorithm 1. Client k minimizes its loss - <l_k, w> + alpha/2 |w -
 // w_global|^2. Then its kept vector l_k becomes l_k - alpha (w_k - w_global). The server computes
 //   h' = h - alpha (share of the clients that took part) mean(w_k - w_global),

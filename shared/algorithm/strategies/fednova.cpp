@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FedNova: Wang 2020, section 4.2, equation 11. A client divides its update by its effective steps,
 // and the server multiplies the mean update by the mean of the effective steps. So a client that
 // does more steps does not pull the model harder towards its own optimum. Section 4.1 defines the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Momentum on the server. The mean update d stands for the negative gradient.
 //   FedAvgM: Hsu 2019, section 4.3: v = beta v + d, w = w + lr v.
 //   SlowMo: Wang 2020 (SlowMo), algorithm 1, lines 5 and 6. Its buffer is in units of the clients'

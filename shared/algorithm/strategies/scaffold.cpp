@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SCAFFOLD: Karimireddy 2020, algorithm 1. The server's control variate c travels with the model.
 // Client i keeps its own, c_i, and adds c - c_i to every local gradient. After training
 //   option 1: c_i' = gradient of the local loss at the global model,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // signSGD with majority vote: Bernstein 2019, algorithm 1, with local updates instead of gradients.
 // A client sends the signs of its update. The server steps by lr along the sign of their weighted
 // sum: a vote has the client's examples as its weight, or 1 with weight=uniform. --codec sign

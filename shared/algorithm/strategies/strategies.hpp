@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The makers of all methods. Only the table in strategy.cpp calls them. Each reads its options and
 // returns the method; the caller then checks SpecOptions::finish().
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names by which this project uses Asio: `net`, Awaitable, and a few small helpers.
 #pragma once
 

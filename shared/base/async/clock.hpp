@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clock and the timers of this program. Normally this is the steady clock. While a
 // SimulatedTime object exists, time stands still until the simulator moves it, and every wait that
 // uses Timer follows the simulated time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mailbox: a bounded queue between coroutines of one strand. Any number of coroutines push, one
 // pops. Asio's experimental channel is not used, because it loses messages when a receive is
 // cancelled (Boost 1.81). Signal: a condition that coroutines of one strand wait for.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs blocking work (SQLite, fsync, training) off the strands. The coroutine that asked for it
 // resumes on its own executor. Without threads, as in the simulator, the work runs in the caller.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lanes: divides work whose order does not matter among threads.
 #pragma once
 

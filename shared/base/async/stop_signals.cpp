@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/base/async/stop_signals.hpp"
 
 #include "shared/base/log.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handles SIGINT (Ctrl-C) and SIGTERM: the first one asks the program to stop, the second one ends
 // it immediately.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A group of coroutines that belong to one owner. No coroutine is detached: the owner cancels and
 // joins them before it is destroyed, and join() rethrows the first exception. The coroutines and
 // all calls run on the executor given, which is the owner's strand.

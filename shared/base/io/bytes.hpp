@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Spans of bytes, and little-endian numbers in them. All our formats are little-endian, and the
 // code is built for little-endian machines only.
 #pragma once

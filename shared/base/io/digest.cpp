@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/base/io/digest.hpp"
 
 #include <xxhash.h>

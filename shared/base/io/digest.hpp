@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // XXH3-128 digests, by which two ends check that they hold the same bytes. They detect accidents,
 // not attacks: the peer is authenticated and the link is TLS. XXH3 runs at 10 GB/s and more, so a
 // digest costs less than a copy; SHA-256 would cost as much as the encryption.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface to the disk for everything that must survive a crash: the spool, the checkpoints,
 // the client's state and, through a VFS, SQLite. Programs use posix_files(). Tests use a disk in
 // memory that fails on demand and forgets what was not synced (tests/support/mem_files.hpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses specs of the form NAME or NAME:KEY=VALUE,KEY=VALUE. Strategies, optimizers and schedules
 // are named so ("fedadam:lr=0.1,beta1=0.9"). One thread at a time.
 #pragma once

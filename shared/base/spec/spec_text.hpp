@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pieces that all specs are made of ("topk:0.01,scope=global", "fedadam:lr=0.1,beta1=0.9"):
 // texts cut at a mark, settings KEY=VALUE behind commas, and numbers. Whoever reads a spec says in
 // its own words what is wrong with it.

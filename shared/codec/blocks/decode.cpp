@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/blocks/decode.hpp"
 
 #include "shared/codec/blocks/large_block.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decodes blocks by the format id in their first byte (block_format.hpp). These ids are in use; the
 // file on the right describes the format:
 //

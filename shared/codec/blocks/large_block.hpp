@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Large blocks: blocks of more than part_elements_max elements (block_map.hpp). Codecs that send
 // few values use them. Three kinds are coded whole: sparse blocks with at most a 16th of the
 // elements selected, ecuq's runs, and low-rank matrices. All others are coded in parts. After the

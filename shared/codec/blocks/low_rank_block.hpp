@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Low-rank blocks: a matrix M is sent as the product L R of two thin matrices. L has a row for each
 // row of M, and R has a column for each column of M. A tensor of shape [d0, d1, ...] is a matrix of
 // d0 rows and d1 * ... columns. After the format id:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/blocks/selector.hpp"
 
 #include "shared/base/error.hpp"

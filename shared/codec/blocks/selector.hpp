@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface of selectors. A selector chooses the elements of a vector that are sent; the others
 // decode to 0. Any compressor can code the selected values (sparse_block.hpp): "topk:0.01+qsgd:4".
 #pragma once

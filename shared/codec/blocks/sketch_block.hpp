@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes and sizes of count sketches, and the estimates that are read from one. The arithmetic
 // of one element is in kernels/generic/sketch.hpp, the codec in countsketch.cpp.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sparse blocks: blocks of selected elements (selector.hpp). All other elements decode to 0. After
 // the format id:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "countsketch": a count sketch. It has a few rows of cells. Each row adds every value, with a
 // random sign, to a random cell; the estimate of a value is the median of its cells. Charikar 2002,
 // "Finding frequent items in data streams", section 3. For gradients, with the largest estimates as

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "eden": a random rotation R, then rounding Q of each value to the nearest of 2^B centroids.
 // Vargaftik 2022, "EDEN: Communication-Efficient and Robust Distributed Mean Estimation for
 // Federated Learning"; with B = 1 it is DRIVE (Vargaftik 2021). The rotated values of any x are

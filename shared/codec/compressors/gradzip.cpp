@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "gradzip": sends only one factor of a matrix. R spans a random subspace that both ends draw from
 // a key, and only L = M R^T is sent. That is half of what powersgd sends, or less. As in GradZip,
 // Cho 2021, "Gradient compression using alternating matrix factorization for large-scale deep

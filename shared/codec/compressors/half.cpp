@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "fp16" (IEEE binary16: 11 bits of precision, up to 65504) and "bf16" (the upper half of a
 // binary32: 8 bits of precision, the range of fp32). Each value is rounded to a 16-bit number.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "kbit": uniform quantization to B bits with stochastic rounding, which is unbiased (Suresh 2017,
 // section 2.2). There are 2^B - 1 levels, -S to S with S = 2^(B-1) - 1. With mode=symmetric they
 // are centred on 0. With mode=affine (Jacob 2018, section 2.1) they are centred on the middle

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "lossless": fp32 without loss, in fewer bytes. Exponents are entropy-coded (float_coder.hpp), and
 // zeros are left out (large_block.cpp). A block that does not become shorter is written like that
 // of "none".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The common part of powersgd and gradzip. They differ only in how they make a matrix's factors.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "powersgd": "PowerSGD: practical low-rank gradient compression for distributed optimization",
 // Vogels 2019, algorithm 1 with one worker. It starts with some R, makes L = M R^T orthonormal, and
 // sets R = L^T M. This is one step of the power method towards the best approximation of this rank.

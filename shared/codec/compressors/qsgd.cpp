@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "qsgd": QSGD, Alistarh 2017, section 3.1, with stochastic rounding in buckets as in section 4.
 // The scale of a bucket is its largest magnitude, or with norm=l2 its Euclidean norm. Levels are
 // entropy-coded (the paper uses Elias codes), or in bit fields if that is shorter.

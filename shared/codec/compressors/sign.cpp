@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "sign": one bit for each value, its sign. It decodes to the sign times the mean magnitude of the
 // block. A zero gets a random sign: weights that no client changes, such as those of a pixel that
 // is always black, would otherwise all move in the same direction. Seide 2014, "1-bit SGD";

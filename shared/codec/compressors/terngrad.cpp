@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "terngrad": TernGrad, Wen 2017, sections 3 and 4. Each value is rounded stochastically to -scale,
 // 0 or scale, with scale = max|x| of the block. Before that |x| is clipped at `clip` standard
 // deviations about zero, because the paper models gradients with mean zero. Clipping makes the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Block formats. The first byte of a block is the id of its format and says how to decode the bytes
 // that follow (blocks/decode.hpp lists all ids). Each row of the codec table (spec/table.cpp) lists
 // the formats that its codec writes, with their decoders. `format_table` is made from these rows.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A 64-bit key for one block. The block's bytes contain it, so that the decoder makes the same
 // random choices without knowing the seed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a flat vector is cut into the blocks of a payload. Each tensor is cut into runs of
 // block_elements consecutive elements; its last run may be shorter. So no block has elements of two
 // tensors, and both ends derive the same blocks from (layout, block_elements).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sources and sinks of payload bytes: memory or a File, at any offset. Each class keeps a reference
 // to the memory or the File, which must outlive it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/core/codec_state.hpp"
 
 #include "kernels/kernels.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a codec learned from one vector and uses for the next one, such as the factor with which
 // powersgd starts. Only the encoder has it; no payload needs it to be decoded. If it is missing, in
 // whole or in part, the codec starts without it.

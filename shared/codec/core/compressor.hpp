@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface of compressors. A compressor turns the values of one block into bytes. Encoding
 // uses the compressor's settings; decoding needs only the bytes, which begin with the id of their
 // block format (block_format.hpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What compressors and selectors can see of a vector before its first block is coded.
 #pragma once
 

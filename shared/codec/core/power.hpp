@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Powers with a fraction as the exponent. The result has the same bits on every machine.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers that encoding and decoding reuse from block to block, to avoid an allocation for each
 // block. One thread at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Warm-up of a codec's number (a fraction, bits, levels or a rank) over the first rounds of a run,
 // when updates are still large. The number changes by the same ratio from round to round, as the
 // density does in "Deep gradient compression", Lin 2018, section 3.3. Pure; any thread.

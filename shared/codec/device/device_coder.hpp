@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets a device (kernels/codec_device.hpp) do a part of encoding a vector. What the device can't do
 // or fails to do, the CPU does, with the same bytes; so no function here returns an error. The CPU
 // checks a part of the device's results. A device whose results differ is not used again.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a device's tally of a block's levels becomes their code. LevelCoder is the interface that
 // compressors implement; the functions below are what the implementations have in common.
 #pragma once

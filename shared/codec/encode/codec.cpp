@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/encode/codec.hpp"
 
 #include "shared/codec/device/device_levels.hpp"

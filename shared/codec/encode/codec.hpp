@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A codec turns a flat fp32 vector into a payload. A spec string such as "qsgd:127,bucket=256+ef"
 // selects it (spec/parser.hpp). Payloads say how to decode them (reader.hpp), so only the encoding
 // end needs a Codec.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec::encode().
 #include "shared/codec/encode/codec.hpp"
 

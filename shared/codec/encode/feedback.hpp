@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Error feedback: what a codec lost of one update is the residual, and the residual is added to the
 // next update. So nothing is lost in the sum over rounds. Seide 2014, "1-bit SGD", section 2;
 // Karimireddy 2019, algorithm 2.

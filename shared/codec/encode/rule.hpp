@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rule of a codec: how the tensors are coded whose names fit its pattern. A tensor takes the
 // first rule that fits.
 #pragma once

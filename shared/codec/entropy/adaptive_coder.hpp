@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An adaptive entropy coder for blocks with few quantized levels. A table of frequencies would be a
 // large part of their bytes, so encoder and decoder count the earlier levels instead.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes and reads numbers of 0 to 32 bits, lowest bits first, without gaps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/entropy/float_coder.hpp"
 
 #include "kernels/generic/pack.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lossless coding of floating-point numbers near their entropy. In an update the exponents are much
 // alike and can be compressed; signs and mantissas can't. DietGPU (Johnson 2022) and ZipNN
 // (Hershcovitch 2024, "ZipNN: lossless compression for AI models", section 3) do the same. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codes which k of a block's n elements are selected, in about log2 C(n, k) bits. There are three
 // forms; the encoder takes the shortest that it tries. A u16 says which form follows:
 //

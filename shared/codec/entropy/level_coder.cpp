@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/entropy/level_coder.hpp"
 
 #include "kernels/generic/rans.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Entropy-codes quantized levels from -S to S: a table of their frequencies, then an rANS stream
 // (kernels/generic/rans.hpp). Few levels are coded without a table (adaptive_coder.hpp).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/entropy/quantized_levels.hpp"
 
 #include "kernels/generic/nearest_scale.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the compressors with quantized levels (qsgd, kbit, terngrad) have in common. Runs of values
 // share a scale. A block has its scales first, then its levels to the block's end: either
 // entropy-coded (level_coder.hpp) or as bit fields (kernels/generic/pack.hpp). The block format

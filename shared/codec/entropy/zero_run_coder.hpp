@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codes quantized levels from -S to S that are mostly 0, by the runs of zeros between the others.
 // That is shorter than an entropy code of all levels (level_coder.hpp): there the states alone take
 // 128 bytes in a large block, and frequencies can't be below 2^-12.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/payload/reader.hpp"
 
 #include "shared/base/async/parallel.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The payload format, which all codecs share: one flat fp32 vector of a Layout, in blocks that can
 // be decoded in any order. Little-endian, no padding:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "ema-threshold": a threshold for each tensor that adapts from round to round, to send a wanted
 // fraction (density) of the elements. It reads the values once; topk reads them three times. The
 // first round uses topk's cutoff. Each later round sends the values above the threshold that it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "randk": random sparsity. It draws a fraction of each block's elements without replacement; the
 // number is rounded to the nearest, and at least one.
 //

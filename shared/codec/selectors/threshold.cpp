@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "threshold": selects the elements with |x| > threshold. Strom 2015, "Scalable distributed DNN
 // training using commodity GPU cloud computing"; the values are sent as well, as in Dryden 2016.
 #include "shared/base/error.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "topk": selects the elements with the largest magnitudes, in each tensor or in all tensors
 // together (scope=global). It selects exactly a fraction of the elements, rounded up: among equal
 // magnitudes the first elements, and never a zero. Aji and Heafield 2017, "Sparse communication for

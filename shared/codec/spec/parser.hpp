@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The spec of a codec as text, and the Codec that it names.
 //
 //   SPEC  = ["delta+"] (CODEC | RULE {";" RULE}) ["+ef" | "+dgc:" MOMENTUM]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/spec/spec_parts.hpp"
 
 #include <fmt/format.h>

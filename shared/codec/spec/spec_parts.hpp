@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pieces of a codec's spec, and the functions with which the parsers of compressors and
 // selectors read them. Each parser is in the file of its compressor or selector; the table in
 // table.cpp names it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/spec/table.hpp"
 
 #include "shared/codec/blocks/sparse_block.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The codec table: one row for each compressor and selector. To add a codec, write its file in
 // compressors/ or selectors/, add a row in table.cpp, and add the file to CMakeLists.txt
 // (docs/design/adding-a-codec.md).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/sums/accumulator.hpp"
 
 #include "kernels/generic/element_math.hpp"

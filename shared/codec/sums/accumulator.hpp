@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weighted sum of many updates in 64-bit fixed point. Integer sums do not depend on the order
 // of arrival, on the number of threads, or on updates that were added and taken back: the same
 // accepted updates give the same bits.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of low-rank matrices that stay undecoded. If the updates of a round share the right factor R
 // (low_rank_block.hpp), then sum w_k (L_k R) = (sum w_k L_k) R. So adding an update costs as much
 // as its factor L, not as its matrix, and only the mean is multiplied with R. The sums are in fixed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a round's sums represent values: as integers, so that the order of adding does not matter.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of count sketches that stay undecoded. A sketch is linear, so the sum of the updates'
 // sketches is the sketch of their sum, and only the mean is read (Rothchild 2020, "FetchSGD:
 // communication-efficient federated learning with sketching"). So adding an update costs as much as

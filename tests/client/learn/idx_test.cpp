@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/idx.hpp"
 #include "tests/client/learn/idx_files.hpp"
 

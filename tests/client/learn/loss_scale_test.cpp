@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/loss_scale.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the trainer with hand-written libtorch loops on made-up images, and trains on
 // Fashion-MNIST.
 #include "client/learn/torch/torch_trainer.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An example of a new codec: this file, one row of the table (row.txt), and a line of CMake.
 //
 // "toy:S" rounds each value to the nearest of 2 S + 1 levels; the last level is the block's largest

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adding a codec takes one file, one row of the table and a line of CMake, and nothing else. This
 // program links the library's objects with a copy of the table that has one more row
 // (CMakeLists.txt), so it tests a new codec as it will be used.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The status line of a server on a terminal: its text, and that it never wraps.
 #include "server/admin/status_line.hpp"
 

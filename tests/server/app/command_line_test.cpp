@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of fl-server: each row of its table becomes a sub-command.
 #include "server/app/commands.hpp"
 #include "shared/base/flags.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which run a server continues or begins, with which settings, and which changes are refused.
 #include "server/app/run_queue.hpp"
 #include "shared/base/limits.hpp"

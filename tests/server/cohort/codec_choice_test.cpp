@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of each client's codec: the finest one whose update is expected in time. The store's
 // record of the client gives the expectation.
 #include "server/cohort/codec_choice.hpp"

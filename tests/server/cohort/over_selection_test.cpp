@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --over-select 0: a round asks more clients than it needs, according to the share of slow clients.
 #include "server/cohort/over_selection.hpp"
 #include "tests/world/scenario.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A picker combines sampler, over-selection and codec ladder. It is deterministic.
 #include "server/cohort/picker.hpp"
 

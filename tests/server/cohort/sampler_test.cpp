@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every sampler picks distinct clients, is deterministic, and prefers the clients that it should.
 #include "server/cohort/sampler.hpp"
 #include "tests/support/print_result.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The printed forms of the history, character by character.
 #include "server/history/format.hpp"
 #include "shared/base/json.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records for the store's tests. Every field is set, each to a different value.
 #pragma once
 

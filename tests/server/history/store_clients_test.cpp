@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokens and clients: no token is used twice, and a revoked client stays out.
 #include "tests/server/history/store_world.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real store on a disk that fails. The life of a run is a list of calls. A life without faults
 // records what the database holds after each call. Then the same life is cut short at every
 // operation on the disk. Afterwards the database must hold exactly what the successful calls wrote,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store with files that are foreign, damaged, of a newer version, or shared with other
 // processes, on the real disk.
 #include "server/history/schema.hpp"

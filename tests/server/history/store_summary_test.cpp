@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's views of closed rounds agree with figures worked out by hand.
 #include "tests/server/history/store_world.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs, rounds, tasks and checkpoints are read as they were written, and none is decided or closed
 // twice.
 #include "tests/server/history/store_world.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's thread: it waits for the disk and the database, records events, and reports a broken
 // store.
 #include "server/history/store_thread.hpp"

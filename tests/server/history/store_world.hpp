@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store on a disk in memory, for the store's tests.
 #pragma once
 

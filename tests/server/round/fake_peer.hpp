@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A session that keeps what it is told, for the tests of the engine's parts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The roster: which clients are connected or awaited, their traffic, and who is too far ahead.
 #include "server/round/roster.hpp"
 #include "shared/base/limits.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The spool: the files of uploads on the server's disk, and the task of each.
 #include "server/round/spool.hpp"
 #include "tests/support/mem_files.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tasks of a round: what it still needs, and which tasks move into the next round.
 #include "server/round/tasks.hpp"
 #include "shared/base/limits.hpp"

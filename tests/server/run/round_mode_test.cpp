@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --mode: when a round closes, and the weight of a late update.
 #include "server/run/round_mode.hpp"
 #include "tests/support/print_result.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of a run's settings: everything about a setting follows from its one row.
 #include "server/app/setting_flags.hpp"
 #include "server/run/settings_table.hpp"

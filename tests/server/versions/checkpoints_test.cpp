@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Model versions on the disk, and a file of initial weights from the user, which may be a
 // checkpoint of another run.
 #include "server/versions/checkpoints.hpp"

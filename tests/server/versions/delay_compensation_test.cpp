@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DC-ASGD's correction of a stale update, against its formula.
 #include "server/versions/delay_compensation.hpp"
 #include "tests/support/mem_files.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The references of delta codecs: what a delta adds up to, and which files are kept.
 #include "server/versions/delta_references.hpp"
 #include "tests/support/mem_files.hpp"

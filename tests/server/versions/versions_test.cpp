@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which model versions are kept, and what a client downloads.
 #include "server/versions/versions.hpp"
 #include "tests/support/mem_files.hpp"

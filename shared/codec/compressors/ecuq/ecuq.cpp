@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "ecuq": entropy-coded uniform quantization. All tensors have the same step (step.cpp), and the
 // levels are coded near their entropy. There are two modes:
 // - dither: a random dither is added before rounding, and the decoder subtracts it. The error is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by ecuq's encoder and decoder (ecuq.cpp) and the search for its step (step.cpp).
 #pragma once
 

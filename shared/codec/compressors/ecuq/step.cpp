@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the step of ecuq. A larger step gives a lower rate, so the step is searched for with the
 // secant method between bounds. The rate is estimated on a sample of the values, from the entropy
 // of their levels and the size of the blocks' tables and heads.
