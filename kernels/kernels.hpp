@@ -84,11 +84,10 @@ struct Kernels {
   /// out[i] = -scale if bit i is 1, else scale.
   void (*unpack_signs)(const std::uint8_t* packed, std::size_t n, float scale, float* out);
 
-  /// sum[i] += weight * round(x[i] * 2^fraction_bits), rounded to nearest even, added modulo 2^64.
-  /// So a second call with -weight restores the sums exactly. Requires: |x[i]| * 2^fraction_bits
-  /// < 2^51, |weight| < 2^32.
-  void (*add_fixed)(std::int64_t* sum, const float* x, std::size_t n, int fraction_bits,
-                    std::int64_t weight);
+  /// sum[i] += round(x[i] * factor), the product in double, rounded to the nearest even integer,
+  /// added modulo 2^64. So a second call with -factor restores the sums exactly. Requires:
+  /// |x[i] * factor| <= 2^62.
+  void (*add_rounded)(std::int64_t* sum, const float* x, std::size_t n, double factor);
   /// out[i] = float(double(sum[i]) * factor), each of the three steps rounded to nearest
   /// even.
   void (*scale_fixed)(const std::int64_t* sum, std::size_t n, double factor, float* out);

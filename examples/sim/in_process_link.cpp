@@ -41,7 +41,8 @@ Awaitable<Result<Message>> InProcessLink::receive() {
   auto& box = inbox_.empty() ? waiting_work_ : inbox_;
   Message message = std::move(box.front());
   box.pop_front();
-  if (is_client_ && ends_work(message.header)) work_is_done();
+  if (is_client_ && ends_work(message.header) && !std::exchange(has_uploaded_, false))
+    work_is_done();
   if (const auto peer = peer_.lock()) peer->changed_.notify();
   co_return message;
 }
@@ -53,11 +54,22 @@ Awaitable<Result<void>> InProcessLink::send(Message message) {
     co_await changed_.wait();
   if (down_ || !peer) co_return down_.value_or(Error(Errc::unavailable, "the peer is gone"));
   const std::size_t bytes = frame_bytes(message);
-  const bool is_answer = message.header.has_evaluation() || message.header.has_failed();
+  const bool is_answer = message.header.has_evaluation() || message.header.has_failed() ||
+                         (is_client_ && ends_upload(message));
   bytes_sent_ += bytes;
   peer->take(std::move(message), bytes);
   if (is_client_ && is_answer) work_is_done();
   co_return success();
+}
+
+/// Whether this is the last chunk of an upload, at the first time: the client has worked. The
+/// verdict may come only when the round closes, and a slot must not wait for it.
+bool InProcessLink::ends_upload(const Message& message) {
+  const wire::Header& header = message.header;
+  if (header.has_begin()) upload_bytes_ = header.begin().bytes();
+  const bool is_last = header.has_chunk() &&
+                       header.chunk().offset() + message.payload.bytes().size() >= upload_bytes_;
+  return is_last && !std::exchange(has_uploaded_, true);
 }
 
 void InProcessLink::take(Message message, std::size_t bytes) {

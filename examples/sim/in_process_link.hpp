@@ -46,6 +46,7 @@ class InProcessLink final : public Link, public std::enable_shared_from_this<InP
   [[nodiscard]] bool may_begin_work();
   void ask_for_slot();
   void work_is_done();
+  [[nodiscard]] bool ends_upload(const Message& message);
 
   net::any_io_executor strand_;
   std::string remote_;
@@ -55,6 +56,8 @@ class InProcessLink final : public Link, public std::enable_shared_from_this<InP
   std::deque<Message> inbox_;
   std::deque<Message> waiting_work_;  // Offers and Evaluates; other messages overtake them.
   Work work_ = Work::none;
+  std::uint64_t upload_bytes_ = 0;  // Of the upload that the client announced last.
+  bool has_uploaded_ = false;       // It is whole, and has no verdict yet.
   std::optional<Error> down_;
   Signal changed_;
   std::atomic<std::uint64_t> bytes_received_ = 0;

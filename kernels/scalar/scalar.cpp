@@ -63,15 +63,12 @@ void unpack_signs(const std::uint8_t* packed, std::size_t n, float scale, float*
   for (std::size_t i = 0; i < n; ++i) out[i] = (packed[i / 8] >> i % 8 & 1) != 0 ? -scale : scale;
 }
 
-void add_fixed(std::int64_t* sum, const float* x, std::size_t n, int fraction_bits,
-               std::int64_t weight) {
-  const double scale = std::ldexp(1.0, fraction_bits);
+void add_rounded(std::int64_t* sum, const float* x, std::size_t n, double factor) {
   for (std::size_t i = 0; i < n; ++i) {
-    const std::int64_t fixed = std::llrint(x[i] * scale);
+    const std::int64_t product = std::llrint(x[i] * factor);
     // Unsigned, because the sums are modulo 2^64.
     sum[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum[i]) +
-                                       static_cast<std::uint64_t>(weight) *
-                                           static_cast<std::uint64_t>(fixed));
+                                       static_cast<std::uint64_t>(product));
   }
 }
 
@@ -259,7 +256,7 @@ const Kernels scalar_row = {
     .range = range,
     .pack_signs = pack_signs,
     .unpack_signs = unpack_signs,
-    .add_fixed = add_fixed,
+    .add_rounded = add_rounded,
     .scale_fixed = scale_fixed,
     .random_words = random_words,
     .gaussian = gaussian,

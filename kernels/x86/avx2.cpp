@@ -219,27 +219,28 @@ void unpack_signs(const std::uint8_t* packed, std::size_t n, float scale, float*
   scalar_row.unpack_signs(packed + i / 8, n - i, scale, out + i);
 }
 
-void add_fixed(std::int64_t* sum, const float* x, std::size_t n, int fraction_bits,
-               std::int64_t weight) {
-  // The sign of the weight goes to the scale, because rounding to nearest even is symmetric.
-  const double power = __builtin_ldexp(1.0, fraction_bits);
-  const __m256d scale = _mm256_set1_pd(weight < 0 ? -power : power);
-  const __m256i factor = _mm256_set1_epi64x(weight < 0 ? -weight : weight);
-  // Adding 1.5 * 2^52 to v, |v| < 2^51, rounds it to an integer, which is then in the low bits.
+void add_rounded(std::int64_t* sum, const float* x, std::size_t n, double factor) {
+  const __m256d factors = _mm256_set1_pd(factor);
+  // Adding 1.5 * 2^52 to v, |v| < 2^51, rounds it to an integer, which is then in the low bits. A
+  // product can have 62 bits, so its multiple of 2^32 and the rest are rounded one after the other.
+  // The rest is exact, and as 2^32 is even, a tie goes to the same integer.
   const __m256d magic = _mm256_set1_pd(0x1.8p52);
+  const __m256i magic_bits = _mm256_castpd_si256(magic);
+  const __m256d down = _mm256_set1_pd(0x1p-32);
+  const __m256d up = _mm256_set1_pd(0x1p32);
   std::size_t i = 0;
   for (; i + 4 <= n; i += 4) {
-    const __m256d v = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(x + i)), scale);
-    const __m256i fixed =
-        _mm256_sub_epi64(_mm256_castpd_si256(_mm256_add_pd(v, magic)), _mm256_castpd_si256(magic));
-    // fixed * factor modulo 2^64; factor is below 2^32.
-    const __m256i low = _mm256_mul_epu32(fixed, factor);
-    const __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(fixed, 32), factor);
-    const __m256i product = _mm256_add_epi64(low, _mm256_slli_epi64(high, 32));
+    const __m256d v = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(x + i)), factors);
+    const __m256d high = _mm256_add_pd(_mm256_mul_pd(v, down), magic);
+    const __m256d rest = _mm256_sub_pd(v, _mm256_mul_pd(_mm256_sub_pd(high, magic), up));
+    const __m256d low = _mm256_add_pd(rest, magic);
+    const __m256i high_bits = _mm256_sub_epi64(_mm256_castpd_si256(high), magic_bits);
+    const __m256i low_bits = _mm256_sub_epi64(_mm256_castpd_si256(low), magic_bits);
+    const __m256i product = _mm256_add_epi64(_mm256_slli_epi64(high_bits, 32), low_bits);
     auto* place = reinterpret_cast<__m256i*>(sum + i);
     _mm256_storeu_si256(place, _mm256_add_epi64(_mm256_loadu_si256(place), product));
   }
-  scalar_row.add_fixed(sum + i, x + i, n - i, fraction_bits, weight);
+  scalar_row.add_rounded(sum + i, x + i, n - i, factor);
 }
 
 // Converts int64 to double, rounded once. Writing the two halves into the mantissas of 2^52 and
@@ -581,7 +582,7 @@ const Kernels avx2_row = {
     .range = range,
     .pack_signs = pack_signs,
     .unpack_signs = unpack_signs,
-    .add_fixed = add_fixed,
+    .add_rounded = add_rounded,
     .scale_fixed = scale_fixed,
     .random_words = random_words,
     .gaussian = gaussian,

@@ -73,7 +73,6 @@ struct CheckpointRecord {
   std::string file;  // Name inside the run's folder (RunRecord::checkpoints).
   std::uint64_t bytes = 0;
   Digest digest;           // Of the fp32 values in layout order.
-  double value_max = 0;    // Largest magnitude, without statistics; the next round's sums need it.
   std::string delta_file;  // Name in the same folder of the coded step from version - 1; "": none.
   std::uint64_t delta_bytes = 0;
 };
@@ -96,7 +95,7 @@ struct TaskRecord {
   double nmse = 0;            // What coding lost, as a part of the squared norm of what was coded.
   double ready_seconds = 0;   // From the offer to the begin of the upload.
   double upload_seconds = 0;  // From there to its end, at the pace of its last stretch.
-  double seconds = 0;         // From the offer to the verdict.
+  double seconds = 0;         // From the offer to the upload's end, or to the verdict without one.
   Digest update_digest;
   std::string spool_file;  // Name inside STATE/spool.
   std::string codec;
@@ -111,8 +110,6 @@ struct RoundRecord {
   Round round = 0;
   Version base_version = 0;  // The version that was sent out: round - 1.
   double started_at = 0;
-  int range_log2 = 0;        // Update values are below 2^range_log2 in magnitude, and
-  int fraction_bits = 0;     // the sums have these fraction bits. Fixed when the round opens.
   std::uint32_t target = 0;  // Accepted updates that close the round.
   /// Weight of all clients that were connected when it opened, or were asked in an earlier round.
   std::uint64_t population = 0;

@@ -192,9 +192,17 @@ constexpr const char* references = R"sql(
 ALTER TABLE task ADD COLUMN reference INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// Sums choose their units themselves now (shared/codec/sums/sum_range.hpp).
+constexpr const char* no_fixed_point = R"sql(
+ALTER TABLE round DROP COLUMN range_log2;
+ALTER TABLE round DROP COLUMN fraction_bits;
+ALTER TABLE checkpoint DROP COLUMN value_max;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
-                                         Migration{"column reference in table task", references}};
+                                         Migration{"column reference in table task", references},
+                                         Migration{"no fixed point of sums", no_fixed_point}};
 
 struct Marks {
   int application = 0;

@@ -104,7 +104,9 @@ class Store {
   /// What the next round needs to know of the closed rounds, and of all tasks.
   struct RoundsBefore {
     std::uint64_t population = 0;  // Of the last closed round; 0: there is none.
-    double norm_max = 0;           // The largest norm of all accepted updates.
+    /// By client: the norm of its last update that was accepted in a closed round, or refused for
+    /// its norm.
+    std::map<std::string, double> norms;
     /// Of every client that was ever asked: the examples of its newest task.
     std::map<std::string, std::uint64_t> examples;
   };
@@ -121,9 +123,6 @@ class Store {
   /// Closes the round. Tasks that are still `offered`, with a base before `oldest_base`, become
   /// `late`.
   [[nodiscard]] Result<void> commit_round(const RoundCommit& commit);
-  /// Gives the sums of the open round another fixed point.
-  [[nodiscard]] Result<void> set_fixed_point(RunId run, Round round, int range_log2,
-                                             int fraction_bits);
 
   // Measurements.
   /// A client's second evaluation of the same version replaces the first.

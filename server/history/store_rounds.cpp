@@ -182,15 +182,6 @@ Result<void> Store::commit_round(const RoundCommit& commit) {
   });
 }
 
-Result<void> Store::set_fixed_point(RunId run, Round round, int range_log2, int fraction_bits) {
-  return db_->write([&]() -> Result<void> {
-    FL_TRY(const int changed, db_->run("UPDATE round SET range_log2 = ?3, fraction_bits = ?4"
-                                       " WHERE run_id = ?1 AND round = ?2 AND ended_at IS NULL",
-                                       run, round, range_log2, fraction_bits));
-    return changed == 1 ? success() : not_open(*db_, run, round);
-  });
-}
-
 Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const double now, db_->now());
@@ -299,6 +290,17 @@ Result<std::vector<TaskRecord>> Store::offered_tasks(RunId run) {
 Result<Store::RoundsBefore> Store::rounds_before(RunId run) {
   return db_->read([&]() -> Result<RoundsBefore> {
     RoundsBefore before;
+    // With max() SQLite takes the other columns from the row that has the maximum.
+    const auto note_norm = [&](const Row& row) {
+      before.norms[row.text(0)] = row.real(1);
+      return true;
+    };
+    FL_CHECK(
+        db_->query("SELECT t.client, t.norm, max(t.id) FROM task AS t JOIN round AS r"
+                   " ON r.run_id = t.run_id AND r.round = t.round"
+                   " WHERE t.run_id = ?1 AND t.norm > 0"
+                   " AND (t.state = 'refused' OR r.ended_at IS NOT NULL) GROUP BY t.client",
+                   note_norm, run));
     const auto note_last = [&](const Row& row) {
       before.population = unsigned_of(row, 0);
       return true;
@@ -307,16 +309,10 @@ Result<Store::RoundsBefore> Store::rounds_before(RunId run) {
         db_->query("SELECT population FROM round WHERE run_id = ?1 AND ended_at IS NOT NULL"
                    " ORDER BY round DESC LIMIT 1",
                    note_last, run));
-    FL_TRY(const auto norm,
-           db_->find(
-               "SELECT ifnull(max(norm), 0) FROM task WHERE run_id = ?1 AND state = 'accepted'",
-               [](const Row& row) { return row.real(0); }, run));
-    before.norm_max = norm.value_or(0);
     const auto note_client = [&](const Row& row) {
       before.examples[row.text(0)] = unsigned_of(row, 1);
       return true;
     };
-    // With max() SQLite takes the other columns from the row that has the maximum.
     FL_CHECK(
         db_->query("SELECT client, examples, max(id) FROM task WHERE run_id = ?1"
                    " GROUP BY client",

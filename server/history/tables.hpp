@@ -26,8 +26,6 @@ inline constexpr Column<RoundRecord> round_columns[] = {
     column<&RoundRecord::round>("round"),
     column<&RoundRecord::base_version>("base_version"),
     column<&RoundRecord::started_at>("started_at"),
-    column<&RoundRecord::range_log2>("range_log2"),
-    column<&RoundRecord::fraction_bits>("fraction_bits"),
     column<&RoundRecord::target>("target"),
     column<&RoundRecord::population>("population"),
 };
@@ -66,7 +64,6 @@ inline constexpr Column<CheckpointRecord> checkpoint_columns[] = {
     column<&CheckpointRecord::file>("file"),
     column<&CheckpointRecord::bytes>("bytes"),
     column<&CheckpointRecord::digest>("digest"),
-    column<&CheckpointRecord::value_max>("value_max"),
     column<&CheckpointRecord::delta_file>("delta_file"),
     column<&CheckpointRecord::delta_bytes>("delta_bytes"),
 };

@@ -168,7 +168,6 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   round.record = open->round;
   round.opened_at = Clock::now();
   round.is_recorded = true;
-  round.weight_bound = 1ull << std::max(0, 62 - open->round.range_log2 - open->round.fraction_bits);
   for (auto& record : open->tasks) {
     if (record.state == TaskState::accepted) spooled.insert(record.id);
     Task task;
@@ -224,18 +223,17 @@ Awaitable<Result<void>> RoundEngine::collect() {
       FL_CO_TRY(const bool dropped, co_await drop_overdue());
       if (dropped) continue;
     }
-    if (round.is_too_narrow && !round.is_adding()) FL_CO_CHECK(co_await sums_.widen());
     const TimePoint now = Clock::now();
-    const std::uint32_t accepted = round.count(TaskState::accepted);
+    const std::uint32_t ready = tasks_.ready();
     const bool is_late = now >= round.deadline;  // Never in an asynchronous run.
-    if (is_late && accepted < tasks_.quorum()) {
+    if (is_late && ready < tasks_.quorum()) {
       control_.report(
           EventLevel::warning,
           fmt::format("round {}: {} of {} updates at the deadline; waiting for another "
                       "{} s",
-                      round.record.round, accepted, tasks_.quorum(), plan_.settings.deadline_s));
+                      round.record.round, ready, tasks_.quorum(), plan_.settings.deadline_s));
       round.deadline = plan_.deadline_after(now);
-      FL_CO_CHECK(co_await offers_.add(tasks_.quorum() - accepted));
+      FL_CO_CHECK(co_await offers_.add(tasks_.quorum() - ready));
       continue;
     }
     const std::size_t missing = round.is_closing ? 0 : tasks_.missing();
@@ -247,8 +245,15 @@ Awaitable<Result<void>> RoundEngine::collect() {
       if (is_late && round.count(TaskState::offered) > 0 && !round.is_closing)
         control_.report(EventLevel::info, fmt::format("round {}: the deadline passed without {}",
                                                       round.record.round, tasks_.names_missing()));
+      if (!round.is_closing) control_.changed.notify();  // Waiting updates are judged now.
       round.is_closing = true;
-      if (!round.is_verifying()) co_return success();
+    }
+    if (round.is_closing && !round.is_verifying()) {
+      const bool is_full = round.count(TaskState::accepted) >= round.record.target;
+      const bool is_enough = is_full || (tasks_.has_enough(now) && !plan_.mode.is_async);
+      if (is_enough || !round.has_lost_updates) co_return success();
+      round.reopen();  // Others are asked.
+      continue;
     }
     co_await control_.changed.wait(round.is_closing ? never : tasks_.next_event(now, missing > 0));
   }
@@ -277,6 +282,9 @@ Awaitable<Result<bool>> RoundEngine::drop_overdue() {
 /// the round stays open, and the next start closes it.
 Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
   control_.phase = Phase::making_model;
+  const auto settled = co_await sums_.settle();
+  if (!settled && will_pass(settled.error())) co_return std::optional<CheckpointRecord>();
+  FL_CO_CHECK(settled);
   const OpenRound& round = tasks_.round();
   const auto base = versions_.at(round.record.base_version);
   const auto downlink =
@@ -357,8 +365,7 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
   past_.totals.population = round.record.population;
   for (const auto& [client, task] : round.tasks) {
     past_.totals.examples[client] = task.record.examples;
-    if (task.record.state == TaskState::accepted)
-      past_.totals.norm_max = std::max(past_.totals.norm_max, task.record.norm);
+    if (task.record.state == TaskState::accepted) past_.totals.norms[client] = task.record.norm;
   }
   past_.seconds_here += took;
   ++past_.recorded_here;

@@ -41,12 +41,6 @@ Awaitable<Result<void>> Offers::open_round() {
   round.record.target = !plan.mode.is_async                        ? all
                         : plan.mode.is_barrier(round.record.round) ? under_way
                                                                    : plan.mode.buffer;
-  round.weight_bound = weight_bound(tasks);
-  const FixedPoint fixed =
-      choose_fixed_point(base->record.value_max, round.weight_bound, parts_.past.totals.norm_max);
-  round.record.range_log2 = fixed.range_log2;
-  round.record.fraction_bits = fixed.fraction_bits;
-  parts_.sums.begin();
   parts_.control.phase = Phase::collecting;
 
   auto open = [run = plan.run.id, record = round.record, tasks](Store& store) {
@@ -60,6 +54,7 @@ Awaitable<Result<void>> Offers::open_round() {
     task.record = std::move(record);
     send(round.put(std::move(task)));
   }
+  parts_.sums.begin();
   parts_.uploads.end_tasks_of_expelled();
   log_info("round {}/{}: asked {} of {} clients", round.record.round, plan.settings.rounds,
            opened.size(), available);
@@ -77,24 +72,6 @@ std::uint64_t Offers::population() const {
   for (const auto& [client, examples] : everyone)
     weight += parts_.plan.strategy->weight_of(examples);
   return weight;
-}
-
-/// A bound for the accepted updates' weight that leaves room for substitutes: four times what the
-/// round's tasks can weigh, and the heaviest of the clients that are here.
-std::uint64_t Offers::weight_bound(const std::vector<TaskRecord>& tasks) const {
-  const RunPlan& plan = parts_.plan;
-  const OpenRound& round = parts_.tasks.round();
-  std::uint64_t weight = 1;
-  std::uint64_t heaviest = 0;
-  for (const TaskRecord& task : tasks) weight += plan.weight_of(task);
-  for (const auto& [client, task] : round.tasks) weight += plan.weight_of(task.record);
-  for (const auto& peer : parts_.roster.trainers())
-    heaviest = std::max(heaviest, plan.strategy->weight_of(peer->facts().train_examples));
-  // In an asynchronous run more are asked as soon as these are done, until the buffer is full.
-  if (plan.mode.is_async)
-    weight = std::max(weight, std::min(round.record.target * heaviest, total_weight_max));
-  const std::uint64_t room = std::min(4 * weight + heaviest, total_weight_max);
-  return std::min(std::bit_ceil(room * plan.mode.unit()), total_weight_max);
 }
 
 /// Says in the first round of this process what the settings can't bring about with these clients.
@@ -130,7 +107,7 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
   }
   std::erase_if(tasks, [&](const TaskRecord& task) {
     const std::uint64_t more = open.discounted_weight_of(task);
-    if (weight + more > round.weight_bound) return true;
+    if (weight > total_weight_max - more) return true;
     weight += more;
     return false;
   });

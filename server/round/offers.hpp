@@ -41,7 +41,6 @@ class Offers {
   [[nodiscard]] std::vector<TaskRecord> pick(std::size_t count) const;
   [[nodiscard]] std::size_t cohort_size(std::uint32_t target) const;
   [[nodiscard]] std::uint64_t population() const;
-  [[nodiscard]] std::uint64_t weight_bound(const std::vector<TaskRecord>& tasks) const;
   void warn_of_settings(std::size_t available);
 
   Parts parts_;

@@ -7,85 +7,117 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace fl {
 
 void RoundSums::begin() {
   parts_.control.expect_strand();
   const OpenRound& round = parts_.tasks.round();
-  const FixedPoint fixed{round.record.range_log2, round.record.fraction_bits, round.weight_bound};
   const std::uint64_t seed = parts_.plan.shared_seed_of(round.record.base_version + 1);
   SummedSketches sketches = parts_.plan.summed_sketches(round.record.round);
+  const std::uint64_t expected = expected_weight();
   // The vector of the round before is used again: two would be twice the memory.
   if (sums_) {
-    sums_->reset(fixed, seed, std::move(sketches));
+    sums_->reset(expected, seed, std::move(sketches));
   } else {
-    sums_ = std::make_unique<Accumulator>(parts_.plan.layout, fixed, seed, std::move(sketches));
+    sums_ = std::make_unique<Accumulator>(parts_.plan.layout, expected, seed, std::move(sketches));
   }
+}
+
+/// The weight that the round's updates will probably have. Rounds of a run are alike; the first one
+/// has only its tasks to go by.
+std::uint64_t RoundSums::expected_weight() const {
+  if (sums_ && sums_->total_weight() > 0) return sums_->total_weight();
+  const OpenRound& round = parts_.tasks.round();
+  double weight = 0;
+  for (const auto& [client, task] : round.tasks)
+    weight += static_cast<double>(parts_.tasks.discounted_weight_of(task.record));
+  const auto tasks = static_cast<double>(std::max<std::size_t>(1, round.tasks.size()));
+  return static_cast<std::uint64_t>(std::clamp(weight * round.record.target / tasks, 1.0, 0x1p62));
 }
 
 Awaitable<Result<void>> RoundSums::rebuild() {
   parts_.control.expect_strand();
   begin();
-  for (const auto& entry : parts_.tasks.round().tasks) {
-    const TaskRecord& task = entry.second.record;
-    if (task.state != TaskState::accepted) continue;
-    std::shared_ptr<File> file;
-    auto work = [this, &task, &file]() -> Result<void> {
-      if (!file) {
-        FL_TRY(file, parts_.spool.open_accepted(task.spool_file));
-      }
-      FL_TRY([[maybe_unused]] auto norms, add(*file, task.update_bytes, task));
+  const auto tasks = accepted_tasks();
+  for (const TaskRecord& task : tasks) {
+    auto work = [this, &task]() -> Result<void> {
+      FL_TRY(const auto file, open_accepted(task));
+      const auto added = add(*file, task.update_bytes, task);
+      if (!added) return in_accepted(task, added.error());
+      count(*added);
       return {};
     };
-    const auto added = co_await parts_.store.with_room(parts_.compute, std::move(work));
-    if (added) continue;
-    const Error error = added.error().at(fmt::format("the accepted update {}", task.spool_file));
-    if (error.code() != Errc::not_found && error.code() != Errc::corrupt) co_return error;
-    co_return Error(error.code(),
-                    fmt::format("{}; the round can't go on without it: put the file back, or begin "
-                                "another run with --new-run",
-                                error.message()));
+    FL_CO_CHECK(co_await parts_.store.with_room(parts_.compute, std::move(work)));
   }
   co_return success();
 }
 
-/// The format of a round about whose updates nothing is known.
-FixedPoint RoundSums::widest() const {
-  const OpenRound& round = parts_.tasks.round();
-  return choose_fixed_point(parts_.versions.at(round.record.base_version)->record.value_max,
-                            round.weight_bound);
-}
-
-bool RoundSums::can_widen() const {
-  return parts_.tasks.round().record.range_log2 < widest().range_log2;
-}
-
-Awaitable<Result<void>> RoundSums::widen() {
+Awaitable<Result<void>> RoundSums::settle() {
   parts_.control.expect_strand();
-  OpenRound& round = parts_.tasks.round();
-  const FixedPoint wide = widest();
-  parts_.control.report(EventLevel::info,
-                        fmt::format("round {}: an update is much larger than all before; the range "
-                                    "of the sums becomes 2^{}",
-                                    round.record.round, wide.range_log2));
-  auto write = [run = parts_.plan.run.id, number = round.record.round, wide](Store& store) {
-    return store.set_fixed_point(run, number, wide.range_log2, wide.fraction_bits);
+  const auto tasks = accepted_tasks();
+  const auto visit = [this, &tasks](const Accumulator::AddUpdate& again) -> Result<void> {
+    for (const TaskRecord& task : tasks) {
+      FL_TRY(const auto file, open_accepted(task));
+      auto added = read(*file, task.update_bytes, task, again);
+      if (!added) return in_accepted(task, added.error());
+    }
+    return {};
   };
-  FL_CO_CHECK(co_await parts_.store.with_store(std::move(write)));
-  failpoint("round.widened");
-  round.record.range_log2 = wide.range_log2;
-  round.record.fraction_bits = wide.fraction_bits;
-  FL_CO_CHECK(co_await rebuild());
-  round.is_too_narrow = false;
-  parts_.control.changed.notify();
-  co_return success();
+  auto work = [this, &visit] { return sums_->settle(visit); };
+  co_return co_await parts_.store.with_room(parts_.compute, std::move(work));
 }
 
-Result<UpdateNorms> RoundSums::add(File& file, std::uint64_t bytes, const TaskRecord& task) {
+std::vector<TaskRecord> RoundSums::accepted_tasks() const {
+  std::vector<TaskRecord> accepted;
+  for (const auto& [client, task] : parts_.tasks.round().tasks) {
+    if (task.record.state == TaskState::accepted) accepted.push_back(task.record);
+  }
+  return accepted;
+}
+
+Result<std::shared_ptr<File>> RoundSums::open_accepted(const TaskRecord& task) const {
+  auto file = parts_.spool.open_accepted(task.spool_file);
+  if (!file) return in_accepted(task, file.error());
+  return file;
+}
+
+Error RoundSums::in_accepted(const TaskRecord& task, const Error& error) {
+  const Error named = error.at(fmt::format("the accepted update {}", task.spool_file));
+  if (named.code() != Errc::not_found && named.code() != Errc::corrupt) return named;
+  return {
+      named.code(),
+      fmt::format("{}; the round can't go on without it: put the file back, or begin another run "
+                  "with --new-run",
+                  named.message())};
+}
+
+Result<Accumulator::Added> RoundSums::add(File& file, std::uint64_t bytes, const TaskRecord& task) {
+  std::optional<Accumulator::Added> added;
+  const auto use = [&](PayloadReader& reader, std::uint64_t weight,
+                       const AdjustUpdate& adjust) -> Result<void> {
+    FL_TRY(added, sums_->add(reader, weight, adjust));
+    return {};
+  };
+  FL_CHECK(read(file, bytes, task, use));
+  return std::move(*added);
+}
+
+Result<void> RoundSums::take_back(File& file, std::uint64_t bytes, const TaskRecord& task) {
+  const auto use = [&](PayloadReader& reader, std::uint64_t weight, const AdjustUpdate& adjust) {
+    return sums_->take_back(reader, weight, adjust);
+  };
+  return read(file, bytes, task, use);
+}
+
+/// Opens the update and gives it to `use`, with its weight and what changes it before it is added.
+Result<void> RoundSums::read(File& file, std::uint64_t bytes, const TaskRecord& task,
+                             const Accumulator::AddUpdate& use) const {
   FileSource source(file);
   FL_TRY(auto reader, PayloadReader::open(source, bytes, parts_.plan.layout));
   FL_TRY(const AdjustUpdate adjust, adjustment_of(task));
-  return sums_->add(reader, parts_.tasks.discounted_weight_of(task), adjust);
+  return use(reader, parts_.tasks.discounted_weight_of(task), adjust);
 }
 
 Result<AdjustUpdate> RoundSums::adjustment_of(const TaskRecord& task) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sums of the open round: adds the updates up as they come, and anew from the spool after a
-// restart, or when an update needs a wider range. On the engine's strand, but for add().
+// restart. On the engine's strand, but for add().
 #pragma once
 
 #include "server/round/run_control.hpp"
@@ -12,6 +12,7 @@
 #include "shared/codec/sums/accumulator.hpp"
 
 #include <memory>
+#include <vector>
 
 namespace fl {
 
@@ -30,21 +31,25 @@ class RoundSums {
   };
   explicit RoundSums(const Parts& parts) : parts_(parts) {}
 
-  /// All sums are 0, in the format that the open round's record and weight_bound say. Before the
-  /// first begin(), and after release(), there are no sums: nothing else may be called.
+  /// All sums are 0. Before the first begin(), and after release(), there are no sums: nothing else
+  /// may be called.
   void begin();
   /// Adds up the open round's accepted updates from the spool: the same sums as before. While the
   /// disk is full it waits.
   Awaitable<Result<void>> rebuild();
-  /// An update is much larger than all before it, and yet may be right: the open round's sums get
-  /// the widest range, and what was accepted is added up again with fewer digits. Only while nobody
-  /// adds.
-  Awaitable<Result<void>> widen();
-  [[nodiscard]] bool can_widen() const;
+  /// Makes the sums those of the accepted updates, whatever order they came in (sum_range.hpp).
+  /// Parts of some are read again from the spool. While the disk is full it waits. Only while
+  /// nobody adds.
+  Awaitable<Result<void>> settle();
 
-  /// On a worker, also on several at once: it reads what does not change while a round is open.
-  /// Errors: Accumulator::add, PayloadReader::open, DeltaReferences::keep.
-  [[nodiscard]] Result<UpdateNorms> add(File& file, std::uint64_t bytes, const TaskRecord& task);
+  /// Adds an update; then count() or take_back(). On a worker, also on several at once: it reads
+  /// what does not change while a round is open. Errors: Accumulator::add, PayloadReader::open,
+  /// DeltaReferences::keep.
+  [[nodiscard]] Result<Accumulator::Added> add(File& file, std::uint64_t bytes,
+                                               const TaskRecord& task);
+  void count(const Accumulator::Added& added) { sums_->count(added); }
+  /// Takes an update that was added out again. On a worker. Errors: is_broken() is true then.
+  [[nodiscard]] Result<void> take_back(File& file, std::uint64_t bytes, const TaskRecord& task);
   /// The sums are lost until rebuild().
   [[nodiscard]] bool is_broken() const { return sums_->broken(); }
   [[nodiscard]] const Accumulator& sums() const { return *sums_; }
@@ -52,7 +57,12 @@ class RoundSums {
   void release() { sums_.reset(); }
 
  private:
-  [[nodiscard]] FixedPoint widest() const;
+  [[nodiscard]] std::uint64_t expected_weight() const;
+  [[nodiscard]] std::vector<TaskRecord> accepted_tasks() const;
+  [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const TaskRecord& task) const;
+  [[nodiscard]] static Error in_accepted(const TaskRecord& task, const Error& error);
+  Result<void> read(File& file, std::uint64_t bytes, const TaskRecord& task,
+                    const Accumulator::AddUpdate& use) const;
   [[nodiscard]] Result<AdjustUpdate> adjustment_of(const TaskRecord& task) const;
 
   Parts parts_;

@@ -38,13 +38,31 @@ void OpenRound::update_task(Task& task, TaskRecord changed) {
   task.record = std::move(changed);
 }
 
+void OpenRound::reopen() {
+  is_closing = false;
+  has_lost_updates = false;
+  closing_norms.clear();
+}
+
 bool OpenRound::is_verifying() const {
   return std::ranges::any_of(tasks, [](const auto& entry) { return entry.second.is_verifying; });
 }
 
-bool OpenRound::is_adding() const {
-  return std::ranges::any_of(tasks, [](const auto& entry) {
-    return entry.second.is_verifying && !entry.second.waits_for_range;
+std::map<std::string, double> OpenRound::norms() const {
+  std::map<std::string, double> found;
+  for (const auto& [client, task] : tasks) {
+    if (task.record.state == TaskState::accepted) {
+      found[client] = task.record.norm;
+    } else if (task.arrived_norm) {
+      found[client] = *task.arrived_norm;
+    }
+  }
+  return found;
+}
+
+bool OpenRound::has_all_norms() const {
+  return std::ranges::all_of(tasks, [](const auto& entry) {
+    return !entry.second.is_verifying || entry.second.arrived_norm.has_value();
   });
 }
 
@@ -84,16 +102,23 @@ std::uint32_t Tasks::quorum() const {
   return std::min(plan_.settings.min_clients, round_->record.target);
 }
 
+std::uint32_t Tasks::ready() const {
+  const auto waiting = std::ranges::count_if(
+      round_->tasks, [](const auto& entry) { return entry.second.waits_for_others; });
+  return round_->count(TaskState::accepted) + static_cast<std::uint32_t>(waiting);
+}
+
 bool Tasks::has_enough(TimePoint now) const {
-  const std::uint32_t accepted = round_->count(TaskState::accepted);
-  const bool none_to_come = round_->count(TaskState::offered) == 0 || now >= round_->deadline;
-  return accepted >= round_->record.target || (accepted >= quorum() && none_to_come);
+  const std::uint32_t all = ready();
+  const std::uint32_t waiting = all - round_->count(TaskState::accepted);
+  const bool none_to_come = round_->count(TaskState::offered) == waiting || now >= round_->deadline;
+  return all >= round_->record.target || (all >= quorum() && none_to_come);
 }
 
 std::size_t Tasks::missing() const {
-  const std::uint32_t accepted = round_->count(TaskState::accepted);
-  if (plan_.mode.is_async) return accepted < round_->record.target ? free_places() : 0;
-  const std::uint32_t expected = accepted + round_->count(TaskState::offered);
+  if (plan_.mode.is_async) return ready() < round_->record.target ? free_places() : 0;
+  const std::uint32_t expected =
+      round_->count(TaskState::accepted) + round_->count(TaskState::offered);
   return expected < quorum() ? quorum() - expected : 0;
 }
 

@@ -19,9 +19,11 @@ namespace fl {
 
 struct Task {
   TaskRecord record;
-  bool is_verifying = false;     // Its update is checked, or its verdict is being made durable.
-  bool waits_for_range = false;  // Verifying, and not being added: the sums' range must widen.
-  bool has_arrived = false;      // All of its update is here and waits for a round that takes it.
+  /// While it is verifying: the norm of its update, which is in the sums.
+  std::optional<double> arrived_norm;
+  bool waits_for_others = false;  // Verifying: its norm is judged when the round closes.
+  bool is_verifying = false;      // Its update is checked, or its verdict is being made durable.
+  bool has_arrived = false;       // All of its update is here and waits for a round that takes it.
   TimePoint offered_at{};
   TimePoint begun_at{};      // When its upload began, the first time.
   Traffic before;            // The client's traffic when the task was offered.
@@ -55,23 +57,29 @@ struct OpenRound {
   std::map<std::string, Task> tasks;  // By client.
   TimePoint opened_at{};
   TimePoint deadline = never;
-  Traffic before;                  // All traffic when it opened.
-  std::uint64_t weight_bound = 0;  // The sum of accepted weights, in units, stays below it.
-  bool is_recorded = false;        // Its row is durable, and that carried tasks belong to it.
-  bool is_closing = false;         // What is being checked is finished; nothing new begins.
-  bool is_too_narrow = false;      // An update would fit into a wider range of the sums.
+  Traffic before;            // All traffic when it opened.
+  bool is_recorded = false;  // Its row is durable, and that carried tasks belong to it.
+  bool is_closing = false;   // What is being checked is finished; nothing new begins.
+  /// Of the cohort, while the round is closing and all norms are known; empty before.
+  std::map<std::string, double> closing_norms;
+  bool has_lost_updates = false;  // While it was closing, updates were judged too large.
 
   /// Takes over the tasks that go on from the round before. The round has none yet.
   void take(std::map<std::string, Task> carried);
   /// Adds a client's task, or the next one of a client whose last one came to nothing.
   Task& put(Task task);
   void update_task(Task& task, TaskRecord record);
+  /// It was closing, and has too few updates now.
+  void reopen();
   /// The number of tasks in a state, without a look at each.
   [[nodiscard]] std::uint32_t count(TaskState state) const {
     return counts_[static_cast<std::size_t>(state)];
   }
   [[nodiscard]] bool is_verifying() const;
-  [[nodiscard]] bool is_adding() const;  // Verifying, and not waiting for a wider range.
+  /// By client: the norms of the updates that are in the sums.
+  [[nodiscard]] std::map<std::string, double> norms() const;
+  /// Whether all updates that are being checked are in the sums and wait for their judgement.
+  [[nodiscard]] bool has_all_norms() const;
 
  private:
   std::array<std::uint32_t, task_state_count> counts_{};
@@ -107,6 +115,8 @@ class Tasks {
 
   /// The least number of accepted updates that the round may close with.
   [[nodiscard]] std::uint32_t quorum() const;
+  /// Updates that are accepted, or will be unless they are judged too large.
+  [[nodiscard]] std::uint32_t ready() const;
   /// It has its target of updates; or the quorum, and no others come in time.
   [[nodiscard]] bool has_enough(TimePoint now) const;
   /// How many more clients should be asked now: in an asynchronous run as many as may train at the

@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <vector>
 
 namespace fl {
 
@@ -66,13 +68,12 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
 }
 
 /// The task of an upload, or null. It waits
-/// - while the sums are added up again,
 /// - while the round is being recorded, so what is answered then is durable,
 /// - where tasks outlive their round: for a round that takes the update in, if there will be one.
 Awaitable<Task*> Uploads::await_open_task(const std::string& client, TaskId id) {
   const auto must_wait = [this] {
     const Tasks& tasks = parts_.tasks;
-    return (tasks.has_round() && (tasks.round().is_too_narrow || tasks.round().is_closing)) ||
+    return (tasks.has_round() && tasks.round().is_closing) ||
            (parts_.plan.mode.carries() && !tasks.takes_updates());
   };
   while (!parts_.control.is_stopping() && !parts_.end.is_over() && must_wait())
@@ -207,15 +208,12 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   record.examples = begin.examples();
   record.steps = begin.steps();
   record.reference = TaskId{begin.reference()};
-  double decode_seconds = 0;
-  const Result<UpdateNorms> added = co_await add(*task, record, grant, decode_seconds);
-  record.decode_seconds = decode_seconds;
   note_figures(record, *task, grant, arrived_at);
+  const auto added = co_await add(*task, record, grant);
   wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;
   if (added) {
     parts_.roster.count_update(client);
     record.state = TaskState::accepted;
-    record.norm = added->l2;
     record.spool_file = grant.upload->file_name();
   } else {
     outcome = reject(client, grant, added.error(), record);
@@ -269,32 +267,78 @@ wire::Verdict::Outcome Uploads::reject(const std::string& client, const UploadGr
   return wire::Verdict::REFUSED;
 }
 
-/// Makes the upload durable and adds it to the sums, after their range was widened if it must be.
-/// Errors: Spool::finish, RoundSums::add; cancelled when the server goes down meanwhile.
-Awaitable<Result<UpdateNorms>> Uploads::add(Task& task, const TaskRecord& record,
-                                            const UploadGrant& grant, double& decode_seconds) {
+/// Makes the upload durable, adds it to the sums, and waits until its norm is judged. Then it
+/// counts, or it is taken back. Errors: Spool::finish, RoundSums::add; invalid_input for an update
+/// that is too large; cancelled when the server goes down.
+Awaitable<Result<void>> Uploads::add(Task& task, TaskRecord& record, const UploadGrant& grant) {
+  auto work = [this, upload = grant.upload, &record]() -> Result<Accumulator::Added> {
+    FL_CHECK(parts_.spool.finish(*upload));
+    failpoint("upload.synced");
+    const TimePoint began = Clock::now();
+    auto sum = parts_.sums.add(*upload->file(), upload->bytes(), record);
+    record.decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    return sum;
+  };
+  const auto added = co_await parts_.compute.run(std::move(work));
+  if (!added) co_return added.error();
+  record.norm = added->norms.l2;
+  const auto judged = co_await await_judgement(task, record.norm);
+  if (judged) {
+    parts_.sums.count(*added);
+    co_return success();
+  }
+  if (judged.error().code() == Errc::cancelled) co_return judged;  // With the sums it is lost.
+  auto undo = [this, upload = grant.upload, &record] {
+    return parts_.sums.take_back(*upload->file(), upload->bytes(), record);
+  };
+  FL_CO_CHECK(co_await parts_.compute.run(std::move(undo)));
+  co_return judged;
+}
+
+/// Waits until it is clear whether an update with this norm counts (norm_limit.hpp).
+Awaitable<Result<void>> Uploads::await_judgement(Task& task, double norm) {
+  const double limit = parts_.plan.settings.norm_limit;
+  if (limit == 0) co_return success();
   RunControl& control = parts_.control;
   OpenRound& round = parts_.tasks.round();
+  task.arrived_norm = norm;
+  control.changed.notify();  // Others wait for norms.
   for (;;) {
-    auto work = [this, upload = grant.upload, record, &decode_seconds]() -> Result<UpdateNorms> {
-      FL_CHECK(parts_.spool.finish(*upload));
-      failpoint("upload.synced");
-      const TimePoint began = Clock::now();
-      auto sum = parts_.sums.add(*upload->file(), upload->bytes(), record);
-      decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
-      return sum;
-    };
-    const auto added = co_await parts_.compute.run(std::move(work));
-    if (added || added.error().code() != Errc::too_large || !parts_.sums.can_widen())
-      co_return added;
-    // The main loop widens the sums' range, and then this update is added again.
-    round.is_too_narrow = true;
-    task.waits_for_range = true;
-    control.changed.notify();
-    while (round.is_too_narrow && !control.is_going_down()) co_await control.changed.wait(never);
-    task.waits_for_range = false;
-    if (round.is_too_narrow) co_return Error(Errc::cancelled, "the server goes down");
+    const JudgedNorm judged = judge(round, norm, limit);
+    task.waits_for_others = judged.verdict == NormVerdict::waits;
+    if (judged.verdict == NormVerdict::fits) co_return success();
+    if (judged.verdict == NormVerdict::too_large) {
+      task.arrived_norm.reset();
+      round.has_lost_updates = true;
+      parts_.past.totals.norms[task.record.client] = norm;
+      co_return Error(Errc::invalid_input,
+                      fmt::format("its norm is {:.4g}, more than {:.4g} times the median {:.4g} "
+                                  "(--norm-limit)",
+                                  norm, limit, judged.median));
+    }
+    if (control.is_going_down()) {
+      task.waits_for_others = false;
+      co_return Error(Errc::cancelled, "the server goes down");
+    }
+    co_await control.changed.wait(never);
   }
+}
+
+JudgedNorm Uploads::judge(OpenRound& round, double norm, double limit) const {
+  const auto judged_by = [&](const std::map<std::string, double>& cohort) {
+    std::vector<double> norms;
+    for (const auto& [client, of_client] : cohort) norms.push_back(of_client);
+    std::vector<double> past;
+    for (const auto& [client, of_client] : parts_.past.totals.norms) {
+      if (!cohort.contains(client)) past.push_back(of_client);
+    }
+    return round.is_closing ? judge_norm_at_end(norm, norms, past, limit)
+                            : judge_norm(norm, norms, past, limit);
+  };
+  if (!round.is_closing) return judged_by(round.norms());
+  if (round.closing_norms.empty() && !round.has_all_norms()) return {NormVerdict::waits, 0};
+  if (round.closing_norms.empty()) round.closing_norms = round.norms();
+  return judged_by(round.closing_norms);
 }
 
 void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,
@@ -314,6 +358,8 @@ void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGra
                             static_cast<double>(begin.bytes()) / static_cast<double>(sent);
   }
   record.update_digest = grant.upload->digest();
+  // What follows, a wait for other updates perhaps, is not the client's time.
+  record.seconds = std::max(seconds(arrived_at - task.offered_at), record.ready_seconds);
 }
 
 /// A client measures the version that it trains from on its held-out data.
@@ -335,7 +381,8 @@ Awaitable<Result<void>> Uploads::settle(Task& task, TaskRecord record) {
   parts_.control.expect_strand();
   FL_ASSERT(task.is_verifying);
   // After a restart of the server the offer is younger than the work.
-  record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
+  if (record.seconds == 0)
+    record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
   const auto committed = co_await parts_.verdicts.commit_verdict(record);
   if (committed && parts_.tasks.has_round()) {
     parts_.tasks.round().update_task(task, record);

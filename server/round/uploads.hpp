@@ -4,6 +4,7 @@
 #pragma once
 
 #include "server/round/evaluations.hpp"
+#include "server/round/norm_limit.hpp"
 #include "server/round/round_sums.hpp"
 #include "server/round/run_end.hpp"
 #include "server/round/upload_grant.hpp"
@@ -29,7 +30,7 @@ class Uploads {
     VerdictLog& verdicts;
     Evaluations& evaluations;
     const RunEnd& end;
-    const PastRounds& past;
+    PastRounds& past;
     TaskGroup& group;
   };
   explicit Uploads(const Parts& parts) : parts_(parts) {}
@@ -66,8 +67,9 @@ class Uploads {
   [[nodiscard]] Result<void> check_figures(const wire::UploadBegin& begin) const;
   wire::Verdict::Outcome reject(const std::string& client, const UploadGrant& grant,
                                 const Error& error, TaskRecord& record);
-  Awaitable<Result<UpdateNorms>> add(Task& task, const TaskRecord& record, const UploadGrant& grant,
-                                     double& decode_seconds);
+  Awaitable<Result<void>> add(Task& task, TaskRecord& record, const UploadGrant& grant);
+  Awaitable<Result<void>> await_judgement(Task& task, double norm);
+  [[nodiscard]] JudgedNorm judge(OpenRound& round, double norm, double limit) const;
   void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,
                     TimePoint arrived_at) const;
   Awaitable<void> record_holdout(std::shared_ptr<Peer> peer, const wire::UploadBegin& begin);

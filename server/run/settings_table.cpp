@@ -235,6 +235,11 @@ constexpr RunSettingRow table[] = {
     {.field = &S::patience,
      .flag = "patience",
      .help = "The run ends after this many versions without a better accuracy; 0: never"},
+    {.field = &S::norm_limit,
+     .flag = "norm-limit",
+     .help = "An update whose norm is more than this many times the median of its round does not "
+             "count; 0: all count",
+     .check = is_not_negative<&S::norm_limit>},
     {.field = &S::keep_checkpoints,
      .flag = "keep-checkpoints",
      .help = "How many of the newest model versions are kept; 0: all"},

@@ -45,16 +45,6 @@ Result<void> CheckpointWriter::append(std::span<const float> values) {
   const std::uint64_t at = data_offset_ + written_ * sizeof(float);
   FL_CHECK(file_->write_at(at, bytes));
   hasher_.update(bytes);
-  // Without statistics: their sums have a range of their own (accumulator.hpp).
-  const auto [begin, end] = layout_->statistics();
-  const auto measure = [&](std::uint64_t from, std::uint64_t to) {
-    from = std::clamp(from, written_, written_ + values.size());
-    to = std::clamp(to, from, written_ + values.size());
-    const Scan scan = kernels().scan(values.data() + (from - written_), to - from);
-    value_max_ = std::max(value_max_, scan.max_abs);
-  };
-  measure(0, begin);
-  measure(end, layout_->elements());
   written_ += values.size();
   writeback_.reached(*file_, at + bytes.size());
   return {};
@@ -63,7 +53,6 @@ Result<void> CheckpointWriter::append(std::span<const float> values) {
 Result<CheckpointRecord> CheckpointWriter::finish() {
   FL_ASSERT(written_ == layout_->elements());
   record_.digest = hasher_.digest();
-  record_.value_max = value_max_;
   record_.bytes = data_offset_ + layout_->bytes();
   const std::string head = header(record_.digest);
   FL_ASSERT(head.size() == data_offset_);

@@ -54,7 +54,6 @@ class CheckpointWriter {
   std::uint64_t data_offset_ = 0;
   std::uint64_t written_ = 0;
   Writeback writeback_;
-  float value_max_ = 0;
   Hasher hasher_;
 };
 

@@ -148,8 +148,7 @@ void measure(const Codec& codec, Vector& vector, Measured& measured) {
   };
   encode();  // Allocates the payload's memory.
   measured.bits = 8.0 * static_cast<double>(payload.size()) / static_cast<double>(n);
-  Accumulator sums(vector.layout, choose_fixed_point(1, 1 << 20), seed,
-                   codec.summed_sketches(vector.layout));
+  Accumulator sums(vector.layout, 1 << 20, seed, codec.summed_sketches(vector.layout));
   // The four take turns, so that a busy machine slows all of them alike.
   for (int turn = 0; turn < 2; ++turn) {
     time_into(vector.copy_seconds, repeats,

@@ -70,7 +70,7 @@ void measure_blocks(std::size_t n) {
   const Kernels& row = kernels();
   const auto accumulate = [&](std::size_t at) {
     sink = sink + row.scan(out.data(), block).max_abs;
-    row.add_fixed(sums.data() + at, out.data(), block, 30, 600);
+    row.add_rounded(sums.data() + at, out.data(), block, 600 * 0x1p30);
   };
   for (const std::int32_t s : {1, 7, 127}) {
     std::printf("%2d bits: ", level_bits(s));
@@ -186,7 +186,8 @@ void measure(std::size_t n) {
     report(name, "unpack_signs", n, 4,
            [&] { row->unpack_signs(packed.data(), n, 0.1f, out.data()); });
     report(name, "scan", n, 4, [&] { sink = sink + row->scan(x.data(), n).sum_squares; });
-    report(name, "add_fixed", n, 20, [&] { row->add_fixed(sums.data(), x.data(), n, 30, 600); });
+    report(name, "add_rounded", n, 20,
+           [&] { row->add_rounded(sums.data(), x.data(), n, 600 * 0x1p30); });
     report(name, "scale_fixed", n, 12, [&] { row->scale_fixed(sums.data(), n, 1e-9, out.data()); });
     report(name, "gaussian", n, 4, [&] { row->gaussian(1, 1, 0, out.data(), n); });
     report(name, "quantize", n, 6, [&] { row->quantize(x.data(), n, args, levels.data()); });

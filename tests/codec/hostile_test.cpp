@@ -34,7 +34,9 @@ bool survives(Accumulator& sums, const std::vector<float>& before,
     if (reader->decode_all(values)) {
       REQUIRE(are_finite(values));
     }
-    added = sums.add(*reader, 3).has_value();
+    const auto into_sums = sums.add(*reader, 3);
+    added = into_sums.has_value();
+    if (into_sums) sums.count(*into_sums);
   }
   if (!added) {
     sums.mean(0, 2.0, values);
@@ -46,17 +48,20 @@ bool survives(Accumulator& sums, const std::vector<float>& before,
 
 // An accumulator with one good update of weight 2.
 struct Server {
-  Server()
-      : sums(small_layout(), choose_fixed_point(1.0, 1 << 20), 1), mean(small_layout().elements()) {
+  Server() : sums(small_layout(), 1 << 20, 1), mean(small_layout().elements()) {
     restart();
     sums.mean(0, 2.0, mean);
   }
   void restart() {
-    sums.reset(sums.fixed_point(), 1);  // The shared seed of the payloads here.
+    sums.reset(2, 1);  // The shared seed of the payloads here.
     const auto payload = encode(*codec_of("none"), small_layout(), normal(305, 77));
     SpanSource source(payload);
     auto reader = PayloadReader::open(source, payload.size(), small_layout()).value();
-    sums.add(reader, 2).value();
+    sums.count(sums.add(reader, 2).value());
+    const auto visit = [&](const Accumulator::AddUpdate& again) {
+      return again(reader, 2, nullptr);
+    };
+    REQUIRE(sums.settle(visit).has_value());
   }
   // Returns whether the payload was accepted. If so, makes the sums again without it.
   bool offer(const std::vector<std::byte>& payload) {

@@ -32,19 +32,27 @@ SummedSketches sketches() {
   return out;
 }
 
-/// Adds the payload. If that fails, at whatever block, the sums must be 0 again.
+/// Adds the payload, and again in its final units. If that fails, at whatever block, the sums must
+/// be 0 again.
 void add(Bytes payload) {
-  static Accumulator sums(golden_layout(), choose_fixed_point(1, 1 << 20), golden_seed, sketches());
+  static Accumulator sums(golden_layout(), 1 << 20, golden_seed, sketches());
   SpanSource source(payload);
   auto reader = PayloadReader::open(source, payload.size(), golden_layout());
   if (!reader) return;
-  if (sums.add(*reader, 3)) {
-    sums.reset(sums.fixed_point(), golden_seed, sketches());
-    return;
-  }
+  const auto added = sums.add(*reader, 3);
+  const bool is_added = added.has_value();
+  if (is_added) sums.count(*added);
   FL_ASSERT(!sums.broken());
+  const auto settled = sums.settle([&](const Accumulator::AddUpdate& again) {
+    return is_added ? again(*reader, 3, nullptr) : success();
+  });
+  FL_ASSERT(settled);
   std::vector<float> mean(golden_layout().elements());
   sums.mean(0, 1, mean);
+  if (is_added) {
+    sums.reset(1, golden_seed, sketches());
+    return;
+  }
   FL_ASSERT(std::ranges::all_of(mean, [](float v) { return v == 0; }));
 }
 

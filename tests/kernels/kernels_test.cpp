@@ -282,34 +282,42 @@ TEST_CASE("scan finds the first NaN or infinity at any place") {
   }
 }
 
-TEST_CASE("add_fixed: rows agree, round to nearest even, and a negative weight restores the sum") {
-  const std::int64_t weights[] = {1, -1, 3, 600, 0xffffffffll, -0xffffffffll};
+TEST_CASE(
+    "add_rounded: rows agree, round to nearest even, and a negative factor restores the sum") {
   for (const std::size_t n : sizes) {
     const std::vector<float> x = values(n, n + 1);
-    for (const std::int64_t weight : weights) {
+    // The last two make products of up to 62 bits.
+    const double most = 0x1p62 / double{plain().scan(x.data(), n).max_abs};
+    for (const double factor : {1.0, -1.0, 0.3, 600 * 0x1p30, most, -most / 3}) {
+      CAPTURE(factor);
       std::vector<std::int64_t> start(n);
       for (std::size_t i = 0; i < n; ++i) {
         start[i] = static_cast<std::int64_t>(i * 0x9E3779B97F4A7C15ull);
       }
       std::vector<std::int64_t> reference = start;
-      plain().add_fixed(reference.data(), x.data(), n, 30, weight);
+      plain().add_rounded(reference.data(), x.data(), n, factor);
       for (const Kernels* row : all_kernels()) {
         CAPTURE(row->name);
         std::vector<std::int64_t> sum = start;
-        row->add_fixed(sum.data(), x.data(), n, 30, weight);
+        row->add_rounded(sum.data(), x.data(), n, factor);
         CHECK(same_bits(sum, reference));
-        row->add_fixed(sum.data(), x.data(), n, 30, -weight);
+        row->add_rounded(sum.data(), x.data(), n, -factor);
         CHECK(same_bits(sum, start));
       }
     }
   }
-  const std::vector<float> x = {0.5f, 1.5f, -0.5f, -1.5f, 0.75f, -2.5f, 1e-30f, 0x1.fffffep30f};
-  const std::vector<std::int64_t> wanted = {0, 14, 0, -14, 7, -14, 0};
+  const std::vector<float> x = {0.5f,   1.5f,    -0.5f,           -1.5f,     0.75f,   -2.5f,
+                                1e-30f, 0x1p61f, -0x1.fffffep60f, 0x1.8p31f, 0x1p62f, -0x1p62f};
+  const std::vector<std::int64_t> wanted = {
+      0, 2, 0, -2, 1, -2, 0, 1ll << 61, -(0xffffffll << 37), 3ll << 30, 1ll << 62, -(1ll << 62)};
   for (const Kernels* row : all_kernels()) {
+    CAPTURE(row->name);
     std::vector<std::int64_t> sum(x.size());
-    row->add_fixed(sum.data(), x.data(), x.size(), 0, 7);
-    for (std::size_t i = 0; i < wanted.size(); ++i) CHECK(sum[i] == wanted[i]);
-    CHECK(sum.back() == 7 * static_cast<std::int64_t>(x.back()));
+    row->add_rounded(sum.data(), x.data(), x.size(), 1);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      CAPTURE(i);
+      CHECK(sum[i] == wanted[i]);
+    }
   }
 }
 

@@ -130,10 +130,10 @@ class Crashes(Undisturbed):
     def test_every_failpoint(self):
         points = [("server", point) for point in failpoints("server")]
         points += [("a", point) for point in failpoints("client")]
-        # Tests below cover the generic failpoint, and those that need an update that is not used,
-        # is missing, or is large.
+        # Tests below cover the generic failpoint, and those that need an update that is not used, or
+        # is missing.
         elsewhere = (
-            *("disk.step", "update.put_back", "round.widened"),
+            *("disk.step", "update.put_back"),
             *("replacement.before_added", "replacement.added"),
         )
         points = [(where, point) for where, point in points if point not in elsewhere]
@@ -185,33 +185,6 @@ class Crashes(Undisturbed):
             clients |= {name: federation.client(name) for name in ("a", "b")}
             self.assertEqual(keep_alive(federation, server, clients, flags=flags), 1)
             self.assertEqual(federation.digests(), alone.digests(), point)
-
-    def test_the_server_as_it_widens_the_range_of_a_round(self):
-        """Updates of one step are followed by updates of 150 steps with momentum, which are
-        thousands of times larger than the range of the sums."""
-        if not (BIN / "libfl-torch.so").exists():
-            self.skipTest("NOTHING WAS WIDENED: this build has no libtorch")
-        run = "--new-run --model logistic --rounds 3 --min-clients 3 --deadline 0 --lr 1e-6"
-        run += " --momentum 0.9999"
-        steps = "--local-steps 150 --local-steps-schedule post-local:from=2 --batch-size 8"
-        ended = []
-        for point in ("", "round.widened"):
-            federation = self.make(point or "undisturbed")
-            data = write_images(federation.folder / "data", 30)
-            server = federation.server(*run.split(), *steps.split(), failpoint=point)
-            clients = [
-                federation.client(name, "--data", f"idx:{data}", "--shard", f"{n}/3", "--threads", 1)
-                for n, name in enumerate(self.names, 1)
-            ]
-            if point:
-                self.expect_exit(server, -signal.SIGKILL)
-                server = federation.server()
-            for program in [server, *clients]:
-                self.expect_exit(program)
-            ended.append(federation.digests())
-            said = federation.query("SELECT count(*) FROM event WHERE text LIKE '%much larger%'")
-            self.assertEqual(said, [(1,)])
-        self.assertEqual(*ended)
 
     def test_a_client_killed_while_it_puts_an_unused_update_back(self):
         """Each round asks all three clients and needs one update, so the other two are late. There

@@ -6,6 +6,7 @@
 #include "kernels/generic/sketch.hpp"
 #include "shared/codec/blocks/decode.hpp"
 #include "shared/codec/core/compressor.hpp"
+#include "tests/support/plain_sums.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -17,19 +18,16 @@
 
 namespace fl::testing {
 
-/// The sum of one block's sketches. `sums` has the sums of weight times cell, as multiples of
-/// 2^-fraction_bits.
+/// The sum of one block's sketches.
 struct PlainSketch {
-  __extension__ typedef __int128 Wide;
-
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
   std::uint64_t key = 0;
   std::uint64_t elements = 0;
-  std::vector<Wide> sums;
+  PlainSums cells;
 
   /// Adds a block of block format 39 (sketch_block.hpp).
-  void add(Bytes block, std::uint64_t block_elements, int fraction_bits, std::uint64_t weight) {
+  void add(Bytes block, std::uint64_t block_elements, std::uint64_t weight) {
     const auto number = [&block]<class T>(T, std::size_t at) {
       T out;
       std::memcpy(&out, block.data() + at, sizeof out);
@@ -39,27 +37,22 @@ struct PlainSketch {
     columns = number(std::uint16_t{}, 2);
     key = number(std::uint64_t{}, 4);
     elements = block_elements;
-    sums.resize(rows * columns);
-    std::vector<float> cells(sums.size());
+    std::vector<float> decoded(rows * columns);
     DecodeScratch scratch;
-    decode_block(block.subspan(12), cells, scratch).value();
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      const double scaled = std::ldexp(static_cast<double>(cells[i]), fraction_bits);
-      sums[i] += static_cast<Wide>(std::nearbyint(scaled)) * weight;
-    }
+    decode_block(block.subspan(12), decoded, scratch).value();
+    cells.add(decoded, weight);
   }
 
   /// The values of the sum divided by `divisor`. An element is the median of its cells if the next
   /// cell towards 0 has the same sign; otherwise it is 0.
-  [[nodiscard]] std::vector<float> recovered(int fraction_bits, double divisor) const {
-    const double factor = std::ldexp(1.0 / divisor, -fraction_bits);
+  [[nodiscard]] std::vector<float> recovered(std::uint64_t total_weight, double divisor) const {
+    const std::vector<float> means = cells.mean(total_weight, divisor);
     std::vector<float> out(elements);
     for (std::size_t i = 0; i < elements; ++i) {
       std::vector<float> read;
       for (std::size_t row = 0; row < rows; ++row) {
         const std::uint32_t word = sketch::word_at(key, row, i);
-        const Wide sum = sums[row * columns + sketch::column_of(word, columns)];
-        const auto cell = static_cast<float>(static_cast<double>(sum) * factor);
+        const float cell = means[row * columns + sketch::column_of(word, columns)];
         read.push_back((word & 1) != 0 ? -cell : cell);
       }
       std::sort(read.begin(), read.end());

@@ -22,13 +22,10 @@ Error wrong(std::string what) { return {Errc::internal, std::move(what)}; }
 /// A row of the checkpoint table. Its file may have been deleted.
 struct VersionRow {
   Digest digest;
-  double value_max = 0;
 };
 
 struct RoundRow {
   Version base = 0;
-  int range_log2 = 0;
-  int fraction_bits = 0;
   std::uint32_t target = 0;
   std::uint64_t population = 0;
   bool is_closed = false;
@@ -93,19 +90,18 @@ class Checker {
  private:
   Result<void> read_rows() {
     FL_TRY(const auto versions,
-           rows_of(*history_.store,
-                   "SELECT version, digest, value_max FROM checkpoint ORDER BY version"));
+           rows_of(*history_.store, "SELECT version, digest FROM checkpoint ORDER BY version"));
     for (const auto& row : versions) {
       FL_TRY(const Digest digest, Digest::parse_hex(row[1]));
-      versions_.push_back({digest, std::stod(row[2])});
+      versions_.push_back({digest});
     }
     FL_TRY(const auto rounds, rows_of(*history_.store,
-                                      "SELECT base_version, range_log2, fraction_bits, target, "
+                                      "SELECT base_version, target, "
                                       "population, ended_at FROM round ORDER BY round"));
     for (const auto& row : rounds) {
-      rounds_.push_back({static_cast<Round>(std::stoul(row[0])), std::stoi(row[1]),
-                         std::stoi(row[2]), static_cast<std::uint32_t>(std::stoul(row[3])),
-                         std::stoull(row[4]), !row[5].empty()});
+      rounds_.push_back({static_cast<Round>(std::stoul(row[0])),
+                         static_cast<std::uint32_t>(std::stoul(row[1])), std::stoull(row[2]),
+                         !row[3].empty()});
     }
     FL_TRY(const auto summary, history_.store->summary(history_.run.id));
     for (const auto& row : summary) losses_.push_back(row.train_loss.value_or(std::nan("")));
@@ -195,7 +191,7 @@ class Checker {
     if (!row.is_closed || row.base != round - 1)
       return wrong("the round is still open, or its base is not the version before it");
     FL_TRY(const auto tasks, history_.store->tasks(history_.run.id, round));
-    ExactSum sum(layout_, row.fraction_bits);
+    ExactSum sum(layout_);
     std::uint32_t accepted = 0;
     std::uint64_t update_bytes = 0;
     std::set<std::string> counted;

@@ -7,6 +7,7 @@
 #include "shared/codec/sums/accumulator.hpp"
 #include "tests/support/payload_blocks.hpp"
 #include "tests/support/plain_sketch.hpp"
+#include "tests/support/plain_sums.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -19,20 +20,10 @@
 
 namespace fl::test {
 
-/// The weighted mean of the accepted updates in the round's fixed point (accumulator.hpp defines
-/// it), summed in 128-bit integers, one value after the other.
+/// The weighted mean of the accepted updates (sum_range.hpp defines it).
 class ExactSum {
-  __extension__ typedef __int128 Wide;
-
  public:
-  ExactSum(const Layout& layout, int fraction_bits)
-      : sums_(layout.elements()), fraction_bits_(layout.elements(), fraction_bits) {
-    for (const auto& tensor : layout.tensors()) {
-      if (!is_statistic(tensor.name)) continue;
-      for (std::uint64_t i = 0; i < tensor.elements; ++i)
-        fraction_bits_[tensor.offset + i] = statistic_fraction_bits;
-    }
-  }
+  explicit ExactSum(const Layout& layout) : layout_(layout) {}
 
   /// Adds the factors of a gradzip update whose right factors follow from `shared_seed`. The server
   /// adds them undecoded (factor_sums.hpp). Reads them from the payload's bytes as reader.hpp and
@@ -64,8 +55,8 @@ class ExactSum {
           factors = &factors_[tensor.offset];
           factors->rows = rows;
           factors->cols = cols;
-          if (factors->left.size() < rank * rows) {
-            factors->left.resize(rank * rows);
+          factors->left.add(std::vector<float>(rank * rows), weight);
+          if (factors->right.size() < rank * cols) {
             factors->right =
                 drawn_right(shared_key(shared_seed, t), static_cast<std::uint32_t>(rank), cols);
           }
@@ -84,10 +75,8 @@ class ExactSum {
           // A block adds only the rows that begin in it.
           for (std::uint64_t row = (first + cols - 1) / cols; row <= last / cols; ++row) {
             for (std::uint64_t k = 0; k < rank; ++k) {
-              const double value = left[k * touched + row - first / cols];
-              const double scaled =
-                  std::ldexp(value, fraction_bits_[tensor.offset] - widened(cols));
-              factors->left[k * rows + row] += static_cast<Wide>(std::nearbyint(scaled)) * weight;
+              factors->left.updates.back().values[k * rows + row] =
+                  left[k * touched + row - first / cols];
             }
           }
         }
@@ -102,41 +91,39 @@ class ExactSum {
                      std::uint64_t weight) {
     testing::for_each_block(layout, payload, [&](const Block& block, Bytes bytes) {
       if (bytes[0] != std::byte{39}) return;
-      sketches_[block.flat].add(bytes, block.elements, fraction_bits_[block.flat], weight);
+      sketches_[block.flat].add(bytes, block.elements, weight);
       std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(block.flat), block.elements, 0.0f);
     });
   }
 
   /// `weight` is the discounted weight, `whole` the weight without discount, in the same units.
   void add(std::span<const float> values, std::uint64_t weight, std::uint64_t whole) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      sums_[i] += static_cast<Wide>(std::nearbyint(
-                      std::ldexp(static_cast<double>(values[i]), fraction_bits_[i]))) *
-                  weight;
+    for (const auto& tensor : layout_.tensors()) {
+      for (std::uint64_t first = 0; first < tensor.elements; first += 65536) {
+        const std::uint64_t flat = tensor.offset + first;
+        blocks_[flat].add(
+            values.subspan(flat, std::min<std::uint64_t>(65536, tensor.elements - first)), weight);
+      }
     }
-    weight_ += whole;
+    weight_ += weight;
+    whole_ += whole;
   }
 
   [[nodiscard]] std::vector<float> mean() const {
-    std::vector<float> out(sums_.size());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const double factor = std::ldexp(1.0 / static_cast<double>(weight_), -fraction_bits_[i]);
-      out[i] = static_cast<float>(static_cast<double>(sums_[i]) * factor);
-    }
+    std::vector<float> out(layout_.elements());
+    const auto divisor = static_cast<double>(whole_);
+    for (const auto& [flat, block] : blocks_)
+      std::ranges::copy(block.mean(weight_, divisor),
+                        out.begin() + static_cast<std::ptrdiff_t>(flat));
     for (const auto& [offset, of] : factors_) {
-      const double factor =
-          std::ldexp(1.0 / static_cast<double>(weight_), widened(of.cols) - fraction_bits_[offset]);
+      const auto left = of.left.mean(weight_, divisor);
       for (std::uint64_t i = 0; i < of.rows * of.cols; ++i) {
-        for (std::uint64_t k = 0; k < of.left.size() / of.rows; ++k) {
-          const Wide sum = of.left[k * of.rows + i / of.cols];
-          const float product = static_cast<float>(static_cast<double>(sum) * factor) *
-                                of.right[k * of.cols + i % of.cols];
-          out[offset + i] += product;
-        }
+        for (std::uint64_t k = 0; k < left.size() / of.rows; ++k)
+          out[offset + i] += left[k * of.rows + i / of.cols] * of.right[k * of.cols + i % of.cols];
       }
     }
     for (const auto& [flat, sketch] : sketches_) {
-      const auto recovered = sketch.recovered(fraction_bits_[flat], static_cast<double>(weight_));
+      const auto recovered = sketch.recovered(weight_, divisor);
       for (std::size_t i = 0; i < recovered.size(); ++i) out[flat + i] += recovered[i];
     }
     return out;
@@ -148,21 +135,16 @@ class ExactSum {
   struct Factors {
     std::uint64_t rows = 0;
     std::uint64_t cols = 0;
-    std::vector<Wide> left;
+    testing::PlainSums left;
     std::vector<float> right;
   };
-  /// The exponent of the smallest power of two above sqrt(cols).
-  static int widened(std::uint64_t cols) {
-    int log2 = 0;
-    while (std::ldexp(1.0, 2 * log2) <= static_cast<double>(cols)) ++log2;
-    return log2;
-  }
 
+  const Layout& layout_;
+  std::map<std::uint64_t, testing::PlainSums> blocks_;      // By the block's offset.
   std::map<std::uint64_t, Factors> factors_;                // By the matrix's offset.
   std::map<std::uint64_t, testing::PlainSketch> sketches_;  // By the block's offset.
-  std::vector<Wide> sums_;
-  std::vector<int> fraction_bits_;
   std::uint64_t weight_ = 0;
+  std::uint64_t whole_ = 0;
 };
 
 }  // namespace fl::test

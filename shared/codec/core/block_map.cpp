@@ -34,6 +34,15 @@ Block BlockMap::at(std::uint64_t index) const {
           .flat = tensor.offset + first};
 }
 
+std::uint64_t BlockMap::index_at(std::uint64_t flat) const {
+  const auto& tensors = layout_->tensors();
+  // The last tensor that begins at or before the element. Empty ones that begin there stand before.
+  const auto after = std::ranges::upper_bound(tensors, flat, {}, &Layout::Tensor::offset);
+  FL_ASSERT(after != tensors.begin());
+  const auto tensor = static_cast<std::uint32_t>(after - tensors.begin()) - 1;
+  return index_of(tensor, flat - tensors[tensor].offset);
+}
+
 std::string BlockMap::describe(std::uint64_t index) const {
   const Block block = at(index);
   return fmt::format("block {} ({}[{}..{}])", index, layout_->tensors()[block.tensor].name,

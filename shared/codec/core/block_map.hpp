@@ -47,6 +47,12 @@ class BlockMap {
   }
   /// Requires: index < blocks().
   [[nodiscard]] Block at(std::uint64_t index) const;
+  /// The index of the block with element `first` of a tensor.
+  [[nodiscard]] std::uint64_t index_of(std::uint32_t tensor, std::uint64_t first) const {
+    return first_block_[tensor] + first / block_elements_;
+  }
+  /// The index of the block with this element of the flat vector.
+  [[nodiscard]] std::uint64_t index_at(std::uint64_t flat) const;
   /// "block 3 (fc1.weight[0..65535])", for messages.
   [[nodiscard]] std::string describe(std::uint64_t index) const;
 

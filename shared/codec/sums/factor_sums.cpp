@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/sums/factor_sums.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <vector>
 
 namespace fl {
@@ -13,11 +9,6 @@ namespace fl {
 std::optional<std::uint64_t> FactorSums::key_of(std::uint32_t tensor) const {
   if (!shared_seed_) return std::nullopt;
   return shared_key(*shared_seed_, tensor);
-}
-
-int FactorSums::widened_log2(std::uint64_t cols) const {
-  const int root_log2 = (static_cast<int>(std::bit_width(cols)) + 1) / 2;
-  return std::min(root_log2, fixed_.fraction_bits);
 }
 
 FactorSums::Sums& FactorSums::sums_of(std::uint32_t tensor, const MatrixShape& shape,
@@ -38,36 +29,32 @@ std::span<const float> FactorSums::right_of(std::uint32_t tensor, const Sums& su
   return right;
 }
 
-Result<Scan> FactorSums::add(const Block& block, const FactorRows& rows, std::int64_t weight) {
+Scan FactorSums::add(const Block& block, const FactorRows& rows, Adding& adding) {
   const MatrixShape shape = matrix_of(layout_.tensors()[block.tensor], rows.rank, 1).value();
-  const int widened = widened_log2(shape.cols);
-  const int range_log2 = fixed_.range_log2 + widened;
   // A row that began in the block before was added with that block.
   const std::uint64_t skipped = block.first % shape.cols > 0 ? 1 : 0;
   const std::uint64_t first = rows.first + skipped;
   const std::uint64_t count = rows.count - skipped;
   Scan all{.max_abs = 0, .sum_squares = 0, .first_bad = block.elements};
-  const auto column = [&](std::uint32_t k) {
-    return rows.values.subspan(k * rows.count + skipped, count);
-  };
-  for (std::uint32_t k = 0; k < rows.rank; ++k) {
-    const auto values = column(k);
-    const Scan scan = kernels().scan(values.data(), count);
-    all.sum_squares += scan.sum_squares;
-    if (scan.max_abs < std::ldexp(1.0, range_log2)) continue;
-    const std::size_t i = first_beyond(values, range_log2);
-    const std::uint64_t at = block.flat - block.first + (first + i) * shape.cols;
-    return Error(Errc::too_large,
-                 fmt::format("the factor of the row at {} has {}, values must stay below {}",
-                             layout_.describe(at), values[i], std::ldexp(1.0, range_log2)));
-  }
   const std::lock_guard lock(mutex_);
   Sums& sums = sums_of(block.tensor, shape, rows.rank);
   for (std::uint32_t k = 0; k < rows.rank; ++k) {
-    kernels().add_fixed(sums.left.data() + k * shape.rows + first, column(k).data(), count,
-                        fixed_.fraction_bits - widened, weight);
+    const auto column = rows.values.subspan(k * rows.count + skipped, count);
+    const Scan scan = kernels().scan(column.data(), count);
+    all.sum_squares += scan.sum_squares;
+    adding.add(sums.range, scan.max_abs, column, sums.left.data() + k * shape.rows + first);
   }
   return all;
+}
+
+bool FactorSums::begin_again(std::uint64_t total_weight) {
+  bool has_begun = false;
+  for (auto& [tensor, sums] : tensors_) {
+    if (sums.rank == 0 || !sums.range.begin_again(total_weight)) continue;
+    std::ranges::fill(sums.left, 0);
+    has_begun = true;
+  }
+  return has_begun;
 }
 
 void FactorSums::add_mean(std::uint64_t first, double divisor, std::span<float> out) const {
@@ -80,7 +67,7 @@ void FactorSums::add_mean(std::uint64_t first, double divisor, std::span<float> 
     const std::uint64_t cols = sums.shape.cols;
     const std::uint64_t row = (begin - tensor.offset) / cols;
     const std::uint64_t count = (end - 1 - tensor.offset) / cols + 1 - row;
-    const double factor = std::ldexp(1.0 / divisor, widened_log2(cols) - fixed_.fraction_bits);
+    const double factor = mean_factor_of(divisor, sums.range);
     values.resize(sums.rank * count);
     for (std::uint64_t k = 0; k < sums.rank; ++k) {
       kernels().scale_fixed(sums.left.data() + k * sums.shape.rows + row, count, factor,
@@ -92,14 +79,14 @@ void FactorSums::add_mean(std::uint64_t first, double divisor, std::span<float> 
   }
 }
 
-void FactorSums::reset(const FixedPoint& fixed, std::optional<std::uint64_t> shared_seed) {
-  fixed_ = fixed;
+void FactorSums::reset(std::optional<std::uint64_t> shared_seed) {
   shared_seed_ = shared_seed;
   rights_.clear();
   std::erase_if(tensors_, [](const auto& entry) { return entry.second.rank == 0; });
   for (auto& [number, sums] : tensors_) {
     sums.rank = 0;
     sums.left.clear();
+    sums.range.reset();
   }
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of low-rank matrices that stay undecoded. If the updates of a round share the right factor R
 // (low_rank_block.hpp), then sum w_k (L_k R) = (sum w_k L_k) R. So adding an update costs as much
-// as its factor L, not as its matrix, and only the mean is multiplied with R. The sums are in fixed
-// point, like all sums of a round, so the order of the updates does not show.
+// as its factor L, not as its matrix, and only the mean is multiplied with R. All sums of a tensor
+// are multiples of one unit (sum_range.hpp), so the order of the updates does not show.
 //
 // R has orthonormal rows. So L has the same norm as its matrix, and a value of L is at most
-// sqrt(columns) times the largest value in its row of the matrix. Range and steps of these sums are
-// wider by that factor. In the product with R each rounding error is multiplied by a value of about
-// 1 / sqrt(columns). So a value of the matrix has about the error that it would have decoded, times
-// sqrt(rank).
+// sqrt(columns) times the largest value in its row of the matrix. In the product with R each
+// rounding error is multiplied by a value of about 1 / sqrt(columns). So a value of the matrix has
+// about the error that it would have decoded, times sqrt(rank).
 #pragma once
 
 #include "kernels/generic/huge_pages.hpp"
@@ -16,7 +15,7 @@
 #include "shared/base/error.hpp"
 #include "shared/codec/blocks/low_rank_block.hpp"
 #include "shared/codec/core/block_map.hpp"
-#include "shared/codec/sums/fixed_point.hpp"
+#include "shared/codec/sums/sum_range.hpp"
 
 #include <cstdint>
 #include <map>
@@ -32,41 +31,45 @@ namespace fl {
 class FactorSums {
  public:
   /// `shared_seed`: the seed that the updates share; without it there are no keys.
-  FactorSums(const Layout& layout, const FixedPoint& fixed,
-             std::optional<std::uint64_t> shared_seed)
-      : layout_(layout), fixed_(fixed), shared_seed_(shared_seed) {}
+  FactorSums(const Layout& layout, std::optional<std::uint64_t> shared_seed)
+      : layout_(layout), shared_seed_(shared_seed) {}
 
   /// The key of the R that the updates share for this tensor.
   [[nodiscard]] std::optional<std::uint64_t> key_of(std::uint32_t tensor) const;
 
-  /// Adds `weight` times the rows of L that begin in the block, of an update with this tensor's
-  /// key. (A row that began in the block before was added with that block.) If updates have
+  /// Adds the weighted rows of L that begin in the block, of an update with this tensor's key. (A
+  /// row that began in the block before was added with that block.) If updates have
   /// different ranks, the sums have the largest one, and smaller ones use its first columns.
-  /// Returns the rows' sum of squares. Errors: too_large, naming tensor[index], for a value out of
-  /// range; then nothing was added.
-  [[nodiscard]] Result<Scan> add(const Block& block, const FactorRows& rows, std::int64_t weight);
+  /// Returns the rows' sum of squares.
+  Scan add(const Block& block, const FactorRows& rows, Adding& adding);
+
+  /// Sets the sums that are not final to 0, in their final unit. Returns whether there are any.
+  [[nodiscard]] bool begin_again(std::uint64_t total_weight);
+  /// Whether begin_again() set this tensor's sums to 0.
+  [[nodiscard]] bool is_again(std::uint32_t tensor) const {
+    const auto found = tensors_.find(tensor);
+    return found != tensors_.end() && found->second.range.is_again();
+  }
 
   /// out += (sum of weight * matrix, from element `first` of the layout on) / divisor.
   void add_mean(std::uint64_t first, double divisor, std::span<float> out) const;
 
   /// Sets all sums to 0. Frees the memory of sums that were not used since the last reset().
-  void reset(const FixedPoint& fixed, std::optional<std::uint64_t> shared_seed);
+  void reset(std::optional<std::uint64_t> shared_seed);
 
  private:
   struct Sums {
     MatrixShape shape{};
-    std::uint32_t rank = 0;         // 0: there is no sum.
+    std::uint32_t rank = 0;  // 0: there is no sum.
+    SumRange range;
     HugeVector<std::int64_t> left;  // The sum of L: `rank` columns, a value for each matrix row.
   };
   /// The sums of a tensor, with at least this rank.
   Sums& sums_of(std::uint32_t tensor, const MatrixShape& shape, std::uint32_t rank);
   /// R of a tensor. It is drawn at the first call.
   [[nodiscard]] std::span<const float> right_of(std::uint32_t tensor, const Sums& sums) const;
-  /// By how many powers of two the range is wider than in `fixed_`.
-  [[nodiscard]] int widened_log2(std::uint64_t cols) const;
 
   const Layout& layout_;
-  FixedPoint fixed_;
   std::optional<std::uint64_t> shared_seed_;
   std::map<std::uint32_t, Sums> tensors_;
   mutable std::map<std::uint32_t, std::vector<float>> rights_;  // Each tensor's R.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/sums/sketch_sums.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace fl {
@@ -19,17 +16,9 @@ std::optional<SketchShape> SketchSums::shape_of(const Block& block,
   return share_of_block(*whole, block.elements);
 }
 
-Result<Scan> SketchSums::add(const Block& block, const SketchCells& sketch, std::int64_t weight) {
+Scan SketchSums::add(const Block& block, const SketchCells& sketch, Adding& adding) {
   const auto cells = sketch.cells;
   const Scan scan = kernels().scan(cells.data(), cells.size());
-  const double limit = std::ldexp(1.0, fixed_.range_log2);
-  if (scan.max_abs >= limit) {
-    return Error(
-        Errc::too_large,
-        fmt::format("the sketch of the values from {} on has {}, values must stay below {}",
-                    layout_.describe(block.flat), cells[first_beyond(cells, fixed_.range_log2)],
-                    limit));
-  }
   const std::lock_guard lock(mutex_);
   Sums& sums = blocks_[block.flat];
   if (sums.cells.empty()) {
@@ -38,19 +27,30 @@ Result<Scan> SketchSums::add(const Block& block, const SketchCells& sketch, std:
     sums.cells.resize(cells.size());
   }
   FL_ASSERT(sums.shape == sketch.shape && sums.block.elements == block.elements);
-  kernels().add_fixed(sums.cells.data(), cells.data(), cells.size(), fixed_.fraction_bits, weight);
+  adding.add(sums.range, scan.max_abs, cells, sums.cells.data());
   recovered_.of = nullptr;
   return Scan{.max_abs = 0,
               .sum_squares = scan.sum_squares / sketch.shape.rows,
               .first_bad = block.elements};
 }
 
+bool SketchSums::begin_again(std::uint64_t total_weight) {
+  bool has_begun = false;
+  recovered_.of = nullptr;
+  for (auto& [flat, sums] : blocks_) {
+    if (sums.cells.empty() || !sums.range.begin_again(total_weight)) continue;
+    std::ranges::fill(sums.cells, 0);
+    has_begun = true;
+  }
+  return has_begun;
+}
+
 void SketchSums::recover(const Sums& sums, double divisor) const {
   if (recovered_.of == &sums && recovered_.divisor == divisor) return;
   recovered_.of = nullptr;  // If an allocation below throws, nothing is recovered.
   std::vector<float> cells(sums.cells.size());
-  kernels().scale_fixed(sums.cells.data(), cells.size(),
-                        std::ldexp(1.0 / divisor, -fixed_.fraction_bits), cells.data());
+  kernels().scale_fixed(sums.cells.data(), cells.size(), mean_factor_of(divisor, sums.range),
+                        cells.data());
   recovered_.values =
       sketch_estimates({.shape = sums.shape, .key = sketch_key(sums.block), .cells = cells},
                        sums.block.elements, recovered_.room);
@@ -73,12 +73,14 @@ void SketchSums::add_mean(std::uint64_t first, double divisor, std::span<float> 
   }
 }
 
-void SketchSums::reset(const FixedPoint& fixed, SummedSketches sketches) {
-  fixed_ = fixed;
+void SketchSums::reset(SummedSketches sketches) {
   sketches_ = std::move(sketches);
   recovered_.of = nullptr;
   std::erase_if(blocks_, [](const auto& entry) { return entry.second.cells.empty(); });
-  for (auto& [flat, sums] : blocks_) sums.cells.clear();
+  for (auto& [flat, sums] : blocks_) {
+    sums.cells.clear();
+    sums.range.reset();
+  }
 }
 
 }  // namespace fl

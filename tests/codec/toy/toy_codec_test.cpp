@@ -78,8 +78,10 @@ TEST_CASE("the new codec works with selectors, rules, error feedback and sums") 
   const auto toy = encode(*codec_of("toy:100"), layout, x);
   SpanSource source(toy);
   auto reader = PayloadReader::open(source, toy.size(), layout).value();
-  Accumulator sums(layout, choose_fixed_point(1, 4));
-  REQUIRE(sums.add(reader, 3).has_value());
+  Accumulator sums(layout, 4);
+  sums.count(sums.add(reader, 3).value());
+  const auto visit = [&](const Accumulator::AddUpdate& again) { return again(reader, 3, nullptr); };
+  REQUIRE(sums.settle(visit).has_value());
   std::vector<float> mean(layout.elements());
   sums.mean(0, 3, mean);
   CHECK(mean == decode(toy, layout));

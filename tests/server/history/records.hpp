@@ -24,7 +24,6 @@ inline CheckpointRecord some_checkpoint(Version version) {
   checkpoint.file = name + ".safetensors";
   checkpoint.bytes = 4096 + version;
   checkpoint.digest = Digest::of(bytes_of(std::string_view(name)));
-  checkpoint.value_max = 0.5 + version;
   checkpoint.delta_file = version == 0 ? "" : name + ".delta";
   checkpoint.delta_bytes = 100 * version;
   return checkpoint;
@@ -35,8 +34,6 @@ inline RoundRecord some_round(Round number) {
   round.round = number;
   round.base_version = number - 1;
   round.started_at = 2000 + 10 * number;
-  round.range_log2 = -3;
-  round.fraction_bits = 40;
   round.target = 2;
   return round;
 }

@@ -206,12 +206,37 @@ TEST_CASE("a task counts as being verified while its guard lives") {
   {
     const VerifyingGuard guard(task);
     CHECK(world.tasks.round().is_verifying());
-    CHECK(world.tasks.round().is_adding());
     CHECK_FALSE(task.is_open());
-    task.waits_for_range = true;
-    CHECK_FALSE(world.tasks.round().is_adding());
   }
   CHECK(task.is_open());
+}
+
+TEST_CASE("updates that wait for others are ready, and the round closes with them") {
+  RoundWorld world("sync", 3);
+  std::list<VerifyingGuard> guards;
+  for (const char* const client : {"a", "b", "c"}) {
+    Task& task = world.add(client);
+    if (client == std::string_view("c")) continue;
+    guards.emplace_back(task);
+    CHECK_FALSE(world.tasks.round().has_all_norms());
+    task.arrived_norm = 2;
+    task.waits_for_others = true;
+    CHECK(world.tasks.round().has_all_norms());
+  }
+  CHECK(world.tasks.ready() == 2);
+  CHECK_FALSE(world.tasks.has_enough(Clock::now()));  // c may still come.
+  CHECK(world.tasks.round().norms() == std::map<std::string, double>{{"a", 2}, {"b", 2}});
+  Task& last = *world.tasks.task_of("c");
+  TaskRecord record = last.record;
+  record.state = TaskState::accepted;
+  record.norm = 7;
+  world.tasks.round().update_task(last, record);
+  CHECK(world.tasks.has_enough(Clock::now()));
+  CHECK(world.tasks.round().norms().at("c") == 7);
+  world.tasks.round().is_closing = world.tasks.round().has_lost_updates = true;
+  world.tasks.round().reopen();
+  CHECK_FALSE(world.tasks.round().is_closing);
+  CHECK_FALSE(world.tasks.round().has_lost_updates);
 }
 
 TEST_CASE("if many clients are missing, ten of them are named") {
