@@ -56,7 +56,7 @@ class InProcessLink final : public Link, public std::enable_shared_from_this<InP
   std::deque<Message> inbox_;
   std::deque<Message> waiting_work_;  // Offers and Evaluates; other messages overtake them.
   Work work_ = Work::none;
-  std::uint64_t upload_bytes_ = 0;  // Of the upload that the client announced last.
+  std::uint64_t upload_bytes_ = 0;  // The size of the upload that the client announced last.
   bool has_uploaded_ = false;       // It is whole, and has no verdict yet.
   std::optional<Error> down_;
   Signal changed_;

@@ -102,7 +102,7 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
 struct Doors {
   net::ip::tcp::acceptor clients;
   net::ip::tcp::acceptor admin;
-  ServerAddress address;                       // That clients connect to.
+  ServerAddress address;                       // Where clients connect.
   ServerAddress advertised;                    // In join tokens.
   std::optional<ServerAddress> admin_address;  // None with --admin off.
 };

@@ -18,7 +18,7 @@ namespace fl {
 class Acceptor {
  public:
   struct Options {
-    std::string what;     // What a connection is, for the log: "connection", "admin request".
+    std::string what;     // The name of a connection in the log, such as "admin request".
     int connections_max;  // At the same time. Others are closed at once.
   };
   /// Serves one connection. What it throws is logged.

@@ -23,7 +23,7 @@ struct HttpAnswer {
   std::string body;  // JSON.
 };
 
-/// What the listener asks of the rest of the server. Called on the connections' strands, so it must
+/// The parts of the server that a listener uses. Called on the connections' strands, so it must
 /// be safe from any thread.
 class ConnectionHandler {
  public:

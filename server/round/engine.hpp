@@ -66,7 +66,7 @@ class RoundEngine {
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
   /// Without `for_good` the peer may be trying to come back.
   void leave(const std::shared_ptr<Peer>& peer, bool for_good = false);
-  /// What a client is to be sent for its Fetch. Errors: not_found, a version that is not kept.
+  /// Returns what answers a client's Fetch. Errors: not_found for a version that is not kept.
   Result<Download> download(const wire::Fetch& fetch);
   /// An update, or initial weights.
   Awaitable<UploadGrant> begin_upload(std::shared_ptr<Peer> peer, wire::UploadBegin begin);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sessions, admission and the status line call of the engine.
+// The functions of the engine that sessions, admission and the status line call.
 #include "server/round/engine.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"

@@ -22,15 +22,15 @@ enum class NormVerdict { fits, waits, too_large };
 
 struct JudgedNorm {
   NormVerdict verdict;
-  double median;  // Of the norms that it was compared with; 0: there were too few.
+  double median;  // The median of the norms that it was compared with; 0: there were too few.
 };
 
-/// Of a round that takes more updates. `norm`: of the update. `cohort`: the norms of all updates
-/// that have arrived in its round, its own among them. `past`: of other clients, the norm of each
-/// one's last update that was accepted, or refused for its norm. `limit`: the largest allowed ratio
-/// to the median. An update that is too large waits.
+/// Judges an update while its round takes more of them. `norm`: the update's. `cohort`: the norms
+/// of all updates that have arrived in its round, its own among them. `past`: of other clients, the
+/// norm of each one's last update that was accepted, or refused for its norm. `limit`: the largest
+/// allowed ratio to the median. An update that is too large waits.
 ///
-/// Of an even number of norms the larger middle one is the median. If it is 0 all norms fit.
+/// If the number of norms is even, the larger middle one is the median. If it is 0 all norms fit.
 [[nodiscard]] JudgedNorm judge_norm(double norm, std::span<const double> cohort,
                                     std::span<const double> past, double limit);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the next round needs to know of earlier rounds. On the engine's strand.
+// Facts of earlier rounds that the next round needs. On the engine's strand.
 #pragma once
 
 #include "server/history/store.hpp"

@@ -11,6 +11,21 @@
 
 namespace fl {
 
+namespace {
+
+/// An error in an update that was accepted: what to do, if its file is gone or damaged.
+Error in_accepted(const TaskRecord& task, const Error& error) {
+  const Error named = error.at(fmt::format("the accepted update {}", task.spool_file));
+  if (named.code() != Errc::not_found && named.code() != Errc::corrupt) return named;
+  return {
+      named.code(),
+      fmt::format("{}; the round can't go on without it: put the file back, or begin another run "
+                  "with --new-run",
+                  named.message())};
+}
+
+}  // namespace
+
 void RoundSums::begin() {
   parts_.control.expect_strand();
   const OpenRound& round = parts_.tasks.round();
@@ -81,16 +96,6 @@ Result<std::shared_ptr<File>> RoundSums::open_accepted(const TaskRecord& task) c
   auto file = parts_.spool.open_accepted(task.spool_file);
   if (!file) return in_accepted(task, file.error());
   return file;
-}
-
-Error RoundSums::in_accepted(const TaskRecord& task, const Error& error) {
-  const Error named = error.at(fmt::format("the accepted update {}", task.spool_file));
-  if (named.code() != Errc::not_found && named.code() != Errc::corrupt) return named;
-  return {
-      named.code(),
-      fmt::format("{}; the round can't go on without it: put the file back, or begin another run "
-                  "with --new-run",
-                  named.message())};
 }
 
 Result<Accumulator::Added> RoundSums::add(File& file, std::uint64_t bytes, const TaskRecord& task) {

@@ -60,7 +60,6 @@ class RoundSums {
   [[nodiscard]] std::uint64_t expected_weight() const;
   [[nodiscard]] std::vector<TaskRecord> accepted_tasks() const;
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const TaskRecord& task) const;
-  [[nodiscard]] static Error in_accepted(const TaskRecord& task, const Error& error);
   Result<void> read(File& file, std::uint64_t bytes, const TaskRecord& task,
                     const Accumulator::AddUpdate& use) const;
   [[nodiscard]] Result<AdjustUpdate> adjustment_of(const TaskRecord& task) const;

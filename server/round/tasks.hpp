@@ -59,8 +59,8 @@ struct OpenRound {
   TimePoint deadline = never;
   Traffic before;            // All traffic when it opened.
   bool is_recorded = false;  // Its row is durable, and that carried tasks belong to it.
-  bool is_closing = false;   // What is being checked is finished; nothing new begins.
-  /// Of the cohort, while the round is closing and all norms are known; empty before.
+  bool is_closing = false;   // Checks that have begun are finished; none begins.
+  /// The cohort's norms by client. Empty until the round is closing and all norms are known.
   std::map<std::string, double> closing_norms;
   bool has_lost_updates = false;  // While it was closing, updates were judged too large.
 

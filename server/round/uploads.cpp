@@ -302,9 +302,9 @@ Awaitable<Result<void>> Uploads::await_judgement(Task& task, double norm) {
   RunControl& control = parts_.control;
   OpenRound& round = parts_.tasks.round();
   task.arrived_norm = norm;
-  control.changed.notify();  // Others wait for norms.
   for (;;) {
     const JudgedNorm judged = judge(round, norm, limit);
+    const bool has_waited = task.waits_for_others;
     task.waits_for_others = judged.verdict == NormVerdict::waits;
     if (judged.verdict == NormVerdict::fits) co_return success();
     if (judged.verdict == NormVerdict::too_large) {
@@ -320,25 +320,25 @@ Awaitable<Result<void>> Uploads::await_judgement(Task& task, double norm) {
       task.waits_for_others = false;
       co_return Error(Errc::cancelled, "the server goes down");
     }
+    if (!has_waited) control.changed.notify();  // The round may have enough with this update.
     co_await control.changed.wait(never);
   }
 }
 
 JudgedNorm Uploads::judge(OpenRound& round, double norm, double limit) const {
-  const auto judged_by = [&](const std::map<std::string, double>& cohort) {
-    std::vector<double> norms;
-    for (const auto& [client, of_client] : cohort) norms.push_back(of_client);
-    std::vector<double> past;
-    for (const auto& [client, of_client] : parts_.past.totals.norms) {
-      if (!cohort.contains(client)) past.push_back(of_client);
-    }
-    return round.is_closing ? judge_norm_at_end(norm, norms, past, limit)
-                            : judge_norm(norm, norms, past, limit);
-  };
-  if (!round.is_closing) return judged_by(round.norms());
-  if (round.closing_norms.empty() && !round.has_all_norms()) return {NormVerdict::waits, 0};
-  if (round.closing_norms.empty()) round.closing_norms = round.norms();
-  return judged_by(round.closing_norms);
+  if (round.is_closing && round.closing_norms.empty()) {
+    if (!round.has_all_norms()) return {NormVerdict::waits, 0};
+    round.closing_norms = round.norms();
+  }
+  const auto of_clients = round.is_closing ? round.closing_norms : round.norms();
+  std::vector<double> cohort;
+  for (const auto& [client, of_client] : of_clients) cohort.push_back(of_client);
+  std::vector<double> past;
+  for (const auto& [client, of_client] : parts_.past.totals.norms) {
+    if (!of_clients.contains(client)) past.push_back(of_client);
+  }
+  return round.is_closing ? judge_norm_at_end(norm, cohort, past, limit)
+                          : judge_norm(norm, cohort, past, limit);
 }
 
 void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,

@@ -53,11 +53,6 @@ bool SumRange::begin_again(std::uint64_t total_weight) {
   return true;
 }
 
-std::size_t first_not_finite(std::span<const float> values) {
-  const auto found = std::ranges::find_if(values, [](float v) { return !std::isfinite(v); });
-  return static_cast<std::size_t>(found - values.begin());
-}
-
 bool Adding::enter(SumRange& range, float max_abs) {
   const int exponent = exponent_above(max_abs);
   if (exponent == exponent_of_zero) return false;

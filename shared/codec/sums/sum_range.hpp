@@ -17,7 +17,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -101,8 +100,6 @@ class Adding {
                                 : static_cast<std::int64_t>(weight)),
         round_(&round) {}
 
-  [[nodiscard]] Way way() const { return way_; }
-
   /// Whether values of the update, of which `max_abs` is the largest magnitude, are to be added to
   /// the sums of this range. Called once for each run of values, with the range's lock held.
   [[nodiscard]] bool enter(SumRange& range, float max_abs);
@@ -121,9 +118,6 @@ class Adding {
   const RoundWeight* round_;
   Entered entered_;
 };
-
-/// The index of the first value that is not finite; values.size() if there is none.
-[[nodiscard]] std::size_t first_not_finite(std::span<const float> values);
 
 /// What scales a sum in units to a mean: 2^unit_log2 / divisor.
 [[nodiscard]] double mean_factor_of(double divisor, const SumRange& range);
