@@ -90,7 +90,7 @@ std::vector<float> mean_of(const Layout& layout, const std::vector<Member>& memb
   };
   REQUIRE(each([&](PayloadReader& reader, std::uint64_t weight, auto) -> Result<void> {
             FL_TRY(const auto added, sums.add(reader, weight));
-    sums.count(added);
+            sums.count(added);
             return {};
           }).has_value());
   REQUIRE(
@@ -248,7 +248,7 @@ TEST_CASE("an update that is taken back leaves no trace in a mean") {
     if (is_first) spoil();
     REQUIRE(each([&](PayloadReader& reader, std::uint64_t weight, auto) -> Result<void> {
               FL_TRY(const auto added, sums.add(reader, weight));
-    sums.count(added);
+              sums.count(added);
               return {};
             }).has_value());
     if (!is_first) spoil();
