@@ -8,6 +8,7 @@
 // blocks and cached pages are there already takes a third of the time, or less.
 #pragma once
 
+#include "server/history/records.hpp"
 #include "shared/base/io/digest.hpp"
 #include "shared/base/io/file.hpp"
 

@@ -169,7 +169,9 @@ TEST_CASE("a mean equals the exact one, whatever the weights and values, in any 
   for (const auto& of_clients : weights) {
     CAPTURE(of_clients.size());
     CAPTURE(of_clients.front());
-    for (const auto& [scale, spike] : magnitudes) {
+    for (const auto& magnitude : magnitudes) {
+      const auto scale = magnitude.first;
+      const auto spike = magnitude.second;
       CAPTURE(scale);
       CAPTURE(spike);
       if (of_clients.size() > 100 && scale != 1e-3) continue;

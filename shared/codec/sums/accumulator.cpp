@@ -148,7 +148,8 @@ void Accumulator::add_values(const Block& block, std::span<const float> values, 
 
 /// Has the same result, to the last bit, as add_values() for the same values among zeros.
 Scan Accumulator::add_selected(const Block& block, const SelectedValues& selected, Adding& adding) {
-  const auto [indices, values] = selected;
+  const auto indices = selected.indices;
+  const auto values = selected.values;
   Scan scan{.max_abs = 0, .sum_squares = 0, .first_bad = block.elements};
   double lanes[element::scan_lanes] = {};
   for (std::size_t i = 0; i < values.size(); ++i) {

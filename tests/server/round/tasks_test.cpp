@@ -7,6 +7,11 @@
 
 #include <doctest/doctest.h>
 
+#include <list>
+#include <map>
+#include <string>
+#include <string_view>
+
 namespace fl::test {
 namespace {
 
