@@ -41,7 +41,7 @@ Awaitable<Result<Message>> InProcessLink::receive() {
   auto& box = inbox_.empty() ? waiting_work_ : inbox_;
   Message message = std::move(box.front());
   box.pop_front();
-  if (is_client_ && ends_work(message.header) && !std::exchange(has_uploaded_, false))
+  if (is_client_ && ends_work(message.header) && !std::exchange(has_given_back_, false))
     work_is_done();
   if (const auto peer = peer_.lock()) peer->changed_.notify();
   co_return message;
@@ -54,22 +54,27 @@ Awaitable<Result<void>> InProcessLink::send(Message message) {
     co_await changed_.wait();
   if (down_ || !peer) co_return down_.value_or(Error(Errc::unavailable, "the peer is gone"));
   const std::size_t bytes = frame_bytes(message);
-  const bool is_answer = message.header.has_evaluation() || message.header.has_failed() ||
-                         (is_client_ && ends_upload(message));
+  const bool is_answer = message.header.has_evaluation() || message.header.has_failed();
+  const bool is_chunk = message.header.has_chunk();
   bytes_sent_ += bytes;
   peer->take(std::move(message), bytes);
   if (is_client_ && is_answer) work_is_done();
+  if (is_client_ && is_chunk) await_verdict();
   co_return success();
 }
 
-/// Whether this is the last chunk of an upload, at the first time: the client has worked. The
-/// verdict may come only when the round closes, and a slot must not wait for it.
-bool InProcessLink::ends_upload(const Message& message) {
-  const wire::Header& header = message.header;
-  if (header.has_begin()) upload_bytes_ = header.begin().bytes();
-  const bool is_last = header.has_chunk() &&
-                       header.chunk().offset() + message.payload.bytes().size() >= upload_bytes_;
-  return is_last && !std::exchange(has_uploaded_, true);
+/// The server may judge an update only when its round closes, which may need the clients that wait
+/// for a slot. So a client without a verdict gives its slot back.
+void InProcessLink::await_verdict() {
+  if (work_ != Work::under_way && work_ != Work::uploads) return;
+  work_ = Work::uploads;
+  verdict_due_.expires_after(verdict_patience);  // Cancels the wait after the chunk before.
+  verdict_due_.async_wait([weak = weak_from_this()](const boost::system::error_code& ec) {
+    const auto self = weak.lock();
+    if (ec || !self || self->work_ != Work::uploads) return;
+    self->has_given_back_ = true;
+    self->work_is_done();
+  });
 }
 
 void InProcessLink::take(Message message, std::size_t bytes) {
@@ -107,9 +112,11 @@ void InProcessLink::ask_for_slot() {
 }
 
 void InProcessLink::work_is_done() {
-  const bool has_slot = work_ == Work::may_begin || work_ == Work::under_way;
+  const bool has_slot =
+      work_ == Work::may_begin || work_ == Work::under_way || work_ == Work::uploads;
   if (has_slot && slots_ != nullptr) slots_->give_back();
   if (has_slot) work_ = Work::none;
+  verdict_due_.cancel();
   changed_.notify();
 }
 

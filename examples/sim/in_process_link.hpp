@@ -5,10 +5,14 @@
 #pragma once
 
 #include "examples/sim/work_slots.hpp"
+#include "shared/base/async/asio.hpp"
 #include "shared/base/async/mailbox.hpp"
 #include "shared/wire/link.hpp"
 
+#include <boost/asio/steady_timer.hpp>
+
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -34,19 +38,22 @@ class InProcessLink final : public Link, public std::enable_shared_from_this<InP
   const std::string& remote() const override { return remote_; }
 
  private:
-  enum class Work { none, waits, may_begin, under_way };
+  enum class Work { none, waits, may_begin, under_way, uploads };
+  /// How long a client keeps its slot after the last chunk that it sent.
+  static constexpr std::chrono::milliseconds verdict_patience{500};
 
   InProcessLink(net::any_io_executor strand, std::string remote, bool is_client, WorkSlots* slots)
       : strand_(std::move(strand)),
         remote_(std::move(remote)),
         is_client_(is_client),
         slots_(slots),
+        verdict_due_(strand_),
         changed_(strand_) {}
   void take(Message message, std::size_t bytes);
   [[nodiscard]] bool may_begin_work();
   void ask_for_slot();
   void work_is_done();
-  [[nodiscard]] bool ends_upload(const Message& message);
+  void await_verdict();
 
   net::any_io_executor strand_;
   std::string remote_;
@@ -56,8 +63,8 @@ class InProcessLink final : public Link, public std::enable_shared_from_this<InP
   std::deque<Message> inbox_;
   std::deque<Message> waiting_work_;  // Offers and Evaluates; other messages overtake them.
   Work work_ = Work::none;
-  std::uint64_t upload_bytes_ = 0;  // The size of the upload that the client announced last.
-  bool has_uploaded_ = false;       // It is whole, and has no verdict yet.
+  net::steady_timer verdict_due_;
+  bool has_given_back_ = false;  // The slot of work whose verdict is still to come.
   std::optional<Error> down_;
   Signal changed_;
   std::atomic<std::uint64_t> bytes_received_ = 0;
