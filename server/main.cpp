@@ -7,6 +7,7 @@
 #include "server/app/commands.hpp"
 #include "server/app/serve.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/state_lock.hpp"
 
 #include <fmt/format.h>
 
@@ -23,6 +24,7 @@ fl::Result<int> run(const fl::ServerOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  fl::keep_files_private();
   fl::ServerOptions options;
   if (const int code = fl::parse_options(argc, argv, fl::server_commands(), options); code >= 0)
     return code;

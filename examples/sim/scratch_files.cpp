@@ -302,7 +302,8 @@ Result<std::unique_ptr<File>> ScratchFiles::open(const std::filesystem::path& pa
   const bool must_exist = mode == OpenMode::read || mode == OpenMode::update;
   if (must_exist && !names.contains(name)) return not_found(path);
   auto& place = names[name];
-  auto contents = mode == OpenMode::truncate ? nullptr : place.lock();
+  const bool is_new = mode == OpenMode::truncate || mode == OpenMode::fresh;
+  auto contents = is_new ? nullptr : place.lock();
   if (!contents) contents = std::make_shared<Contents>(buffers_);
   place = contents;
   // The server may read earlier uploads again, to rebuild the round's sums in a wider format.

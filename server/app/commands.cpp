@@ -7,6 +7,7 @@
 #include "shared/base/async/clock.hpp"
 #include "shared/base/flags.hpp"
 #include "shared/base/json.hpp"
+#include "shared/base/state_lock.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/spec/table.hpp"
 
@@ -24,6 +25,8 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
   Store::Options store;
   store.path = std::filesystem::path(options.state) / "history.sqlite";
   store.read_only = read_only;
+  if (!read_only && posix_files().exists(options.state))
+    FL_CHECK(check_state_folder(options.state));
   if (!posix_files().exists(store.path)) {
     // A folder that we may not read looks empty: opening the file tells the two apart.
     const auto opened = posix_files().open(store.path, OpenMode::read);

@@ -3,7 +3,7 @@
 
 #include "server/history/rows.hpp"
 #include "shared/base/json.hpp"
-#include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -66,9 +66,12 @@ std::size_t width_of(std::string_view text) {
 }
 
 /// Pads each column to its widest cell. The first `left` columns are aligned to the left, the
-/// others to the right.
-std::string align(const std::vector<Line>& lines, std::size_t left) {
+/// others to the right. The cells may have text from outside.
+std::string align(std::vector<Line> lines, std::size_t left) {
   std::vector<std::size_t> widths(lines.front().size(), 0);
+  for (Line& line : lines) {
+    for (std::string& cell : line) cell = printable(cell);
+  }
   for (const Line& line : lines) {
     for (std::size_t i = 0; i < line.size(); ++i)
       widths[i] = std::max(widths[i], width_of(line[i]));
@@ -87,10 +90,11 @@ std::string align(const std::vector<Line>& lines, std::size_t left) {
   return text;
 }
 
-/// RFC 4180: a field with a comma, a quote or a line break is put in quotes, and its own quotes are
-/// doubled.
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+/// RFC 4180: a field with a comma or a quote is put in quotes, and its own quotes are doubled. Line
+/// breaks and other control characters become '?'.
+std::string csv_field(const std::string& given) {
+  const std::string text = printable(given);
+  if (text.find_first_of(",\"") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
@@ -135,7 +139,7 @@ Json object_of(const EventRecord& event) {
 }
 
 Line line_of(const EventRecord& event) {
-  return {utc(event.at), std::string(to_text(event.level)), printable(event.text)};
+  return {utc(event.at), std::string(to_text(event.level)), event.text};
 }
 
 Json object_of(const RunSummary& of) {
@@ -151,7 +155,7 @@ Json object_of(const RunSummary& of) {
 Line line_of(const RunSummary& of) {
   return {fmt::format("{}", of.run.id),
           of.run.key,
-          printable(of.run.model),
+          of.run.model,
           std::string(to_text(of.run.state)),
           fmt::format("{} of {}", of.rounds_closed, of.run.rounds_total),
           utc(of.run.started_at)};
@@ -195,7 +199,7 @@ Json object_of(const CodecAsked& of) {
 Line line_of(const CodecAsked& of) {
   const bool has_come = of.upload_seconds > 0;
   return {fmt::format("{}:{}", of.run, of.round),
-          printable(of.client),
+          of.client,
           of.codec,
           std::string(to_text(of.state)),
           has_come ? human_bytes(of.update_bytes) : unknown,
@@ -239,10 +243,10 @@ Line line_of(const RoundSummary& round, const std::string& name, const std::stri
 
 Line line_of(const ClientRecord& client) {
   const std::string& serial = client.certificate_serial;
-  return {printable(client.name),
+  return {client.name,
           utc(client.enrolled_at),
           utc(client.last_seen_at, "never"),
-          serial.empty() ? unknown : printable(serial),
+          serial.empty() ? unknown : serial,
           utc(client.revoked_at, "no"),
           client.evaluator ? "yes" : "no"};
 }
@@ -282,7 +286,7 @@ std::string table_of(const std::vector<RoundSummary>& rounds) {
       lines[i + 1].push_back(accuracy_text(rounds[i].own_accuracy));
     lines.back().push_back(accuracy_text(total.own_accuracy));
   }
-  return align(lines, 2);
+  return align(std::move(lines), 2);
 }
 
 /// The first `left` columns are text.
@@ -290,7 +294,7 @@ template <class Row>
 std::string table_of(Line titles, const std::vector<Row>& rows, std::size_t left) {
   std::vector<Line> lines{std::move(titles)};
   for (const Row& row : rows) lines.push_back(line_of(row));
-  return align(lines, left);
+  return align(std::move(lines), left);
 }
 
 /// JSON, or CSV with the same names and the same numbers.

@@ -2,7 +2,7 @@
 // The way to the Store for everything that runs on a strand: each call runs on the one thread that
 // uses the Store, waits while the disk is full or another program holds the database, and comes
 // back to the strand. An engine has one of these; the server has another for what is not of a run
-// (admission, the admin pages, the loop over the runs). They share the Store and its thread.
+// (admission, the loop over the runs). They share the Store and its thread.
 //
 // On its strand, but for ask(), executor() and what is said below.
 #pragma once

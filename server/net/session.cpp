@@ -3,6 +3,7 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
 
 #include <fmt/format.h>
 
@@ -74,7 +75,7 @@ void Session::post(wire::Header header) {
 void Session::dismiss(wire::Bye::Cause cause, const std::string& reason) {
   wire::Header header;
   header.mutable_bye()->set_cause(cause);
-  header.mutable_bye()->set_reason(reason);
+  header.mutable_bye()->set_reason(printable(reason, limits::reason_bytes_max));
   post(std::move(header));
 }
 
@@ -147,8 +148,9 @@ Awaitable<Result<void>> Session::shake_hands() {
   FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
   if (second.header.has_bye()) {
     // It can't do what the run asks for, and says why: for the history.
-    const std::string text = fmt::format("{} takes no part: {}", facts_.name,
-                                         second.header.bye().reason().substr(0, 500));
+    const std::string text =
+        fmt::format("{} takes no part: {}", facts_.name,
+                    printable(second.header.bye().reason(), limits::reason_bytes_max));
     net::post(engine_->executor(),
               [engine = engine_, text] { engine->report(EventLevel::warning, text); });
     co_return Error(Errc::unavailable, "the client leaves");
@@ -169,7 +171,8 @@ Awaitable<Result<void>> Session::serve() {
     if (!message) co_return message.error();
     if (message->header.has_bye()) {
       if (!message->header.bye().reason().empty()) {
-        log_info("{} says bye: {}", facts_.name, message->header.bye().reason().substr(0, 500));
+        log_info("{} says bye: {}", facts_.name,
+                 printable(message->header.bye().reason(), limits::reason_bytes_max));
       }
       co_return success();
     }
@@ -212,7 +215,8 @@ Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
   if (!found) {
     wire::Header header;
     header.mutable_failed()->set_version(fetch.version());
-    header.mutable_failed()->set_reason(found.error().message());
+    header.mutable_failed()->set_reason(
+        printable(found.error().message(), limits::reason_bytes_max));
     co_return co_await send(std::move(header));
   }
   const auto download = std::move(*found);
@@ -331,7 +335,7 @@ Awaitable<void> Session::send_posted([[maybe_unused]] std::shared_ptr<Session> s
 Awaitable<void> Session::say_bye(wire::Bye::Cause cause, std::string reason) {
   wire::Header header;
   header.mutable_bye()->set_cause(cause);
-  header.mutable_bye()->set_reason(std::move(reason));
+  header.mutable_bye()->set_reason(printable(reason, limits::reason_bytes_max));
   co_await say_last(std::move(header));
   link_->close();
 }

@@ -3,6 +3,7 @@
 #include "server/round/engine.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
@@ -159,7 +160,7 @@ Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evalua
 Awaitable<void> RoundEngine::client_failed(std::shared_ptr<Peer> peer, wire::Failed failed) {
   control_.expect_strand();
   const std::string name = peer->facts().name;
-  const std::string reason = failed.reason().substr(0, 1000);
+  const std::string reason = printable(failed.reason(), limits::reason_bytes_max);
   report(EventLevel::warning, fmt::format("{}: {}", name, reason));
   if (failed.task() == 0) {
     // It is an evaluation, or initial weights that perhaps another client can make.

@@ -4,11 +4,13 @@
 
 #include "server/round/spool.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/wire/message.hpp"
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <string_view>
 
 namespace fl {
 
@@ -23,21 +25,22 @@ struct UploadGrant {
 };
 
 [[nodiscard]] inline wire::Verdict verdict_for(const wire::UploadBegin& begin,
-                                               wire::Verdict::Outcome outcome, std::string reason) {
+                                               wire::Verdict::Outcome outcome,
+                                               std::string_view reason) {
   wire::Verdict verdict;
   verdict.set_purpose(begin.purpose());
   verdict.set_task(begin.task());
   verdict.set_outcome(outcome);
-  verdict.set_reason(std::move(reason));
+  verdict.set_reason(printable(reason, limits::reason_bytes_max));
   return verdict;
 }
 
 /// A grant without an upload: the verdict is the answer.
 [[nodiscard]] inline UploadGrant answer_at_once(const wire::UploadBegin& begin,
                                                 wire::Verdict::Outcome outcome,
-                                                std::string reason) {
+                                                std::string_view reason) {
   UploadGrant grant;
-  grant.verdict = verdict_for(begin, outcome, std::move(reason));
+  grant.verdict = verdict_for(begin, outcome, reason);
   return grant;
 }
 

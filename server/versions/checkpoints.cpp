@@ -26,7 +26,7 @@ Result<CheckpointWriter> CheckpointWriter::create(
   writer.record_.version = version;
   writer.record_.file = checkpoint_name(version);
   FL_CHECK(files.make_folder(folder));
-  FL_TRY(writer.file_, files.open(folder / (writer.record_.file + ".tmp"), OpenMode::truncate));
+  FL_TRY(writer.file_, files.open(folder / (writer.record_.file + ".tmp"), OpenMode::fresh));
   // The header's size is known before the digest, as a digest has a fixed length.
   writer.data_offset_ = writer.header(Digest()).size();
   return writer;

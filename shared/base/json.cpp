@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/base/json.hpp"
 
+#include "shared/base/printable.hpp"
+
 namespace fl {
 
 namespace {
 
 template <class Json>
 std::string text_of(const Json& value, int indent) {
-  return value.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  return printable_json(
+      value.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ using JsonWatch = nlohmann::json::parser_callback_t;
 
 /// Writes the value on one line or, if `indent` is not negative, on several lines indented by that
 /// many spaces. Bytes that are not UTF-8 (a file name or a peer's text may have some) become
-/// U+FFFD.
+/// U+FFFD; control characters become escapes, so that the text is safe to show (printable_json()).
 [[nodiscard]] std::string json_text(const nlohmann::json& value, int indent = -1);
 [[nodiscard]] std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 

@@ -16,12 +16,20 @@ inline constexpr std::size_t header_bytes_max = 256 << 10;  // A protobuf header
 inline constexpr std::size_t chunk_bytes_max = 1 << 20;     // Payload bytes of one message.
 inline constexpr std::size_t chunk_bytes_min = 64 << 10;
 inline constexpr std::size_t message_bytes_max = 4 + header_bytes_max + chunk_bytes_max;
+/// Of a reason (Bye, Failed, Verdict) that one end tells the other. What is longer is cut.
+inline constexpr std::size_t reason_bytes_max = 1000;
+/// Of the names of a run's model, and of its strategy, optimizer and codec.
+inline constexpr std::size_t run_model_bytes_max = 128;
+inline constexpr std::size_t spec_bytes_max = 64 << 10;
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
 /// longer than that behind a chunk.
 inline constexpr auto chunk_time_goal = 250ms;
 
 // Models and updates.
 inline constexpr std::uint64_t parameters_max = 1ull << 36;
+/// Of a model that a client takes from a server, unless its --max-parameters says otherwise. Values
+/// take 4 bytes each, and training takes about four times that.
+inline constexpr std::uint64_t client_parameters_max = 1ull << 28;
 inline constexpr std::size_t tensors_max = 1 << 16;
 inline constexpr std::size_t tensor_name_bytes_max = 512;
 inline constexpr std::size_t model_name_bytes_max = 64;    // NAME in custom:NAME.
@@ -41,9 +49,16 @@ inline constexpr auto ready_max = 30min;    // From Welcome to Ready: loading mo
 inline constexpr auto liveness_max = 60s;   // Without a byte or a pong from the peer.
 inline constexpr auto close_max = 3s;       // For a graceful close.
 inline constexpr std::size_t sessions_max = 4096;
-inline constexpr int admin_requests_max = 64;  // At the same time.
+inline constexpr int admin_requests_max = 64;       // At the same time.
+inline constexpr auto admin_request_max = 5s;       // From the accept to the end of the request.
+inline constexpr int admin_page_rounds_max = 1000;  // Of one page of /api/rounds.
+inline constexpr int admin_page_choices_max = 100;  // Rounds of one page of /api/choices.
 inline constexpr std::size_t runs_queued_max = 1000;
 inline constexpr std::size_t outbox_messages_max = 64;  // Messages that wait to be sent to a peer.
+
+// Secrets in files.
+inline constexpr std::size_t secret_file_bytes_max = 4 << 10;
+inline constexpr std::size_t secret_bytes_min = 16;  // Of the admin pages' token.
 
 // Waiting.
 inline constexpr auto full_disk_pause = 1s;   // Between two attempts to write to a full disk.

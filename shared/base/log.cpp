@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/base/log.hpp"
 
+#include "shared/base/printable.hpp"
+
 #include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
 #include <spdlog/pattern_formatter.h>
@@ -21,16 +23,8 @@ class JsonEscaped final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
               spdlog::memory_buf_t& out) override {
-    for (const char c : message.payload) {
-      if (c == '"' || c == '\\') {
-        out.push_back('\\');
-        out.push_back(c);
-      } else if (static_cast<unsigned char>(c) < 0x20) {
-        fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<int>(c));
-      } else {
-        out.push_back(c);
-      }
-    }
+    const std::string text = json_escaped({message.payload.data(), message.payload.size()});
+    out.append(text.data(), text.data() + text.size());
   }
   std::unique_ptr<custom_flag_formatter> clone() const override {
     return std::make_unique<JsonEscaped>();
@@ -58,19 +52,12 @@ void log_protobuf(google::protobuf::LogLevel, const char*, int, const std::strin
 
 }  // namespace
 
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
-}
-
 void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args values) {
   const auto spdlog_level = spdlog_level_of(level);
   if (level == LogLevel::off || !spdlog::should_log(spdlog_level)) return;
   try {
     std::string text = fmt::vformat(format, values);
-    if (!logs_json) text = printable(std::move(text));
+    if (!logs_json) text = printable(text);
     spdlog::default_logger_raw()->log(spdlog_level, spdlog::string_view_t(text));
   } catch (const std::exception&) {
     // Drop a line that can't be formatted, as spdlog does.
@@ -92,7 +79,7 @@ void log_fatal(fmt::string_view program, fmt::string_view text) {
   if (logs_json) {
     log_error("{}", text);
   } else {
-    fmt::print(stderr, "{}: {}\n", program, text);
+    fmt::print(stderr, "{}: {}\n", program, printable({text.data(), text.size()}));
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logging to standard error: short lines on a terminal, lines with date and level in a file or
-// pipe, JSON objects on request. Any thread; nothing here throws. The functions hide spdlog,
-// because its header would make every file that logs compile all of fmt.
+// pipe, JSON objects on request. Any thread; nothing here throws. All text passes printable()
+// (shared/base/printable.hpp), in JSON as escapes. The functions hide spdlog, because its header
+// would make every file that logs compile all of fmt.
 #pragma once
 
 #include <fmt/core.h>
@@ -34,9 +35,6 @@ void log_error(fmt::format_string<const Values&...> format, const Values&... val
 /// Writes a line of level info, even if the level set is higher. For progress reports of a program
 /// that otherwise logs only warnings.
 void log_progress(const std::string& text);
-
-/// Replaces control characters by '?', so that a peer's text can't control the operator's terminal.
-[[nodiscard]] std::string printable(std::string text);
 
 /// Lines below this level are not written. The default is `info`.
 void set_log_level(LogLevel level);

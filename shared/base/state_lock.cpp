@@ -5,13 +5,43 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace fl {
 
+Result<void> check_state_folder(const std::filesystem::path& folder) {
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0) return errno_error(folder.string());
+  if (!S_ISDIR(status.st_mode)) {
+    return Error(Errc::invalid_input,
+                 fmt::format("{} is not a folder: choose another --state", folder.string()));
+  }
+  if (status.st_uid != ::geteuid()) {
+    return Error(Errc::conflict,
+                 fmt::format("{} belongs to the user with number {}, and this program runs as {}: "
+                             "run it as that user, change the owner (chown -R), or choose another "
+                             "--state",
+                             folder.string(), status.st_uid, ::geteuid()));
+  }
+  constexpr mode_t too_wide = S_IWGRP | S_IRWXO;
+  if ((status.st_mode & too_wide) != 0) {
+    return Error(
+        Errc::conflict,
+        fmt::format("other users may use {} (mode {:o}), which may hold keys: 'chmod 700 {}' "
+                    "makes it private. If others could write to it, they may have changed "
+                    "its files",
+                    folder.string(), status.st_mode & 07777U, folder.string()));
+  }
+  return {};
+}
+
+void keep_files_private() { ::umask(S_IRWXG | S_IRWXO); }
+
 Result<StateLock> StateLock::take(const std::filesystem::path& folder) {
+  FL_CHECK(check_state_folder(folder));
   const auto path = folder / "lock";
-  StateLock lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  StateLock lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (lock.fd_ < 0) return errno_error(path.string());
   if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
     return Error(Errc::conflict,

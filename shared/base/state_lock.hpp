@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lock file STATE/lock, by which two processes never use one state folder at the same time.
 // Server, client and fl-sim take it at start-up and hold it for the life of this object. The
-// operating system releases it when the process ends, however it ends.
+// operating system releases it when the process ends, however it ends. And what such a folder must
+// be: it has keys, and whoever may write to it decides what the program believes.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -11,9 +12,18 @@
 
 namespace fl {
 
+/// Checks that the folder belongs to the user of this process, that nobody else may write to it,
+/// and that only its group may read it. `conflict`: it is not so; the message says what to do.
+[[nodiscard]] Result<void> check_state_folder(const std::filesystem::path& folder);
+
+/// Lets only this user read and write the files that this process creates from now on. Call it at
+/// the start of a program that has secrets.
+void keep_files_private();
+
 class StateLock {
  public:
-  /// Takes the lock without waiting. The folder must exist. `conflict`: another process holds it.
+  /// Checks the folder and takes the lock without waiting. The folder must exist. `conflict`: the
+  /// check fails, or another process holds the lock.
   static Result<StateLock> take(const std::filesystem::path& folder);
   StateLock(StateLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   StateLock& operator=(StateLock&&) = delete;

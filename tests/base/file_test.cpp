@@ -97,7 +97,25 @@ TEST_CASE("each open mode does what its name says") {
     CHECK(refused.error().message().find(path.string()) != std::string::npos);
     REQUIRE(files.open(path, OpenMode::truncate));
     CHECK(content(files, path).empty());
+    write(files, path, "old");
+    const auto old = files.open(path, OpenMode::read).value();
+    REQUIRE(files.open(path, OpenMode::fresh).value()->write_at(0, bytes_of("new one")));
+    CHECK(content(files, path) == "new one");
+    CHECK(old->size().value() == 3);
+    CHECK(files.open(folder / "no" / "a", OpenMode::fresh).error().code() == Errc::not_found);
   });
+}
+
+TEST_CASE("a link that another user has put in place of a temporary file is not written through") {
+  const TemporaryFolder folder;
+  const fs::path precious = folder / "precious";
+  const fs::path ready = folder / "ready.json";
+  write(posix_files(), precious, "precious");
+  fs::create_symlink(precious, folder / "ready.json.tmp");
+  REQUIRE(posix_files().write_atomically(ready, bytes_of("ready")));
+  CHECK(content(posix_files(), precious) == "precious");
+  CHECK(content(posix_files(), ready) == "ready");
+  CHECK(!fs::is_symlink(ready));
 }
 
 TEST_CASE("list() is sorted, rename() replaces, remove() is idempotent") {

@@ -226,12 +226,14 @@ Result<std::unique_ptr<File>> MemFiles::open(const fs::path& path, OpenMode mode
   const std::lock_guard lock(mutex_);
   const std::string key = key_of(path);
   const auto found = names_.find(key);
-  const bool may_make = mode == OpenMode::create || mode == OpenMode::truncate;
-  const bool makes = found == names_.end() && may_make;
+  const bool is_fresh = mode == OpenMode::fresh;
+  const bool may_make = mode == OpenMode::create || mode == OpenMode::truncate || is_fresh;
+  const bool makes = may_make && (found == names_.end() || is_fresh);
   FL_CHECK(begin(makes || mode == OpenMode::truncate ? Kind::change : Kind::look, "open " + key));
   if (found == names_.end() && (!may_make || !folders_.contains(folder_of(key)))) {
     return Error(Errc::not_found, "open " + key + ": no such file or folder");
   }
+  if (makes && found != names_.end()) change_name({key, "", found->second});
   if (makes) change_name({"", key, std::make_shared<Node>()});
   const std::shared_ptr<Node> node = names_.at(key);
   if (mode == OpenMode::truncate && !node->current.empty()) resize(*node, 0);

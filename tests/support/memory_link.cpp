@@ -69,6 +69,7 @@ Awaitable<Result<Message>> MemoryLink::receive() {
 
 Awaitable<Result<void>> MemoryLink::send(Message message) {
   const auto self = shared_from_this();
+  FL_CO_CHECK(check_header_size(message.header));
   const bool is_control = message.payload.empty();
   const std::size_t bytes = 4 + message.header.ByteSizeLong() + message.payload.bytes().size();
   auto& queue = is_control ? control_ : bulk_;

@@ -131,16 +131,23 @@ int open_flags(OpenMode mode) {
     case OpenMode::read: return O_RDONLY;
     case OpenMode::update: return O_RDWR;
     case OpenMode::create: return O_RDWR | O_CREAT;
-    case OpenMode::truncate: break;
+    case OpenMode::truncate: return O_RDWR | O_CREAT | O_TRUNC;
+    case OpenMode::fresh: break;
   }
-  return O_RDWR | O_CREAT | O_TRUNC;
+  return O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
 }
 
 class PosixFiles final : public Files {
  public:
   Result<std::unique_ptr<File>> open(const fs::path& path, OpenMode mode) override {
     const int flags = open_flags(mode) | O_CLOEXEC;
-    const int descriptor = uninterrupted([&] { return ::open(path.c_str(), flags, 0600); });
+    const auto open = [&] { return ::open(path.c_str(), flags, 0600); };
+    int descriptor = uninterrupted(open);
+    if (descriptor < 0 && errno == EEXIST && mode == OpenMode::fresh) {
+      // A crash has left it, or another user has put it there: a link to one of our files, say.
+      FL_CHECK(remove(path));
+      descriptor = uninterrupted(open);
+    }
     if (descriptor < 0) return failed("open", path);
     return std::unique_ptr<File>(std::make_unique<PosixFile>(descriptor, path));
   }
@@ -228,7 +235,7 @@ Result<void> Files::write_atomically(const fs::path& path, Bytes bytes) {
   fs::path fresh = path;
   fresh += ".tmp";
   const auto write = [&]() -> Result<void> {
-    FL_TRY(const auto file, open(fresh, OpenMode::truncate));
+    FL_TRY(const auto file, open(fresh, OpenMode::fresh));
     FL_CHECK(file->write_at(0, bytes));
     return file->sync();
   };

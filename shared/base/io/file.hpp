@@ -66,6 +66,7 @@ enum class OpenMode {
   update,    // Read and write; the file must exist.
   create,    // Read and write; creates a missing file, keeps the contents of an existing one.
   truncate,  // Read and write; creates a missing file, drops the contents of an existing one.
+  fresh,     // Read and write; a new file in place of what has that name. Follows no link.
 };
 
 class Files {
@@ -92,8 +93,8 @@ class Files {
   /// Reads a whole file. A file of more than `bytes_max` bytes is too_large.
   [[nodiscard]] Result<std::string> read_all(const std::filesystem::path& path,
                                              std::uint64_t bytes_max = 64 << 20);
-  /// Replaces the contents of a file: writes PATH.tmp, syncs it, renames it and syncs the folder.
-  /// After a crash the file holds all of the old or all of the new bytes.
+  /// Replaces a file: writes a fresh PATH.tmp, syncs it, renames it and syncs the folder. After a
+  /// crash the file holds all of the old or all of the new bytes.
   [[nodiscard]] Result<void> write_atomically(const std::filesystem::path& path, Bytes bytes);
 };
 

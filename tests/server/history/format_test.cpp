@@ -184,7 +184,7 @@ TEST_CASE("the codecs that clients were asked for are printed as a table, as JSO
   CHECK(json[1]["upload_seconds"] == 75);
   CHECK(format_rows(std::vector<CodecAsked>{here}, Format::csv) ==
         "run_id,round,client,codec,state,update_bytes,ready_seconds,upload_seconds,reason\n"
-        "2,10,\"b\n\",ecuq:2+ef,accepted,12345,4.5,75.0,\"it begins, in the middle\"\n");
+        "2,10,b?,ecuq:2+ef,accepted,12345,4.5,75.0,\"it begins, in the middle\"\n");
 }
 
 TEST_CASE("events are printed in every format") {
@@ -203,7 +203,13 @@ TEST_CASE("events are printed in every format") {
   CHECK(format_rows(both, Format::csv) ==
         "run_id,at,level,text\n"
         ",1750000000.0,info,fl-server starts\n"
-        "3,1750000001.5,warning,\"b: update refused: \x1b[2J, twice\"\n");
+        "3,1750000001.5,warning,\"b: update refused: ?[2J, twice\"\n");
+  // No terminal shows what a client has sent as anything else than text, not even in JSON.
+  const std::vector<EventRecord> evil{{3, 1, EventLevel::warning,
+                                       "\xc2\x9b"
+                                       "2J\xe2\x80\xae\xff"}};
+  CHECK(format_rows(evil, Format::json).find("\\u009b2J\\u202e\xef\xbf\xbd") != std::string::npos);
+  CHECK(format_rows(evil, Format::csv).find(",?2J??\n") != std::string::npos);
 }
 
 TEST_CASE("the clients are printed as a table, in which no name breaks a line") {
@@ -229,7 +235,7 @@ TEST_CASE("the clients are printed as JSON and as CSV") {
   CHECK(format_rows(two_clients(), Format::csv) ==
         "name,enrolled_at,last_seen_at,certificate_serial,revoked_at,evaluator\n"
         "site-a,1750000000.0,,0a1b,,false\n"
-        "\"b\"\"\xc3\xbc,\n\",1750000060.0,1750000061.5,,1750000062.0,true\n");
+        "\"b\"\"\xc3\xbc,?\",1750000060.0,1750000061.5,,1750000062.0,true\n");
 }
 
 TEST_CASE("a name that is not UTF-8 still gives valid JSON") {

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shared/base/state_lock.hpp"
+#include "tests/support/print_result.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace fl::test {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("a state folder that other users may use is refused, with what to do") {
+  const TemporaryFolder folder;
+  for (const mode_t mode : {0755U, 0770U, 0701U, 0722U, 0777U, 01777U}) {
+    CAPTURE(mode);
+    REQUIRE(::chmod(folder.path().c_str(), mode) == 0);
+    const auto taken = StateLock::take(folder.path());
+    REQUIRE(!taken);
+    CHECK(taken.error().code() == Errc::conflict);
+    CHECK(taken.error().message().find("chmod 700 " + folder.path().string()) != std::string::npos);
+    CHECK(!fs::exists(folder / "lock"));
+  }
+  // The group may read it: backups.
+  for (const mode_t mode : {0700U, 0750U}) {
+    REQUIRE(::chmod(folder.path().c_str(), mode) == 0);
+    CHECK(StateLock::take(folder.path()));
+  }
+}
+
+TEST_CASE("a state folder of another user is refused") {
+  const auto taken = check_state_folder(::geteuid() == 0 ? "/nonesuch" : "/");
+  REQUIRE(!taken);
+  if (::geteuid() != 0) {
+    CHECK(taken.error().message().find("belongs to the user with number 0") != std::string::npos);
+    return;
+  }
+  const TemporaryFolder folder;
+  REQUIRE(::chown(folder.path().c_str(), 12345, 12345) == 0);
+  const auto refused = StateLock::take(folder.path());
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Errc::conflict);
+  CHECK(refused.error().message().find("belongs to the user with number 12345") !=
+        std::string::npos);
+}
+
+TEST_CASE("a lock that is a link is not followed") {
+  const TemporaryFolder folder;
+  fs::create_symlink(folder / "elsewhere", folder / "lock");
+  CHECK(!StateLock::take(folder.path()));
+  CHECK(!fs::exists(folder / "elsewhere"));
+}
+
+TEST_CASE("new files are for their user alone") {
+  const mode_t before = ::umask(0022);
+  keep_files_private();
+  const TemporaryFolder folder;
+  std::ofstream(folder / "plain") << "x";
+  ::umask(before);
+  const auto mode = fs::status(folder / "plain").permissions();
+  CHECK(mode == (fs::perms::owner_read | fs::perms::owner_write));
+}
+
+}  // namespace fl::test
