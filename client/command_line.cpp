@@ -36,6 +36,23 @@ std::string parse_shard(const std::string& text, LearnOptions& learn) {
   return fmt::format("'{}' is not K/N with K from 1 to N, for example 3/10", text);
 }
 
+/// Flags about the server: how to join it, and what to take from it.
+void declare_server_flags(CLI::App& app, ClientOptions& options) {
+  app.add_option("--join", options.join,
+                 "Join the server with this token first (ignored if it was used before); '-' reads "
+                 "it from standard input, so that other users of this machine can't see it");
+  app.add_option("--join-file", options.join_file,
+                 "The same with the token in a file, which may be gone once the client has joined")
+      ->check(not_empty())
+      ->excludes("--join");
+  app.add_option("--name", options.name, "The name to join with (default: the token's)");
+  app.add_option("--max-parameters", options.parameters_max,
+                 "Refuse models of the server with more parameters than this")
+      ->check(number_from(1))
+      ->capture_default_str();
+  app.add_flag("--stay", options.stay, "When a run is over, wait for the next one");
+}
+
 }  // namespace
 
 void declare_data_flags(CLI::App& app, LearnOptions& learn) {
@@ -85,9 +102,7 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
                  "Folder for this client's key, certificate and unsent updates")
       ->check(not_empty())
       ->capture_default_str();
-  app.add_option("--join", options.join,
-                 "Join the server with this token first (ignored if it was used before)");
-  app.add_option("--name", options.name, "The name to join with (default: the token's)");
+  declare_server_flags(app, options);
   app.add_option("--model", learn.model,
                  fmt::format("Train this model only: {} (default: any that the server asks for)",
                              builtin_model_names()));
@@ -113,12 +128,13 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
          "--threads. With more than 1, results are not reproducible")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_flag("--stay", options.stay, "When a run is over, wait for the next one");
   app.add_flag("--log-json", options.log_json, "Log as JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");
   auto* join = app.add_subcommand("join", "Joins with a token, then exits");
-  join->add_option("TOKEN", options.join, "The token that 'fl-server enroll --name NAME' printed")
-      ->required();
+  join->add_option(
+      "TOKEN", options.join,
+      "The token that 'fl-server enroll --name NAME' printed; '-' reads it from standard "
+      "input. Or use --join-file");
   app.require_subcommand(0, 1);
 
   try {
@@ -126,6 +142,8 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
     if (app.count("--partition") > 0 && app.count("--shard") == 0 && !learn.evaluate_only)
       throw CLI::ValidationError("--partition",
                                  "also needs --shard K/N, which says which shard is this client's");
+    if (*join && options.join.empty() && options.join_file.empty())
+      throw CLI::RequiredError("TOKEN, - or --join-file FILE");
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);
   }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include "client/learn/trainer.hpp"
+#include "shared/base/limits.hpp"
 
+#include <cstdint>
 #include <string>
 
 namespace CLI {
@@ -14,10 +16,12 @@ namespace fl {
 
 struct ClientOptions {
   std::string state = "fl-client-state";
-  std::string join;        // A join token to enrol with first, or "".
+  std::string join;        // A join token to enrol with first, "-" for standard input, or "".
+  std::string join_file;   // A file with the join token, or "".
   bool only_join = false;  // `fl-client join TOKEN`: enrol, then exit.
   std::string name;        // The name to enrol with; "": the token's.
-  bool stay = false;       // Wait for the next run when one is over.
+  std::uint64_t parameters_max = limits::client_parameters_max;  // Of a model that it takes.
+  bool stay = false;  // Wait for the next run when one is over.
   bool log_json = false;
   bool verbose = false;
   LearnOptions learn;

@@ -7,6 +7,7 @@
 #include "client/command_line.hpp"
 #include "client/learn/data/data.hpp"
 #include "shared/base/async/stop_signals.hpp"
+#include "shared/base/io/secret_file.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/params/model_table.hpp"
@@ -14,10 +15,13 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <csignal>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -76,10 +80,34 @@ Result<bool> is_new(const JoinToken& token, const ClientOptions& options) {
   return identity.token_id() != token.id_hex();
 }
 
+/// The token's text: from the command line, from --join-file, or from standard input.
+Result<std::string> read_token(const ClientOptions& options) {
+  std::string text = options.join;
+  if (text == "-") {
+    std::getline(std::cin, text);
+  } else if (!options.join_file.empty()) {
+    FL_TRY(text, read_secret_file(posix_files(), options.join_file));
+  }
+  const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
+  std::erase_if(text, is_space);
+  if (text.empty()) return Error(Errc::not_found, "there is no join token in it");
+  return text;
+}
+
 /// Joins, unless this token was used before: a command line with --join may be run again, even
-/// after the token has expired.
+/// after the token has expired, or was removed from where it is read.
 Result<void> join_once(const ClientOptions& options) {
-  FL_TRY(const JoinToken token, parse_token(options.join));
+  const auto text = read_token(options);
+  if (!text) {
+    const Error error = text.error().at(
+        options.join_file.empty() ? "--join -" : "--join-file " + options.join_file);
+    const bool is_joined =
+        ClientIdentity::is_present(posix_files(), identity_folder(options.state));
+    if (!is_joined || options.only_join || error.code() != Errc::not_found) return error;
+    log_info("{}; this client has joined before", error.message());
+    return {};
+  }
+  FL_TRY(const JoinToken token, parse_token(*text));
   FL_TRY(const bool is_needed, is_new(token, options));
   if (!is_needed) {
     if (options.only_join) log_info("this client has already joined with this token");
@@ -100,10 +128,11 @@ Result<void> train(const ClientOptions& options) {
   Files& files = posix_files();
   const auto folder = identity_folder(options.state);
   if (!ClientIdentity::is_present(files, folder)) {
-    return Error(Errc::not_found,
-                 fmt::format("{} holds no identity: join first, with 'fl-client --join TOKEN ...'; "
-                             "'fl-server enroll --name NAME' prints a token",
-                             options.state));
+    return Error(
+        Errc::not_found,
+        fmt::format("{} holds no identity: join first, with 'fl-client --join-file FILE ...'; "
+                    "'fl-server enroll --name NAME' prints a token",
+                    options.state));
   }
   FL_TRY(ClientIdentity identity, ClientIdentity::load(files, folder));
   // Report a wrong model name or bad data before connecting to the server.
@@ -131,6 +160,7 @@ Result<void> train(const ClientOptions& options) {
   Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;
   agent_options.stay = options.stay;
+  agent_options.parameters_max = options.parameters_max;
   agent_options.model = learn.model;
   agent_options.threads = learn.threads;
   agent_options.jitter_seed = std::random_device{}();
@@ -158,7 +188,7 @@ Result<void> train(const ClientOptions& options) {
 Result<void> run(const ClientOptions& options) {
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
-  if (!options.join.empty()) FL_CHECK(join_once(options));
+  if (!options.join.empty() || !options.join_file.empty()) FL_CHECK(join_once(options));
   return options.only_join ? success() : train(options);
 }
 
@@ -167,6 +197,7 @@ Result<void> run(const ClientOptions& options) {
 }  // namespace fl
 
 int main(int argc, char** argv) {
+  fl::keep_files_private();
   std::signal(SIGPIPE, SIG_IGN);
   fl::ClientOptions options;
   if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;

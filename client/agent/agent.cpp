@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's main loop: connections, events, and the choice of what to do next. transfer.cpp has
-// the uploads and downloads, jobs.cpp the work of the worker thread.
+// The agent's main loop: connections, events, and the choice of what to do next. handshake.cpp has
+// the beginning of a connection, transfer.cpp the uploads and downloads, jobs.cpp the work of the
+// worker thread.
 #include "client/agent/agent.hpp"
 
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
-#include "shared/base/version.hpp"
-#include "shared/codec/spec/table.hpp"
+#include "shared/base/printable.hpp"
 
 #include <fmt/format.h>
 
@@ -52,6 +52,18 @@ Agent::Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* 
       models_(options_.models != nullptr ? *options_.models : own_models_) {}
 
 Agent::~Agent() = default;
+
+std::string Agent::shown_reason(std::string_view text) {
+  return printable(text, limits::reason_bytes_max);
+}
+
+Result<void> Agent::check_length(std::string_view what, std::string_view text,
+                                 std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return {};
+  return Error(Errc::protocol,
+               fmt::format("the name of the server's {} has {} bytes; the limit is {}", what,
+                           text.size(), bytes_max));
+}
 
 void Agent::stop() {
   stopping_ = true;
@@ -128,6 +140,7 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
   link_ = link;
   is_fetching_ = false;
   sending_.reset();
+  wants_renewal_ = false;
   const auto shaken = co_await shake_hands();
   // The run ended while this client was not connected. A client that was never part of the run
   // waits for the next one.
@@ -167,8 +180,8 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
         case wire::Bye::FINISHED: co_await leave_run(); co_return Outcome::finished;
         case wire::Bye::REFUSED:
           co_return Error(Errc::unauthenticated,
-                          "the server rejected this client: " + bye.reason());
-        default: co_return Error(Errc::unavailable, bye.reason());
+                          "the server rejected this client: " + shown_reason(bye.reason()));
+        default: co_return Error(Errc::unavailable, shown_reason(bye.reason()));
       }
     }
     FL_CO_CHECK(co_await handle(std::move(*arrival.message)));
@@ -182,46 +195,6 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
 Awaitable<Result<void>> Agent::send(wire::Header header) {
   Message message(std::move(header));
   co_return co_await link_->send(std::move(message));
-}
-
-/// Sends Hello, receives Welcome, loads model and data, and sends Ready.
-Awaitable<Result<void>> Agent::shake_hands() {
-  wire::Header header;
-  auto& hello = *header.mutable_hello();
-  hello.set_protocol(protocol_version);
-  hello.set_software(std::string("tributary ") + software_version);
-  hello.set_evaluator(options_.evaluator);
-  hello.set_model(options_.model);
-  for (const auto& row : codec_rows()) hello.add_codecs(std::string(row.name));
-  hello.add_codecs(std::string(delta_codec));
-  FL_CO_CHECK(co_await send(std::move(header)));
-
-  FL_CO_TRY(const Message answer, co_await link_->receive());
-  if (answer.header.has_bye()) {
-    const auto& bye = answer.header.bye();
-    if (bye.cause() == wire::Bye::FINISHED) co_return Error(Errc::cancelled, bye.reason());
-    if (bye.cause() != wire::Bye::REFUSED) co_return Error(Errc::unavailable, bye.reason());
-    co_return Error(Errc::unauthenticated, "the server rejected this client: " + bye.reason());
-  }
-  if (!answer.header.has_welcome()) {
-    co_return Error(Errc::protocol,
-                    fmt::format("the server answered Hello with {}", kind_name(answer.header)));
-  }
-  auto ready = co_await prepare(answer.header.welcome());
-  wire::Header next;
-  // Tell the server the reason only once per run, because it records it in its history.
-  const bool is_told = !ready && !run_key_.empty() && told_run_ == run_key_;
-  told_run_ = ready ? "" : run_key_;
-  if (is_told) co_return ready.error();
-  if (!ready) {
-    next.mutable_bye()->set_cause(wire::Bye::LEAVING);
-    next.mutable_bye()->set_reason(ready.error().message());
-    [[maybe_unused]] auto sent = co_await send(std::move(next));
-    co_return ready.error();
-  }
-  next.mutable_ready()->set_train_examples(options_.evaluator ? 0 : trainer_->train_examples());
-  next.mutable_ready()->set_holdout_examples(trainer_->holdout_examples());
-  co_return co_await send(std::move(next));
 }
 
 /// Stops the job and waits until it has ended. Returns false if the agent was stopped meanwhile.
@@ -256,90 +229,13 @@ Awaitable<void> Agent::export_own_tensors() {
   if (path && !path->empty()) log_info("wrote this client's own tensors to {}", path->string());
 }
 
-/// Gets ready for the run that the Welcome describes: state, trainer, strategy, version 0.
-Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
-  const bool is_other_method = !strategy_ || strategy_->spec() != welcome.strategy();
-  const bool is_other_model = welcome.model() != model_;
-  const bool is_other_run = welcome.run_key() != run_key_ || is_other_model || is_other_method;
-  if (is_other_run) FL_CO_CHECK(co_await enter_run(welcome.run_key()));
-  wants_initial_ = false;
-  if (is_other_model) FL_CO_CHECK(co_await load_model(welcome.model()));
-  seed_ = welcome.seed();
-  if (is_other_model || is_other_method) {
-    auto strategy = parse_strategy(welcome.strategy());
-    if (!strategy) co_return strategy.error().at("this client can't use the run's strategy");
-    FL_CO_TRY(layout_, run_layout(trainer_->layout(), **strategy));
-    strategy_ = std::move(*strategy);
-  }
-  if (is_other_run) state_->set_own_tensors(own_tensors());
-  if (strategy_->counts_steps() && trainer_->takes_steps_together()) {
-    co_return Error(Errc::invalid_input,
-                    fmt::format("strategy '{}' does not work with --hogwild, because it counts "
-                                "local steps that follow each other: leave out --hogwild",
-                                strategy_->spec()));
-  }
-  if (layout_.all.digest().raw() != welcome.layout_digest()) {
-    co_return Error(Errc::invalid_input,
-                    fmt::format("the server's model '{}' has other tensors than this client's: "
-                                "install the same release on server and client",
-                                model_));
-  }
-  if (!replica_.is_there && !has_job_) {
-    auto make = [this] { make_version_0(); };
-    co_await worker_.run(std::move(make));
-  }
-  co_return success();
-}
-
-/// Forgets the run before, once its job has ended: that job uses trainer, layout and state.
-Awaitable<Result<void>> Agent::enter_run(std::string run_key) {
-  if (!co_await end_job()) co_return Error(Errc::cancelled, "stopped");
-  offer_.reset();
-  evaluate_.clear();
-  download_.reset();
-  replica_ = Replica();
-  initial_digest_.reset();
-  run_initial_.clear();
-  auto enter = [this, &run_key]() -> Result<void> {
-    FL_TRY(const bool is_another, state_->enter_run(run_key));
-    if (is_another) partial_->drop();
-    return {};
-  };
-  FL_CO_CHECK(co_await worker_.run(std::move(enter)));
-  run_key_ = std::move(run_key);
-  co_return success();
-}
-
-/// Makes the trainer for another model.
-Awaitable<Result<void>> Agent::load_model(std::string model) {
-  strategy_.reset();  // Its layout belongs to the old model.
-  auto make = [this, &model] {
-    coder_.reset();
-    return factory_(model);
-  };
-  auto made = co_await worker_.run(std::move(make));
-  if (!made) {
-    model_.clear();
-    // A client that stays, and has been connected before, waits for a run that it can take part in.
-    const bool may_wait = options_.stay && connection_ > 0;
-    if (!may_wait || made.error().code() != Errc::invalid_input) co_return made.error();
-    const std::string reason =
-        fmt::format("this run is not for this client: {}", made.error().message());
-    if (told_run_ != run_key_) log_warn("{}; waiting for the next run", reason);
-    co_return Error(Errc::unavailable, reason);
-  }
-  trainer_ = std::move(*made);
-  model_ = std::move(model);
-  log_info("{}: {} parameters, {} training examples, {} held out", model_,
-           trainer_->layout().elements(), trainer_->train_examples(), trainer_->holdout_examples());
-  co_return success();
-}
-
 Awaitable<Result<void>> Agent::handle(Message message) {
   auto& header = message.header;
   switch (header.kind_case()) {
     case wire::Header::kOffer: {
       auto& offer = *header.mutable_offer();
+      FL_CO_CHECK(check_length("optimizer", offer.optimizer(), limits::spec_bytes_max));
+      FL_CO_CHECK(check_length("codec", offer.codec(), limits::spec_bytes_max));
       // Only the first offer of a session has this digest, and a newer offer may replace that one.
       if (!offer.initial_digest().empty()) run_initial_ = offer.initial_digest();
       offer.set_initial_digest(run_initial_);
@@ -372,7 +268,11 @@ Awaitable<Result<void>> Agent::handle(Message message) {
       if (offer_ && offer_->version() == header.failed().version()) offer_.reset();
       co_return success();
     case wire::Header::kRenewed:
-      if (keeper_ != nullptr) FL_CO_CHECK(keeper_->take_renewal(header.renewed()));
+      if (!std::exchange(wants_renewal_, false)) {
+        log_warn("ignored a certificate that this client did not ask for");
+        co_return success();
+      }
+      FL_CO_CHECK(keeper_->take_renewal(header.renewed()));
       log_info("renewed this client's certificate");
       co_return success();
     default:
@@ -386,6 +286,7 @@ Awaitable<Result<void>> Agent::check_renewal() {
   if (!request) co_return success();
   wire::Header header;
   header.mutable_renew()->set_csr_pem(*request);
+  wants_renewal_ = true;
   co_return co_await send(std::move(header));
 }
 
@@ -481,7 +382,7 @@ Awaitable<Result<void>> Agent::finish_job(JobDone done) {
       wire::Header header;
       header.mutable_failed()->set_task(done.task);
       if (done.evaluation) header.mutable_failed()->set_version(done.evaluation->version());
-      header.mutable_failed()->set_reason(error.message());
+      header.mutable_failed()->set_reason(shown_reason(error.message()));
       co_return co_await send(std::move(header));
     }
     co_return error;

@@ -12,6 +12,7 @@
 #include "shared/base/async/mailbox.hpp"
 #include "shared/base/async/offload.hpp"
 #include "shared/base/async/task_group.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/wire/link.hpp"
 #include "shared/wire/transfer.hpp"
 
@@ -21,6 +22,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <variant>
 
 namespace fl {
@@ -48,9 +50,10 @@ using TrainerFactory = std::function<Result<std::unique_ptr<Trainer>>(const std:
 class Agent {
  public:
   struct Options {
-    bool evaluator = false;         // Evaluates every version and trains none.
-    bool stay = false;              // Waits for the next run when one is over.
-    std::string model;              // The only model that it trains; "": any.
+    bool evaluator = false;  // Evaluates every version and trains none.
+    bool stay = false;       // Waits for the next run when one is over.
+    std::string model;       // The only model that it trains; "": any.
+    std::uint64_t parameters_max = limits::client_parameters_max;  // Of the server's model.
     int threads = 1;                // Threads that encode an update; 0: one per core.
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients over time.
     ModelCache* models = nullptr;   // Shared with other agents of the process; null: its own.
@@ -115,6 +118,8 @@ class Agent {
   /// Serves one connection until the run ends, stop() is called, or an error ends the connection.
   Awaitable<Result<Outcome>> serve(std::shared_ptr<Link> link);
   Awaitable<Result<void>> shake_hands();
+  [[nodiscard]] static Result<void> check_welcome(const wire::Welcome& welcome);
+  [[nodiscard]] Result<void> check_size(const std::string& model, std::uint64_t parameters) const;
   Awaitable<Result<void>> prepare(const wire::Welcome& welcome);
   Awaitable<Result<void>> enter_run(std::string run_key);
   Awaitable<Result<void>> load_model(std::string model);
@@ -141,6 +146,10 @@ class Agent {
   Awaitable<Result<void>> check_renewal();
   Awaitable<Result<void>> send(wire::Header header);
 
+  /// A reason that an end of the connection tells the other, short and safe to show.
+  [[nodiscard]] static std::string shown_reason(std::string_view text);
+  [[nodiscard]] static Result<void> check_length(std::string_view what, std::string_view text,
+                                                 std::size_t bytes_max);
   [[nodiscard]] ModelCache::Model replica(std::uint32_t version, const std::string& digest) const;
   void forget_offer(std::int64_t task);
   void start_job(std::int64_t task, std::function<JobDone()> work);
@@ -197,6 +206,7 @@ class Agent {
   std::optional<wire::Offer> offer_;     // The newest offer; cleared when its update is made.
   std::deque<wire::Evaluate> evaluate_;  // Versions to evaluate, oldest first.
   bool wants_initial_ = false;           // The server wants the initial weights.
+  bool wants_renewal_ = false;           // This client has asked for a new certificate.
   std::optional<Download> download_;     // Kept when the connection breaks, to resume it.
   bool is_fetching_ = false;             // A Fetch of this connection is not complete yet.
   Replica replica_;

@@ -86,7 +86,7 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   const std::uint32_t round = sending_->begin.round();
   if (verdict.outcome() == wire::Verdict::LATER) {
     log_info("round {}: the server can't take the update yet: {}; trying again in {} s", round,
-             verdict.reason(), limits::later_pause.count());
+             shown_reason(verdict.reason()), limits::later_pause.count());
     sending_->is_announced = false;
     sending_->size.reset();
     sending_->begin_at = Clock::now() + limits::later_pause;
@@ -112,8 +112,10 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
       verdict.purpose() == wire::INITIAL ? "initial weights" : fmt::format("round {}", round);
   switch (verdict.outcome()) {
     case wire::Verdict::ACCEPTED: log_info("{}: accepted", what); break;
-    case wire::Verdict::REFUSED: log_warn("{}: refused: {}", what, verdict.reason()); break;
-    default: log_info("{}: came too late: {}", what, verdict.reason()); break;
+    case wire::Verdict::REFUSED:
+      log_warn("{}: refused: {}", what, shown_reason(verdict.reason()));
+      break;
+    default: log_info("{}: came too late: {}", what, shown_reason(verdict.reason())); break;
   }
   co_return success();
 }

@@ -12,6 +12,7 @@ gets the client's certificate, and model.py has the models.
 import argparse
 import asyncio
 import contextlib
+import math
 import pathlib
 import random
 import runpy
@@ -25,7 +26,7 @@ import codec
 import enrol
 import kept
 from enrol import Refused
-from messages import digest, encode_plain, frame, layout_digest, make_upload, parse, wire
+from messages import digest, encode_plain, frame, layout_digest, make_upload, parse, shown, wire
 from model import make_model
 
 PROTOCOL = 3
@@ -67,8 +68,8 @@ class Client:
                 return print("the run is over")
             except (OSError, WebSocketException) as error:
                 if isinstance(error, InvalidStatus) and error.response.status_code == 401:
-                    raise Refused(error.response.body.decode()) from None
-                print(f"{error}; trying again")
+                    raise Refused(error.response.body.decode(errors="replace")) from None
+                print(f"{shown(error)}; trying again")
             await asyncio.sleep(self.backoff_s * random.random())
             self.backoff_s = min(2 * self.backoff_s, BACKOFF_MAX_S)
 
@@ -84,7 +85,7 @@ class Client:
                     await self.upload()
             except Refused as reason:  # Tell the server, which records it in its history.
                 with contextlib.suppress(WebSocketException):
-                    await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING, reason=str(reason)))
+                    await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING, reason=shown(reason)))
                 raise
 
     def connect(self):
@@ -179,7 +180,7 @@ class Client:
     async def train(self, offer):
         """Does one task and makes its update the pending upload."""
         if offer.optimizer not in ("", "sgd"):
-            reason = f"optimizer '{offer.optimizer}' is unknown here"
+            reason = shown(f"optimizer '{offer.optimizer}' is unknown here")
             return await self.send(failed=wire.Failed(task=offer.task, reason=reason))
         weights = await self.fetch(offer.version)
         if weights is None or self.request:
@@ -222,10 +223,15 @@ class Client:
         header, _ = await self.receive("model", "failed")
         if header.HasField("failed"):
             return None
+        model_bytes = 4 * sum(math.prod(shape) for _, shape in self.model.layout)
+        if header.model.bytes > model_bytes:
+            raise ConnectionError(f"{header.model.bytes} bytes for a model of {model_bytes} bytes")
         data = bytearray()
         while len(data) < header.model.bytes:
             _, part = await self.receive("chunk")
             data += part
+            if len(data) > header.model.bytes or not part:
+                raise ConnectionError("the chunks of a model have another size than announced")
         self.replica = NOTHING  # Until the digest is checked.
         if header.model.full:
             weights = np.frombuffer(data, np.float32)
@@ -262,7 +268,7 @@ class Client:
             if self.request and self.request.offer.task == begin.task:
                 self.request = None  # The server had repeated this task after a reconnection.
             outcome = wire.Verdict.Outcome.Name(header.verdict.outcome)
-            print(f"round {begin.round}: {outcome} {header.verdict.reason}")
+            print(f"round {begin.round}: {outcome} {shown(header.verdict.reason)}")
 
     def settle(self, outcome, payload):
         """With error feedback, an update that did not count goes back into the residual. If a second
@@ -305,7 +311,7 @@ def main():
         client = Client(options.state, options.data, models, options.evaluate_only)
         asyncio.run(client.run())
     except (Refused, OSError) as error:
-        sys.exit(f"client.py: {error}")
+        sys.exit(f"client.py: {shown(error)}")
     except KeyboardInterrupt:
         sys.exit(130)
 

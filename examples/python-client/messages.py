@@ -41,6 +41,11 @@ def parse(message):
     return wire.Header.FromString(message[4:end]), message[end:]
 
 
+def shown(text):
+    """Text from the server, without the characters that could control a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in str(text)[:1000])
+
+
 def digest(data):
     return xxhash.xxh3_128_digest(data)
 

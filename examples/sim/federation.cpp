@@ -9,6 +9,7 @@
 #include "server/app/run_queue.hpp"
 #include "server/net/session.hpp"
 #include "shared/base/async/stop_signals.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/params/model_table.hpp"
@@ -71,6 +72,7 @@ class VirtualClient final : public Connector {
     Agent::Options options;
     options.evaluator = is_evaluator;
     options.models = &world.models;
+    options.parameters_max = limits::parameters_max;  // The server is ours.
     return options;
   }
 

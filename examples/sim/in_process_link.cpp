@@ -49,6 +49,7 @@ Awaitable<Result<Message>> InProcessLink::receive() {
 
 Awaitable<Result<void>> InProcessLink::send(Message message) {
   const auto self = shared_from_this();
+  FL_CO_CHECK(check_header_size(message.header));
   const auto peer = peer_.lock();
   while (!down_ && peer && !message.payload.empty() && peer->inbox_.size() >= unread_max)
     co_await changed_.wait();

@@ -5,11 +5,14 @@
 #include "server/run/round_mode.hpp"
 #include "server/run/settings_table.hpp"
 #include "shared/algorithm/schedule.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 namespace fl {
 
@@ -34,6 +37,18 @@ Result<void> check_amounts(const RunSettings& s) {
     return unfit("fraction", fmt::format("is {}, and --clients-per-round {} contradicts it: give "
                                          "one of them",
                                          s.fraction, s.clients_per_round));
+  }
+  return {};
+}
+
+/// Clients refuse longer names (client/agent/handshake.cpp).
+Result<void> check_lengths(const RunSettings& s) {
+  const std::pair<std::string_view, std::string_view> specs[] = {
+      {"strategy", s.strategy}, {"optimizer", s.optimizer}, {"codec", s.codec}};
+  for (const auto& [flag, spec] : specs) {
+    if (spec.size() > limits::spec_bytes_max)
+      return unfit(
+          flag, fmt::format("has {} bytes; the limit is {}", spec.size(), limits::spec_bytes_max));
   }
   return {};
 }
@@ -115,6 +130,7 @@ Result<void> check_codecs(const RunSettings& s) {
 Result<void> check_settings(const RunSettings& settings) {
   FL_CHECK(run_setting_table().check_each(settings));
   FL_CHECK(check_amounts(settings));
+  FL_CHECK(check_lengths(settings));
   FL_CHECK(check_method(settings));
   FL_CHECK(check_mode(settings));
   return check_codecs(settings);

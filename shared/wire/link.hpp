@@ -26,8 +26,8 @@ class Link {
 
   /// Sends a message. Returns when the operating system has taken it, so a sender of bulk data is
   /// slowed down to the speed of the connection. A message without payload overtakes waiting
-  /// messages with payload, never the reverse. `unavailable`: the link has ended. A message must be
-  /// within the limits (FL_ASSERT).
+  /// messages with payload, never the reverse. `unavailable`: the link has ended. `too_large`: the
+  /// message's header exceeds its limit, and nothing was sent.
   [[nodiscard]] virtual Awaitable<Result<void>> send(Message message) = 0;
 
   /// Ends the link: tells the peer, within limits::close_max, then ends pending calls with an

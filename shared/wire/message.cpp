@@ -7,6 +7,13 @@
 
 namespace fl {
 
+Result<void> check_header_size(const wire::Header& header) {
+  const std::size_t bytes = header.ByteSizeLong();
+  if (bytes <= limits::header_bytes_max) return {};
+  return Error(Errc::too_large, fmt::format("{} to send has a header of {} bytes; the limit is {}",
+                                            kind_name(header), bytes, limits::header_bytes_max));
+}
+
 std::string frame_header(const wire::Header& header) {
   const std::size_t bytes = header.ByteSizeLong();
   FL_ASSERT(bytes <= limits::header_bytes_max);

@@ -40,6 +40,9 @@ class Message {
   Payload payload;
 };
 
+/// `too_large`: the header exceeds its limit, so the message can't be sent.
+[[nodiscard]] Result<void> check_header_size(const wire::Header& header);
+
 /// The beginning of a message on the wire: header length and header. The payload follows unchanged.
 [[nodiscard]] std::string frame_header(const wire::Header& header);
 

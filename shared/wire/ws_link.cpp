@@ -84,6 +84,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   Awaitable<Result<void>> send(Message message) override {
     auto self = shared_from_this();
     if (down_) co_return *down_;
+    FL_CO_CHECK(check_header_size(message.header));
     auto entry = std::make_shared<Entry>(frame_header(message.header), std::move(message.payload));
     auto& queue = entry->payload.empty() ? control_ : bulk_;
     if (queue.size() >= limits::outbox_messages_max) {
