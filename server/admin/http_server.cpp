@@ -1,33 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/http_server.hpp"
 
-#include "server/history/format.hpp"
+#include "shared/base/async/clock.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
-#include "shared/net/http.hpp"
+#include "shared/identity/crypto.hpp"
+#include "shared/net/server_address.hpp"
+
+#include <boost/asio/strand.hpp>
 
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
 
 namespace fl {
 
 namespace {
 
+constexpr auto pause_after_accept_error = std::chrono::milliseconds(100);
+
 Awaitable<EngineStatus> status_of(std::shared_ptr<RoundEngine> engine) {
   co_return engine->status();
 }
 
-/// What was read as the page's JSON, or why it could not be.
-template <class Records>
-HttpAnswer page_of(const Result<Records>& records) {
-  HttpAnswer answer;
-  if (records) {
-    answer.body = format_rows(*records, Format::json);
-  } else {
-    answer.status = 503;
-    answer.body = json_text(nlohmann::json{{"error", records.error().message()}}) + "\n";
-  }
-  return answer;
+HttpAnswer refusal(unsigned status, std::string_view why) {
+  return {status, json_text(nlohmann::json{{"error", std::string(why)}}) + "\n"};
+}
+
+/// The page's JSON, or why it could not be read.
+HttpAnswer answer_of(Result<std::string> text) {
+  if (!text) return refusal(503, text.error().message());
+  return {200, std::move(*text)};
+}
+
+/// The host of "HOST", "HOST:PORT", "[IPv6]" or "[IPv6]:PORT".
+std::string_view without_port(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
+  return host.substr(0, host.find(':'));
 }
 
 }  // namespace
@@ -59,54 +70,116 @@ std::string format_metrics(const EngineStatus& status) {
   return text;
 }
 
-Awaitable<void> Admin::serve(net::ip::tcp::socket socket) {
-  beast::tcp_stream stream(std::move(socket));
-  stream.expires_after(limits::handshake_max);
+bool is_host_allowed(std::string_view host, const std::vector<std::string>& names) {
+  const std::string_view name = without_port(host);
+  const auto is_it = [name](std::string_view allowed) {
+    return std::ranges::equal(name, allowed, [](unsigned char a, unsigned char b) {
+      return std::tolower(a) == std::tolower(b);
+    });
+  };
+  return is_ip_address(name) || is_it("localhost") || std::ranges::any_of(names, is_it);
+}
+
+void Admin::start() { net::co_spawn(door_.executor(), accept(), rethrow); }
+
+void Admin::close() {
+  is_closed_ = true;
+  net::post(door_.executor(), [this] { door_.close(); });
+}
+
+Awaitable<void> Admin::accept() {
+  while (!is_closed_) {
+    net::any_io_executor strand = net::make_strand(io_);
+    auto socket = co_await door_.accept(strand);
+    if (is_closed_) co_return;
+    if (!socket) {
+      // Most likely there are no file descriptors left.
+      log_warn("admin pages: accept: {}", socket.error().message());
+      co_await sleep_for(pause_after_accept_error);
+      continue;
+    }
+    if (requests_ >= limits::admin_requests_max) {
+      log_warn("closed a new admin request: {} are open, which is the limit",
+               limits::admin_requests_max);
+      continue;
+    }
+    ++requests_;
+    net::co_spawn(strand, serve(std::move(*socket)), [this](const std::exception_ptr& failure) {
+      --requests_;
+      try {
+        rethrow(failure);
+      } catch (const std::exception& error) {
+        log_error("an admin request ended by an exception: {}", error.what());
+      }
+    });
+  }
+}
+
+Awaitable<void> Admin::serve(PlainSocket socket) {
+  PlainStream stream(std::move(socket));
+  stream.expires_after(limits::admin_request_max);
   HttpRequest request;
   if (co_await read_http(stream, request, 0)) co_return;
-  HttpAnswer made;
   const bool is_head = request.method() == http::verb::head;
-  if (is_head || request.method() == http::verb::get) {
-    std::string target(request.target());
-    made = co_await page(std::move(target));
-  } else {
-    made.status = 405;
-    made.body = "{\"error\": \"these pages are read-only\"}\n";
-  }
+  const HttpAnswer made = co_await answer(std::move(request));
   const bool is_text = !made.body.starts_with('{') && !made.body.starts_with('[');
   std::string text = http_answer(
       made.status, is_text ? "text/plain; version=0.0.4; charset=utf-8" : "application/json",
       is_head ? "" : made.body);
+  stream.expires_after(limits::admin_request_max);
   co_await write_all(stream, std::move(text));
   beast::error_code ignored;
-  stream.socket().shutdown(net::ip::tcp::socket::shutdown_send, ignored);
+  stream.socket().shutdown(PlainSocket::shutdown_send, ignored);
+}
+
+Awaitable<HttpAnswer> Admin::answer(HttpRequest request) {
+  const auto host = request[http::field::host];
+  if (!is_host_allowed({host.data(), host.size()}, options_.hosts)) {
+    co_return refusal(421,
+                      "the Host of this request is not one of this server's: use its IP address or "
+                      "localhost, or start fl-server with --admin-host NAME");
+  }
+  const auto given = request[http::field::authorization];
+  const std::string wanted = "Bearer " + options_.token;
+  if (!options_.token.empty() &&
+      !equal_in_constant_time(bytes_of(std::string_view(given.data(), given.size())),
+                              bytes_of(std::string_view(wanted)))) {
+    co_return refusal(401,
+                      "these pages need 'Authorization: Bearer TOKEN' with the token of "
+                      "--admin-token-file");
+  }
+  if (request.method() != http::verb::get && request.method() != http::verb::head)
+    co_return refusal(405, "these pages are read-only");
+  std::string target(request.target());
+  co_return co_await page(std::move(target));
 }
 
 Awaitable<HttpAnswer> Admin::page(std::string target) {
-  HttpAnswer answer;
-  if (target == "/healthz" || target == "/metrics") {
+  const auto mark = std::min(target.find('?'), target.size());
+  const std::string_view path = std::string_view(target).substr(0, mark);
+  const std::string_view query = std::string_view(target).substr(std::min(mark + 1, target.size()));
+  if (path == "/healthz" || path == "/metrics") {
     const auto engine = current_.get();
     const EngineStatus status = co_await on(engine->executor(), status_of(engine));
-    if (target == "/metrics") {
-      answer.body = format_metrics(status);
-    } else {
-      nlohmann::json json{{"status", "ok"},           {"phase", status.phase},
-                          {"run", status.run_key},    {"model", status.model},
-                          {"round", status.round},    {"rounds", status.rounds_total},
-                          {"clients", status.clients}};
-      answer.body = json_text(json) + "\n";
-    }
-  } else if (target == "/api/rounds") {
-    auto read = [](Store& store) { return store.summary(std::nullopt); };
-    answer = page_of(co_await store_.ask(std::move(read)));
-  } else if (target == "/api/choices") {
-    auto read = [](Store& store) { return store.codecs_asked(std::nullopt); };
-    answer = page_of(co_await store_.ask(std::move(read)));
-  } else {
-    answer.status = 404;
-    answer.body = "{\"error\": \"there are /healthz, /metrics, /api/rounds and /api/choices\"}\n";
+    if (path == "/metrics") co_return HttpAnswer{200, format_metrics(status)};
+    const nlohmann::json json{{"status", "ok"},           {"phase", status.phase},
+                              {"run", status.run_key},    {"model", status.model},
+                              {"round", status.round},    {"rounds", status.rounds_total},
+                              {"clients", status.clients}};
+    co_return HttpAnswer{200, json_text(json) + "\n"};
   }
-  co_return answer;
+  const bool is_rounds = path == "/api/rounds";
+  if (!is_rounds && path != "/api/choices")
+    co_return refusal(404, "there are /healthz, /metrics, /api/rounds and /api/choices");
+  const auto asked = parse_page_query(
+      query, is_rounds ? limits::admin_page_rounds_max : limits::admin_page_choices_max);
+  if (!asked) co_return refusal(400, asked.error().message());
+  if (is_rounds) {
+    auto text = co_await history_->rounds(*asked);
+    co_return answer_of(std::move(text));
+  }
+  auto text = co_await history_->choices(*asked);
+  co_return answer_of(std::move(text));
 }
 
 }  // namespace fl

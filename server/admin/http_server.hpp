@@ -1,43 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 // The admin pages, plain HTTP for this machine (or a proxy that authenticates): /healthz, /metrics
-// (Prometheus text), /api/rounds and /api/choices (JSON). Read-only. On the io threads. It asks
-// the engine on its strand and the store on its thread.
+// (Prometheus text), /api/rounds and /api/choices (JSON, page by page). Read-only. On the io
+// threads. It asks the engine on its strand and the history on a thread of its own.
 #pragma once
 
-#include "server/history/store_thread.hpp"
-#include "server/net/acceptor.hpp"
+#include "server/admin/admin_door.hpp"
+#include "server/admin/admin_history.hpp"
 #include "server/net/listener.hpp"
 #include "server/round/current_engine.hpp"
-#include "shared/base/limits.hpp"
+#include "shared/net/http.hpp"
 
-#include <boost/asio/ip/tcp.hpp>
-
+#include <atomic>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace fl {
 
 class Admin {
  public:
-  /// `acceptor`: bound (bind_acceptor), on a strand of its own.
-  Admin(net::io_context& io, const CurrentEngine& current, StoreThread& store,
-        net::ip::tcp::acceptor acceptor)
-      : current_(current),
-        store_(store),
-        acceptor_(io, std::move(acceptor), {"admin request", limits::admin_requests_max},
-                  [this](net::ip::tcp::socket socket) { return serve(std::move(socket)); }) {}
+  struct Options {
+    /// Names by which browsers and scrapers may reach the pages, beside IP addresses and localhost.
+    std::vector<std::string> hosts;
+    std::string token;  // What requests must present ("Authorization: Bearer TOKEN"); "": nothing.
+  };
 
-  void start() { acceptor_.start(); }
+  Admin(net::io_context& io, const CurrentEngine& current, std::unique_ptr<AdminHistory> history,
+        AdminDoor door, Options options)
+      : io_(io),
+        current_(current),
+        history_(std::move(history)),
+        door_(std::move(door)),
+        options_(std::move(options)) {}
+
+  void start();
   /// Any thread. Requests that are under way go on.
-  void close() { acceptor_.close(); }
+  void close();
 
  private:
-  Awaitable<void> serve(net::ip::tcp::socket socket);
+  Awaitable<void> accept();
+  Awaitable<void> serve(PlainSocket socket);
+  Awaitable<HttpAnswer> answer(HttpRequest request);
   Awaitable<HttpAnswer> page(std::string target);
 
+  net::io_context& io_;
   const CurrentEngine& current_;
-  StoreThread& store_;
-  Acceptor acceptor_;
+  std::unique_ptr<AdminHistory> history_;
+  AdminDoor door_;
+  Options options_;
+  std::atomic<int> requests_ = 0;
+  std::atomic<bool> is_closed_ = false;
 };
+
+/// Whether a request with this Host header may be answered: an IP address, localhost, or one of the
+/// names. A web page that lets its own name point to this machine (DNS rebinding) has another one.
+[[nodiscard]] bool is_host_allowed(std::string_view host, const std::vector<std::string>& names);
 
 /// Prometheus text format 0.0.4.
 [[nodiscard]] std::string format_metrics(const EngineStatus& status);

@@ -27,8 +27,15 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
   app.add_option("--advertise", options.advertise,
                  "HOST or HOST:PORT by which clients reach this server; join tokens contain it");
   app.add_option("--admin", options.admin,
-                 "HOST:PORT of /healthz, /metrics, /api/rounds and /api/choices; 'off': none")
+                 "Where /healthz, /metrics, /api/rounds and /api/choices are: HOST:PORT, or "
+                 "unix:PATH, which only this user may open; 'off': none")
       ->capture_default_str();
+  app.add_option("--admin-host", options.admin_hosts,
+                 "NAME[,NAME]: by which the admin pages may be reached, beside IP addresses and "
+                 "localhost");
+  app.add_option("--admin-token-file", options.admin_token_file,
+                 "A file with a token; requests for the admin pages must present it as "
+                 "'Authorization: Bearer TOKEN'");
   app.add_option("--ready-file", options.ready_file,
                  "Write the real addresses to this file, as JSON, once the server listens");
   app.add_flag("--new-run", options.new_run,
@@ -42,8 +49,9 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
 /// The first flag on the command line that the sub-command would ignore, and why; "" if there is
 /// none. Flags from a TOML file are not looked at: one file may serve several sub-commands.
 std::string ignored_flag(std::span<const char* const> arguments, const ServerOptions& options) {
-  constexpr std::array<std::string_view, 6> serving = {"--listen",     "--advertise", "--admin",
-                                                       "--ready-file", "--new-run",   "--stay"};
+  constexpr std::array<std::string_view, 8> serving = {
+      "--listen",           "--advertise",  "--admin",   "--admin-host",
+      "--admin-token-file", "--ready-file", "--new-run", "--stay"};
   const Command* const command = options.command;
   if (command == nullptr) return {};
   const bool uses_settings = command->uses_settings != nullptr && command->uses_settings(options);

@@ -27,6 +27,8 @@ struct ServerOptions {
   std::string listen = "0.0.0.0:8443";
   std::string advertise;  // HOST or HOST:PORT in tokens; "": derived from --listen.
   std::string admin = "127.0.0.1:8080";
+  std::string admin_hosts;  // Names, separated by commas.
+  std::string admin_token_file;
   std::string ready_file;
   RunSettings settings;
   std::set<std::string> given;  // Names of the settings' flags that were given.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/serve.hpp"
 
+#include "server/admin/admin_door.hpp"
+#include "server/admin/admin_history.hpp"
 #include "server/admin/http_server.hpp"
 #include "server/admin/status_line.hpp"
 #include "server/app/commands.hpp"
@@ -11,6 +13,7 @@
 #include "server/net/listener.hpp"
 #include "server/round/current_engine.hpp"
 #include "shared/base/async/stop_signals.hpp"
+#include "shared/base/io/secret_file.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -67,16 +70,6 @@ Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddre
   return ServerAddress{is_any ? own_address() : bound.host, bound.port};
 }
 
-/// HOST:PORT where the port may be 0.
-Result<ServerAddress> parse_listen(const std::string& text, std::string_view flag) {
-  const bool takes_any = text.ends_with(":0");
-  // parse_server_address() wants a port that a client can connect to.
-  auto address = parse_server_address(takes_any ? text.substr(0, text.size() - 1) + "1" : text);
-  if (!address) return address.error().at(flag);
-  if (takes_any) address->port = 0;
-  return address;
-}
-
 void print_invitation(Store& store, const Authority& authority, const ServerAddress& address,
                       const RunRecord& run) {
   const auto clients = store.clients();
@@ -101,28 +94,59 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
 /// Where clients and operators reach this server.
 struct Doors {
   net::ip::tcp::acceptor clients;
-  net::ip::tcp::acceptor admin;
-  ServerAddress address;                       // Where clients connect.
-  ServerAddress advertised;                    // In join tokens.
-  std::optional<ServerAddress> admin_address;  // None with --admin off.
+  ServerAddress address;           // Where clients connect.
+  ServerAddress advertised;        // In join tokens.
+  std::optional<AdminDoor> admin;  // None with --admin off.
+  std::string admin_place;         // Its real place, or "".
 };
 
 Result<Doors> open_doors(net::io_context& io, const ServerOptions& options) {
-  Doors doors{net::ip::tcp::acceptor(net::make_strand(io)),
-              net::ip::tcp::acceptor(net::make_strand(io)),
-              {},
-              {},
-              std::nullopt};
-  FL_TRY(const auto listen, parse_listen(options.listen, "--listen"));
-  FL_TRY(doors.address, bind_acceptor(doors.clients, listen));
+  Doors doors{net::ip::tcp::acceptor(net::make_strand(io)), {}, {}, std::nullopt, ""};
+  const auto listen = parse_listen_address(options.listen);
+  if (!listen) return listen.error().at("--listen");
+  FL_TRY(doors.address, bind_acceptor(doors.clients, *listen));
   if (options.admin != "off") {
-    FL_TRY(const auto address, parse_listen(options.admin, "--admin"));
-    auto opened = bind_acceptor(doors.admin, address);
-    if (!opened) return opened.error().at("--admin (another HOST:PORT, or 'off')");
-    doors.admin_address = *opened;
+    auto opened = AdminDoor::open(io, options.admin);
+    if (!opened) return opened.error().at("--admin (another HOST:PORT, unix:PATH, or 'off')");
+    doors.admin_place = opened->place();
+    doors.admin.emplace(std::move(*opened));
   }
   FL_TRY(doors.advertised, advertised(options, doors.address));
   return doors;
+}
+
+/// Who may see the admin pages.
+Result<Admin::Options> admin_options(const ServerOptions& options) {
+  Admin::Options admin;
+  for (std::string_view rest = options.admin_hosts; !rest.empty();) {
+    const std::string_view name = rest.substr(0, rest.find(','));
+    if (const auto valid = check_host(name); !valid) return valid.error().at("--admin-host");
+    admin.hosts.emplace_back(name);
+    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+  }
+  if (options.admin_token_file.empty()) return admin;
+  auto token = read_secret_file(posix_files(), options.admin_token_file);
+  if (!token) return token.error().at("--admin-token-file");
+  if (token->size() < limits::secret_bytes_min) {
+    return Error(Errc::invalid_input,
+                 fmt::format("--admin-token-file: the token must have at least {} characters",
+                             limits::secret_bytes_min));
+  }
+  admin.token = std::move(*token);
+  return admin;
+}
+
+/// Null with --admin off.
+Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEngine& current,
+                                           const std::filesystem::path& history, Doors& doors,
+                                           const ServerOptions& options) {
+  if (!doors.admin) return nullptr;
+  FL_TRY(Admin::Options access, admin_options(options));
+  FL_TRY(auto reader, AdminHistory::open(history));
+  auto admin = std::make_unique<Admin>(io, current, std::move(reader), std::move(*doors.admin),
+                                       std::move(access));
+  admin->start();
+  return admin;
 }
 
 Result<void> write_addresses(const ServerOptions& options, const Doors& doors,
@@ -131,7 +155,7 @@ Result<void> write_addresses(const ServerOptions& options, const Doors& doors,
                       {"advertise", to_string(doors.advertised)},
                       {"pid", ::getpid()},
                       {"run", run.key}};
-  if (doors.admin_address) json["admin"] = to_string(*doors.admin_address);
+  if (!doors.admin_place.empty()) json["admin"] = doors.admin_place;
   const std::string text = json_text(json) + "\n";
   FL_CHECK(posix_files().write_atomically(std::filesystem::path(options.state) / "address.json",
                                           bytes_of(text)));
@@ -166,7 +190,8 @@ Result<void> check_no_models(Files& files, const std::filesystem::path& folder) 
 /// Makes the state folder and locks it for this process.
 Result<StateLock> take_state(Files& files, const ServerOptions& options) {
   const std::filesystem::path state(options.state);
-  FL_CHECK(parse_listen(options.listen, "--listen"));
+  if (const auto listen = parse_listen_address(options.listen); !listen)
+    return listen.error().at("--listen");
   // The flags of a first run are checked before the folder is made: bad ones leave none behind.
   if (!files.exists(state / "history.sqlite")) {
     RunSettings settings = options.settings;
@@ -264,8 +289,7 @@ Result<int> serve(const ServerOptions& options) {
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()});
   FL_CHECK(admission.renew_certificate());
   Listener listener(io, admission, std::move(doors.clients));
-  Admin admin(io, current, server_store, std::move(doors.admin));
-  if (doors.admin_address) admin.start();
+  FL_TRY(const auto admin, start_admin(io, current, store_options.path, doors, options));
   listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
   StopSignals signals(io);
@@ -283,7 +307,7 @@ Result<int> serve(const ServerOptions& options) {
     return {};
   };
   log_info("listening on {}{}", to_string(doors.address),
-           doors.admin_address ? ", admin pages at http://" + to_string(*doors.admin_address) : "");
+           doors.admin_place.empty() ? "" : ", admin pages at " + doors.admin_place);
   FL_CHECK(announce(first.record));
   note_event(*store, 0, EventLevel::info,
              fmt::format("fl-server {} starts", software_version_and_commit));
@@ -304,7 +328,7 @@ Result<int> serve(const ServerOptions& options) {
                 [&](const std::exception_ptr& failure) {
                   rethrow(failure);
                   listener.close();
-                  admin.close();
+                  if (admin) admin->close();
                   signals.cancel();
                   io.stop();
                 });

@@ -225,4 +225,17 @@ Result<std::vector<CodecAsked>> Store::codecs_asked(std::optional<RunId> run) {
                     codec_asked_table.reader(), run);
 }
 
+Result<std::vector<RoundSummary>> Store::summary_page(RunId run, Round after, int rounds_max) {
+  return db_->query(
+      round_summary_view.select("WHERE run_id = ?1 AND round > ?2 ORDER BY round LIMIT ?3"),
+      round_summary_view.reader(), run, after, rounds_max);
+}
+
+Result<std::vector<CodecAsked>> Store::codecs_asked_page(RunId run, Round after, int rounds_max) {
+  return db_->query(
+      codec_asked_table.select("WHERE codec_reason <> '' AND run_id = ?1 AND round > ?2"
+                               " AND round <= ?2 + ?3 ORDER BY id"),
+      codec_asked_table.reader(), run, after, rounds_max);
+}
+
 }  // namespace fl

@@ -176,6 +176,11 @@ class Store {
   [[nodiscard]] Result<std::vector<RoundSummary>> summary(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecSummary>> codecs(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecAsked>> codecs_asked(std::optional<RunId> run);
+  /// Page by page: of the run, the rounds after `after`, `rounds_max` at most.
+  [[nodiscard]] Result<std::vector<RoundSummary>> summary_page(RunId run, Round after,
+                                                               int rounds_max);
+  [[nodiscard]] Result<std::vector<CodecAsked>> codecs_asked_page(RunId run, Round after,
+                                                                  int rounds_max);
   /// Oldest first. With a run: its events, and those outside of any run.
   [[nodiscard]] Result<std::vector<EventRecord>> events(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<TaskRecord>> tasks(RunId run, Round round);

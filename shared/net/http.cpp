@@ -63,7 +63,7 @@ Awaitable<beast::error_code> read_http(TlsStream& stream, HttpResponse& response
   co_return co_await read(stream, response, body_bytes_max);
 }
 
-Awaitable<beast::error_code> read_http(beast::tcp_stream& stream, HttpRequest& request,
+Awaitable<beast::error_code> read_http(PlainStream& stream, HttpRequest& request,
                                        std::uint64_t body_bytes_max) {
   co_return co_await read(stream, request, body_bytes_max);
 }
@@ -72,7 +72,7 @@ Awaitable<beast::error_code> write_all(TlsStream& stream, std::string text) {
   co_return co_await write(stream, text);
 }
 
-Awaitable<beast::error_code> write_all(beast::tcp_stream& stream, std::string text) {
+Awaitable<beast::error_code> write_all(PlainStream& stream, std::string text) {
   co_return co_await write(stream, text);
 }
 

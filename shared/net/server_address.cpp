@@ -56,6 +56,15 @@ Result<ServerAddress> parse_server_address(std::string_view text) {
   return ServerAddress{std::string(host), port};
 }
 
+Result<ServerAddress> parse_listen_address(std::string_view text) {
+  const bool takes_any = text.ends_with(":0");
+  if (!takes_any) return parse_server_address(text);
+  FL_TRY(ServerAddress address,
+         parse_server_address(std::string(text.substr(0, text.size() - 1)) + "1"));
+  address.port = 0;
+  return address;
+}
+
 std::string to_string(const ServerAddress& address) {
   const bool v6 = address.host.find(':') != std::string::npos;
   return (v6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);

@@ -26,6 +26,9 @@ struct ServerAddress {
 /// Parses HOST:PORT. The port is required, from 1 to 65535. Errors are invalid_input.
 [[nodiscard]] Result<ServerAddress> parse_server_address(std::string_view text);
 
+/// The same for an address to listen on, where port 0 means a free one.
+[[nodiscard]] Result<ServerAddress> parse_listen_address(std::string_view text);
+
 /// Writes the address as parse_server_address() reads it.
 [[nodiscard]] std::string to_string(const ServerAddress& address);
 

@@ -546,6 +546,42 @@ class WholeRun(FederationTest):
         server.signal(signal.SIGINT)
         self.expect_exit(server)
 
+    def test_admin_pages_have_a_lock(self):
+        """Of another host's name, without the token, over a Unix socket; and page by page."""
+        federation = self.make()
+        token = federation.folder / "token"
+        token.write_text("correct horse battery\n")
+        place = federation.folder / "admin.sock"
+        guard = ("--admin-token-file", token, "--admin-host", "trainer.example,other.example")
+        server = federation.server(*RUN, "--stay", "--admin", f"unix:{place}", *guard)
+        self.assertEqual(server.ready["admin"], f"unix:{place}")
+
+        def get(path, host="trainer.example:80", bearer="correct horse battery"):
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(str(place))
+                head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {bearer}\r\n"
+                line.sendall(f"{head}\r\n".encode())
+                with line.makefile() as answer:
+                    head, _, body = answer.read().partition("\n\n")
+            return int(head.split()[1]), json.loads(body)
+
+        self.assertEqual(get("/healthz")[0], 200)
+        self.assertEqual(get("/healthz", host="localhost")[0], 200)
+        code, body = get("/healthz", host="evil.example")
+        self.assertEqual(code, 421)
+        self.assertIn("--admin-host", body["error"])
+        for bearer in ("", "correct horse batter", "correct horse battery!"):
+            self.assertEqual(get("/healthz", bearer=bearer)[0], 401)
+        for client in [federation.client(name) for name in self.names]:
+            self.expect_exit(client)
+        self.assertEqual([row["round"] for row in get("/api/rounds?after=1&limit=1")[1]], [2])
+        code, body = get("/api/rounds?limit=1000000")
+        self.assertEqual(code, 400)
+        self.assertIn("limit=N", body["error"])
+        server.signal(signal.SIGINT)
+        self.expect_exit(server)
+        self.assertFalse(place.exists())
+
     def test_idle_requests_do_not_take_every_descriptor(self):
         federation = self.make()
         server = federation.server(*RUN, "--admin", "127.0.0.1:0")

@@ -231,6 +231,57 @@ class Places(FederationTest):
                 self.expect_exit(server, 1)
                 self.assertIn(f"127.0.0.1:{port}: the port is taken", server.stderr())
 
+    def test_a_state_that_others_may_change_is_refused(self):
+        federation = self.make()
+        federation.state.chmod(0o777)
+        flags = ("--new-run", "--model", "synthetic:9")
+        server = federation.server(*flags, ready=False)
+        self.expect_exit(server, 1)
+        self.assertIn(f"chmod 700 {federation.state}", server.stderr())
+        code, _, err = federation.server_command("enroll", "--name", "d")
+        self.assertEqual(code, 1)
+        self.assertIn(f"chmod 700 {federation.state}", err)
+        state = federation.folder / "a"
+        state.chmod(0o755)
+        client = federation.client("a")
+        self.expect_exit(client, 1)
+        self.assertIn(f"chmod 700 {state}", client.stderr())
+
+    def test_the_files_of_a_state_are_private(self):
+        federation = self.make()
+        federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 3)
+        for folder in (federation.state, federation.folder / "a"):
+            for path in (folder, *folder.rglob("*")):
+                self.assertEqual(path.stat().st_mode & 0o077, 0, path)
+
+    def test_a_token_needs_no_command_line(self):
+        federation = self.make()
+        federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 4)
+        secret = federation.folder / "token"
+
+        def join(*flags, text=""):
+            command = [BIN / "fl-client", *flags, "--state", federation.folder / "d"]
+            return subprocess.run(command, input=text, capture_output=True, text=True, timeout=30)
+
+        missing = join("join", "--join-file", secret)
+        self.assertEqual(missing.returncode, 1)
+        self.assertIn(f"--join-file {secret}", missing.stderr)
+        self.assertEqual(join("join").returncode, 2)
+        self.assertIn("no join token", join("join", "-").stderr)
+        secret.write_text(federation.token("d") + "\n")
+        secret.chmod(0o644)
+        joined = join("join", "--join-file", secret)
+        self.assertEqual(joined.returncode, 0, joined.stderr)
+        self.assertIn("joined", joined.stderr)
+        self.assertIn(f"chmod 600 {secret}", joined.stderr)
+        joined = join("join", "-", text=federation.token("d") + "\n")
+        self.assertEqual(joined.returncode, 0, joined.stderr)
+        # A service whose command line names the file goes on when the file is gone.
+        secret.unlink()
+        client = federation.client("d", "--join-file", secret)
+        client.wait_for("has joined before")
+        client.wait_for("client 'd'")
+
     def test_a_state_has_one_user(self):
         federation = self.make()
         federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 3)

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The history as the admin pages show it: page by page, over a connection to the database and on a
+// thread of its own. So readers, however many, never hold up a round. Any strand.
+#pragma once
+
+#include "server/history/store.hpp"
+#include "shared/base/async/offload.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace fl {
+
+/// Which rounds a page has: those of one run after `after`, in order.
+struct PageQuery {
+  std::optional<RunId> run;  // None: the run under way, or the newest that has rounds.
+  Round after = 0;
+  int limit = 0;  // Rounds at most.
+};
+
+class AdminHistory {
+ public:
+  /// `path`: the database, which exists.
+  static Result<std::unique_ptr<AdminHistory>> open(const std::filesystem::path& path);
+
+  /// JSON arrays of the rounds, and of what --codec auto chose in them.
+  Awaitable<Result<std::string>> rounds(PageQuery query);
+  Awaitable<Result<std::string>> choices(PageQuery query);
+
+ private:
+  explicit AdminHistory(std::unique_ptr<Store> store) : store_(std::move(store)) {}
+
+  std::unique_ptr<Store> store_;  // Read-only; on the thread.
+  Offload thread_{1};
+};
+
+/// Parses what follows "?" in a page's address: run=N, after=N and limit=N, where the limit is at
+/// most `limit_max`, which is also its default. Errors say what is allowed.
+[[nodiscard]] Result<PageQuery> parse_page_query(std::string_view text, int limit_max);
+
+}  // namespace fl
