@@ -26,6 +26,18 @@ target_compile_options(fl_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wshadow>
   # The same bits on every machine: no fused multiply-add behind our back.
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+# Hardened against what a peer's bytes could do in a bug of ours: canaries on the stack, programs at
+# random addresses, tables of functions that are read-only once it runs. tests/process/hardened_test.py
+# looks for it in the programs.
+include(CheckPIESupported)
+check_pie_supported()
+target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
+target_link_options(fl_options INTERFACE LINKER:-z,relro,-z,now)
+# And the C library's checks of lengths, which work in optimized code only.
+set(fortify)
+if(NOT FL_SANITIZE)
+  set(fortify $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-U_FORTIFY_SOURCE$<SEMICOLON>-D_FORTIFY_SOURCE=3>)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports these inside libstdc++ and Asio headers, where nothing is wrong.
   target_compile_options(fl_options INTERFACE
@@ -91,6 +103,7 @@ function(fl_library name)
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:fl_options> ${arg_LIBS})
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_compile_options(${name} INTERFACE $<INSTALL_INTERFACE:-ffp-contract=off>)
+  target_compile_options(${name} PRIVATE ${fortify})
   if(arg_WAITS)
     target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   endif()
