@@ -4,8 +4,6 @@
 #include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_link.hpp"
 
-#include <fmt/format.h>
-
 namespace fl {
 
 std::filesystem::path identity_folder(const std::string& state) {
@@ -13,11 +11,6 @@ std::filesystem::path identity_folder(const std::string& state) {
 }
 
 Awaitable<Result<std::shared_ptr<Link>>> WsConnector::connect() {
-  if (identity_.is_expired(Clock::unix_seconds())) {
-    co_return Error(Errc::unauthenticated,
-                    fmt::format("the certificate of '{}' has expired: join again with a new token",
-                                identity_.name()));
-  }
   auto context = client_context(identity_);
   if (!context) co_return context.error();
   // `context` may end with this coroutine: the connection keeps what it needs of it.

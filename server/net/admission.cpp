@@ -34,11 +34,11 @@ Result<void> StoreTokenBook::use_token(std::string_view id, std::string_view cli
 
 Result<void> Admission::renew_certificate() {
   const double now = Clock::unix_seconds();
-  FL_TRY(const auto certificate, authority_.issue_server(hosts_, now));
+  FL_TRY(auto certificate, authority_.issue_server(hosts_, now));
   FL_TRY(auto context, server_context(certificate, authority_));
   const std::lock_guard lock(mutex_);
   tls_ = std::make_shared<net::ssl::context>(std::move(context));
-  renew_at_ = certificate.renew_at;
+  certificate_ = std::move(certificate);
   return {};
 }
 
@@ -49,7 +49,7 @@ std::shared_ptr<net::ssl::context> Admission::tls() {
 
 bool Admission::is_certificate_due() {
   const std::lock_guard lock(mutex_);
-  return Clock::unix_seconds() >= renew_at_;
+  return certificate_.is_due(Clock::unix_seconds());
 }
 
 /// Records a refusal as an event, at most limits::refusals_noted_max in an hour: anybody who

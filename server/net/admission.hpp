@@ -61,8 +61,8 @@ class Admission final : public ConnectionHandler {
   std::vector<std::string> hosts_;
   std::mutex mutex_;  // Guards those below.
   std::shared_ptr<net::ssl::context> tls_;
-  double renew_at_ = 0;
-  TimePoint refusals_since_{};  // Those that are counted.
+  ServerCertificate certificate_;  // Of `tls_`.
+  TimePoint refusals_since_{};     // Those that are counted.
   int refusals_ = 0;
   std::atomic<int> sessions_ = 0;
 };

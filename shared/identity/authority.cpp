@@ -218,7 +218,7 @@ Result<ServerCertificate> Authority::issue_server(const std::vector<std::string>
   FL_TRY(const CertificatePtr certificate, make_certificate(contents, *key_));
   FL_TRY(std::string key_pem, to_pem(*key));
   FL_TRY(const std::string pem, to_pem(*certificate));
-  return ServerCertificate{std::move(key_pem), pem + certificate_pem_, life.renew_at()};
+  return ServerCertificate{std::move(key_pem), pem + certificate_pem_, life};
 }
 
 }  // namespace fl

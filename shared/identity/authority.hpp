@@ -32,13 +32,19 @@ struct ClientCertificate {
 };
 
 /// The server's key and certificate for TLS. They are kept in memory only and made at every start.
-/// A server that still runs at renew_at makes new ones and a new TLS context.
+/// When they are due the server makes new ones and a new TLS context.
 struct ServerCertificate {
   std::string key_pem;
   /// The server's certificate, then the authority's, because a client that enrols knows only the
   /// hash of the authority's key.
   std::string chain_pem;
-  double renew_at = 0;  // Unix seconds.
+  Validity life;
+
+  /// Whether a new one must be made: two thirds of its life are over, or the clock was set back to
+  /// before it.
+  [[nodiscard]] bool is_due(double now) const {
+    return now < life.not_before || now >= life.renew_at();
+  }
 };
 
 class Authority {

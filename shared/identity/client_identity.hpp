@@ -61,9 +61,7 @@ class ClientIdentity {
   [[nodiscard]] const std::string& ca_pem() const { return ca_pem_; }
 
   /// `now` is in Unix seconds. The client renews its certificate after two thirds of its life.
-  /// After the end of its life the client must join again with a new token.
   [[nodiscard]] bool renew_due(double now) const { return now >= life_.renew_at(); }
-  [[nodiscard]] bool is_expired(double now) const { return now > life_.not_after; }
   [[nodiscard]] const Validity& life() const { return life_; }
 
  private:

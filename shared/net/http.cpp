@@ -3,9 +3,11 @@
 
 #include <boost/beast/http/status.hpp>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <array>
+#include <ctime>
 
 namespace fl {
 
@@ -76,11 +78,26 @@ Awaitable<beast::error_code> write_all(PlainStream& stream, std::string text) {
   co_return co_await write(stream, text);
 }
 
+std::string http_date(double unix_seconds) {
+  const auto whole = static_cast<std::time_t>(unix_seconds);
+  std::tm parts{};
+  if (::gmtime_r(&whole, &parts) == nullptr) return "unknown";
+  return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", parts);
+}
+
+std::optional<double> parse_http_date(const std::string& text) {
+  std::tm parts{};
+  const char* const end = ::strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parts);
+  if (end == nullptr || *end != '\0') return std::nullopt;
+  return static_cast<double>(::timegm(&parts));
+}
+
 std::string http_answer(unsigned status, std::string_view content_type, std::string_view body) {
   const std::string_view reason = http::obsolete_reason(static_cast<http::status>(status));
   return fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-      status, reason, content_type, body.size(), body);
+      "HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n"
+      "Connection: close\r\n\r\n{}",
+      status, reason, http_date(Clock::unix_seconds()), content_type, body.size(), body);
 }
 
 }  // namespace fl

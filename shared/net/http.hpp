@@ -12,6 +12,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -41,7 +42,11 @@ Awaitable<beast::error_code> read_http(PlainStream& stream, HttpRequest& request
 Awaitable<beast::error_code> write_all(TlsStream& stream, std::string text);
 Awaitable<beast::error_code> write_all(PlainStream& stream, std::string text);
 
-/// A complete HTTP response with the header `Connection: close`.
+/// "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110, section 5.6.7), and back.
+[[nodiscard]] std::string http_date(double unix_seconds);
+[[nodiscard]] std::optional<double> parse_http_date(const std::string& text);
+
+/// A complete HTTP response, of now, with the header `Connection: close`.
 [[nodiscard]] std::string http_answer(unsigned status, std::string_view content_type,
                                       std::string_view body);
 

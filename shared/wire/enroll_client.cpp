@@ -4,6 +4,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/identity/enrolment.hpp"
 #include "shared/net/http.hpp"
+#include "shared/wire/server_clock.hpp"
 #include "shared/wire/tls_context.hpp"
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
@@ -54,8 +55,8 @@ Awaitable<Result<tcp::resolver::results_type>> resolve(const ServerAddress& serv
 }
 
 /// Connects and does the TLS handshake. The stream's deadline stays set for what follows.
-Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server,
-                                SteadyTime deadline) {
+Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server, SteadyTime deadline,
+                                net::ssl::context& context) {
   const auto endpoints = co_await resolve(server, deadline);
   if (!endpoints) co_return endpoints.error();
 
@@ -66,7 +67,12 @@ Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server,
   if (!is_ip_address(server.host)) set_server_name(stream.ssl(), server.host);
   const auto [ec] = co_await stream.async_handshake(net::ssl::stream_base::client, as_result);
   if (ec == beast::error::timeout) co_return deadline_error(to_string(server));
-  if (ec) co_return handshake_error(stream.ssl(), ec, to_string(server));
+  if (ec) {
+    const Error error = handshake_error(stream.ssl(), ec, to_string(server));
+    if (!is_time_error(stream.ssl(), ec)) co_return error;
+    const auto executor = co_await net::this_coro::executor;
+    co_return co_await explain_time_error(error, executor, *endpoints, context);
+  }
   co_return Result<void>();
 }
 
@@ -110,7 +116,7 @@ Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string
   FL_CO_TRY(net::ssl::context context, pinning_client_context(token.ca_fingerprint));
   const auto executor = co_await net::this_coro::executor;
   TlsStream stream(executor, context);
-  const auto connected = co_await connect(stream, token.server, deadline);
+  const auto connected = co_await connect(stream, token.server, deadline, context);
   if (!connected) co_return connected.error();
   std::string body = to_json(request);
   const auto answer = co_await post(stream, token.server, std::move(body));

@@ -4,6 +4,7 @@
 #include "shared/base/async/mailbox.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/wire/server_clock.hpp"
 #include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_stream.hpp"
 
@@ -296,7 +297,11 @@ Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executo
   SSL& ssl = tls.ssl();
   set_server_name(ssl, host);
   const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::client, as_result);
-  if (tls_ec) co_return handshake_error(ssl, tls_ec, place);
+  if (tls_ec) {
+    const Error error = handshake_error(ssl, tls_ec, place);
+    if (!is_time_error(ssl, tls_ec)) co_return error;
+    co_return co_await explain_time_error(error, executor, endpoints, context);
+  }
 
   tls.expires_never();
   tune_websocket(ws);
@@ -312,7 +317,9 @@ Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executo
   if (ws_ec) {
     // With TLS 1.3 a server's rejection of our certificate arrives after our side of the TLS
     // handshake has ended, so it shows here.
-    co_return handshake_error(ssl, ws_ec, place);
+    const Error error = handshake_error(ssl, ws_ec, place);
+    if (!is_time_error(ssl, ws_ec)) co_return error;
+    co_return co_await explain_time_error(error, executor, endpoints, context);
   }
   co_return make_ws_link(std::move(ws));
 }

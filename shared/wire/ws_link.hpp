@@ -28,9 +28,9 @@ Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
 
 /// The client's side: resolves the host name, connects, and does the handshakes (TLS with
 /// `context`, then WebSocket), each within limits::handshake_max. The link runs on `executor`,
-/// which must be a strand. Errors: `unavailable` (retry later), `unauthenticated` (one end rejected
-/// the other's certificate), `protocol` (the server answered with HTTP instead of an upgrade; the
-/// message has its text).
+/// which must be a strand. Errors: `unavailable` (retry later; also when a certificate is not valid
+/// by the clock of one end), `unauthenticated` (one end rejected the other's certificate),
+/// `protocol` (the server answered with HTTP instead of an upgrade; the message has its text).
 Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executor, std::string host,
                                                     std::string port, net::ssl::context& context);
 

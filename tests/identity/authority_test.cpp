@@ -118,8 +118,12 @@ TEST_CASE("a server certificate is for servers only, and for the given hosts") {
   CHECK(X509_check_ip_asc(certificate.get(), "127.0.0.1", 0) == 1);
   CHECK(X509_check_ip_asc(certificate.get(), "::1", 0) == 1);
   CHECK(fits(*certificate, *parse_key(issued->key_pem).value()));
-  CHECK(issued->renew_at > some_time + certificate_life_s / 2);
-  CHECK(issued->renew_at < some_time + certificate_life_s);
+  CHECK(issued->life.renew_at() > some_time + certificate_life_s / 2);
+  CHECK(issued->life.renew_at() < some_time + certificate_life_s);
+  CHECK(!issued->is_due(some_time));
+  CHECK(issued->is_due(some_time + certificate_life_s));
+  // The clock was set back after a jump: nobody would accept this certificate now.
+  CHECK(issued->is_due(some_time - 100 * day_s));
 
   for (const char* host : {"", "a,DNS:evil.example", "a b", "fe80::1%eth0", "-x"})
     CHECK(authority.issue_server({host}, some_time).error().code() == Errc::invalid_input);

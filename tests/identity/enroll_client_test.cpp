@@ -190,5 +190,14 @@ TEST_CASE("joining an absent server is unavailable, with its address in the mess
   CHECK(contains(unknown.error().message(), "no-such-host.invalid:1"));
 }
 
+TEST_CASE("an HTTP answer says when it was made, and dates are read as they are written") {
+  CHECK(http_date(784111777) == "Sun, 06 Nov 1994 08:49:37 GMT");
+  CHECK(parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT") == 784111777);
+  for (const char* text :
+       {"", "yesterday", "Sun, 06 Nov 1994 08:49:37", "Sun, 06 Nov 1994 08:49:37 GMT!"})
+    CHECK(!parse_http_date(text));
+  CHECK(contains(http_answer(200, "text/plain", ""), "\r\nDate: "));
+}
+
 }  // namespace
 }  // namespace fl

@@ -169,8 +169,8 @@ TEST_CASE("an impostor is refused even if it shows the right authority's certifi
 TEST_CASE("a server with a client's certificate is refused") {
   TlsWorld world;
   const ClientIdentity mallory = new_identity(world.authority, world.temp / "mallory", "mallory");
-  const ServerCertificate borrowed{mallory.key_pem(), mallory.certificate_pem() + mallory.ca_pem(),
-                                   0};
+  const ServerCertificate borrowed{
+      mallory.key_pem(), mallory.certificate_pem() + mallory.ca_pem(), {}};
   net::ssl::context impostor = server_context(borrowed, world.authority).value();
   for (const bool pinned : {false, true}) {
     net::ssl::context client = pinned ? world.pinning() : client_context(world.alice).value();
