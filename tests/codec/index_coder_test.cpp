@@ -156,4 +156,12 @@ TEST_CASE("decoded indices ascend and are below n, whatever the bytes; cut bytes
   CHECK_FALSE(check(bitmap, 9, 3));
   CHECK_FALSE(check(bitmap, 9, 5));
   CHECK_FALSE(check(bitmap, 8, 4));
+  // As many indices as there should be, but the last one is at or beyond n, in the bitmap's last
+  // byte.
+  for (const int last : {9, 10, 15}) {
+    CAPTURE(last);
+    CHECK_FALSE(
+        check({std::byte{0}, std::byte{0}, std::byte{0b11001}, std::byte(1 << (last - 8))}, 9, 4));
+  }
+  CHECK(check({std::byte{0}, std::byte{0}, std::byte{0b11001}, std::byte{1}}, 9, 4));
 }

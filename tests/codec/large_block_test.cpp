@@ -4,6 +4,7 @@
 #include "shared/codec/blocks/large_block.hpp"
 
 #include "tests/codec/codec_support.hpp"
+#include "tests/support/print_result.hpp"
 
 #include <fmt/format.h>
 
@@ -275,6 +276,46 @@ TEST_CASE("damaged large blocks are refused, or decode to finite values") {
   const auto decoded = decode_block(nested, out, scratch);
   REQUIRE(decoded.has_error());
   CHECK(decoded.error().message().find("part 0") != std::string::npos);
+}
+
+TEST_CASE("a part that claims bytes behind its block's end is refused before it is read") {
+  const std::size_t elements = part_elements_max + 1000;
+  const Layout layout = flat_layout(static_cast<std::int64_t>(elements));
+  const std::vector<float> x = normal(elements, 3);
+  const Block whole{
+      .tensor = 0, .elements = static_cast<std::uint32_t>(elements), .first = 0, .flat = 0};
+  Selected selected;
+  for (std::uint32_t i = 0; i < elements; i += 2) {
+    selected.room.push_back(i);
+    selected.values.push_back(x[i]);
+  }
+  selected.indices = selected.room;
+  EncodeScratch encode_scratch;
+  std::vector<std::byte> block;
+  REQUIRE(
+      encode_selected_block(selected, dense_compressor(), layout, whole, 1, encode_scratch, block));
+  REQUIRE(static_cast<BlockFormat>(block[0]) == BlockFormat::parts);
+  DecodeScratch scratch;
+  std::vector<float> out(elements);
+  REQUIRE(decode_block(block, out, scratch));
+  // The bytes go on behind the block, as those of a payload's next block do. So a part that takes
+  // them would decode.
+  const auto refusal = [&](std::size_t bytes) {
+    const auto decoded = decode_block(Bytes(block).first(bytes), out, scratch);
+    return decoded ? std::string("none") : decoded.error().message();
+  };
+  for (const std::size_t less : {1u, 2u, 100u}) {
+    CAPTURE(less);
+    CHECK(refusal(block.size() - less).find("part 1 has ") == 0);
+  }
+  // The last part claims the byte behind it.
+  const auto size = load<std::uint32_t>(block, 1 + 4);
+  const std::size_t bytes = block.size();
+  block.push_back(std::byte{0});
+  store(MutableBytes(block), 1 + 4, size + 1);
+  CHECK(refusal(bytes) == fmt::format("part 1 has {} bytes, but only {} are left", size + 1, size));
+  store(MutableBytes(block), 1 + 4, size - 1);
+  CHECK(refusal(bytes) != "none");
 }
 
 TEST_CASE("sparse large blocks are within 3% of their entropy" * statistics) {

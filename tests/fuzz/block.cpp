@@ -4,12 +4,24 @@
 // (shared/codec/blocks/large_block.hpp), the bytes are decoded a second time, as sixteen times as
 // many elements.
 #include "shared/codec/blocks/decode.hpp"
+#include "shared/codec/blocks/sparse_block.hpp"
 
 #include "tests/fuzz/rows.hpp"
 
 using namespace fl;
 
 namespace {
+
+/// The server adds a sparse block's values at these places, so they must ascend and be inside.
+void check_indices(Bytes block, std::size_t elements) {
+  DecodeScratch scratch;
+  const auto selected = read_selected(block, elements, scratch).value();
+  std::size_t least = 0;
+  for (const std::uint32_t index : selected.indices) {
+    FL_ASSERT(index >= least && index < elements);
+    least = index + std::size_t{1};
+  }
+}
 
 void decode(Bytes block, std::size_t elements) {
   DecodeScratch scratch;  // Shared, so that each row finds what the row before left in it.
@@ -20,6 +32,7 @@ void decode(Bytes block, std::size_t elements) {
   });
   if (values && format_row(block).is_finite)
     FL_ASSERT(std::ranges::all_of(*values, [](float v) { return std::isfinite(v); }));
+  if (values && format_row(block).read != nullptr) check_indices(block, elements);
 }
 
 }  // namespace

@@ -4,19 +4,15 @@
 #include "shared/codec/spec/parser.hpp"
 #include "shared/codec/sums/accumulator.hpp"
 
+#include "tests/fuzz/golden_layout.hpp"
 #include "tests/fuzz/rows.hpp"
 
 using namespace fl;
+using fl::fuzz::golden_layout;
 
 namespace {
 
 constexpr std::uint64_t golden_seed = 0x1234567890abcdef;
-
-const Layout& golden_layout() {
-  static const Layout layout =
-      Layout::make({{"layer.weight", {10, 30}}, {"layer.bias", {10}}, {"gain", {}}}).value();
-  return layout;
-}
 
 Result<void> decode(Bytes payload, std::span<float> out) {
   SpanSource source(payload);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the fuzz targets in an ordinary build, on their seeds and on mutations of them that are the
-// same in every run. A broken promise aborts the program; FL_REPLAYED_FILE then has the input.
+// Runs the fuzz targets in an ordinary build, on their seeds, on random mutations of them that are
+// the same in every run, and on inputs that are right but for one lie (lies.hpp). A broken promise
+// aborts the program; FL_REPLAYED_FILE then has the input.
 #include "kernels/generic/philox.hpp"
 #include "shared/base/io/file.hpp"
+#include "tests/fuzz/golden_layout.hpp"
+#include "tests/fuzz/lies.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <vector>
 
 using namespace fl;
@@ -28,7 +32,7 @@ namespace {
 
 constexpr std::uint64_t mutations = 3000;  // For each target, over all its seeds.
 
-using Input = std::vector<std::uint8_t>;
+using fuzz::Input;
 using Target = int (*)(const std::uint8_t*, std::size_t);
 
 void run(Target target, const Input& input) {
@@ -99,6 +103,27 @@ void replay(const char* name, Target target) {
 }
 
 }  // namespace
+
+TEST_CASE("fuzzing: blocks that are right but for one lie") {
+  std::set<int> formats;
+  for (const Input& seed : seeds_of("block")) {
+    if (seed.size() > 2) formats.insert(seed[2]);
+    for (const Input& lie : fuzz::lies_about_block(seed)) run(fuzz_block, lie);
+  }
+  // Blocks of low rank don't decode alone; payloads have them.
+  for (const FormatRow& row : format_table) {
+    const bool is_alone = row.kind != FormatKind::unknown && row.kind != FormatKind::low_rank;
+    CAPTURE(static_cast<int>(row.id));
+    if (is_alone) CHECK(formats.contains(static_cast<int>(row.id)));
+  }
+}
+
+TEST_CASE("fuzzing: payloads that are right but for one lie") {
+  for (const Input& seed : seeds_of("payload")) {
+    for (const Input& lie : fuzz::lies_about_payload(seed, fuzz::golden_layout()))
+      run(fuzz_payload, lie);
+  }
+}
 
 TEST_CASE("fuzzing: blocks") { replay("block", fuzz_block); }
 TEST_CASE("fuzzing: payloads") { replay("payload", fuzz_payload); }
