@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <functional>
 #include <string>
 
 namespace fl::test {
@@ -137,6 +138,70 @@ TEST_CASE("the effective steps equal their closed forms") {
   // A hostile client may send such a number. It must not cause an endless loop.
   CHECK(effective_steps(plain, 1ULL << 60) == doctest::Approx(std::ldexp(1.0, 60)));
   CHECK(effective_steps(proximal, 1ULL << 60) == doctest::Approx(20));
+}
+
+/// How far SGD goes along a constant gradient of 1 in `steps` steps with a learning rate of 1, by
+/// the update rules of PyTorch, with none of our formulas.
+double way_of_sgd(double momentum, bool is_nesterov, std::uint64_t steps) {
+  double way = 0;
+  double velocity = 0;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    velocity = momentum * velocity + 1;
+    way += is_nesterov ? 1 + momentum * velocity : velocity;
+  }
+  return way;
+}
+
+/// Calls use(settings, steps, way) for SGD with and without momentum.
+void for_each_work(const std::function<void(const TrainSettings&, std::uint64_t, double)>& use) {
+  for (const double momentum : {0.0, 0.5, 0.9}) {
+    for (const bool is_nesterov : {false, true}) {
+      for (const std::uint64_t steps : {1u, 2u, 7u, 40u}) {
+        TrainSettings settings{.lr = 0.05, .momentum = momentum};
+        if (is_nesterov) settings.optimizer.kind = LocalOptimizer::Kind::nesterov;
+        CAPTURE(momentum);
+        CAPTURE(is_nesterov);
+        CAPTURE(steps);
+        use(settings, steps, way_of_sgd(momentum, is_nesterov, steps));
+      }
+    }
+  }
+}
+
+// With a constant gradient g the corrected gradient is g + c - c_i, so the client moves by -lr
+// times the way times that. Then its next variate must be g itself, whatever the momentum is: a
+// wrong length of the steps only changes how fast SCAFFOLD converges, not where.
+TEST_CASE("SCAFFOLD's variate is the gradient, exactly, also with momentum") {
+  const auto scaffold = parse_strategy("scaffold").value();
+  for_each_work([&](const TrainSettings& settings, std::uint64_t steps, double way) {
+    const Vector gradient{1, -2, 0.25F};
+    const Vector shared{0.5F, 0, -1};
+    Vector kept{-1, 3, 0.125F};
+    Vector before = kept;
+    Vector update(3);
+    for (std::size_t i = 0; i < update.size(); ++i)
+      update[i] = static_cast<float>(-settings.lr * way * (gradient[i] + shared[i] - before[i]));
+    Vector change(3);
+    scaffold->local()->finish({settings, steps, shared, {}}, update, change, kept);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      CHECK(kept[i] == doctest::Approx(gradient[i]).epsilon(1e-5));
+      CHECK(change[i] == doctest::Approx(gradient[i] - before[i]).epsilon(1e-5));
+    }
+  });
+}
+
+// Clients with the same gradient g: each sends -lr g, whatever its steps are, and the server's step
+// is that times the mean of the ways.
+TEST_CASE("FedNova sends the update of one step, and the server's step has the mean length") {
+  const auto fednova = parse_strategy("fednova").value();
+  for_each_work([&](const TrainSettings& settings, std::uint64_t steps, double way) {
+    Vector update{static_cast<float>(-settings.lr * way), static_cast<float>(2 * way)};
+    fednova->local()->finish({settings, steps, {}, {}}, update, {}, {});
+    CHECK(update[0] == doctest::Approx(-settings.lr).epsilon(1e-5));
+    CHECK(update[1] == doctest::Approx(2).epsilon(1e-5));
+    fednova->step({.effective_steps = way}, {}, update);
+    CHECK(update[0] == doctest::Approx(-settings.lr * way).epsilon(1e-5));
+  });
 }
 
 }  // namespace
