@@ -128,6 +128,8 @@ class Checker {
     for (Round round = 1; round <= rounds_.size(); ++round) {
       auto mean = accepted_mean(round);
       if (!mean) return mean.error().at(fmt::format("round {}", round));
+      auto figures = check_figures(round);
+      if (!figures) return figures.error().at(fmt::format("round {}", round));
       std::vector<float> step = server_step(round, std::move(*mean));
       if (settings_.downlink_codec != "none") {
         FL_TRY(const auto downlink, parse_downlink_codec(settings_.downlink_codec, round));
@@ -142,6 +144,66 @@ class Checker {
       models_.push_back(model);
     }
     return {};
+  }
+
+  /// Derives what the round's row says of its clients from the members and the models.
+  Result<void> check_figures(Round round) {
+    double loss = 0;
+    double examples = 0;
+    for (const auto& [id, task] : tasks_) {
+      if (task.round != round || task.state != TaskState::accepted) continue;
+      FL_TRY(const double of_task, loss_of(task));
+      loss += of_task * static_cast<double>(task.examples);
+      examples += static_cast<double>(task.examples);
+    }
+    const double expected = loss / examples;
+    const double recorded = losses_.at(round - 1);
+    if (std::fabs(recorded - expected) > 1e-9 * std::fabs(expected))
+      return wrong(
+          fmt::format("the training loss is {}, the clients' losses make {}", recorded, expected));
+    return world_.has_played_clients() ? success() : check_population(round);
+  }
+
+  /// The loss that the client of a task must have measured on the version that it trained from.
+  Result<double> loss_of(const TaskRecord& task) const {
+    const auto client = world_.clients().find(task.client);
+    // The checker does not follow personal tensors from version to version.
+    if (client == world_.clients().end() || vector_.personal_elements > 0) return task.loss;
+    const auto point = world_.options().problem.point(client->second.member.part.client);
+    const double loss =
+        ToyTrainer::loss_at(std::span(models_.at(task.base_version)).first(model_elements_), point);
+    if (task.loss == loss) return loss;
+    return wrong(fmt::format("the loss of {} is {}, expected {}", task.client, task.loss, loss));
+  }
+
+  /// A round's population is the weight of all trainers that were asked in the rounds before, and
+  /// of some others: those that were here. At least as many as the round wanted.
+  Result<void> check_population(Round round) const {
+    std::set<std::string> asked;
+    for (const auto& [id, task] : tasks_) {
+      if (task.round < round) asked.insert(task.client);
+    }
+    std::set<std::pair<std::size_t, std::uint64_t>> possible{{0, 0}};  // Clients and their weight.
+    for (const auto& [name, client] : world_.clients()) {
+      if (client.member.evaluator) continue;
+      const std::uint64_t weight = strategy_->weight_of(client.member.part.examples);
+      std::set<std::pair<std::size_t, std::uint64_t>> with;
+      for (const auto& before : possible) with.emplace(before.first + 1, before.second + weight);
+      if (asked.contains(name)) {
+        possible = std::move(with);
+      } else {
+        possible.merge(with);
+      }
+    }
+    const RoundRow& row = rounds_.at(round - 1);
+    const std::size_t least = mode_.is_async ? 1 : row.target;
+    for (const auto& [count, weight] : possible) {
+      if (count >= least && weight == row.population) return {};
+    }
+    return wrong(
+        fmt::format("a population of {} is not the weight of {} or more trainers with all "
+                    "that were asked before",
+                    row.population, least));
   }
 
   /// The part of `whole` that is sent: the whole model without the personal tensors.

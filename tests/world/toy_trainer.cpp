@@ -94,7 +94,7 @@ Result<TrainReport> ToyTrainer::train(std::span<const float> global, const Train
   TrainReport report;
   report.examples = part_.examples;
   report.steps = steps;
-  report.loss = loss_at(global);
+  report.loss = loss_at(global, point_);
   return report;
 }
 
@@ -110,7 +110,7 @@ Result<EvalReport> ToyTrainer::evaluate(std::span<const float> weights, std::sto
   on_device_.clear();
   EvalReport report;
   report.examples = part_.holdout;
-  report.loss = loss_at(weights);
+  report.loss = loss_at(weights, point_);
   report.accuracy = 1 / (1 + report.loss);
   return report;
 }
@@ -124,10 +124,10 @@ const float* ToyTrainer::update_on_device() {
   return on_device_.empty() ? nullptr : on_device_.data();
 }
 
-double ToyTrainer::loss_at(std::span<const float> weights) const {
+double ToyTrainer::loss_at(std::span<const float> weights, std::span<const float> point) {
   double sum = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    const double d = weights[i] - point_[i];
+    const double d = weights[i] - point[i];
     sum += d * d;
   }
   return sum / (2 * static_cast<double>(weights.size()));

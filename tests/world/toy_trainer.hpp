@@ -46,6 +46,8 @@ class ToyTrainer final : public Trainer {
 
   ToyTrainer(ToyProblem problem, Part part, Record record);
 
+  /// The loss of weights for a client with this point: half the mean square of their distance.
+  [[nodiscard]] static double loss_at(std::span<const float> weights, std::span<const float> point);
   /// The number of steps that training takes. An epoch is one step.
   [[nodiscard]] static std::uint64_t steps_of(const TrainSettings& settings, const Part& part);
 
@@ -64,8 +66,6 @@ class ToyTrainer final : public Trainer {
   const float* update_on_device() override;
 
  private:
-  [[nodiscard]] double loss_at(std::span<const float> weights) const;
-
   ToyProblem problem_;
   Part part_;
   Record record_;

@@ -305,6 +305,7 @@ std::shared_ptr<MemoryLink> World::connect(net::any_io_executor executor, const 
   if (on_connect && !on_connect(client, up, down)) return nullptr;
   Server& server = *servers_.back();
   Client* const known = clients_.contains(client) ? &clients_.at(client) : nullptr;
+  if (known == nullptr) has_played_clients_ = true;
   auto observe = [this, client, known](const MemoryLink& from, const wire::Header& header,
                                        std::size_t bytes) {
     const bool is_up = from.remote() == "server";

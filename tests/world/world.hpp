@@ -131,6 +131,8 @@ class World {
   /// Connects a client that the test plays. Returns null while there is no server.
   std::shared_ptr<MemoryLink> connect(net::any_io_executor executor, const std::string& client,
                                       Line up = {}, Line down = {});
+  /// Whether connect() was called for a client that is not a member.
+  [[nodiscard]] bool has_played_clients() const { return has_played_clients_; }
   [[nodiscard]] MemoryLink* link_of(const std::string& client);  // The client's end, or null.
   /// Revokes the client's certificate, on the engine's strand. Does nothing while there is no
   /// server.
@@ -203,6 +205,7 @@ class World {
   bool power_loss_ = false;
   bool has_lost_power_ = false;
   bool is_server_excused_ = false;
+  bool has_played_clients_ = false;
   int server_starts_ = 0;
   bool server_is_over_ = false;
   int lives_ = 0;  // Running coroutines of the world itself.
