@@ -144,6 +144,41 @@ TEST_CASE("after either end has lost a reference, the client sends its next upda
   }
 }
 
+TEST_CASE("a reference that is damaged while the server runs is offered only once more") {
+  for (const bool is_removed : {false, true}) {
+    CAPTURE(is_removed);
+    World world(deltas("delta+qsgd:8", 6));
+    std::string damaged;
+    world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
+      if (!damaged.empty() || !is_up || !header.has_fetch() || header.fetch().version() != 3)
+        return;
+      MemFiles& disk = world.server_disk();
+      damaged = "/state/references/" + disk.list("/state/references").value().front();
+      if (is_removed) {
+        REQUIRE(disk.remove(damaged));
+      } else {
+        REQUIRE(disk.open(damaged, OpenMode::update).value()->truncate(100));
+      }
+    };
+    REQUIRE(world.run());
+    REQUIRE(!damaged.empty());
+    CHECK(check(world));
+    CHECK(world.server_starts() == 1);
+    std::size_t refused = 0;
+    std::size_t anew = 0;
+    for (Round round = 1; round <= 6; ++round) {
+      const auto tasks = tasks_of(world, round);
+      refused += count(tasks, TaskState::refused);
+      CHECK(count(tasks, TaskState::accepted) == 3);
+      anew += static_cast<std::size_t>(std::ranges::count_if(tasks, [](const TaskRecord& task) {
+        return task.state == TaskState::accepted && task.reference == TaskId::none;
+      }));
+    }
+    CHECK(refused == 1);
+    CHECK(anew == 4);  // Three in the first round, and one after the damage.
+  }
+}
+
 TEST_CASE("the next delta does not refer to an update that was refused") {
   WorldOptions options = deltas("delta+ecuq:8", 6);
   options.settings.min_clients = 2;

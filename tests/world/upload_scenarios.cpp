@@ -327,6 +327,47 @@ TEST_CASE("the server refuses a payload with a NaN or another layout, and says w
   }
 }
 
+TEST_CASE("a client gets no verdict about another client's task, open or decided") {
+  for (const bool is_decided : {false, true}) {
+    CAPTURE(is_decided);
+    WorldOptions options = calm(2);
+    World world(options);
+    std::uint64_t others = 0;  // A task of client-1.
+    bool is_sent = false;
+    std::vector<wire::Verdict> verdicts;
+    world.on_connect = [&](const std::string& client, Line& up, Line&) {
+      up.edit = [&, client](wire::Header& header) {
+        const bool is_upload = header.has_begin() && header.begin().purpose() == wire::UPDATE;
+        const Round round = is_decided ? 2 : 1;
+        if (client != "client-2" || is_sent || !is_upload || header.begin().round() != round)
+          return;
+        if (others == 0) return;
+        is_sent = true;
+        header.mutable_begin()->set_task(static_cast<std::int64_t>(others));
+        header.mutable_begin()->set_round(1);
+      };
+      return true;
+    };
+    world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+      if (client == "client-1" && !is_up && header.has_offer() && header.offer().round() == 1)
+        others = static_cast<std::uint64_t>(header.offer().task());
+      if (client == "client-2" && is_sent && !is_up && header.has_verdict() &&
+          static_cast<std::uint64_t>(header.verdict().task()) == others) {
+        verdicts.push_back(header.verdict());
+        world.link_of(client)->cut();  // It has announced another task than it knows.
+      }
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(is_sent);
+    REQUIRE(!verdicts.empty());
+    for (const auto& verdict : verdicts) {
+      CHECK(verdict.outcome() == wire::Verdict::STALE);
+      CHECK(verdict.reason().find("is not one of client-2") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("a chunk that is repeated, out of order, missing or too long ends only its session") {
   const WorldOptions options = calm(2, large);
   const Digest expected = calm_digest(options);
