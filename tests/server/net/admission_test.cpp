@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Admission over a long time: the server's certificate is renewed when it is due, and a client
+// learns whether it may never come in or only not now.
+#include "server/net/admission.hpp"
+#include "shared/base/log.hpp"
+#include "tests/server/history/store_world.hpp"
+#include "tests/support/print_result.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <functional>
+#include <optional>
+
+namespace fl::test {
+namespace {
+
+constexpr double day = 24 * 3600;
+constexpr double some_time = 1.8e9;
+
+struct AdmissionWorld {
+  std::optional<SimulatedTime> time;
+  net::io_context io{1};
+  TemporaryFolder temp;
+  StoreWorld store;
+  Offload workers;
+  std::optional<Authority> authority;
+  std::optional<StoreThread> thread;
+  std::optional<CurrentEngine> current;
+  std::optional<Admission> admission;
+
+  /// `prepare` gets the store before anything else uses it.
+  explicit AdmissionWorld(const std::function<void(Store&)>& prepare = nullptr) {
+    set_log_level(LogLevel::off);
+    time.emplace(some_time);
+    store.run = store.store->create_run(some_run()).value().id;
+    if (prepare) prepare(*store.store);
+    store.reopen();
+    authority.emplace(
+        Authority::open_or_create(posix_files(), temp / "ca", Clock::unix_seconds()).value());
+    const auto run = store.store->latest_run().value();
+    RunSettings settings;
+    settings.codec = "none";
+    current.emplace(std::make_shared<RoundEngine>(
+        io.get_executor(), settings, *run, Layout::make({{"w", {4}}}).value(), store.files,
+        *store.store, RoundEngine::Workers{&workers, &workers},
+        RoundEngine::Paths{"/checkpoints", "/spool", "/references"}));
+    thread.emplace(io.get_executor(), *store.store, workers, 0,
+                   StoreThread::Hooks{[](const Error&) {}});
+    admission.emplace(*current, *thread, *authority, std::vector<std::string>{"localhost"});
+  }
+
+  void step() {
+    while (time->step(io)) continue;
+  }
+
+  static Awaitable<void> admit(AdmissionWorld& world, std::string name, std::string serial,
+                               Result<void>& result) {
+    result = co_await world.admission->admit(std::move(name), std::move(serial));
+  }
+  Result<void> admit(std::string name, std::string serial) {
+    Result<void> result = Error(Errc::internal, "no answer");
+    net::co_spawn(io, admit(*this, std::move(name), std::move(serial), result), rethrow);
+    step();
+    return result;
+  }
+
+  static Awaitable<void> stop_after(std::shared_ptr<std::atomic<bool>> stop, Duration wait) {
+    co_await sleep_for(wait);
+    *stop = true;
+  }
+  /// Lets the watch run for 10 s that begin at this time.
+  void watch_at(double unix_start) {
+    time.reset();
+    time.emplace(unix_start);
+    const auto stop = std::make_shared<std::atomic<bool>>(false);
+    net::co_spawn(io, admission->watch_revocations(stop), rethrow);
+    net::co_spawn(io, stop_after(stop, std::chrono::seconds(10)), rethrow);
+    step();
+  }
+};
+
+TEST_CASE("the server's certificate is renewed when it is due, and only then") {
+  AdmissionWorld world;
+  REQUIRE(world.admission->renew_certificate());
+  const auto first = world.admission->tls();
+  const double due = world.authority->issue_server({"localhost"}, some_time).value().renew_at;
+  CHECK(due > some_time + day);
+  world.watch_at(due - day);
+  CHECK(world.admission->tls() == first);
+  world.watch_at(due + 1);
+  const auto second = world.admission->tls();
+  CHECK(second != first);
+  world.watch_at(due + day);
+  CHECK(world.admission->tls() == second);
+  world.watch_at(due + (due - some_time) + 10);
+  CHECK(world.admission->tls() != second);
+}
+
+/// Enrols alice and bob in the history, and revokes bob.
+void enrol_two(Store& store) {
+  for (const std::string name : {"alice", "bob"}) {
+    TokenRecord token;
+    token.id = "token-of-" + name;
+    token.name = name;
+    token.secret_hash = std::string(64, 'a');
+    token.expires_at = some_time + day;
+    store.add_token(token).value();
+    ClientRecord client;
+    client.name = name;
+    client.certificate_serial = "serial-of-" + name;
+    client.enrolled_at = some_time;
+    store.use_token(token.id, client, std::string(64, 'b')).value();
+  }
+  store.revoke("bob").value();
+}
+
+TEST_CASE("admission refuses for good whom the history does not let in") {
+  AdmissionWorld world(enrol_two);
+  CHECK(world.admit("alice", "serial-of-alice"));
+  CHECK(world.admit("alice", "another").error().code() == Errc::unauthenticated);
+  CHECK(world.admit("bob", "serial-of-bob").error().code() == Errc::unauthenticated);
+  CHECK(world.admit("nobody", "1").error().code() == Errc::unauthenticated);
+}
+
+TEST_CASE("a client that the history can't be asked about is told to come again") {
+  AdmissionWorld world(enrol_two);
+  world.store.files.kill();  // Files that are open give errors from now on.
+  for (const char* const name : {"alice", "bob", "nobody"}) {
+    const auto admitted = world.admit(name, "serial");
+    REQUIRE(!admitted);
+    CHECK(admitted.error().code() == Errc::unavailable);
+  }
+}
+
+}  // namespace
+}  // namespace fl::test
