@@ -82,7 +82,8 @@ TEST_CASE("the server's certificate is renewed when it is due, and only then") {
   AdmissionWorld world;
   REQUIRE(world.admission->renew_certificate());
   const auto first = world.admission->tls();
-  const double due = world.authority->issue_server({"localhost"}, some_time).value().renew_at;
+  const double due =
+      world.authority->issue_server({"localhost"}, some_time).value().life.renew_at();
   CHECK(due > some_time + day);
   world.watch_at(due - day);
   CHECK(world.admission->tls() == first);
