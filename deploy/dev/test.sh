@@ -135,8 +135,8 @@ sim() {
 bench() {
   build
   case ${1:-} in
-    demo | niid) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
-    codecs | kernels | learn)
+    demo | niid | strangers) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
+    codecs | kernels | learn | sessions)
       ninja -C build "${1}_bench"
       exec "build/bin/${1}_bench" "${@:2}"
       ;;

@@ -203,6 +203,16 @@ Result<void> print_clients(const ServerOptions& options) {
   return print_rows(store->clients(), options.format);
 }
 
+void declare_audit(CLI::App& command, ServerOptions& options) {
+  command.add_option("--client", options.name, "Only the rows of this client");
+  declare_formats(command, options);
+}
+
+Result<void> print_audit(const ServerOptions& options) {
+  FL_TRY(const auto store, open_store(options, true));
+  return print_rows(store->audit(options.name), options.format);
+}
+
 void declare_enroll(CLI::App& command, ServerOptions& options) {
   command.add_option("--name", options.name, "The client's name")->required();
   command.add_option("--expires", options.expires_s, "Seconds until the token expires")
@@ -301,6 +311,11 @@ constexpr Command table[] = {
      .help = "Prints the enrolled clients",
      .declare = declare_formats,
      .run = print_clients},
+    {.name = "audit",
+     .help = "Prints who came in and who was kept out: enrolments, takeovers of a name, refusals, "
+             "displaced sessions, renewals and revocations. Nothing is ever removed from it",
+     .declare = declare_audit,
+     .run = print_audit},
     {.name = "enroll",
      .help = "Makes a join token for a client and prints it to standard output, with nothing else",
      .declare = declare_enroll,

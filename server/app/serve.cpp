@@ -11,6 +11,7 @@
 #include "server/history/format.hpp"
 #include "server/net/admission.hpp"
 #include "server/net/listener.hpp"
+#include "server/net/places.hpp"
 #include "server/round/current_engine.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/io/secret_file.hpp"
@@ -26,7 +27,6 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -164,15 +164,14 @@ Result<void> write_addresses(const ServerOptions& options, const Doors& doors,
   return {};
 }
 
-/// A connection, a model version and an update under way have a file each; the shell's usual limit
-/// of 1024 is for programs that call select(2).
-void allow_many_files() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const auto before = limit.rlim_cur;
-  limit.rlim_cur = limit.rlim_max;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
-    log_warn("only {} files may be open: connections and model versions together", before);
+/// The shell's usual limit of 1024 files is for programs that call select(2).
+Places take_places() {
+  const auto files_max = raise_files_max();
+  const Places places = places_for(files_max);
+  if (places.sessions < limits::sessions_max)
+    log_info("this process may open {} files: there is room for {} clients; 'ulimit -Hn' says more",
+             files_max, places.sessions);
+  return places;
 }
 
 /// A new run would overwrite models whose history is gone.
@@ -255,7 +254,7 @@ Result<int> note_end(Store& store, const ServerOptions& options,
 
 Result<int> serve(const ServerOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);
-  allow_many_files();
+  const Places places = take_places();
   Files& files = posix_files();
   const std::filesystem::path state(options.state);
   FL_TRY([[maybe_unused]] const auto lock, take_state(files, options));
@@ -286,9 +285,12 @@ Result<int> serve(const ServerOptions& options) {
   // The way to the store for what is not of a run.
   StoreThread server_store(strand, *store, store_thread, 0,
                            {[&current](const Error& error) { current.get()->fail(error); }}, pause);
-  Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()});
+  Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
+                      places.sessions);
   FL_CHECK(admission.renew_certificate());
-  Listener listener(io, admission, std::move(doors.clients));
+  Strangers::Limits strangers;
+  strangers.all = places.strangers;
+  Listener listener(io, admission, std::move(doors.clients), strangers);
   FL_TRY(const auto admin, start_admin(io, current, store_options.path, doors, options));
   listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
@@ -313,7 +315,7 @@ Result<int> serve(const ServerOptions& options) {
              fmt::format("fl-server {} starts", software_version_and_commit));
   print_invitation(*store, authority, doors.advertised, first.record);
 
-  net::co_spawn(strand, admission.watch_revocations(stop), rethrow);
+  net::co_spawn(strand, admission.watch(stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
   if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
 

@@ -142,6 +142,15 @@ Line line_of(const EventRecord& event) {
   return {utc(event.at), std::string(to_text(event.level)), event.text};
 }
 
+Json object_of(const AuditRecord& row) {
+  return {{"at", row.at}, {"kind", to_text(row.kind)}, {"client", row.client}, {"text", row.text}};
+}
+
+Line line_of(const AuditRecord& row) {
+  return {utc(row.at), std::string(to_text(row.kind)),
+          row.client.empty() ? "-" : printable(row.client), printable(row.text)};
+}
+
 Json object_of(const RunSummary& of) {
   const auto settings = parse_json(of.run.config_json);
   return {
@@ -347,6 +356,12 @@ std::string format_rows(const std::vector<EventRecord>& events, Format format) {
   if (format != Format::table) return machine_text(events, format);
   if (events.empty()) return "nothing has happened yet\n";
   return table_of({"time (UTC)", "level", "event"}, events, 3);
+}
+
+std::string format_rows(const std::vector<AuditRecord>& rows, Format format) {
+  if (format != Format::table) return machine_text(rows, format);
+  if (rows.empty()) return "nobody has come in or was kept out yet\n";
+  return table_of({"time (UTC)", "what", "client", "details"}, rows, 4);
 }
 
 std::string format_rows(const std::vector<ClientRecord>& clients, Format format) {

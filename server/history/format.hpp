@@ -32,6 +32,9 @@ enum class Format { table, json, csv };
 /// One line for each event.
 [[nodiscard]] std::string format_rows(const std::vector<EventRecord>& events, Format format);
 
+/// One line for each row of the audit.
+[[nodiscard]] std::string format_rows(const std::vector<AuditRecord>& rows, Format format);
+
 /// Name, enrolled, last seen, certificate serial, revoked, and whether it only evaluates.
 [[nodiscard]] std::string format_rows(const std::vector<ClientRecord>& clients, Format format);
 

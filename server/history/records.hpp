@@ -50,6 +50,17 @@ enum class EventLevel {
   error,    // The run or the server has ended by it.
 };
 
+/// What the audit tells of.
+enum class AuditKind {
+  enrolment,     // A name joined, or the same key asked for its certificate again.
+  takeover,      // A name joined again, with another key: the one before lets nobody in any more.
+  refusal,       // Somebody was not let in, or an enrolment was refused.
+  displacement,  // A session ended because the same member connected again.
+  renewal,       // A member got a new certificate for its old one.
+  revocation,    // A member, or the tokens of a name.
+  repeats,       // How many rows of one kind and member were left out of a minute.
+};
+
 struct RunRecord {
   RunId id = 0;
   std::string key;  // Random, 16 hex digits: tells this run from any other, on the wire.
@@ -224,6 +235,14 @@ struct EventRecord {
   double at = 0;
   EventLevel level = EventLevel::info;
   std::string text;  // May contain what a client said.
+};
+
+/// Who came in and who was kept out. Rows are only ever added.
+struct AuditRecord {
+  double at = 0;
+  AuditKind kind = AuditKind::refusal;
+  std::string client;  // As its certificate or token says; "": unknown.
+  std::string text;    // May contain what a peer said.
 };
 
 /// One row of the view round_summary, and the accuracy of the clients' own models.

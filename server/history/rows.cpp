@@ -14,6 +14,8 @@ constexpr std::array<std::string_view, 4> run_states{"waiting", "running", "fini
 constexpr std::array<std::string_view, 5> task_states{"offered", "accepted", "refused", "late",
                                                       "lost"};
 constexpr std::array<std::string_view, 4> event_levels{"info", "notice", "warning", "error"};
+constexpr std::array<std::string_view, 7> audit_kinds{
+    "enrolment", "takeover", "refusal", "displacement", "renewal", "revocation", "repeats"};
 
 template <class Enum, std::size_t count>
 Result<Enum> enum_of(std::string_view text, const std::array<std::string_view, count>& names,
@@ -36,6 +38,7 @@ Result<void> assign(T& value, const Result<T>& read) {
 std::string_view to_text(RunState state) { return run_states[static_cast<std::size_t>(state)]; }
 std::string_view to_text(TaskState state) { return task_states[static_cast<std::size_t>(state)]; }
 std::string_view to_text(EventLevel level) { return event_levels[static_cast<std::size_t>(level)]; }
+std::string_view to_text(AuditKind kind) { return audit_kinds[static_cast<std::size_t>(kind)]; }
 Result<RunState> run_state_of(std::string_view text) {
   return enum_of<RunState>(text, run_states, "state");
 }
@@ -44,6 +47,9 @@ Result<TaskState> task_state_of(std::string_view text) {
 }
 Result<EventLevel> event_level_of(std::string_view text) {
   return enum_of<EventLevel>(text, event_levels, "level of an event");
+}
+Result<AuditKind> audit_kind_of(std::string_view text) {
+  return enum_of<AuditKind>(text, audit_kinds, "kind of an audit's row");
 }
 
 Result<void> from_sql(const Row& row, int column, bool& value) {
@@ -98,6 +104,9 @@ Result<void> from_sql(const Row& row, int column, TaskState& value) {
 }
 Result<void> from_sql(const Row& row, int column, EventLevel& value) {
   return assign(value, event_level_of(row.text(column)));
+}
+Result<void> from_sql(const Row& row, int column, AuditKind& value) {
+  return assign(value, audit_kind_of(row.text(column)));
 }
 
 SqlValue OrNull::write(double value) { return value == 0 ? SqlValue() : to_sql(value); }

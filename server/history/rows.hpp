@@ -14,9 +14,11 @@ namespace fl {
 [[nodiscard]] std::string_view to_text(RunState state);
 [[nodiscard]] std::string_view to_text(TaskState state);
 [[nodiscard]] std::string_view to_text(EventLevel level);
+[[nodiscard]] std::string_view to_text(AuditKind kind);
 [[nodiscard]] Result<RunState> run_state_of(std::string_view text);
 [[nodiscard]] Result<TaskState> task_state_of(std::string_view text);
 [[nodiscard]] Result<EventLevel> event_level_of(std::string_view text);
+[[nodiscard]] Result<AuditKind> audit_kind_of(std::string_view text);
 
 [[nodiscard]] inline std::uint64_t unsigned_of(const Row& row, int column) {
   return static_cast<std::uint64_t>(row.integer(column));  // The schema's CHECKs keep it from < 0.
@@ -39,6 +41,7 @@ namespace fl {
 [[nodiscard]] inline SqlValue to_sql(RunState value) { return std::string(to_text(value)); }
 [[nodiscard]] inline SqlValue to_sql(TaskState value) { return std::string(to_text(value)); }
 [[nodiscard]] inline SqlValue to_sql(EventLevel value) { return std::string(to_text(value)); }
+[[nodiscard]] inline SqlValue to_sql(AuditKind value) { return std::string(to_text(value)); }
 
 Result<void> from_sql(const Row& row, int column, bool& value);
 Result<void> from_sql(const Row& row, int column, int& value);
@@ -53,6 +56,7 @@ Result<void> from_sql(const Row& row, int column, TaskId& value);
 Result<void> from_sql(const Row& row, int column, RunState& value);
 Result<void> from_sql(const Row& row, int column, TaskState& value);
 Result<void> from_sql(const Row& row, int column, EventLevel& value);
+Result<void> from_sql(const Row& row, int column, AuditKind& value);
 
 // Codings for columns.hpp.
 

@@ -199,10 +199,27 @@ ALTER TABLE round DROP COLUMN fraction_bits;
 ALTER TABLE checkpoint DROP COLUMN value_max;
 )sql";
 
+// Who came in and who was kept out. Nothing is removed from it, so that nobody can hide what it did
+// behind other rows.
+constexpr const char* audit = R"sql(
+CREATE TABLE audit (
+  id     INTEGER PRIMARY KEY,
+  at     REAL NOT NULL,
+  kind   TEXT NOT NULL CHECK (kind <> ''),
+  client TEXT NOT NULL,                 -- "": unknown
+  text   TEXT NOT NULL
+) STRICT;
+CREATE TRIGGER audit_is_kept BEFORE DELETE ON audit
+BEGIN SELECT RAISE(ABORT, 'rows of the audit are never removed'); END;
+CREATE TRIGGER audit_is_fixed BEFORE UPDATE ON audit
+BEGIN SELECT RAISE(ABORT, 'rows of the audit are never changed'); END;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
-                                         Migration{"no fixed point of sums", no_fixed_point}};
+                                         Migration{"no fixed point of sums", no_fixed_point},
+                                         Migration{"table audit", audit}};
 
 struct Marks {
   int application = 0;

@@ -195,6 +195,33 @@ void note_event(Store& store, RunId run, EventLevel level, std::string_view text
     log_warn("this event is not in the history: {}", written.error().message());
 }
 
+/// In the caller's transaction.
+Result<void> Store::note_security(AuditKind kind, std::string_view client, std::string_view text) {
+  FL_TRY(const double now, db_->now());
+  return audit_table.insert(*db_, AuditRecord{now, kind, std::string(client), std::string(text)});
+}
+
+Result<void> Store::add_audit(AuditKind kind, std::string_view client, std::string_view text) {
+  const std::string who = client.empty() ? "a stranger" : fmt::format("'{}'", client);
+  if (!audit_lines_.passes(fmt::format("{} of {}", to_text(kind), who))) return {};
+  return db_->write([&] { return note_security(kind, client, text); });
+}
+
+Result<void> Store::add_audit_counts() {
+  const auto counts = audit_lines_.take_left_out();
+  if (counts.empty()) return {};
+  return db_->write([&]() -> Result<void> {
+    for (const auto& count : counts)
+      FL_CHECK(note_security(AuditKind::repeats, "", to_string(count)));
+    return {};
+  });
+}
+
+Result<std::vector<AuditRecord>> Store::audit(const std::string& client) {
+  return db_->query(audit_table.select("WHERE ?1 = '' OR client = ?1 ORDER BY id"),
+                    audit_table.reader(), client);
+}
+
 Result<std::int64_t> Store::data_version() {
   FL_TRY(const auto version,
          db_->find("PRAGMA data_version", [](const Row& row) { return row.integer(0); }));

@@ -17,6 +17,7 @@
 
 #include "server/history/records.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/line_limit.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -142,7 +143,16 @@ class Store {
   [[nodiscard]] Result<void> add_event(RunId run, EventLevel level, std::string_view text);
   static constexpr std::int64_t events_max = 100'000;
 
-  // Clients and tokens.
+  /// Adds a row to the audit. Of what a peer can cause by itself, a few of a kind and client in a
+  /// minute become rows; the others are counted.
+  [[nodiscard]] Result<void> add_audit(AuditKind kind, std::string_view client,
+                                       std::string_view text);
+  /// Adds a row for each kind and client whose rows were only counted, once their minute is over.
+  [[nodiscard]] Result<void> add_audit_counts();
+  /// Oldest first; without a client all.
+  [[nodiscard]] Result<std::vector<AuditRecord>> audit(const std::string& client = "");
+
+  // Clients and tokens. What changes who may come in is in the audit, in the same transaction.
   [[nodiscard]] Result<void> add_token(const TokenRecord& token);
   [[nodiscard]] Result<std::optional<TokenRecord>> find_token(std::string_view id);
   /// Marks the token as used by the key with this digest, and records the client's certificate:
@@ -191,7 +201,10 @@ class Store {
 
  private:
   explicit Store(std::unique_ptr<Database> db);
+  Result<void> note_security(AuditKind kind, std::string_view client, std::string_view text);
+
   std::unique_ptr<Database> db_;
+  LineLimit audit_lines_;
 };
 
 /// Store::add_event for callers that must not fail by it: on a full disk, say, the event is left

@@ -67,7 +67,8 @@ Result<void> Store::use_token(std::string_view id, const ClientRecord& client,
     }
     FL_TRY(const auto known, client_named(*db_, client.name));
     if (known && known->revoked_at != 0) return is_revoked(client.name);
-    if (token->used_at != 0) {
+    const bool is_repeated = token->used_at != 0;
+    if (is_repeated) {
       FL_TRY(const bool again, is_repeatable(*db_, *token, key_digest));
       if (!again) return Error(Errc::conflict, fmt::format("token {} is used already", id));
     } else {
@@ -82,7 +83,15 @@ Result<void> Store::use_token(std::string_view id, const ClientRecord& client,
         " enrolled_at = excluded.enrolled_at, evaluator = excluded.evaluator",
         client.name, client.certificate_serial, client.enrolled_at, client.evaluator ? 1 : 0));
     FL_CHECK(db_->run("DELETE FROM certificate WHERE client = ?1", client.name));
-    return insert_certificate(*db_, client.name, client.certificate_serial);
+    FL_CHECK(insert_certificate(*db_, client.name, client.certificate_serial));
+    const bool takes_over = known && !known->certificate_serial.empty() && !is_repeated;
+    const std::string text =
+        fmt::format("certificate {}{}", client.certificate_serial,
+                    is_repeated  ? ", asked for again by the same key"
+                    : takes_over ? " with a new key; the key before lets nobody in any more"
+                                 : "");
+    return note_security(takes_over ? AuditKind::takeover : AuditKind::enrolment, client.name,
+                         text);
   });
 }
 
@@ -102,7 +111,9 @@ Result<void> Store::add_certificate(std::string_view name, std::string_view seri
         db_->run("DELETE FROM certificate WHERE client = ?1 AND serial <> ?3 AND id NOT IN"
                  " (SELECT id FROM certificate WHERE client = ?1 ORDER BY id DESC LIMIT ?2)",
                  name, certificates_max, proven));
-    return {};
+    if (!audit_lines_.passes(fmt::format("renewal of '{}'", name))) return {};
+    return note_security(AuditKind::renewal, name,
+                         fmt::format("certificate {} after {}", serial, proven));
   });
 }
 
@@ -145,12 +156,13 @@ Result<void> Store::revoke(std::string_view name) {
     FL_TRY(const auto known, client_named(*db_, name));
     if (!known) {
       FL_TRY(const int tokens, db_->run("DELETE FROM token WHERE client = ?1", name));
-      return tokens > 0 ? Result<void>() : no_such_client(name);
+      if (tokens == 0) return no_such_client(name);
+      return note_security(AuditKind::revocation, name, "its tokens are void");
     }
     if (known->revoked_at != 0) return {};
     FL_TRY(const double now, db_->now());
     FL_CHECK(db_->run("UPDATE client SET revoked_at = ?2 WHERE name = ?1", name, now));
-    return {};
+    return note_security(AuditKind::revocation, name, "it can't come in any more");
   });
 }
 

@@ -24,21 +24,36 @@ void StoreThread::report(EventLevel level, std::string text, std::optional<RunId
 }
 
 void StoreThread::record_event(EventLevel level, std::string text, std::optional<RunId> run) {
-  if (is_closed_ || events_under_way_ >= limits::notes_under_way_max) return;
-  // An event is not worth waiting for room on the disk, as with_store() does.
-  auto write = [this, level, text = std::move(text), id = run.value_or(run_)]() -> Result<void> {
-    note_event(store_, id, level, text);
-    return {};
-  };
+  write_aside(
+      [this, level, text = std::move(text), id = run.value_or(run_)]() -> Result<void> {
+        note_event(store_, id, level, text);
+        return {};
+      },
+      events_under_way_);
+}
+
+void StoreThread::record_audit(AuditKind kind, std::string client, std::string text) {
+  write_aside(
+      [this, kind, client = std::move(client), text = std::move(text)]() -> Result<void> {
+        if (auto added = store_.add_audit(kind, client, text); !added)
+          log_warn("this is not in the audit: {}: {}: {}", client, text, added.error().message());
+        return {};
+      },
+      audits_under_way_);
+}
+
+/// Does not wait for room on the disk, as with_store() does.
+void StoreThread::write_aside(std::function<Result<void>()> write, int& under_way) {
+  if (is_closed_ || under_way >= limits::notes_under_way_max) return;
   class Recording {
    public:
-    static Awaitable<void> run(Offload& thread, int& under_way, decltype(write) work) {
+    static Awaitable<void> run(Offload& thread, int& count, std::function<Result<void>()> work) {
       [[maybe_unused]] auto ignored = co_await thread.run(std::move(work));
-      --under_way;
+      --count;
     }
   };
-  ++events_under_way_;
-  group_.spawn(Recording::run(thread_, events_under_way_, std::move(write)));
+  ++under_way;
+  group_.spawn(Recording::run(thread_, under_way, std::move(write)));
 }
 
 void StoreThread::disk_is_full(std::string text) {

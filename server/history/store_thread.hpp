@@ -63,6 +63,8 @@ class StoreThread {
   /// An event in the history only. It is left out when limits::notes_under_way_max are on their
   /// way, and after close(): then the log alone has it.
   void record_event(EventLevel level, std::string text, std::optional<RunId> run = std::nullopt);
+  /// A row of the audit (Store::add_audit). It is left out like an event.
+  void record_audit(AuditKind kind, std::string client, std::string text);
   /// Reports it, and frees what can be freed.
   void disk_is_full(std::string text);
 
@@ -78,6 +80,7 @@ class StoreThread {
 
  private:
   class StorageWait;
+  void write_aside(std::function<Result<void>()> write, int& under_way);
 
   net::any_io_executor strand_;
   Store& store_;
@@ -87,6 +90,7 @@ class StoreThread {
   /// Shared with the calls that wait: at the end of a program their frames outlive this object.
   std::shared_ptr<Pause> pause_;
   int events_under_way_ = 0;
+  int audits_under_way_ = 0;  // Apart, so that events push none out.
   bool is_stopped_ = false;
   bool is_closed_ = false;
   TaskGroup group_;

@@ -97,6 +97,14 @@ inline constexpr Column<EventRecord> event_columns[] = {
 };
 inline constexpr Table<EventRecord> event_table{"event", event_columns};
 
+inline constexpr Column<AuditRecord> audit_columns[] = {
+    column<&AuditRecord::at>("at"),
+    column<&AuditRecord::kind>("kind"),
+    column<&AuditRecord::client>("client"),
+    column<&AuditRecord::text>("text"),
+};
+inline constexpr Table<AuditRecord> audit_table{"audit", audit_columns};
+
 // Views, and what is read of a table only. --------------------------------------------------------
 
 inline constexpr Column<RoundSummary> round_summary_columns[] = {

@@ -14,8 +14,6 @@ namespace {
 
 using tcp = net::ip::tcp;
 
-constexpr auto pause_after_error = std::chrono::milliseconds(100);
-
 }  // namespace
 
 Result<ServerAddress> bind_acceptor(tcp::acceptor& acceptor, const ServerAddress& address) {
@@ -60,7 +58,7 @@ Awaitable<void> Acceptor::accept() {
       // Most likely there are no file descriptors left. What waits in the backlog is served when
       // some are free again.
       log_warn("accept: {}", ec.message());
-      co_await sleep_for(pause_after_error);
+      co_await sleep_for(accept_pause);
       continue;
     }
     if (connections_ >= options_.connections_max) {

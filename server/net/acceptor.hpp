@@ -10,10 +10,14 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <string>
 
 namespace fl {
+
+/// The pause after a connection could not be accepted, for want of file descriptors.
+inline constexpr auto accept_pause = std::chrono::milliseconds(100);
 
 class Acceptor {
  public:

@@ -52,22 +52,13 @@ bool Admission::is_certificate_due() {
   return certificate_.is_due(Clock::unix_seconds());
 }
 
-/// Records a refusal as an event, at most limits::refusals_noted_max in an hour: anybody who
-/// reaches the port can cause some. The log has them all.
-void Admission::note_refusal(std::string text) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (Clock::now() - refusals_since_ >= std::chrono::hours(1)) {
-      refusals_since_ = Clock::now();
-      refusals_ = 0;
-    }
-    if (++refusals_ > limits::refusals_noted_max) return;
-    if (refusals_ == limits::refusals_noted_max) text += "; only the log has more of this hour";
-  }
-  net::post(store_.executor(), [this, text = std::move(text), run = current_.get()->run_id()] {
-    store_.record_event(EventLevel::warning, text, run);
-  });
+/// A refusal in the log and the history. Whoever reaches the port can cause some: of each kind a
+/// few in a minute are told one by one, the others as a number.
+void Admission::note_refusal(const std::string& kind, const std::string& text) {
+  if (refusals_.passes(kind)) record_refusal(text);
 }
+
+void Admission::record_refusal(std::string text) { report(EventLevel::warning, std::move(text)); }
 
 /// A line in the log, and an event of the run at hand. From any strand.
 void Admission::report(EventLevel level, std::string text) {
@@ -84,7 +75,14 @@ Awaitable<HttpAnswer> Admission::enrol(std::string body) {
     StoreTokenBook book(store);
     return enroll(authority_, book, request, Clock::unix_seconds());
   };
-  const auto response = co_await store_.ask(std::move(work));
+  auto audited = [work = std::move(work)](Store& store) -> Result<EnrolmentResponse> {
+    auto made = work(store);
+    if (made || will_pass(made.error())) return made;
+    if (auto noted = store.add_audit(AuditKind::refusal, "", made.error().message()); !noted)
+      return noted.error();
+    return made;
+  };
+  const auto response = co_await store_.ask(std::move(audited));
   if (response) {
     report(EventLevel::info, response->name + " has joined the federation");
     const auto engine = current_.get();
@@ -95,34 +93,41 @@ Awaitable<HttpAnswer> Admission::enrol(std::string body) {
     });
     answer.body = to_json(*response);
   } else {
-    log_warn("an enrolment was refused: {}", response.error().message());
-    note_refusal("an enrolment was refused: " + response.error().message());
+    note_refusal("enrolments that were refused",
+                 "an enrolment was refused: " + response.error().message());
     answer.status = http_status(response.error());
     answer.body = to_json(response.error());
   }
   co_return answer;
 }
 
-Awaitable<Result<void>> Admission::admit(std::string name, std::string serial) {
-  auto look = [name, serial](Store& store) { return store.admit(name, serial); };
-  auto admitted = co_await store_.ask(std::move(look));
-  if (admitted) co_return admitted;
+Awaitable<Result<ConnectionHandler::Place>> Admission::admit(std::string name, std::string serial) {
+  FL_CO_TRY(auto place, places_->take(name));
+  auto look = [name, serial](Store& store) -> Result<void> {
+    auto admitted = store.admit(name, serial);
+    if (admitted || admitted.error().code() != Errc::unauthenticated) return admitted;
+    FL_CHECK(store.add_audit(AuditKind::refusal, name, admitted.error().message()));
+    return admitted;
+  };
+  const auto admitted = co_await store_.ask(std::move(look));
+  if (admitted) co_return std::move(place);
   if (admitted.error().code() == Errc::unauthenticated) {
-    note_refusal(fmt::format("{} was not let in: {}", name, admitted.error().message()));
-    co_return admitted;
+    note_refusal(name + " was not let in",
+                 fmt::format("{} was not let in: {}", name, admitted.error().message()));
+    co_return admitted.error();
   }
   co_return Error(Errc::unavailable, "the server's history can't be read now");
 }
 
-Awaitable<void> Admission::serve(std::shared_ptr<Link> link, std::string name, std::string serial) {
+Awaitable<void> Admission::serve(std::shared_ptr<Link> link, Place place, std::string name,
+                                 std::string serial) {
+  place->use(link);
   Renewer renewer = [this, name, serial](std::string csr) {
     return renew(name, serial, std::move(csr));
   };
   auto session = std::make_shared<Session>(std::move(link), std::move(name), current_.get(),
                                            std::move(serial), std::move(renewer));
-  ++sessions_;
   co_await session->run();
-  --sessions_;
 }
 
 /// Recorded before it is handed out: a certificate that the history does not know lets nobody in.
@@ -141,22 +146,28 @@ Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string 
   co_return renewed;
 }
 
-Awaitable<void> Admission::watch_revocations(std::shared_ptr<std::atomic<bool>> stop) {
+/// `seen`: the database's version when it looked last.
+Awaitable<void> Admission::expel_revoked(std::int64_t& seen) {
+  auto look = [](Store& store) { return store.data_version(); };
+  const auto version = co_await store_.with_store(std::move(look));
+  if (!version || *version == seen) co_return;
+  auto list = [](Store& store) { return store.clients(); };
+  const auto clients = co_await store_.with_store(std::move(list));
+  if (!clients) co_return;
+  seen = *version;
+  const auto engine = current_.get();
+  for (const auto& client : *clients) {
+    if (client.revoked_at != 0) engine->expel(client.name, "it was revoked");
+  }
+}
+
+Awaitable<void> Admission::watch(std::shared_ptr<std::atomic<bool>> stop) {
   std::int64_t seen = -1;
   while (!*stop) {
-    auto look = [](Store& store) { return store.data_version(); };
-    const auto version = co_await store_.with_store(std::move(look));
-    if (version && *version != seen) {
-      auto list = [](Store& store) { return store.clients(); };
-      const auto clients = co_await store_.with_store(std::move(list));
-      const auto engine = current_.get();
-      if (clients) {
-        seen = *version;
-        for (const auto& client : *clients) {
-          if (client.revoked_at != 0) engine->expel(client.name, "it was revoked");
-        }
-      }
-    }
+    co_await expel_revoked(seen);
+    auto add_counts = [](Store& store) { return store.add_audit_counts(); };
+    [[maybe_unused]] const auto added = co_await store_.with_store(std::move(add_counts));
+    for (const auto& left_out : refusals_.take_left_out()) record_refusal(to_string(left_out));
     if (is_certificate_due()) {
       if (auto renewed = renew_certificate(); !renewed)
         log_error("the server's certificate: {}", renewed.error().message());

@@ -6,10 +6,14 @@
 
 #include "server/history/store_thread.hpp"
 #include "server/net/listener.hpp"
+#include "server/net/member_places.hpp"
 #include "server/round/current_engine.hpp"
+#include "shared/base/line_limit.hpp"
 #include "shared/identity/authority.hpp"
 #include "shared/identity/enrolment.hpp"
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,24 +38,32 @@ class Admission final : public ConnectionHandler {
  public:
   /// `store`: of no run. Clients whose certificates are valid get sessions with `current`.
   Admission(const CurrentEngine& current, StoreThread& store, const Authority& authority,
-            std::vector<std::string> hosts)
-      : current_(current), store_(store), authority_(authority), hosts_(std::move(hosts)) {}
+            std::vector<std::string> hosts, std::size_t sessions_max)
+      : current_(current),
+        store_(store),
+        authority_(authority),
+        hosts_(std::move(hosts)),
+        places_(std::make_shared<MemberPlaces>(sessions_max)) {}
 
   /// Makes the server's certificate; again when it is due.
   [[nodiscard]] Result<void> renew_certificate();
 
   std::shared_ptr<net::ssl::context> tls() override;
   Awaitable<HttpAnswer> enrol(std::string body) override;
-  Awaitable<Result<void>> admit(std::string name, std::string serial) override;
-  Awaitable<void> serve(std::shared_ptr<Link> link, std::string name, std::string serial) override;
+  Awaitable<Result<Place>> admit(std::string name, std::string serial) override;
+  Awaitable<void> serve(std::shared_ptr<Link> link, Place place, std::string name,
+                        std::string serial) override;
 
-  /// On the engines' strand, until `stop` is set: looks for revocations several times a second.
-  Awaitable<void> watch_revocations(std::shared_ptr<std::atomic<bool>> stop);
-  [[nodiscard]] int sessions() const { return sessions_; }
+  /// On the engines' strand, until `stop` is set: looks several times a second for revocations, for
+  /// the server's own certificate, and for refusals that were only counted.
+  Awaitable<void> watch(std::shared_ptr<std::atomic<bool>> stop);
+  [[nodiscard]] std::size_t sessions() const { return places_->count(); }
 
  private:
   [[nodiscard]] bool is_certificate_due();
-  void note_refusal(std::string text);
+  Awaitable<void> expel_revoked(std::int64_t& seen);
+  void note_refusal(const std::string& kind, const std::string& text);
+  void record_refusal(std::string text);
   void report(EventLevel level, std::string text);
   Awaitable<Result<wire::Renewed>> renew(std::string name, std::string serial, std::string csr_pem);
 
@@ -59,12 +71,11 @@ class Admission final : public ConnectionHandler {
   StoreThread& store_;
   const Authority& authority_;
   std::vector<std::string> hosts_;
+  std::shared_ptr<MemberPlaces> places_;
+  LineLimit refusals_;
   std::mutex mutex_;  // Guards those below.
   std::shared_ptr<net::ssl::context> tls_;
   ServerCertificate certificate_;  // Of `tls_`.
-  TimePoint refusals_since_{};     // Those that are counted.
-  int refusals_ = 0;
-  std::atomic<int> sessions_ = 0;
 };
 
 }  // namespace fl

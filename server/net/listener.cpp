@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/net/listener.hpp"
 
+#include "server/net/acceptor.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/enrolment.hpp"
-#include "shared/net/http.hpp"
 #include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_link.hpp"
 
-#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/strand.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 
 #include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
 
 namespace fl {
 
@@ -27,26 +31,160 @@ Awaitable<void> answer(TlsStream& stream, unsigned status, const std::string& bo
   co_await stream.async_shutdown(as_result);
 }
 
+std::string remote_of(TlsStream& stream) {
+  beast::error_code ignored;
+  const auto endpoint = stream.socket().remote_endpoint(ignored);
+  return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+}
+
+void report_end(const std::exception_ptr& failure) {
+  try {
+    if (failure) std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    log_error("a connection ended by an exception: {}", error.what());
+  }
+}
+
+/// Whether the peer has closed without a byte.
+bool is_at_end(tcp::socket& socket) {
+  char byte = 0;
+  return ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 }  // namespace
 
-Awaitable<void> Listener::serve(tcp::socket socket) {
-  const auto context = handler_.tls();
-  TlsStream tls(std::move(socket), *context);
-  beast::error_code ignored;
-  const auto endpoint = tls.socket().remote_endpoint(ignored);
-  const std::string remote = fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+Strangers::Address stranger_address(const net::ip::address& address) {
+  if (address.is_v4()) return address.to_v4().to_uint();
+  const auto v6 = address.to_v6();
+  if (v6.is_v4_mapped()) return net::ip::make_address_v4(net::ip::v4_mapped, v6).to_uint();
+  Strangers::Address network = 0;
+  const auto bytes = v6.to_bytes();
+  for (std::size_t i = 0; i < sizeof network; ++i) network = network << 8 | bytes[i];
+  return network;
+}
+
+void Listener::start() {
+  net::co_spawn(acceptor_.get_executor(), accept(), rethrow);
+  net::co_spawn(acceptor_.get_executor(), watch_times(), rethrow);
+}
+
+void Listener::close() {
+  is_closed_ = true;
+  net::post(acceptor_.get_executor(), [this] {
+    beast::error_code ignored;
+    acceptor_.close(ignored);
+  });
+}
+
+void Listener::note(LogLevel level, const std::string& kind, const std::string& text) {
+  if (lines_.passes(kind)) log_at(level, "{}", text);
+}
+
+// Strangers ------------------------------------------------------------------------------------
+
+Awaitable<void> Listener::accept() {
+  while (!is_closed_) {
+    auto strand = net::make_strand(io_);
+    auto [ec, socket] = co_await acceptor_.async_accept(net::any_io_executor(strand), as_result);
+    if (is_closed_) co_return;
+    if (ec) {
+      // Most likely there are no file descriptors left. What waits in the backlog is served when
+      // some are free again.
+      note(LogLevel::warn, "connections that could not be accepted", "accept: " + ec.message());
+      co_await sleep_for(accept_pause);
+    } else {
+      take(std::move(socket));
+    }
+  }
+}
+
+Awaitable<void> Listener::watch_times() {
+  while (!is_closed_) {
+    co_await sleep_for(limits::strangers_look);
+    take_steps();
+    for (const auto& left_out : lines_.take_left_out()) log_warn("{}", to_string(left_out));
+  }
+}
+
+void Listener::take(tcp::socket socket) {
+  beast::error_code ec;
+  const auto endpoint = socket.remote_endpoint(ec);
+  if (ec) return;  // It has left already.
+  const auto id = strangers_.enter(stranger_address(endpoint.address()), Clock::now());
+  auto& taken = std::get<tcp::socket>(
+      connections_.emplace(id, Connection(std::in_place_type<tcp::socket>, std::move(socket)))
+          .first->second);
+  auto heard = [this, id](const beast::error_code& failure) { hear(id, failure); };
+  taken.async_wait(tcp::socket::wait_read,
+                   net::bind_executor(acceptor_.get_executor(), std::move(heard)));
+  take_steps();
+}
+
+void Listener::hear(Strangers::Id id, const beast::error_code& ec) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;  // It was closed.
+  if (ec || is_at_end(std::get<tcp::socket>(found->second))) {
+    strangers_.leave(id);
+    connections_.erase(found);
+  } else {
+    strangers_.speak(id);
+  }
+  take_steps();
+}
+
+void Listener::take_steps() {
+  const auto steps = strangers_.next(Clock::now());
+  for (const auto id : steps.close) {
+    const auto found = connections_.find(id);
+    if (auto* const tls = std::get_if<TlsStream>(&found->second))
+      net::post(tls->get_executor(), [tls = *tls]() mutable { tls.close(); });
+    connections_.erase(found);
+  }
+  if (!steps.close.empty())
+    note(LogLevel::info, "connections that were ended before they authenticated",
+         fmt::format("{} connections were ended before they authenticated, {} are left: too slow, "
+                     "or too many",
+                     steps.close.size(), strangers_.count()));
+  for (const auto id : steps.begin) begin(id);
+}
+
+void Listener::begin(Strangers::Id id) {
+  Connection& connection = connections_.at(id);
+  TlsStream tls(std::move(std::get<tcp::socket>(connection)), *handler_.tls());
+  connection = tls;
+  const auto strand = tls.get_executor();
+  net::co_spawn(strand, serve(std::move(tls), id), [this, id](const std::exception_ptr& failure) {
+    leave(id);
+    report_end(failure);
+  });
+}
+
+/// From any strand: it is no stranger any more, or gone.
+void Listener::leave(Strangers::Id id) {
+  net::post(acceptor_.get_executor(), [this, id] {
+    strangers_.leave(id);
+    if (connections_.erase(id) > 0) take_steps();
+  });
+}
+
+// Handshakes -----------------------------------------------------------------------------------
+
+Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
+  const std::string remote = remote_of(tls);
   tls.expires_after(limits::handshake_max);
   tune_socket(tls.socket());
 
   const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::server, as_result);
   if (tls_ec) {
-    log_info("{}: TLS handshake: {}", remote, tls_ec.message());
+    note(LogLevel::info, "TLS handshakes that failed",
+         fmt::format("{}: TLS handshake: {}", remote, tls_ec.message()));
     co_await tls.discard_rest();
     co_return;
   }
   HttpRequest request;
   if (const auto ec = co_await read_http(tls, request, enrolment_bytes_max); ec) {
-    log_info("{}: HTTP: {}", remote, ec.message());
+    note(LogLevel::info, "HTTP requests that failed",
+         fmt::format("{}: HTTP: {}", remote, ec.message()));
     co_return;
   }
   const std::string target(request.target());
@@ -61,6 +199,11 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
         "text/plain");
     co_return;
   }
+  co_await serve_session(std::move(tls), std::move(request), id);
+}
+
+Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Strangers::Id id) {
+  const std::string remote = remote_of(tls);
   const auto name = peer_name(tls.ssl());
   const auto serial = peer_serial(tls.ssl());
   if (!name || !serial) {
@@ -68,19 +211,25 @@ Awaitable<void> Listener::serve(tcp::socket socket) {
                     "text/plain");
     co_return;
   }
-  const auto admitted = co_await handler_.admit(*name, *serial);
-  if (!admitted) {
-    const unsigned status = admitted.error().code() == Errc::unauthenticated ? 401 : 503;
-    log_warn("{} ({}): {}", *name, remote, admitted.error().message());
-    co_await answer(tls, status, admitted.error().message(), "text/plain");
+  auto place = co_await handler_.admit(*name, *serial);
+  if (!place) {
+    const unsigned status = place.error().code() == Errc::unauthenticated ? 401 : 503;
+    note(LogLevel::warn, *name + " was not let in",
+         fmt::format("{} ({}): {}", *name, remote, place.error().message()));
+    co_await answer(tls, status, place.error().message(), "text/plain");
     co_return;
   }
+  leave(id);
   auto link = co_await accept_ws(std::move(tls), std::move(request));
   if (!link) {
-    log_info("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message());
+    note(LogLevel::info, *name + ": WebSocket handshakes that failed",
+         fmt::format("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message()));
     co_return;
   }
-  co_await handler_.serve(std::move(*link), *name, *serial);
+  // On its own: what the handshake needed is freed.
+  const auto strand = (*link)->executor();
+  net::co_spawn(strand, handler_.serve(std::move(*link), std::move(*place), *name, *serial),
+                report_end);
 }
 
 }  // namespace fl

@@ -1,20 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server's door: TCP, TLS, then one HTTP request that is either an enrolment (POST /v1/enroll,
-// no client certificate) or the upgrade of a session (/v1/session, with one). Each connection has a
-// strand of its own and limits::handshake_max for all of it.
+// no client certificate) or the upgrade of a session (/v1/session, with one). It has
+// limits::handshake_max for all of it.
+//
+// A connection is a socket and nothing else until its first byte arrives and there is a place for
+// its handshake (strangers.hpp). Then it has a strand of its own.
 #pragma once
 
-#include "server/net/acceptor.hpp"
+#include "server/net/member_places.hpp"
+#include "server/net/strangers.hpp"
 #include "shared/base/async/asio.hpp"
 #include "shared/base/error.hpp"
-#include "shared/base/limits.hpp"
+#include "shared/base/line_limit.hpp"
+#include "shared/base/log.hpp"
+#include "shared/net/http.hpp"
+#include "shared/net/tls_stream.hpp"
 #include "shared/wire/link.hpp"
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <variant>
 
 namespace fl {
 
@@ -27,34 +38,56 @@ struct HttpAnswer {
 /// be safe from any thread.
 class ConnectionHandler {
  public:
+  using Place = std::shared_ptr<MemberPlaces::Place>;
+
   virtual ~ConnectionHandler() = default;
   /// The TLS context of now: certificates are renewed while the server runs.
   virtual std::shared_ptr<net::ssl::context> tls() = 0;
   virtual Awaitable<HttpAnswer> enrol(std::string body) = 0;
-  /// Whether the holder of this certificate may come in; the error's text is the answer.
-  virtual Awaitable<Result<void>> admit(std::string name, std::string serial) = 0;
+  /// A place for the holder of this certificate; or why it may not come in, as text for it.
+  virtual Awaitable<Result<Place>> admit(std::string name, std::string serial) = 0;
   /// An authenticated session begins. Returns when it is over.
-  virtual Awaitable<void> serve(std::shared_ptr<Link> link, std::string name,
+  virtual Awaitable<void> serve(std::shared_ptr<Link> link, Place place, std::string name,
                                 std::string serial) = 0;
 };
 
 class Listener {
  public:
-  /// `acceptor`: bound (bind_acceptor), on a strand of its own.
-  Listener(net::io_context& io, ConnectionHandler& handler, net::ip::tcp::acceptor acceptor)
-      : handler_(handler),
-        acceptor_(io, std::move(acceptor), {"connection", static_cast<int>(limits::sessions_max)},
-                  [this](net::ip::tcp::socket socket) { return serve(std::move(socket)); }) {}
+  /// `acceptor`: bound (bind_acceptor), on a strand of its own. `io` has stopped before the
+  /// listener goes.
+  Listener(net::io_context& io, ConnectionHandler& handler, net::ip::tcp::acceptor acceptor,
+           const Strangers::Limits& limits)
+      : io_(io), handler_(handler), acceptor_(std::move(acceptor)), strangers_(limits) {}
 
-  void start() { acceptor_.start(); }
+  void start();
   /// Any thread. Connections that are under way go on.
-  void close() { acceptor_.close(); }
+  void close();
 
  private:
-  Awaitable<void> serve(net::ip::tcp::socket socket);
+  /// A socket until its handshake begins.
+  using Connection = std::variant<net::ip::tcp::socket, TlsStream>;
 
+  Awaitable<void> accept();
+  Awaitable<void> watch_times();
+  void take(net::ip::tcp::socket socket);
+  void hear(Strangers::Id id, const beast::error_code& ec);
+  void take_steps();
+  void begin(Strangers::Id id);
+  void leave(Strangers::Id id);
+  Awaitable<void> serve(TlsStream tls, Strangers::Id id);
+  Awaitable<void> serve_session(TlsStream tls, HttpRequest request, Strangers::Id id);
+  void note(LogLevel level, const std::string& kind, const std::string& text);
+
+  net::io_context& io_;
   ConnectionHandler& handler_;
-  Acceptor acceptor_;
+  net::ip::tcp::acceptor acceptor_;
+  Strangers strangers_;
+  std::unordered_map<Strangers::Id, Connection> connections_;  // Of the strangers.
+  LineLimit lines_;
+  std::atomic<bool> is_closed_ = false;
 };
+
+/// What counts as one machine: an IPv4 address, or an IPv6 network of 64 bits.
+[[nodiscard]] Strangers::Address stranger_address(const net::ip::address& address);
 
 }  // namespace fl

@@ -91,8 +91,7 @@ Awaitable<void> Session::run() {
   }
   net::co_spawn(link_->executor(), send_posted(self), rethrow);
   auto served = co_await serve();
-  if (upload_.upload) count_bulk(-1);
-  upload_ = {};
+  end_upload();
   has_ended_ = true;
   ended_.notify();
   const bool for_good = served.has_value() || co_await has_left();
@@ -159,6 +158,7 @@ Awaitable<Result<void>> Session::shake_hands() {
     co_return Error(Errc::protocol,
                     fmt::format("the second message is {}, not Ready", kind_name(second.header)));
   }
+  link_->expect_messages_of(limits::request_bytes_max);
   facts_.evaluator = hello.evaluator();
   facts_.train_examples = second.header.ready().train_examples();
   facts_.holdout_examples = second.header.ready().holdout_examples();
@@ -182,6 +182,8 @@ Awaitable<Result<void>> Session::serve() {
 
 Awaitable<Result<void>> Session::handle(Message message) {
   auto& header = message.header;
+  // Chunks of an upload that was put off may still have been on their way until now.
+  if (!upload_.upload && !header.has_chunk()) link_->expect_messages_of(limits::request_bytes_max);
   switch (header.kind_case()) {
     case wire::Header::kChunk: co_return co_await take_chunk(message);
     case wire::Header::kFetch: co_return co_await send_model(std::move(*header.mutable_fetch()));
@@ -202,16 +204,8 @@ Awaitable<Result<void>> Session::handle(Message message) {
 
 // Down -----------------------------------------------------------------------------------------
 
-namespace {
-
-Awaitable<Result<Download>> find_download(std::shared_ptr<RoundEngine> engine, wire::Fetch fetch) {
-  co_return engine->download(fetch);
-}
-
-}  // namespace
-
 Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
-  auto found = co_await on(engine_->executor(), find_download(engine_, fetch));
+  auto found = co_await on(engine_->executor(), engine_->download(fetch));
   if (!found) {
     wire::Header header;
     header.mutable_failed()->set_version(fetch.version());
@@ -222,11 +216,11 @@ Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
   const auto download = std::move(*found);
   wire::Header header;
   *header.mutable_model() = download.model;
-  FL_CO_CHECK(co_await send(std::move(header)));
-  count_bulk(1);
-  auto sent = co_await send_chunks(*link_, download.model.transfer(), download.source,
-                                   download.model.offset(), download.chunk_bytes_max);
-  count_bulk(-1);
+  auto sent = co_await send(std::move(header));
+  if (sent)
+    sent = co_await send_chunks(*link_, download.model.transfer(), download.source,
+                                download.model.offset(), download.chunk_bytes_max);
+  end_transfer(download.chunk_bytes_max);
   co_return sent;
 }
 
@@ -251,7 +245,7 @@ Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
   resume.set_offset(grant.upload->next_offset());
   resume.set_chunk_bytes(static_cast<std::uint32_t>(grant.chunk_bytes_max));
   upload_ = std::move(grant);
-  count_bulk(1);
+  link_->expect_messages_of(limits::request_bytes_max + upload_.chunk_bytes_max);
   FL_CO_CHECK(co_await send(std::move(header)));
   if (upload_.upload->is_complete()) co_return co_await finish_upload();
   co_return success();
@@ -281,9 +275,8 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
     net::post(engine_->executor(), [engine = engine_, text] { engine->disk_is_full(text); });
     wire::Header header;
     *header.mutable_verdict() = verdict;
-    upload_ = {};
+    end_upload();
     upload_.verdict = std::move(verdict);
-    count_bulk(-1);
     co_return co_await send(std::move(header));
   }
   if (upload.is_complete()) co_return co_await finish_upload();
@@ -292,11 +285,19 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
 
 Awaitable<Result<void>> Session::finish_upload() {
   auto grant = std::exchange(upload_, UploadGrant());
+  const std::size_t chunk_bytes_max = grant.chunk_bytes_max;
   wire::Header header;
   *header.mutable_verdict() = co_await on(
       engine_->executor(), engine_->finish_upload(shared_from_this(), std::move(grant)));
-  count_bulk(-1);
+  end_transfer(chunk_bytes_max);
+  link_->expect_messages_of(limits::request_bytes_max);
   co_return co_await send(std::move(header));
+}
+
+/// Gives up what is under way, if anything is.
+void Session::end_upload() {
+  if (upload_.upload) end_transfer(upload_.chunk_bytes_max);
+  upload_ = {};
 }
 
 // Control --------------------------------------------------------------------------------------
@@ -349,8 +350,9 @@ Awaitable<void> Session::say_last(wire::Header bye) {
   said->happen();
 }
 
-void Session::count_bulk(int change) {
-  net::post(engine_->executor(), [engine = engine_, change] { engine->count_transfers(change); });
+void Session::end_transfer(std::size_t chunk_bytes_max) {
+  net::post(engine_->executor(),
+            [engine = engine_, chunk_bytes_max] { engine->end_transfer(chunk_bytes_max); });
 }
 
 }  // namespace fl

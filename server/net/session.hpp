@@ -46,7 +46,8 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   Awaitable<void> send_posted(std::shared_ptr<Session> self);
   Awaitable<void> say_bye(wire::Bye::Cause cause, std::string reason);
   Awaitable<void> say_last(wire::Header bye);
-  void count_bulk(int change);
+  void end_transfer(std::size_t chunk_bytes_max);
+  void end_upload();
 
   std::shared_ptr<Link> link_;
   std::shared_ptr<RoundEngine> engine_;

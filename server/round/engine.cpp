@@ -40,7 +40,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       sums_({control_, store_, compute_, plan_, spool_, references_, versions_, tasks_, past_}),
       verdicts_(control_, store_, spool_, strand_),
       uploads_({control_, store_, compute_, plan_, spool_, references_, roster_, tasks_, sums_,
-                verdicts_, evaluations_, end_, past_, group_}),
+                verdicts_, evaluations_, end_, past_, group_, bulk_}),
       initial_({control_, store_, compute_, plan_, files, spool_, roster_, versions_, uploads_,
                 evaluations_}),
       offers_({control_, store_, plan_, roster_, tasks_, picker_, references_, versions_, sums_,
@@ -374,10 +374,20 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
   // A kill from here on leaves garbage, which the next start removes.
   std::set<TaskId> under_way;
   for (const auto& [client, task] : tasks_.carried()) under_way.insert(task.record.id);
-  FL_CO_CHECK(spool_.keep_only(under_way));
-  FL_CO_CHECK(references_.advance(deltas));
+  const auto tidy_up = [&]() -> Result<void> {
+    FL_CHECK(spool_.keep_only(under_way));
+    FL_CHECK(references_.advance(deltas));
+    return versions_.publish(made);
+  };
+  auto tidied = tidy_up();
+  if (!tidied && will_pass(tidied.error()))
+    control_.report(EventLevel::warning, "paused after a round: " + tidied.error().message());
+  while (!tidied && will_pass(tidied.error()) && !control_.is_going_down()) {
+    co_await sleep_for(limits::full_disk_pause);
+    tidied = tidy_up();
+  }
+  FL_CO_CHECK(tidied);
   for (const Version version : commit.dropped_versions) FL_CO_CHECK(versions_.drop(version));
-  FL_CO_CHECK(versions_.publish(made));
   evaluations_.ask_all(end_.is_over());
   control_.changed.notify();
   co_return success();

@@ -67,13 +67,13 @@ class RoundEngine {
   /// Without `for_good` the peer may be trying to come back.
   void leave(const std::shared_ptr<Peer>& peer, bool for_good = false);
   /// Returns what answers a client's Fetch. Errors: not_found for a version that is not kept.
-  Result<Download> download(const wire::Fetch& fetch);
+  Awaitable<Result<Download>> download(wire::Fetch fetch);
   /// An update, or initial weights.
   Awaitable<UploadGrant> begin_upload(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
   /// After the last byte: checks, makes durable, adds up, decides.
   Awaitable<wire::Verdict> finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant);
-  /// A bulk transfer of a session began (+1) or ended (-1).
-  void count_transfers(int change) { uploads_.count_transfers(change); }
+  /// What a session was granted, to send or to receive, has ended.
+  void end_transfer(std::size_t chunk_bytes_max) { bulk_.end(chunk_bytes_max); }
   /// A client's answer to Evaluate. One that can't be right is reported and ignored.
   Awaitable<void> evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
   /// A client can't do its task, an evaluation or the initial weights, and says why.
@@ -134,6 +134,7 @@ class RoundEngine {
   Picker picker_;
   RoundSums sums_;
   VerdictLog verdicts_;
+  BulkBudget bulk_;
   Uploads uploads_;
   InitialModel initial_;
   Offers offers_;

@@ -80,6 +80,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   if (const auto old = roster_.find(facts.name)) {
     leave(old);
     old->dismiss(wire::Bye::BROKEN, "the same client has connected again");
+    store_.record_audit(AuditKind::displacement, facts.name, "its other session has ended");
     if (roster_.is_displaced_often(facts.name)) {
       report(EventLevel::warning,
              fmt::format("{} has displaced its own session {} times within {} s: do two programs "
@@ -131,19 +132,30 @@ void RoundEngine::expel(const std::string& name, const std::string& reason) {
   peer->dismiss(wire::Bye::REFUSED, reason);
 }
 
-Result<Download> RoundEngine::download(const wire::Fetch& fetch) {
+Awaitable<Result<Download>> RoundEngine::download(wire::Fetch fetch) {
   control_.expect_strand();
-  FL_TRY(auto found, versions_.download(fetch));
-  found.chunk_bytes_max = uploads_.chunk_bytes_max();
-  return found;
+  auto found = versions_.download(fetch);
+  while (!found && will_pass(found.error()) && !control_.is_going_down()) {
+    co_await sleep_for(limits::full_disk_pause);
+    found = versions_.download(fetch);
+  }
+  if (!found) co_return found;
+  found->chunk_bytes_max = bulk_.chunk_bytes_max(found->model.bytes());
+  bulk_.begin(found->chunk_bytes_max);
+  co_return found;
 }
 
 Awaitable<UploadGrant> RoundEngine::begin_upload(std::shared_ptr<Peer> peer,
                                                  wire::UploadBegin begin) {
   control_.expect_strand();
-  if (begin.purpose() == wire::INITIAL)
-    co_return co_await initial_.begin(std::move(peer), std::move(begin));
-  co_return co_await uploads_.begin(std::move(peer), std::move(begin));
+  UploadGrant grant;
+  if (begin.purpose() == wire::INITIAL) {
+    grant = co_await initial_.begin(std::move(peer), std::move(begin));
+  } else {
+    grant = co_await uploads_.begin(std::move(peer), std::move(begin));
+  }
+  if (grant.upload) bulk_.begin(grant.chunk_bytes_max);
+  co_return grant;
 }
 
 Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant) {

@@ -8,20 +8,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <vector>
 
 namespace fl {
-
-std::size_t Uploads::chunk_bytes_max() const {
-  // A session holds up to three chunks: the one being read, the one waiting, the one being written.
-  const auto transfers = static_cast<std::size_t>(std::max(1, transfers_ + 1));
-  const std::size_t fair = std::bit_floor(limits::bulk_bytes_max / (3 * transfers));
-  return std::clamp(fair, limits::chunk_bytes_min, limits::chunk_bytes_max);
-}
 
 // Begin ----------------------------------------------------------------------------------------
 
@@ -37,9 +29,9 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
     grant.verdict = co_await verdict_of_earlier(client, begin);
     co_return grant;
   }
-  if (transfers_ >= static_cast<int>(limits::bulk_transfers_max)) {
+  if (!parts_.bulk.has_room()) {
     co_return answer_at_once(begin, wire::Verdict::LATER,
-                             fmt::format("{} transfers are under way", transfers_));
+                             fmt::format("{} transfers are under way", parts_.bulk.transfers()));
   }
   if (const auto right = check(begin, *task); !right) {
     const VerifyingGuard verifying(*task);
@@ -99,7 +91,7 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
                              "the server can't store it now: " + upload.error().message());
   }
   grant.upload = std::move(*upload);
-  grant.chunk_bytes_max = chunk_bytes_max();
+  grant.chunk_bytes_max = parts_.bulk.chunk_bytes_max(grant.upload->bytes());
   grant.begin = std::move(begin);
   co_return grant;
 }

@@ -3,6 +3,7 @@
 // engine's strand; the sessions write the chunks themselves, on theirs.
 #pragma once
 
+#include "server/round/bulk_budget.hpp"
 #include "server/round/evaluations.hpp"
 #include "server/round/norm_limit.hpp"
 #include "server/round/round_sums.hpp"
@@ -32,6 +33,7 @@ class Uploads {
     const RunEnd& end;
     PastRounds& past;
     TaskGroup& group;
+    const BulkBudget& bulk;
   };
   explicit Uploads(const Parts& parts) : parts_(parts) {}
 
@@ -54,11 +56,6 @@ class Uploads {
   /// or verified.
   void end_tasks_of_expelled();
 
-  /// A bulk transfer of a session, up or down, began (+1) or ended (-1).
-  void count_transfers(int change) { transfers_ += change; }
-  /// Smaller chunks, the more transfers are under way: limits::bulk_bytes_max is for all together.
-  [[nodiscard]] std::size_t chunk_bytes_max() const;
-
  private:
   Awaitable<Task*> await_open_task(const std::string& client, TaskId id);
   Awaitable<wire::Verdict> verdict_of_earlier(const std::string& client,
@@ -75,7 +72,6 @@ class Uploads {
   Awaitable<void> record_holdout(std::shared_ptr<Peer> peer, const wire::UploadBegin& begin);
 
   Parts parts_;
-  int transfers_ = 0;
 };
 
 }  // namespace fl

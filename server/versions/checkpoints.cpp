@@ -95,6 +95,7 @@ Result<InitialWeights> read_initial_weights(Files& files, const std::filesystem:
 }
 
 Result<void> check_digest(const ModelVersion& version, const Layout& layout) {
+  FL_TRY([[maybe_unused]] const auto open, version.file.open());
   Hasher hasher;
   std::vector<float> values(std::min<std::uint64_t>(layout.elements(), 1 << 18));
   for (std::uint64_t first = 0; first < layout.elements(); first += values.size()) {
@@ -115,9 +116,8 @@ Result<std::shared_ptr<const ModelVersion>> open_version(Files& files,
                                                          const CheckpointRecord& record,
                                                          const Layout& layout) {
   const auto path = folder / record.file;
-  auto version = std::make_shared<ModelVersion>();
-  version->record = record;
-  FL_TRY(auto file, files.open(path, OpenMode::read));
+  auto version = std::make_shared<ModelVersion>(files, folder, record);
+  FL_TRY(const auto file, version->file.open());
   auto info = read_safetensors_header(*file);
   if (!info) return info.error().at(path.string());
   if (info->layout.digest() != layout.digest()) {
@@ -129,17 +129,15 @@ Result<std::shared_ptr<const ModelVersion>> open_version(Files& files,
     return Error(Errc::corrupt, fmt::format("{}: {} bytes, {} expected", path.string(), size,
                                             info->begin.front() + layout.bytes()));
   }
-  version->file = std::move(file);
   version->data_offset = info->begin.front();
-  if (!record.delta_file.empty()) {
-    FL_TRY(version->delta, files.open(folder / record.delta_file, OpenMode::read));
-  }
+  if (!record.delta_file.empty()) FL_CHECK(version->delta.open());
   return std::shared_ptr<const ModelVersion>(std::move(version));
 }
 
 Result<void> read_values(const ModelVersion& version, std::uint64_t first, std::span<float> out) {
-  return version.file->read_exactly(version.data_offset + first * sizeof(float),
-                                    std::as_writable_bytes(out));
+  FL_TRY(const auto file, version.file.open());
+  return file->read_exactly(version.data_offset + first * sizeof(float),
+                            std::as_writable_bytes(out));
 }
 
 }  // namespace fl

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "server/history/store.hpp"
+#include "server/versions/file_on_demand.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/params/layout.hpp"
@@ -18,13 +19,18 @@
 
 namespace fl {
 
-/// A published version; it never changes. Downloads share it, and go on with it after its file is
-/// removed.
+/// A published version; it never changes. Its files are opened when they are needed. Whoever has
+/// one open may go on with it after it is removed.
 struct ModelVersion {
+  ModelVersion(Files& files, const std::filesystem::path& folder, CheckpointRecord made)
+      : record(std::move(made)),
+        file(files, folder / record.file),
+        delta(files, folder / record.delta_file) {}
+
   CheckpointRecord record;
-  std::shared_ptr<File> file;
+  FileOnDemand file;
   std::uint64_t data_offset = 0;
-  std::shared_ptr<File> delta;  // May be null.
+  FileOnDemand delta;  // Only if the record has one.
 };
 
 /// Writes one version, part by part: memory does not grow with the model.
@@ -69,7 +75,8 @@ struct InitialWeights {
                                                           const Layout& model,
                                                           const Strategy& strategy);
 
-/// Opens a recorded version. If its header or its layout is not that of the run: `corrupt`.
+/// Looks at the files of a recorded version. If its header or its layout is not that of the run:
+/// `corrupt`.
 [[nodiscard]] Result<std::shared_ptr<const ModelVersion>> open_version(
     Files& files, const std::filesystem::path& folder, const CheckpointRecord& record,
     const Layout& layout);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/versions/versions.hpp"
 
+#include "shared/base/limits.hpp"
+
 #include <fmt/format.h>
 
 namespace fl {
@@ -28,23 +30,26 @@ Result<void> Versions::publish(const CheckpointRecord& record) {
   return {};
 }
 
-/// The chain of coded steps from the client's version to the one it asks for; empty where one is
-/// missing.
-std::vector<Segment> Versions::coded_steps(const wire::Fetch& fetch,
-                                           wire::ModelHeader& model) const {
-  if (!fetch.have_base() || fetch.have_version() >= fetch.version()) return {};
-  const auto base = versions_.find(fetch.have_version());
-  if (base == versions_.end() || base->second->record.digest.raw() != fetch.have_digest())
-    return {};
+/// The chain of coded steps from the client's version to the one it asks for, if all of them exist
+/// and they are shorter than the model; else empty.
+Result<std::vector<Segment>> Versions::coded_steps(const wire::Fetch& fetch) const {
   std::vector<Segment> chain;
+  if (!fetch.have_base() || fetch.have_version() >= fetch.version()) return chain;
+  const auto base = versions_.find(fetch.have_version());
+  const bool is_known =
+      base != versions_.end() && base->second->record.digest.raw() == fetch.have_digest();
+  if (!is_known || fetch.version() - fetch.have_version() > limits::coded_steps_max) return chain;
+  std::uint64_t bytes = 0;
   for (Version step = fetch.have_version() + 1; step <= fetch.version(); ++step) {
     const auto at = versions_.find(step);
-    if (at == versions_.end() || at->second->delta == nullptr) return {};
-    const auto& record = at->second->record;
-    chain.push_back(Segment{at->second->delta, 0, record.delta_bytes});
-    auto& delta = *model.add_deltas();
-    delta.set_version(step);
-    delta.set_bytes(record.delta_bytes);
+    if (at == versions_.end() || at->second->record.delta_file.empty()) return chain;
+    bytes += at->second->record.delta_bytes;
+  }
+  if (bytes >= layout_.bytes()) return chain;
+  for (Version step = fetch.have_version() + 1; step <= fetch.version(); ++step) {
+    const auto& version = *versions_.at(step);
+    FL_TRY(auto file, version.delta.open());
+    chain.push_back(Segment{std::move(file), 0, version.record.delta_bytes});
   }
   return chain;
 }
@@ -55,17 +60,22 @@ Result<Download> Versions::download(const wire::Fetch& fetch) const {
     return Error(Errc::not_found, fmt::format("model version {} is not kept", fetch.version()));
   const auto& version = *found->second;
   Download answer;
-  answer.version = found->second;
   auto& model = answer.model;
   model.set_version(fetch.version());
   model.set_digest(version.record.digest.raw());
-  SegmentSource steps(coded_steps(fetch, model));
-  if (steps.bytes() > 0 && steps.bytes() < layout_.bytes()) {
-    answer.source = std::move(steps);
+  FL_TRY(auto steps, coded_steps(fetch));
+  if (!steps.empty()) {
+    Version step = fetch.have_version();
+    for (const Segment& segment : steps) {
+      auto& delta = *model.add_deltas();
+      delta.set_version(++step);
+      delta.set_bytes(segment.bytes);
+    }
+    answer.source = SegmentSource(std::move(steps));
   } else {
-    model.clear_deltas();
     model.set_full(true);
-    answer.source = SegmentSource({Segment{version.file, version.data_offset, layout_.bytes()}});
+    FL_TRY(auto file, version.file.open());
+    answer.source = SegmentSource({Segment{std::move(file), version.data_offset, layout_.bytes()}});
   }
   model.set_bytes(answer.source.bytes());
   // The transfer's number follows from its bytes, so it is the same for every client and after a

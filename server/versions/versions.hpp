@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model's versions that the server keeps: which are open, what a client downloads of them, and
+// The model's versions that the server keeps: which there are, what a client downloads of them, and
 // which files go. The values stay in the files (checkpoints.hpp). On the engine's strand.
 #pragma once
 
@@ -16,8 +16,7 @@ namespace fl {
 /// What a session sends for a Fetch: the header, then the bytes of `source` from model.offset() on.
 struct Download {
   wire::ModelHeader model;
-  SegmentSource source;
-  std::shared_ptr<const void> version;  // Keeps the files open.
+  SegmentSource source;  // Keeps the files open.
   std::size_t chunk_bytes_max = 0;
 };
 
@@ -27,9 +26,9 @@ class Versions {
   Versions(Files& files, std::filesystem::path folder, const Layout& layout)
       : files_(files), folder_(std::move(folder)), layout_(layout) {}
 
-  /// Opens the recorded ones, at a start. Errors name the file and say what to do.
+  /// Takes the recorded ones, at a start. Errors name the file and say what to do.
   [[nodiscard]] Result<void> open_all(const std::vector<CheckpointRecord>& records);
-  /// Opens the version that was just recorded.
+  /// Takes the version that was just recorded. Doing it again changes nothing.
   [[nodiscard]] Result<void> publish(const CheckpointRecord& record);
 
   [[nodiscard]] bool empty() const { return versions_.empty(); }
@@ -51,7 +50,8 @@ class Versions {
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
   /// The version that was asked for, whole or as the coded steps that lead to it from the version
-  /// that the client has, whatever is shorter. Errors: not_found.
+  /// that the client has, whatever is shorter. Errors: not_found; unavailable, while too many files
+  /// are open.
   [[nodiscard]] Result<Download> download(const wire::Fetch& fetch) const;
 
   /// The version is not kept any more: its files go. Sessions that still send it keep them open.
@@ -59,8 +59,7 @@ class Versions {
   [[nodiscard]] Result<void> remove_files(const CheckpointRecord& record) const;
 
  private:
-  [[nodiscard]] std::vector<Segment> coded_steps(const wire::Fetch& fetch,
-                                                 wire::ModelHeader& model) const;
+  [[nodiscard]] Result<std::vector<Segment>> coded_steps(const wire::Fetch& fetch) const;
 
   Files& files_;
   std::filesystem::path folder_;

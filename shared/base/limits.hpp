@@ -21,6 +21,9 @@ inline constexpr std::size_t reason_bytes_max = 1000;
 /// Of the names of a run's model, and of its strategy, optimizer and codec.
 inline constexpr std::size_t run_model_bytes_max = 128;
 inline constexpr std::size_t spec_bytes_max = 64 << 10;
+/// What a client may send before it is Ready, and later while it uploads nothing.
+inline constexpr std::size_t hello_bytes_max = 16 << 10;
+inline constexpr std::size_t request_bytes_max = 64 << 10;
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
 /// longer than that behind a chunk.
 inline constexpr auto chunk_time_goal = 250ms;
@@ -40,19 +43,42 @@ inline constexpr std::uint64_t codec_state_bytes_max = 1ull << 32;
 
 // The server's memory for bulk data in flight: all chunk buffers of all sessions together.
 inline constexpr std::size_t bulk_bytes_max = 64 << 20;
-inline constexpr std::size_t bulk_transfers_max = 512;  // At the same time; the others wait.
-inline constexpr std::size_t spare_uploads_max = 64;    // Spool files that are kept for reuse.
+/// A transfer holds up to three chunks: the one being read, the one waiting, the one being written.
+inline constexpr std::size_t chunks_of_transfer = 3;
+inline constexpr std::size_t spare_uploads_max = 64;  // Spool files that are kept for reuse.
 
 // Sessions.
 inline constexpr auto handshake_max = 15s;  // TCP, TLS, HTTP upgrade and Hello, from the accept.
-inline constexpr auto ready_max = 30min;    // From Welcome to Ready: loading model and data.
-inline constexpr auto liveness_max = 60s;   // Without a byte or a pong from the peer.
-inline constexpr auto close_max = 3s;       // For a graceful close.
-inline constexpr std::size_t sessions_max = 4096;
+/// From Welcome to Ready. A client that loads model and data for longer comes back afterwards.
+inline constexpr auto ready_max = 2min;
+inline constexpr auto liveness_max = 60s;  // Without a byte or a pong from the peer.
+inline constexpr auto close_max = 3s;      // For a graceful close.
+inline constexpr std::size_t sessions_max = 8192;
+inline constexpr std::size_t sessions_of_member_max = 4;  // It has two while it reconnects.
+/// Of the files that the process may open: for the store, the spool, versions and admin pages.
+inline constexpr std::size_t files_reserved = 128;
+
+// Strangers: connections that have not authenticated yet.
+inline constexpr std::size_t strangers_max = 1024;
+inline constexpr std::size_t strangers_of_address_max = 512;
+inline constexpr std::size_t handshakes_max = 128;  // At the same time; the others wait.
+inline constexpr std::size_t handshakes_of_address_max = 64;
+/// A handshake that has taken this long ends when another one waits for its place.
+inline constexpr auto handshake_turn = 1s;
+inline constexpr auto strangers_look = 100ms;  // How often the server looks for what is overdue.
+
+// Log lines and events that a peer can cause, by kind: so many in a window, then only their number.
+inline constexpr int lines_of_kind_max = 10;
+inline constexpr auto lines_window = 60s;
+inline constexpr std::size_t line_kinds_max = 4096;  // Kinds that are counted at the same time.
+
+// Admin pages.
 inline constexpr int admin_requests_max = 64;       // At the same time.
 inline constexpr auto admin_request_max = 5s;       // From the accept to the end of the request.
 inline constexpr int admin_page_rounds_max = 1000;  // Of one page of /api/rounds.
 inline constexpr int admin_page_choices_max = 100;  // Rounds of one page of /api/choices.
+
+// Queues.
 inline constexpr std::size_t runs_queued_max = 1000;
 inline constexpr std::size_t outbox_messages_max = 64;  // Messages that wait to be sent to a peer.
 
@@ -67,7 +93,6 @@ inline constexpr auto next_run_poll = 250ms;  // How often a server without a ru
 /// server suspects that two machines use the same identity.
 inline constexpr auto displaced_window = 120s;
 inline constexpr int displaced_max = 4;
-inline constexpr int refusals_noted_max = 100;  // Rejected clients per hour in the history.
 /// Events that may wait to be written to the history. The log has all of them.
 inline constexpr int notes_under_way_max = 100;
 inline constexpr auto revocation_poll = 250ms;  // How often the server looks for revoked clients.
@@ -85,6 +110,8 @@ inline constexpr std::uint64_t evaluations_behind_bytes = 8ull << 30;
 inline constexpr std::uint32_t evaluations_behind_min = 30;
 inline constexpr std::uint32_t evaluations_behind_max = 1000;
 inline constexpr std::uint32_t evaluations_asked_max = 30;  // Asked of one evaluator at a time.
+/// The longest chain of coded steps that is sent instead of the whole model: each is an open file.
+inline constexpr std::size_t coded_steps_max = 256;
 /// At the end of a run, how long the server waits for a client to answer the final Bye, or to
 /// reconnect and get it. A little longer than backoff_max.
 inline constexpr auto farewell_max = 20s;

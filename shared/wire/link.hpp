@@ -10,6 +10,7 @@
 #include "shared/base/async/asio.hpp"
 #include "shared/wire/message.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -29,6 +30,10 @@ class Link {
   /// messages with payload, never the reverse. `unavailable`: the link has ended. `too_large`: the
   /// message's header exceeds its limit, and nothing was sent.
   [[nodiscard]] virtual Awaitable<Result<void>> send(Message message) = 0;
+
+  /// From now on the peer may send messages of up to so many bytes; a larger one ends the link.
+  /// (Links within a program need no limit.)
+  virtual void expect_messages_of([[maybe_unused]] std::size_t bytes_max) {}
 
   /// Ends the link: tells the peer, within limits::close_max, then ends pending calls with an
   /// error. Returns immediately. Later calls do nothing.

@@ -29,7 +29,6 @@ constexpr int unsent_bytes_max = 256 << 10;
 /// A received message up to this size is copied out of the receive buffer. A larger message takes
 /// the buffer, and the link allocates a new one.
 constexpr std::size_t copied_bytes_max = 16 << 10;
-constexpr std::size_t first_buffer_bytes = 64 << 10;
 
 std::string endpoint_text(const net::ip::tcp::socket& socket) {
   beast::error_code ec;
@@ -41,10 +40,10 @@ std::string endpoint_text(const net::ip::tcp::socket& socket) {
   return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
 }
 
-Error link_error(const beast::error_code& ec) {
+Error link_error(const beast::error_code& ec, std::size_t message_bytes_max) {
   if (ec == websocket::error::message_too_big) {
-    return {Errc::too_large, fmt::format("the peer sent a message of more than {} bytes",
-                                         limits::message_bytes_max)};
+    return {Errc::too_large,
+            fmt::format("the peer sent a message of more than {} bytes", message_bytes_max)};
   }
   if (ec == beast::error::timeout) {
     return {Errc::unavailable,
@@ -100,6 +99,8 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     co_return success();
   }
 
+  void expect_messages_of(std::size_t bytes_max) override { ws_.read_message_max(bytes_max); }
+
   void close() override {
     if (closing_) return;
     closing_ = true;
@@ -135,12 +136,12 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
   /// `self` keeps the link alive for as long as the coroutine runs.
   Awaitable<void> read_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
+    // It grows with each message; Beast asks for no more than a message has.
     auto buffer = std::make_shared<beast::flat_buffer>();
-    buffer->reserve(first_buffer_bytes);
     for (;;) {
       const auto [ec, bytes] = co_await ws_.async_read(*buffer, as_result);
       if (ec) {
-        fail(link_error(ec));
+        fail(link_error(ec, ws_.read_message_max()));
         co_return;
       }
       if (refused_) {
@@ -171,10 +172,8 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       return parse_frame(std::move(copy), view);
     }
     const Bytes view(static_cast<const std::byte*>(buffer->data().data()), bytes);
-    const auto capacity = buffer->capacity();
     auto message = parse_frame(std::move(buffer), view);
     buffer = std::make_shared<beast::flat_buffer>();
-    buffer->reserve(capacity);
     return message;
   }
 
@@ -192,7 +191,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
                                                    net::buffer(body.data(), body.size())};
       const auto [ec, bytes] = co_await ws_.async_write(parts, as_result);
       if (ec) {
-        fail(link_error(ec));
+        fail(link_error(ec, ws_.read_message_max()));
         co_return;
       }
       bytes_sent_ += bytes;
@@ -271,11 +270,12 @@ Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
   stream.expires_never();  // The WebSocket has its own timeouts.
   WsStream ws(std::move(stream));
   tune_websocket(ws);
+  ws.read_message_max(limits::hello_bytes_max);
   const auto [ec] = co_await ws.async_accept(request, as_result);
   if (ec == beast::error::timeout)
     co_return Error(Errc::unavailable, fmt::format("the WebSocket handshake took longer than {} s",
                                                    limits::handshake_max.count()));
-  if (ec) co_return link_error(ec);
+  if (ec) co_return link_error(ec, ws.read_message_max());
   co_return make_ws_link(std::move(ws));
 }
 

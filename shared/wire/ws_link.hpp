@@ -22,7 +22,8 @@ inline constexpr std::string_view session_path = "/v1/session";
 void tune_socket(net::ip::tcp::socket& socket);
 
 /// The server's side: answers a client's WebSocket upgrade request, which was read from `stream`,
-/// within limits::handshake_max. Errors: `unavailable`, `protocol`.
+/// within limits::handshake_max. Until expect_messages_of() the client may send messages of up to
+/// limits::hello_bytes_max. Errors: `unavailable`, `protocol`.
 Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
     TlsStream stream, beast::http::request<beast::http::string_body> request);
 

@@ -178,16 +178,18 @@ class Federation:
         self.programs.append(program)
         return program
 
-    def server(self, *flags, failpoint="", ready=True):
+    def server(self, *flags, failpoint="", ready=True, files_max=0):
         """Starts fl-server. With `ready` waits until it listens. A new run has codec `none` unless
-        `flags` say otherwise; a run that continues keeps its codec."""
+        `flags` say otherwise; a run that continues keeps its codec. `files_max`: how many files it
+        may open; 0: as many as this program."""
         ready_file = self.folder / "ready.json"
         ready_file.unlink(missing_ok=True)
         places = ["--state", self.state, "--listen", f"127.0.0.1:{self.port}", "--admin", "off"]
         if "--new-run" in flags or not (self.state / "history.sqlite").exists():
             flags = ("--codec", "none", *flags)
         flags = last_of_each([*places, "--ready-file", ready_file, *flags])
-        program = self.start("server", [BIN / "fl-server", *flags], failpoint)
+        limit = ["prlimit", f"--nofile={files_max}:{files_max}", "--"] if files_max else []
+        program = self.start("server", [*limit, BIN / "fl-server", *flags], failpoint)
         if ready:
             self.await_ready(program)
             if not ready_file.exists():

@@ -138,9 +138,6 @@ class Hostile(AsyncFederationTest):
             "a chunk of transfer 77 without an upload",
         )
         await self.farewell(
-            "a huge chunk", [frame(bytes((1 << 20) + 1), chunk=chunk)], "a chunk of 1048577 bytes"
-        )
-        await self.farewell(
             "no signing request", [frame(renew=wire.Renew(csr_pem="nonsense"))], "not a valid signing request"
         )
         await self.finish_run()

@@ -101,7 +101,13 @@ class MemFiles::Handle final : public File {
         node_(std::move(node)),
         path_(std::move(path)),
         writable_(writable),
-        generation_(disk.generation_) {}
+        generation_(disk.generation_),
+        open_files_(disk.open_files_) {
+    ++*open_files_;
+  }
+  ~Handle() override { --*open_files_; }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
 
   Result<std::size_t> read_at(std::uint64_t offset, MutableBytes out) override {
     const std::lock_guard lock(disk_.mutex_);
@@ -166,6 +172,7 @@ class MemFiles::Handle final : public File {
   std::string path_;
   bool writable_;
   std::uint64_t generation_;
+  std::shared_ptr<std::atomic<int>> open_files_;
 };
 
 void MemFiles::fail_at(std::uint64_t n, Fault fault) {
@@ -230,6 +237,7 @@ Result<std::unique_ptr<File>> MemFiles::open(const fs::path& path, OpenMode mode
   const bool may_make = mode == OpenMode::create || mode == OpenMode::truncate || is_fresh;
   const bool makes = may_make && (found == names_.end() || is_fresh);
   FL_CHECK(begin(makes || mode == OpenMode::truncate ? Kind::change : Kind::look, "open " + key));
+  if (*open_files_ >= files_limit_) return Error(Errc::unavailable, "open " + key + ": too many");
   if (found == names_.end() && (!may_make || !folders_.contains(folder_of(key)))) {
     return Error(Errc::not_found, "open " + key + ": no such file or folder");
   }

@@ -12,8 +12,10 @@
 
 #include "shared/base/io/file.hpp"
 
+#include <atomic>
 #include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <set>
@@ -55,6 +57,12 @@ class MemFiles final : public Files {
 
   [[nodiscard]] Operations operations() const;
   [[nodiscard]] std::uint64_t bytes_used() const;
+  [[nodiscard]] int open_files() const { return *open_files_; }
+  /// While so many files are open no other can be opened: `unavailable`.
+  void files_limit(int files) {
+    const std::lock_guard lock(mutex_);
+    files_limit_ = files;
+  }
 
   Result<std::unique_ptr<File>> open(const std::filesystem::path& path, OpenMode mode) override;
   Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
@@ -92,6 +100,8 @@ class MemFiles final : public Files {
   Names durable_names_;              // The names that survive a crash for sure.
   std::vector<NameChange> changes_;  // Lead from durable_names_ to names_, oldest first.
   std::set<std::string> folders_{"", "/", "."};
+  std::shared_ptr<std::atomic<int>> open_files_ = std::make_shared<std::atomic<int>>(0);
+  int files_limit_ = std::numeric_limits<int>::max();
   std::uint64_t generation_ = 0;  // Crashes and kills so far.
   std::uint64_t space_ = no_limit;
   std::uint64_t fail_countdown_ = 0;

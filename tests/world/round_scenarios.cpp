@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which clients are asked, which updates count, and when a round or a run ends.
+#include "shared/base/limits.hpp"
 #include "tests/kernels/host_codec_device.hpp"
 #include "tests/world/hand_client.hpp"
 #include "tests/world/scenario.hpp"
@@ -39,6 +40,23 @@ TEST_CASE("over-selection: the round closes at its target, and the other updates
     const bool is_slow = task.client == "client-1" || task.client == "client-3";
     CHECK(task.state == (is_slow ? TaskState::late : TaskState::accepted));
   }
+}
+
+TEST_CASE("a client that loads for longer than the server waits for Ready comes back when it has") {
+  WorldOptions options = calm(2);
+  options.settings.rounds = 1;
+  options.pause_max = 4 * limits::ready_max;  // Before each job of a client's worker.
+  World world(options);
+  int readies = 0;
+  int hellos = 0;
+  world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
+    readies += is_up && header.has_ready() ? 1 : 0;
+    hellos += is_up && header.has_hello() ? 1 : 0;
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(hellos > readies);  // One was too slow for its first session.
+  CHECK(world.server_starts() == 1);
 }
 
 /// Cuts the client off at its first offer and lets it never connect again.

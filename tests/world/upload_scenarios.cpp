@@ -608,6 +608,29 @@ TEST_CASE(
   }
 }
 
+Awaitable<void> take_all_files_for(World& world, Duration duration) {
+  world.server_disk().files_limit(world.server_disk().open_files());
+  co_await sleep_for(duration);
+  world.server_disk().files_limit(std::numeric_limits<int>::max());
+}
+
+TEST_CASE("while no more files can be opened the server waits, whenever that begins") {
+  const WorldOptions options = calm(2);
+  const Digest expected = calm_digest(options);
+  for (int begin_at = 5; begin_at < 60; begin_at += 3) {
+    CAPTURE(begin_at);
+    World world(options);
+    int frames = 0;
+    world.on_frame = [&](const std::string&, bool, const wire::Header&) {
+      if (++frames == begin_at) world.spawn(take_all_files_for(world, 20s));
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(world.server_starts() == 1);
+    CHECK(final_digest(world).value() == expected);
+  }
+}
+
 TEST_CASE("a failed sync ends the server; after its restart the run ends with the same model") {
   const WorldOptions options = calm(2);
   const Digest expected = calm_digest(options);

@@ -45,7 +45,7 @@ struct AdmissionWorld {
         RoundEngine::Paths{"/checkpoints", "/spool", "/references"}));
     thread.emplace(io.get_executor(), *store.store, workers, 0,
                    StoreThread::Hooks{[](const Error&) {}});
-    admission.emplace(*current, *thread, *authority, std::vector<std::string>{"localhost"});
+    admission.emplace(*current, *thread, *authority, std::vector<std::string>{"localhost"}, 100);
   }
 
   void step() {
@@ -54,7 +54,8 @@ struct AdmissionWorld {
 
   static Awaitable<void> admit(AdmissionWorld& world, std::string name, std::string serial,
                                Result<void>& result) {
-    result = co_await world.admission->admit(std::move(name), std::move(serial));
+    const auto place = co_await world.admission->admit(std::move(name), std::move(serial));
+    result = place ? success() : Result<void>(place.error());
   }
   Result<void> admit(std::string name, std::string serial) {
     Result<void> result = Error(Errc::internal, "no answer");
@@ -72,7 +73,7 @@ struct AdmissionWorld {
     time.reset();
     time.emplace(unix_start);
     const auto stop = std::make_shared<std::atomic<bool>>(false);
-    net::co_spawn(io, admission->watch_revocations(stop), rethrow);
+    net::co_spawn(io, admission->watch(stop), rethrow);
     net::co_spawn(io, stop_after(stop, std::chrono::seconds(10)), rethrow);
     step();
   }

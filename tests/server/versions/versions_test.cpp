@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which model versions are kept, and what a client downloads.
 #include "server/versions/versions.hpp"
+#include "shared/base/limits.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
 
@@ -108,6 +109,36 @@ TEST_CASE("a dropped version leaves no file, but a transfer in progress can fini
   CHECK(world.versions.newest_number() == 0);
   CHECK(world.files.list("/models").value() == std::vector<std::string>{checkpoint_name(0)});
   CHECK(under_way.source.read(0, 100).has_value());
+}
+
+TEST_CASE("kept versions hold no file open; a download holds the one that it sends") {
+  VersionsWorld world;
+  for (const Version version : {0, 1, 2}) {
+    REQUIRE(world.versions.publish(world.make(version, version == 0 ? 0 : 1000)));
+    CHECK(world.files.open_files() == 0);
+  }
+  Versions restarted(world.files, "/models", world.layout);
+  REQUIRE(restarted.open_all({world.records.at(0), world.records.at(1), world.records.at(2)}));
+  CHECK(world.files.open_files() == 0);
+  {
+    const auto whole = world.versions.download(world.fetch(0)).value();
+    CHECK(world.files.open_files() == 1);
+    const auto again = world.versions.download(world.fetch(0)).value();
+    CHECK(world.files.open_files() == 1);  // They share it.
+    const auto steps = world.versions.download(world.fetch_from(0, 2)).value();
+    CHECK(world.files.open_files() == 3);
+  }
+  CHECK(world.files.open_files() == 0);
+}
+
+TEST_CASE("a chain of more steps than files may be opened for is sent as the whole model") {
+  VersionsWorld world;
+  REQUIRE(world.versions.publish(world.make(0)));
+  const auto last = static_cast<Version>(limits::coded_steps_max + 1);
+  for (Version version = 1; version <= last; ++version)
+    REQUIRE(world.versions.publish(world.make(version, 1)));
+  CHECK(world.versions.download(world.fetch_from(0, last)).value().model.full());
+  CHECK_FALSE(world.versions.download(world.fetch_from(1, last)).value().model.full());
 }
 
 TEST_CASE("the error for a missing checkpoint names the file and says what to do") {

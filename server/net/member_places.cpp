@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/net/member_places.hpp"
+
+#include "shared/base/limits.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl {
+
+Result<std::shared_ptr<MemberPlaces::Place>> MemberPlaces::take(const std::string& name) {
+  auto place = std::make_shared<Place>(shared_from_this(), name);
+  const std::lock_guard lock(mutex_);
+  auto& places = of_member_[name];
+  places.push_back(place.get());  // Given back by the destructor, also after a refusal.
+  ++count_;
+  if (places.size() > limits::sessions_of_member_max) {
+    if (const auto oldest = places.front()->link_.lock())
+      net::post(oldest->executor(), [oldest] { oldest->close(); });
+    return Error(Errc::unavailable,
+                 fmt::format("'{}' has {} sessions, which is the limit: the oldest ends now", name,
+                             limits::sessions_of_member_max));
+  }
+  if (count_ > sessions_max_) {
+    return Error(Errc::unavailable,
+                 fmt::format("the server has {} sessions, which is its limit", sessions_max_));
+  }
+  return place;
+}
+
+std::size_t MemberPlaces::count() const {
+  const std::lock_guard lock(mutex_);
+  return count_;
+}
+
+void MemberPlaces::give_back(const Place& place) {
+  const std::lock_guard lock(mutex_);
+  const auto found = of_member_.find(place.name_);
+  std::erase(found->second, &place);
+  if (found->second.empty()) of_member_.erase(found);
+  --count_;
+}
+
+void MemberPlaces::use(Place& place, const std::shared_ptr<Link>& link) {
+  const std::lock_guard lock(mutex_);
+  place.link_ = link;
+}
+
+}  // namespace fl

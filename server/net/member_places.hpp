@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The places of members: how many sessions there may be in all, and of one member. Any thread.
+#pragma once
+
+#include "shared/base/error.hpp"
+#include "shared/wire/link.hpp"
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace fl {
+
+class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
+ public:
+  /// One session's place, from its admission on. The destructor gives it back.
+  class Place {
+   public:
+    Place(std::shared_ptr<MemberPlaces> owner, std::string name)
+        : owner_(std::move(owner)), name_(std::move(name)) {}
+    ~Place() { owner_->give_back(*this); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    /// The session has its link now, and may be ended for a newer session of its member.
+    void use(const std::shared_ptr<Link>& link) { owner_->use(*this, link); }
+
+   private:
+    friend class MemberPlaces;
+    std::shared_ptr<MemberPlaces> owner_;
+    std::string name_;
+    std::weak_ptr<Link> link_;  // Guarded by the owner.
+  };
+
+  explicit MemberPlaces(std::size_t sessions_max) : sessions_max_(sessions_max) {}
+
+  /// `unavailable`: all are taken. If it is the member who has too many, its oldest session ends,
+  /// so that a program that comes back finds a place, whoever holds the others.
+  [[nodiscard]] Result<std::shared_ptr<Place>> take(const std::string& name);
+  [[nodiscard]] std::size_t count() const;
+
+ private:
+  void give_back(const Place& place);
+  void use(Place& place, const std::shared_ptr<Link>& link);
+
+  const std::size_t sessions_max_;
+  mutable std::mutex mutex_;  // Guards those below.
+  std::size_t count_ = 0;
+  std::map<std::string, std::deque<Place*>> of_member_;  // Oldest first.
+};
+
+}  // namespace fl

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of the connections that have not authenticated yet may go on. A connection costs a file
+// until its first byte arrives; then it waits for one of a few places for handshakes, which cost
+// memory and computing. When there are too many, the oldest that has sent nothing ends first. So
+// strangers can't keep members out, and have no place that a member needs.
+//
+// It decides and does nothing: the listener has the sockets. On the listener's strand.
+#pragma once
+
+#include "shared/base/async/clock.hpp"
+#include "shared/base/limits.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace fl {
+
+class Strangers {
+ public:
+  using Id = std::uint64_t;
+  using Address = std::uint64_t;  // Of a machine, or of the network that one machine may have.
+
+  struct Limits {
+    std::size_t all = limits::strangers_max;
+    std::size_t of_address = limits::strangers_of_address_max;
+    std::size_t handshakes = limits::handshakes_max;
+    std::size_t handshakes_of_address = limits::handshakes_of_address_max;
+    Duration turn = limits::handshake_turn;  // Then a handshake ends if another waits for it.
+    Duration time = limits::handshake_max;   // For everything.
+  };
+  /// What the listener is to do now. The connections in `close` are forgotten already.
+  struct Steps {
+    std::vector<Id> close;
+    std::vector<Id> begin;
+  };
+
+  explicit Strangers(const Limits& limits) : limits_(limits) {}
+
+  [[nodiscard]] Id enter(Address address, TimePoint now);
+  /// Its first byte has come.
+  void speak(Id id);
+  /// It has authenticated, or is gone. Nothing happens if it was forgotten.
+  void leave(Id id);
+  [[nodiscard]] Steps next(TimePoint now);
+
+  [[nodiscard]] std::size_t count() const { return all_.size(); }
+
+ private:
+  enum class Stage { silent, waiting, shaking };
+  struct Stranger {
+    Address address = 0;
+    TimePoint since;
+    Stage stage = Stage::silent;
+    TimePoint began{};  // While shaking.
+  };
+  struct Counts {
+    std::size_t all = 0;
+    std::size_t shaking = 0;
+  };
+  using Entry = std::map<Id, Stranger>::iterator;
+
+  template <class Claim>
+  [[nodiscard]] Entry oldest(Claim claim);
+  [[nodiscard]] Entry oldest_of(const Address* address);
+  void close(Entry entry, Steps& steps);
+  void end_overdue(TimePoint now, Steps& steps);
+  void end_surplus(Steps& steps);
+  void begin_waiting(TimePoint now, Steps& steps);
+
+  Limits limits_;
+  Id last_ = 0;
+  std::map<Id, Stranger> all_;  // In the order in which they came.
+  std::unordered_map<Address, Counts> counts_;
+  std::size_t shaking_ = 0;
+  std::size_t waiting_ = 0;
+};
+
+}  // namespace fl

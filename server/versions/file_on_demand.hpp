@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that is open only while somebody uses it: a server that keeps thousands of versions must
+// not hold thousands of files open. Any thread.
+#pragma once
+
+#include "shared/base/io/file.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace fl {
+
+class FileOnDemand {
+ public:
+  /// `files` must outlive it.
+  FileOnDemand(Files& files, std::filesystem::path path) : files_(files), path_(std::move(path)) {}
+
+  /// The open file. All that use it at the same time share it.
+  [[nodiscard]] Result<std::shared_ptr<File>> open() const {
+    const std::lock_guard lock(mutex_);
+    if (auto file = open_.lock()) return file;
+    FL_TRY(std::shared_ptr<File> file, files_.open(path_, OpenMode::read));
+    open_ = file;
+    return file;
+  }
+
+ private:
+  Files& files_;
+  std::filesystem::path path_;
+  mutable std::mutex mutex_;  // Guards open_.
+  mutable std::weak_ptr<File> open_;
+};
+
+}  // namespace fl

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Raw connections to a server, for tests of peers that stop half-way. Needs no packages."""
+
+import base64
+import socket
+import ssl
+import struct
+
+UPGRADE = (
+    b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
+)
+# Header{hello{protocol: 3, codecs: "none"}} and Header{ready{train_examples: 1000}}, encoded by
+# hand.
+HELLO = b"\x0a\x08\x08\x03\x2a\x04none"
+READY = b"\x3a\x03\x08\xe8\x07"
+
+
+class Turned(Exception):
+    """The server answered with HTTP instead of a session."""
+
+
+def websocket_frame(header):
+    """Returns one masked binary frame with one Tributary message."""
+    payload = struct.pack("<I", len(header)) + header
+    return bytes([0x82, 0x80 | len(payload)]) + bytes(4) + payload
+
+
+def tcp(federation):
+    return socket.create_connection(("127.0.0.1", federation.port), 10)
+
+
+def tls_context(federation, name=""):
+    """With the certificate of this client, or without one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    if name:
+        identity = federation.folder / name / "identity"
+        context.load_verify_locations(identity / "ca.pem")
+        context.load_cert_chain(identity / "cert.pem", identity / "key.pem")
+    else:
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def tls(federation, name=""):
+    return tls_context(federation, name).wrap_socket(tcp(federation))
+
+
+def upgraded(federation, name, *headers):
+    """Returns a session's stream on which these messages were sent."""
+    stream = tls(federation, name)
+    stream.sendall(UPGRADE)
+    answer = stream.recv(4096)
+    if b" 101 " not in answer:
+        stream.close()
+        raise Turned(answer.decode(errors="replace"))
+    for header in headers:
+        stream.sendall(websocket_frame(header))
+    return stream

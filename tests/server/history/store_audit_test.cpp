@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The audit: who came in and who was kept out, and that no row is ever pushed out of it.
+#include "server/history/rows.hpp"
+#include "tests/server/history/store_world.hpp"
+
+#include "shared/base/async/clock.hpp"
+
+#include <sqlite3.h>
+
+#include <boost/asio/io_context.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace fl::test {
+namespace {
+
+std::vector<std::string> kinds(Store& store, const std::string& client = "") {
+  std::vector<std::string> found;
+  const auto rows = store.audit(client).value();
+  for (const auto& row : rows) found.emplace_back(to_text(row.kind));
+  return found;
+}
+
+using Kinds = std::vector<std::string>;
+
+Awaitable<void> wait(Duration duration) { co_await sleep_for(duration); }
+
+void pass(SimulatedTime& time, Duration duration) {
+  net::io_context io{1};
+  net::co_spawn(io, wait(duration), rethrow);
+  while (time.step(io)) continue;
+}
+
+}  // namespace
+
+TEST_CASE("what changes who may come in is in the audit, with its certificates") {
+  StoreWorld world;
+  Store& store = *world.store;
+  REQUIRE(store.add_token(some_token("t1", "a")));
+  CHECK(store.audit().value().empty());
+  REQUIRE(store.use_token("t1", some_client("a", "01"), "k1"));
+  REQUIRE(store.use_token("t1", some_client("a", "02"), "k1"));  // The answer was lost.
+  REQUIRE(store.add_certificate("a", "03", "02"));
+  REQUIRE(store.add_token(some_token("t2", "a")));
+  REQUIRE(store.use_token("t2", some_client("a", "04"), "k2"));
+  REQUIRE(store.revoke("a"));
+  REQUIRE(store.revoke("a"));  // Changes nothing.
+  REQUIRE(store.add_token(some_token("t3", "b")));
+  REQUIRE(store.revoke("b"));
+  CHECK(kinds(store, "a") == Kinds{"enrolment", "enrolment", "renewal", "takeover", "revocation"});
+  CHECK(kinds(store, "b") == Kinds{"revocation"});
+  const auto rows = store.audit("a").value();
+  CHECK(rows[0].text == "certificate 01");
+  CHECK(rows[2].text == "certificate 03 after 02");
+  CHECK(rows[3].text.find("new key") != std::string::npos);
+  CHECK(rows[3].at > 0);
+}
+
+TEST_CASE("what was not done is not in the audit") {
+  StoreWorld world;
+  REQUIRE(world.store->add_token(some_token("t1", "a")));
+  REQUIRE(world.store->use_token("t1", some_client("a", "01"), "k1"));
+  CHECK(!world.store->use_token("t1", some_client("a", "02"), "k2"));
+  CHECK(!world.store->add_certificate("a", "03", "99"));
+  CHECK(!world.store->revoke("nobody"));
+  CHECK(kinds(*world.store) == Kinds{"enrolment"});
+}
+
+TEST_CASE("a flood of strangers is a number, and does not hide what a member did") {
+  SimulatedTime time;
+  StoreWorld world;
+  Store& store = *world.store;
+  for (int i = 0; i < 100; ++i) REQUIRE(store.add_audit(AuditKind::refusal, "", "a forged token"));
+  REQUIRE(store.add_audit(AuditKind::refusal, "a", "'a' was revoked"));
+  REQUIRE(store.add_audit_counts());
+  CHECK(kinds(store).size() == limits::lines_of_kind_max + 1);
+  CHECK(kinds(store, "a") == Kinds{"refusal"});
+  pass(time, limits::lines_window);
+  REQUIRE(store.add_audit_counts());
+  REQUIRE(store.add_audit_counts());
+  const auto rows = store.audit().value();
+  CHECK(rows.size() == limits::lines_of_kind_max + 2);
+  CHECK(rows.back().kind == AuditKind::repeats);
+  CHECK(rows.back().text == "refusal of a stranger: 90 more within 60 s");
+}
+
+TEST_CASE("events do not push rows out of the audit, and no statement removes or changes one") {
+  StoreWorld world;
+  REQUIRE(world.store->add_audit(AuditKind::displacement, "a", "its other session has ended"));
+  for (const char* statement : {"DELETE FROM audit", "DELETE FROM audit WHERE client = 'a'",
+                                "UPDATE audit SET text = ''"}) {
+    CAPTURE(statement);
+    CHECK(sqlite3_exec(world.store->raw(), statement, nullptr, nullptr, nullptr) != SQLITE_OK);
+  }
+  CHECK(kinds(*world.store) == Kinds{"displacement"});
+}
+
+}  // namespace fl::test

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The listener over real sockets: connections that have ended leave their places, and a silent one
+// costs no handshake.
+#include "server/net/acceptor.hpp"
+#include "server/net/listener.hpp"
+#include "shared/base/log.hpp"
+#include "tests/identity/tls_world.hpp"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/write.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+namespace fl::test {
+namespace {
+
+using tcp = net::ip::tcp;
+
+/// Counts the handshakes; nobody gets further.
+class Nobody final : public ConnectionHandler {
+ public:
+  std::shared_ptr<net::ssl::context> tls() override {
+    ++handshakes;
+    return context;
+  }
+  Awaitable<HttpAnswer> enrol(std::string) override { co_return HttpAnswer(); }
+  Awaitable<Result<Place>> admit(std::string, std::string) override {
+    co_return Error(Errc::unavailable, "nobody is let in");
+  }
+  Awaitable<void> serve(std::shared_ptr<Link>, Place, std::string, std::string) override {
+    co_return;
+  }
+
+  std::shared_ptr<net::ssl::context> context;
+  std::atomic<int> handshakes = 0;
+};
+
+struct ListenerWorld {
+  TlsWorld identities;
+  Nobody handler;
+  net::io_context io{1};
+  std::uint16_t port = 0;
+  Listener listener{io, handler, bind(), {.all = 3, .of_address = 3}};
+  std::thread thread;
+
+  ListenerWorld() {
+    set_log_level(LogLevel::off);
+    handler.context = std::make_shared<net::ssl::context>(std::move(identities.server));
+    listener.start();
+    thread = std::thread([this] { io.run(); });
+  }
+  ~ListenerWorld() {
+    io.stop();
+    thread.join();
+  }
+  tcp::acceptor bind() {
+    tcp::acceptor bound(net::make_strand(io));
+    port = bind_acceptor(bound, {"127.0.0.1", 0}).value().port;
+    return bound;
+  }
+  tcp::socket connect() {
+    tcp::socket socket(io);
+    socket.connect({net::ip::make_address("127.0.0.1"), port});
+    return socket;
+  }
+  /// Waits until the server has ended the connection.
+  static void await_end(tcp::socket& socket) {
+    std::array<char, 100> room{};
+    boost::system::error_code ec;
+    while (!ec) socket.read_some(net::buffer(room), ec);
+  }
+};
+
+TEST_CASE("connections that have ended leave their places") {
+  ListenerWorld world;
+  tcp::socket silent = world.connect();
+  for (int i = 0; i < 20; ++i) {
+    tcp::socket broken = world.connect();
+    const std::string garbage(10, 'x');
+    net::write(broken, net::buffer(garbage));
+    broken.shutdown(tcp::socket::shutdown_send);
+    ListenerWorld::await_end(broken);
+    tcp::socket left = world.connect();
+    left.close();
+  }
+  CHECK(world.handler.handshakes == 20);  // None for those that sent nothing.
+  boost::system::error_code ec;
+  silent.non_blocking(true);
+  std::array<char, 1> room{};
+  silent.read_some(net::buffer(room), ec);
+  CHECK(ec == net::error::would_block);  // It was not in the way of the others.
+}
+
+TEST_CASE("one silent connection too many ends the oldest") {
+  ListenerWorld world;
+  tcp::socket oldest = world.connect();
+  std::array<tcp::socket, 3> others{world.connect(), world.connect(), world.connect()};
+  ListenerWorld::await_end(oldest);
+  for (tcp::socket& other : others) {
+    boost::system::error_code ec;
+    other.non_blocking(true);
+    std::array<char, 1> room{};
+    other.read_some(net::buffer(room), ec);
+    CHECK(ec == net::error::would_block);
+  }
+  CHECK(world.handler.handshakes == 0);
+}
+
+}  // namespace
+}  // namespace fl::test
