@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/net/listener.hpp"
 
-#include "server/net/acceptor.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/enrolment.hpp"
@@ -14,7 +13,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
-#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace fl {
@@ -22,6 +21,9 @@ namespace fl {
 namespace {
 
 using tcp = net::ip::tcp;
+
+/// The pause after a connection could not be accepted, for want of file descriptors.
+constexpr auto accept_pause = std::chrono::milliseconds(100);
 
 /// Sends an answer and closes. Does not wait for a peer that stops reading.
 Awaitable<void> answer(TlsStream& stream, unsigned status, const std::string& body,

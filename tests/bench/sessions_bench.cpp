@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -213,5 +214,6 @@ int main(int argc, char** argv) {
   ::kill(server, SIGKILL);
   ::waitpid(server, nullptr, 0);
   fs::remove_all(state);
+  std::fflush(stdout);
   std::_Exit(0);  // Not one by one.
 }

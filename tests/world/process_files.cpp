@@ -111,8 +111,9 @@ std::string peek(MemFiles& disk, const fs::path& path) {
   if (!disk.exists(path)) return {};
   if (auto text = disk.read_all(path)) return std::move(*text);
   auto text = disk.read_all(path);
+  if (!text) return {};
   disk.fail_at(1);  // The first read met a fault that was meant for the process: plan it again.
-  return text ? std::move(*text) : std::string();
+  return std::move(*text);
 }
 
 }  // namespace fl::test

@@ -47,15 +47,13 @@ TEST_CASE("a client that loads for longer than the server waits for Ready comes 
   options.settings.rounds = 1;
   options.pause_max = 4 * limits::ready_max;  // Before each job of a client's worker.
   World world(options);
-  int readies = 0;
   int hellos = 0;
   world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
-    readies += is_up && header.has_ready() ? 1 : 0;
     hellos += is_up && header.has_hello() ? 1 : 0;
   };
   REQUIRE(world.run());
   CHECK(check(world));
-  CHECK(hellos > readies);  // One was too slow for its first session.
+  CHECK(hellos > 2);  // At least one was too slow for its first session.
   CHECK(world.server_starts() == 1);
 }
 

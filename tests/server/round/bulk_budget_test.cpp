@@ -9,14 +9,14 @@
 namespace fl::test {
 namespace {
 
-constexpr std::uint64_t model = 1 << 30;
+constexpr std::uint64_t large = 1 << 30;
 
 TEST_CASE("uploads that come one after the other fill the budget and never exceed it") {
   BulkBudget budget;
   std::vector<std::size_t> chunks;
   std::size_t held = 0;
   while (budget.has_room()) {
-    chunks.push_back(budget.chunk_bytes_max(model));
+    chunks.push_back(budget.chunk_bytes_max(large));
     budget.begin(chunks.back());
     held += limits::chunks_of_transfer * chunks.back();
     REQUIRE(held <= limits::bulk_bytes_max);
@@ -27,14 +27,14 @@ TEST_CASE("uploads that come one after the other fill the budget and never excee
   CHECK(chunks[7] == limits::chunk_bytes_max);
   CHECK(budget.transfers() == static_cast<int>(chunks.size()));
   for (const std::size_t chunk : chunks) budget.end(chunk);
-  CHECK(budget.chunk_bytes_max(model) == limits::chunk_bytes_max);
+  CHECK(budget.chunk_bytes_max(large) == limits::chunk_bytes_max);
   CHECK(budget.has_room());
 }
 
 TEST_CASE("downloads beyond the budget have the smallest chunks") {
   BulkBudget budget;
-  for (int i = 0; i < 1000; ++i) budget.begin(budget.chunk_bytes_max(model));
-  CHECK(budget.chunk_bytes_max(model) == limits::chunk_bytes_min);
+  for (int i = 0; i < 1000; ++i) budget.begin(budget.chunk_bytes_max(large));
+  CHECK(budget.chunk_bytes_max(large) == limits::chunk_bytes_min);
   CHECK(!budget.has_room());
 }
 
