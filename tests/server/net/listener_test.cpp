@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The listener over real sockets: connections that have ended leave their places, and a silent one
 // costs no handshake.
-#include "server/net/acceptor.hpp"
 #include "server/net/listener.hpp"
+#include "server/net/acceptor.hpp"
 #include "shared/base/log.hpp"
-#include "tests/identity/tls_world.hpp"
+#include "shared/wire/tls_context.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/write.hpp>
@@ -42,7 +43,7 @@ class Nobody final : public ConnectionHandler {
 };
 
 struct ListenerWorld {
-  TlsWorld identities;
+  TemporaryFolder temp;
   Nobody handler;
   net::io_context io{1};
   std::uint16_t port = 0;
@@ -51,7 +52,11 @@ struct ListenerWorld {
 
   ListenerWorld() {
     set_log_level(LogLevel::off);
-    handler.context = std::make_shared<net::ssl::context>(std::move(identities.server));
+    const double now = Clock::unix_seconds();
+    const auto authority = Authority::open_or_create(posix_files(), temp / "ca", now).value();
+    const auto certificate = authority.issue_server({"localhost"}, now).value();
+    handler.context =
+        std::make_shared<net::ssl::context>(server_context(certificate, authority).value());
     listener.start();
     thread = std::thread([this] { io.run(); });
   }
