@@ -288,9 +288,7 @@ Result<int> serve(const ServerOptions& options) {
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());
-  Strangers::Limits strangers;
-  strangers.all = places.strangers;
-  Listener listener(io, admission, std::move(doors.clients), strangers);
+  Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers});
   FL_TRY(const auto admin, start_admin(io, current, store_options.path, doors, options));
   listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
