@@ -126,6 +126,11 @@ fuzz() {
     "$found" "tests/fuzz/corpus/$target"
 }
 
+mutate() {
+  install_clang git
+  exec python3 tests/mutate/mutate.py "$@"
+}
+
 sim() {
   [ $# -eq 1 ] || die "which seed? ./dev sim SEED"
   build sim_test

@@ -16,14 +16,17 @@ import sys
 import unittest
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "mutate"))
+
 import constructs
 import documents
+import faults
 import includes
 import programs
 import sizes
 from exceptions import Exceptions
 from exceptions import TABLE as EXCEPTIONS
-from source import ROOT, SPDX, Tree, code_only, comments_only
+from source import ROOT, SPDX, Finding, Tree, code_only, comments_only
 
 BIN = Path(os.environ["FL_BIN"]).resolve() if os.environ.get("FL_BIN") else None
 IS_BUILT = BIN is not None and all((BIN / name).exists() for name in programs.PROGRAMS)
@@ -57,6 +60,9 @@ class Repository(unittest.TestCase):
 
     def test_licence(self):
         self.none(constructs.check_licence(self.tree))
+
+    def test_the_list_of_faults_fits_the_code(self):
+        self.none([Finding(faults.LIST, *found) for found in faults.check_faults(self.tree.texts)])
 
     def test_what_documents_and_comments_name(self):
         findings = documents.check_files(self.tree, self.foreign)
@@ -469,6 +475,29 @@ Subcommands:
         other = other.replace("in [1 - 10]=10", "in [1 - 10] [10]")
         right = programs.as_markdown(helps)
         self.assertEqual(programs.check_document(right, {"fl-sim": {"": other}}), [])
+
+
+class Faults(unittest.TestCase):
+    TEXTS = {
+        "server/x.cpp": "if (a) b();\nif (c) d();\n",
+        "tests/CMakeLists.txt": "fl_test(x_test SOURCES x_test.cpp)",
+        "tests/x_test.cpp": 'TEST_CASE("a round ends") {}',
+    }
+
+    def wrong(self, fault):
+        texts = self.TEXTS | {faults.LIST: fault}
+        return [said for _, said in faults.check_faults(texts)]
+
+    def test_a_fault_that_fits_is_right(self):
+        right = "@ server/x.cpp | x_test a round*; x_test\n: b is lost\n- if (a) b();\n+ if (a) d();\n"
+        self.assertEqual(self.wrong(right), [])
+
+    def test_a_fault_that_fits_no_more_is_found(self):
+        begin = "@ server/x.cpp | x_test\n: b is lost\n"
+        self.assertIn("occurs 0 times", self.wrong(begin + "- if (z)\n+ if (y)\n")[0])
+        self.assertIn("occurs 2 times", self.wrong(begin + "- if (\n+ while (\n")[0])
+        gone = "@ server/gone.cpp | gone_test a gone case\n: b is lost\n- if (a)\n+ if (b)\n"
+        self.assertEqual(len(self.wrong(gone)), 3)
 
 
 def write():

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Puts small faults into the code, one at a time, and says which of them the tests notice.
+
+    ./dev mutate                 every fault of faults.txt: hours
+    ./dev mutate --only 3,17     these faults, by their numbers
+    ./dev mutate --match TEXT    those whose file or effect has this text
+    ./dev mutate --sample 10     ten faults, spread over the list
+    ./dev mutate --list          says what there is, and runs nothing
+
+A copy of the tree in build-mutate/ gets the faults; the tree itself is never changed. Each fault costs
+the build of a few files. The check preset builds them: each file by itself, without optimization.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from faults import LIST, read_faults
+
+ROOT = Path(__file__).resolve().parents[2]
+COPY = ROOT / "build-mutate"
+BUILD = COPY / "build-check"
+TEST_SECONDS_MAX = 300
+CAUGHT_PERCENT_MIN = 95
+
+
+def copy_tree():
+    """Brings the copy up to date. Files that did not change keep their times, for ninja."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout
+    wanted = [Path(path) for path in os.fsdecode(listed).split("\0") if path]
+    for path in wanted:
+        if not (ROOT / path).is_file():
+            continue
+        source, target = (ROOT / path).read_bytes(), COPY / path
+        if target.is_file() and target.read_bytes() == source:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source)
+        shutil.copymode(ROOT / path, target)
+
+
+def run(command, seconds=None, env=None):
+    """Returns (exit status, output); the status is None if the time was over."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=COPY,
+            env={**os.environ, **(env or {})},
+            timeout=seconds,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        return None, "the time was over"
+    return done.returncode, done.stdout
+
+
+def build(targets):
+    """Returns the compiler's output if it failed, else None."""
+    if not (BUILD / "build.ninja").exists():
+        status, output = run(["cmake", "--preset", "check"])
+        if status != 0:
+            sys.exit(output)
+    jobs = os.environ.get("FL_MUTATE_JOBS", str(os.cpu_count() or 1))
+    status, output = run(["ninja", "-C", str(BUILD), "-j", jobs, *targets])
+    return None if status == 0 else output
+
+
+def test(fault):
+    """Runs the fault's tests. Returns None if all pass, else the first that does not."""
+    for target, cases in fault.tests:
+        command = [str(BUILD / "bin" / target)] + ([f"-tc={cases}"] if cases else [])
+        status, output = run(command, TEST_SECONDS_MAX, {"FL_SIM_SEEDS": "50"})
+        if status != 0:
+            return f"{target}{' -tc=' + cases if cases else ''}", output
+    return None
+
+
+def try_fault(fault):
+    """Puts the fault in, builds, tests, and takes it out. Returns (word, more about it)."""
+    path = COPY / fault.path
+    right = path.read_text()
+    path.write_text(right.replace(fault.old, fault.new))
+    try:
+        output = build(fault.targets())
+        if output is not None:
+            return "no build", output
+        failed = test(fault)
+        return ("missed", "") if failed is None else ("caught", f"by {failed[0]}")
+    finally:
+        path.write_text(right)
+
+
+def without_faults(faults):
+    """The tests must pass before a failure can mean anything."""
+    if output := build(sorted({target for fault in faults for target in fault.targets()})):
+        sys.exit(output)
+    passed = set()
+    for fault in faults:
+        if (key := tuple(fault.tests)) in passed:
+            continue
+        passed.add(key)
+        if failed := test(fault):
+            sys.exit(f"{failed[0]} fails without any fault:\n{failed[1][-4000:]}")
+
+
+def choose(faults, options):
+    if options.only:
+        numbers = {int(number) for number in options.only.split(",")}
+        faults = [fault for fault in faults if fault.number in numbers]
+    if options.match:
+        faults = [f for f in faults if options.match in f.path or options.match in f.effect]
+    if options.sample and options.sample < len(faults):
+        faults = [faults[i * len(faults) // options.sample] for i in range(options.sample)]
+    return faults
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--only")
+    parser.add_argument("--match")
+    parser.add_argument("--sample", type=int)
+    options = parser.parse_args()
+    faults = choose(read_faults((ROOT / LIST).read_text()), options)
+    if not faults:
+        sys.exit("no fault of the list was chosen")
+    if options.list:
+        for fault in faults:
+            print(f"{fault.number:3} {fault.path}: {fault.effect}")
+        return
+    copy_tree()
+    without_faults(faults)
+    counts = {"caught": 0, "missed": 0, "no build": 0}
+    argued = 0
+    for fault in faults:
+        began = time.monotonic()
+        word, more = try_fault(fault)
+        counts[word] += 1
+        is_argued = word == "missed" and fault.why_missed
+        argued += bool(is_argued)
+        if is_argued:
+            more = "as expected: " + fault.why_missed
+        print(f"{fault.number:3} {word} ({time.monotonic() - began:.0f} s) {fault.path}: {fault.effect}")
+        print("    " + more.strip()[-2000:].replace("\n", "\n    "), flush=True)
+    print(f"{counts['caught']} of {len(faults)} caught, {counts['missed']} missed ({argued} of them argued)")
+    if counts["no build"]:
+        sys.exit(f"{counts['no build']} do not compile: mend the list")
+    if 100 * (counts["caught"] + argued) < CAUGHT_PERCENT_MIN * len(faults):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
