@@ -18,6 +18,7 @@
 
 #include <array>
 #include <atomic>
+#include <utility>
 
 namespace fl {
 
@@ -65,13 +66,9 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       : ws_(std::move(stream)),
         remote_(endpoint_text(ws_.next_layer().socket())),
         inbox_(ws_.get_executor(), 1),
-        queued_(ws_.get_executor()),
         written_(ws_.get_executor()) {}
 
-  void start() {
-    net::co_spawn(ws_.get_executor(), read_all(shared_from_this()), Report{});
-    net::co_spawn(ws_.get_executor(), write_all(shared_from_this()), Report{});
-  }
+  void start() { net::co_spawn(ws_.get_executor(), read_all(shared_from_this()), Report{}); }
 
   Awaitable<Result<Message>> receive() override {
     auto self = shared_from_this();
@@ -93,7 +90,9 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       co_return *down_;
     }
     queue.push_back(entry);
-    queued_.notify();
+    // The writer is there only while it has something to do: most links are idle.
+    if (!std::exchange(is_writing_, true))
+      net::co_spawn(ws_.get_executor(), write_all(self), Report{});
     while (!entry->written && !down_) co_await written_.wait();
     if (!entry->written) co_return *down_;
     co_return success();
@@ -178,12 +177,8 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   }
 
   Awaitable<void> write_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
-    while (!down_) {
+    while (!down_ && !(control_.empty() && bulk_.empty())) {
       auto& queue = control_.empty() ? bulk_ : control_;
-      if (queue.empty()) {
-        co_await queued_.wait();
-        continue;
-      }
       const auto entry = queue.front();
       queue.pop_front();
       const Bytes body = entry->payload.bytes();
@@ -198,6 +193,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       entry->written = true;
       written_.notify();
     }
+    is_writing_ = false;
   }
 
   Awaitable<void> close_gracefully([[maybe_unused]] std::shared_ptr<WsLink> self) {
@@ -227,7 +223,6 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     if (down_) return;
     down_ = error;
     inbox_.close();
-    queued_.notify();
     written_.notify();
     if (!closing_) close();
   }
@@ -237,11 +232,11 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   Mailbox<Message> inbox_;
   std::deque<std::shared_ptr<Entry>> control_;
   std::deque<std::shared_ptr<Entry>> bulk_;
-  Signal queued_;
   Signal written_;
   std::optional<Error> refused_;
   std::optional<Error> down_;
   bool closing_ = false;
+  bool is_writing_ = false;
   std::atomic<std::uint64_t> bytes_received_ = 0;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
 };

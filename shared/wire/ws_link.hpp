@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // WsLink: the Link over a TLS 1.3 WebSocket. A reader coroutine always has a read pending, because
-// Beast's idle timer runs only then. A writer coroutine sends the messages that send() has queued,
+// Beast's idle timer runs only then. While messages wait, a writer coroutine sends them,
 // control messages before bulk data. Both run on the stream's strand.
 #pragma once
 

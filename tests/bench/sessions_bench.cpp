@@ -6,6 +6,7 @@
 //   sessions_bench [--sessions N] [--state DIR]
 #include "server/history/store.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/io/file.hpp"
 #include "shared/identity/authority.hpp"
 #include "shared/identity/x509.hpp"
 #include "shared/wire/message.hpp"
@@ -144,8 +145,14 @@ void open_all(Crowd& crowd, const Members& members, int count, const std::string
 }
 
 /// Of the file that fl-server writes once it listens: "listen": "127.0.0.1:PORT".
-std::string await_port(const fs::path& ready) {
-  while (!fs::exists(ready)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+std::string await_port(const fs::path& ready, pid_t server) {
+  while (!fs::exists(ready)) {
+    if (::waitpid(server, nullptr, WNOHANG) == server) {
+      fmt::print(stderr, "fl-server ended; {} says why\n", (ready.parent_path() / "log").string());
+      std::exit(1);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   std::ifstream file(ready);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const auto begin = text.find(':', text.find("\"listen\"") + 10) + 1;
@@ -196,10 +203,10 @@ int main(int argc, char** argv) {
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &files);
-  fs::create_directories(state);
+  posix_files().make_folder(state).value();
   const Members members = make_members(state, count);
   const pid_t server = start_server(state, count + 1);
-  const std::string port = await_port(fs::path(state) / "ready");
+  const std::string port = await_port(fs::path(state) / "ready", server);
   std::this_thread::sleep_for(std::chrono::seconds(1));
   const std::size_t before = resident_kib(server);
   Crowd crowd;
