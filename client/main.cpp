@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <csignal>
 #include <iostream>
@@ -69,9 +70,12 @@ Result<bool> is_new(const JoinToken& token, const ClientOptions& options) {
   const auto folder = identity_folder(options.state);
   if (!ClientIdentity::is_present(posix_files(), folder)) return true;
   FL_TRY(const ClientIdentity identity, ClientIdentity::load(posix_files(), folder));
-  FL_TRY(const CertificatePtr authority, parse_certificate(identity.ca_pem()));
-  FL_TRY(const Sha256 fingerprint, spki_fingerprint(*authority));
-  if (fingerprint != token.ca_fingerprint)
+  FL_TRY(const auto authorities, parse_certificates(identity.ca_pem()));
+  const bool is_known = std::ranges::any_of(authorities, [&token](const CertificatePtr& authority) {
+    const auto fingerprint = spki_fingerprint(*authority);
+    return fingerprint && *fingerprint == token.ca_fingerprint;
+  });
+  if (!is_known)
     return Error(
         Errc::conflict,
         fmt::format("{} holds the identity of client '{}' of another federation than the join "

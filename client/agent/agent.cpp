@@ -282,7 +282,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
 
 Awaitable<Result<void>> Agent::check_renewal() {
   if (keeper_ == nullptr) co_return success();
-  FL_CO_TRY(const auto request, keeper_->renewal_request());
+  FL_CO_TRY(const auto request, keeper_->renewal_request(authorities_));
   if (!request) co_return success();
   wire::Header header;
   header.mutable_renew()->set_csr_pem(*request);

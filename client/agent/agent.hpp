@@ -39,7 +39,8 @@ class IdentityKeeper {
  public:
   virtual ~IdentityKeeper() = default;
   /// Returns a signing request (PEM) if the certificate must be renewed now, else nothing.
-  virtual Result<std::optional<std::string>> renewal_request() = 0;
+  /// `authorities`: which are to be trusted now (wire::Welcome::authorities); "": not known.
+  virtual Result<std::optional<std::string>> renewal_request(const std::string& authorities) = 0;
   /// Stores the new certificate that the server has sent.
   virtual Result<void> take_renewal(const wire::Renewed& renewed) = 0;
 };
@@ -195,6 +196,7 @@ class Agent {
   std::optional<Digest> initial_digest_;  // Of the weights made from (model, seed), when known.
   std::string run_initial_;               // wire::Offer::initial_digest of this run, when known.
   std::string run_key_;
+  std::string authorities_;  // Of the connection's Welcome.
   std::string told_run_;  // The last run that this client declined, with its reason, to the server.
 
   std::shared_ptr<Link> link_;

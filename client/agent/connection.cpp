@@ -18,14 +18,17 @@ Awaitable<Result<std::shared_ptr<Link>>> WsConnector::connect() {
                                 std::to_string(identity_.server().port), *context);
 }
 
-Result<std::optional<std::string>> WsConnector::renewal_request() {
-  if (!identity_.renew_due(Clock::unix_seconds())) return std::optional<std::string>();
+Result<std::optional<std::string>> WsConnector::renewal_request(const std::string& authorities) {
+  const Sha256 ours = sha256(bytes_of(std::string_view(identity_.ca_pem())));
+  const bool are_ours =
+      authorities.empty() || authorities == text_of(std::as_bytes(std::span(ours)));
+  if (are_ours && !identity_.renew_due(Clock::unix_seconds())) return std::optional<std::string>();
   FL_TRY(auto request, ClientIdentity::request_certificate(files_, identity_.folder()));
   return std::optional<std::string>(std::move(request));
 }
 
 Result<void> WsConnector::take_renewal(const wire::Renewed& renewed) {
-  return identity_.finish_renewing(files_, renewed.certificate_pem());
+  return identity_.finish_renewing(files_, renewed.certificate_pem(), renewed.ca_pem());
 }
 
 }  // namespace fl

@@ -14,7 +14,7 @@ class WsConnector final : public Connector, public IdentityKeeper {
       : strand_(std::move(strand)), files_(files), identity_(std::move(identity)) {}
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override;
-  Result<std::optional<std::string>> renewal_request() override;
+  Result<std::optional<std::string>> renewal_request(const std::string& authorities) override;
   Result<void> take_renewal(const wire::Renewed& renewed) override;
 
   [[nodiscard]] const ClientIdentity& identity() const { return identity_; }

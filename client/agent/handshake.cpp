@@ -43,6 +43,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
     co_return Error(Errc::protocol,
                     fmt::format("the server answered Hello with {}", kind_name(answer.header)));
   }
+  authorities_ = answer.header.welcome().authorities();
   auto ready = co_await prepare(answer.header.welcome());
   wire::Header next;
   // Tell the server the reason only once per run, because it records it in its history.

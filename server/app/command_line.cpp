@@ -36,6 +36,9 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
   app.add_option("--admin-token-file", options.admin_token_file,
                  "A file with a token; requests for the admin pages must present it as "
                  "'Authorization: Bearer TOKEN'");
+  app.add_option("--ca-passphrase-file", options.ca_passphrase_file,
+                 "A file with the passphrase of the authority's key, which is kept encrypted from "
+                 "then on");
   app.add_option("--ready-file", options.ready_file,
                  "Write the real addresses to this file, as JSON, once the server listens");
   app.add_flag("--new-run", options.new_run,

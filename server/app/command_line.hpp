@@ -29,6 +29,7 @@ struct ServerOptions {
   std::string admin = "127.0.0.1:8080";
   std::string admin_hosts;  // Names, separated by commas.
   std::string admin_token_file;
+  std::string ca_passphrase_file;
   std::string ready_file;
   RunSettings settings;
   std::set<std::string> given;  // Names of the settings' flags that were given.
@@ -47,6 +48,8 @@ struct ServerOptions {
   Format format = Format::table;
   // queue
   std::int64_t drop = 0;  // Takes this run out of the queue; 0: adds one.
+  // rotate-ca
+  bool finish = false;
   // enroll, revoke
   std::string name;
   double expires_s = 3600;

@@ -6,6 +6,7 @@
 #include "server/history/format.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/base/io/secret_file.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/codec/encode/codec.hpp"
@@ -52,10 +53,22 @@ Result<ServerAddress> advertised_address(const ServerOptions& options) {
   return parse_server_address(json["advertise"].get<std::string>());
 }
 
+std::filesystem::path identity_folder(const ServerOptions& options) {
+  return std::filesystem::path(options.state) / "identity";
+}
+
+/// The passphrase of the authority's key; "": it is not encrypted.
+Result<std::string> ca_passphrase(const ServerOptions& options) {
+  if (options.ca_passphrase_file.empty()) return std::string();
+  auto passphrase = read_secret_file(posix_files(), options.ca_passphrase_file);
+  if (!passphrase) return passphrase.error().at("--ca-passphrase-file");
+  return passphrase;
+}
+
 }  // namespace
 
-Result<Authority> open_authority(Store& store, const std::string& state) {
-  const auto folder = std::filesystem::path(state) / "identity";
+Result<Authority> open_authority(Store& store, const ServerOptions& options) {
+  const auto folder = identity_folder(options);
   if (!posix_files().exists(folder / "ca.crt")) {
     FL_TRY(const auto clients, store.clients());
     const auto known = std::ranges::count_if(
@@ -67,7 +80,8 @@ Result<Authority> open_authority(Store& store, const std::string& state) {
                                "clients join again",
                                (folder / "ca.crt").string(), known));
   }
-  return Authority::open_or_create(posix_files(), folder, Clock::unix_seconds());
+  FL_TRY(const std::string passphrase, ca_passphrase(options));
+  return Authority::open_or_create(posix_files(), folder, Clock::unix_seconds(), passphrase);
 }
 
 Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
@@ -223,13 +237,11 @@ Result<void> enroll_client(const ServerOptions& options) {
   if (!(options.expires_s > 0))
     return Error(Errc::invalid_input, "--expires: it must be above 0 seconds");
   FL_TRY(const auto store, open_store(options, false));
-  // A server that has written its address has an authority: so this comes first, and we never make
-  // a second authority beside it.
   FL_TRY(const auto address, advertised_address(options));
-  FL_TRY(const auto authority, open_authority(*store, options.state));
+  FL_TRY(const auto fingerprint, authority_fingerprint(posix_files(), identity_folder(options)));
   FL_TRY(const auto known, store->find_client(options.name));
-  FL_TRY(const auto token, make_join_token(*store, authority.fingerprint(), address, options.name,
-                                           options.expires_s));
+  FL_TRY(const auto token,
+         make_join_token(*store, fingerprint, address, options.name, options.expires_s));
   if (known && !known->certificate_serial.empty())
     fmt::print(stderr,
                "'{}' has joined already. Whoever joins with this token takes its place; the client "
@@ -256,6 +268,34 @@ Result<void> revoke_client(const ServerOptions& options) {
   note_event(*store, 0, EventLevel::info, fmt::format("'{}' was revoked", options.name));
   fmt::print("'{}' is revoked: its sessions end within a second, and it cannot come back\n",
              options.name);
+  return {};
+}
+
+void declare_rotate(CLI::App& command, ServerOptions& options) {
+  command.add_flag("--finish", options.finish,
+                   "Drop the old authority: members that have not been connected since the new one "
+                   "was made must join again");
+}
+
+Result<void> rotate_authority(const ServerOptions& options) {
+  // A running server would go on with the authority that it has.
+  FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
+  FL_TRY(const auto store, open_store(options, false));
+  FL_TRY(Authority authority, open_authority(*store, options));
+  const auto folder = identity_folder(options);
+  if (options.finish) {
+    FL_CHECK(authority.finish_rotation(posix_files(), folder));
+    note_event(*store, 0, EventLevel::notice, "the old authority was dropped");
+    fmt::print("the old authority is dropped; tokens that nobody has used are void\n");
+    return {};
+  }
+  FL_TRY(const std::string passphrase, ca_passphrase(options));
+  FL_CHECK(authority.begin_rotation(posix_files(), folder, Clock::unix_seconds(), passphrase));
+  note_event(*store, 0, EventLevel::notice, "a new authority was made beside the old one");
+  fmt::print(
+      "there is a new authority beside the old one. Members renew their certificates when they\n"
+      "connect; once all have ('fl-server clients' says when each was last seen), stop the server\n"
+      "and run 'fl-server rotate-ca --finish'\n");
   return {};
 }
 
@@ -324,6 +364,11 @@ constexpr Command table[] = {
      .help = "Ends a client's sessions and never admits it again",
      .declare = declare_revoke,
      .run = revoke_client},
+    {.name = "rotate-ca",
+     .help = "Makes a new certificate authority beside the old one, while the server is stopped. "
+             "Members renew by themselves; then --finish drops the old one",
+     .declare = declare_rotate,
+     .run = rotate_authority},
     {.name = "codecs", .help = "Lists the codecs", .run = print_codecs},
     {.name = "strategies", .help = "Lists the federated methods", .run = print_strategies},
 };

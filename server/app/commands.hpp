@@ -14,7 +14,7 @@ namespace fl {
 
 /// The server's certificate authority. It is created if there is none, unless clients have
 /// certificates of an earlier one: those would be worthless (`corrupt`).
-[[nodiscard]] Result<Authority> open_authority(Store& store, const std::string& state);
+[[nodiscard]] Result<Authority> open_authority(Store& store, const ServerOptions& options);
 
 /// A new join token for `name`, recorded in the store.
 [[nodiscard]] Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,

@@ -261,7 +261,7 @@ Result<int> serve(const ServerOptions& options) {
   Store::Options store_options;
   store_options.path = state / "history.sqlite";
   FL_TRY(const auto store, Store::open(store_options));
-  FL_TRY(const Authority authority, open_authority(*store, options.state));
+  FL_TRY(const Authority authority, open_authority(*store, options));
 
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));

@@ -23,9 +23,12 @@ Error no_such_client(std::string_view name) {
 }
 
 Error is_outdated(std::string_view name) {
-  return {
-      Errc::unauthenticated,
-      fmt::format("'{}' has a newer certificate than this one: join again with a new token", name)};
+  return {Errc::unauthenticated,
+          fmt::format(
+              "'{}' has a newer certificate than this one. If it has neither renewed it nor "
+              "joined again, its key may be stolen, and whoever renewed it is let in: 'fl-server "
+              "revoke' ends that. Otherwise join again with a new token",
+              name)};
 }
 
 Error is_revoked(std::string_view name) {

@@ -10,6 +10,24 @@
 
 namespace fl {
 
+namespace {
+
+std::string digest_of(const std::string& text) {
+  const Sha256 digest = sha256(bytes_of(std::string_view(text)));
+  return std::string(text_of(std::as_bytes(std::span(digest))));
+}
+
+}  // namespace
+
+Admission::Admission(const CurrentEngine& current, StoreThread& store, const Authority& authority,
+                     std::vector<std::string> hosts, std::size_t sessions_max)
+    : current_(current),
+      store_(store),
+      authority_(authority),
+      authorities_(digest_of(authority.trusted_pem())),
+      hosts_(std::move(hosts)),
+      places_(std::make_shared<MemberPlaces>(sessions_max)) {}
+
 Result<std::optional<TokenBook::Token>> StoreTokenBook::find_token(std::string_view id) {
   FL_TRY(const auto found, store_.find_token(id));
   if (!found) return std::optional<Token>();
@@ -126,7 +144,7 @@ Awaitable<void> Admission::serve(std::shared_ptr<Link> link, Place place, std::s
     return renew(name, serial, std::move(csr));
   };
   auto session = std::make_shared<Session>(std::move(link), std::move(name), current_.get(),
-                                           std::move(serial), std::move(renewer));
+                                           std::move(serial), std::move(renewer), authorities_);
   co_await session->run();
 }
 
@@ -141,7 +159,7 @@ Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string 
   FL_CO_CHECK(co_await store_.ask(std::move(record)));
   wire::Renewed renewed;
   renewed.set_certificate_pem(issued.pem);
-  renewed.set_ca_pem(authority_.certificate_pem());
+  renewed.set_ca_pem(authority_.trusted_pem());
   report(EventLevel::info, name + ": certificate renewed");
   co_return renewed;
 }

@@ -38,12 +38,7 @@ class Admission final : public ConnectionHandler {
  public:
   /// `store`: of no run. Clients whose certificates are valid get sessions with `current`.
   Admission(const CurrentEngine& current, StoreThread& store, const Authority& authority,
-            std::vector<std::string> hosts, std::size_t sessions_max)
-      : current_(current),
-        store_(store),
-        authority_(authority),
-        hosts_(std::move(hosts)),
-        places_(std::make_shared<MemberPlaces>(sessions_max)) {}
+            std::vector<std::string> hosts, std::size_t sessions_max);
 
   /// Makes the server's certificate; again when it is due.
   [[nodiscard]] Result<void> renew_certificate();
@@ -70,6 +65,7 @@ class Admission final : public ConnectionHandler {
   const CurrentEngine& current_;
   StoreThread& store_;
   const Authority& authority_;
+  const std::string authorities_;  // The digest of those that are trusted (wire::Welcome).
   std::vector<std::string> hosts_;
   std::shared_ptr<MemberPlaces> places_;
   LineLimit refusals_;

@@ -56,10 +56,11 @@ LogLevel level_of(const Error& error) {
 }  // namespace
 
 Session::Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
-                 std::string serial, Renewer renewer)
+                 std::string serial, Renewer renewer, std::string authorities)
     : link_(std::move(link)),
       engine_(std::move(engine)),
       renewer_(std::move(renewer)),
+      authorities_(std::move(authorities)),
       posted_(link_->executor(), limits::outbox_messages_max),
       ended_(link_->executor()) {
   facts_.name = std::move(name);
@@ -143,6 +144,7 @@ Awaitable<Result<void>> Session::shake_hands() {
   wire::Header header;
   FL_CO_TRY(*header.mutable_welcome(),
             co_await on(engine_->executor(), find_welcome(engine_, facts_.name, hello)));
+  header.mutable_welcome()->set_authorities(authorities_);
   FL_CO_CHECK(co_await send(std::move(header)));
   FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
   if (second.header.has_bye()) {

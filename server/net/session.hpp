@@ -19,8 +19,9 @@ using Renewer = std::function<Awaitable<Result<wire::Renewed>>(std::string csr_p
 class Session : public Peer, public std::enable_shared_from_this<Session> {
  public:
   /// `name` and `serial` are what the client's certificate says. Without one it is known by name.
+  /// `authorities`: what the Welcome says about them.
   Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
-          std::string serial = "", Renewer renewer = nullptr);
+          std::string serial = "", Renewer renewer = nullptr, std::string authorities = "");
 
   /// From the hello to the end of the link. Spawn it on the link's executor.
   Awaitable<void> run();
@@ -52,6 +53,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   std::shared_ptr<Link> link_;
   std::shared_ptr<RoundEngine> engine_;
   Renewer renewer_;
+  std::string authorities_;
   Facts facts_;
   Mailbox<wire::Header> posted_;
   bool is_over_ = false;    // The peer is told so, and answers when it needs us no more.

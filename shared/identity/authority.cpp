@@ -11,6 +11,11 @@
 namespace fl {
 namespace {
 
+constexpr const char* key_name = "ca.key";
+constexpr const char* certificate_name = "ca.crt";
+constexpr const char* next_key_name = "ca-next.key";
+constexpr const char* next_certificate_name = "ca-next.crt";
+
 constexpr std::size_t client_name_bytes_max = 64;  // ub-common-name of RFC 5280, appendix A.1.
 
 struct Extension {
@@ -95,16 +100,33 @@ std::vector<Extension> leaf_extensions(std::string usage) {
           {NID_authority_key_identifier, "keyid"}};
 }
 
-Result<KeyPtr> open_or_create_key(Files& files, const std::filesystem::path& path) {
-  if (files.exists(path)) {
-    FL_TRY(const std::string pem, files.read_all(path));
-    auto key = parse_key(pem);
-    if (!key) return key.error().at(path.string());
+/// Writes the key, encrypted if there is a passphrase.
+Result<void> write_key(Files& files, const std::filesystem::path& path, const EVP_PKEY& key,
+                       const std::string& passphrase) {
+  FL_TRY(const std::string pem, to_pem(key, passphrase));
+  return files.write_atomically(path, bytes_of(pem));
+}
+
+Result<KeyPtr> open_or_create_key(Files& files, const std::filesystem::path& path,
+                                  const std::string& passphrase) {
+  if (!files.exists(path)) {
+    FL_TRY(KeyPtr key, make_key());
+    FL_CHECK(write_key(files, path, *key, passphrase));
     return key;
   }
-  FL_TRY(KeyPtr key, make_key());
-  FL_TRY(const std::string pem, to_pem(*key));
-  FL_CHECK(files.write_atomically(path, bytes_of(pem)));
+  FL_TRY(const std::string pem, files.read_all(path));
+  const bool is_encrypted = is_encrypted_key(pem);
+  if (is_encrypted && passphrase.empty()) {
+    return Error(Errc::unauthenticated,
+                 path.string() + " is encrypted: give its passphrase with --ca-passphrase-file");
+  }
+  auto key = is_encrypted ? open_key(pem, passphrase) : parse_key(pem);
+  if (!key && is_encrypted) {
+    return Error(Errc::unauthenticated,
+                 "the passphrase of --ca-passphrase-file does not open " + path.string());
+  }
+  if (!key) return key.error().at(path.string());
+  if (!is_encrypted && !passphrase.empty()) FL_CHECK(write_key(files, path, **key, passphrase));
   return key;
 }
 
@@ -120,6 +142,22 @@ Result<CertificatePtr> open_or_create_certificate(Files& files, const std::files
   FL_TRY(const std::string pem, to_pem(*certificate));
   FL_CHECK(files.write_atomically(path, bytes_of(pem)));
   return certificate;
+}
+
+/// Does the second step of finish_rotation(), if a crash has come between the two.
+Result<void> complete_rotation(Files& files, const std::filesystem::path& folder,
+                               const std::string& passphrase) {
+  const auto certificate_path = folder / next_certificate_name;
+  if (!files.exists(certificate_path) || files.exists(folder / next_key_name)) return {};
+  FL_TRY(const KeyPtr key, open_or_create_key(files, folder / key_name, passphrase));
+  FL_TRY(const std::string pem, files.read_all(certificate_path));
+  FL_TRY(const CertificatePtr certificate, parse_certificate(pem));
+  if (!fits(*certificate, *key))
+    return Error(Errc::corrupt, certificate_path.string() +
+                                    " exists, but its key is missing: restore the identity folder "
+                                    "from a backup");
+  FL_CHECK(files.rename(certificate_path, folder / certificate_name));
+  return files.sync_folder(folder);
 }
 
 /// The subject alternative names in OpenSSL's syntax. The hosts are checked, so that none can
@@ -153,30 +191,75 @@ Result<void> check_client_name(std::string_view name) {
   return {};
 }
 
-Result<Authority> Authority::open_or_create(Files& files, const std::filesystem::path& folder,
-                                            double now) {
-  const std::filesystem::path key_path = folder / "ca.key";
-  const std::filesystem::path certificate_path = folder / "ca.crt";
-  FL_CHECK(files.make_folder(folder));
+Result<Authority::Signer> Authority::open_signer(Files& files,
+                                                 const std::filesystem::path& key_path,
+                                                 const std::filesystem::path& certificate_path,
+                                                 double now, const std::string& passphrase) {
   if (files.exists(certificate_path) && !files.exists(key_path))
     return Error(Errc::corrupt, certificate_path.string() + " exists, but its key " +
                                     key_path.string() +
                                     " is missing: restore the identity folder from a backup");
-  FL_TRY(KeyPtr key, open_or_create_key(files, key_path));
-  FL_TRY(CertificatePtr certificate,
-         open_or_create_certificate(files, certificate_path, *key, now));
-  if (!fits(*certificate, *key))
+  Signer signer;
+  FL_TRY(signer.key, open_or_create_key(files, key_path, passphrase));
+  FL_TRY(signer.certificate, open_or_create_certificate(files, certificate_path, *signer.key, now));
+  if (!fits(*signer.certificate, *signer.key))
     return Error(Errc::corrupt, key_path.string() + " is not the key of " +
                                     certificate_path.string() +
                                     ": restore the identity folder from a backup");
-  if (!is_signed_by(*certificate, *certificate))
+  if (!is_signed_by(*signer.certificate, *signer.certificate))
     return Error(Errc::corrupt, certificate_path.string() + " is not signed by its own key");
-  FL_TRY(const Validity life, validity(*certificate));
+  FL_TRY(const Validity life, validity(*signer.certificate));
   if (now > life.not_after)
     return Error(Errc::unauthenticated, certificate_path.string() + " has expired");
-  FL_TRY(std::string pem, to_pem(*certificate));
-  FL_TRY(const Sha256 fingerprint, spki_fingerprint(*certificate));
-  return Authority(std::move(key), std::move(certificate), std::move(pem), fingerprint);
+  FL_TRY(signer.pem, to_pem(*signer.certificate));
+  FL_TRY(signer.fingerprint, spki_fingerprint(*signer.certificate));
+  return signer;
+}
+
+Result<Authority> Authority::open_or_create(Files& files, const std::filesystem::path& folder,
+                                            double now, const std::string& passphrase) {
+  FL_CHECK(files.make_folder(folder));
+  FL_CHECK(complete_rotation(files, folder, passphrase));
+  FL_TRY(Signer current,
+         open_signer(files, folder / key_name, folder / certificate_name, now, passphrase));
+  Authority authority(std::move(current));
+  if (files.exists(folder / next_key_name)) {
+    FL_TRY(authority.next_, open_signer(files, folder / next_key_name,
+                                        folder / next_certificate_name, now, passphrase));
+  }
+  return authority;
+}
+
+Result<void> Authority::begin_rotation(Files& files, const std::filesystem::path& folder,
+                                       double now, const std::string& passphrase) {
+  if (next_) {
+    return Error(Errc::conflict,
+                 "there is a new authority already: 'fl-server rotate-ca --finish' drops the old "
+                 "one");
+  }
+  FL_TRY(next_, open_signer(files, folder / next_key_name, folder / next_certificate_name, now,
+                            passphrase));
+  return {};
+}
+
+Result<void> Authority::finish_rotation(Files& files, const std::filesystem::path& folder) {
+  if (!next_) {
+    return Error(Errc::conflict,
+                 "there is only one authority: 'fl-server rotate-ca' makes a new one");
+  }
+  FL_CHECK(files.rename(folder / next_key_name, folder / key_name));
+  FL_CHECK(files.sync_folder(folder));  // The key first: complete_rotation() relies on it.
+  FL_CHECK(files.rename(folder / next_certificate_name, folder / certificate_name));
+  FL_CHECK(files.sync_folder(folder));
+  current_ = std::move(*next_);
+  next_.reset();
+  return {};
+}
+
+Result<Sha256> authority_fingerprint(Files& files, const std::filesystem::path& folder) {
+  FL_TRY(const std::string pem, files.read_all(folder / certificate_name));
+  FL_TRY(const CertificatePtr certificate, parse_certificate(pem));
+  return spki_fingerprint(*certificate);
 }
 
 Result<ClientCertificate> Authority::issue_client(std::string_view name,
@@ -194,10 +277,10 @@ Result<ClientCertificate> Authority::issue_client(std::string_view name,
   }
   const Contents contents{.common_name = std::string(name),
                           .key = *key,
-                          .issuer = certificate_.get(),
+                          .issuer = newest().certificate.get(),
                           .validity = {now - clock_skew_s, now + certificate_life_s},
                           .extensions = leaf_extensions("clientAuth")};
-  FL_TRY(const CertificatePtr certificate, make_certificate(contents, *key_));
+  FL_TRY(const CertificatePtr certificate, make_certificate(contents, *newest().key));
   FL_TRY(std::string pem, to_pem(*certificate));
   FL_TRY(const Sha256 key_hash, spki_fingerprint(*certificate));
   return ClientCertificate{std::move(pem), serial_hex(*certificate).value(),
@@ -211,14 +294,14 @@ Result<ServerCertificate> Authority::issue_server(const std::vector<std::string>
   const Validity life{now - clock_skew_s, now + certificate_life_s};
   Contents contents{.common_name = "Tributary server",
                     .key = *key,
-                    .issuer = certificate_.get(),
+                    .issuer = current_.certificate.get(),
                     .validity = life,
                     .extensions = leaf_extensions("serverAuth")};
   contents.extensions.push_back({NID_subject_alt_name, std::move(names)});
-  FL_TRY(const CertificatePtr certificate, make_certificate(contents, *key_));
+  FL_TRY(const CertificatePtr certificate, make_certificate(contents, *current_.key));
   FL_TRY(std::string key_pem, to_pem(*key));
   FL_TRY(const std::string pem, to_pem(*certificate));
-  return ServerCertificate{std::move(key_pem), pem + certificate_pem_, life};
+  return ServerCertificate{std::move(key_pem), pem + current_.pem, life};
 }
 
 }  // namespace fl

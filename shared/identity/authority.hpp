@@ -47,17 +47,36 @@ struct ServerCertificate {
   }
 };
 
+/// The authority. While it is changed for a new one (rotate-ca), there are two for some time:
+///   - both are trusted;
+///   - the old one certifies the server, as members who were away know no other, and is the one in
+///     join tokens;
+///   - the new one certifies clients, who get both authorities' certificates with theirs. A client
+///     whose certificate is not of the newest authority renews it.
+/// Then the old one is dropped. Files: ca.key and ca.crt, and ca-next.key and ca-next.crt
+/// meanwhile.
 class Authority {
  public:
   /// Loads FOLDER/ca.key and FOLDER/ca.crt. If neither exists, makes them and the folder. The key
   /// is written first, so a crash at the first start may leave a key without a certificate; then
-  /// this makes the certificate. Errors name the file: corrupt (unreadable, key and certificate
-  /// don't match, or a certificate without a key), unauthenticated (expired), and those of Files.
+  /// this makes the certificate. With a passphrase the keys' files are encrypted, those too that
+  /// were not before. Errors name the file: corrupt (unreadable, key and certificate don't match,
+  /// or a certificate without a key), unauthenticated (expired, no or a wrong passphrase), and
+  /// those of Files.
   static Result<Authority> open_or_create(Files& files, const std::filesystem::path& folder,
-                                          double now);
+                                          double now, const std::string& passphrase = "");
 
-  [[nodiscard]] const std::string& certificate_pem() const { return certificate_pem_; }
-  [[nodiscard]] const Sha256& fingerprint() const { return fingerprint_; }
+  /// Makes the new authority. `conflict`: there are two already.
+  [[nodiscard]] Result<void> begin_rotation(Files& files, const std::filesystem::path& folder,
+                                            double now, const std::string& passphrase);
+  /// Drops the old authority. `conflict`: there is only one.
+  [[nodiscard]] Result<void> finish_rotation(Files& files, const std::filesystem::path& folder);
+
+  /// The authority that certifies the server and that join tokens name.
+  [[nodiscard]] const std::string& certificate_pem() const { return current_.pem; }
+  [[nodiscard]] const Sha256& fingerprint() const { return current_.fingerprint; }
+  /// All that are trusted, the current one first.
+  [[nodiscard]] std::string trusted_pem() const { return current_.pem + (next_ ? next_->pem : ""); }
 
   /// Issues a client certificate, valid for 90 days, for `name` and the key in the signing request
   /// (PEM). The request's signature must be valid, which proves that the peer holds the key; all
@@ -74,17 +93,25 @@ class Authority {
                                                        double now) const;
 
  private:
-  Authority(KeyPtr key, CertificatePtr certificate, std::string certificate_pem,
-            const Sha256& fingerprint)
-      : key_(std::move(key)),
-        certificate_(std::move(certificate)),
-        certificate_pem_(std::move(certificate_pem)),
-        fingerprint_(fingerprint) {}
+  /// A key and its certificate.
+  struct Signer {
+    KeyPtr key;
+    CertificatePtr certificate;
+    std::string pem;
+    Sha256 fingerprint{};
+  };
+  explicit Authority(Signer current) : current_(std::move(current)) {}
+  static Result<Signer> open_signer(Files& files, const std::filesystem::path& key_path,
+                                    const std::filesystem::path& certificate_path, double now,
+                                    const std::string& passphrase);
+  [[nodiscard]] const Signer& newest() const { return next_ ? *next_ : current_; }
 
-  KeyPtr key_;
-  CertificatePtr certificate_;
-  std::string certificate_pem_;
-  Sha256 fingerprint_;
+  Signer current_;
+  std::optional<Signer> next_;
 };
+
+/// The fingerprint in FOLDER/ca.crt, for which no key is needed. not_found: there is no authority.
+[[nodiscard]] Result<Sha256> authority_fingerprint(Files& files,
+                                                   const std::filesystem::path& folder);
 
 }  // namespace fl

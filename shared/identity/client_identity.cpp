@@ -3,6 +3,8 @@
 
 #include "shared/base/json.hpp"
 
+#include <algorithm>
+
 namespace fl {
 namespace {
 
@@ -58,16 +60,23 @@ Result<std::string> settle_key(Files& files, const Path& folder, const X509& cer
                                   ": remove the folder and join again with a new token");
 }
 
+/// Whether one of these authorities has signed the certificate.
+bool is_signed_by_one(X509& certificate, std::string_view ca_pem) {
+  const auto authorities = parse_certificates(ca_pem);
+  return authorities && std::ranges::any_of(*authorities, [&](const CertificatePtr& authority) {
+           return is_signed_by(certificate, *authority);
+         });
+}
+
 /// Checks the server's answer to a signing request before any file is replaced.
 Result<void> check_answer(Files& files, const Path& folder, std::string_view certificate_pem,
                           std::string_view ca_pem) {
   FL_TRY(const CertificatePtr certificate, parse_certificate(certificate_pem));
-  FL_TRY(const CertificatePtr ca, parse_certificate(ca_pem));
   FL_TRY(const KeyPtr key, read_and_parse(files, new_key_path(folder), parse_key));
   if (!fits(*certificate, *key))
     return Error(Errc::unauthenticated,
                  "the server sent a certificate for another key than this client's");
-  if (!is_signed_by(*certificate, *ca))
+  if (!is_signed_by_one(*certificate, ca_pem))
     return Error(Errc::unauthenticated,
                  "the server sent a certificate that its authority has not signed");
   if (!common_name(*certificate))
@@ -87,14 +96,14 @@ Result<ClientIdentity> ClientIdentity::load(Files& files, const Path& folder) {
   FL_TRY(const CertificatePtr certificate,
          read_and_parse(files, certificate_path(folder), parse_certificate,
                         &identity.certificate_pem_));
-  FL_TRY(const CertificatePtr ca,
-         read_and_parse(files, ca_path(folder), parse_certificate, &identity.ca_pem_));
+  FL_TRY([[maybe_unused]] const auto authorities,
+         read_and_parse(files, ca_path(folder), parse_certificates, &identity.ca_pem_));
   FL_TRY(identity.server_, read_and_parse(files, json_path(folder), parse_server_file));
   if (files.exists(token_path(folder))) {
     FL_TRY(identity.token_id_, files.read_all(token_path(folder), file_bytes_max));
   }
   FL_TRY(identity.key_pem_, settle_key(files, folder, *certificate));
-  if (!is_signed_by(*certificate, *ca))
+  if (!is_signed_by_one(*certificate, identity.ca_pem_))
     return Error(Errc::corrupt, certificate_path(folder).string() + " is not signed by " +
                                     ca_path(folder).string());
   const auto name = common_name(*certificate);
@@ -133,12 +142,17 @@ Result<ClientIdentity> ClientIdentity::finish_joining(Files& files, const Path& 
   return load(files, folder);
 }
 
-Result<void> ClientIdentity::finish_renewing(Files& files, std::string_view certificate) {
-  FL_CHECK(check_answer(files, folder_, certificate, ca_pem_));
+Result<void> ClientIdentity::finish_renewing(Files& files, std::string_view certificate,
+                                             std::string_view ca) {
+  FL_CHECK(check_answer(files, folder_, certificate, ca.empty() ? ca_pem_ : ca));
   FL_TRY(const CertificatePtr renewed, parse_certificate(certificate));
   if (common_name(*renewed) != name_)
     return Error(Errc::unauthenticated,
                  "the server sent a renewed certificate for another client than " + name_);
+  // While the authority is changed `ca` has the old one too: so after a crash before the next step
+  // it still has the one that signed the old certificate.
+  if (!ca.empty() && ca != ca_pem_)
+    FL_CHECK(files.write_atomically(ca_path(folder_), bytes_of(ca)));
   FL_CHECK(files.write_atomically(certificate_path(folder_), bytes_of(certificate)));
   FL_TRY(*this, load(files, folder_));
   return {};

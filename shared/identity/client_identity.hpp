@@ -5,7 +5,7 @@
 //   key.pem        the private key (mode 0600)
 //   key.pem.new    the key of the next certificate, while one is requested
 //   cert.pem       the certificate, issued by the server's authority
-//   ca.pem         the authority's certificate
+//   ca.pem         the authority's certificate, or those of two while the authority is changed
 //   identity.json  {"server": "HOST:PORT"}
 //   token          the id of the join token that the client joined with
 //
@@ -46,10 +46,12 @@ class ClientIdentity {
                                                const ServerAddress& server,
                                                std::string_view token_id,
                                                std::string_view certificate, std::string_view ca);
-  /// Steps 3 and 5 of renewing. The certificate must come from the same authority, with the same
-  /// name, for the requested key; otherwise the error is unauthenticated and nothing is changed.
-  /// TLS contexts made before keep the old key and certificate.
-  [[nodiscard]] Result<void> finish_renewing(Files& files, std::string_view certificate);
+  /// Steps 3 and 5 of renewing, after `ca`, which replaces the trusted authorities unless it is
+  /// empty. The certificate must come from one of these, with the same name, for the requested key;
+  /// otherwise the error is unauthenticated and nothing is changed. TLS contexts made before keep
+  /// the old key and certificate.
+  [[nodiscard]] Result<void> finish_renewing(Files& files, std::string_view certificate,
+                                             std::string_view ca = "");
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] const std::string& name() const { return name_; }

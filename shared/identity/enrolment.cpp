@@ -137,7 +137,7 @@ Result<EnrolmentResponse> enroll(const Authority& authority, TokenBook& book,
   if (token.used_at != 0 && token.key_digest != certificate.key_digest) return used_error();
   FL_CHECK(book.use_token(request.token_id, token.name, certificate.serial, certificate.key_digest,
                           now));
-  return EnrolmentResponse{certificate.pem, authority.certificate_pem(), token.name};
+  return EnrolmentResponse{certificate.pem, authority.trusted_pem(), token.name};
 }
 
 }  // namespace fl

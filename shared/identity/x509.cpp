@@ -32,6 +32,12 @@ Result<std::string> written(Write write) {
 /// Password callback for the PEM readers. Without it OpenSSL asks on the terminal for the password
 /// of an encrypted file.
 int no_password(char*, int, int, void*) { return -1; }
+int give_password(char* out, int size, int, void* passphrase) {
+  const auto& text = *static_cast<const std::string*>(passphrase);
+  if (text.empty() || text.size() > static_cast<std::size_t>(size)) return -1;
+  text.copy(out, text.size());
+  return static_cast<int>(text.size());
+}
 
 /// Takes over the result of a PEM reader. Null means that the text was not a `what`.
 template <class Ptr>
@@ -67,9 +73,11 @@ Result<RequestPtr> make_request(EVP_PKEY& key) {
   return request;
 }
 
-Result<std::string> to_pem(const EVP_PKEY& key) {
+Result<std::string> to_pem(const EVP_PKEY& key, const std::string& passphrase) {
+  const EVP_CIPHER* const cipher = passphrase.empty() ? nullptr : EVP_aes_256_cbc();
   return written([&](BIO* bio) {
-    return PEM_write_bio_PKCS8PrivateKey(bio, &key, nullptr, nullptr, 0, nullptr, nullptr);
+    return PEM_write_bio_PKCS8PrivateKey(bio, &key, cipher, passphrase.data(),
+                                         static_cast<int>(passphrase.size()), nullptr, nullptr);
   });
 }
 
@@ -87,10 +95,31 @@ Result<KeyPtr> parse_key(std::string_view pem) {
   return checked<KeyPtr>(key, Errc::corrupt, "private key");
 }
 
+Result<KeyPtr> open_key(std::string_view pem, const std::string& passphrase) {
+  const BioPtr bio = bio_on(pem);
+  EVP_PKEY* key = PEM_read_bio_PrivateKey(bio.get(), nullptr, give_password,
+                                          const_cast<std::string*>(&passphrase));
+  return checked<KeyPtr>(key, Errc::corrupt, "private key");
+}
+
+bool is_encrypted_key(std::string_view pem) {
+  return pem.find("-----BEGIN ENCRYPTED PRIVATE KEY-----") != pem.npos;
+}
+
 Result<CertificatePtr> parse_certificate(std::string_view pem) {
   const BioPtr bio = bio_on(pem);
   X509* certificate = PEM_read_bio_X509(bio.get(), nullptr, no_password, nullptr);
   return checked<CertificatePtr>(certificate, Errc::corrupt, "certificate");
+}
+
+Result<std::vector<CertificatePtr>> parse_certificates(std::string_view pem) {
+  const BioPtr bio = bio_on(pem);
+  std::vector<CertificatePtr> all;
+  while (X509* one = PEM_read_bio_X509(bio.get(), nullptr, no_password, nullptr))
+    all.emplace_back(one);
+  ERR_clear_error();
+  if (all.empty()) return Error(Errc::corrupt, "not a valid certificate in PEM format");
+  return all;
 }
 
 Result<RequestPtr> parse_request(std::string_view pem) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fl {
 
@@ -37,13 +38,19 @@ using RequestPtr = std::unique_ptr<X509_REQ, FreeWith<X509_REQ_free>>;
 /// authority that we hold it. The subject is empty, because the authority chooses the name.
 [[nodiscard]] Result<RequestPtr> make_request(EVP_PKEY& key);
 
-/// PEM. Keys are PKCS #8 and not encrypted; the mode of their file protects them.
-[[nodiscard]] Result<std::string> to_pem(const EVP_PKEY& key);
+/// PEM. Keys are PKCS #8, encrypted (AES-256, PBKDF2) if there is a passphrase. Without one the
+/// mode of their file protects them.
+[[nodiscard]] Result<std::string> to_pem(const EVP_PKEY& key, const std::string& passphrase = "");
 [[nodiscard]] Result<std::string> to_pem(const X509& certificate);
 [[nodiscard]] Result<std::string> to_pem(const X509_REQ& request);
 
 [[nodiscard]] Result<KeyPtr> parse_key(std::string_view pem);
+/// The same for an encrypted key.
+[[nodiscard]] Result<KeyPtr> open_key(std::string_view pem, const std::string& passphrase);
+[[nodiscard]] bool is_encrypted_key(std::string_view pem);
 [[nodiscard]] Result<CertificatePtr> parse_certificate(std::string_view pem);
+/// All certificates of the text, at least one.
+[[nodiscard]] Result<std::vector<CertificatePtr>> parse_certificates(std::string_view pem);
 [[nodiscard]] Result<RequestPtr> parse_request(std::string_view pem);
 
 /// Whether the key is ECDSA on P-256, the only kind that we make and certify.

@@ -45,9 +45,9 @@ Result<void> use_pair(ssl::context& context, const std::string& chain_pem,
   return {};
 }
 
-/// Trusts this authority only. `purpose` is what the peer's certificate must be issued for. OpenSSL
-/// derives it from the role too; it is set explicitly because a mistake would let a client pass for
-/// the server.
+/// Trusts this authority only, or these while it is changed. `purpose` is what the peer's
+/// certificate must be issued for. OpenSSL derives it from the role too; it is set explicitly
+/// because a mistake would let a client pass for the server.
 Result<void> trust(ssl::context& context, const std::string& ca_pem, int purpose) {
   boost::system::error_code ec;
   context.add_certificate_authority(net::buffer(ca_pem), ec);
@@ -113,7 +113,7 @@ Result<ssl::context> server_context(const ServerCertificate& certificate,
                                     const Authority& authority) {
   FL_TRY(ssl::context context, make_context(ssl::context::tlsv13_server));
   FL_CHECK(use_pair(context, certificate.chain_pem, certificate.key_pem));
-  FL_CHECK(trust(context, authority.certificate_pem(), X509_PURPOSE_SSL_CLIENT));
+  FL_CHECK(trust(context, authority.trusted_pem(), X509_PURPOSE_SSL_CLIENT));
   SSL_CTX_set_options(context.native_handle(),
                       SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
   return context;

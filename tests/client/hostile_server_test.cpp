@@ -71,7 +71,7 @@ struct World final : Connector, IdentityKeeper {
     [[maybe_unused]] const auto sent = co_await link->send(std::move(message));
   }
 
-  Result<std::optional<std::string>> renewal_request() override {
+  Result<std::optional<std::string>> renewal_request(const std::string&) override {
     if (!is_renewal_due) return std::optional<std::string>();
     return std::optional<std::string>("a request");
   }

@@ -87,6 +87,85 @@ TEST_CASE("an expired authority is refused") {
   CHECK(late.error().code() == Errc::unauthenticated);
 }
 
+TEST_CASE("a new authority stands beside the old one until that is dropped") {
+  const TemporaryFolder temp;
+  const Path folder = temp / "identity";
+  Authority authority = open(folder).value();
+  const Sha256 old = authority.fingerprint();
+  CHECK(authority.trusted_pem() == authority.certificate_pem());
+  CHECK(authority.finish_rotation(posix_files(), folder).error().code() == Errc::conflict);
+  REQUIRE(authority.begin_rotation(posix_files(), folder, some_time, ""));
+  CHECK(authority.begin_rotation(posix_files(), folder, some_time, "").error().code() ==
+        Errc::conflict);
+  CHECK(mode_of(folder / "ca-next.key") == 0600);
+
+  const Authority both = open(folder).value();
+  CHECK(both.fingerprint() == old);
+  const auto trusted = parse_certificates(both.trusted_pem()).value();
+  REQUIRE(trusted.size() == 2);
+  CHECK(spki_fingerprint(*trusted[0]).value() == old);
+  const auto issued = both.issue_client("a", new_request_pem(), some_time).value();
+  const CertificatePtr client = parse_certificate(issued.pem).value();
+  CHECK(!is_signed_by(*client, *trusted[0]));
+  CHECK(is_signed_by(*client, *trusted[1]));
+  const auto server = both.issue_server({"localhost"}, some_time).value();
+  CHECK(is_signed_by(*parse_certificate(server.chain_pem).value(), *trusted[0]));
+  CHECK(authority_fingerprint(posix_files(), folder).value() == old);
+
+  REQUIRE(authority.finish_rotation(posix_files(), folder));
+  const Authority after = open(folder).value();
+  CHECK(after.fingerprint() == spki_fingerprint(*trusted[1]).value());
+  CHECK(after.trusted_pem() == to_pem(*trusted[1]).value());
+  CHECK(!std::filesystem::exists(folder / "ca-next.key"));
+}
+
+TEST_CASE("a crash at any point of changing the authority leaves one that works") {
+  int changes = 0;
+  for (bool done = false; !done; ++changes) {
+    const TemporaryFolder temp;
+    const Path folder = temp / "identity";
+    Authority authority = open(folder).value();
+    const Sha256 old = authority.fingerprint();
+    CrashingFiles disk(changes);
+    const bool begun = authority.begin_rotation(disk, folder, some_time, "").has_value();
+    done = begun && authority.finish_rotation(disk, folder).has_value();
+    auto next = open(folder);
+    REQUIRE(next);
+    // The next attempt goes on from there.
+    if (next->fingerprint() == old) {
+      if (next->trusted_pem() == next->certificate_pem())
+        REQUIRE(next->begin_rotation(posix_files(), folder, some_time, ""));
+      REQUIRE(next->finish_rotation(posix_files(), folder));
+    }
+    const auto last = open(folder);
+    REQUIRE(last);
+    CHECK(last->fingerprint() != old);
+  }
+  CHECK(changes > 8);
+}
+
+TEST_CASE("with a passphrase the authority's keys are encrypted, those of before too") {
+  const TemporaryFolder temp;
+  const Path folder = temp / "identity";
+  const auto with = [&](const std::string& passphrase) {
+    return Authority::open_or_create(posix_files(), folder, some_time, passphrase);
+  };
+  const Sha256 plain = open(folder)->fingerprint();
+  auto authority = with("correct horse");
+  REQUIRE(authority);
+  CHECK(authority->fingerprint() == plain);
+  CHECK(is_encrypted_key(read_text(folder / "ca.key")));
+  REQUIRE(authority->begin_rotation(posix_files(), folder, some_time, "correct horse"));
+  CHECK(is_encrypted_key(read_text(folder / "ca-next.key")));
+  CHECK(with("correct horse")->issue_client("a", new_request_pem(), some_time));
+  for (const char* wrong : {"", "correct", "correct horse "}) {
+    const auto refused = with(wrong);
+    REQUIRE(!refused);
+    CHECK(refused.error().code() == Errc::unauthenticated);
+    CHECK(contains(refused.error().message(), "--ca-passphrase-file"));
+  }
+}
+
 TEST_CASE("a client certificate has the right name, purpose and validity") {
   const TemporaryFolder temp;
   const Authority authority = open(temp / "identity").value();

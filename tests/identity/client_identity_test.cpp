@@ -130,6 +130,44 @@ TEST_CASE("a crash at any point of renewing leaves the old or new pair, and rene
   CHECK(new_pairs > 2);
 }
 
+TEST_CASE("a crash at any point of taking a new authority leaves a pair that is trusted") {
+  const TemporaryFolder temp;
+  Authority authority = new_authority(temp / "ca");
+  const std::string old_ca = authority.trusted_pem();
+  std::vector<Path> members;
+  for (int i = 0; i < 20; ++i) {
+    members.push_back(temp / std::to_string(i));
+    new_identity(authority, members.back(), "alice");
+  }
+  REQUIRE(authority.begin_rotation(posix_files(), temp / "ca", Clock::unix_seconds(), ""));
+  bool done = false;
+  for (int changes = 0; !done; ++changes) {
+    ClientIdentity identity = ClientIdentity::load(posix_files(), members.at(changes)).value();
+    CrashingFiles disk(changes);
+    if (const auto request = ClientIdentity::request_certificate(disk, members.at(changes))) {
+      const std::string certificate = issue(authority, "alice", *request);
+      done = identity.finish_renewing(disk, certificate, authority.trusted_pem()).has_value();
+    }
+    const auto loaded = ClientIdentity::load(posix_files(), members.at(changes));
+    REQUIRE(loaded);
+    check_pair(*loaded);
+    CHECK((loaded->ca_pem() == old_ca || loaded->ca_pem() == authority.trusted_pem()));
+    if (done) CHECK(loaded->ca_pem() == authority.trusted_pem());
+  }
+}
+
+TEST_CASE("a certificate of an authority that does not come with it is refused") {
+  const TemporaryFolder temp;
+  Authority authority = new_authority(temp / "ca");
+  ClientIdentity identity = new_identity(authority, temp / "me", "alice");
+  REQUIRE(authority.begin_rotation(posix_files(), temp / "ca", Clock::unix_seconds(), ""));
+  const auto request = ClientIdentity::request_certificate(posix_files(), temp / "me").value();
+  const std::string certificate = issue(authority, "alice", request);
+  CHECK(!identity.finish_renewing(posix_files(), certificate));
+  CHECK(!identity.finish_renewing(posix_files(), certificate, "nonsense"));
+  CHECK(identity.finish_renewing(posix_files(), certificate, authority.trusted_pem()));
+}
+
 TEST_CASE("an unanswered request is repeated with the same key, and the old pair stays in use") {
   const TemporaryFolder temp;
   const Authority authority = new_authority(temp / "ca");

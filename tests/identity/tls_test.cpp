@@ -122,6 +122,28 @@ TEST_CASE("clients with a foreign, expired or server certificate are refused") {
   CHECK(Meeting(world.server, right).succeeded());
 }
 
+TEST_CASE("while the authority is changed, members of the old and of the new one are accepted") {
+  TlsWorld world;
+  REQUIRE(world.authority.begin_rotation(posix_files(), world.temp / "ca", world.now, ""));
+  const auto certificate = world.authority.issue_server({"localhost"}, world.now).value();
+  net::ssl::context server = server_context(certificate, world.authority).value();
+  net::ssl::context old = client_context(world.alice).value();
+  CHECK(Meeting(server, old).succeeded());
+  const auto request = ClientIdentity::request_certificate(posix_files(), world.alice.folder());
+  const auto issued = world.authority.issue_client("alice", request.value(), world.now).value();
+  REQUIRE(world.alice.finish_renewing(posix_files(), issued.pem, world.authority.trusted_pem()));
+  net::ssl::context renewed = client_context(world.alice).value();
+  CHECK(Meeting(server, renewed).succeeded());
+  net::ssl::context joining = world.pinning();
+  CHECK(Meeting(server, joining).succeeded());
+  // Then the old one is dropped.
+  REQUIRE(world.authority.finish_rotation(posix_files(), world.temp / "ca"));
+  const auto next = world.authority.issue_server({"localhost"}, world.now).value();
+  net::ssl::context after = server_context(next, world.authority).value();
+  CHECK(Meeting(after, renewed).succeeded());
+  CHECK(!Meeting(after, old).succeeded());
+}
+
 TEST_CASE("TLS 1.2 is refused") {
   TlsWorld world;
   net::ssl::context client(net::ssl::context::tlsv12_client);

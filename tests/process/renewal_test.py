@@ -3,6 +3,7 @@
 
 import contextlib
 import datetime
+import shutil
 import signal
 import sqlite3
 import unittest
@@ -82,6 +83,25 @@ class Renewal(FederationTest):
         self.assertEqual(federation.rounds_done(), 2)
         good = "SELECT serial FROM certificate WHERE client = 'a'"
         self.assertEqual(federation.query(good), [(f"{new.serial_number:032x}",)])
+
+    def test_a_stolen_key_that_renews_is_told_to_both_sides(self):
+        federation = self.make()
+        self.age_certificate(federation)
+        shutil.copytree(federation.folder / "a", federation.folder / "thief")
+        run = ("--new-run", "--model", "synthetic:5", "--min-clients", 3, "--rounds", 2)
+        server = federation.server(*run, "--stay")
+        thief = federation.client("thief", "--stay")
+        thief.wait_for("renewed this client's certificate")
+        thief.kill()
+        thief = federation.client("thief", "--stay")
+        thief.wait_for("synthetic:5: 5 parameters")  # It is let in.
+        owner = federation.client("a", "--stay")
+        self.expect_exit(owner, 1)
+        self.assertIn("its key may be stolen", owner.stderr())
+        self.assertIn("its key may be stolen", server.stderr())
+        self.assertIn("a: certificate renewed", server.stderr())
+        told = "SELECT count(*) FROM event WHERE text LIKE '%its key may be stolen%'"
+        wait_until("the history has it", lambda: federation.query(told)[0][0] >= 1)
 
     def test_a_renewal_survives_a_kill_at_every_step_on_the_disk(self):
         """The server admits the client with either certificate, and the renewal succeeds later."""
