@@ -263,6 +263,8 @@ class Checker {
       tasks_[task.id] = task;
       if (task.state != TaskState::accepted) continue;
       if (!counted.insert(task.client).second) return wrong(task.client + " was counted twice");
+      if (malice_of(task.client).value_or(Malice::twice) != Malice::twice)
+        return wrong("a false update of " + task.client + " was counted");
       auto values = accepted_update(task);
       if (!values) return values.error().at(fmt::format("task {} of {}", task.id, task.client));
       accepted_[task.client].push_back(*values);
@@ -275,6 +277,15 @@ class Checker {
           fmt::format("the round closed with {} updates, fewer than its quorum", accepted));
     FL_CHECK(check_bytes(round, update_bytes));
     return sum.mean();
+  }
+
+  /// What a malicious member does; none for others.
+  [[nodiscard]] std::optional<Malice> malice_of(const std::string& client) const {
+    const auto& malicious = world_.options().malicious;
+    for (std::size_t i = 0; i < malicious.size(); ++i) {
+      if (client == fmt::format("mallory-{}", i + 1)) return malicious[i];
+    }
+    return std::nullopt;
   }
 
   /// Adds an accepted update. Discounts and compensates it as the mode says if it was trained from

@@ -121,7 +121,7 @@ bool WorldOptions::is_steady() const {
       std::count_if(members.begin(), members.end(), [](const Member& m) { return !m.evaluator; });
   return settings.mode == "sync" && settings.deadline_s == 0 && settings.clients_per_round == 0 &&
          settings.fraction == 1 && settings.over_select == 1 && settings.min_clients == trainers &&
-         settings.target_accuracy == 0 && !settings.codec.starts_with("auto");
+         settings.target_accuracy == 0 && !settings.codec.starts_with("auto") && malicious.empty();
 }
 
 WorldOptions draw_options(std::uint64_t seed) {
@@ -216,6 +216,12 @@ WorldOptions draw_options(std::uint64_t seed) {
   if (below(6) == 0) settings.codec = "gradzip:1+ef";
   if (below(8) == 0)
     settings.codec = std::array{"countsketch:3x2000", "countsketch:5x400,k=20"}[below(2)];
+  if (below(4) == 0) {
+    const std::uint64_t kinds = settings.deadline_s > 0 ? 5 : 3;
+    const std::uint64_t members_of_them = 1 + below(2);
+    for (std::uint64_t i = 0; i < members_of_them; ++i)
+      options.malicious.push_back(static_cast<Malice>(below(kinds)));
+  }
   return options;
 }
 

@@ -111,6 +111,8 @@ World::~World() {
 Result<void> World::run() noexcept {
   spawn(live_as_server());
   for (auto& [name, client] : clients_) spawn(live_as_client(client));
+  for (std::size_t i = 0; i < options_.malicious.size(); ++i)
+    spawn(live_as_malicious(fmt::format("mallory-{}", i + 1), options_.malicious[i]));
   spawn(make_trouble());
   for (int i = 0; lives_ > 0 && !complaint_; ++i) {
     if (!time_.step(io_) && lives_ > 0)

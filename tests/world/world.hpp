@@ -45,6 +45,15 @@ enum class Trouble {
   client_full,
 };
 
+/// What a malicious member does. It is a trainer with 50 examples, and lives as long as the run.
+enum class Malice {
+  claims,        // Announces updates with impossible figures.
+  flood,         // Answers an offer with hundreds of messages about the tasks of others.
+  twice,         // Sends a right update and, once it is accepted, the same again.
+  silence,       // Answers nothing. Only for runs with a deadline.
+  wrong_digest,  // Sends other bytes than it announces. Only for runs with a deadline.
+};
+
 /// The default settings with codec "none", so that updates are exact.
 inline RunSettings fp32_settings() {
   RunSettings settings;
@@ -63,6 +72,7 @@ struct WorldOptions {
   };
   std::vector<Member> members;
   std::vector<Trouble> troubles;
+  std::vector<Malice> malicious;                       // Members "mallory-1", ...
   Duration pause_max = std::chrono::milliseconds(30);  // Before each job of a worker.
   Duration latency_max = std::chrono::milliseconds(60);
   double bytes_per_s_min = 200e3;
@@ -177,6 +187,9 @@ class World {
   void watch_manifest(Client& client, const std::filesystem::path& path);
   void settle_manifest(Client& client);
   void bury();
+
+  /// A malicious member's life (malice.cpp).
+  Awaitable<void> live_as_malicious(std::string name, Malice malice);
 
   // Troubles (trouble.cpp).
   Awaitable<void> make_trouble();
