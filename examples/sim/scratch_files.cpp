@@ -278,16 +278,18 @@ class ScratchFiles::Passing final : public File {
   std::shared_ptr<Recent> recent_;
 };
 
-ScratchFiles::ScratchFiles()
-    : buffers_(std::make_shared<Buffers>()), recent_(std::make_shared<Recent>()) {}
+ScratchFiles::ScratchFiles(bool keeps_uploads)
+    : keeps_uploads_(keeps_uploads),
+      buffers_(std::make_shared<Buffers>()),
+      recent_(std::make_shared<Recent>()) {}
 
-bool ScratchFiles::is_passing(const std::filesystem::path& path) {
-  // The server's spool files; the client's update, manifest and partial downloads.
-  constexpr std::array<std::string_view, 5> prefixes = {"task-", "spare-", "update-", "client.json",
-                                                        "download-"};
+bool ScratchFiles::is_passing(const std::filesystem::path& path) const {
+  constexpr std::array<std::string_view, 3> of_client = {"update-", "client.json", "download-"};
+  constexpr std::array<std::string_view, 2> of_spool = {"task-", "spare-"};
   const std::string name = path.filename().string();
-  return std::ranges::any_of(prefixes,
-                             [&](std::string_view prefix) { return name.starts_with(prefix); });
+  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  return std::ranges::any_of(of_client, begins) ||
+         (!keeps_uploads_ && std::ranges::any_of(of_spool, begins));
 }
 
 Result<std::unique_ptr<File>> ScratchFiles::open(const std::filesystem::path& path, OpenMode mode) {

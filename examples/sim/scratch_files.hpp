@@ -4,7 +4,7 @@
 //   - Passing files (updates on both ends, partial downloads, clients' manifests) are in memory
 //     while somebody has them open. When the last user closes one, its bytes are dropped and only
 //     its name stays, except for the last 2 MiB of small uploads. So the memory needed depends on
-//     the clients at work, not on all clients.
+//     the clients at work, not on all clients. Where uploads are read again they are lasting files.
 //   - Lasting files (checkpoints, residuals of error feedback, references of deltas, states of
 //     codecs) are files of the operating system.
 //
@@ -25,7 +25,8 @@ namespace fl {
 
 class ScratchFiles final : public Files {
  public:
-  ScratchFiles();
+  /// `keeps_uploads`: the server reads a round's uploads again when the round closes.
+  explicit ScratchFiles(bool keeps_uploads = false);
   Result<std::unique_ptr<File>> open(const std::filesystem::path& path, OpenMode mode) override;
   Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
   Result<void> remove(const std::filesystem::path& path) override;
@@ -42,8 +43,9 @@ class ScratchFiles final : public Files {
   using Names = std::map<std::string, std::weak_ptr<Contents>>;
 
   /// Whether a file of this name is a passing file, in memory.
-  static bool is_passing(const std::filesystem::path& path);
+  [[nodiscard]] bool is_passing(const std::filesystem::path& path) const;
 
+  const bool keeps_uploads_;
   Files& disk_ = posix_files();
   std::shared_ptr<Buffers> buffers_;
   std::shared_ptr<Recent> recent_;

@@ -289,12 +289,13 @@ Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
   const auto base = versions_.at(round.record.base_version);
   const auto downlink =
       parse_downlink_codec(plan_.settings.downlink_codec, round.record.round).value();
+  ReadMean mean;
   const StepJob job{versions_.files(),
                     versions_.folder(),
                     plan_.run_layout,
                     *base,
-                    sums_.sums(),
-                    static_cast<double>(tasks_.accepted_weight() * plan_.mode.unit()),
+                    mean,
+                    plan_.rule.has_center(),
                     *plan_.strategy,
                     tasks_.facts(past_),
                     *downlink,
@@ -303,7 +304,8 @@ Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
                      {"model", plan_.run.model},
                      {"clients", std::to_string(round.count(TaskState::accepted))}}};
   const auto deltas = tasks_.accepted_deltas();
-  auto work = [this, &job, &deltas]() -> Result<CheckpointRecord> {
+  auto work = [this, &job, &mean, &deltas]() -> Result<CheckpointRecord> {
+    FL_TRY(mean, sums_.mean());
     FL_CHECK(references_.sync(deltas));
     return make_next_version(job);
   };

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/round_sums.hpp"
 
+#include "server/round/spooled_rows.hpp"
 #include "server/versions/delay_compensation.hpp"
+#include "shared/aggregate/robust_mean.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/codec/payload/reader.hpp"
 
@@ -29,8 +31,13 @@ Error in_accepted(const TaskRecord& task, const Error& error) {
 void RoundSums::begin() {
   parts_.control.expect_strand();
   const OpenRound& round = parts_.tasks.round();
-  const std::uint64_t seed = parts_.plan.shared_seed_of(round.record.base_version + 1);
-  SummedSketches sketches = parts_.plan.summed_sketches(round.record.round);
+  std::optional<std::uint64_t> seed;
+  SummedSketches sketches;
+  // A robust rule reads each update decoded, so it is checked decoded too.
+  if (parts_.plan.rule.is_mean()) {
+    seed = parts_.plan.shared_seed_of(round.record.base_version + 1);
+    sketches = parts_.plan.summed_sketches(round.record.round);
+  }
   const std::uint64_t expected = expected_weight();
   // The vector of the round before is used again: two would be twice the memory.
   if (sums_) {
@@ -71,6 +78,7 @@ Awaitable<Result<void>> RoundSums::rebuild() {
 
 Awaitable<Result<void>> RoundSums::settle() {
   parts_.control.expect_strand();
+  if (!parts_.plan.rule.is_mean()) co_return success();
   const auto tasks = accepted_tasks();
   const auto visit = [this, &tasks](const Accumulator::AddUpdate& again) -> Result<void> {
     for (const TaskRecord& task : tasks) {
@@ -82,6 +90,52 @@ Awaitable<Result<void>> RoundSums::settle() {
   };
   auto work = [this, &visit] { return sums_->settle(visit); };
   co_return co_await parts_.store.with_room(parts_.compute, std::move(work));
+}
+
+Result<ReadMean> RoundSums::mean() const {
+  if (!parts_.plan.rule.is_mean()) return robust_mean();
+  FL_ASSERT(sums_->total_weight() > 0);
+  const auto divisor =
+      static_cast<double>(parts_.tasks.accepted_weight() * parts_.plan.mode.unit());
+  return ReadMean([this, divisor](std::uint64_t first, std::span<float> out) {
+    sums_->mean(first, divisor, out);
+    return success();
+  });
+}
+
+Result<ReadMean> RoundSums::robust_mean() const {
+  struct Reading {
+    SpooledRows rows;
+    std::unique_ptr<File> center;
+    std::optional<RobustMean> mean;
+  };
+  const auto reading = std::make_shared<Reading>();
+  for (const TaskRecord& task : accepted_tasks()) {
+    FL_TRY(auto file, open_accepted(task));
+    FL_TRY(AdjustUpdate adjust, adjustment_of(task));
+    const auto opened = reading->rows.open(std::move(file), task.update_bytes, parts_.plan.layout,
+                                           std::move(adjust),
+                                           [task](const Error& e) { return in_accepted(task, e); });
+    if (!opened) return in_accepted(task, opened.error());
+  }
+  const RunPlan& plan = parts_.plan;
+  if (plan.rule.has_center()) {
+    FL_TRY(reading->center, open_kept_mean(parts_.versions.files(), parts_.versions.folder(),
+                                           parts_.tasks.round().record.base_version));
+  }
+  RobustMean::ReadCenter center;
+  if (reading->center) {
+    center = [&file = *reading->center](std::uint64_t first, std::span<float> out) {
+      return file.read_exactly(first * sizeof(float), std::as_writable_bytes(out));
+    };
+  }
+  constexpr int one_per_core = 0;
+  reading->mean.emplace(plan.rule, reading->rows, plan.run_layout.parameter_elements, one_per_core,
+                        std::move(center));
+  FL_CHECK(reading->mean->prepare());
+  return ReadMean([reading](std::uint64_t first, std::span<float> out) {
+    return reading->mean->read(first, out);
+  });
 }
 
 std::vector<TaskRecord> RoundSums::accepted_tasks() const {

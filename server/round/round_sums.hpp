@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sums of the open round: adds the updates up as they come, and anew from the spool after a
-// restart. On the engine's strand, but for add().
+// restart. With a robust rule (--aggregate) they only check the updates and measure their norms;
+// the rule reads the spool when the round closes. On the engine's strand, but for add() and mean().
 #pragma once
 
 #include "server/round/run_control.hpp"
@@ -8,6 +9,7 @@
 #include "server/round/tasks.hpp"
 #include "server/run/run_plan.hpp"
 #include "server/versions/delta_references.hpp"
+#include "server/versions/make_version.hpp"
 #include "server/versions/versions.hpp"
 #include "shared/codec/sums/accumulator.hpp"
 
@@ -41,6 +43,10 @@ class RoundSums {
   /// Parts of some are read again from the spool. While the disk is full it waits. Only while
   /// nobody adds.
   Awaitable<Result<void>> settle();
+  /// What the accepted updates make: their weighted mean, or what the robust rule says. On a
+  /// worker, after settle(). It is valid until the next round; with a robust rule it keeps all
+  /// updates' files open, and a block of each in memory. Errors: those of reading the spool.
+  [[nodiscard]] Result<ReadMean> mean() const;
 
   /// Adds an update; then count() or take_back(). On a worker, also on several at once: it reads
   /// what does not change while a round is open. Errors: Accumulator::add, PayloadReader::open,
@@ -52,7 +58,6 @@ class RoundSums {
   [[nodiscard]] Result<void> take_back(File& file, std::uint64_t bytes, const TaskRecord& task);
   /// The sums are lost until rebuild().
   [[nodiscard]] bool is_broken() const { return sums_->broken(); }
-  [[nodiscard]] const Accumulator& sums() const { return *sums_; }
   /// Frees the memory. Only while no round is open.
   void release() { sums_.reset(); }
 
@@ -63,6 +68,7 @@ class RoundSums {
   Result<void> read(File& file, std::uint64_t bytes, const TaskRecord& task,
                     const Accumulator::AddUpdate& use) const;
   [[nodiscard]] Result<AdjustUpdate> adjustment_of(const TaskRecord& task) const;
+  [[nodiscard]] Result<ReadMean> robust_mean() const;
 
   Parts parts_;
   std::unique_ptr<Accumulator> sums_;

@@ -3,6 +3,7 @@
 
 #include "server/cohort/codec_choice.hpp"
 #include "shared/base/io/digest.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
@@ -18,11 +19,13 @@ RunPlan::RunPlan(RunSettings run_settings, RunRecord run_record, const Layout& m
       ladder(parse_ladder(settings.codec).value()),
       mode(parse_mode(settings.mode).value()),
       strategy(parse_strategy(settings.strategy).value()),
+      rule(parse_aggregate(settings.aggregate).value()),
       model(model_tensors),
       run_layout(fl::run_layout(model_tensors, *strategy).value()),
       layout(run_layout.all) {}
 
 std::uint32_t RunPlan::target_clients(std::size_t available) const {
+  if (!rule.is_mean()) available = std::min<std::size_t>(available, limits::robust_updates_max);
   const auto all = static_cast<double>(available);
   const double wanted = settings.clients_per_round != 0 ? settings.clients_per_round
                                                         : std::ceil(settings.fraction * all - 1e-9);

@@ -6,6 +6,7 @@
 #include "server/history/store.hpp"
 #include "server/run/round_mode.hpp"
 #include "server/run/settings.hpp"
+#include "shared/aggregate/rule.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/codec/encode/codec.hpp"
@@ -30,6 +31,7 @@ struct RunPlan {
   const std::vector<std::string> ladder;  // The codecs that clients may be asked for, mostly one.
   const RoundMode mode;
   const std::shared_ptr<const Strategy> strategy;
+  const AggregateRule rule;  // --aggregate.
   const Layout model;
   const RunLayout run_layout;  // Versions, updates and sums have this layout.
   const Layout& layout;        // Its tensors.

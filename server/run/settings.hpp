@@ -51,6 +51,7 @@ struct RunSettings {
   double proximal_mu = 0;
   std::string codec = "ecuq:4";  // Unbiased; an eighth of the bytes of fp32.
   std::string downlink_codec = "none";
+  std::string aggregate = "mean";       // A rule of shared/aggregate/rule.hpp.
   double target_accuracy = 0;           // 0: none.
   std::uint32_t patience = 0;           // Versions without a better accuracy; 0: no limit.
   double norm_limit = 1000;             // Times the median norm (norm_limit.hpp); 0: none.

@@ -4,9 +4,11 @@
 #include "server/cohort/codec_choice.hpp"
 #include "server/run/round_mode.hpp"
 #include "server/run/settings_table.hpp"
+#include "shared/aggregate/rule.hpp"
 #include "shared/algorithm/schedule.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
+#include "shared/codec/spec/table.hpp"
 
 #include <fmt/format.h>
 
@@ -125,6 +127,76 @@ Result<void> check_codecs(const RunSettings& s) {
   return {};
 }
 
+bool has_selector(const Codec& codec) {
+  const auto names = codec.names();
+  return std::ranges::any_of(codec_rows(), [&](const CodecRow& row) {
+    return row.parse_selector != nullptr && std::ranges::find(names, row.name) != names.end();
+  });
+}
+
+/// Whether mode, strategy and numbers of clients allow a robust rule.
+Result<void> check_robust_round(const RunSettings& s, const AggregateRule& rule) {
+  const auto no = [&](std::string_view why) {
+    return unfit("aggregate", fmt::format("{}: {}", s.aggregate, why));
+  };
+  const RoundMode mode = parse_mode(s.mode).value();
+  if (mode.is_async || mode.carries()) {
+    return no(
+        fmt::format("a robust rule compares the updates of one version, and --mode {} mixes those "
+                    "of several: use --mode sync",
+                    s.mode));
+  }
+  const auto strategy = parse_strategy(s.strategy).value();
+  if (strategy->adds_what_clients_see() || strategy->counts_steps() || strategy->counts_signs()) {
+    return no(
+        fmt::format("--strategy {} needs the mean, or other sums over the clients beside it; use "
+                    "one that needs only one update a round (fedavg, fedprox, fedavgm, fedadam, "
+                    "ditto …)",
+                    s.strategy));
+  }
+  if (s.min_clients < rule.least_updates()) {
+    return no(
+        fmt::format("it needs {} updates, and a round may close with --min-clients {}: "
+                    "raise that",
+                    rule.least_updates(), s.min_clients));
+  }
+  const std::uint32_t asked = std::max(s.min_clients, s.clients_per_round);
+  if (asked > limits::robust_updates_max) {
+    return no(
+        fmt::format("it takes at most {} updates in a round, not {}: lower --min-clients or "
+                    "--clients-per-round",
+                    limits::robust_updates_max, asked));
+  }
+  return {};
+}
+
+/// Whether all other settings allow the rule of --aggregate.
+Result<void> check_aggregate(const RunSettings& s) {
+  const AggregateRule rule = parse_aggregate(s.aggregate).value();
+  if (rule.is_mean()) return {};
+  FL_CHECK(check_robust_round(s, rule));
+  const auto layout = run_layout(model_layout(s).value(), *parse_strategy(s.strategy).value());
+  const auto ladder = parse_ladder(s.codec).value();
+  for (const std::string& spec : ladder) {
+    const auto codec = parse_codec(spec).value();
+    if (!codec->summed_sketches(layout->all).of_tensor.empty()) {
+      return unfit("aggregate",
+                   fmt::format("{}: the sketches of --codec {} are right only in a sum; use "
+                               "countsketch with recovery=own, or another codec",
+                               s.aggregate, spec));
+    }
+    if (rule.is_by_coordinate() && has_selector(*codec)) {
+      return unfit("aggregate",
+                   fmt::format("{}: with --codec {} most clients send nothing of a coordinate, and "
+                               "the middle of their zeros is 0; use a codec that sends all "
+                               "values (ecuq:4, qsgd:127, none …), or krum, multikrum, geomedian "
+                               "or centered-clip",
+                               s.aggregate, spec));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_settings(const RunSettings& settings) {
@@ -133,7 +205,8 @@ Result<void> check_settings(const RunSettings& settings) {
   FL_CHECK(check_lengths(settings));
   FL_CHECK(check_method(settings));
   FL_CHECK(check_mode(settings));
-  return check_codecs(settings);
+  FL_CHECK(check_codecs(settings));
+  return check_aggregate(settings);
 }
 
 }  // namespace fl

@@ -5,6 +5,7 @@
 #include "server/cohort/codec_choice.hpp"
 #include "server/cohort/sampler.hpp"
 #include "server/run/round_mode.hpp"
+#include "shared/aggregate/rule.hpp"
 #include "shared/algorithm/schedule.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -220,6 +221,12 @@ constexpr RunSettingRow table[] = {
      .flag = "downlink-codec",
      .help = "How the server codes model steps, for clients that have the version before",
      .check = [](const S& s) { return outcome_of(parse_downlink_codec(s.downlink_codec)); }},
+    {.field = &S::aggregate,
+     .flag = "aggregate",
+     .help = "What is made of a round's updates: mean, or so that a few malicious clients can't "
+             "steer it: median, trimmed:F, krum[:f], multikrum:f,m, geomedian or "
+             "centered-clip:TAU; each but mean also as nnm+RULE",
+     .check = [](const S& s) { return outcome_of(parse_aggregate(s.aggregate)); }},
     {.field = &S::seed,
      .flag = "seed",
      .help = "Seed of the initial weights, the sampling and the shuffles",

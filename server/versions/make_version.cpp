@@ -21,6 +21,7 @@ constexpr int codec_threads_max = 8;
 
 std::string carry_name(Version version) { return fmt::format("round-{:06}.carry", version); }
 std::string state_name(Version version) { return fmt::format("round-{:06}.state", version); }
+std::string mean_name(Version version) { return fmt::format("round-{:06}.mean", version); }
 
 /// The server's step, read block by block from the front. It runs the strategy, which reads its old
 /// state and writes its new one.
@@ -28,8 +29,11 @@ class Steps {
  public:
   static Result<Steps> open(const StepJob& job) {
     Steps steps(job);
-    if (job.strategy.state_vectors() == 0) return steps;
     const Version base = job.base.record.version;
+    if (job.keeps_mean) {
+      FL_TRY(steps.mean_, job.files.open(job.folder / mean_name(base + 1), OpenMode::truncate));
+    }
+    if (job.strategy.state_vectors() == 0) return steps;
     if (base > 0) {
       FL_TRY(steps.before_, job.files.open(job.folder / state_name(base), OpenMode::read));
     }
@@ -48,7 +52,10 @@ class Steps {
   }
 
   Result<void> read(std::uint64_t first, std::span<float> step) {
-    job_->sums.mean(first, job_->divisor, step);
+    FL_CHECK(job_->mean(first, step));
+    if (mean_) {
+      FL_CHECK(mean_->write_at(first * sizeof(float), std::as_bytes(std::span<const float>(step))));
+    }
     if (first >= job_->layout.model_elements) {
       const auto part = static_cast<float>(job_->strategy.shared_step(job_->round));
       const auto grown = static_cast<float>(job_->strategy.shared_keep(job_->round) - 1);
@@ -74,8 +81,11 @@ class Steps {
     return {};
   }
 
-  /// Makes the state's file durable; finish() makes its name durable.
-  Result<void> sync() { return after_ ? after_->sync() : success(); }
+  /// Makes the files durable; finish() makes their names durable.
+  Result<void> sync() {
+    if (mean_) FL_CHECK(mean_->sync());
+    return after_ ? after_->sync() : success();
+  }
 
  private:
   explicit Steps(const StepJob& job) : job_(&job) {}
@@ -92,6 +102,7 @@ class Steps {
   const StepJob* job_;
   std::unique_ptr<File> before_;  // None before the first step.
   std::unique_ptr<File> after_;
+  std::unique_ptr<File> mean_;
   std::vector<float> values_;
 };
 
@@ -180,7 +191,6 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
 }  // namespace
 
 Result<CheckpointRecord> make_next_version(const StepJob& job) {
-  FL_ASSERT(job.sums.total_weight() > 0);
   const Version base = job.base.record.version;
   FL_TRY(auto out,
          CheckpointWriter::create(job.files, job.folder, base + 1, job.layout.all, job.facts));
@@ -193,8 +203,16 @@ Result<CheckpointRecord> make_next_version(const StepJob& job) {
   if (base > 0) {
     FL_CHECK(job.files.remove(job.folder / carry_name(base - 1)));
     FL_CHECK(job.files.remove(job.folder / state_name(base - 1)));
+    FL_CHECK(job.files.remove(job.folder / mean_name(base - 1)));
   }
   return record;
+}
+
+Result<std::unique_ptr<File>> open_kept_mean(Files& files, const std::filesystem::path& folder,
+                                             Version version) {
+  const auto path = folder / mean_name(version);
+  if (!files.exists(path)) return std::unique_ptr<File>();
+  return files.open(path, OpenMode::read);
 }
 
 }  // namespace fl

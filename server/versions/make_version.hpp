@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the next version of the model from the sums of a round, block by block: the whole model is
-// never in memory. The strategy (shared/algorithm/strategy.hpp) gets the weighted mean of the
-// updates, sum(n_k s_k d_k) / sum(n_k), where s_k is 1 unless update k is stale (round_mode.hpp).
+// Makes the next version of the model from a round's mean update, block by block: the whole model
+// is never in memory. The strategy (shared/algorithm/strategy.hpp) gets the weighted mean of the
+// updates, sum(n_k s_k d_k) / sum(n_k), where s_k is 1 unless update k is stale (round_mode.hpp),
+// or what a robust rule puts in its place (shared/aggregate/rule.hpp).
 // It turns the mean into the step that is added to the model's parameters. The model's statistics
 // (layout.hpp) move by the mean itself. The strategy's state lies beside the checkpoints, in one
 // file for each version: vector after vector, each with one value for each parameter.
@@ -18,21 +19,26 @@
 #include "server/versions/checkpoints.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/codec/encode/codec.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace fl {
 
+/// Reads elements of the mean update, or of what a robust rule makes in its place. It is called
+/// from the front to the end, once for each element.
+using ReadMean = std::function<Result<void>(std::uint64_t first, std::span<float> out)>;
+
 struct StepJob {
   Files& files;
   const std::filesystem::path& folder;
   const RunLayout& layout;
   const ModelVersion& base;
-  const Accumulator& sums;  // Their total weight is above 0.
-  double divisor;           // Total weight before any discount: sums / divisor is the mean.
+  const ReadMean& mean;
+  bool keeps_mean;  // The next version needs it: it is kept beside the checkpoint.
   const Strategy& strategy;
   RoundFacts round;
   const Codec& downlink;
@@ -43,5 +49,11 @@ struct StepJob {
 /// Writes version base + 1 durably and returns its record. Doing it again makes the same files. If
 /// a value overflows fp32, the error is invalid_input and names the tensor and the index.
 [[nodiscard]] Result<CheckpointRecord> make_next_version(const StepJob& job);
+
+/// The mean update that made `version`, as fp32 values; null if it was not kept. Errors: the
+/// file's.
+[[nodiscard]] Result<std::unique_ptr<File>> open_kept_mean(Files& files,
+                                                           const std::filesystem::path& folder,
+                                                           Version version);
 
 }  // namespace fl

@@ -38,6 +38,9 @@ inline constexpr std::size_t tensor_name_bytes_max = 512;
 inline constexpr std::size_t model_name_bytes_max = 64;    // NAME in custom:NAME.
 inline constexpr std::uint64_t examples_max = 1ull << 40;  // The weight of one update.
 inline constexpr double steps_per_s_max = 1e5;  // Assumed of a client that trains for a given time.
+/// A robust rule of --aggregate compares all pairs of a round's updates, and has a block of each in
+/// memory.
+inline constexpr std::uint32_t robust_updates_max = 256;
 /// The largest file with a codec's state that a client reads.
 inline constexpr std::uint64_t codec_state_bytes_max = 1ull << 32;
 

@@ -84,7 +84,12 @@ class Sim(FederationTest):
         of chunks depends on the line's speed. There is no deadline, because each offer would have
         the rest of it."""
         federation = self.make()
-        for flags in (("--codec", "none"), ("--codec", "kbit:4+ef", "--downlink-codec", "kbit:8")):
+        kinds = (
+            ("--codec", "none"),
+            ("--codec", "kbit:4+ef", "--downlink-codec", "kbit:8"),
+            ("--codec", "ecuq:4", "--aggregate", "nnm+median"),
+        )
+        for flags in kinds:
             run = ("--model", "synthetic:20000", "--rounds", 4, "--deadline", 0, *flags)
             server = federation.server("--new-run", "--min-clients", 3, *run)
             clients = [federation.client(name) for name in self.names]

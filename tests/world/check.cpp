@@ -5,6 +5,7 @@
 #include "client/state/client_state.hpp"
 #include "server/run/round_mode.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "tests/aggregate/rows_in_memory.hpp"
 #include "tests/world/exact_sum.hpp"
 
 #include <fmt/format.h>
@@ -247,7 +248,8 @@ class Checker {
   }
 
   /// Checks that each task of the round is decided, and that each accepted task has its correct
-  /// upload. Returns the weighted mean of the accepted updates.
+  /// upload. Returns the weighted mean of the accepted updates, or what a robust rule makes of
+  /// them.
   Result<std::vector<float>> accepted_mean(Round round) {
     const RoundRow& row = rounds_.at(round - 1);
     if (!row.is_closed || row.base != round - 1)
@@ -257,6 +259,7 @@ class Checker {
     std::uint32_t accepted = 0;
     std::uint64_t update_bytes = 0;
     std::set<std::string> counted;
+    std::map<std::string, std::vector<float>> updates;  // By client.
     for (const TaskRecord& task : tasks) {
       if (task.state == TaskState::offered)
         return wrong(fmt::format("task {} is undecided", task.id));
@@ -268,6 +271,7 @@ class Checker {
       auto values = accepted_update(task);
       if (!values) return values.error().at(fmt::format("task {} of {}", task.id, task.client));
       accepted_[task.client].push_back(*values);
+      updates[task.client] = *values;
       FL_CHECK(add_stale(sum, task, *values));
       update_bytes += task.update_bytes;
       ++accepted;
@@ -276,7 +280,13 @@ class Checker {
       return wrong(
           fmt::format("the round closed with {} updates, fewer than its quorum", accepted));
     FL_CHECK(check_bytes(round, update_bytes));
-    return sum.mean();
+    const AggregateRule rule = parse_aggregate(settings_.aggregate).value();
+    if (rule.is_mean()) return sum.mean();
+    std::vector<std::vector<float>> rows;
+    for (auto& [client, update] : updates) rows.push_back(std::move(update));
+    center_ = aggregate(rule, std::move(rows), parameter_elements_,
+                        rule.has_center() ? center_ : std::vector<float>());
+    return center_;
   }
 
   /// What a malicious member does; none for others.
@@ -531,8 +541,9 @@ class Checker {
     FL_TRY(const auto kept, history_.store->checkpoints(history_.run.id));
     FL_TRY(auto files, world_.server_disk().list("/state/checkpoints"));
     std::erase_if(files, [&kept](const std::string& name) {
-      // The strategy's state and the downlink codec's carry have no rows.
-      if (name.ends_with(".state") || name.ends_with(".carry")) return true;
+      // The strategy's state, the downlink codec's carry and a rule's last result have no rows.
+      if (name.ends_with(".state") || name.ends_with(".carry") || name.ends_with(".mean"))
+        return true;
       return std::ranges::any_of(kept, [&name](const CheckpointRecord& record) {
         return record.file == name || record.delta_file == name;
       });
@@ -563,6 +574,7 @@ class Checker {
   std::vector<RoundRow> rounds_;
   std::vector<double> losses_;              // By round, from 1.
   std::vector<std::vector<float>> models_;  // By version.
+  std::vector<float> center_;               // The last result of a robust rule.
   std::vector<std::vector<float>> state_;   // The strategy's state vectors.
   std::map<TaskId, TaskRecord> tasks_;
   std::map<std::string, std::vector<std::vector<float>>> accepted_;  // Decoded, by client.

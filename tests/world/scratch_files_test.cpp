@@ -4,6 +4,7 @@
 #include "examples/sim/scratch_files.hpp"
 
 #include "tests/support/print_result.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
 
@@ -107,6 +108,29 @@ TEST_CASE("several threads may create, share and remove files at the same time")
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   is_over = true;
   threads.clear();
+}
+
+TEST_CASE("an upload that is read again when the round closes is kept, however large the others") {
+  const fl::test::TemporaryFolder folder;
+  const std::vector<std::byte> first(100, std::byte{7});
+  const std::vector<std::byte> large(4 << 20);
+  for (const bool keeps_uploads : {false, true}) {
+    ScratchFiles files(keeps_uploads);
+    const auto write = [&](const char* name, Bytes bytes) {
+      const auto file = files.open(folder.path() / name, OpenMode::truncate);
+      REQUIRE(file);
+      REQUIRE((*file)->write_at(0, bytes));
+    };
+    write("task-1", first);
+    for (int i = 0; i < 3; ++i) write("task-2", large);
+    for (int i = 0; i < 100; ++i) write("task-3", Bytes(large).first(1 << 17));
+    const auto again = files.open(folder.path() / "task-1", OpenMode::read);
+    REQUIRE(again);
+    std::vector<std::byte> there(first.size());
+    const auto read = (*again)->read_exactly(0, there);
+    CHECK(read.has_value() == keeps_uploads);
+    if (keeps_uploads) CHECK(there == first);
+  }
 }
 
 TEST_CASE("files that share their bytes hold what was written to them") {

@@ -222,6 +222,13 @@ WorldOptions draw_options(std::uint64_t seed) {
     for (std::uint64_t i = 0; i < members_of_them; ++i)
       options.malicious.push_back(static_cast<Malice>(below(kinds)));
   }
+  const bool sums_more =
+      settings.strategy.starts_with("scaffold") || settings.strategy.starts_with("feddyn") ||
+      settings.codec.starts_with("countsketch") || settings.codec.find("topk") != std::string::npos;
+  const char* const rule = std::array{"median",    "trimmed:0.2",       "krum:0",
+                                      "geomedian", "centered-clip:0.5", "nnm+trimmed:1"}[below(6)];
+  if (below(3) == 0 && settings.mode == "sync" && settings.min_clients >= 3 && !sums_more)
+    settings.aggregate = rule;
   return options;
 }
 

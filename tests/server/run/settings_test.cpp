@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of a run's settings: everything about a setting follows from its one row.
 #include "server/app/setting_flags.hpp"
+#include "server/run/run_plan.hpp"
 #include "server/run/settings_table.hpp"
+#include "shared/params/model_table.hpp"
 #include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>
@@ -110,9 +112,11 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   CHECK(settings.initial_weights == "/data/w.safetensors");
   CHECK(settings.tensors == NamedShapes{{"a", {2, 3}}, {"b", {}}});
   CHECK(settings.over_select == 1.5);
-  CHECK(settings.norm_limit == 1000);  // The run is older than this setting.
+  CHECK(settings.norm_limit == 1000);  // The run is older than these settings.
+  CHECK(settings.aggregate == "mean");
   std::string with_newer(stored);
   with_newer.insert(with_newer.find("\"optimizer\""), "\"norm_limit\":1000.0,");
+  with_newer.insert(with_newer.find("\"batch_size\""), "\"aggregate\":\"mean\",");
   CHECK(to_json(settings) == with_newer);
 }
 
@@ -206,6 +210,84 @@ TEST_CASE("the error for a wrong setting names its flag") {
     CAPTURE(checked.error().message());
     CHECK(checked.error().code() == Errc::invalid_input);
     CHECK(checked.error().message().starts_with(one.message));
+  }
+}
+
+TEST_CASE("a robust rule refuses what it can't be combined with, and says what fits") {
+  struct Case {
+    const char* rule;
+    void (*change)(RunSettings&);
+    const char* why;
+  };
+  const std::vector<Case> cases{
+      {"median", [](RunSettings& s) { s.mode = "async"; }, "use --mode sync"},
+      {"median", [](RunSettings& s) { s.mode = "sync:late=1"; }, "use --mode sync"},
+      {"median", [](RunSettings& s) { s.strategy = "scaffold"; }, "use one that needs only one"},
+      {"median", [](RunSettings& s) { s.strategy = "feddyn:alpha=0.1"; }, "use one that needs"},
+      {"median", [](RunSettings& s) { s.strategy = "fednova"; }, "use one that needs only one"},
+      {"median",
+       [](RunSettings& s) {
+         s.strategy = "signvote:lr=0.1";
+         s.codec = "sign";
+       },
+       "use one that needs only one"},
+      {"median", [](RunSettings& s) { s.codec = "topk:0.01+ef"; }, "or krum, multikrum"},
+      {"nnm+trimmed:1", [](RunSettings& s) { s.codec = "auto:ecuq:4+ef|topk:0.01+ef"; },
+       "or krum, multikrum"},
+      {"median", [](RunSettings& s) { s.codec = "countsketch:3x2000"; }, "recovery=own"},
+      {"krum:2", [](RunSettings&) {}, "it needs 7 updates, and a round may close with"},
+      {"median", [](RunSettings& s) { s.min_clients = 2; }, "raise that"},
+      {"median", [](RunSettings& s) { s.clients_per_round = 300; }, "at most 256 updates"},
+      {"median", [](RunSettings& s) { s.min_clients = 300; }, "at most 256 updates"},
+      {"middle", [](RunSettings&) {}, "choose mean, median"},
+  };
+  for (const Case& one : cases) {
+    CAPTURE(one.rule);
+    CAPTURE(one.why);
+    RunSettings settings;
+    settings.min_clients = 6;
+    one.change(settings);
+    CHECK(check_settings(settings));  // Nothing else is wrong.
+    settings.aggregate = one.rule;
+    const auto checked = check_settings(settings);
+    REQUIRE(checked.has_error());
+    CAPTURE(checked.error().message());
+    CHECK(checked.error().message().starts_with("--aggregate"));
+    CHECK(checked.error().message().find(one.why) != std::string::npos);
+  }
+}
+
+TEST_CASE("a robust rule goes with codecs and strategies that need one update a round") {
+  constexpr std::pair<const char*, const char*> fitting[] = {
+      {"median", "ecuq:4"},
+      {"nnm+median", "delta+qsgd:8"},
+      {"trimmed:0.2", "gradzip:1+ef"},
+      {"krum", "topk:0.01+ef"},
+      {"geomedian", "randk:0.1"},
+      {"centered-clip:1", "countsketch:3x2000,recovery=own+ef"},
+  };
+  for (const auto& row : fitting) {
+    for (const char* const strategy : {"fedavg", "fedprox:mu=0.1", "fedavgm", "fedadam", "ditto"}) {
+      CAPTURE(std::string(row.first));
+      CAPTURE(std::string(strategy));
+      RunSettings settings;
+      settings.min_clients = 6;
+      settings.aggregate = row.first;
+      settings.codec = row.second;
+      settings.strategy = strategy;
+      const auto checked = check_settings(settings);
+      CHECK(checked);
+    }
+  }
+}
+
+TEST_CASE("with a robust rule a round wants no more clients than the rule takes") {
+  for (const char* const rule : {"mean", "median"}) {
+    RunSettings settings;
+    settings.aggregate = rule;
+    const RunPlan plan(settings, RunRecord(), builtin_layout(settings.model).value());
+    CHECK(plan.target_clients(1000) == (rule == std::string("mean") ? 1000 : 256));
+    CHECK(plan.target_clients(100) == 100);
   }
 }
 

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/round/spooled_rows.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace fl {
+
+Result<void> SpooledRows::open(std::shared_ptr<File> file, std::uint64_t bytes,
+                               const Layout& layout, AdjustUpdate adjust,
+                               std::function<Error(const Error&)> named) {
+  auto source = std::make_unique<FileSource>(*file);
+  FL_TRY(PayloadReader reader, PayloadReader::open(*source, bytes, layout));
+  rows_.push_back({std::move(file),
+                   std::move(source),
+                   std::move(reader),
+                   std::move(adjust),
+                   std::move(named),
+                   0,
+                   {}});
+  return {};
+}
+
+Result<void> SpooledRows::read(std::uint64_t first, std::size_t elements, Lanes& lanes,
+                               std::span<float> out) {
+  std::vector<std::optional<Error>> errors(rows_.size());
+  lanes.for_each_run(rows_.size(), 1, [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto read = rows_[i].read(first, out.subspan(i * elements, elements));
+      if (!read) errors[i] = rows_[i].named(read.error());
+    }
+  });
+  for (const auto& error : errors) {
+    if (error) return *error;
+  }
+  return {};
+}
+
+Result<void> SpooledRows::Row::read(std::uint64_t first, std::span<float> out) {
+  while (!out.empty()) {
+    if (first < begin || first >= begin + values.size()) FL_CHECK(decode_at(first));
+    const auto skipped = static_cast<std::size_t>(first - begin);
+    const std::size_t some = std::min(values.size() - skipped, out.size());
+    std::ranges::copy(std::span(values).subspan(skipped, some), out.begin());
+    out = out.subspan(some);
+    first += some;
+  }
+  return {};
+}
+
+/// Decodes the block that has this element.
+Result<void> SpooledRows::Row::decode_at(std::uint64_t element) {
+  std::uint64_t low = 0;  // The last block that begins at the element or before it.
+  for (std::uint64_t high = reader.blocks(); high - low > 1;) {
+    const std::uint64_t middle = (low + high) / 2;
+    (reader.block(middle).flat <= element ? low : high) = middle;
+  }
+  const Block block = reader.block(low);
+  values.resize(block.elements);
+  begin = block.flat;
+  const auto decoded = reader.decode(low, values);
+  const auto adjusted = !decoded ? Result<void>(decoded.error())
+                        : adjust ? adjust(block.flat, values)
+                                 : success();
+  if (!adjusted) values.clear();  // They have no meaning.
+  return adjusted;
+}
+
+}  // namespace fl
