@@ -140,8 +140,8 @@ sim() {
 bench() {
   build
   case ${1:-} in
-    demo | niid | strangers) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
-    codecs | kernels | learn | sessions)
+    demo | niid | robust | strangers) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
+    aggregate | codecs | kernels | learn | sessions)
       ninja -C build "${1}_bench"
       exec "build/bin/${1}_bench" "${@:2}"
       ;;

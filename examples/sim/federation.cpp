@@ -8,6 +8,7 @@
 #include "server/admin/status_line.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/net/session.hpp"
+#include "server/run/run_plan.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -39,6 +40,8 @@ struct World {
   ModelCache models;
   ScratchFiles files;
 };
+
+std::string name_of(std::uint32_t shard) { return fmt::format("client-{}", shard + 1); }
 
 constexpr Duration log_pause_min = std::chrono::seconds(1);
 constexpr Duration log_pause_max = std::chrono::seconds(10);
@@ -99,6 +102,14 @@ Result<void> check(const SimOptions& options) {
                  fmt::format("--epochs-from {} is more than --local-epochs {}", options.epochs_from,
                              options.settings.local_epochs));
   }
+  FL_TRY(const Attack attack, parse_attack(options.attack));
+  if ((attack.kind == Attack::Kind::none) != (options.malicious == 0))
+    return Error(Errc::invalid_input, "--malicious N and --attack NAME go together: give both");
+  if (options.malicious >= options.clients) {
+    return Error(Errc::invalid_input,
+                 fmt::format("--malicious {} of --clients {} leaves no honest client",
+                             options.malicious, options.clients));
+  }
   if (options.epochs_from > 0 && options.settings.local_steps > 0)
     return Error(Errc::invalid_input, "--epochs-from has no effect with --local-steps: use one");
   if (!options.test.empty() && options.settings.model.starts_with("synthetic:")) {
@@ -124,9 +135,8 @@ class Federation {
         signals_(io_),
         stopped_(engine_->executor()) {
     for (std::uint32_t shard = 0; shard < options.clients; ++shard) {
-      const std::string name = fmt::format("client-{}", shard + 1);
-      const std::uint64_t seed = Digest::of(bytes_of(std::string_view(name))).short_id();
-      add(name, false, [&learning, shard, seed](const std::string&) {
+      const std::uint64_t seed = learning.client_seed(shard);
+      add(name_of(shard), false, [&learning, shard, seed](const std::string&) {
         return Result<std::unique_ptr<Trainer>>(make_virtual_trainer(learning, shard, seed));
       });
     }
@@ -241,6 +251,15 @@ Result<std::vector<RoundSummary>> run_federation(const SimOptions& options) {
   FL_CHECK(check(options));
   FL_TRY(SharedLearning learning, load_shared_learning(options.learn));
   learning.epochs_from = options.epochs_from;
+  FL_TRY(learning.attack, parse_attack(options.attack));
+  learning.malicious = options.malicious;
+  learning.client_seed = [](std::uint32_t shard) {
+    const std::string name = name_of(shard);
+    return Digest::of(bytes_of(std::string_view(name))).short_id();
+  };
+  learning.task_seed = [seed = options.settings.seed](Round round, std::uint32_t shard) {
+    return client_seed(seed, round, name_of(shard));
+  };
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   Store::Options store_options;

@@ -53,6 +53,11 @@ int parse_options(int argc, char** argv, SimOptions& options) {
                  "Simulate clients of unequal speed: in each round each client trains a random "
                  "number of epochs from this to --local-epochs")
       ->check(CLI::Range(1u, 1'000'000u));
+  app.add_option("--malicious", options.malicious, "How many clients attack: client-1 and so on")
+      ->capture_default_str();
+  app.add_option("--attack", options.attack,
+                 "What they do: sign-flip[:S], ipm[:S], alie[:Z], label-flip or backdoor[:S]")
+      ->capture_default_str();
   app.add_option("--json", options.json, "Write the run's rounds to this file");
   app.add_flag("--log-json", options.log_json, "Log as JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");

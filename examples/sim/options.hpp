@@ -17,6 +17,8 @@ struct SimOptions {
   int threads = 0;                // 0: one per core.
   std::string test;               // Evaluates every version on this data; "": no evaluation.
   std::uint32_t epochs_from = 0;  // 0: every client trains settings.local_epochs.
+  std::uint32_t malicious = 0;    // How many clients do what `attack` says.
+  std::string attack = "none";    // See attack.hpp.
   std::string json;               // A file for the rounds of the run; "": none.
   bool log_json = false;
   bool verbose = false;

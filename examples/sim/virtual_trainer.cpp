@@ -6,6 +6,7 @@
 #include "shared/params/model_table.hpp"
 
 #include <utility>
+#include <vector>
 
 namespace fl {
 
@@ -32,7 +33,18 @@ class VirtualTrainer final : public Trainer {
     FL_TRY(const auto trainer, make());
     TrainSettings own = settings;
     own.local_epochs = epochs_of(settings);
-    return trainer->train(global, own, correction, update, std::move(stop));
+    FL_TRY(const TrainReport report, trainer->train(global, own, correction, update, stop));
+    if (!is_malicious()) return report;
+    const Attack& attack = shared_.attack;
+    if (attack.is_omniscient()) {
+      FL_TRY(const HonestUpdates honest, train_as_others(global, settings, correction, stop));
+      honest.write(attack, update);
+    } else {
+      const double factor =
+          attack.kind == Attack::Kind::sign_flip ? -attack.strength : attack.strength;
+      for (float& value : update) value = static_cast<float>(factor * value);
+    }
+    return report;
   }
   Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
                         std::span<float> gradient, std::stop_token stop) override {
@@ -46,6 +58,27 @@ class VirtualTrainer final : public Trainer {
   }
 
  private:
+  [[nodiscard]] bool is_malicious() const {
+    return shared_.attack.kind != Attack::Kind::none && shard_ < shared_.malicious;
+  }
+  /// The updates that the honest clients make in this round.
+  Result<HonestUpdates> train_as_others(std::span<const float> global,
+                                        const TrainSettings& settings,
+                                        std::span<const float> correction, std::stop_token stop) {
+    HonestUpdates honest;
+    std::vector<float> update(global.size());
+    for (std::uint32_t shard = shared_.malicious; shard < shared_.options.shards; ++shard) {
+      const VirtualTrainer other(shared_, shard, shared_.client_seed(shard));
+      TrainSettings own = settings;
+      own.seed = shared_.task_seed(settings.round, shard);
+      own.local_epochs = other.epochs_of(own);
+      FL_TRY(const auto trainer, other.make());
+      FL_TRY([[maybe_unused]] const TrainReport report,
+             trainer->train(global, own, correction, update, stop));
+      honest.add(update);
+    }
+    return honest;
+  }
   [[nodiscard]] std::uint32_t epochs_of(const TrainSettings& settings) const {
     const std::uint32_t least = shared_.epochs_from;
     if (least == 0 || settings.local_epochs <= least) return settings.local_epochs;
@@ -57,7 +90,9 @@ class VirtualTrainer final : public Trainer {
   [[nodiscard]] Result<std::unique_ptr<Trainer>> make() const {
     LearnOptions options = shared_.options;
     options.client_seed = client_seed_;
-    return make_trainer(options, shared_.data ? shared_.data->local(shard_) : LocalData());
+    LocalData data = shared_.data ? shared_.data->local(shard_) : LocalData();
+    if (is_malicious()) poison(shared_.attack, data.train);
+    return make_trainer(options, std::move(data));
   }
 
   const SharedLearning& shared_;
@@ -69,7 +104,7 @@ class VirtualTrainer final : public Trainer {
 
 Result<SharedLearning> load_shared_learning(LearnOptions options) {
   FL_TRY(Layout layout, builtin_layout(options.model));
-  SharedLearning shared{std::move(options), std::move(layout), std::nullopt, 0};
+  SharedLearning shared{.options = std::move(options), .layout = std::move(layout), .data = {}};
   if (shared.options.model.starts_with("synthetic:")) {
     FL_TRY([[maybe_unused]] const auto trainer, make_trainer(shared.options));
     return shared;

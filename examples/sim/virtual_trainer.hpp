@@ -6,8 +6,10 @@
 
 #include "client/learn/data/data.hpp"
 #include "client/learn/trainer.hpp"
+#include "examples/sim/attack.hpp"
 #include "shared/params/layout.hpp"
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -21,6 +23,11 @@ struct SharedLearning {
   /// If not 0, each client trains a random number of epochs in each round, from this to the number
   /// that the server asks for.
   std::uint32_t epochs_from = 0;
+  Attack attack = {};
+  std::uint32_t malicious = 0;  // The first so many shards' clients attack.
+  /// The seed of a shard's training in a round, and that of its shuffles; for omniscient attacks.
+  std::function<std::uint64_t(std::uint32_t round, std::uint32_t shard)> task_seed = {};
+  std::function<std::uint64_t(std::uint32_t shard)> client_seed = {};
 };
 
 /// Loads the data, once. invalid_input: model and data do not fit each other.

@@ -44,9 +44,13 @@ std::uint64_t RunPlan::shared_seed_of(Round round) const {
   return Digest::of(bytes_of(std::string_view(identity))).short_id();
 }
 
-std::uint64_t RunPlan::client_seed_of(Round round, const std::string& client) const {
-  const std::string identity = fmt::format("{}/{}/{}", settings.seed, round, client);
+std::uint64_t client_seed(std::uint64_t run_seed, Round round, const std::string& client) {
+  const std::string identity = fmt::format("{}/{}/{}", run_seed, round, client);
   return Digest::of(bytes_of(std::string_view(identity))).short_id();
+}
+
+std::uint64_t RunPlan::client_seed_of(Round round, const std::string& client) const {
+  return client_seed(settings.seed, round, client);
 }
 
 SummedSketches RunPlan::summed_sketches(Round round) const {

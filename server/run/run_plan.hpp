@@ -20,6 +20,10 @@
 
 namespace fl {
 
+/// RunPlan::client_seed_of() in a run with this seed.
+[[nodiscard]] std::uint64_t client_seed(std::uint64_t run_seed, Round round,
+                                        const std::string& client);
+
 struct RunPlan {
   /// The settings have passed check_settings(); `model` has the model's tensors.
   RunPlan(RunSettings run_settings, RunRecord run_record, const Layout& model_tensors);

@@ -29,6 +29,11 @@ MISTAKES = [
     ("--partition", "dirichlet:round"),
     ("--momentum", "0.5", "--optimizer", "adamw"),
     ("--epochs-from", "2"),
+    ("--malicious", "1"),
+    ("--attack", "ipm"),
+    ("--attack", "nonesuch", "--malicious", "1"),
+    ("--malicious", "3", "--attack", "ipm"),
+    ("--aggregate", "krum:2"),
     ("--json", "/nonesuch/rounds.json"),
     ("--listen", "127.0.0.1:0"),
 ]
@@ -166,6 +171,24 @@ class Sim(FederationTest):
         self.assertNotIn("control.bn1.running_mean", averaged)
         self.assertIn("control.bn1.weight", averaged)
         self.assertEqual([name for name in fedbn if "bn" in name], [])
+
+    def test_an_omniscient_attacker_knows_the_honest_updates(self):
+        """Three clients of equal weight: one sends -2 times the mean of the other two, and so the
+        model stays where it is. Only the very updates of this round cancel out."""
+        run = "--clients 3 --min-clients 3 --model synthetic:5000 --rounds 2 --codec none".split()
+        federation = self.make()
+        moved = []
+        for number, flags in enumerate(((), ("--malicious", 1, "--attack", "ipm:2"))):
+            state = federation.folder / f"state-{number}"
+            self.sim(federation, *run, *flags, "--state", state)
+            first, last = (
+                read_tensors(next(state.rglob(f"round-00000{version}.safetensors")))
+                for version in (0, 2)
+            )
+            changes = [abs(a - b) for name in first for a, b in zip(first[name], last[name])]
+            moved.append(max(changes))
+        self.assertGreater(moved[0], 1e-4)
+        self.assertLess(moved[1], moved[0] / 1000)
 
     def test_updates_that_all_become_much_larger(self):
         """Updates of one step are followed by updates of 150 steps with momentum, which are

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// fl-sim's malicious clients: what they send and what they train on, by the attacks' formulas.
+#include "examples/sim/attack.hpp"
+
+#include "tests/support/print_result.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fl::test {
+namespace {
+
+Attack attack(std::string_view spec) { return parse_attack(spec).value(); }
+
+TEST_CASE("an attack may have a strength") {
+  CHECK(attack("none").kind == Attack::Kind::none);
+  CHECK(attack("sign-flip").strength == 1);
+  CHECK(attack("sign-flip:4").strength == 4);
+  CHECK(attack("ipm").strength == 0.5);
+  CHECK(attack("alie:0.25").strength == 0.25);
+  CHECK(attack("backdoor:10").strength == 10);
+  CHECK(attack("label-flip").kind == Attack::Kind::label_flip);
+  for (const char* const wrong :
+       {"", "flip", "label-flip:2", "none:1", "ipm:", "ipm:-1", "alie:nan"}) {
+    CAPTURE(std::string(wrong));
+    const auto parsed = parse_attack(wrong);
+    REQUIRE(parsed.has_error());
+    CHECK(parsed.error().message().find("choose none, sign-flip[:S]") != std::string::npos);
+  }
+}
+
+TEST_CASE("omniscient attacks send what follows from the honest updates' mean and deviation") {
+  HonestUpdates honest;
+  honest.add(std::vector<float>{1, 10});
+  honest.add(std::vector<float>{2, 10});
+  honest.add(std::vector<float>{6, 10});
+  std::vector<float> out(2);
+  honest.write(attack("ipm:2"), out);
+  CHECK(out[0] == doctest::Approx(-6));
+  CHECK(out[1] == doctest::Approx(-20));
+  honest.write(attack("alie:1.5"), out);
+  CHECK(out[0] == doctest::Approx(3 - 1.5 * std::sqrt((4.0 + 1 + 9) / 2)));
+  CHECK(out[1] == doctest::Approx(10));
+}
+
+TEST_CASE("poisoned data have flipped labels, or a trigger in every second image") {
+  ImageSet images{8, 8, std::vector<std::uint8_t>(2 * 64, 1), {3, 9}};
+  ImageSet flipped = images;
+  poison(attack("label-flip"), flipped);
+  CHECK(flipped.labels == std::vector<std::uint8_t>{6, 0});
+  CHECK(flipped.pixels == images.pixels);
+  ImageSet triggered = images;
+  poison(attack("backdoor"), triggered);
+  CHECK(triggered.labels == std::vector<std::uint8_t>{0, 9});
+  for (std::size_t i = 0; i < triggered.pixels.size(); ++i) {
+    const bool is_trigger = i < 64 && i / 8 < 4 && i % 8 < 4;
+    CHECK(int{triggered.pixels[i]} == (is_trigger ? 255 : 1));
+  }
+}
+
+}  // namespace
+}  // namespace fl::test
