@@ -227,8 +227,9 @@ WorldOptions draw_options(std::uint64_t seed) {
       settings.codec.starts_with("countsketch") || settings.codec.find("topk") != std::string::npos;
   const char* const rule = std::array{"median",    "trimmed:0.2",       "krum:0",
                                       "geomedian", "centered-clip:0.5", "nnm+trimmed:1"}[below(6)];
-  if (below(3) == 0 && settings.mode == "sync" && settings.min_clients >= 3 && !sums_more)
-    settings.aggregate = rule;
+  const bool is_honest = options.malicious.empty();
+  const bool fits = settings.mode == "sync" && settings.min_clients >= 3 && !sums_more;
+  if (below(3) == 0 && fits && is_honest) settings.aggregate = rule;
   return options;
 }
 
