@@ -8,6 +8,7 @@
 #include "shared/codec/spec/parser.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <doctest/doctest.h>
 
@@ -144,7 +145,7 @@ TEST_CASE("a client goes on unchanged after a power loss or a kill at any change
     CHECK(changes > 20);
     for (std::uint64_t n = 1; n <= changes; ++n) {
       CAPTURE(n);
-      for (const std::uint64_t seed : {0u, 1u, 2u, 3u}) {
+      for (std::uint64_t seed = 0; seed < or_sanitized(8, 4); ++seed) {
         CAPTURE(seed);
         Life life(way);
         life.files.cut_power_at(n);
@@ -152,7 +153,7 @@ TEST_CASE("a client goes on unchanged after a power loss or a kill at any change
         if (seed == 0) {
           life.files.kill();
         } else {
-          life.files.crash(seed);
+          life.files.crash(8 * n + seed);  // Equal seeds lose the same changes.
         }
         REQUIRE(life.go_on());
         CHECK(life.uploads == calm.uploads);
