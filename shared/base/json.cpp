@@ -15,8 +15,12 @@ std::string text_of(const Json& value, int indent) {
 
 }  // namespace
 
-nlohmann::json parse_json(std::string_view text, const JsonWatch& watch) {
-  return nlohmann::json::parse(text, watch, /*allow_exceptions=*/false);
+nlohmann::json parse_json(std::string_view text) {
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+bool scan_json(std::string_view text, JsonScanner& scanner) {
+  return nlohmann::json::sax_parse(text, &scanner);
 }
 
 std::string json_text(const nlohmann::json& value, int indent) { return text_of(value, indent); }

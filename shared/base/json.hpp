@@ -10,12 +10,15 @@
 
 namespace fl {
 
-/// Callback that gets each value as it is parsed and returns whether to keep it.
-using JsonWatch = nlohmann::json::parser_callback_t;
-
 /// Parses `text`. If it is not valid JSON, the value returned is_discarded(): it is neither an
 /// object nor an array nor a string.
-[[nodiscard]] nlohmann::json parse_json(std::string_view text, const JsonWatch& watch = nullptr);
+[[nodiscard]] nlohmann::json parse_json(std::string_view text);
+
+/// Gets the parts of a text one after another. Each function returns whether to go on. Not a
+/// callback of the parser: with one, nlohmann needs time quadratic in an object's members.
+using JsonScanner = nlohmann::json::json_sax_t;
+/// False: the text is not valid JSON, or the scanner did not go on.
+[[nodiscard]] bool scan_json(std::string_view text, JsonScanner& scanner);
 
 /// Writes the value on one line or, if `indent` is not negative, on several lines indented by that
 /// many spaces. Bytes that are not UTF-8 (a file name or a peer's text may have some) become

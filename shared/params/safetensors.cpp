@@ -35,6 +35,37 @@ std::string shown(const std::string& name) {
   return text;
 }
 
+/// What a file with these first bytes is, if it is one of the formats that people take for
+/// safetensors; else "".
+std::string foreign_format(std::string_view head) {
+  using namespace std::string_view_literals;
+  // The zip that torch.save() writes begins with the entry NAME/data.pkl. Before PyTorch 1.6 it
+  // wrote pickles, the first of which is this number.
+  const bool is_zip = head.starts_with("PK\x03\x04");
+  const bool is_pytorch =
+      (is_zip && head.find("/data.pkl") != head.npos) ||
+      head.substr(0, 14) == "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
+  if (is_pytorch) {
+    return "it is a file of PyTorch's torch.save(), not safetensors. If it holds a state_dict, "
+           "these two lines of Python convert it: `import torch, safetensors.torch as st` and "
+           "`st.save_file({k: v.clone().contiguous() for k, v in torch.load(\"FILE.pt\", "
+           "map_location=\"cpu\", weights_only=True).items()}, \"FILE.safetensors\")`";
+  }
+  const bool is_pickle = head.size() > 1 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5;
+  const std::string_view kind = is_zip && head.find(".npy") != head.npos ? "a NumPy archive"
+                                : is_zip                                 ? "a zip archive"
+                                : is_pickle                              ? "a Python pickle"
+                                : head.starts_with("\x93NUMPY")          ? "a NumPy array"
+                                : head.starts_with("\x89HDF")            ? "an HDF5 file"
+                                : head.starts_with("GGUF")               ? "a GGUF file"
+                                                                         : "";
+  if (kind.empty()) return "";
+  return fmt::format(
+      "it is {}, not safetensors: save the weights with safetensors.torch.save_file "
+      "or safetensors.numpy.save_file",
+      kind);
+}
+
 struct Entry {
   TensorSpec spec;
   std::optional<ElementType> type;  // None: the tensor is skipped.
@@ -44,24 +75,54 @@ struct Entry {
 
 std::uint64_t bytes_of_type(ElementType type) { return type == ElementType::f32 ? 4 : 2; }
 
-// Parses the header as JSON. nlohmann accepts repeated keys (the last one wins) and any depth; both
-// are rejected here.
-Result<json> parse_header(const std::string& text) {
-  std::unordered_set<std::string> names;
+/// Finds what nlohmann's parser lets pass: repeated names (the last one wins) and any depth.
+class HeaderScanner final : public JsonScanner {
+ public:
+  bool key(std::string& name) override {
+    if (depth_ == 1 && !names_.insert(name).second) repeated = name;
+    return !repeated;
+  }
+  bool start_object(std::size_t) override { return begin(); }
+  bool start_array(std::size_t) override { return begin(); }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(json::binary_t&) override { return true; }
+  bool parse_error(std::size_t, const std::string&, const json::exception&) override {
+    return false;
+  }
+
   std::optional<std::string> repeated;
-  bool too_deep = false;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > 3) too_deep = true;
-    if (depth == 1 && event == json::parse_event_t::key) {
-      auto name = parsed.get<std::string>();
-      if (!names.insert(name).second) repeated = std::move(name);
-    }
-    return !too_deep;
-  };
-  json header = parse_json(text, watch);
-  if (too_deep) return corrupt("the header's JSON is nested too deeply");
+  bool is_too_deep = false;
+
+ private:
+  static constexpr int depth_max = 3;  // {"name": {"shape": [
+  bool begin() {
+    is_too_deep = ++depth_ > depth_max;
+    return !is_too_deep;
+  }
+  bool end() {
+    --depth_;
+    return true;
+  }
+
+  int depth_ = 0;
+  std::unordered_set<std::string> names_;
+};
+
+Result<json> parse_header(const std::string& text) {
+  HeaderScanner scanner;
+  const bool is_json = scan_json(text, scanner);
+  if (scanner.is_too_deep) return corrupt("the header's JSON is nested too deeply");
+  if (scanner.repeated)
+    return corrupt(fmt::format("two tensors are named {}", shown(*scanner.repeated)));
+  json header = is_json ? parse_json(text) : json();
   if (!header.is_object()) return corrupt("the header is not a JSON object");
-  if (repeated) return corrupt(fmt::format("two tensors are named {}", shown(*repeated)));
   return header;
 }
 
@@ -220,11 +281,16 @@ std::string safetensors_header(const Layout& layout, const Metadata& metadata,
     auto& entries = header[std::string(metadata_key)];
     for (const auto& [key, value] : metadata) entries[key] = value;
   }
+  // Not by header[name], which looks at all tensors before: the names differ from each other.
+  auto& entries = header.get_ref<nlohmann::ordered_json::object_t&>();
+  entries.reserve(entries.size() + layout.tensors().size());
   for (const Layout::Tensor& tensor : layout.tensors()) {
     const std::uint64_t begin = tensor.offset * sizeof(float);
-    header[tensor.name] = {{"dtype", "F32"},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {begin, begin + tensor.elements * sizeof(float)}}};
+    entries.emplace_back(
+        tensor.name,
+        nlohmann::ordered_json{{"dtype", "F32"},
+                               {"shape", tensor.shape},
+                               {"data_offsets", {begin, begin + tensor.elements * sizeof(float)}}});
   }
   const std::string text = json_text(header);
   const std::size_t data_begin =
@@ -241,6 +307,10 @@ Result<SafetensorsInfo> read_safetensors_header(File& file) {
   if (file_bytes < length_bytes) return corrupt("the file is shorter than eight bytes");
   FL_CHECK(file.read_exactly(0, std::as_writable_bytes(std::span(&header_bytes, 1))));
   if (header_bytes > file_bytes - length_bytes) {
+    std::string head(256, '\0');
+    FL_TRY(const std::size_t got, file.read_at(0, std::as_writable_bytes(std::span(head))));
+    if (const auto what = foreign_format(std::string_view(head).substr(0, got)); !what.empty())
+      return Error(Errc::invalid_input, what);
     return corrupt(fmt::format("a header of {} bytes in a file of {}", header_bytes, file_bytes));
   }
   if (header_bytes > safetensors_header_bytes_max) {

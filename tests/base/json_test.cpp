@@ -3,8 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <vector>
-
 namespace fl {
 
 using nlohmann::json;
@@ -17,18 +15,6 @@ TEST_CASE("invalid JSON gives a discarded value, which is neither object nor arr
     CHECK_FALSE((value.is_object() || value.is_array() || value.is_string()));
   }
   CHECK(parse_json("[1, {\"a\": null}]") == json{1, {{"a", nullptr}}});
-}
-
-TEST_CASE("a callback sees what is parsed and can reject parts of it") {
-  std::vector<int> depths;
-  const json value = parse_json("[[[1]]]", [&](int depth, json::parse_event_t event, json&) {
-    if (event == json::parse_event_t::array_start) depths.push_back(depth);
-    return true;
-  });
-  CHECK(value.is_array());
-  CHECK(depths == std::vector{0, 1, 2});
-  CHECK(parse_json("[1, [2]]", [](int depth, json::parse_event_t, json&) { return depth == 0; }) ==
-        json::array());
 }
 
 TEST_CASE("bytes that are not UTF-8 are replaced and throw no exception") {

@@ -3,9 +3,13 @@
 // read; files with false claims are refused.
 #include "shared/params/safetensors.hpp"
 
+#include "shared/base/limits.hpp"
 #include "tests/codec/codec_support.hpp"
 
+#include <fmt/format.h>
+
 #include <bit>
+#include <chrono>
 
 using namespace fl;
 using namespace fl::testing;
@@ -61,6 +65,43 @@ TEST_CASE("a file that we wrote reads back; its data begin on a page") {
   std::vector<float> back(layout.elements());
   read_safetensors(file, layout, back).value();
   CHECK(back == x);
+}
+
+TEST_CASE("the most tensors that a model may have are written and read in linear time") {
+  std::vector<TensorSpec> specs;
+  for (std::size_t i = 0; i < limits::tensors_max; ++i)
+    specs.push_back({fmt::format("layer.{}.w", i), {1}});
+  const Layout layout = Layout::make(specs).value();
+  const auto began = std::chrono::steady_clock::now();
+  MemoryFile file(written(layout, std::vector<float>(layout.elements()), {{"run", "a"}}));
+  const auto info = read_safetensors_header(file).value();
+  CHECK(info.layout.digest() == layout.digest());
+  // In quadratic time it takes a minute or more; now less than a second, without sanitizers.
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
+}
+
+TEST_CASE("a file of PyTorch, or another known format, is named") {
+  const auto refused = [](std::string_view head) {
+    std::vector<std::byte> bytes = raw(head);
+    bytes.resize(bytes.size() + 300);
+    MemoryFile file(bytes);
+    const auto info = read_safetensors_header(file);
+    REQUIRE_FALSE(info.has_value());
+    CHECK(info.error().code() == Errc::invalid_input);
+    return info.error().message();
+  };
+  using namespace std::string_view_literals;
+  for (const auto head : {"PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\x12\0"
+                          "archive/data.pkl"sv,
+                          "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02"sv}) {
+    const std::string message = refused(head);
+    CHECK(message.find("PyTorch's torch.save()") != std::string::npos);
+    CHECK(message.find("st.save_file(") != std::string::npos);
+  }
+  CHECK(refused("\x80\x04\x95\x10\0\0\0\0\0\0\0"sv).find("a Python pickle") != std::string::npos);
+  CHECK(refused("PK\x03\x04\x14\0\0\0\0\0\0\0!\0w.npy"sv).find("a NumPy archive") !=
+        std::string::npos);
+  CHECK(refused("\x89HDF\r\n\x1a\n"sv).find("an HDF5 file") != std::string::npos);
 }
 
 TEST_CASE("a foreign file in another order, with F16 and BF16, is read") {
