@@ -10,12 +10,36 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fl {
 
 namespace {
 
 constexpr std::size_t run_key_digits = 16;
+
+/// The Bye of a client that can't take part in the run. `others`: its tensors, if they are not the
+/// run's; else null.
+wire::Header parting(std::string reason, const Layout* others) {
+  wire::Header header;
+  auto& bye = *header.mutable_bye();
+  bye.set_cause(wire::Bye::LEAVING);
+  bye.set_reason(std::move(reason));
+  if (others == nullptr) return header;
+  std::size_t bytes = 0;
+  for (const Layout::Tensor& own : others->tensors()) {
+    wire::Tensor tensor;
+    tensor.set_name(own.name);
+    tensor.mutable_shape()->Add(own.shape.begin(), own.shape.end());
+    bytes += tensor.ByteSizeLong() + 8;  // With its length and tag.
+    if (bytes > limits::tensors_told_bytes_max) {
+      bye.set_has_more_tensors(true);
+      break;
+    }
+    *bye.add_tensors() = std::move(tensor);
+  }
+  return header;
+}
 
 }  // namespace
 
@@ -43,19 +67,27 @@ Awaitable<Result<void>> Agent::shake_hands() {
     co_return Error(Errc::protocol,
                     fmt::format("the server answered Hello with {}", kind_name(answer.header)));
   }
-  authorities_ = answer.header.welcome().authorities();
-  auto ready = co_await prepare(answer.header.welcome());
-  wire::Header next;
+  const wire::Welcome& welcome = answer.header.welcome();
+  authorities_ = welcome.authorities();
+  auto ready = co_await prepare(welcome);
+  const bool has_others = ready && layout_.all.digest().raw() != welcome.layout_digest();
+  if (has_others)
+    ready = Error(Errc::invalid_input,
+                  fmt::format("the run's model '{}' has other tensors than this client's", model_));
   // Tell the server the reason only once per run, because it records it in its history.
   const bool is_told = !ready && !run_key_.empty() && told_run_ == run_key_;
   told_run_ = ready ? "" : run_key_;
   if (is_told) co_return ready.error();
   if (!ready) {
-    next.mutable_bye()->set_cause(wire::Bye::LEAVING);
-    next.mutable_bye()->set_reason(shown_reason(ready.error().message()));
-    [[maybe_unused]] auto sent = co_await send(std::move(next));
-    co_return ready.error();
+    auto bye = parting(shown_reason(ready.error().message()), has_others ? &layout_.all : nullptr);
+    const auto sent = co_await send(std::move(bye));
+    if (!sent || !has_others) co_return ready.error();
+    // The server's answer names the tensors that differ.
+    const auto last = co_await link_->receive();
+    if (!last || last->header.bye().cause() != wire::Bye::REFUSED) co_return ready.error();
+    co_return Error(ready.error().code(), shown_reason(last->header.bye().reason()));
   }
+  wire::Header next;
   next.mutable_ready()->set_train_examples(options_.evaluator ? 0 : trainer_->train_examples());
   next.mutable_ready()->set_holdout_examples(trainer_->holdout_examples());
   co_return co_await send(std::move(next));
@@ -107,13 +139,8 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
                                 "local steps that follow each other: leave out --hogwild",
                                 strategy_->spec()));
   }
-  if (layout_.all.digest().raw() != welcome.layout_digest()) {
-    co_return Error(Errc::invalid_input,
-                    fmt::format("the server's model '{}' has other tensors than this client's: "
-                                "install the same release on server and client",
-                                model_));
-  }
-  if (!replica_.is_there && !has_job_) {
+  const bool is_same = layout_.all.digest().raw() == welcome.layout_digest();
+  if (is_same && !replica_.is_there && !has_job_) {
     auto make = [this] { make_version_0(); };
     co_await worker_.run(std::move(make));
   }

@@ -35,11 +35,30 @@ LATER_PAUSE_S = 2
 # The methods for which a client only needs SGD, perhaps with a proximal term.
 STRATEGIES = "fedavg fedprox fedavgm slowmo diloco fedadagrad fedadam fedyogi".split()
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 15
+TENSORS_TOLD_BYTES_MAX = 128 << 10
 NOTHING = -1, None
 
 
 class Finished(Exception):
     """The run is over."""
+
+
+class OtherTensors(Refused):
+    """The model has other tensors than the run. The server says which, if it is told these."""
+
+    def __init__(self, model, layout):
+        super().__init__(f"the run's model '{model}' has other tensors than this client's")
+        self.layout = layout
+
+    def tensors(self):
+        told, left = [], TENSORS_TOLD_BYTES_MAX
+        for name, shape in self.layout:
+            tensor = wire.Tensor(name=name, shape=shape)
+            left -= tensor.ByteSize() + 8
+            if left < 0:
+                break
+            told.append(tensor)
+        return told
 
 
 class Client:
@@ -84,8 +103,14 @@ class Client:
                     await self.train(await self.next_offer())
                     await self.upload()
             except Refused as reason:  # Tell the server, which records it in its history.
+                bye = wire.Bye(cause=wire.Bye.LEAVING, reason=shown(reason))
                 with contextlib.suppress(WebSocketException):
-                    await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING, reason=shown(reason)))
+                    if isinstance(reason, OtherTensors):
+                        bye.tensors.extend(reason.tensors())
+                        bye.has_more_tensors = len(bye.tensors) < len(reason.layout)
+                    await self.send(bye=bye)
+                    if bye.tensors:
+                        await self.receive("bye")  # Raises what the server says.
                 raise
 
     def connect(self):
@@ -130,8 +155,10 @@ class Client:
             raise Refused(f"this client does not implement the run's strategy '{welcome.strategy}'")
         if welcome.run_key != self.run_key:
             self.model = self.models(welcome.model, self.data)
+            if not any(math.prod(shape) for _, shape in self.model.layout):
+                raise Refused("no tensor of the model has an element: nothing to train")
             if layout_digest(self.model.layout) != welcome.layout_digest:
-                raise Refused(f"the server's {welcome.model} has other tensors than this client's")
+                raise OtherTensors(welcome.model, self.model.layout)
             # A model without initial() starts from the server's --initial-weights.
             has_initial = hasattr(self.model, "initial")
             self.initial = None

@@ -34,6 +34,16 @@ Awaitable<Result<wire::Welcome>> find_welcome(std::shared_ptr<RoundEngine> engin
   co_return engine->welcome(name, hello);
 }
 
+Awaitable<Error> find_differences(std::shared_ptr<RoundEngine> engine, wire::Bye bye) {
+  co_return engine->other_tensors(bye);
+}
+
+Awaitable<void> note_refusal(std::shared_ptr<RoundEngine> engine, std::string name,
+                             std::string remote, Error error) {
+  engine->note_refusal(name, remote, error);
+  co_return;
+}
+
 wire::Bye::Cause cause_of(const Error& error) {
   switch (error.code()) {
     case Errc::invalid_input:
@@ -85,8 +95,12 @@ Awaitable<void> Session::run() {
   auto ready = co_await shake_hands();
   if (ready) ready = co_await on(engine_->executor(), engine_->join(self));
   if (!ready) {
-    log_at(level_of(ready.error()), "{} ({}): {}", facts_.name, link_->remote(),
-           ready.error().message());
+    if (const auto level = level_of(ready.error()); level != LogLevel::warn) {
+      log_at(level, "{} ({}): {}", facts_.name, link_->remote(), ready.error().message());
+    } else {
+      co_await on(engine_->executor(),
+                  note_refusal(engine_, facts_.name, link_->remote(), ready.error()));
+    }
     co_await say_bye(cause_of(ready.error()), ready.error().message());
     co_return;
   }
@@ -147,6 +161,8 @@ Awaitable<Result<void>> Session::shake_hands() {
   header.mutable_welcome()->set_authorities(authorities_);
   FL_CO_CHECK(co_await send(std::move(header)));
   FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
+  if (second.header.bye().tensors_size() > 0)
+    co_return co_await on(engine_->executor(), find_differences(engine_, second.header.bye()));
   if (second.header.has_bye()) {
     // It can't do what the run asks for, and says why: for the history.
     const std::string text =

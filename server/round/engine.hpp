@@ -61,6 +61,10 @@ class RoundEngine {
   /// What a new client needs to know. The Error's text goes to the client.
   [[nodiscard]] Result<wire::Welcome> welcome(const std::string& name,
                                               const wire::Hello& hello) const;
+  /// What the client is told whose tensors, in its Bye, are not the run's.
+  [[nodiscard]] Error other_tensors(const wire::Bye& bye) const;
+  /// A client was turned away before it joined. The history has it once, until it joins.
+  void note_refusal(const std::string& name, const std::string& remote, const Error& error);
   /// A client is ready. A second session of the same client replaces the first, whose connection
   /// broke without our noticing. The Error's text goes to the client.
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
@@ -138,6 +142,7 @@ class RoundEngine {
   Uploads uploads_;
   InitialModel initial_;
   Offers offers_;
+  std::map<std::string, std::string> refused_;  // Why, by client.
   std::size_t expected_sessions_ = 0;
   double started_at_ = 0;  // Unix seconds.
   TaskGroup group_;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fl {
 
@@ -53,6 +54,28 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
   return welcome;
 }
 
+Error RoundEngine::other_tensors(const wire::Bye& bye) const {
+  control_.expect_strand();
+  std::vector<TensorSpec> told;
+  for (const auto& tensor : bye.tensors())
+    told.push_back({tensor.name(), {tensor.shape().begin(), tensor.shape().end()}});
+  return {
+      Errc::invalid_input,
+      fmt::format("the run's model '{}' has other tensors than the client's: {}", plan_.run.model,
+                  describe_differences(plan_.layout, told, !bye.has_more_tensors()))};
+}
+
+void RoundEngine::note_refusal(const std::string& name, const std::string& remote,
+                               const Error& error) {
+  control_.expect_strand();
+  const std::string text = fmt::format("{} ({}): {}", name, remote, error.message());
+  if (std::exchange(refused_[name], error.message()) == error.message()) {
+    log_warn("{}", text);
+  } else {
+    report(EventLevel::warning, text);
+  }
+}
+
 Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   control_.expect_strand();
   const auto& facts = peer->facts();
@@ -90,6 +113,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     }
   }
   roster_.enter(peer);
+  refused_.erase(facts.name);
   evaluations_.welcome(*peer, end_.is_over());
   Task* const task = tasks_.task_of(facts.name);
   if (task != nullptr && task->record.state == TaskState::offered && !end_.is_over())

@@ -28,6 +28,9 @@ inline constexpr std::size_t request_bytes_max = 64 << 10;
 /// longer than that behind a chunk.
 inline constexpr auto chunk_time_goal = 250ms;
 
+/// Names and shapes of a client's tensors that it tells a server whose model has others.
+inline constexpr std::size_t tensors_told_bytes_max = 128 << 10;
+
 // Models and updates.
 inline constexpr std::uint64_t parameters_max = 1ull << 36;
 /// Of a model that a client takes from a server, unless its --max-parameters says otherwise. Values
@@ -90,8 +93,9 @@ inline constexpr std::size_t secret_file_bytes_max = 4 << 10;
 inline constexpr std::size_t secret_bytes_min = 16;  // Of the admin pages' token.
 
 // Waiting.
-inline constexpr auto full_disk_pause = 1s;   // Between two attempts to write to a full disk.
-inline constexpr auto next_run_poll = 250ms;  // How often a server without a run looks for one.
+inline constexpr double deadline_s_min = 0.1;  // The shortest --deadline: rounds must not spin.
+inline constexpr auto full_disk_pause = 1s;    // Between two attempts to write to a full disk.
+inline constexpr auto next_run_poll = 250ms;   // How often a server without a run looks for one.
 /// If sessions of one client replace each other displaced_max times within displaced_window, the
 /// server suspects that two machines use the same identity.
 inline constexpr auto displaced_window = 120s;

@@ -2,11 +2,14 @@
 #include "shared/params/layout.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/base/printable.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace fl {
@@ -77,7 +80,8 @@ Result<Layout> Layout::make(const std::vector<TensorSpec>& specs) {
   }
   Layout layout;
   Hasher hasher;
-  std::unordered_set<std::string_view> names;
+  std::unordered_set<std::string_view> names(specs.size());
+  layout.tensors_.reserve(specs.size());
   for (const TensorSpec& spec : specs) {
     FL_CHECK(check_name(spec.name, layout.tensors_.size()));
     if (!names.insert(spec.name).second) {
@@ -100,6 +104,42 @@ Result<Layout> Layout::make(const std::vector<TensorSpec>& specs) {
   }
   layout.digest_ = hasher.digest();
   return layout;
+}
+
+std::string describe_differences(const Layout& run, std::span<const TensorSpec> told,
+                                 bool is_whole) {
+  constexpr std::size_t shown_max = 3;
+  constexpr std::size_t shown_bytes_max = 80;
+  std::vector<std::string> found;
+  std::unordered_map<std::string_view, const TensorSpec*> by_name;
+  for (const TensorSpec& tensor : told) by_name.emplace(tensor.name, &tensor);
+  for (const Layout::Tensor& tensor : run.tensors()) {
+    const auto client = by_name.find(tensor.name);
+    if (client == by_name.end()) {
+      if (is_whole) found.push_back(fmt::format("the client has no {}", tensor.name));
+      continue;
+    }
+    if (client->second->shape != tensor.shape)
+      found.push_back(fmt::format("{} has shape [{}] in the run and [{}] at the client",
+                                  tensor.name, fmt::join(tensor.shape, ", "),
+                                  fmt::join(client->second->shape, ", ")));
+    by_name.erase(client);
+  }
+  for (const TensorSpec& tensor : told) {
+    if (by_name.contains(tensor.name))
+      found.push_back(fmt::format("the run has no {}", printable(tensor.name, shown_bytes_max)));
+  }
+  for (std::size_t i = 0; found.empty() && i < std::min(told.size(), run.tensors().size()); ++i) {
+    if (told[i].name != run.tensors()[i].name)
+      found.push_back(
+          fmt::format("they are in another order: tensor {} is {} in the run and {} at "
+                      "the client",
+                      i, run.tensors()[i].name, printable(told[i].name, shown_bytes_max)));
+  }
+  const std::size_t rest = found.size() - std::min(found.size(), shown_max);
+  found.resize(found.size() - rest);
+  return fmt::format("{}{}", fmt::join(found, "; "),
+                     rest > 0 ? fmt::format("; and {} more", rest) : "");
 }
 
 std::string Layout::describe(std::uint64_t index) const {

@@ -6,6 +6,7 @@
 #include "shared/base/io/digest.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,5 +62,10 @@ class Layout {
   Stretch statistics_;
   Digest digest_;
 };
+
+/// The first three differences between a run's tensors and those of a client, as text. `is_whole`
+/// is false if the client has more tensors than it told. Its names may be anything.
+[[nodiscard]] std::string describe_differences(const Layout& run, std::span<const TensorSpec> told,
+                                               bool is_whole);
 
 }  // namespace fl
