@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdint>
+#include <limits>
 
 namespace fl {
 
@@ -48,7 +50,7 @@ void declare_server_flags(CLI::App& app, ClientOptions& options) {
   app.add_option("--name", options.name, "The name to join with (default: the token's)");
   app.add_option("--max-parameters", options.parameters_max,
                  "Refuse models of the server with more parameters than this")
-      ->check(number_from(1))
+      ->check(whole_number(1, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
   app.add_flag("--stay", options.stay, "When a run is over, wait for the next one");
 }
@@ -68,6 +70,7 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
       ->capture_default_str();
   app.add_option("--partition-seed", learn.partition_seed,
                  "Seed of the partition; must be the same for all clients that share it")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
   app.add_option("--holdout", learn.holdout,
                  "Fraction of the shard that is held out for evaluation")

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 
 namespace fl {
 
@@ -106,7 +107,7 @@ namespace {
 void declare_queue(CLI::App& command, ServerOptions& options) {
   command
       .add_option("--drop", options.drop, "Remove this run from the queue instead of adding one")
-      ->check(number_from(1));
+      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
 }
 
 Result<void> drop_run(const ServerOptions& options) {
@@ -155,7 +156,7 @@ void declare_formats(CLI::App& command, ServerOptions& options) {
 
 void declare_history(CLI::App& command, ServerOptions& options) {
   command.add_option("--run", options.run, "The rounds of the run with this number")
-      ->check(number_from(1));
+      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
   command.add_flag("--all", options.all_runs, "The rounds of all runs");
   command.add_flag("--runs", options.runs, "The runs themselves, with those in the queue");
   command.add_flag("--codecs", options.codecs,

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -35,8 +36,8 @@ void declare_setting(CLI::App& app, const SettingRow<Settings, Work>& row, Setti
                          ->group("The run (stored with it; a restart does not need these flags)")
                          ->default_str(row.default_shown.empty() ? fmt::format("{}", settings.*of)
                                                                  : std::string(row.default_shown));
-      // CLI11 reads "-1" into an unsigned number as 2^64 - 1.
-      if constexpr (std::is_unsigned_v<T>) option->check(number_from(row.flag_min));
+      if constexpr (std::is_unsigned_v<T>)
+        option->check(whole_number(row.flag_min, std::numeric_limits<T>::max()));
       if (row.is_existing_file) option->check(CLI::ExistingFile);
     }
   };

@@ -58,7 +58,10 @@ Result<void> check_lengths(const RunSettings& s) {
 /// Whether model, strategy and local work fit each other.
 Result<void> check_method(const RunSettings& s) {
   const auto strategy = parse_strategy(s.strategy).value();
-  const auto layout = run_layout(model_layout(s).value(), *strategy);
+  const Layout model = model_layout(s).value();
+  if (model.elements() == 0)
+    return unfit("model", fmt::format("{}: no tensor has an element: nothing to train", s.model));
+  const auto layout = run_layout(model, *strategy);
   if (!layout) return layout.error().at(fmt::format("--strategy {}", s.strategy));
   const LocalSteps steps = parse_steps_schedule(s.local_steps_schedule).value();
   if (steps.shape != LocalSteps::Shape::constant && s.local_steps == 0) {

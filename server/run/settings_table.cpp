@@ -7,6 +7,7 @@
 #include "server/run/round_mode.hpp"
 #include "shared/aggregate/rule.hpp"
 #include "shared/algorithm/schedule.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <algorithm>
@@ -113,8 +114,11 @@ constexpr RunSettingRow table[] = {
      .key = "deadline_s",
      .check =
          [](const S& s) {
-           return must_be(s.deadline_s >= 0 && s.deadline_s <= 1e7, "from 0 to 1e7 seconds",
-                          s.deadline_s);
+           const bool is_time = s.deadline_s >= limits::deadline_s_min && s.deadline_s <= 1e7;
+           return must_be(
+               s.deadline_s == 0 || is_time,
+               fmt::format("from {} to 1e7 seconds, or 0 for none", limits::deadline_s_min),
+               s.deadline_s);
          }},
     {.field = &S::local_epochs,
      .flag = "local-epochs",

@@ -140,7 +140,9 @@ Result<RunLayout> run_layout(const Layout& model, const Strategy& strategy) {
   }
   if (strategy.has_personal() && layout.personal_elements == 0)
     return bad("personal= matches no tensor of the model");
-  if (parameters == 0)
+  if (model.elements() == 0)
+    return Error(Errc::invalid_input, "no tensor of the model has an element: nothing to train");
+  if (layout.parameter_elements == 0)
     return bad("every parameter is personal, so nothing is left to train together");
   if (!strategy.shared_vector().empty()) {
     for (std::size_t i = 0; i < parameters; ++i) {

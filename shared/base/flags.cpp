@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <charconv>
 #include <map>
 #include <memory>
 #include <vector>
@@ -93,11 +94,15 @@ int exit_code(const CLI::App& app, const CLI::ParseError& error) {
   return wrong_usage;
 }
 
-CLI::Validator number_from(double least) {
-  const auto check = [least](const std::string& text) -> std::string {
-    double value = 0;
-    if (CLI::detail::lexical_cast(text, value) && value >= least) return "";
-    return fmt::format("'{}' is not a number of at least {}", text, least);
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    std::uint64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto read = std::from_chars(text.data(), end, value);
+    const bool is_number = read.ec == std::errc{} && read.ptr == end;
+    const bool is_octal = text.size() > 1 && text.front() == '0';
+    if (is_number && !is_octal && value >= least && value <= most) return "";
+    return fmt::format("'{}' is not a whole number from {} to {}", text, least, most);
   };
   return {check, ""};
 }

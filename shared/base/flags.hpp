@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdint>
 #include <string>
 
 namespace fl {
@@ -21,8 +22,10 @@ inline constexpr int wrong_usage = 2;
 /// --version this way; for these the code is 0.
 [[nodiscard]] int exit_code(const CLI::App& app, const CLI::ParseError& error);
 
-/// Checks for CLI::Option::check: a number of at least `least`; a text that is not empty.
-[[nodiscard]] CLI::Validator number_from(double least);
+/// Checks for CLI::Option::check: a whole number in this range, in decimal; a text that is not
+/// empty. CLI11 itself reads "-1" into an unsigned number as 2^64 - 1, clamps what is too large,
+/// and takes "010" for 8.
+[[nodiscard]] CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
 [[nodiscard]] CLI::Validator not_empty();
 
 }  // namespace fl

@@ -125,10 +125,25 @@ TEST_CASE("BatchNorm statistics come after the parameters and have no control va
   const auto none = run_layout(model, *parse_strategy("fedavg:personal=*weight").value());
   REQUIRE(none.has_error());
   CHECK(none.error().message().find("every parameter is personal") != std::string::npos);
+  const Layout only_empty_left = Layout::make({{"fc.weight", {3}}, {"lora", {0, 4}}}).value();
+  const auto empty = run_layout(only_empty_left, *parse_strategy("fedavg:personal=fc.*").value());
+  REQUIRE(empty.has_error());
+  CHECK(empty.error().message().find("every parameter is personal") != std::string::npos);
   const Layout mixed = Layout::make({{"bn.running_mean", {2}}, {"fc.weight", {3}}}).value();
   const auto wrong = run_layout(mixed, *parse_strategy("fedavg").value());
   REQUIRE(wrong.has_error());
   CHECK(wrong.error().message().find("fc.weight") != std::string::npos);
+}
+
+TEST_CASE("a model without elements is refused, with every method") {
+  for (const char* const method : {"fedavg", "scaffold", "fedavg:personal=w"}) {
+    for (const auto& specs :
+         {std::vector<TensorSpec>{}, {{"w", {0}}}, {{"w", {3, 0}}, {"b", {0}}}}) {
+      const auto layout = run_layout(Layout::make(specs).value(), *parse_strategy(method).value());
+      REQUIRE(layout.has_error());
+      CHECK(layout.error().code() == Errc::invalid_input);
+    }
+  }
 }
 
 TEST_CASE("only a tensor with the name of a shared vector is part of one") {

@@ -24,6 +24,7 @@ SERVER_MISTAKES = [
     ("--fraction", "1.5"),
     ("--over-select", "0.5"),
     ("--deadline", "-1"),
+    ("--deadline", "0.0000001"),
     ("--local-epochs", "0"),
     ("--local-steps-schedule", "warmup:rounds=0"),
     ("--local-steps-schedule", "adaptive"),
@@ -53,6 +54,8 @@ SERVER_MISTAKES = [
     ("--model", "nonesuch"),
     ("--model", "synthetic:0"),
     ("--seed", "-1"),
+    ("--seed", "18446744073709551616"),
+    ("--seed", "010"),
     ("--keep-checkpoints", "-1"),
     ("--listen", "nowhere"),
     ("--listen", "bad host:0"),
@@ -68,6 +71,7 @@ CLIENT_MISTAKES = [
     ("--shard", "4/3"),
     ("--shard", "half"),
     ("--partition", "dirichlet:0.5"),
+    ("--partition-seed", "-1"),
     ("--partition", "pizza", "--shard", "1/3"),
     ("--holdout", "2"),
     ("--device", "abacus"),
@@ -119,6 +123,21 @@ class Flags(FederationTest):
         self.assertEqual(json.loads(line)["level"], "error")
         self.assertIn("holds no identity", json.loads(line)["message"])
 
+    def test_weights_that_no_run_can_begin_from_are_refused(self):
+        federation = self.make()
+        weights = federation.folder / "weights"
+        header = json.dumps({"w": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}).encode()
+        for content, words in (
+            (b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19." + bytes(99), "PyTorch"),
+            (len(header).to_bytes(8, "little") + header, "no tensor has an element"),
+        ):
+            weights.write_bytes(content)
+            flags = ["--new-run", "--model", "custom:net", "--initial-weights", weights]
+            server = federation.server(*flags, ready=False)
+            self.expect_exit(server, 1)
+            self.assertIn(words, server.stderr())
+        self.assertEqual(federation.query("SELECT count(*) FROM run"), [(1,)])
+
     def test_two_flags_for_one_thing_are_refused(self):
         federation = self.make()
         flags = ["--new-run", "--model", "synthetic:1", "--clients-per-round", 3, "--fraction", 0.5]
@@ -143,7 +162,7 @@ class Flags(FederationTest):
             "rounds = 3\nrounds = 4": "rounds",
             "[rounds]\nmany = 3": "no tables",
             "rounds = [3]": "rounds must be a string, a number",
-            "rounds = -1": "'-1' is not a number of at least 0",
+            "rounds = -1": "'-1' is not a whole number from 0 to 4294967295",
             'lr = "fast"': "fast",
         }
         for text, words in mistakes.items():
@@ -389,6 +408,12 @@ class Tokens(FederationTest):
                 self.assertIn(what, server.stderr())
                 self.assertFalse((state / lost).exists() and lost == "history.sqlite")
                 shutil.rmtree(state / lost, ignore_errors=True)
+                if lost == "history.sqlite":
+                    (state / lost).touch()
+                    server = self.federation.server(ready=False)
+                    self.expect_exit(server, 1)
+                    self.assertIn(what, server.stderr())
+                    self.assertEqual((state / lost).stat().st_size, 0)
                 shutil.move(self.federation.folder / "lost", state / lost)
 
     def test_wrong_tokens_are_refused_and_told_why(self):
