@@ -104,6 +104,12 @@ Result<void> check_initial_weights(const RunSettings& settings) {
   return {};
 }
 
+/// A first run takes the folder for models that earlier ones may have left.
+Result<void> check_history(Store& store, const ServerOptions& options) {
+  FL_TRY(const auto latest, store.latest_run());
+  return latest ? success() : check_no_models(options.state);
+}
+
 /// Checks everything, before another run is stopped for this one.
 Result<RunRecord> make_record(const RunSettings& settings) {
   FL_CHECK(check_settings(settings));
@@ -133,6 +139,7 @@ Result<RunSettings> new_settings(Store& store, const ServerOptions& options) {
 }
 
 Result<ChosenRun> begin_run(Store& store, const ServerOptions& options) {
+  FL_CHECK(check_history(store, options));
   FL_TRY(RunSettings settings, new_settings(store, options));
   FL_TRY(const RunRecord record, make_record(settings));
   FL_TRY(RunRecord made, store.create_run(record, Store::Others::stop));
@@ -140,6 +147,17 @@ Result<ChosenRun> begin_run(Store& store, const ServerOptions& options) {
 }
 
 }  // namespace
+
+Result<void> check_no_models(const std::filesystem::path& state) {
+  const auto folder = state / "checkpoints";
+  std::error_code missing;
+  if (std::filesystem::is_empty(folder, missing) || missing) return {};
+  return Error(Errc::conflict,
+               fmt::format("{} has models of runs that history.sqlite does not know, because it is "
+                           "missing or empty: restore it from a copy, move the models away, or "
+                           "begin in another --state",
+                           folder.string()));
+}
 
 Result<ChosenRun> choose_run(Store& store, const ServerOptions& options) {
   if (options.new_run) return begin_run(store, options);
@@ -183,6 +201,7 @@ Result<RunRecord> queue_run(Store& store, const ServerOptions& options) {
     return Error(
         Errc::conflict,
         fmt::format("{} runs are not finished, and that is the limit: queue this one later", open));
+  FL_CHECK(check_history(store, options));
   FL_TRY(const RunSettings settings, new_settings(store, options));
   FL_TRY(RunRecord record, make_record(settings));
   record.queued = true;

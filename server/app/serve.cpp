@@ -174,29 +174,19 @@ Places take_places() {
   return places;
 }
 
-/// A new run would overwrite models whose history is gone.
-Result<void> check_no_models(Files& files, const std::filesystem::path& folder) {
-  if (!files.exists(folder)) return {};
-  FL_TRY(const auto names, files.list(folder));
-  if (names.empty()) return {};
-  return Error(
-      Errc::conflict,
-      fmt::format("{} has models of runs whose history.sqlite is gone: restore that from a "
-                  "copy, move the models away, or begin in another --state",
-                  folder.string()));
-}
-
 /// Makes the state folder and locks it for this process.
 Result<StateLock> take_state(Files& files, const ServerOptions& options) {
   const std::filesystem::path state(options.state);
   if (const auto listen = parse_listen_address(options.listen); !listen)
     return listen.error().at("--listen");
   // The flags of a first run are checked before the folder is made: bad ones leave none behind.
-  if (!files.exists(state / "history.sqlite")) {
+  std::error_code missing;
+  const auto history_bytes = std::filesystem::file_size(state / "history.sqlite", missing);
+  if (missing || history_bytes == 0) {
     RunSettings settings = options.settings;
     FL_CHECK(take_tensors(files, settings));
     FL_CHECK(check_settings(settings));
-    FL_CHECK(check_no_models(files, state / "checkpoints"));
+    FL_CHECK(check_no_models(state));
   }
   FL_CHECK(files.make_folder(state));
   FL_TRY(auto lock, StateLock::take(state));

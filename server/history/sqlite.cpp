@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/history/sqlite.hpp"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cmath>
 #include <limits>
@@ -89,14 +91,26 @@ Error error_of(sqlite3* db, const std::string& path) {
                     advice(errc)};
 }
 
+std::string unchanging_uri(const std::filesystem::path& path) {
+  std::string uri = "file:";
+  for (const char c : path.string()) {
+    const bool is_special = c == '%' || c == '?' || c == '#';
+    uri += is_special ? fmt::format("%{:02x}", static_cast<int>(c)) : std::string(1, c);
+  }
+  return uri + "?immutable=1";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Database>> Database::open(const Options& options) {
   const int mode =
       options.read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
   const char* vfs = options.vfs.empty() ? nullptr : options.vfs.c_str();
+  const std::string name =
+      options.is_unchanging ? unchanging_uri(options.path) : options.path.string();
+  const int flags = mode | SQLITE_OPEN_EXRESCODE | (options.is_unchanging ? SQLITE_OPEN_URI : 0);
   sqlite3* db = nullptr;
-  const int code = sqlite3_open_v2(options.path.c_str(), &db, mode | SQLITE_OPEN_EXRESCODE, vfs);
+  const int code = sqlite3_open_v2(name.c_str(), &db, flags, vfs);
   if (db == nullptr) return Error(Errc::internal, options.path.string() + ": out of memory");
   std::unique_ptr<Database> database(new Database(db, options.path.string()));
   if (code != SQLITE_OK) return database->failure();

@@ -61,6 +61,35 @@ Result<void> prepare(Database& db, const Store::Options& options) {
   return db.write([&] { return db.script(fmt::format("PRAGMA user_version = {}", newest)); });
 }
 
+Result<std::unique_ptr<Database>> open_and_prepare(const Database::Options& connection,
+                                                   const Store::Options& options) {
+  FL_TRY(auto db, Database::open(connection));
+  FL_CHECK(prepare(*db, options));
+  return db;
+}
+
+/// Even to read a database with a WAL, SQLite makes files beside it, which read-only media forbid.
+/// If all is in the database file, that is not needed as long as nobody writes.
+Result<std::unique_ptr<Database>> open_read_only(Database::Options connection,
+                                                 const Store::Options& options) {
+  auto db = open_and_prepare(connection, options);
+  std::error_code none;
+  // SQLite reports its own files as missing where they can't be made.
+  const bool may_be_read_only =
+      !db && (db.error().code() == Errc::io || (db.error().code() == Errc::not_found &&
+                                                std::filesystem::exists(options.path, none)));
+  if (!may_be_read_only) return db;
+  const auto wal_bytes = std::filesystem::file_size(options.path.string() + "-wal", none);
+  if (!none && wal_bytes > 0) {
+    return Error(Errc::io, fmt::format("{}. Where nothing can be written, only the history of a "
+                                       "server that has ended can be read; otherwise copy the "
+                                       "folder to a place where you may write",
+                                       db.error().message()));
+  }
+  connection.is_unchanging = true;
+  return open_and_prepare(connection, options);
+}
+
 Error no_such_run(RunId run) { return {Errc::not_found, fmt::format("there is no run {}", run)}; }
 
 }  // namespace
@@ -76,11 +105,10 @@ Result<std::unique_ptr<Store>> Store::open(const Options& options) {
   connection.vfs = options.vfs;
   connection.read_only = options.read_only;
   connection.busy_ms_max = static_cast<int>(busy_max.count());
-  FL_TRY(auto db, Database::open(connection));
-  if (const auto ready = prepare(*db, options); !ready) {
-    return ready.error().at("history " + options.path.string());
-  }
-  return std::unique_ptr<Store>(new Store(std::move(db)));
+  auto db = options.read_only ? open_read_only(connection, options)
+                              : open_and_prepare(connection, options);
+  if (!db) return db.error().at("history " + options.path.string());
+  return std::unique_ptr<Store>(new Store(std::move(*db)));
 }
 
 Result<RunRecord> Store::create_run(const RunRecord& run, Others others) {
@@ -98,7 +126,10 @@ Result<RunRecord> Store::create_run(const RunRecord& run, Others others) {
 }
 
 Result<std::optional<RunRecord>> Store::latest_run() {
-  return db_->find(run_table.select("ORDER BY id DESC LIMIT 1"), run_table.reader());
+  return db_->find(run_table.select("ORDER BY queued AND state = 'stopped' AND NOT EXISTS"
+                                    " (SELECT 1 FROM checkpoint WHERE run_id = run.id),"
+                                    " id DESC LIMIT 1"),
+                   run_table.reader());
 }
 
 Result<std::optional<RunRecord>> Store::open_run() {

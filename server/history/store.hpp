@@ -62,6 +62,7 @@ class Store {
   enum class Others { keep, stop };  // What becomes of the runs that are not finished.
   /// Returns the run with its id and its folder.
   [[nodiscard]] Result<RunRecord> create_run(const RunRecord& run, Others others = Others::keep);
+  /// The newest run. Queued ones that were dropped or given up before they began come last.
   [[nodiscard]] Result<std::optional<RunRecord>> latest_run();
   [[nodiscard]] Result<std::optional<RunRecord>> open_run();  // The oldest waiting or running one.
   [[nodiscard]] Result<std::size_t> open_runs();              // How many are waiting or running.
@@ -134,7 +135,8 @@ class Store {
   };
   /// The newest version that each client of the run has evaluated, by the client's name.
   [[nodiscard]] Result<std::map<std::string, NewestEvaluation>> newest_evaluations(RunId run);
-  /// The accuracies that the run's evaluators have measured, in the order in which they came.
+  /// The accuracies that the run's evaluators have measured, in the order in which they came. NaN
+  /// where the loss was not finite.
   [[nodiscard]] Result<std::vector<std::pair<Version, double>>> evaluator_accuracies(RunId run);
   using TaskTraffic = fl::TaskTraffic;
   /// Adds the bytes to those that are there. `seconds` replaces a smaller figure.
@@ -155,6 +157,8 @@ class Store {
   // Clients and tokens. What changes who may come in is in the audit, in the same transaction.
   [[nodiscard]] Result<void> add_token(const TokenRecord& token);
   [[nodiscard]] Result<std::optional<TokenRecord>> find_token(std::string_view id);
+  /// Unused tokens that have expired by `now` stay so, whatever the clock says later.
+  [[nodiscard]] Result<void> expire_tokens(double now);
   /// Marks the token as used by the key with this digest, and records the client's certificate:
   /// from now on no other lets it in. The same key may use the token again, unless the name has
   /// joined with another token since. A token that another key has used and a revoked client are

@@ -59,6 +59,16 @@ Result<std::optional<TokenRecord>> Store::find_token(std::string_view id) {
   return token_named(*db_, id);
 }
 
+Result<void> Store::expire_tokens(double now) {
+  return db_->write([&]() -> Result<void> {
+    FL_CHECK(
+        db_->run("UPDATE token SET expires_at = 0"
+                 " WHERE used_at IS NULL AND expires_at > 0 AND expires_at < ?1",
+                 now));
+    return {};
+  });
+}
+
 Result<void> Store::use_token(std::string_view id, const ClientRecord& client,
                               std::string_view key_digest) {
   return db_->write([&]() -> Result<void> {

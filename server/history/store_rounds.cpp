@@ -227,8 +227,11 @@ Result<std::vector<std::pair<Version, double>>> Store::evaluator_accuracies(RunI
     return true;
   };
   FL_CHECK(
-      db_->query("SELECT version, value FROM metric WHERE run_id = ?1 AND name = 'accuracy'"
-                 " AND evaluator = 1 AND value IS NOT NULL ORDER BY at, version, client",
+      db_->query("SELECT a.version, iif(l.value IS NULL, NULL, a.value) FROM metric AS a"
+                 " JOIN metric AS l ON l.run_id = a.run_id AND l.version = a.version"
+                 "  AND l.client = a.client AND l.name = 'loss'"
+                 " WHERE a.run_id = ?1 AND a.name = 'accuracy' AND a.evaluator = 1"
+                 " ORDER BY a.at, a.version, a.client",
                  note, run));
   return accuracies;
 }

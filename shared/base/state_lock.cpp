@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <cerrno>
 
 namespace fl {
 
@@ -43,12 +44,21 @@ Result<StateLock> StateLock::take(const std::filesystem::path& folder) {
   const auto path = folder / "lock";
   StateLock lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (lock.fd_ < 0) return errno_error(path.string());
-  if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
-    return Error(Errc::conflict,
-                 fmt::format("another process uses {}: stop it, or choose another --state",
-                             folder.string()));
-  }
+  if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) return why_not_locked(errno, folder);
   return lock;
+}
+
+Error why_not_locked(int reason, const std::filesystem::path& folder) {
+  if (reason == EWOULDBLOCK) {
+    return {Errc::conflict, fmt::format("another process uses {}: stop it, or choose another "
+                                        "--state",
+                                        folder.string())};
+  }
+  errno = reason;
+  const Error error = errno_error(fmt::format("can't lock {}", (folder / "lock").string()));
+  return {error.code(), error.message() +
+                            ". Choose a --state on a disk of this machine, or on a "
+                            "file system whose locks work"};
 }
 
 StateLock::~StateLock() {

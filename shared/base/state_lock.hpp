@@ -23,7 +23,7 @@ void keep_files_private();
 class StateLock {
  public:
   /// Checks the folder and takes the lock without waiting. The folder must exist. `conflict`: the
-  /// check fails, or another process holds the lock.
+  /// check fails, or another process holds the lock. Others: why_not_locked().
   static Result<StateLock> take(const std::filesystem::path& folder);
   StateLock(StateLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   StateLock& operator=(StateLock&&) = delete;
@@ -33,5 +33,8 @@ class StateLock {
   explicit StateLock(int fd) : fd_(fd) {}
   int fd_;
 };
+
+/// Why flock() failed with this errno. `conflict`: another process holds the lock.
+[[nodiscard]] Error why_not_locked(int reason, const std::filesystem::path& folder);
 
 }  // namespace fl

@@ -2,6 +2,7 @@
 // fl::Files on the operating system's disk and on the simulated one. Both keep the same contract;
 // the simulated disk also loses exactly what the contract allows to be lost.
 #include "shared/base/io/file.hpp"
+#include "shared/base/state_lock.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -12,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <set>
@@ -20,6 +22,15 @@ namespace fl::test {
 namespace {
 
 namespace fs = std::filesystem;
+
+TEST_CASE("only a lock that is held means that another process uses the folder") {
+  const Error held = why_not_locked(EWOULDBLOCK, "/state");
+  CHECK(held.code() == Errc::conflict);
+  CHECK(held.message().starts_with("another process uses /state"));
+  const Error missing = why_not_locked(ENOLCK, "/state");
+  CHECK(missing.code() == Errc::io);
+  CHECK(missing.message().starts_with("can't lock /state/lock: No locks available"));
+}
 
 /// Runs `body(files, folder)` on both disks.
 template <class Body>

@@ -4,6 +4,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "tests/server/history/store_world.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace fl::test {
 namespace {
@@ -140,6 +141,33 @@ TEST_CASE("a queued run waits for its turn and keeps its own settings") {
   CHECK(run.settings.lr == 0.125);
   queue.store.set_run_state(queued, RunState::finished).value();
   CHECK_FALSE(next_run(queue.store).value());
+}
+
+TEST_CASE("a queued run that was dropped or given up before it began is never the newest run") {
+  Queue queue;
+  const RunId first = queue.begin().record.id;
+  const RunId dropped = queue_run(queue.store, queue.flags({"model"})).value().id;
+  const RunId given_up = queue_run(queue.store, queue.flags({"model"})).value().id;
+  REQUIRE(queue.store.drop_queued_run(dropped).value());
+  queue.store.set_run_state(first, RunState::finished).value();
+  queue.store.set_run_state(given_up, RunState::stopped).value();
+  CHECK(queue.store.latest_run().value()->id == first);
+  CHECK(queue.refusal(queue.flags()).find("A larger --rounds goes on with it") !=
+        std::string::npos);
+  const auto longer = queue.flags({"rounds"}, [](RunSettings& s) { s.rounds = 20; });
+  CHECK(choose_run(queue.store, longer).value().record.id == first);
+}
+
+TEST_CASE("no run begins in a history without runs where models lie") {
+  Queue queue;
+  const TemporaryFolder folder;
+  ServerOptions options = queue.flags({"model"});
+  options.state = folder.path().string();
+  std::filesystem::create_directories(folder.path() / "checkpoints" / "run-7");
+  CHECK(queue.refusal(options).find("has models of runs") != std::string::npos);
+  CHECK(code_of(queue_run(queue.store, options)) == Errc::conflict);
+  std::filesystem::remove(folder.path() / "checkpoints" / "run-7");
+  CHECK(choose_run(queue.store, options));
 }
 
 TEST_CASE("a full queue refuses another run") {

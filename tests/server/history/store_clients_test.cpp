@@ -30,6 +30,19 @@ TEST_CASE("a token is stored without its secret and used once") {
   CHECK(client.revoked_at == 0);
 }
 
+TEST_CASE("an unused token that has expired stays so when the clock goes back") {
+  StoreWorld world;
+  REQUIRE(world.store->add_token(some_token("t1", "site-a")));
+  REQUIRE(world.store->add_token(some_token("t2", "site-b")));
+  REQUIRE(world.store->use_token("t2", some_client("site-b", "01"), "k1"));
+  REQUIRE(world.store->expire_tokens(8999));
+  CHECK(world.store->find_token("t1").value()->expires_at == 9000);
+  REQUIRE(world.store->expire_tokens(9001));
+  REQUIRE(world.store->expire_tokens(100));
+  CHECK(world.store->find_token("t1").value()->expires_at == 0);
+  CHECK(world.store->find_token("t2").value()->expires_at == 9000);
+}
+
 TEST_CASE("a client revoked between invitation and joining stays out") {
   StoreWorld world;
   REQUIRE(world.store->touch_client("site-a", false));

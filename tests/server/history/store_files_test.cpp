@@ -117,6 +117,27 @@ TEST_CASE("an empty file becomes a history; a missing folder is not found") {
   CHECK(nowhere.error().code() == Errc::not_found);
 }
 
+TEST_CASE("the history of a server that has ended can be read where nothing can be written") {
+  const TemporaryFolder parent;
+  const fs::path file = parent / "per%20cent #1?" / "history.sqlite";
+  fs::create_directories(file.parent_path());
+  {
+    const auto store = Store::open(options(file)).value();
+    store->create_run(some_run()).value();
+  }
+  // As on read-only media, SQLite can't make its file history.sqlite-shm.
+  fs::create_symlink(file.string() + "-shm", file.string() + "-shm");
+  const auto store = Store::open(options(file, true));
+  REQUIRE(store);
+  CHECK((*store)->runs().value().size() == 1);
+  CHECK(!(*store)->create_run(some_run("aaaaaaaaaaaaaaaa")));
+  // What stands in a WAL would be missed.
+  std::ofstream(file.string() + "-wal") << "some";
+  const auto unclean = Store::open(options(file, true));
+  REQUIRE(!unclean);
+  CHECK(unclean.error().message().find("copy the folder") != std::string::npos);
+}
+
 TEST_CASE("opened read-only, a missing file is not created, and writing is refused") {
   const Folder folder;
   CHECK(folder.open_to_read().error().code() == Errc::not_found);
