@@ -188,7 +188,8 @@ Result<std::vector<float>> ClientState::read_vector(const std::string& name,
   std::vector<float> values(elements);
   if (name.empty()) return values;
   FL_TRY(const auto file, files_->open(folder_ / name, OpenMode::read));
-  FL_CHECK(file->read_exactly(0, std::as_writable_bytes(std::span(values))));
+  if (auto read = file->read_exactly(0, std::as_writable_bytes(std::span(values))); !read)
+    return read.error().at((folder_ / name).string());
   return values;
 }
 

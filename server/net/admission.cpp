@@ -90,6 +90,7 @@ Awaitable<HttpAnswer> Admission::enrol(std::string body) {
   HttpAnswer answer;
   auto work = [this, body = std::move(body)](Store& store) -> Result<EnrolmentResponse> {
     FL_TRY(const auto request, parse_enrolment_request(body));
+    FL_CHECK(store.expire_tokens(Clock::unix_seconds()));
     StoreTokenBook book(store);
     return enroll(authority_, book, request, Clock::unix_seconds());
   };

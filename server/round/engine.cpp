@@ -167,6 +167,7 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   OpenRound round;
   round.record = open->round;
   round.opened_at = Clock::now();
+  round.seconds_before = std::max(0.0, Clock::unix_seconds() - round.record.started_at);
   round.is_recorded = true;
   for (auto& record : open->tasks) {
     if (record.state == TaskState::accepted) spooled.insert(record.id);
@@ -321,7 +322,7 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   RoundCommit commit;
   commit.run = plan_.run.id;
   commit.round = round.record.round;
-  commit.ended_at = Clock::unix_seconds();
+  commit.ended_at = round.ends_at();
   commit.checkpoint = made;
   commit.train_loss = tasks_.training_loss();
   const Traffic now = roster_.traffic();

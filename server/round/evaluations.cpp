@@ -13,7 +13,10 @@ namespace fl {
 
 namespace {
 
-bool is_accuracy(double value) { return value >= 0 && value <= 1; }
+bool is_accuracy(double value) { return std::isnan(value) || (value >= 0 && value <= 1); }
+
+/// A loss that is not finite is that of a model that diverged: recorded without figures.
+double finite_or_nan(double value) { return std::isfinite(value) ? value : std::nan(""); }
 
 }  // namespace
 
@@ -104,8 +107,7 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   const auto& facts = peer->facts();
   const bool is_right =
       !parts_.versions.empty() && evaluation.version() <= parts_.versions.newest_number() &&
-      evaluation.examples() <= limits::examples_max && std::isfinite(evaluation.loss()) &&
-      is_accuracy(evaluation.accuracy()) && std::isfinite(evaluation.own_loss()) &&
+      evaluation.examples() <= limits::examples_max && is_accuracy(evaluation.accuracy()) &&
       is_accuracy(evaluation.own_accuracy());
   if (!is_right) {
     parts_.control.report(
@@ -124,13 +126,14 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   record.client = facts.name;
   record.evaluator = facts.evaluator;
   record.examples = evaluation.examples();
-  record.loss = evaluation.loss();
+  record.loss = finite_or_nan(evaluation.loss());
   record.accuracy = evaluation.accuracy();
   const LocalRule* const rule = parts_.plan.strategy->local();
   if (rule != nullptr && rule->own_model() != nullptr && !facts.evaluator)
-    record.own = EvaluationRecord::Own{evaluation.own_loss(), evaluation.own_accuracy()};
-  if (facts.evaluator && (!accuracy_ || record.version >= accuracy_version_)) {
-    note_accuracy(record.version, record.accuracy);
+    record.own =
+        EvaluationRecord::Own{finite_or_nan(evaluation.own_loss()), evaluation.own_accuracy()};
+  if (facts.evaluator && record.version >= judged_version_) {
+    note_accuracy(record.version, std::isnan(record.loss) ? record.loss : record.accuracy);
     log_info("version {}: accuracy {:.2f}%, loss {:.4f} ({})", record.version,
              100 * record.accuracy, record.loss, facts.name);
   }
@@ -140,26 +143,28 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   parts_.control.changed.notify();
 }
 
+/// NaN: the model diverged, so this version is no better than any other.
 void Evaluations::note_accuracy(Version version, double accuracy) {
-  if (accuracy_ && version < accuracy_version_) return;
-  if (!accuracy_ || accuracy > best_accuracy_) {
-    best_accuracy_ = accuracy;
-    best_version_ = version;
-  }
-  accuracy_ = accuracy;
-  accuracy_version_ = version;
+  if (version < judged_version_) return;
+  if (!is_judged_ || accuracy > best_accuracy_) best_version_ = version;
+  if (accuracy > best_accuracy_) best_accuracy_ = accuracy;
+  is_judged_ = true;
+  judged_version_ = version;
+  accuracy_ = std::isnan(accuracy) ? std::nullopt : std::optional(accuracy);
 }
 
 std::string Evaluations::early_end() const {
   const RunSettings& settings = parts_.plan.settings;
-  if (!accuracy_ || parts_.versions.newest_number() >= settings.rounds) return "";
-  if (settings.target_accuracy > 0 && *accuracy_ >= settings.target_accuracy)
-    return fmt::format("version {} has {:.2f}% accuracy, the target is {:.2f}%", accuracy_version_,
+  if (!is_judged_ || parts_.versions.newest_number() >= settings.rounds) return "";
+  if (settings.target_accuracy > 0 && accuracy_ && *accuracy_ >= settings.target_accuracy)
+    return fmt::format("version {} has {:.2f}% accuracy, the target is {:.2f}%", judged_version_,
                        100 * *accuracy_, 100 * settings.target_accuracy);
-  if (settings.patience > 0 && accuracy_version_ - best_version_ >= settings.patience)
-    return fmt::format("no version was better than version {}, with {:.2f}%, in {} rounds",
-                       best_version_, 100 * best_accuracy_, settings.patience);
-  return "";
+  if (settings.patience == 0 || judged_version_ - best_version_ < settings.patience) return "";
+  if (best_accuracy_ < 0)
+    return fmt::format("the loss was not finite in {} rounds: the model diverged",
+                       settings.patience);
+  return fmt::format("no version was better than version {}, with {:.2f}%, in {} rounds",
+                     best_version_, 100 * best_accuracy_, settings.patience);
 }
 
 bool Evaluations::owes_last(const Peer& peer) const {

@@ -55,7 +55,7 @@ class Evaluations {
   /// A client has answered for a version, or can't.
   void note_answered(Peer& peer, Version version);
 
-  /// The newest accuracy that an evaluator has measured.
+  /// What an evaluator has measured of the newest version; none if its loss was not finite.
   [[nodiscard]] std::optional<double> accuracy() const { return accuracy_; }
   /// Why the run ends before its last round: the target accuracy, or --patience. Empty: it does
   /// not.
@@ -69,9 +69,10 @@ class Evaluations {
   Parts parts_;
   std::map<std::string, Version> next_;  // By client: the version after the newest it answered for.
   std::map<std::string, Version> unasked_;  // By evaluator: the version after the newest asked for.
+  bool is_judged_ = false;                  // By an evaluator.
+  Version judged_version_ = 0;              // The newest one.
   std::optional<double> accuracy_;
-  Version accuracy_version_ = 0;
-  double best_accuracy_ = 0;
+  double best_accuracy_ = -1;  // Below 0: no version had a finite loss.
   Version best_version_ = 0;
 };
 

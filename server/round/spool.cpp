@@ -109,7 +109,7 @@ Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
   {
     // It is a writer before keep_only() can look at its file: what comes next writes.
     const std::lock_guard lock(mutex_);
-    if (task != TaskId::none) FL_CHECK(drop_others(task, name));
+    FL_CHECK(drop_others(task, name));
     FL_TRY(auto file, open_file(name));
     upload = std::make_shared<Upload>(task, name, std::move(file), bytes, digest);
     auto& writers = writers_[name];
@@ -121,7 +121,7 @@ Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
 }
 
 /// Called with mutex_ held. A client that announces another digest for its task, again and again,
-/// would fill the disk.
+/// would fill the disk. No task's uploads, initial weights, come from several clients at a time.
 Result<void> Spool::drop_others(TaskId task, const std::string& name) {
   const std::string begin = fmt::format("{}{}-", prefix, task);
   for (auto at = writers_.lower_bound(begin);
@@ -132,8 +132,13 @@ Result<void> Spool::drop_others(TaskId task, const std::string& name) {
     }
     const bool is_idle =
         std::ranges::all_of(at->second, [](const auto& writer) { return writer.expired(); });
-    if (!is_idle || whole_.contains(at->first))
-      return Error(Errc::unavailable, fmt::format("another upload for task {} is under way", task));
+    if (!is_idle || whole_.contains(at->first)) {
+      if (task != TaskId::none)
+        return Error(Errc::unavailable,
+                     fmt::format("another upload for task {} is under way", task));
+      ++at;
+      continue;
+    }
     FL_CHECK(files_.remove(folder_ / at->first));
     at = writers_.erase(at);
   }

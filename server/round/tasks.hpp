@@ -55,7 +55,8 @@ class VerifyingGuard {
 struct OpenRound {
   RoundRecord record;
   std::map<std::string, Task> tasks;  // By client.
-  TimePoint opened_at{};
+  TimePoint opened_at{};              // In this process; it may have been open in ones before.
+  double seconds_before = 0;          // How long.
   TimePoint deadline = never;
   Traffic before;            // All traffic when it opened.
   bool is_recorded = false;  // Its row is durable, and that carried tasks belong to it.
@@ -76,6 +77,10 @@ struct OpenRound {
     return counts_[static_cast<std::size_t>(state)];
   }
   [[nodiscard]] bool is_verifying() const;
+  /// The Unix time if it ends now. How long it took does not depend on steps of the wall clock.
+  [[nodiscard]] double ends_at() const {
+    return record.started_at + seconds_before + seconds(Clock::now() - opened_at);
+  }
   /// By client: the norms of the updates that are in the sums.
   [[nodiscard]] std::map<std::string, double> norms() const;
   /// Whether all updates that are being checked are in the sums and wait for their judgement.

@@ -151,6 +151,21 @@ TEST_CASE("a refused update can be dropped, together with the residual") {
   CHECK(state.residual(matrix_layout()).value() == std::vector<float>(matrix_layout().elements()));
 }
 
+TEST_CASE("a residual that was cut off is named") {
+  MemFiles files;
+  auto state = ClientState::open(files, folder).value();
+  state.enter_run("a run").value();
+  coded(state, 1, "qsgd:2+ef");
+  for (const auto& name : files.list(folder).value()) {
+    if (name.starts_with("residual-"))
+      files.open(folder / name, OpenMode::update).value()->truncate(10).value();
+  }
+  const auto residual = state.residual(matrix_layout());
+  REQUIRE(residual.has_error());
+  CHECK(residual.error().code() == Errc::corrupt);
+  CHECK(residual.error().message().starts_with("/state/residual-"));
+}
+
 TEST_CASE("a full disk while an update goes back into the residual leaves no new files") {
   MemFiles files;
   auto state = ClientState::open(files, folder).value();

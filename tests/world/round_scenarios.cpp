@@ -121,6 +121,24 @@ TEST_CASE("at its deadline a round without its quorum asks other clients and wai
   CHECK(took < 20);
 }
 
+TEST_CASE("a round's seconds are right when the wall clock is set meanwhile") {
+  for (const double by : {-86400.0, 86400.0}) {
+    WorldOptions options = calm(2);
+    World world(options);
+    bool is_set = false;
+    world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
+      if (is_up && header.has_begin() && !std::exchange(is_set, true)) world.set_wall_clock(by);
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    const auto history = History::open(world);
+    for (const auto& round : history->store->summary(history->run.id).value()) {
+      CHECK(round.seconds > 0);
+      CHECK(round.seconds < 60);
+    }
+  }
+}
+
 TEST_CASE("an evaluator measures every version and is never asked to train") {
   WorldOptions options = calm(2);
   options.settings.rounds = 4;
@@ -133,6 +151,39 @@ TEST_CASE("an evaluator measures every version and is never asked to train") {
     CHECK(round.clients_offered == 2);
     REQUIRE(round.eval_accuracy);
     CHECK(*round.eval_accuracy > 0);
+  }
+}
+
+TEST_CASE("a model that diverged is no better than any other, and costs no time at the end") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const bool is_killed_once : {false, true}) {
+    WorldOptions options = calm(2);
+    options.settings.rounds = 20;
+    options.settings.patience = 3;
+    for (auto& member : options.members) member.part.client = 0;  // All have the judge's optimum.
+    options.members.push_back({"judge", {0, 0, 50}, true});
+    World world(options);
+    world.on_connect = [nan](const std::string& client, Line& up, Line&) {
+      if (client != "judge") return true;
+      up.edit = [nan](wire::Header& header) {
+        if (header.evaluation().version() >= 5) header.mutable_evaluation()->set_loss(nan);
+      };
+      return true;
+    };
+    bool is_killed = !is_killed_once;
+    world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
+      if (is_up && header.evaluation().version() >= 6 && !std::exchange(is_killed, true))
+        world.kill_server(false);
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(world.elapsed() < limits::last_evaluations_max);
+    const auto history = History::open(world);
+    const auto rounds = history->store->summary(history->run.id).value();
+    CHECK(rounds.size() >= 7);
+    CHECK(rounds.size() < 12);
+    CHECK(rounds.at(3).eval_loss.has_value());
+    CHECK_FALSE(rounds.at(5).eval_loss.has_value());
   }
 }
 
@@ -321,7 +372,45 @@ TEST_CASE("a client with the wrong protocol, model or codecs is rejected, and th
     REQUIRE(!talk.byes().empty());
     CHECK(talk.byes()[0].bye().cause() == wire::Bye::REFUSED);
     CHECK(talk.byes()[0].bye().reason().starts_with(one.reason));
+    const auto has_reason = [&](const EventRecord& event) {
+      return event.text.find(one.reason) != std::string::npos;
+    };
+    CHECK(std::ranges::count_if(History::open(world)->store->events(std::nullopt).value(),
+                                has_reason) == 1);
   }
+}
+
+TEST_CASE("a client whose model has other tensors learns which, and so does the history") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  World world(options);
+  world.clients().at("client-3").may_fail = true;
+  world.on_connect = [&](const std::string& client, Line& up, Line& down) {
+    if (client != "client-3") return true;
+    down.edit = [](wire::Header& header) {
+      if (header.has_welcome()) header.mutable_welcome()->set_layout_digest(std::string(16, 'x'));
+    };
+    up.edit = [](wire::Header& header) {
+      if (header.bye().tensors_size() < 2) return;
+      header.mutable_bye()->mutable_tensors(0)->set_shape(0, 7);
+      header.mutable_bye()->mutable_tensors(1)->set_name("who\x1b[2J");
+    };
+    return true;
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto& outcome = world.clients().at("client-3").outcome;
+  REQUIRE(!outcome);
+  const std::string why = outcome.error().message();
+  CAPTURE(why);
+  const auto& tensors = options.problem.layout.tensors();
+  CHECK(why.find(fmt::format("{} has shape", tensors[0].name)) != std::string::npos);
+  CHECK(why.find(fmt::format("the client has no {}", tensors[1].name)) != std::string::npos);
+  CHECK(why.find("the run has no who?[2J") != std::string::npos);
+  const auto events = History::open(world)->store->events(std::nullopt).value();
+  CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
+    return event.text.find("the run has no who?[2J") != std::string::npos;
+  }));
 }
 
 /// Connects as a client that is already connected, and leaves after 5 s.

@@ -131,6 +131,7 @@ class World {
   std::function<void(const std::string& client, const TrainSettings&, std::span<float> update)>
       on_trained;
 
+  void set_wall_clock(double by) { time_.set_wall_clock(by); }
   void kill_server(bool power_loss);
   /// Kills the server instead of the n-th change of its disk from now.
   void kill_server_at(std::uint64_t n, bool power_loss);
