@@ -254,7 +254,6 @@ Awaitable<Result<void>> Agent::handle(Message message) {
         evaluate_.push_back(header.evaluate());
       if (evaluate_.size() > limits::evaluations_asked_max) evaluate_.pop_front();
       co_return success();
-    case wire::Header::kInitialise: wants_initial_ = true; co_return success();
     case wire::Header::kModel: co_return co_await begin_download(header.model());
     case wire::Header::kChunk: co_return co_await take_chunk(message);
     case wire::Header::kResume: co_return co_await resume(header.resume());
@@ -299,11 +298,7 @@ Awaitable<Result<void>> Agent::advance() {
     FL_CO_CHECK(co_await announce());
   // Don't fetch during an upload: if both ends send and wait for room, neither reads.
   if (sending_ || Clock::now() < retry_at_) co_return success();
-  if (wants_initial_) {
-    wants_initial_ = false;
-    auto work = [this, seed = seed_] { return make_initial(seed); };
-    start_job(0, std::move(work));
-  } else if (offer_) {
+  if (offer_) {
     if (auto model = replica(offer_->version(), offer_->version_digest())) {
       job_stop_ = std::stop_source();
       auto work = [this, offer = *offer_, model, stop = job_stop_.get_token()] {
@@ -371,7 +366,6 @@ Awaitable<Result<void>> Agent::finish_job(JobDone done) {
     const auto& error = done.result.error();
     if (error.code() == Errc::no_space) {
       log_warn("{}; trying again", error.message());
-      wants_initial_ = wants_initial_ || done.is_initial;
       retry_at_ = Clock::now() + limits::full_disk_pause;
       co_return success();
     }

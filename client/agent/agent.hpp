@@ -81,7 +81,6 @@ class Agent {
     std::int64_t task = 0;  // 0: the job was not a training.
     Result<void> result = success();
     std::optional<wire::Evaluation> evaluation;
-    bool is_initial = false;
   };
   /// A message or the end of a connection's link.
   struct Arrival {
@@ -157,7 +156,6 @@ class Agent {
   Awaitable<void> run_job(std::int64_t task, std::function<JobDone()> work);
   JobDone train(const wire::Offer& offer, std::span<const float> model, std::stop_token stop);
   JobDone evaluate(std::uint32_t version, std::span<const float> values, std::stop_token stop);
-  JobDone make_initial(std::uint64_t seed);
   void make_version_0();
   DeviceCopy device_for(const Codec& codec);
   Result<void> check_initial(const wire::Offer& offer);
@@ -207,7 +205,6 @@ class Agent {
 
   std::optional<wire::Offer> offer_;     // The newest offer; cleared when its update is made.
   std::deque<wire::Evaluate> evaluate_;  // Versions to evaluate, oldest first.
-  bool wants_initial_ = false;           // The server wants the initial weights.
   bool wants_renewal_ = false;           // This client has asked for a new certificate.
   std::optional<Download> download_;     // Kept when the connection breaks, to resume it.
   bool is_fetching_ = false;             // A Fetch of this connection is not complete yet.

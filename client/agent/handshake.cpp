@@ -123,7 +123,6 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
   const bool is_other_model = welcome.model() != model_;
   const bool is_other_run = welcome.run_key() != run_key_ || is_other_model || is_other_method;
   if (is_other_run) FL_CO_CHECK(co_await enter_run(welcome.run_key()));
-  wants_initial_ = false;
   if (is_other_model) FL_CO_CHECK(co_await load_model(welcome.model()));
   seed_ = welcome.seed();
   if (is_other_model || is_other_method) {

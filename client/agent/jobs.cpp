@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent's worker thread does: train and code, evaluate, make initial weights.
+// What the agent's worker thread does: train and code, evaluate.
 #include "client/agent/agent.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
@@ -60,7 +60,6 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
     auto codec = parse_codec(offer.codec());
     if (!codec) return codec.error().at("the server's codec");
     wire::UploadBegin begin;
-    begin.set_purpose(wire::UPDATE);
     begin.set_task(offer.task());
     begin.set_round(offer.round());
     begin.set_version(offer.version());
@@ -304,22 +303,6 @@ void Agent::make_version_0() {
   replica_.is_there = true;
   initial_digest_ = replica_.digest;
   models_.keep(replica_.digest, std::move(values));
-}
-
-Agent::JobDone Agent::make_initial(std::uint64_t seed) {
-  JobDone done;
-  done.is_initial = true;
-  const auto work = [&]() -> Result<void> {
-    auto values = initial_values(seed);
-    initial_digest_ = Digest::of(std::as_bytes(std::span(values)));
-    wire::UploadBegin begin;
-    begin.set_purpose(wire::INITIAL);
-    begin.set_codec("none");
-    FL_TRY(const auto codec, parse_codec("none"));
-    return state_->save_update(layout_, values, *codec, seed, begin);
-  };
-  done.result = work();
-  return done;
 }
 
 }  // namespace fl

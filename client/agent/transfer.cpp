@@ -36,8 +36,7 @@ Awaitable<Result<void>> Agent::prepare_pending() {
 
 /// The server says from which byte on it needs the pending update.
 Awaitable<Result<void>> Agent::resume(const wire::Resume& resume) {
-  const bool fits = sending_ && sending_->begin.purpose() == resume.purpose() &&
-                    sending_->begin.task() == resume.task() &&
+  const bool fits = sending_ && sending_->begin.task() == resume.task() &&
                     resume.offset() <= sending_->begin.bytes();
   if (!fits)
     co_return Error(Errc::protocol,
@@ -80,9 +79,7 @@ Awaitable<Result<void>> Agent::send_some() {
 }
 
 Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
-  if (!sending_ || sending_->begin.task() != verdict.task() ||
-      sending_->begin.purpose() != verdict.purpose())
-    co_return success();
+  if (!sending_ || sending_->begin.task() != verdict.task()) co_return success();
   const std::uint32_t round = sending_->begin.round();
   if (verdict.outcome() == wire::Verdict::LATER) {
     log_info("round {}: the server can't take the update yet: {}; trying again in {} s", round,
@@ -108,14 +105,12 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
     return is_damaged ? state_->forget_pending() : state_->settle_unused(layout_, keeps_mass);
   };
   FL_CO_CHECK(co_await worker_.run(std::move(settle)));
-  const std::string what =
-      verdict.purpose() == wire::INITIAL ? "initial weights" : fmt::format("round {}", round);
   switch (verdict.outcome()) {
-    case wire::Verdict::ACCEPTED: log_info("{}: accepted", what); break;
+    case wire::Verdict::ACCEPTED: log_info("round {}: accepted", round); break;
     case wire::Verdict::REFUSED:
-      log_warn("{}: refused: {}", what, shown_reason(verdict.reason()));
+      log_warn("round {}: refused: {}", round, shown_reason(verdict.reason()));
       break;
-    default: log_info("{}: came too late: {}", what, shown_reason(verdict.reason())); break;
+    default: log_info("round {}: came too late: {}", round, shown_reason(verdict.reason())); break;
   }
   co_return success();
 }

@@ -29,7 +29,7 @@ from enrol import Refused
 from messages import digest, encode_plain, frame, layout_digest, make_upload, parse, shown, wire
 from model import make_model
 
-PROTOCOL = 3
+PROTOCOL = 4
 MESSAGE_BYTES_MAX = 2 << 20
 LATER_PAUSE_S = 2
 # The methods for which a client only needs SGD, perhaps with a proximal term.
@@ -65,7 +65,7 @@ class Client:
     """One client of a federation.
 
     pending      an upload without a verdict: (UploadBegin, payload); it outlives a connection
-    request      the newest Offer or Initialise that is not done yet
+    request      the newest Offer that is not done yet
     to_evaluate  the versions to evaluate
     replica      the version that was fetched last, and its weights"""
 
@@ -131,7 +131,7 @@ class Client:
                     await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING))
                 endings = {wire.Bye.FINISHED: Finished, wire.Bye.REFUSED: Refused}
                 raise endings.get(header.bye.cause, ConnectionError)(header.bye.reason)
-            if kind in ("offer", "initialise"):
+            if kind == "offer":
                 self.request = header
             if kind == "evaluate":
                 self.to_evaluate.append(header.evaluate.version)
@@ -159,7 +159,7 @@ class Client:
                 raise Refused("no tensor of the model has an element: nothing to train")
             if layout_digest(self.model.layout) != welcome.layout_digest:
                 raise OtherTensors(welcome.model, self.model.layout)
-            # A model without initial() starts from the server's --initial-weights.
+            # A built-in model's weights are compared with the server's (receive()).
             has_initial = hasattr(self.model, "initial")
             self.initial = None
             if has_initial:
@@ -174,22 +174,14 @@ class Client:
         await self.send(ready=wire.Ready(train_examples=examples, holdout_examples=held_out))
 
     async def next_offer(self):
-        """Returns the newest task. A new run needs initial weights first: the server asks one client to
-        upload them. It may be any client, because all make the same weights from the seed."""
+        """Returns the newest task."""
         while True:
             while self.to_evaluate:
                 await self.evaluate(self.to_evaluate.pop(0))
-            if not self.request:
-                await self.receive("offer", "initialise", "evaluate")
-                continue
-            request, self.request = self.request, None
-            if request.HasField("offer"):
+            if self.request:
+                request, self.request = self.request, None
                 return request.offer
-            if self.initial is None:
-                raise Refused("this model has no initial(seed): start the server with --initial-weights")
-            payload = encode_plain(self.initial, self.model.layout)
-            self.pending = make_upload(payload, purpose=wire.INITIAL, codec="none")
-            await self.upload()
+            await self.receive("offer", "evaluate")
 
     async def evaluate(self, version):
         """Evaluates a version on the held-out examples. The server asks a client that trains for the
@@ -290,8 +282,7 @@ class Client:
                 await asyncio.sleep(LATER_PAUSE_S)
                 continue
             self.pending = None
-            if begin.purpose == wire.UPDATE:
-                self.settle(header.verdict.outcome, payload)
+            self.settle(header.verdict.outcome, payload)
             if self.request and self.request.offer.task == begin.task:
                 self.request = None  # The server had repeated this task after a reconnection.
             outcome = wire.Verdict.Outcome.Name(header.verdict.outcome)

@@ -258,7 +258,6 @@ Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
     co_return co_await send(std::move(header));
   }
   auto& resume = *header.mutable_resume();
-  resume.set_purpose(grant.begin.purpose());
   resume.set_task(number_of(grant.upload->task()));
   resume.set_offset(grant.upload->next_offset());
   resume.set_chunk_bytes(static_cast<std::uint32_t>(grant.chunk_bytes_max));
@@ -284,7 +283,6 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
   if (!written) {
     if (written.error().code() != Errc::no_space) co_return written.error();
     wire::Verdict verdict;
-    verdict.set_purpose(upload_.begin.purpose());
     verdict.set_task(number_of(upload.task()));
     verdict.set_outcome(wire::Verdict::LATER);
     verdict.set_reason("the server's disk is full");

@@ -18,7 +18,7 @@ namespace fl {
 
 RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run,
                          const Layout& model, Files& files, Store& store, Workers workers,
-                         Paths paths)
+                         Paths paths, InitialWeights make_weights)
     : strand_(std::move(strand)),
       plan_(std::move(settings), std::move(run), model),
       compute_(*workers.compute),
@@ -41,8 +41,8 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       verdicts_(control_, store_, spool_, strand_),
       uploads_({control_, store_, compute_, plan_, spool_, references_, roster_, tasks_, sums_,
                 verdicts_, evaluations_, end_, past_, group_, bulk_}),
-      initial_({control_, store_, compute_, plan_, files, spool_, roster_, versions_, uploads_,
-                evaluations_}),
+      initial_({control_, store_, compute_, plan_, files, versions_, evaluations_},
+               std::move(make_weights)),
       offers_({control_, store_, plan_, roster_, tasks_, picker_, references_, versions_, sums_,
                uploads_, past_}),
       group_(strand_) {}
@@ -104,7 +104,7 @@ Awaitable<Result<void>> RoundEngine::restore() {
   FL_CO_CHECK(co_await restore_versions());
   FL_CO_CHECK(co_await restore_clients());
   FL_CO_CHECK(co_await restore_round());
-  if (versions_.empty() && !plan_.came_from_seed()) FL_CO_CHECK(co_await initial_.take_file());
+  if (versions_.empty() && !plan_.came_from_seed()) FL_CO_CHECK(co_await initial_.make());
   control_.set_restored();
   co_return success();
 }
@@ -196,16 +196,19 @@ Awaitable<Result<void>> RoundEngine::gather() {
   while (is_going()) {
     if (tasks_.has_round()) co_return success();  // It goes on after a restart.
     const bool has_trainers = roster_.trainer_count() >= plan_.settings.min_clients;
-    if (!versions_.empty() && has_trainers && roster_.sessions() >= expected_sessions_)
-      co_return success();
-    if (versions_.empty()) initial_.ask_next();
-    control_.phase =
-        has_trainers && versions_.empty() ? Phase::waiting_for_model : Phase::waiting_for_clients;
+    // Only when somebody is here: until then the run's method may change
+    // (Changeable::before_first_model).
+    if (roster_.trainer_count() > 0 && versions_.empty()) {
+      FL_CO_CHECK(co_await initial_.make());
+      continue;
+    }
+    if (has_trainers && roster_.sessions() >= expected_sessions_) co_return success();
+    control_.phase = Phase::waiting_for_clients;
     if (std::string text = phase_text(); text != said) {
       log_info("{}", text);
       said = std::move(text);
     }
-    co_await control_.changed.wait(versions_.empty() ? initial_.next_ask_at() : never);
+    co_await control_.changed.wait(never);
   }
   if (end_.is_over()) evaluations_.ask_all(true);  // An evaluation has ended the run meanwhile.
   co_return success();

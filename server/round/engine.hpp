@@ -44,8 +44,10 @@ class RoundEngine {
 
   /// `model`: the model's tensors. The settings have passed check_settings(). `files`, `store` and
   /// `workers` must outlive the engine.
+  /// `make_weights` makes version 0 of a run without a file of initial weights.
   RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run, const Layout& model,
-              Files& files, Store& store, Workers workers, Paths paths);
+              Files& files, Store& store, Workers workers, Paths paths,
+              InitialWeights make_weights = builtin_initial_weights);
 
   /// Runs from where the store says the run is to its end, or to stop(). An error is fatal: the
   /// store or the disk failed in a way that must not be retried. A restart goes on from the last
@@ -72,7 +74,6 @@ class RoundEngine {
   void leave(const std::shared_ptr<Peer>& peer, bool for_good = false);
   /// Returns what answers a client's Fetch. Errors: not_found for a version that is not kept.
   Awaitable<Result<Download>> download(wire::Fetch fetch);
-  /// An update, or initial weights.
   Awaitable<UploadGrant> begin_upload(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
   /// After the last byte: checks, makes durable, adds up, decides.
   Awaitable<wire::Verdict> finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant);
@@ -80,7 +81,7 @@ class RoundEngine {
   void end_transfer(std::size_t chunk_bytes_max) { bulk_.end(chunk_bytes_max); }
   /// A client's answer to Evaluate. One that can't be right is reported and ignored.
   Awaitable<void> evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
-  /// A client can't do its task, an evaluation or the initial weights, and says why.
+  /// A client can't do its task or an evaluation, and says why.
   Awaitable<void> client_failed(std::shared_ptr<Peer> peer, wire::Failed failed);
   /// A line in the log, and an event of this run in the history.
   void report(EventLevel level, std::string text) { control_.report(level, std::move(text)); }

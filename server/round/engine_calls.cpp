@@ -134,7 +134,6 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
 void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
   control_.expect_strand();
   if (!roster_.leave(peer, for_good)) return;
-  initial_.forget(peer->facts().name);
   report_unless_over(peer->facts().name + " left");
   control_.changed.notify();
 }
@@ -172,20 +171,13 @@ Awaitable<Result<Download>> RoundEngine::download(wire::Fetch fetch) {
 Awaitable<UploadGrant> RoundEngine::begin_upload(std::shared_ptr<Peer> peer,
                                                  wire::UploadBegin begin) {
   control_.expect_strand();
-  UploadGrant grant;
-  if (begin.purpose() == wire::INITIAL) {
-    grant = co_await initial_.begin(std::move(peer), std::move(begin));
-  } else {
-    grant = co_await uploads_.begin(std::move(peer), std::move(begin));
-  }
+  UploadGrant grant = co_await uploads_.begin(std::move(peer), std::move(begin));
   if (grant.upload) bulk_.begin(grant.chunk_bytes_max);
   co_return grant;
 }
 
 Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant) {
   control_.expect_strand();
-  if (grant.begin.purpose() == wire::INITIAL)
-    co_return co_await initial_.finish(std::move(peer), std::move(grant));
   co_return co_await uploads_.finish(std::move(peer), std::move(grant));
 }
 
@@ -199,10 +191,7 @@ Awaitable<void> RoundEngine::client_failed(std::shared_ptr<Peer> peer, wire::Fai
   const std::string reason = printable(failed.reason(), limits::reason_bytes_max);
   report(EventLevel::warning, fmt::format("{}: {}", name, reason));
   if (failed.task() == 0) {
-    // It is an evaluation, or initial weights that perhaps another client can make.
     evaluations_.note_answered(*peer, failed.version());
-    initial_.note_failure(name);
-    control_.changed.notify();
     co_return;
   }
   const TaskId task{failed.task()};
@@ -226,7 +215,6 @@ std::string RoundEngine::phase_text() const {
     case Phase::waiting_for_clients:
       return fmt::format("waiting for {} clients ({} {} here)", plan_.settings.min_clients, here,
                          here == 1 ? "is" : "are");
-    case Phase::waiting_for_model: return "waiting for the initial model";
     case Phase::collecting: return "collecting";
     case Phase::making_model: return "making the new model";
     case Phase::waiting_for_absent: return "the run is over: waiting for its clients";

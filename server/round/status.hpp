@@ -15,7 +15,6 @@ enum class Phase {
   starting,
   restoring,
   waiting_for_clients,
-  waiting_for_model,  // For the initial model.
   collecting,
   making_model,
   waiting_for_absent,  // The run is over; clients that lost their connection may come back.

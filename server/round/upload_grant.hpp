@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session and the engine hand each other while an update, or the initial weights, come in.
+// What a session and the engine hand each other while an update comes in.
 #pragma once
 
 #include "server/round/spool.hpp"
@@ -28,7 +28,6 @@ struct UploadGrant {
                                                wire::Verdict::Outcome outcome,
                                                std::string_view reason) {
   wire::Verdict verdict;
-  verdict.set_purpose(begin.purpose());
   verdict.set_task(begin.task());
   verdict.set_outcome(outcome);
   verdict.set_reason(printable(reason, limits::reason_bytes_max));

@@ -13,9 +13,11 @@
 #include "shared/params/layout.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fl {
@@ -23,6 +25,11 @@ namespace fl {
 /// RunPlan::client_seed_of() in a run with this seed.
 [[nodiscard]] std::uint64_t client_seed(std::uint64_t run_seed, Round round,
                                         const std::string& client);
+
+/// Version 0 of `model`, all its tensors, as the seed gives it. Errors: invalid_input for a model
+/// that it does not know.
+using InitialWeights =
+    std::function<Result<std::vector<float>>(std::string_view model, std::uint64_t seed)>;
 
 struct RunPlan {
   /// The settings have passed check_settings(); `model` has the model's tensors.
@@ -66,7 +73,7 @@ struct RunPlan {
   [[nodiscard]] std::uint64_t client_seed_of(Round round, const std::string& client) const;
   /// The sketches that can be added up in a round: those of the one codec that all are asked for.
   [[nodiscard]] SummedSketches summed_sketches(Round round) const;
-  /// Clients make the initial model from the seed; there is no file with initial weights.
+  /// The initial model is made from the seed, not taken from a file.
   [[nodiscard]] bool came_from_seed() const { return settings.initial_weights.empty(); }
 };
 

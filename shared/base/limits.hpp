@@ -103,8 +103,6 @@ inline constexpr int displaced_max = 4;
 /// Events that may wait to be written to the history. The log has all of them.
 inline constexpr int notes_under_way_max = 100;
 inline constexpr auto revocation_poll = 250ms;  // How often the server looks for revoked clients.
-/// How long the server waits for one client's initial weights before it asks another.
-inline constexpr auto initialiser_patience = 20s;
 /// The pause before a client that failed is asked again in the same round. It doubles each time, up
 /// to ask_again_max.
 inline constexpr auto ask_again_min = 2s;

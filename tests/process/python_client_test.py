@@ -468,8 +468,7 @@ class Torn(Client):
 
     async def send_chunks(self, resume):
         begin, payload = self.pending
-        if begin.purpose == wire.UPDATE:
-            self.offsets.append(resume.offset)
+        self.offsets.append(resume.offset)
         if self.offsets == [0]:
             part = payload[: resume.chunk_bytes]
             await self.send(part, chunk=wire.Chunk(transfer=begin.task, offset=0))
@@ -481,7 +480,7 @@ class Killed(Client):
     """Dies after its update is on the disk, before it announces the update."""
 
     async def upload(self):
-        if self.pending and self.pending[0].purpose == wire.UPDATE:
+        if self.pending:
             raise KeyboardInterrupt
         await super().upload()
 

@@ -486,7 +486,7 @@ class Checker {
       for (std::size_t i = 0; i < values.size(); ++i) mass[i] += sign * values[i];
     };
     for (const auto& update : accepted_[name]) add(update, 1);
-    if (state.pending() && state.pending()->begin.purpose() == wire::UPDATE) {
+    if (state.pending()) {
       const auto task = tasks_.find(TaskId{state.pending()->begin.task()});
       const bool is_counted = task != tasks_.end() && task->second.state == TaskState::accepted;
       if (!is_counted) {

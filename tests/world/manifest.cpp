@@ -14,9 +14,7 @@ std::optional<wire::UploadBegin> pending_update(MemFiles& disk) {
   if (!json.is_object() || !json.contains("pending")) return std::nullopt;
   const auto raw = json.at("pending").at("begin").get<std::vector<std::uint8_t>>();
   wire::UploadBegin begin;
-  if (!begin.ParseFromArray(raw.data(), static_cast<int>(raw.size())) ||
-      begin.purpose() != wire::UPDATE)
-    return std::nullopt;
+  if (!begin.ParseFromArray(raw.data(), static_cast<int>(raw.size()))) return std::nullopt;
   return begin;
 }
 

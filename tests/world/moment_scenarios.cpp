@@ -132,7 +132,7 @@ TEST_CASE("an evaluation that reaches the target ends a run that is waiting for 
     if (is_up) return;
     // The judge receives the last version only after the trainers have left.
     if (client == "judge" && header.has_evaluate()) world.link_of(client)->slow_down(30);
-    const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE;
+    const bool is_accepted = header.has_verdict();
     if (!is_accepted || ++accepted < 8) return;
     for (const char* const name : {"client-1", "client-2"}) {
       if (MemoryLink* const link = world.link_of(name)) link->cut();
@@ -202,7 +202,7 @@ TEST_CASE("bounded staleness: a late joiner that is the first to reconnect delay
       is_back |= accepted >= 30 && client == "client-3" && header.has_ready();
       return;
     }
-    const bool is_accepted = header.has_verdict() && header.verdict().purpose() == wire::UPDATE;
+    const bool is_accepted = header.has_verdict();
     if (is_accepted && ++accepted == 30) world.kill_server(false);
   };
   REQUIRE(world.run());

@@ -47,8 +47,7 @@ TEST_CASE("a lost acknowledgement is sent again, and the update counts once") {
   const auto listen = world.on_frame;
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
     listen(client, is_up, header);
-    const bool is_acknowledgement =
-        header.has_verdict() && header.verdict().purpose() == wire::UPDATE;
+    const bool is_acknowledgement = header.has_verdict();
     if (client != "client-1" || !is_acknowledgement || was_lost) return;
     was_lost = true;
     world.link_of(client)->cut();
@@ -82,7 +81,7 @@ TEST_CASE("a client whose saved update is damaged gets its verdict, or trains th
     world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
       if (client != "client-1") return;
       const bool is_begin = is_up && header.has_begin() && header.begin().round() == 1;
-      const bool is_verdict = header.has_verdict() && header.verdict().purpose() == wire::UPDATE;
+      const bool is_verdict = header.has_verdict();
       trained += is_begin ? 1 : 0;
       if (is_done || !(is_acknowledged ? is_verdict : is_begin)) return;
       is_done = true;
@@ -133,8 +132,7 @@ TEST_CASE("an update with an impossible field is refused with a reason, and the 
     world.on_connect = [&](const std::string& client, Line& up, Line&) {
       if (client == "client-1") {
         up.edit = [&](wire::Header& header) {
-          if (header.has_begin() && header.begin().purpose() == wire::UPDATE)
-            one.lie(*header.mutable_begin());
+          if (header.has_begin()) one.lie(*header.mutable_begin());
         };
       }
       return true;
@@ -165,7 +163,7 @@ TEST_CASE("while a codec warms up, the size limit of an upload is that of its ro
   world.on_connect = [&](const std::string& client, Line& up, Line&) {
     if (client != "client-1") return true;
     up.edit = [&](wire::Header& header) {
-      if (!header.has_begin() || header.begin().purpose() != wire::UPDATE) return;
+      if (!header.has_begin()) return;
       auto& begin = *header.mutable_begin();
       sent[begin.round()] = begin.bytes();
       if (begin.round() == 1) return;
@@ -591,8 +589,8 @@ TEST_CASE(
     int put_off = 0;
     int accepted = 0;
     world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
-      const bool is_begin = is_up && header.has_begin() && header.begin().purpose() == wire::UPDATE;
-      if (header.has_verdict() && header.verdict().purpose() == wire::UPDATE) {
+      const bool is_begin = is_up && header.has_begin();
+      if (header.has_verdict()) {
         header.verdict().outcome() == wire::Verdict::LATER ? ++put_off : ++accepted;
       }
       if (is_done || !(while_uploading ? is_begin : accepted == 2)) return;
@@ -646,9 +644,8 @@ TEST_CASE("a failed sync ends the server; after its restart the run ends with th
         world.expect_trouble();
         world.server_disk().fail_at(1, Fault::sync_lost);
       }
-      const bool is_acknowledgement = header.has_verdict() &&
-                                      header.verdict().purpose() == wire::UPDATE &&
-                                      header.verdict().outcome() == wire::Verdict::ACCEPTED;
+      const bool is_acknowledgement =
+          header.has_verdict() && header.verdict().outcome() == wire::Verdict::ACCEPTED;
       if (is_acknowledgement && !has_lost) {
         has_lost = true;
         world.kill_server(true);

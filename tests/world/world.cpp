@@ -215,7 +215,10 @@ Result<void> World::boot(Server& server) {
       net::make_strand(io_), options_.settings, *run, options_.problem.layout, server.files,
       *server.store, RoundEngine::Workers{&server.store_worker, &server.compute},
       RoundEngine::Paths{state_folder / "checkpoints", state_folder / "spool",
-                         state_folder / "references"});
+                         state_folder / "references"},
+      [problem = options_.problem](std::string_view, std::uint64_t seed) {
+        return Result<std::vector<float>>(problem.initial_weights(seed));
+      });
   net::co_spawn(
       server.engine->executor(), server.engine->run(),
       [this, &server](const std::exception_ptr& failure, Result<RoundEngine::Outcome> result) {
@@ -314,9 +317,8 @@ std::shared_ptr<MemoryLink> World::connect(net::any_io_executor executor, const 
     note(fmt::format("{} {} {} {} bytes", client, is_up ? "->" : "<-", kind_name(header), bytes));
     (is_up ? bytes_up_ : bytes_down_) += bytes;
     if (known != nullptr) {
-      const bool is_acknowledgement = header.has_verdict() &&
-                                      header.verdict().outcome() == wire::Verdict::ACCEPTED &&
-                                      header.verdict().purpose() == wire::UPDATE;
+      const bool is_acknowledgement =
+          header.has_verdict() && header.verdict().outcome() == wire::Verdict::ACCEPTED;
       if (is_acknowledgement) known->acknowledged.push_back(header.verdict().task());
     }
     if (on_frame) on_frame(client, is_up, header);
