@@ -45,7 +45,7 @@ while [ $i -le $clients ]; do
   pids="$pids $!"
   i=$((i + 1))
 done
-token=$("$bin/fl-server" enroll --state "$state" --name evaluator)
+token=$("$bin/fl-server" enroll --state "$state" --name evaluator --role evaluator)
 "$bin/fl-client" --state "$work/evaluator" --join "$token" --data fashion-mnist:test --evaluate-only --threads 1 \
   > "$work/evaluator.log" 2>&1 &
 pids="$pids $!"

@@ -6,6 +6,8 @@
 #include "server/run/settings.hpp"
 #include "shared/net/server_address.hpp"
 
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -53,6 +55,8 @@ struct ServerOptions {
   // enroll, revoke
   std::string name;
   double expires_s = 3600;
+  std::string role;  // "": not given.
+  std::optional<std::uint64_t> examples_max;
 };
 
 /// One sub-command of fl-server. The list is in commands.cpp;

@@ -86,8 +86,8 @@ Result<Authority> open_authority(Store& store, const ServerOptions& options) {
 }
 
 Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
-                                    const ServerAddress& address, const std::string& name,
-                                    double expires_s) {
+                                    const ServerAddress& address, const Invitation& invitation) {
+  const std::string& name = invitation.name;
   FL_CHECK(check_client_name(name));
   FL_TRY(const auto known, store.find_client(name));
   if (known && known->revoked_at != 0)
@@ -97,7 +97,10 @@ Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
   record.id = token.id_hex();
   record.name = name;
   record.secret_hash = token.secret_hash();
-  record.expires_at = Clock::unix_seconds() + expires_s;
+  record.expires_at = Clock::unix_seconds() + invitation.expires_s;
+  record.evaluator =
+      invitation.role.empty() ? known && known->evaluator : invitation.role == "evaluator";
+  record.examples_max = invitation.examples_max.value_or(known ? known->examples_max : 0);
   FL_CHECK(store.add_token(record));
   return to_string(token);
 }
@@ -230,6 +233,14 @@ Result<void> print_audit(const ServerOptions& options) {
 
 void declare_enroll(CLI::App& command, ServerOptions& options) {
   command.add_option("--name", options.name, "The client's name")->required();
+  command
+      .add_option(
+          "--role", options.role,
+          "trainer, or evaluator for a client that runs with --evaluate-only. By default the "
+          "role that the name has already, or trainer")
+      ->check(CLI::IsMember({"trainer", "evaluator"}));
+  command.add_option("--max-examples", options.examples_max,
+                     "The most examples that the client may say it has; 0: no limit");
   command.add_option("--expires", options.expires_s, "Seconds until the token expires")
       ->capture_default_str();
 }
@@ -241,8 +252,8 @@ Result<void> enroll_client(const ServerOptions& options) {
   FL_TRY(const auto address, advertised_address(options));
   FL_TRY(const auto fingerprint, authority_fingerprint(posix_files(), identity_folder(options)));
   FL_TRY(const auto known, store->find_client(options.name));
-  FL_TRY(const auto token,
-         make_join_token(*store, fingerprint, address, options.name, options.expires_s));
+  const Invitation invitation{options.name, options.expires_s, options.role, options.examples_max};
+  FL_TRY(const auto token, make_join_token(*store, fingerprint, address, invitation));
   if (known && !known->certificate_serial.empty())
     fmt::print(stderr,
                "'{}' has joined already. Whoever joins with this token takes its place; the client "

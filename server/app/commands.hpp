@@ -7,6 +7,10 @@
 #include "shared/identity/authority.hpp"
 #include "shared/identity/token.hpp"
 
+#include <cstdint>
+#include <optional>
+#include <string>
+
 namespace fl {
 
 /// In the order in which --help shows them.
@@ -16,9 +20,18 @@ namespace fl {
 /// certificates of an earlier one: those would be worthless (`corrupt`).
 [[nodiscard]] Result<Authority> open_authority(Store& store, const ServerOptions& options);
 
-/// A new join token for `name`, recorded in the store.
+/// Whom a join token is for, and what it lets that client do.
+struct Invitation {
+  std::string name;
+  double expires_s = 3600;
+  std::string role = {};  // "trainer" or "evaluator"; "": the one that the name has, or trainer.
+  std::optional<std::uint64_t> examples_max =
+      {};  // None: the limit that the name has. 0: no limit.
+};
+
+/// A new join token, recorded in the store.
 [[nodiscard]] Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
                                                   const ServerAddress& address,
-                                                  const std::string& name, double expires_s);
+                                                  const Invitation& invitation);
 
 }  // namespace fl

@@ -74,7 +74,7 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
                       const RunRecord& run) {
   const auto clients = store.clients();
   if (!clients || !clients->empty()) return;
-  const auto token = make_join_token(store, authority.fingerprint(), address, "client-1", 3600);
+  const auto token = make_join_token(store, authority.fingerprint(), address, {.name = "client-1"});
   if (!token) return;
   if (run.model.starts_with(custom_prefix)) {
     fmt::print(

@@ -128,7 +128,8 @@ Json object_of(const ClientRecord& client) {
           {"last_seen_at", time_or_null(client.last_seen_at)},
           {"certificate_serial", client.certificate_serial},
           {"revoked_at", time_or_null(client.revoked_at)},
-          {"evaluator", client.evaluator}};
+          {"evaluator", client.evaluator},
+          {"examples_max", client.examples_max == 0 ? Json() : Json(client.examples_max)}};
 }
 
 Json object_of(const EventRecord& event) {
@@ -257,7 +258,8 @@ Line line_of(const ClientRecord& client) {
           utc(client.last_seen_at, "never"),
           serial.empty() ? unknown : serial,
           utc(client.revoked_at, "no"),
-          client.evaluator ? "yes" : "no"};
+          client.evaluator ? "evaluator" : "trainer",
+          client.examples_max == 0 ? "" : fmt::format("{}", client.examples_max)};
 }
 
 RoundSummary total_of(const std::vector<RoundSummary>& rounds) {
@@ -367,9 +369,9 @@ std::string format_rows(const std::vector<AuditRecord>& rows, Format format) {
 std::string format_rows(const std::vector<ClientRecord>& clients, Format format) {
   if (format != Format::table) return machine_text(clients, format);
   if (clients.empty()) return "no client is enrolled yet\n";
-  return table_of(
-      {"name", "enrolled (UTC)", "last seen", "certificate serial", "revoked", "evaluates only"},
-      clients, 6);
+  return table_of({"name", "enrolled (UTC)", "last seen", "certificate serial", "revoked", "role",
+                   "examples at most"},
+                  clients, 6);
 }
 
 std::string format_rows(const std::vector<RunSummary>& runs, Format format) {

@@ -124,6 +124,7 @@ struct RoundRecord {
   std::uint32_t target = 0;  // Accepted updates that close the round.
   /// Weight of all clients that were connected when it opened, or were asked in an earlier round.
   std::uint64_t population = 0;
+  std::uint64_t examples_max = 0;  // The most examples that an update counts with; 0: no limit.
 };
 
 /// One client's traffic in one round: bytes on its socket while the round was open.
@@ -174,7 +175,8 @@ struct ClientRecord {
   double enrolled_at = 0;
   double last_seen_at = 0;  // Its last connection, or the end of the last round with its update.
   double revoked_at = 0;    // 0: not revoked.
-  bool evaluator = false;
+  bool evaluator = false;   // Its role: it evaluates and never trains. Else it is a trainer.
+  std::uint64_t examples_max = 0;  // The most examples that it may claim; 0: no limit.
 };
 
 /// A join token as it is stored: never the secret.
@@ -185,6 +187,8 @@ struct TokenRecord {
   double expires_at = 0;
   double used_at = 0;           // 0: unused.
   std::string key_digest = {};  // SHA-256 of the public key that used it, hexadecimal.
+  bool evaluator = false;       // These two: what the client becomes, as in ClientRecord.
+  std::uint64_t examples_max = 0;
 };
 
 /// What a run knows of a client from earlier rounds.

@@ -215,11 +215,20 @@ CREATE TRIGGER audit_is_fixed BEFORE UPDATE ON audit
 BEGIN SELECT RAISE(ABORT, 'rows of the audit are never changed'); END;
 )sql";
 
+// A token fixes what its client may do. Clients of before keep the role that they had last.
+constexpr const char* roles = R"sql(
+ALTER TABLE token ADD COLUMN evaluator INTEGER NOT NULL DEFAULT 0 CHECK (evaluator IN (0, 1));
+ALTER TABLE token ADD COLUMN examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0);
+ALTER TABLE client ADD COLUMN examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0);
+ALTER TABLE round ADD COLUMN examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0);
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
                                          Migration{"no fixed point of sums", no_fixed_point},
-                                         Migration{"table audit", audit}};
+                                         Migration{"table audit", audit},
+                                         Migration{"roles and limits of claims", roles}};
 
 struct Marks {
   int application = 0;

@@ -159,10 +159,11 @@ class Store {
   [[nodiscard]] Result<std::optional<TokenRecord>> find_token(std::string_view id);
   /// Unused tokens that have expired by `now` stay so, whatever the clock says later.
   [[nodiscard]] Result<void> expire_tokens(double now);
-  /// Marks the token as used by the key with this digest, and records the client's certificate:
-  /// from now on no other lets it in. The same key may use the token again, unless the name has
-  /// joined with another token since. A token that another key has used and a revoked client are
-  /// `conflict`; a token for another name is `invalid_input`. The caller checks secret and expiry.
+  /// Marks the token as used by the key with this digest, and records the client's certificate, and
+  /// the role and limit that the token gives it: from now on no other certificate lets it in. The
+  /// same key may use the token again, unless the name has joined with another token since. A token
+  /// that another key has used and a revoked client are `conflict`; a token for another name is
+  /// `invalid_input`. The caller checks secret and expiry.
   [[nodiscard]] Result<void> use_token(std::string_view id, const ClientRecord& client,
                                        std::string_view key_digest);
   /// Records a client's renewed certificate. Its earlier certificates remain valid until it
@@ -175,8 +176,9 @@ class Store {
   /// Succeeds if this certificate lets the client in; the ones before it no longer do. Otherwise
   /// `unauthenticated`, with a text for the client.
   [[nodiscard]] Result<void> admit(std::string_view name, std::string_view serial);
-  /// Records that the client is connected now. A client that is not in the table (its certificate
-  /// is older than this database, or it is simulated) is added, as enrolled now.
+  /// Records that the client is connected now. A client that is not in the table (it is simulated)
+  /// is added, as enrolled now. `evaluator` is the role of such a client; the role of one with a
+  /// certificate stays.
   [[nodiscard]] Result<void> touch_client(std::string_view name, bool evaluator);
   /// Revokes the client for good; a second time changes nothing. If nobody has joined by that name,
   /// its tokens become void; if there are none either, not_found.

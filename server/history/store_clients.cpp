@@ -90,11 +90,13 @@ Result<void> Store::use_token(std::string_view id, const ClientRecord& client,
                         key_digest));
     }
     FL_CHECK(db_->run(
-        "INSERT INTO client (name, certificate_serial, enrolled_at, evaluator)"
-        " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (name) DO UPDATE SET"
+        "INSERT INTO client (name, certificate_serial, enrolled_at, evaluator, examples_max)"
+        " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (name) DO UPDATE SET"
         " certificate_serial = excluded.certificate_serial,"
-        " enrolled_at = excluded.enrolled_at, evaluator = excluded.evaluator",
-        client.name, client.certificate_serial, client.enrolled_at, client.evaluator ? 1 : 0));
+        " enrolled_at = excluded.enrolled_at, evaluator = excluded.evaluator,"
+        " examples_max = excluded.examples_max",
+        client.name, client.certificate_serial, client.enrolled_at, token->evaluator ? 1 : 0,
+        token->examples_max));
     FL_CHECK(db_->run("DELETE FROM certificate WHERE client = ?1", client.name));
     FL_CHECK(insert_certificate(*db_, client.name, client.certificate_serial));
     const bool takes_over = known && !known->certificate_serial.empty() && !is_repeated;
@@ -158,7 +160,9 @@ Result<void> Store::touch_client(std::string_view name, bool evaluator) {
     FL_CHECK(
         db_->run("INSERT INTO client (name, certificate_serial, enrolled_at, last_seen_at,"
                  " evaluator) VALUES (?1, '', ?2, ?2, ?3) ON CONFLICT (name) DO UPDATE SET"
-                 " last_seen_at = excluded.last_seen_at, evaluator = excluded.evaluator",
+                 " last_seen_at = excluded.last_seen_at,"
+                 " evaluator = CASE certificate_serial WHEN '' THEN excluded.evaluator"
+                 " ELSE evaluator END",
                  name, now, evaluator ? 1 : 0));
     return {};
   });

@@ -28,6 +28,7 @@ inline constexpr Column<RoundRecord> round_columns[] = {
     column<&RoundRecord::started_at>("started_at"),
     column<&RoundRecord::target>("target"),
     column<&RoundRecord::population>("population"),
+    column<&RoundRecord::examples_max>("examples_max"),
 };
 inline constexpr Table<RoundRecord> round_table{"round", round_columns};
 
@@ -76,6 +77,7 @@ inline constexpr Column<ClientRecord> client_columns[] = {
     column<&ClientRecord::last_seen_at, OrNull>("last_seen_at"),
     column<&ClientRecord::revoked_at, OrNull>("revoked_at"),
     column<&ClientRecord::evaluator>("evaluator"),
+    column<&ClientRecord::examples_max>("examples_max"),
 };
 inline constexpr Table<ClientRecord> client_table{"client", client_columns};
 
@@ -86,6 +88,8 @@ inline constexpr Column<TokenRecord> token_columns[] = {
     column<&TokenRecord::expires_at>("expires_at"),
     column<&TokenRecord::used_at, OrNull>("used_at"),
     column<&TokenRecord::key_digest>("key_digest", read_only),  // Known when it is used.
+    column<&TokenRecord::evaluator>("evaluator"),
+    column<&TokenRecord::examples_max>("examples_max"),
 };
 inline constexpr Table<TokenRecord> token_table{"token", token_columns};
 

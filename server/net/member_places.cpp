@@ -15,8 +15,16 @@ Result<std::shared_ptr<MemberPlaces::Place>> MemberPlaces::take(const std::strin
   auto place = std::make_shared<Place>(shared_from_this(), name);
   const std::lock_guard lock(mutex_);
   auto& places = of_member_[name];
+  auto& rate = rates_.try_emplace(name, limits::quota_sessions, limits::quota_sessions_per_s, 0.0)
+                   .first->second;
   places.push_back(place.get());  // Given back by the destructor, also after a refusal.
   ++count_;
+  if (!rate.take(1)) {
+    return Error(Errc::unavailable,
+                 fmt::format("'{}' connects too often: {} times at once, then once in {:.0f} s are "
+                             "the limit",
+                             name, limits::quota_sessions, 1 / limits::quota_sessions_per_s));
+  }
   if (places.size() > limits::sessions_of_member_max) {
     if (const auto oldest = places.front()->link_.lock())
       net::post(oldest->executor(), [oldest] { oldest->close(); });

@@ -2,6 +2,7 @@
 // The places of members: how many sessions there may be in all, and of one member. Any thread.
 #pragma once
 
+#include "server/net/member_quota.hpp"
 #include "shared/base/error.hpp"
 #include "shared/wire/link.hpp"
 
@@ -49,6 +50,7 @@ class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
   mutable std::mutex mutex_;  // Guards those below.
   std::size_t count_ = 0;
   std::map<std::string, std::deque<Place*>> of_member_;  // Oldest first.
+  std::map<std::string, TokenBucket> rates_;             // How often each member may connect.
 };
 
 }  // namespace fl

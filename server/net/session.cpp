@@ -7,13 +7,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace fl {
 
-namespace {
-
-/// What watch() waits for. A flag beside the signal, which forgets a notification that comes early.
-struct Event {
-  explicit Event(net::any_io_executor executor) : signal(std::move(executor)) {}
+/// A flag beside the signal, which forgets a notification that comes early.
+struct Session::Watched {
+  explicit Watched(net::any_io_executor executor) : signal(std::move(executor)) {}
   void happen() {
     has_happened = true;
     signal.notify();
@@ -22,7 +22,10 @@ struct Event {
   bool has_happened = false;
 };
 
+namespace {
+
 /// Closes the link unless the event happens in time.
+template <class Event>
 Awaitable<void> watch(std::shared_ptr<Link> link, Duration limit, std::shared_ptr<Event> event) {
   const TimePoint deadline = Clock::now() + limit;
   while (!event->has_happened && Clock::now() < deadline) co_await event->signal.wait(deadline);
@@ -114,8 +117,9 @@ Awaitable<void> Session::run() {
   if (!served && served.error().code() != Errc::unavailable) {
     const std::string text =
         fmt::format("{} ({}): {}", facts_.name, link_->remote(), served.error().message());
-    net::post(engine_->executor(),
-              [self, text] { self->engine_->report(EventLevel::warning, text); });
+    net::post(engine_->executor(), [self, text] {
+      self->engine_->report_of(self->facts_.name, EventLevel::warning, text);
+    });
     co_await say_bye(cause_of(served.error()), served.error().message());
   }
   posted_.close();
@@ -123,7 +127,7 @@ Awaitable<void> Session::run() {
 }
 
 Awaitable<Result<Message>> Session::receive_within(Duration limit) {
-  auto came = std::make_shared<Event>(link_->executor());
+  auto came = std::make_shared<Watched>(link_->executor());
   net::co_spawn(link_->executor(), watch(link_, limit, came), [](const std::exception_ptr&) {});
   auto message = co_await link_->receive();
   came->happen();
@@ -168,8 +172,9 @@ Awaitable<Result<void>> Session::shake_hands() {
     const std::string text =
         fmt::format("{} takes no part: {}", facts_.name,
                     printable(second.header.bye().reason(), limits::reason_bytes_max));
-    net::post(engine_->executor(),
-              [engine = engine_, text] { engine->report(EventLevel::warning, text); });
+    net::post(engine_->executor(), [engine = engine_, name = facts_.name, text] {
+      engine->report_of(name, EventLevel::warning, text);
+    });
     co_return Error(Errc::unavailable, "the client leaves");
   }
   if (!second.header.has_ready()) {
@@ -194,6 +199,7 @@ Awaitable<Result<void>> Session::serve() {
       }
       co_return success();
     }
+    FL_CO_CHECK(quota_.charge(message->header));
     FL_CO_CHECK(co_await handle(std::move(*message)));
   }
 }
@@ -263,6 +269,11 @@ Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
   resume.set_chunk_bytes(static_cast<std::uint32_t>(grant.chunk_bytes_max));
   upload_ = std::move(grant);
   link_->expect_messages_of(limits::request_bytes_max + upload_.chunk_bytes_max);
+  watched_ = std::make_shared<Watched>(link_->executor());
+  net::co_spawn(
+      link_->executor(),
+      watch_pace(shared_from_this(), watched_, upload_.upload->task(), upload_.bytes_per_s_min),
+      [](const std::exception_ptr&) {});
   FL_CO_CHECK(co_await send(std::move(header)));
   if (upload_.upload->is_complete()) co_return co_await finish_upload();
   co_return success();
@@ -271,8 +282,13 @@ Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
 Awaitable<Result<void>> Session::take_chunk(const Message& message) {
   if (!upload_.upload) {
     // The tail of an upload that was given a verdict half-way is on its way still: let it pass.
-    if (message.header.chunk().transfer() == static_cast<std::uint64_t>(upload_.verdict.task()))
+    const std::uint64_t bytes = message.payload.bytes().size();
+    const bool is_tail =
+        message.header.chunk().transfer() == static_cast<std::uint64_t>(upload_.verdict.task());
+    if (is_tail && bytes <= tail_bytes_) {
+      tail_bytes_ -= bytes;
       co_return success();
+    }
     co_return Error(Errc::protocol, fmt::format("a chunk of transfer {} without an upload",
                                                 message.header.chunk().transfer()));
   }
@@ -291,6 +307,7 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
     net::post(engine_->executor(), [engine = engine_, text] { engine->disk_is_full(text); });
     wire::Header header;
     *header.mutable_verdict() = verdict;
+    tail_bytes_ = upload.bytes() - upload.next_offset();
     end_upload();
     upload_.verdict = std::move(verdict);
     co_return co_await send(std::move(header));
@@ -299,7 +316,33 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
   co_return success();
 }
 
+/// Ends the session when the upload comes too slowly to be worth waiting for.
+Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> self,
+                                    std::shared_ptr<Watched> watched, TaskId task,
+                                    double bytes_per_s_min) {
+  // Bytes count when a whole chunk of them has come.
+  const auto chunk =
+      static_cast<double>(std::min<std::uint64_t>(upload_.chunk_bytes_max, upload_.begin.bytes()));
+  const double window_s = std::max(seconds(limits::upload_window), chunk / bytes_per_s_min);
+  const auto window = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(window_s));
+  for (;;) {
+    const std::uint64_t before = bytes_up();
+    const TimePoint until = Clock::now() + window;
+    while (!watched->has_happened && Clock::now() < until) co_await watched->signal.wait(until);
+    if (watched->has_happened) co_return;
+    const double pace = static_cast<double>(bytes_up() - before) / window_s;
+    if (pace >= bytes_per_s_min) continue;
+    std::string text = fmt::format("its upload brings {:.0f} bytes/s, and {:.0f} are the least",
+                                   pace, bytes_per_s_min);
+    net::co_spawn(engine_->executor(),
+                  engine_->upload_is_slow(shared_from_this(), task, std::move(text)), rethrow);
+    link_->close();
+    co_return;
+  }
+}
+
 Awaitable<Result<void>> Session::finish_upload() {
+  watched_->happen();
   auto grant = std::exchange(upload_, UploadGrant());
   const std::size_t chunk_bytes_max = grant.chunk_bytes_max;
   wire::Header header;
@@ -312,7 +355,10 @@ Awaitable<Result<void>> Session::finish_upload() {
 
 /// Gives up what is under way, if anything is.
 void Session::end_upload() {
-  if (upload_.upload) end_transfer(upload_.chunk_bytes_max);
+  if (upload_.upload) {
+    watched_->happen();
+    end_transfer(upload_.chunk_bytes_max);
+  }
   upload_ = {};
 }
 
@@ -328,6 +374,7 @@ Awaitable<Result<void>> Session::renew(wire::Renew request) {
 }
 
 Awaitable<Result<void>> Session::send(wire::Header header) {
+  quota_.allow_answers_to(header);
   Message message(std::move(header));
   co_return co_await link_->send(std::move(message));
 }
@@ -359,7 +406,7 @@ Awaitable<void> Session::say_bye(wire::Bye::Cause cause, std::string reason) {
 
 /// Who does not listen is not waited for: the link is closed.
 Awaitable<void> Session::say_last(wire::Header bye) {
-  auto said = std::make_shared<Event>(link_->executor());
+  auto said = std::make_shared<Watched>(link_->executor());
   net::co_spawn(link_->executor(), watch(link_, limits::close_max, said),
                 [](const std::exception_ptr&) {});
   [[maybe_unused]] auto sent = co_await send(std::move(bye));

@@ -4,6 +4,7 @@
 // on its link's strand and crosses to the engine's strand for every decision.
 #pragma once
 
+#include "server/net/member_quota.hpp"
 #include "server/round/engine.hpp"
 #include "shared/wire/link.hpp"
 
@@ -33,6 +34,8 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   std::uint64_t bytes_down() const override { return link_->bytes_sent(); }
 
  private:
+  struct Watched;  // What ends a watch: a flag beside a signal.
+
   Awaitable<Result<void>> shake_hands();
   Awaitable<Result<Message>> receive_within(Duration limit);
   Awaitable<Result<void>> serve();
@@ -42,6 +45,8 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   Awaitable<Result<void>> begin_upload(wire::UploadBegin begin);
   Awaitable<Result<void>> take_chunk(const Message& message);
   Awaitable<Result<void>> finish_upload();
+  Awaitable<void> watch_pace(std::shared_ptr<Session> self, std::shared_ptr<Watched> watched,
+                             TaskId task, double bytes_per_s_min);
   Awaitable<Result<void>> renew(wire::Renew request);
   Awaitable<Result<void>> send(wire::Header header);
   Awaitable<void> send_posted(std::shared_ptr<Session> self);
@@ -60,6 +65,10 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   bool has_ended_ = false;  // No more is read of it.
   Signal ended_;
   UploadGrant upload_;  // With an upload while one is under way.
+  /// Payload bytes that may still come of an upload that was given a verdict half-way.
+  std::uint64_t tail_bytes_ = 0;
+  std::shared_ptr<Watched> watched_;  // Of the upload that is under way.
+  MemberQuota quota_;
 };
 
 }  // namespace fl

@@ -18,7 +18,7 @@ namespace fl {
 
 RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run,
                          const Layout& model, Files& files, Store& store, Workers workers,
-                         Paths paths, InitialWeights make_weights)
+                         Paths paths, WeightsFromSeed make_weights)
     : strand_(std::move(strand)),
       plan_(std::move(settings), std::move(run), model),
       compute_(*workers.compute),
@@ -236,19 +236,22 @@ Awaitable<Result<void>> RoundEngine::collect() {
           fmt::format("round {}: {} of {} updates at the deadline; waiting for another "
                       "{} s",
                       round.record.round, ready, tasks_.quorum(), plan_.settings.deadline_s));
+      note_misses();
       round.deadline = plan_.deadline_after(now);
       FL_CO_CHECK(co_await offers_.add(tasks_.quorum() - ready));
       continue;
     }
-    const std::size_t missing = round.is_closing ? 0 : tasks_.missing();
+    const std::size_t missing = round.is_closing || is_late ? 0 : tasks_.missing();
     if (missing > 0) {
       FL_CO_TRY(const bool asked, co_await offers_.add(missing));
       if (asked) continue;
     }
     if (tasks_.has_enough(now)) {
-      if (is_late && round.count(TaskState::offered) > 0 && !round.is_closing)
+      if (is_late && round.count(TaskState::offered) > 0 && !round.is_closing) {
+        note_misses();
         control_.report(EventLevel::info, fmt::format("round {}: the deadline passed without {}",
                                                       round.record.round, tasks_.names_missing()));
+      }
       if (!round.is_closing) control_.changed.notify();  // Waiting updates are judged now.
       round.is_closing = true;
     }
@@ -264,6 +267,15 @@ Awaitable<Result<void>> RoundEngine::collect() {
   co_return success();
 }
 
+/// The deadline of a synchronous round has passed. Where late updates count, a client may be slow
+/// without harm.
+void RoundEngine::note_misses() {
+  if (plan_.mode.carries()) return;
+  for (const auto& [client, task] : tasks_.round().tasks) {
+    if (task.is_open() && !task.has_arrived) note_miss(task);
+  }
+}
+
 /// Ends the tasks of clients that have not answered in time, which gives their places to others.
 /// False: there were none.
 Awaitable<Result<bool>> RoundEngine::drop_overdue() {
@@ -274,6 +286,7 @@ Awaitable<Result<bool>> RoundEngine::drop_overdue() {
     TaskRecord record = task->record;
     record.state = TaskState::lost;
     record.reason = fmt::format("no update within {} s", plan_.settings.deadline_s);
+    note_miss(*task);
     FL_CO_CHECK(co_await uploads_.settle(*task, std::move(record)));
     guards.pop_front();
   }

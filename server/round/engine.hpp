@@ -47,7 +47,7 @@ class RoundEngine {
   /// `make_weights` makes version 0 of a run without a file of initial weights.
   RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run, const Layout& model,
               Files& files, Store& store, Workers workers, Paths paths,
-              InitialWeights make_weights = builtin_initial_weights);
+              WeightsFromSeed make_weights = builtin_initial_weights);
 
   /// Runs from where the store says the run is to its end, or to stop(). An error is fatal: the
   /// store or the disk failed in a way that must not be retried. A restart goes on from the last
@@ -83,8 +83,14 @@ class RoundEngine {
   Awaitable<void> evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
   /// A client can't do its task or an evaluation, and says why.
   Awaitable<void> client_failed(std::shared_ptr<Peer> peer, wire::Failed failed);
+  /// An upload for this task came too slowly, as `text` says, and its session ends.
+  Awaitable<void> upload_is_slow(std::shared_ptr<Peer> peer, TaskId task, std::string text);
   /// A line in the log, and an event of this run in the history.
   void report(EventLevel level, std::string text) { control_.report(level, std::move(text)); }
+  /// The same, of what a client has caused (RunControl::report_of).
+  void report_of(const std::string& client, EventLevel level, std::string text) {
+    control_.report_of(client, level, std::move(text));
+  }
   /// Reports it, and gives back what the spool keeps in reserve.
   void disk_is_full(std::string text) { store_.disk_is_full(std::move(text)); }
 
@@ -116,12 +122,14 @@ class RoundEngine {
   Awaitable<Result<Outcome>> end(Result<void> going, bool is_finished);
 
   Awaitable<Result<bool>> drop_overdue();
+  void note_misses();
+  void note_miss(const Task& task);
   [[nodiscard]] RoundCommit commit_of(const CheckpointRecord& made) const;
   Awaitable<void> await_absent();
   Awaitable<void> dismiss_finished();
   [[nodiscard]] bool is_going() const { return !control_.is_stopping() && !end_.is_over(); }
   [[nodiscard]] std::string phase_text() const;
-  void report_unless_over(std::string text);
+  void report_unless_over(const std::string& client, std::string text);
 
   const net::any_io_executor strand_;
   const RunPlan plan_;

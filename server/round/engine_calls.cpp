@@ -76,6 +76,37 @@ void RoundEngine::note_refusal(const std::string& name, const std::string& remot
   }
 }
 
+namespace {
+
+/// Whether the client is what it was enrolled as. The Error's text goes to the client.
+Result<void> check_claims(const Peer::Facts& facts, const ClientRecord& member) {
+  if (facts.evaluator && !member.evaluator) {
+    return Error(Errc::invalid_input,
+                 fmt::format("{0} was enrolled as a trainer: start it without --evaluate-only, or "
+                             "let it join again with a token from 'fl-server enroll --name {0} "
+                             "--role evaluator'",
+                             facts.name));
+  }
+  if (!facts.evaluator && member.evaluator) {
+    return Error(Errc::invalid_input,
+                 fmt::format("{0} was enrolled as an evaluator: start it with --evaluate-only, or "
+                             "let it join again with a token from 'fl-server enroll --name {0} "
+                             "--role trainer'",
+                             facts.name));
+  }
+  const std::uint64_t claimed = std::max(facts.train_examples, facts.holdout_examples);
+  if (member.examples_max != 0 && claimed > member.examples_max) {
+    return Error(Errc::invalid_input,
+                 fmt::format("the client has {1} examples, and {0} was enrolled with at most {2}: "
+                             "give it fewer, or let it join again with a token from 'fl-server "
+                             "enroll --name {0} --max-examples {1}'",
+                             facts.name, claimed, member.examples_max));
+  }
+  return {};
+}
+
+}  // namespace
+
 Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   control_.expect_strand();
   const auto& facts = peer->facts();
@@ -91,11 +122,12 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
                                                      facts.train_examples, examples_max));
   }
   // It may have been revoked since it was admitted, or its name was enrolled with another key.
-  bool was_evaluator = false;
-  auto touch = [facts, &was_evaluator](Store& store) -> Result<void> {
-    if (!facts.serial.empty()) FL_CHECK(store.admit(facts.name, facts.serial));
-    FL_TRY(const auto before, store.find_client(facts.name));
-    was_evaluator = before && before->evaluator;
+  auto touch = [facts](Store& store) -> Result<void> {
+    if (!facts.serial.empty()) {
+      FL_CHECK(store.admit(facts.name, facts.serial));
+      FL_TRY(const auto member, store.find_client(facts.name));
+      FL_CHECK(check_claims(facts, *member));
+    }
     return store.touch_client(facts.name, facts.evaluator);
   };
   FL_CO_CHECK(co_await store_.with_store(std::move(touch)));
@@ -118,15 +150,10 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   Task* const task = tasks_.task_of(facts.name);
   if (task != nullptr && task->record.state == TaskState::offered && !end_.is_over())
     offers_.send(*task);
-  report_unless_over(fmt::format("{} is here: {}, {} examples", facts.name,
+  report_unless_over(facts.name,
+                     fmt::format("{} is here: {}, {} examples", facts.name,
                                  facts.evaluator ? "evaluator" : "trainer",
                                  facts.evaluator ? facts.holdout_examples : facts.train_examples));
-  if (was_evaluator && !facts.evaluator) {
-    report(EventLevel::warning,
-           fmt::format("{} has evaluated until now and trains from here on: if its data are the "
-                       "test set, start it with --evaluate-only",
-                       facts.name));
-  }
   control_.changed.notify();
   co_return success();
 }
@@ -134,7 +161,11 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
 void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
   control_.expect_strand();
   if (!roster_.leave(peer, for_good)) return;
-  report_unless_over(peer->facts().name + " left");
+  // It says goodbye: another is asked in its place at once.
+  const Task* const task = tasks_.task_of(peer->facts().name);
+  if (for_good && task != nullptr && task->is_open() && !control_.has_ended())
+    group_.spawn(uploads_.lose_task(peer->facts().name, task->record.id, "the client left"));
+  report_unless_over(peer->facts().name, peer->facts().name + " left");
   control_.changed.notify();
 }
 
@@ -189,7 +220,7 @@ Awaitable<void> RoundEngine::client_failed(std::shared_ptr<Peer> peer, wire::Fai
   control_.expect_strand();
   const std::string name = peer->facts().name;
   const std::string reason = printable(failed.reason(), limits::reason_bytes_max);
-  report(EventLevel::warning, fmt::format("{}: {}", name, reason));
+  report_of(name, EventLevel::warning, fmt::format("{}: {}", name, reason));
   if (failed.task() == 0) {
     evaluations_.note_answered(*peer, failed.version());
     co_return;
@@ -198,12 +229,36 @@ Awaitable<void> RoundEngine::client_failed(std::shared_ptr<Peer> peer, wire::Fai
   co_await uploads_.lose_task(name, task, reason);
 }
 
+Awaitable<void> RoundEngine::upload_is_slow(std::shared_ptr<Peer> peer, TaskId id,
+                                            std::string text) {
+  control_.expect_strand();
+  const std::string name = peer->facts().name;
+  report_of(name, EventLevel::warning, fmt::format("{}: {}", name, text));
+  Task* const task = tasks_.find(name, id);
+  if (task == nullptr || ++task->slow_uploads < limits::slow_uploads_max) co_return;
+  note_miss(*task);
+  co_await uploads_.lose_task(name, id, std::move(text));
+}
+
+/// Counts that the client has not done its task in time; after a few times it is not asked for a
+/// while.
+void RoundEngine::note_miss(const Task& task) {
+  const std::string& client = task.record.client;
+  const Duration pause = roster_.note_miss(client, Clock::now() - task.offered_at);
+  if (pause == Duration::zero()) return;
+  report(
+      EventLevel::warning,
+      fmt::format("{} was asked, and has not answered in time, {} times in a row: it is not asked "
+                  "for {:.0f} s",
+                  client, roster_.misses_of(client), seconds(pause)));
+}
+
 /// When a run is over all clients leave, which is no news for the history.
-void RoundEngine::report_unless_over(std::string text) {
+void RoundEngine::report_unless_over(const std::string& client, std::string text) {
   if (end_.is_over()) {
     log_info("{}", text);
   } else {
-    report(EventLevel::info, std::move(text));
+    report_of(client, EventLevel::info, std::move(text));
   }
 }
 

@@ -110,8 +110,8 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
       evaluation.examples() <= limits::examples_max && is_accuracy(evaluation.accuracy()) &&
       is_accuracy(evaluation.own_accuracy());
   if (!is_right) {
-    parts_.control.report(
-        EventLevel::warning,
+    parts_.control.report_of(
+        facts.name, EventLevel::warning,
         fmt::format("{}: ignored an invalid evaluation: version {}, {} examples, loss {}, accuracy "
                     "{}, own model's loss {} and accuracy {}",
                     facts.name, evaluation.version(), evaluation.examples(), evaluation.loss(),

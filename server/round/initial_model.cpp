@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <map>
 #include <span>
 #include <string>
 
@@ -34,8 +33,9 @@ Awaitable<Result<void>> InitialModel::make() {
 /// On a worker, as the two below.
 Result<CheckpointRecord> InitialModel::write() const {
   const RunPlan& plan = parts_.plan;
-  std::map<std::string, std::string> notes{{"run", plan.run.key}, {"model", plan.run.model}};
-  if (!plan.came_from_seed()) notes["from"] = plan.settings.initial_weights;
+  std::vector<std::pair<std::string, std::string>> notes{{"run", plan.run.key},
+                                                         {"model", plan.run.model}};
+  if (!plan.came_from_seed()) notes.emplace_back("from", plan.settings.initial_weights);
   FL_TRY(std::vector<float> values, plan.came_from_seed() ? values_of_seed() : values_of_file());
   values.resize(plan.layout.elements());  // What travels with the model begins with zeros.
   FL_TRY(auto out,

@@ -22,7 +22,7 @@ class InitialModel {
     Versions& versions;
     Evaluations& evaluations;
   };
-  InitialModel(const Parts& parts, InitialWeights from_seed)
+  InitialModel(const Parts& parts, WeightsFromSeed from_seed)
       : parts_(parts), from_seed_(std::move(from_seed)) {}
 
   /// Makes version 0, from the file that --initial-weights names or else from the seed, records and
@@ -35,7 +35,7 @@ class InitialModel {
   [[nodiscard]] Result<std::vector<float>> values_of_seed() const;
 
   Parts parts_;
-  InitialWeights from_seed_;
+  WeightsFromSeed from_seed_;
 };
 
 }  // namespace fl

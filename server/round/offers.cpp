@@ -24,12 +24,12 @@ Awaitable<Result<void>> Offers::open_round() {
   parts_.control.expect_strand();
   const RunPlan& plan = parts_.plan;
   const auto base = parts_.versions.newest();
-  const std::size_t available = parts_.roster.trainer_count();
+  const std::size_t available = parts_.roster.trainers_to_ask(plan.settings.min_clients).size();
   OpenRound opening;
   opening.record.round = base->record.version + 1;
   opening.record.base_version = base->record.version;
   opening.record.started_at = Clock::unix_seconds();
-  opening.record.population = population();
+  weigh_everyone(opening.record);
   opening.opened_at = Clock::now();
   if (!plan.mode.is_async) opening.deadline = plan.deadline_after(opening.opened_at);
   opening.before = parts_.roster.recorded_traffic();  // Bytes between two rounds count here.
@@ -63,15 +63,26 @@ Awaitable<Result<void>> Offers::open_round() {
   co_return success();
 }
 
-/// The weight of all clients that are here, or were asked in a round before.
-std::uint64_t Offers::population() const {
+/// Sets what the clients that are here, or were asked in a round before, count in the round: each
+/// one's limit, and all of them together.
+void Offers::weigh_everyone(RoundRecord& round) {
   auto everyone = parts_.past.totals.examples;
   for (const auto& peer : parts_.roster.trainers())
     everyone[peer->facts().name] = peer->facts().train_examples;
-  std::uint64_t weight = 0;
-  for (const auto& [client, examples] : everyone)
-    weight += parts_.plan.strategy->weight_of(examples);
-  return weight;
+  std::vector<std::uint64_t> all;
+  for (const auto& [client, examples] : everyone) all.push_back(examples);
+  round.examples_max = parts_.plan.examples_max(std::move(all));
+  round.population = 0;
+  for (const auto& [client, examples] : everyone) {
+    round.population += parts_.plan.weight_of(examples, round);
+    const bool is_capped = RunPlan::counted_examples(examples, round) < examples;
+    if (!is_capped || !capped_.insert(client).second) continue;
+    parts_.control.report(
+        EventLevel::notice,
+        fmt::format("{} says that it has {} examples, and counts with {}: {} times the median "
+                    "(--weight-cap)",
+                    client, examples, round.examples_max, parts_.plan.settings.weight_cap));
+  }
 }
 
 /// Says in the first round of this process what the settings can't bring about with these clients.
@@ -134,7 +145,7 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
 std::size_t Offers::cohort_size(std::uint32_t target) const {
   if (parts_.plan.mode.is_async) return parts_.tasks.free_places();
   std::vector<Candidate> everyone;
-  for (const auto& peer : parts_.roster.trainers())
+  for (const auto& peer : parts_.roster.trainers_to_ask(parts_.plan.settings.min_clients))
     everyone.push_back(parts_.picker.candidate(peer->facts().name, peer->facts().train_examples));
   return parts_.picker.cohort_size(target, everyone);
 }
@@ -143,7 +154,7 @@ std::size_t Offers::cohort_size(std::uint32_t target) const {
 std::vector<TaskRecord> Offers::pick(std::size_t count) const {
   const OpenRound& round = parts_.tasks.round();
   std::vector<Candidate> candidates;
-  for (const auto& peer : parts_.roster.trainers_in_pace()) {
+  for (const auto& peer : parts_.roster.trainers_in_pace(parts_.plan.settings.min_clients)) {
     const auto& facts = peer->facts();
     if (parts_.tasks.may_be_asked(facts.name))
       candidates.push_back(parts_.picker.candidate(facts.name, facts.train_examples));

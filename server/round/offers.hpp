@@ -7,6 +7,8 @@
 #include "server/cohort/picker.hpp"
 #include "server/round/uploads.hpp"
 
+#include <set>
+#include <string>
 #include <vector>
 
 namespace fl {
@@ -40,10 +42,11 @@ class Offers {
  private:
   [[nodiscard]] std::vector<TaskRecord> pick(std::size_t count) const;
   [[nodiscard]] std::size_t cohort_size(std::uint32_t target) const;
-  [[nodiscard]] std::uint64_t population() const;
+  void weigh_everyone(RoundRecord& round);
   void warn_of_settings(std::size_t available);
 
   Parts parts_;
+  std::set<std::string> capped_;  // Clients whose limit (--weight-cap) was reported.
 };
 
 }  // namespace fl

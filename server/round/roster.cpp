@@ -152,8 +152,40 @@ void Roster::join_pace(const std::string& name) {
       std::max(updates, std::min(slowest, fastest - std::min<std::uint64_t>(fastest, ahead_)));
 }
 
-std::vector<Roster::PeerPointer> Roster::trainers_in_pace() const {
-  auto found = trainers();
+void Roster::count_update(const std::string& name) {
+  Client& client = clients_[name];
+  ++client.updates;
+  client.misses = 0;
+  client.benched_until = {};
+}
+
+Duration Roster::note_miss(const std::string& name, Duration lost) {
+  Client& client = clients_[name];
+  ++client.misses;
+  if (client.misses < limits::misses_max) return Duration::zero();
+  constexpr int doublings_max = 10;
+  const Duration pause = std::min<Duration>(lost, limits::bench_max) *
+                         (2 << std::min(client.misses - limits::misses_max, doublings_max));
+  const Duration bounded = std::clamp<Duration>(pause, limits::bench_min, limits::bench_max);
+  client.benched_until = Clock::now() + bounded;
+  return bounded;
+}
+
+int Roster::misses_of(const std::string& client) const {
+  const auto found = clients_.find(client);
+  return found != clients_.end() ? found->second.misses : 0;
+}
+
+std::vector<Roster::PeerPointer> Roster::trainers_to_ask(std::size_t least) const {
+  std::vector<PeerPointer> found;
+  for (const auto& [name, client] : clients_) {
+    if (is_trainer(client) && Clock::now() >= client.benched_until) found.push_back(client.peer);
+  }
+  return found.size() >= least ? found : trainers();
+}
+
+std::vector<Roster::PeerPointer> Roster::trainers_in_pace(std::size_t least) const {
+  auto found = trainers_to_ask(least);
   if (ahead_ == 0) return found;
   std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max() - ahead_;
   for (const auto& peer : found)

@@ -80,9 +80,22 @@ class Roster {
   // Pace: bounded staleness (SSP) of an asynchronous run ------------------------------------------
 
   void set_update_counts(const std::map<std::string, std::uint64_t>& counts);
-  void count_update(const std::string& client) { ++clients_[client].updates; }
-  /// The trainers that are here and need not wait for the slowest of them, by name.
-  [[nodiscard]] std::vector<PeerPointer> trainers_in_pace() const;
+  /// An update was accepted. Its client answers again, if it had not (note_miss()).
+  void count_update(const std::string& client);
+  /// The trainers to ask that need not wait for the slowest of them, by name.
+  [[nodiscard]] std::vector<PeerPointer> trainers_in_pace(std::size_t least) const;
+
+  // Clients that do not answer. A restart forgets them
+  // ---------------------------------------------
+
+  /// A client was asked and has not answered within its time, which took `lost`. Returns for how
+  /// long it is not asked now; zero for its first misses (limits::misses_max).
+  Duration note_miss(const std::string& client, Duration lost);
+  /// In a row.
+  [[nodiscard]] int misses_of(const std::string& client) const;
+  /// The trainers that are here and answer, by name; with those that do not, if there are fewer
+  /// than `least` otherwise.
+  [[nodiscard]] std::vector<PeerPointer> trainers_to_ask(std::size_t least) const;
 
  private:
   struct Client {
@@ -94,6 +107,8 @@ class Roster {
     bool knows_initial = false;           // This session was told the initial model's digest.
     TimePoint displaced_since{};
     int displaced = 0;
+    int misses = 0;  // In a row.
+    TimePoint benched_until{};
   };
 
   void join_pace(const std::string& client);

@@ -39,4 +39,10 @@ void RunControl::expect_strand() const {
   if (strand != nullptr && !strand->running_in_this_thread()) ++calls_off_strand_;
 }
 
+void RunControl::report_of(const std::string& client, EventLevel level, std::string text) {
+  for (const auto& left_out : lines_of_clients_.take_left_out())
+    report(EventLevel::warning, to_string(left_out));
+  if (lines_of_clients_.passes("events of " + client)) report(level, std::move(text));
+}
+
 }  // namespace fl

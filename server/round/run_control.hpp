@@ -7,6 +7,7 @@
 #include "server/round/status.hpp"
 #include "shared/base/async/mailbox.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/line_limit.hpp"
 
 #include <atomic>
 #include <optional>
@@ -36,6 +37,9 @@ class RunControl {
 
   /// A line in the log and an event of this run.
   void report(EventLevel level, std::string text) { store_.report(level, std::move(text)); }
+  /// The same of what a client can cause as often as it likes: of each client only a few in a
+  /// minute are told one by one (LineLimit).
+  void report_of(const std::string& client, EventLevel level, std::string text);
 
   /// Counts a call from outside of the strand, which is a mistake of ours. What sessions and the
   /// main loop call of the engine and its parts begins with it; the simulated federations check the
@@ -53,6 +57,7 @@ class RunControl {
   bool is_stopping_ = false;
   bool has_ended_ = false;
   std::optional<Error> failure_;
+  LineLimit lines_of_clients_;
   mutable std::atomic<int> calls_off_strand_ = 0;
 };
 

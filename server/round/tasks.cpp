@@ -117,9 +117,11 @@ bool Tasks::has_enough(TimePoint now) const {
 
 std::size_t Tasks::missing() const {
   if (plan_.mode.is_async) return ready() < round_->record.target ? free_places() : 0;
-  const std::uint32_t expected =
-      round_->count(TaskState::accepted) + round_->count(TaskState::offered);
-  return expected < quorum() ? quorum() - expected : 0;
+  return round_->record.target - std::min(round_->record.target, expected());
+}
+
+std::uint32_t Tasks::expected() const {
+  return round_->count(TaskState::accepted) + round_->count(TaskState::offered);
 }
 
 TimePoint Tasks::due(const Task& task) const {
@@ -158,7 +160,8 @@ bool Tasks::takes_updates() const {
 bool Tasks::may_be_asked(const std::string& client) const {
   const auto found = round_->tasks.find(client);
   if (found == round_->tasks.end()) return true;
-  return found->second.has_failed() && Clock::now() >= found->second.ask_again_at;
+  const bool may_try = found->second.has_failed() && Clock::now() >= found->second.ask_again_at;
+  return may_try && (plan_.mode.is_async || expected() < quorum());
 }
 
 std::size_t Tasks::free_places() const {
@@ -188,7 +191,7 @@ std::string Tasks::names_missing() const {
 std::uint64_t Tasks::accepted_weight() const {
   std::uint64_t sum = 0;
   for (const auto& [client, task] : round_->tasks) {
-    if (task.record.state == TaskState::accepted) sum += plan_.weight_of(task.record);
+    if (task.record.state == TaskState::accepted) sum += weight_of(task.record);
   }
   return sum;
 }
@@ -207,8 +210,10 @@ double Tasks::training_loss() const {
   double examples = 0;
   for (const auto& [client, task] : round_->tasks) {
     if (task.record.state != TaskState::accepted) continue;
-    loss += task.record.loss * static_cast<double>(task.record.examples);
-    examples += static_cast<double>(task.record.examples);
+    const auto counted =
+        static_cast<double>(RunPlan::counted_examples(task.record.examples, round_->record));
+    loss += task.record.loss * counted;
+    examples += counted;
   }
   return loss / examples;
 }
@@ -227,7 +232,7 @@ RoundFacts Tasks::facts(const PastRounds& past) const {
   double steps = 0;
   for (const auto& [client, task] : round_->tasks) {
     if (task.record.state != TaskState::accepted) continue;
-    const auto weight = static_cast<double>(plan_.weight_of(task.record));
+    const auto weight = static_cast<double>(weight_of(task.record));
     steps += weight / accepted * effective_steps(work, task.record.steps);
   }
   facts.effective_steps = steps;

@@ -28,6 +28,8 @@ struct Task {
   TimePoint begun_at{};      // When its upload began, the first time.
   Traffic before;            // The client's traffic when the task was offered.
   int failures = 0;          // Of this client in this round.
+  int slow_uploads = 0;      // Sessions that were ended for their slow upload.
+  int wrong_digests = 0;     // Uploads whose bytes were not those that were announced.
   TimePoint ask_again_at{};  // From then on the client may be asked again.
 
   /// Offered, and its update is not being taken in.
@@ -125,7 +127,7 @@ class Tasks {
   /// It has its target of updates; or the quorum, and no others come in time.
   [[nodiscard]] bool has_enough(TimePoint now) const;
   /// How many more clients should be asked now: in an asynchronous run as many as may train at the
-  /// same time, else as many as the quorum lacks.
+  /// same time, else as many as the target lacks.
   [[nodiscard]] std::size_t missing() const;
   /// When the time for a task is over; `never` without a deadline.
   [[nodiscard]] TimePoint due(const Task& task) const;
@@ -135,7 +137,8 @@ class Tasks {
   [[nodiscard]] std::vector<Task*> overdue(TimePoint now);
   /// Whether an update may be added to the open round. A buffer takes no more than its K.
   [[nodiscard]] bool takes_updates() const;
-  /// Whether the client has no task in this round, or one that failed some time ago.
+  /// Whether the client has no task in this round, or one that failed some time ago. In a
+  /// synchronous round a client that failed is asked again only for the quorum.
   [[nodiscard]] bool may_be_asked(const std::string& client) const;
   /// In an asynchronous run: how many more may train at the same time. A client that is not here
   /// takes no place.
@@ -148,14 +151,20 @@ class Tasks {
   [[nodiscard]] Round staleness_of(const TaskRecord& task) const {
     return round_->record.base_version - task.base_version;
   }
+  /// What an update adds to the sums' weight, in 1/mode.unit(): its weight with the discount for
+  /// its staleness.
   [[nodiscard]] std::uint64_t discounted_weight_of(const TaskRecord& task) const {
-    return plan_.discounted_weight_of(task, staleness_of(task));
+    return plan_.mode.discounted(weight_of(task), staleness_of(task));
+  }
+  /// How much the update counts in the open round, without a discount.
+  [[nodiscard]] std::uint64_t weight_of(const TaskRecord& task) const {
+    return plan_.weight_of(task.examples, round_->record);
   }
   /// The sum of the accepted updates' weights, without discounts.
   [[nodiscard]] std::uint64_t accepted_weight() const;
   /// The accepted tasks whose updates are deltas, by client.
   [[nodiscard]] std::map<std::string, TaskId> accepted_deltas() const;
-  /// The mean training loss of the accepted updates, weighted by examples.
+  /// The mean training loss of the accepted updates, weighted by the examples that they count with.
   [[nodiscard]] double training_loss() const;
   /// What the strategy is told of the round: a function of what is durable, summed up in the order
   /// of the clients' names.
@@ -164,6 +173,9 @@ class Tasks {
   [[nodiscard]] bool is_base(Version version) const;
 
  private:
+  /// Updates that are accepted, or may be.
+  [[nodiscard]] std::uint32_t expected() const;
+
   const RunPlan& plan_;
   const Roster& roster_;
   std::optional<OpenRound> round_;

@@ -18,6 +18,7 @@ namespace fl {
 struct UploadGrant {
   std::shared_ptr<Upload> upload;  // Null: `verdict` is the answer.
   std::size_t chunk_bytes_max = 0;
+  double bytes_per_s_min = 0;  // A slower upload is given up.
   wire::Verdict verdict;
   wire::UploadBegin begin;  // As the client announced it.
   TimePoint began_at{};

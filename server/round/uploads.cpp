@@ -38,8 +38,8 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
     TaskRecord record = task->record;
     record.state = TaskState::refused;
     record.reason = right.error().message();
-    parts_.control.report(EventLevel::warning,
-                          fmt::format("{}: update refused: {}", client, record.reason));
+    parts_.control.report_of(client, EventLevel::warning,
+                             fmt::format("{}: update refused: {}", client, record.reason));
     if (const auto settled = co_await settle(*task, record); !settled)
       co_return answer_at_once(begin, wire::Verdict::LATER, settled.error().message());
     co_return answer_at_once(begin, wire::Verdict::REFUSED, record.reason);
@@ -53,10 +53,23 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
       parts_.control.fail(removed.error());
     co_return answer_at_once(grant.begin, wire::Verdict::STALE, "the round went on without it");
   }
+  grant.bytes_per_s_min = least_pace(grant.begin.bytes());
   grant.began_at = Clock::now();
   grant.offset = grant.upload->next_offset();
   if (begun->begun_at == TimePoint{}) begun->begun_at = grant.began_at;
   co_return grant;
+}
+
+/// The pace at which an upload of so many bytes takes all the time that there is for it.
+double Uploads::least_pace(std::uint64_t bytes) const {
+  const double deadline_s = parts_.plan.settings.deadline_s;
+  if (deadline_s == 0) {
+    return std::min(limits::upload_bytes_per_s_min,
+                    static_cast<double>(bytes) / seconds(limits::upload_time));
+  }
+  const RoundMode& mode = parts_.plan.mode;
+  const double rounds = mode.is_async ? 1 : 1 + static_cast<double>(mode.late_max);
+  return static_cast<double>(bytes) / (deadline_s * rounds);
 }
 
 /// The task of an upload, or null. It waits
@@ -202,13 +215,14 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   record.reference = TaskId{begin.reference()};
   note_figures(record, *task, grant, arrived_at);
   const auto added = co_await add(*task, record, grant);
+  if (!added && grant.upload->differs()) ++task->wrong_digests;
   wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;
   if (added) {
     parts_.roster.count_update(client);
     record.state = TaskState::accepted;
     record.spool_file = grant.upload->file_name();
   } else {
-    outcome = reject(client, grant, added.error(), record);
+    outcome = reject(*task, grant, added.error(), record);
   }
   if (outcome == wire::Verdict::LATER) {
     verifying.reset();
@@ -226,9 +240,10 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
 
 /// What follows from an error of add(): LATER if the client shall send the update again, REFUSED if
 /// it is bad, which makes the record that of a refused task. The reason is in the record.
-wire::Verdict::Outcome Uploads::reject(const std::string& client, const UploadGrant& grant,
+wire::Verdict::Outcome Uploads::reject(const Task& task, const UploadGrant& grant,
                                        const Error& error, TaskRecord& record) {
   RunControl& control = parts_.control;
+  const std::string& client = record.client;
   record.reason = error.message();
   if (error.code() == Errc::cancelled) return wire::Verdict::LATER;
   // Sums that could not be taken back are added up again from the spool by a restart.
@@ -238,13 +253,15 @@ wire::Verdict::Outcome Uploads::reject(const std::string& client, const UploadGr
     return wire::Verdict::LATER;
   }
   // Bytes that differ from those announced are lost for this session only: the client sends them
-  // again.
-  const bool again = will_pass(error) || (error.code() == Errc::corrupt && grant.upload->differs());
+  // again, a few times.
+  const bool may_repeat = error.code() == Errc::corrupt && grant.upload->differs() &&
+                          task.wrong_digests < limits::wrong_digests_max;
+  const bool again = will_pass(error) || may_repeat;
   if (error.code() == Errc::no_space)
     parts_.store.disk_is_full(fmt::format("{}: {}", client, error.message()));
-  control.report(EventLevel::warning,
-                 fmt::format("{}: update {}: {}", client, again ? "to be repeated" : "refused",
-                             error.message()));
+  control.report_of(client, EventLevel::warning,
+                    fmt::format("{}: update {}: {}", client, again ? "to be repeated" : "refused",
+                                error.message()));
   if (auto removed = parts_.spool.remove(grant.upload->file_name()); !removed)
     control.fail(removed.error());
   if (again) return wire::Verdict::LATER;
@@ -337,14 +354,16 @@ void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGra
                            TimePoint arrived_at) const {
   const auto& begin = grant.begin;
   record.loss = begin.loss();
-  record.train_seconds = begin.train_seconds();
+  // No more than have passed. After a restart of the server the offer is younger than the work.
+  const double passed = std::max(seconds(arrived_at - task.offered_at),
+                                 Clock::unix_seconds() - parts_.tasks.round().record.started_at);
+  record.train_seconds = std::min(begin.train_seconds(), passed);
   record.update_bytes = begin.bytes();
   record.raw_bytes = parts_.plan.layout.elements() * sizeof(float);
-  record.encode_seconds = begin.encode_seconds();
+  record.encode_seconds = std::min(begin.encode_seconds(), passed);
   record.nmse = begin.nmse();
-  // After a restart of the server a client may begin at once with what it made before.
   record.ready_seconds = std::max(seconds(task.begun_at - task.offered_at),
-                                  begin.train_seconds() + begin.encode_seconds());
+                                  record.train_seconds + record.encode_seconds);
   if (const std::uint64_t sent = begin.bytes() - grant.offset; sent > 0) {
     record.upload_seconds = seconds(arrived_at - grant.began_at) *
                             static_cast<double>(begin.bytes()) / static_cast<double>(sent);

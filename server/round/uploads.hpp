@@ -41,8 +41,8 @@ class Uploads {
   Awaitable<UploadGrant> begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
   /// All of its bytes have come: checks, makes durable, adds up, decides.
   Awaitable<wire::Verdict> finish(std::shared_ptr<Peer> peer, UploadGrant grant);
-  /// Opens the spool's file for an announced update, or for initial weights; the caller has checked
-  /// `begin`. When the file can't be opened the grant's verdict says LATER.
+  /// Opens the spool's file for an announced update; the caller has checked `begin`. When the file
+  /// can't be opened the grant's verdict says LATER.
   Awaitable<UploadGrant> open(wire::UploadBegin begin);
 
   /// Ends a task with a final state, and returns when that is durable. The caller holds a
@@ -62,8 +62,9 @@ class Uploads {
                                               const wire::UploadBegin& begin);
   [[nodiscard]] Result<void> check(const wire::UploadBegin& begin, const Task& task) const;
   [[nodiscard]] Result<void> check_figures(const wire::UploadBegin& begin) const;
-  wire::Verdict::Outcome reject(const std::string& client, const UploadGrant& grant,
-                                const Error& error, TaskRecord& record);
+  wire::Verdict::Outcome reject(const Task& task, const UploadGrant& grant, const Error& error,
+                                TaskRecord& record);
+  [[nodiscard]] double least_pace(std::uint64_t bytes) const;
   Awaitable<Result<void>> add(Task& task, TaskRecord& record, const UploadGrant& grant);
   Awaitable<Result<void>> await_judgement(Task& task, double norm);
   [[nodiscard]] JudgedNorm judge(OpenRound& round, double norm, double limit) const;

@@ -39,6 +39,15 @@ TimePoint RunPlan::deadline_after(TimePoint start) const {
          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.deadline_s));
 }
 
+std::uint64_t RunPlan::examples_max(std::vector<std::uint64_t> examples) const {
+  if (settings.weight_cap == 0 || examples.empty()) return 0;
+  const auto middle = examples.begin() + static_cast<std::ptrdiff_t>(examples.size() / 2);
+  std::ranges::nth_element(examples, middle);
+  const double most =
+      std::ceil(settings.weight_cap * static_cast<double>(std::max<std::uint64_t>(1, *middle)));
+  return most < 0x1p63 ? static_cast<std::uint64_t>(most) : 0;
+}
+
 std::uint64_t RunPlan::shared_seed_of(Round round) const {
   const std::string identity = fmt::format("{}/{}", settings.seed, round);
   return Digest::of(bytes_of(std::string_view(identity))).short_id();

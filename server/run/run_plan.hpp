@@ -11,7 +11,9 @@
 #include "shared/base/async/clock.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/params/layout.hpp"
+#include "shared/params/model_table.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,7 +30,7 @@ namespace fl {
 
 /// Version 0 of `model`, all its tensors, as the seed gives it. Errors: invalid_input for a model
 /// that it does not know.
-using InitialWeights =
+using WeightsFromSeed =
     std::function<Result<std::vector<float>>(std::string_view model, std::uint64_t seed)>;
 
 struct RunPlan {
@@ -52,13 +54,16 @@ struct RunPlan {
   /// `never` without --deadline.
   [[nodiscard]] TimePoint deadline_after(TimePoint start) const;
 
-  [[nodiscard]] std::uint64_t weight_of(const TaskRecord& task) const {
-    return strategy->weight_of(task.examples);
+  /// What all clients' examples allow one to count with (--weight-cap): a multiple of their upper
+  /// median. 0: no limit. Of two clients the larger one is the median, as neither is the odd one.
+  [[nodiscard]] std::uint64_t examples_max(std::vector<std::uint64_t> examples) const;
+  /// How much a client with so many examples counts in a round.
+  [[nodiscard]] std::uint64_t weight_of(std::uint64_t examples, const RoundRecord& round) const {
+    return strategy->weight_of(counted_examples(examples, round));
   }
-  /// What an update adds to the sums' weight, in 1/mode.unit(): its weight with the discount for
-  /// `staleness`.
-  [[nodiscard]] std::uint64_t discounted_weight_of(const TaskRecord& task, Round staleness) const {
-    return mode.discounted(weight_of(task), staleness);
+  [[nodiscard]] static std::uint64_t counted_examples(std::uint64_t examples,
+                                                      const RoundRecord& round) {
+    return round.examples_max == 0 ? examples : std::min(examples, round.examples_max);
   }
   /// What the offers of a round ask for, of the open round or one before: always the same.
   /// `losses`: the training losses of the rounds before it at least, the first round's first.

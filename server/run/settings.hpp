@@ -55,6 +55,7 @@ struct RunSettings {
   double target_accuracy = 0;           // 0: none.
   std::uint32_t patience = 0;           // Versions without a better accuracy; 0: no limit.
   double norm_limit = 1000;             // Times the median norm (norm_limit.hpp); 0: none.
+  double weight_cap = 10;               // Times the median of the clients' examples; 0: none.
   std::uint32_t keep_checkpoints = 10;  // 0: all.
   std::string initial_weights;  // Absolute path of a safetensors file; "": weights from the seed.
   /// The model's tensors where the model is custom:NAME; empty otherwise. They are those of the

@@ -251,6 +251,15 @@ constexpr RunSettingRow table[] = {
      .help = "An update whose norm is more than this many times the median of its round does not "
              "count; 0: all count",
      .check = is_not_negative<&S::norm_limit>},
+    {.field = &S::weight_cap,
+     .flag = "weight-cap",
+     .help = "A client counts with at most this many times the median of the clients' examples, "
+             "however many it says it has; 0: no limit",
+     .check =
+         [](const S& s) {
+           return must_be(s.weight_cap == 0 || (std::isfinite(s.weight_cap) && s.weight_cap >= 1),
+                          "1 or more, or 0 for no limit", s.weight_cap);
+         }},
     {.field = &S::keep_checkpoints,
      .flag = "keep-checkpoints",
      .help = "How many of the newest model versions are kept; 0: all"},

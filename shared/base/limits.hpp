@@ -84,6 +84,20 @@ inline constexpr auto admin_request_max = 5s;       // From the accept to the en
 inline constexpr int admin_page_rounds_max = 1000;  // Of one page of /api/rounds.
 inline constexpr int admin_page_choices_max = 100;  // Rounds of one page of /api/choices.
 
+// What a member may send without being asked: so much at once, and so much a second. What the
+// server asks for adds to it (member_quota.hpp). Bytes are those of headers.
+inline constexpr double quota_requests_open = 64;  // Whose answers are allowed at the same time.
+inline constexpr double quota_messages = 200;
+inline constexpr double quota_messages_per_s = 10;
+inline constexpr double quota_header_bytes = 2 << 20;
+inline constexpr double quota_header_bytes_per_s = 64 << 10;
+inline constexpr double quota_downloads = 8;
+inline constexpr double quota_downloads_per_s = 0.1;
+inline constexpr double quota_renewals = 3;
+inline constexpr double quota_renewals_per_s = 1.0 / 3600;
+inline constexpr double quota_sessions = 60;  // A client on a bad line comes back every 5 s or so.
+inline constexpr double quota_sessions_per_s = 0.5;
+
 // Queues.
 inline constexpr std::size_t runs_queued_max = 1000;
 inline constexpr std::size_t outbox_messages_max = 64;  // Messages that wait to be sent to a peer.
@@ -107,6 +121,20 @@ inline constexpr auto revocation_poll = 250ms;  // How often the server looks fo
 /// to ask_again_max.
 inline constexpr auto ask_again_min = 2s;
 inline constexpr auto ask_again_max = 5min;
+/// A client whose time for a task ran out misses_max times in a row is not asked for a while: for
+/// twice the time that its last miss cost, then for twice as long after each, within these bounds.
+inline constexpr int misses_max = 3;
+inline constexpr auto bench_min = 10s;
+inline constexpr auto bench_max = 24h;
+/// The pace of an upload is looked at once in each window (a longer one where a chunk takes
+/// longer). It must bring all of the upload within --deadline. Without one it must bring all within
+/// upload_time, or be at least upload_bytes_per_s_min. A session whose upload is slower is ended; a
+/// task with so many such uploads is given to another client.
+inline constexpr auto upload_window = 60s;
+inline constexpr auto upload_time = 600s;
+inline constexpr double upload_bytes_per_s_min = 1024;
+inline constexpr int slow_uploads_max = 3;
+inline constexpr int wrong_digests_max = 3;  // Of one task's uploads; then the update is refused.
 /// At the end of a run, how long the server waits for each next evaluation that is still missing.
 inline constexpr auto last_evaluations_max = 60s;
 // Versions that are kept for an evaluator that is slower than the rounds: as many as fit into

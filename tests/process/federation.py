@@ -229,10 +229,9 @@ class Federation:
             raise AssertionError(f"enroll --name {name} failed: {err}")
         return out.strip()
 
-    def join(self, name):
-        code, _, err = self.command(
-            "fl-client", "join", self.token(name), "--state", self.folder / name
-        )
+    def join(self, name, role="trainer"):
+        token = self.token(name, "--role", role)
+        code, _, err = self.command("fl-client", "join", token, "--state", self.folder / name)
         if code != 0:
             raise AssertionError(f"{name} could not join: {err}")
 
@@ -282,6 +281,7 @@ class FederationTest(unittest.TestCase):
     """A test class whose make() returns federations with clients that have joined."""
 
     names = ("a", "b", "c")
+    evaluators = ()  # Of these names, those that are enrolled as evaluators.
     place = None  # Parent of the temporary folders; None: the usual place.
     longMessage = True
 
@@ -294,7 +294,7 @@ class FederationTest(unittest.TestCase):
         cls.addClassCleanup(cls.template.close)
         server = cls.template.server("--model", "synthetic:1")
         for name in cls.names:
-            cls.template.join(name)
+            cls.template.join(name, "evaluator" if name in cls.evaluators else "trainer")
         server.signal(signal.SIGTERM)
         if server.wait() != 0:
             raise AssertionError(f"the server did not stop cleanly: {server}")

@@ -4,6 +4,7 @@ wrong, and the run of the other clients goes on."""
 
 import asyncio
 import contextlib
+import shutil
 import struct
 import unittest
 
@@ -11,7 +12,7 @@ import numpy as np
 import websockets
 
 from federation import AsyncFederationTest
-from python_peer import Finished, Peer, enrol, frame, parse, wire
+from python_peer import Finished, Peer, enrol, frame, identity, parse, wire
 
 SIZE = 100000
 RUN = ("--new-run", "--model", f"synthetic:{SIZE}", "--min-clients", 2, "--deadline", 2)
@@ -58,7 +59,7 @@ class Hostile(AsyncFederationTest):
     async def test_an_old_key_that_waits_in_its_handshake_comes_no_further(self):
         self.begin_run(1)
         async with Peer(self.federation, "evil") as peer:
-            await peer.send(hello=wire.Hello(protocol=3, codecs=["none"]))
+            await peer.send(hello=wire.Hello(protocol=4, codecs=["none"]))
             await peer.receive("welcome")
             other = self.federation.folder / "another key"
             await asyncio.to_thread(enrol.join, self.federation.token("evil"), other)
@@ -67,9 +68,38 @@ class Hostile(AsyncFederationTest):
                 await peer.receive("offer")
         await self.run_to_its_end()
 
+    async def test_a_token_fixes_what_its_client_may_do(self):
+        """A client that says it is something else than its token says is refused, and told what to
+        do. A new token for the name keeps the role, or changes it."""
+        self.begin_run(1)
+
+        async def refused(reason, evaluator, **counts):
+            hello = frame(hello=wire.Hello(protocol=4, codecs=["none"], evaluator=evaluator))
+            ready = frame(ready=wire.Ready(**counts))
+            await self.farewell(reason, [hello, ready], reason, hands=False)
+
+        async def join_again(*flags):
+            token = self.federation.token("evil", *flags)
+            folder = identity(self.federation, "evil")
+            await asyncio.to_thread(shutil.rmtree, folder)
+            await asyncio.to_thread(enrol.join, token, folder)
+
+        await refused("enroll --name evil --role evaluator", True, holdout_examples=10)
+        await join_again("--role", "evaluator", "--max-examples", 50)
+        await refused("enroll --name evil --role trainer", False, train_examples=10)
+        await join_again("--expires", 60)
+        await refused("enroll --name evil --role trainer", False, train_examples=10)
+        await refused("enroll --name evil --max-examples 51", True, holdout_examples=51)
+        await join_again("--role", "trainer")
+        await refused("enroll --name evil --max-examples 51", False, train_examples=51)
+        await join_again("--max-examples", 0)
+        await self.finish_run()
+        _, table, _ = self.federation.server_command("clients")
+        self.assertRegex(table, r"evil .* trainer")
+
     async def test_broken_messages(self):
         self.begin_run(2)
-        hello = frame(hello=wire.Hello(protocol=3, codecs=["none"]))
+        hello = frame(hello=wire.Hello(protocol=4, codecs=["none"]))
         chunk = wire.Chunk(transfer=77)
         await self.farewell(
             "a string that is not UTF-8",
@@ -80,7 +110,7 @@ class Hostile(AsyncFederationTest):
         await self.farewell(
             "another protocol",
             [frame(hello=wire.Hello(protocol=99, codecs=["none"]))],
-            "protocol 99, this server 3",
+            "protocol 99, this server 4",
             hands=False,
         )
         await self.farewell(
@@ -103,7 +133,7 @@ class Hostile(AsyncFederationTest):
         )
         await self.farewell(
             "no codec",
-            [frame(hello=wire.Hello(protocol=3, codecs=["zip"]))],
+            [frame(hello=wire.Hello(protocol=4, codecs=["zip"]))],
             "codec 'none'",
             hands=False,
         )

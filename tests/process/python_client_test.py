@@ -226,6 +226,7 @@ class Separator:
 
 class CustomModel(AsyncFederationTest):
     names = ("a", "b", "judge")
+    evaluators = ("judge",)
 
     def write(self, path, **tensors):
         # As PyTorch does, in another order than the layout, perhaps with a count of batches.

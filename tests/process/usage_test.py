@@ -386,13 +386,6 @@ class Tokens(FederationTest):
         self.assertRegex(out, r"\Aflj1\.[A-Za-z0-9_-]+\n\Z")
         self.assertIn("'a' has joined already", err)
 
-    def test_an_evaluator_that_trains_is_seen(self):
-        with sqlite3.connect(self.federation.state / "history.sqlite") as history:
-            history.execute("UPDATE client SET evaluator = 1 WHERE name = 'a'")
-        history.close()
-        self.federation.client("a")
-        self.server.wait_for("a has evaluated until now and trains from here on")
-
     def test_a_server_whose_state_has_lost_a_part_does_not_start(self):
         state = self.federation.state
         self.server.wait_for("waiting for")

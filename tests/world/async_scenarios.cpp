@@ -18,6 +18,7 @@ WorldOptions with_a_slow_one(std::string mode, Round rounds) {
   options.settings.mode = std::move(mode);
   options.settings.rounds = rounds;
   options.settings.min_clients = 2;
+  options.sessions_first = 3;
   return options;
 }
 

@@ -29,6 +29,7 @@ struct RoundRow {
   Version base = 0;
   std::uint32_t target = 0;
   std::uint64_t population = 0;
+  std::uint64_t examples_max = 0;
   bool is_closed = false;
 };
 
@@ -96,13 +97,14 @@ class Checker {
       FL_TRY(const Digest digest, Digest::parse_hex(row[1]));
       versions_.push_back({digest});
     }
-    FL_TRY(const auto rounds, rows_of(*history_.store,
-                                      "SELECT base_version, target, "
-                                      "population, ended_at FROM round ORDER BY round"));
+    FL_TRY(const auto rounds,
+           rows_of(*history_.store,
+                   "SELECT base_version, target, "
+                   "population, examples_max, ended_at FROM round ORDER BY round"));
     for (const auto& row : rounds) {
       rounds_.push_back({static_cast<Round>(std::stoul(row[0])),
                          static_cast<std::uint32_t>(std::stoul(row[1])), std::stoull(row[2]),
-                         !row[3].empty()});
+                         std::stoull(row[3]), !row[4].empty()});
     }
     FL_TRY(const auto summary, history_.store->summary(history_.run.id));
     for (const auto& row : summary) losses_.push_back(row.train_loss.value_or(std::nan("")));
@@ -154,8 +156,8 @@ class Checker {
     for (const auto& [id, task] : tasks_) {
       if (task.round != round || task.state != TaskState::accepted) continue;
       FL_TRY(const double of_task, loss_of(task));
-      loss += of_task * static_cast<double>(task.examples);
-      examples += static_cast<double>(task.examples);
+      loss += of_task * static_cast<double>(counted(task));
+      examples += static_cast<double>(counted(task));
     }
     const double expected = loss / examples;
     const double recorded = losses_.at(round - 1);
@@ -177,34 +179,44 @@ class Checker {
     return wrong(fmt::format("the loss of {} is {}, expected {}", task.client, task.loss, loss));
   }
 
-  /// A round's population is the weight of all trainers that were asked in the rounds before, and
-  /// of some others: those that were here. At least as many as the round wanted.
+  /// A round's limit and population are those of all trainers that were asked in the rounds before,
+  /// and of some others: those that were here. At least as many as the round wanted.
   Result<void> check_population(Round round) const {
     std::set<std::string> asked;
     for (const auto& [id, task] : tasks_) {
       if (task.round < round) asked.insert(task.client);
     }
-    std::set<std::pair<std::size_t, std::uint64_t>> possible{{0, 0}};  // Clients and their weight.
+    std::vector<std::vector<std::uint64_t>> possible{{}};  // The examples of each possible group.
     for (const auto& [name, client] : world_.clients()) {
       if (client.member.evaluator) continue;
-      const std::uint64_t weight = strategy_->weight_of(client.member.part.examples);
-      std::set<std::pair<std::size_t, std::uint64_t>> with;
-      for (const auto& before : possible) with.emplace(before.first + 1, before.second + weight);
+      auto with = possible;
+      for (auto& group : with) group.push_back(client.member.part.examples);
       if (asked.contains(name)) {
         possible = std::move(with);
       } else {
-        possible.merge(with);
+        possible.insert(possible.end(), with.begin(), with.end());
       }
     }
     const RoundRow& row = rounds_.at(round - 1);
     const std::size_t least = mode_.is_async ? 1 : row.target;
-    for (const auto& [count, weight] : possible) {
-      if (count >= least && weight == row.population) return {};
+    for (const auto& group : possible) {
+      if (group.size() >= least && fits(row, group)) return {};
     }
     return wrong(
-        fmt::format("a population of {} is not the weight of {} or more trainers with all "
-                    "that were asked before",
-                    row.population, least));
+        fmt::format("a population of {} with at most {} examples each is not the weight of {} or "
+                    "more trainers with all that were asked before",
+                    row.population, row.examples_max, least));
+  }
+
+  /// Whether these clients' examples make the round's limit and population.
+  bool fits(const RoundRow& row, std::vector<std::uint64_t> examples) const {
+    std::ranges::sort(examples);
+    const auto middle = static_cast<double>(examples.at(examples.size() / 2));
+    const auto most = static_cast<std::uint64_t>(std::ceil(settings_.weight_cap * middle));
+    std::uint64_t weight = 0;
+    for (const std::uint64_t one : examples)
+      weight += strategy_->weight_of(most == 0 ? one : std::min(one, most));
+    return row.examples_max == most && row.population == weight;
   }
 
   /// The part of `whole` that is sent: the whole model without the personal tensors.
@@ -215,12 +227,18 @@ class Checker {
     return part;
   }
 
+  /// The examples that an update counts with (--weight-cap).
+  [[nodiscard]] std::uint64_t counted(const TaskRecord& task) const {
+    const std::uint64_t most = rounds_.at(task.round - 1).examples_max;
+    return most == 0 ? task.examples : std::min(task.examples, most);
+  }
+
   /// The step that the strategy makes from the mean update.
   std::vector<float> server_step(Round round, std::vector<float> step) {
     std::uint64_t weight = 0;
     for (const auto& [id, task] : tasks_) {
       if (task.round == round && task.state == TaskState::accepted)
-        weight += strategy_->weight_of(task.examples);
+        weight += strategy_->weight_of(counted(task));
     }
     RoundFacts facts;
     facts.round = round;
@@ -306,7 +324,7 @@ class Checker {
     const Round age = task.round - 1 - task.base_version;
     if (age > mode_.late_max)
       return wrong(fmt::format("an update {} versions old was counted", age));
-    const std::uint64_t weight = strategy_->weight_of(task.examples);
+    const std::uint64_t weight = strategy_->weight_of(counted(task));
     const std::uint64_t discounted = mode_.discounted(weight, age);
     const bool is_compensated = mode_.compensation > 0 && age > 0;
     // The server adds sketches undecoded, unless it must change the decoded values before the sum.

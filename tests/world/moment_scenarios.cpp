@@ -90,8 +90,9 @@ TEST_CASE("a round does not wait for a client that is revoked while it is away")
   options.settings.deadline_s = 0;
   World world(options);
   bool is_away = false;
+  bool is_ready = false;  // client-3, before another; so the first round asks it.
   world.on_connect = [&](const std::string& client, Line&, Line&) {
-    return client != "client-3" || !is_away;
+    return client == "client-3" ? !is_away : is_ready || client == "client-2";
   };
   class Revoke {
    public:
@@ -101,6 +102,7 @@ TEST_CASE("a round does not wait for a client that is revoked while it is away")
     }
   };
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    is_ready = is_ready || (client == "client-3" && header.has_ready());
     if (client != "client-3" || is_up || !header.has_offer() || is_away) return;
     is_away = true;
     world.link_of(client)->cut();

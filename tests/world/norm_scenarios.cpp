@@ -124,6 +124,7 @@ TEST_CASE("an update that waits for its judgement is judged after the server's d
     WorldOptions options = calm(3);
     options.settings.rounds = 4;
     options.settings.min_clients = 2;
+    options.sessions_first = 3;
     World world(options);
     world.on_trained = [&](const std::string& client, const TrainSettings& settings,
                            std::span<float> update) {

@@ -16,12 +16,41 @@ bool slow_lines(const std::string&, Line& up, Line&) {
   return true;
 }
 
+TEST_CASE("a client that claims very many examples counts as ten times the median, in any mode") {
+  for (const char* const mode : {"sync", "async:buffer=2,late=3", "sync:late=1"}) {
+    for (const char* const strategy : {"fedavg", "scaffold", "fedavg:weight=uniform"}) {
+      if (std::string_view(mode) != "sync" && std::string_view(strategy) == "scaffold") continue;
+      CAPTURE(std::string(mode));
+      CAPTURE(std::string(strategy));
+      WorldOptions options = calm(4);
+      options.settings.mode = mode;
+      options.settings.strategy = strategy;
+      options.settings.rounds = 4;
+      options.members[1].part.examples = 1'000'000'000;
+      World world(options);
+      world.kill_server_at(90, false);
+      REQUIRE(world.run());
+      CHECK(check(world));  // The exact mean, of weights with this limit.
+      const auto history = History::open(world);
+      REQUIRE(history);
+      const auto events = history->store->events(std::nullopt).value();
+      CHECK(
+          std::ranges::count_if(events, [](const EventRecord& event) {
+            return event.text ==
+                   "client-2 says that it has 1000000000 examples, and counts with 1000: 10 times "
+                   "the median (--weight-cap)";
+          }) >= 1);
+    }
+  }
+}
+
 TEST_CASE("over-selection: the round closes at its target, and the other updates are late") {
   WorldOptions options = calm(4);
   options.settings.min_clients = 2;
   options.settings.clients_per_round = 2;
   options.settings.over_select = 2;
   options.settings.rounds = 1;
+  options.sessions_first = 4;
   World world(options);
   std::set<std::string> stale;
   world.on_connect = slow_lines;
@@ -343,7 +372,7 @@ TEST_CASE("a client with the wrong protocol, model or codecs is rejected, and th
     std::string reason;
   };
   const std::vector<Case> cases{
-      {[](wire::Hello& h) { h.set_protocol(99); }, "the client speaks protocol 99, this server 3"},
+      {[](wire::Hello& h) { h.set_protocol(99); }, "the client speaks protocol 99, this server 4"},
       {[](wire::Hello& h) { h.set_model("lenet"); },
        "the client trains 'lenet', this run trains 'toy'"},
       {[](wire::Hello& h) { h.clear_codecs(); }, "the client does not know the run's codec 'none'"},

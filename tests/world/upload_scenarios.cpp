@@ -335,7 +335,7 @@ TEST_CASE("a client gets no verdict about another client's task, open or decided
     std::vector<wire::Verdict> verdicts;
     world.on_connect = [&](const std::string& client, Line& up, Line&) {
       up.edit = [&, client](wire::Header& header) {
-        const bool is_upload = header.has_begin() && header.begin().purpose() == wire::UPDATE;
+        const bool is_upload = header.has_begin();
         const Round round = is_decided ? 2 : 1;
         if (client != "client-2" || is_sent || !is_upload || header.begin().round() != round)
           return;

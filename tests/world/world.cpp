@@ -219,6 +219,7 @@ Result<void> World::boot(Server& server) {
       [problem = options_.problem](std::string_view, std::uint64_t seed) {
         return Result<std::vector<float>>(problem.initial_weights(seed));
       });
+  if (server_starts_ == 1) server.engine->wait_for_sessions(options_.sessions_first);
   net::co_spawn(
       server.engine->executor(), server.engine->run(),
       [this, &server](const std::exception_ptr& failure, Result<RoundEngine::Outcome> result) {

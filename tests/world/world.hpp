@@ -73,6 +73,8 @@ struct WorldOptions {
   std::vector<Member> members;
   std::vector<Trouble> troubles;
   std::vector<Malice> malicious;                       // Members "mallory-1", ...
+  /// No round begins until so many sessions are here, the first time.
+  std::size_t sessions_first = 0;
   Duration pause_max = std::chrono::milliseconds(30);  // Before each job of a worker.
   Duration latency_max = std::chrono::milliseconds(60);
   double bytes_per_s_min = 200e3;

@@ -196,6 +196,7 @@ TEST_CASE(
     "with a deadline each client gets the finest codec that meets it, or a coarser one if late") {
   WorldOptions options = with_a_slow_client(5, 2);
   options.settings.min_clients = 2;
+  options.sessions_first = 3;
   World world(options);
   slow_down(world);
   REQUIRE(world.run());

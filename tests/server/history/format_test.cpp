@@ -43,6 +43,7 @@ std::vector<ClientRecord> two_clients() {
   odd.last_seen_at = 1'750'000'061.5;
   odd.revoked_at = 1'750'000'062;
   odd.evaluator = true;
+  odd.examples_max = 500;
   return {plain, odd};
 }
 
@@ -215,12 +216,12 @@ TEST_CASE("events are printed in every format") {
 TEST_CASE("the clients are printed as a table, in which no name breaks a line") {
   CHECK(format_rows(two_clients(), Format::table) ==
         "name    enrolled (UTC)       last seen            certificate serial  revoked        "
-        "      evaluates only\n"
+        "      role       examples at most\n"
         "site-a  2025-06-15 15:06:40  never                0a1b                no             "
-        "      no\n"
+        "      trainer                    \n"
         "b\"\xc3\xbc,?   2025-06-15 15:07:40  2025-06-15 15:07:41  -                   2025-06-15 "
         "15:07"
-        ":42  yes\n");
+        ":42  evaluator               500\n");
   CHECK(format_rows(std::vector<ClientRecord>{}, Format::table) == "no client is enrolled yet\n");
 }
 
@@ -233,9 +234,9 @@ TEST_CASE("the clients are printed as JSON and as CSV") {
   CHECK(json[1]["name"] == "b\"\xc3\xbc,\n");
   CHECK(json[1]["revoked_at"] == 1'750'000'062);
   CHECK(format_rows(two_clients(), Format::csv) ==
-        "name,enrolled_at,last_seen_at,certificate_serial,revoked_at,evaluator\n"
-        "site-a,1750000000.0,,0a1b,,false\n"
-        "\"b\"\"\xc3\xbc,?\",1750000060.0,1750000061.5,,1750000062.0,true\n");
+        "name,enrolled_at,last_seen_at,certificate_serial,revoked_at,evaluator,examples_max\n"
+        "site-a,1750000000.0,,0a1b,,false,\n"
+        "\"b\"\"\xc3\xbc,?\",1750000060.0,1750000061.5,,1750000062.0,true,500\n");
 }
 
 TEST_CASE("a name that is not UTF-8 still gives valid JSON") {

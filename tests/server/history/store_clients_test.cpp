@@ -4,6 +4,27 @@
 
 namespace fl::test {
 
+TEST_CASE("a token gives its client a role and a limit, which only another token changes") {
+  StoreWorld world;
+  const auto member = [&] { return world.store->find_client("site-a").value().value(); };
+  TokenRecord token = some_token("t1", "site-a");
+  token.evaluator = true;
+  token.examples_max = 500;
+  REQUIRE(world.store->add_token(token));
+  REQUIRE(world.store->use_token("t1", some_client("site-a", "01"), "k1"));
+  CHECK(member().evaluator);
+  CHECK(member().examples_max == 500);
+  REQUIRE(world.store->touch_client("site-a", false));
+  CHECK(member().evaluator);
+  REQUIRE(world.store->add_token(some_token("t2", "site-a")));
+  REQUIRE(world.store->use_token("t2", some_client("site-a", "02"), "k2"));
+  CHECK_FALSE(member().evaluator);
+  CHECK(member().examples_max == 0);
+  REQUIRE(world.store->touch_client("simulated", false));
+  REQUIRE(world.store->touch_client("simulated", true));
+  CHECK(world.store->find_client("simulated").value()->evaluator);
+}
+
 TEST_CASE("a token is stored without its secret and used once") {
   StoreWorld world;
   REQUIRE(world.store->add_token(some_token("t1", "site-a")));

@@ -31,6 +31,18 @@ TEST_CASE("when all places are taken a member is told so; a place that is given 
   CHECK(places->count() == 1);
 }
 
+TEST_CASE("a member that connects again and again must wait, and nobody else") {
+  SimulatedTime time;
+  const auto places = std::make_shared<MemberPlaces>(100);
+  for (int i = 0; i < limits::quota_sessions; ++i) CHECK(places->take("a"));
+  const auto refused = places->take("a");
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Errc::unavailable);
+  CHECK(refused.error().message().find("too often") != std::string::npos);
+  CHECK(places->count() == 0);
+  CHECK(places->take("b"));
+}
+
 TEST_CASE("a member with too many sessions loses the oldest of them, and nobody else any") {
   SimulatedTime time;
   net::io_context io;

@@ -10,6 +10,8 @@
 namespace fl::test {
 namespace {
 
+using namespace std::chrono_literals;
+
 std::vector<std::string> names_of(const std::vector<Roster::PeerPointer>& peers) {
   std::vector<std::string> names;
   for (const auto& peer : peers) names.push_back(peer->facts().name);
@@ -143,14 +145,14 @@ TEST_CASE("no trainer gets more than `ahead` updates ahead of the slowest one he
   roster.enter(trainer("fast"));
   roster.enter(trainer("slow"));
   for (int i = 0; i < 3; ++i) roster.count_update("fast");
-  CHECK(names_of(roster.trainers_in_pace()) == Names{"slow"});
+  CHECK(names_of(roster.trainers_in_pace(0)) == Names{"slow"});
   roster.count_update("slow");
-  CHECK(names_of(roster.trainers_in_pace()) == Names{"fast", "slow"});
+  CHECK(names_of(roster.trainers_in_pace(0)) == Names{"fast", "slow"});
   Roster free(0);
   free.enter(trainer("fast"));
   free.enter(trainer("slow"));
   for (int i = 0; i < 100; ++i) free.count_update("fast");
-  CHECK(names_of(free.trainers_in_pace()) == Names{"fast", "slow"});
+  CHECK(names_of(free.trainers_in_pace(0)) == Names{"fast", "slow"});
 }
 
 TEST_CASE("a client that joins late begins with the slowest one's count") {
@@ -161,9 +163,30 @@ TEST_CASE("a client that joins late begins with the slowest one's count") {
   roster.enter(trainer("b"));
   roster.enter(trainer("late"));
   // With a count of 2 it would hold up both others.
-  CHECK(names_of(roster.trainers_in_pace()) == Names{"a", "b", "late"});
+  CHECK(names_of(roster.trainers_in_pace(0)) == Names{"a", "b", "late"});
   roster.count_update("b");
-  CHECK(names_of(roster.trainers_in_pace()) == Names{"a", "late"});
+  CHECK(names_of(roster.trainers_in_pace(0)) == Names{"a", "late"});
+}
+
+TEST_CASE("a client that does not answer is not asked for twice as long after each time") {
+  Simulation simulation;
+  Roster roster(0);
+  for (const char* const name : {"a", "b", "mute"}) roster.enter(trainer(name));
+  CHECK(roster.note_miss("mute", 30s) == Duration::zero());
+  CHECK(roster.note_miss("mute", 30s) == Duration::zero());
+  CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b", "mute"});
+  CHECK(roster.note_miss("mute", 30s) == 60s);
+  CHECK(roster.misses_of("mute") == 3);
+  CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b"});
+  CHECK(names_of(roster.trainers_in_pace(2)) == Names{"a", "b"});
+  CHECK(names_of(roster.trainers_to_ask(3)) == Names{"a", "b", "mute"});  // Needed for a quorum.
+  CHECK(roster.note_miss("mute", 30s) == 120s);
+  CHECK(roster.note_miss("mute", 0s) == limits::bench_min);
+  for (int i = 0; i < 100; ++i) CHECK(roster.note_miss("mute", 1000h) <= limits::bench_max);
+  CHECK(roster.note_miss("mute", 1000h) == limits::bench_max);
+  roster.count_update("mute");
+  CHECK(roster.misses_of("mute") == 0);
+  CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b", "mute"});
 }
 
 }  // namespace

@@ -100,7 +100,11 @@ TEST_CASE(
   CHECK(world.tasks.has_enough(now + 60s));  // Not after the deadline.
   world.set("c", TaskState::lost);
   CHECK(world.tasks.has_enough(now));
-  CHECK(world.tasks.missing() == 0);
+  CHECK(world.tasks.missing() == 1);           // Another is asked, if there is one,
+  CHECK_FALSE(world.tasks.may_be_asked("c"));  // but not c, without which it can close.
+  world.tasks.task_of("c")->ask_again_at = now;
+  CHECK_FALSE(world.tasks.may_be_asked("c"));
+  CHECK(world.tasks.may_be_asked("d"));
 }
 
 TEST_CASE("a round below its quorum never has enough, even after the deadline") {
@@ -109,7 +113,7 @@ TEST_CASE("a round below its quorum never has enough, even after the deadline") 
   world.add("b", TaskState::lost);
   CHECK(world.tasks.quorum() == 2);
   CHECK_FALSE(world.tasks.has_enough(Clock::now() + 60s));
-  CHECK(world.tasks.missing() == 1);
+  CHECK(world.tasks.missing() == 2);
 }
 
 TEST_CASE("a buffer asks idle clients until it is full, and then takes no more updates") {

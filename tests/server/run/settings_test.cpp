@@ -115,8 +115,10 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   CHECK(settings.norm_limit == 1000);  // The run is older than these settings.
   CHECK(settings.aggregate == "mean");
   std::string with_newer(stored);
+  CHECK(settings.weight_cap == 10);
   with_newer.insert(with_newer.find("\"optimizer\""), "\"norm_limit\":1000.0,");
   with_newer.insert(with_newer.find("\"batch_size\""), "\"aggregate\":\"mean\",");
+  with_newer.insert(with_newer.find("\"weight_decay\""), "\"weight_cap\":10.0,");
   CHECK(to_json(settings) == with_newer);
 }
 

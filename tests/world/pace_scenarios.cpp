@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members that are silent, slow, failing or leaving: the others' rounds go on.
+#include "shared/base/limits.hpp"
+#include "tests/world/hand_client.hpp"
+#include "tests/world/scenario.hpp"
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace fl::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The tasks of one client in all rounds.
+std::vector<TaskRecord> tasks_of_client(World& world, const std::string& client) {
+  std::vector<TaskRecord> found;
+  for (Round round = 1; round <= world.options().settings.rounds; ++round) {
+    for (const auto& task : tasks_of(world, round)) {
+      if (task.client == client) found.push_back(task);
+    }
+  }
+  return found;
+}
+
+bool has_event(World& world, std::string_view text) {
+  const auto history = History::open(world);
+  REQUIRE(history);
+  const auto events = history->store->events(std::nullopt).value();
+  return std::ranges::any_of(
+      events, [&](const EventRecord& event) { return event.text.find(text) != std::string::npos; });
+}
+
+/// client-3's line almost stops whenever it gets an offer.
+void silence(World& world, double bytes_per_s = 0.01) {
+  world.on_frame = [&world, bytes_per_s](const std::string& client, bool is_up,
+                                         const wire::Header& header) {
+    if (client == "client-3" && !is_up && header.has_offer())
+      world.link_of(client)->slow_down(bytes_per_s);
+  };
+}
+
+TEST_CASE("a client that never answers is asked less and less often, and costs little time") {
+  for (const char* const mode : {"sync", "async:buffer=2"}) {
+    CAPTURE(std::string(mode));
+    WorldOptions options = calm(3);
+    options.settings.mode = mode;
+    options.settings.min_clients = 2;
+    options.settings.rounds = 400;
+    options.settings.deadline_s = 5;
+    options.sessions_first = 3;
+    World world(options);
+    silence(world);
+    REQUIRE(world.run());
+    CHECK(check(world));
+    const auto asked = tasks_of_client(world, "client-3");
+    CHECK(asked.size() >= 3);
+    CHECK(asked.size() <= 12);
+    CHECK(has_event(world, "client-3 was asked, and has not answered in time, 3 times in a row"));
+    // 400 rounds without it take about as long; with it in each, 2000 s.
+    CHECK(world.elapsed() < 400s);
+  }
+}
+
+TEST_CASE("a client that answers again is asked as before") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.rounds = 200;
+  options.settings.deadline_s = 5;
+  options.sessions_first = 3;
+  World world(options);
+  class Recovery {
+   public:
+    static Awaitable<void> run(World& world) {
+      co_await sleep_for(7s);
+      if (auto* const link = world.link_of("client-3")) link->cut();
+    }
+  };
+  int offers = 0;
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (client != "client-3" || is_up || !header.has_offer() || ++offers > 3) return;
+    world.link_of(client)->slow_down(0.01);
+    if (offers == 3) world.spawn(Recovery::run(world));
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(has_event(world, "client-3 was asked, and has not answered in time, 3 times in a row"));
+  CHECK(count(tasks_of_client(world, "client-3"), TaskState::accepted) > 50);
+}
+
+TEST_CASE("another client is asked at once in place of one that leaves, fails or is refused") {
+  enum class End { leaves, fails, is_refused };
+  for (const End end : {End::leaves, End::fails, End::is_refused}) {
+    CAPTURE(static_cast<int>(end));
+    WorldOptions options = calm(3);
+    options.settings.min_clients = 1;
+    options.settings.clients_per_round = 2;
+    options.settings.sampling = "round-robin";  // client-1 and client-2.
+    options.settings.rounds = 1;
+    options.settings.deadline_s = 600;
+    options.sessions_first = 3;
+    World world(options);
+    world.on_connect = [&](const std::string& client, Line& up, Line&) {
+      if (client == "client-2") up.bytes_per_s = 200;  // So the round is open for a while.
+      if (client == "client-1" && end != End::leaves) {
+        up.edit = [end](wire::Header& header) {
+          if (!header.has_begin()) return;
+          const auto task = header.begin().task();
+          if (end == End::is_refused) return header.mutable_begin()->set_examples(1u << 30);
+          header.mutable_failed()->set_task(task);
+          header.mutable_failed()->set_reason("CUDA out of memory");
+        };
+      }
+      return true;
+    };
+    world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+      if (end == End::leaves && client == "client-1" && !is_up && header.has_offer())
+        world.restart_client(client);
+    };
+    REQUIRE(world.run());
+    const auto tasks = tasks_of(world, 1);
+    REQUIRE(tasks.size() == 3);
+    for (const auto& task : tasks) {
+      const bool is_ended = task.client == "client-1";
+      const TaskState ended = end == End::is_refused ? TaskState::refused : TaskState::lost;
+      CHECK(task.state == (is_ended ? ended : TaskState::accepted));
+      if (is_ended && end == End::leaves) CHECK(task.reason == "the client left");
+      if (is_ended && end == End::fails) CHECK(task.reason == "CUDA out of memory");
+    }
+    CHECK(world.elapsed() < 60s);
+  }
+}
+
+TEST_CASE("without a deadline an upload that trickles in is given up, and the round closes") {
+  WorldOptions options = calm(3, 100'000);
+  options.settings.min_clients = 2;
+  options.settings.rounds = 1;
+  options.settings.deadline_s = 0;
+  options.sessions_first = 3;
+  World world(options);
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (client == "client-3" && is_up && header.has_begin()) world.link_of(client)->slow_down(10);
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = tasks_of_client(world, "client-3");
+  REQUIRE(tasks.size() == 1);
+  CHECK(tasks[0].state == TaskState::lost);
+  CHECK(tasks[0].reason.find("are the least") != std::string::npos);
+  CHECK(has_event(world, "client-3: its upload brings"));
+}
+
+TEST_CASE("an upload whose bytes are not those announced is refused after three attempts") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.rounds = 1;
+  options.settings.deadline_s = 600;
+  options.sessions_first = 3;
+  World world(options);
+  int begun = 0;
+  world.on_connect = [&](const std::string& client, Line& up, Line&) {
+    if (client != "client-3") return true;
+    up.edit = [&begun](wire::Header& header) {
+      if (!header.has_begin()) return;
+      ++begun;
+      header.mutable_begin()->set_digest(std::string(16, static_cast<char>('a' + begun)));
+    };
+    return true;
+  };
+  REQUIRE(world.run());
+  CHECK(begun == limits::wrong_digests_max);
+  const auto tasks = tasks_of_client(world, "client-3");
+  REQUIRE(tasks.size() == 1);
+  CHECK(tasks[0].state == TaskState::refused);
+}
+
+TEST_CASE("a member that floods the server with messages is cut off, and the others go on") {
+  WorldOptions options = calm(2);
+  options.settings.rounds = 200;
+  options.settings.deadline_s = 5;  // The member that floods is asked, too.
+  World world(options);
+  class Flood {
+   public:
+    static Awaitable<void> run(World& world, int& sent, std::string& answer) {
+      co_await sleep_for(1s);
+      const auto link = world.connect(net::make_strand(world.io()), "client-9");
+      if (!link) co_return;
+      [[maybe_unused]] const auto greeted = co_await greet(link, 100);
+      while (!link->is_down() && sent < 1000) {
+        wire::Header failed;
+        failed.mutable_failed()->set_reason("noise");
+        Message message(std::move(failed));
+        const auto is_sent = co_await link->send(std::move(message));
+        if (!is_sent) break;
+        if (++sent % 50 == 0) co_await sleep_for(50ms);
+      }
+      for (;;) {
+        const auto received = co_await link->receive();
+        if (!received) break;
+        if (received->header.has_bye()) answer = received->header.bye().reason();
+      }
+      link->close();
+    }
+  };
+  int sent = 0;
+  std::string answer;
+  world.spawn(Flood::run(world, sent, answer));
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(answer.find("too many messages") != std::string::npos);
+  const auto history = History::open(world);
+  REQUIRE(history);
+  const auto events = history->store->events(std::nullopt).value();
+  CHECK(std::ranges::count(events, std::string("client-9: noise"), &EventRecord::text) <
+        limits::lines_of_kind_max);
+}
+
+}  // namespace
+}  // namespace fl::test
