@@ -193,7 +193,12 @@ Awaitable<Result<Download>> RoundEngine::download(wire::Fetch fetch) {
     co_await sleep_for(limits::full_disk_pause);
     found = versions_.download(fetch);
   }
-  if (!found) co_return found;
+  if (!found) {
+    // The client would wait for a version that never comes; the next start looks at all of them.
+    if (!will_pass(found.error()) && found.error().code() != Errc::not_found)
+      control_.fail(found.error());
+    co_return found;
+  }
   found->chunk_bytes_max = bulk_.chunk_bytes_max(found->model.bytes());
   bulk_.begin(found->chunk_bytes_max);
   co_return found;
