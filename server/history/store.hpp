@@ -135,9 +135,11 @@ class Store {
   };
   /// The newest version that each client of the run has evaluated, by the client's name.
   [[nodiscard]] Result<std::map<std::string, NewestEvaluation>> newest_evaluations(RunId run);
-  /// The accuracies that the run's evaluators have measured, in the order in which they came. NaN
+  /// The accuracies that the run's evaluators have measured on so many examples or more, in the
+  /// order in which they came. NaN
   /// where the loss was not finite.
-  [[nodiscard]] Result<std::vector<std::pair<Version, double>>> evaluator_accuracies(RunId run);
+  [[nodiscard]] Result<std::vector<std::pair<Version, double>>> evaluator_accuracies(
+      RunId run, std::uint64_t examples_min);
   using TaskTraffic = fl::TaskTraffic;
   /// Adds the bytes to those that are there. `seconds` replaces a smaller figure.
   [[nodiscard]] Result<void> add_traffic(const std::vector<TaskTraffic>& traffic);

@@ -220,7 +220,8 @@ Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations
   return newest;
 }
 
-Result<std::vector<std::pair<Version, double>>> Store::evaluator_accuracies(RunId run) {
+Result<std::vector<std::pair<Version, double>>> Store::evaluator_accuracies(
+    RunId run, std::uint64_t examples_min) {
   std::vector<std::pair<Version, double>> accuracies;
   const auto note = [&](const Row& row) {
     accuracies.emplace_back(static_cast<Version>(row.integer(0)), row.real(1));
@@ -231,8 +232,8 @@ Result<std::vector<std::pair<Version, double>>> Store::evaluator_accuracies(RunI
                  " JOIN metric AS l ON l.run_id = a.run_id AND l.version = a.version"
                  "  AND l.client = a.client AND l.name = 'loss'"
                  " WHERE a.run_id = ?1 AND a.name = 'accuracy' AND a.evaluator = 1"
-                 " ORDER BY a.at, a.version, a.client",
-                 note, run));
+                 "  AND a.examples >= ?2 ORDER BY a.at, a.version, a.client",
+                 note, run, examples_min));
   return accuracies;
 }
 

@@ -4,9 +4,9 @@
 // never slowed. Payloads of uploads are not counted: their size is known before they begin.
 #pragma once
 
-#include "proto/wire.pb.h"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
+#include "shared/wire/message.hpp"
 
 namespace fl {
 

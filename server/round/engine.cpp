@@ -272,7 +272,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
 void RoundEngine::note_misses() {
   if (plan_.mode.carries()) return;
   for (const auto& [client, task] : tasks_.round().tasks) {
-    if (task.is_open() && !task.has_arrived) note_miss(task);
+    if (task.is_open() && !task.has_arrived) uploads_.note_miss(task);
   }
 }
 
@@ -286,7 +286,6 @@ Awaitable<Result<bool>> RoundEngine::drop_overdue() {
     TaskRecord record = task->record;
     record.state = TaskState::lost;
     record.reason = fmt::format("no update within {} s", plan_.settings.deadline_s);
-    note_miss(*task);
     FL_CO_CHECK(co_await uploads_.settle(*task, std::move(record)));
     guards.pop_front();
   }

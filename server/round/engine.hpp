@@ -123,7 +123,6 @@ class RoundEngine {
 
   Awaitable<Result<bool>> drop_overdue();
   void note_misses();
-  void note_miss(const Task& task);
   [[nodiscard]] RoundCommit commit_of(const CheckpointRecord& made) const;
   Awaitable<void> await_absent();
   Awaitable<void> dismiss_finished();

@@ -241,21 +241,7 @@ Awaitable<void> RoundEngine::upload_is_slow(std::shared_ptr<Peer> peer, TaskId i
   report_of(name, EventLevel::warning, fmt::format("{}: {}", name, text));
   Task* const task = tasks_.find(name, id);
   if (task == nullptr || ++task->slow_uploads < limits::slow_uploads_max) co_return;
-  note_miss(*task);
   co_await uploads_.lose_task(name, id, std::move(text));
-}
-
-/// Counts that the client has not done its task in time; after a few times it is not asked for a
-/// while.
-void RoundEngine::note_miss(const Task& task) {
-  const std::string& client = task.record.client;
-  const Duration pause = roster_.note_miss(client, Clock::now() - task.offered_at);
-  if (pause == Duration::zero()) return;
-  report(
-      EventLevel::warning,
-      fmt::format("{} was asked, and has not answered in time, {} times in a row: it is not asked "
-                  "for {:.0f} s",
-                  client, roster_.misses_of(client), seconds(pause)));
 }
 
 /// When a run is over all clients leave, which is no news for the history.

@@ -21,7 +21,8 @@ double finite_or_nan(double value) { return std::isfinite(value) ? value : std::
 }  // namespace
 
 Awaitable<Result<std::vector<std::string>>> Evaluations::restore() {
-  auto judge = [run = parts_.plan.run.id](Store& store) { return store.evaluator_accuracies(run); };
+  auto judge = [run = parts_.plan.run.id, least = parts_.plan.settings.target_examples](
+                   Store& store) { return store.evaluator_accuracies(run, least); };
   FL_CO_TRY(const auto accuracies, co_await parts_.store.with_store(std::move(judge)));
   for (const auto& [version, accuracy] : accuracies) note_accuracy(version, accuracy);
   auto find = [run = parts_.plan.run.id](Store& store) { return store.newest_evaluations(run); };
@@ -107,7 +108,7 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   const auto& facts = peer->facts();
   const bool is_right =
       !parts_.versions.empty() && evaluation.version() <= parts_.versions.newest_number() &&
-      evaluation.examples() <= limits::examples_max && is_accuracy(evaluation.accuracy()) &&
+      evaluation.examples() <= facts.holdout_examples && is_accuracy(evaluation.accuracy()) &&
       is_accuracy(evaluation.own_accuracy());
   if (!is_right) {
     parts_.control.report_of(
@@ -132,7 +133,8 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   if (rule != nullptr && rule->own_model() != nullptr && !facts.evaluator)
     record.own =
         EvaluationRecord::Own{finite_or_nan(evaluation.own_loss()), evaluation.own_accuracy()};
-  if (facts.evaluator && record.version >= judged_version_) {
+  const bool counts = record.examples >= parts_.plan.settings.target_examples;
+  if (facts.evaluator && counts && record.version >= judged_version_) {
     note_accuracy(record.version, std::isnan(record.loss) ? record.loss : record.accuracy);
     log_info("version {}: accuracy {:.2f}%, loss {:.4f} ({})", record.version,
              100 * record.accuracy, record.loss, facts.name);

@@ -188,8 +188,10 @@ std::vector<Roster::PeerPointer> Roster::trainers_in_pace(std::size_t least) con
   auto found = trainers_to_ask(least);
   if (ahead_ == 0) return found;
   std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max() - ahead_;
-  for (const auto& peer : found)
-    slowest = std::min(slowest, clients_.at(peer->facts().name).updates);
+  for (const auto& peer : found) {
+    const Client& client = clients_.at(peer->facts().name);
+    if (client.misses < limits::misses_max) slowest = std::min(slowest, client.updates);
+  }
   std::erase_if(found, [&](const auto& peer) {
     return clients_.at(peer->facts().name).updates > slowest + ahead_;
   });

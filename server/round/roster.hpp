@@ -82,19 +82,19 @@ class Roster {
   void set_update_counts(const std::map<std::string, std::uint64_t>& counts);
   /// An update was accepted. Its client answers again, if it had not (note_miss()).
   void count_update(const std::string& client);
-  /// The trainers to ask that need not wait for the slowest of them, by name.
+  /// The trainers to ask that need not wait for the slowest of them, by name. Nobody waits for a
+  /// client with limits::misses_max misses.
   [[nodiscard]] std::vector<PeerPointer> trainers_in_pace(std::size_t least) const;
 
-  // Clients that do not answer. A restart forgets them
-  // ---------------------------------------------
+  // Clients without updates that count. A restart forgets them ------------------------------------
 
-  /// A client was asked and has not answered within its time, which took `lost`. Returns for how
-  /// long it is not asked now; zero for its first misses (limits::misses_max).
+  /// A client was asked, and what it did in the time `lost` does not count. Returns for how long it
+  /// is not asked now; zero for its first misses (limits::misses_max).
   Duration note_miss(const std::string& client, Duration lost);
   /// In a row.
   [[nodiscard]] int misses_of(const std::string& client) const;
-  /// The trainers that are here and answer, by name; with those that do not, if there are fewer
-  /// than `least` otherwise.
+  /// The trainers that are here and may be asked, by name; with those that are not asked for a
+  /// while, if there are fewer than `least` otherwise.
   [[nodiscard]] std::vector<PeerPointer> trainers_to_ask(std::size_t least) const;
 
  private:

@@ -400,7 +400,10 @@ Awaitable<Result<void>> Uploads::settle(Task& task, TaskRecord record) {
   } else if (committed) {
     task.record = record;  // It is carried to the next round.
   }
-  if (record.state != TaskState::accepted) task.note_failure();
+  if (record.state != TaskState::accepted) {
+    task.note_failure();
+    note_miss(task);
+  }
   // The round may wait for it to close, and other uploads for its place.
   parts_.control.changed.notify();
   co_return committed;
@@ -422,6 +425,18 @@ Awaitable<void> Uploads::lose_task(std::string client, TaskId id, std::string re
   record.state = TaskState::lost;
   record.reason = std::move(reason);
   [[maybe_unused]] const auto settled = co_await settle(*task, std::move(record));
+}
+
+void Uploads::note_miss(const Task& task) {
+  const std::string& client = task.record.client;
+  const Duration pause = parts_.roster.note_miss(client, Clock::now() - task.offered_at);
+  if (pause == Duration::zero()) return;
+  parts_.control.report_of(
+      client, EventLevel::warning,
+      fmt::format(
+          "{} was asked {} times in a row without an update that counts: it is not asked for "
+          "{:.0f} s",
+          client, parts_.roster.misses_of(client), seconds(pause)));
 }
 
 void Uploads::end_tasks_of_expelled() {

@@ -52,6 +52,9 @@ class Uploads {
   /// Ends a client's open task without an update: the task with this id, or with any_task whatever
   /// task it has. While a round is being recorded its tasks stay as they are, so this waits.
   Awaitable<void> lose_task(std::string client, TaskId id, std::string reason);
+  /// A client's task has come to nothing, or its time is over. After a few in a row the client is
+  /// not asked for a while.
+  void note_miss(const Task& task);
   /// Ends the open tasks of clients that were expelled while their tasks were being made durable,
   /// or verified.
   void end_tasks_of_expelled();

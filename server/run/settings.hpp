@@ -54,6 +54,7 @@ struct RunSettings {
   std::string aggregate = "mean";       // A rule of shared/aggregate/rule.hpp.
   double target_accuracy = 0;           // 0: none.
   std::uint32_t patience = 0;           // Versions without a better accuracy; 0: no limit.
+  std::uint32_t target_examples = 10;   // The least that such an accuracy was measured on.
   double norm_limit = 1000;             // Times the median norm (norm_limit.hpp); 0: none.
   double weight_cap = 10;               // Times the median of the clients' examples; 0: none.
   std::uint32_t keep_checkpoints = 10;  // 0: all.

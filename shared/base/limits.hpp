@@ -121,8 +121,9 @@ inline constexpr auto revocation_poll = 250ms;  // How often the server looks fo
 /// to ask_again_max.
 inline constexpr auto ask_again_min = 2s;
 inline constexpr auto ask_again_max = 5min;
-/// A client whose time for a task ran out misses_max times in a row is not asked for a while: for
-/// twice the time that its last miss cost, then for twice as long after each, within these bounds.
+/// A client that was asked misses_max times in a row, without an update that counts, is not asked
+/// for a while: for twice the time that its last miss cost, then for twice as long after each,
+/// within these bounds.
 inline constexpr int misses_max = 3;
 inline constexpr auto bench_min = 10s;
 inline constexpr auto bench_max = 24h;

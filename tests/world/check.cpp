@@ -548,8 +548,7 @@ class Checker {
     const bool has_counted = bytes_up_ > 0 && bytes_down_ > 0;
     if (world_.server_starts() == 1 && !has_counted) return wrong("no bytes were counted");
     // A lie may deliver a frame twice.
-    const bool is_exact =
-        std::ranges::count(world_.options().troubles, Trouble::lie) == 0;
+    const bool is_exact = std::ranges::count(world_.options().troubles, Trouble::lie) == 0;
     if (is_exact && (bytes_up_ > world_.bytes_up() || bytes_down_ > world_.bytes_down())) {
       return wrong(fmt::format("the history has {} bytes up and {} down, but {} and {} were sent",
                                bytes_up_, bytes_down_, world_.bytes_up(), world_.bytes_down()));

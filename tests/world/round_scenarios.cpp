@@ -336,6 +336,23 @@ TEST_CASE("the run ends early at its target accuracy") {
   }));
 }
 
+TEST_CASE("what was measured on too few examples does not end the run, also after a restart") {
+  for (const std::uint64_t examples : {9u, 10u}) {
+    WorldOptions options = calm(2);
+    options.settings.rounds = 20;
+    options.settings.target_accuracy = 0.5;
+    options.members.push_back({"judge", {0, 0, examples}, true});
+    options.members[1].part.client = 0;
+    World world(options);
+    world.kill_server_at(150, false);
+    REQUIRE(world.run());
+    CHECK(check(world));
+    const auto history = History::open(world);
+    const auto rounds = history->store->summary(history->run.id).value();
+    CHECK((rounds.size() < 20) == (examples >= options.settings.target_examples));
+  }
+}
+
 TEST_CASE("the run ends early after `patience` rounds without a better version") {
   WorldOptions options = calm(2);
   options.problem.noise = 0.1;

@@ -72,7 +72,7 @@ struct WorldOptions {
   };
   std::vector<Member> members;
   std::vector<Trouble> troubles;
-  std::vector<Malice> malicious;                       // Members "mallory-1", ...
+  std::vector<Malice> malicious;  // Members "mallory-1", ...
   /// No round begins until so many sessions are here, the first time.
   std::size_t sessions_first = 0;
   Duration pause_max = std::chrono::milliseconds(30);  // Before each job of a worker.

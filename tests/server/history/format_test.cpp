@@ -218,7 +218,7 @@ TEST_CASE("the clients are printed as a table, in which no name breaks a line") 
         "name    enrolled (UTC)       last seen            certificate serial  revoked        "
         "      role       examples at most\n"
         "site-a  2025-06-15 15:06:40  never                0a1b                no             "
-        "      trainer                    \n"
+        "      trainer\n"
         "b\"\xc3\xbc,?   2025-06-15 15:07:40  2025-06-15 15:07:41  -                   2025-06-15 "
         "15:07"
         ":42  evaluator               500\n");

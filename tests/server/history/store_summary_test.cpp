@@ -59,16 +59,17 @@ TEST_CASE("the store returns each client's newest evaluation and the evaluators'
   REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
   for (const Version version : {0u, 1u})
     REQUIRE(world.store->add_evaluation(some_evaluation(world.run, version, "a", 90, 2.0, 0.9)));
-  CHECK(world.store->evaluator_accuracies(world.run).value().empty());
+  CHECK(world.store->evaluator_accuracies(world.run, 1).value().empty());
   for (const auto& [client, version, accuracy] :
        {std::tuple{"judge", 1u, 0.25}, std::tuple{"late judge", 0u, 0.75}}) {
     EvaluationRecord judged = some_evaluation(world.run, version, client, 10, 1.0, accuracy);
     judged.evaluator = true;
     REQUIRE(world.store->add_evaluation(judged));
   }
-  const auto accuracies = world.store->evaluator_accuracies(world.run).value();
+  const auto accuracies = world.store->evaluator_accuracies(world.run, 10).value();
   // In the order of arrival, in which --patience counted them.
   CHECK(accuracies == std::vector<std::pair<Round, double>>{{1, 0.25}, {0, 0.75}});
+  CHECK(world.store->evaluator_accuracies(world.run, 11).value().empty());
   const auto newest = world.store->newest_evaluations(world.run).value();
   CHECK(newest.size() == 3);
   CHECK(newest.at("late judge").version == 0);

@@ -168,7 +168,7 @@ TEST_CASE("a client that joins late begins with the slowest one's count") {
   CHECK(names_of(roster.trainers_in_pace(0)) == Names{"a", "late"});
 }
 
-TEST_CASE("a client that does not answer is not asked for twice as long after each time") {
+TEST_CASE("a client without updates that count is not asked for twice as long after each time") {
   Simulation simulation;
   Roster roster(0);
   for (const char* const name : {"a", "b", "mute"}) roster.enter(trainer(name));

@@ -118,6 +118,8 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   CHECK(settings.weight_cap == 10);
   with_newer.insert(with_newer.find("\"optimizer\""), "\"norm_limit\":1000.0,");
   with_newer.insert(with_newer.find("\"batch_size\""), "\"aggregate\":\"mean\",");
+  CHECK(settings.target_examples == 10);
+  with_newer.insert(with_newer.find("\"tensors\""), "\"target_examples\":10,");
   with_newer.insert(with_newer.find("\"weight_decay\""), "\"weight_cap\":10.0,");
   CHECK(to_json(settings) == with_newer);
 }
