@@ -9,6 +9,7 @@
 #include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/history/format.hpp"
+#include "server/net/acceptor.hpp"
 #include "server/net/admission.hpp"
 #include "server/net/listener.hpp"
 #include "server/net/places.hpp"

@@ -19,12 +19,6 @@ Result<std::shared_ptr<MemberPlaces::Place>> MemberPlaces::take(const std::strin
                    .first->second;
   places.push_back(place.get());  // Given back by the destructor, also after a refusal.
   ++count_;
-  if (!rate.take(1)) {
-    return Error(Errc::unavailable,
-                 fmt::format("'{}' connects too often: {} times at once, then once in {:.0f} s are "
-                             "the limit",
-                             name, limits::quota_sessions, 1 / limits::quota_sessions_per_s));
-  }
   if (places.size() > limits::sessions_of_member_max) {
     if (const auto oldest = places.front()->link_.lock())
       net::post(oldest->executor(), [oldest] { oldest->close(); });
@@ -35,6 +29,12 @@ Result<std::shared_ptr<MemberPlaces::Place>> MemberPlaces::take(const std::strin
   if (count_ > sessions_max_) {
     return Error(Errc::unavailable,
                  fmt::format("the server has {} sessions, which is its limit", sessions_max_));
+  }
+  if (!rate.take(1)) {
+    return Error(Errc::unavailable,
+                 fmt::format("'{}' connects too often: {} times at once, then once in {:.0f} s are "
+                             "the limit",
+                             name, limits::quota_sessions, 1 / limits::quota_sessions_per_s));
   }
   return place;
 }

@@ -6,7 +6,7 @@ import unittest
 
 from federation import FederationTest
 
-RUN = ("--new-run", "--model", "synthetic:100", "--min-clients", 1, "--rounds", 1, "--stay")
+RUN = ("--new-run", "--model", "synthetic:100", "--min-clients", 1, "--rounds", 1000000, "--stay")
 KNOWS = "synthetic:100: 100 parameters"  # The client has been let in.
 
 

@@ -2,6 +2,7 @@
 // How much a member may send of its own accord.
 #include "server/net/member_quota.hpp"
 #include "shared/base/limits.hpp"
+#include "tests/support/print_result.hpp"
 #include "tests/wire/simulation.hpp"
 
 #include <doctest/doctest.h>
