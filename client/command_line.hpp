@@ -20,7 +20,7 @@ struct ClientOptions {
   std::string join_file;   // A file with the join token, or "".
   bool only_join = false;  // `fl-client join TOKEN`: enrol, then exit.
   std::string name;        // The name to enrol with; "": the token's.
-  std::uint64_t parameters_max = limits::client_parameters_max;  // Of a model that it takes.
+  std::uint64_t parameters_max = limits::client_parameters_max;  // Larger models are refused.
   bool stay = false;  // Wait for the next run when one is over.
   bool log_json = false;
   bool verbose = false;

@@ -54,7 +54,7 @@ class Agent {
     bool evaluator = false;  // Evaluates every version and trains none.
     bool stay = false;       // Waits for the next run when one is over.
     std::string model;       // The only model that it trains; "": any.
-    std::uint64_t parameters_max = limits::client_parameters_max;  // Of the server's model.
+    std::uint64_t parameters_max = limits::client_parameters_max;  // Larger models are refused.
     int threads = 1;                // Threads that encode an update; 0: one per core.
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients over time.
     ModelCache* models = nullptr;   // Shared with other agents of the process; null: its own.
@@ -194,7 +194,7 @@ class Agent {
   std::optional<Digest> initial_digest_;  // Of the weights made from (model, seed), when known.
   std::string run_initial_;               // wire::Offer::initial_digest of this run, when known.
   std::string run_key_;
-  std::string authorities_;  // Of the connection's Welcome.
+  std::string authorities_;  // As the Welcome of this connection names them.
   std::string told_run_;  // The last run that this client declined, with its reason, to the server.
 
   std::shared_ptr<Link> link_;

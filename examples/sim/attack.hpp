@@ -46,7 +46,7 @@ void poison(const Attack& attack, ImageSet& train);
 class HonestUpdates {
  public:
   void add(std::span<const float> update);
-  /// What an omniscient attacker sends.
+  /// The update that an omniscient attacker sends.
   void write(const Attack& attack, std::span<float> out) const;
 
  private:

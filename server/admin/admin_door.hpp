@@ -37,7 +37,7 @@ class AdminDoor {
 
   Acceptor acceptor_;
   std::string place_;
-  std::filesystem::path path_;  // Of the Unix socket; "": it is a TCP port.
+  std::filesystem::path path_;  // The Unix socket; "": a TCP port.
 };
 
 }  // namespace fl

@@ -22,7 +22,7 @@ class Admin {
   struct Options {
     /// Names by which browsers and scrapers may reach the pages, beside IP addresses and localhost.
     std::vector<std::string> hosts;
-    std::string token;  // What requests must present ("Authorization: Bearer TOKEN"); "": nothing.
+    std::string token;  // Requests must have it ("Authorization: Bearer TOKEN"); "": none.
   };
 
   Admin(net::io_context& io, const CurrentEngine& current, std::unique_ptr<AdminHistory> history,

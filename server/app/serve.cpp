@@ -116,7 +116,7 @@ Result<Doors> open_doors(net::io_context& io, const ServerOptions& options) {
   return doors;
 }
 
-/// Who may see the admin pages.
+/// Reads the flags that say who may see the admin pages.
 Result<Admin::Options> admin_options(const ServerOptions& options) {
   Admin::Options admin;
   for (std::string_view rest = options.admin_hosts; !rest.empty();) {

@@ -50,7 +50,7 @@ enum class EventLevel {
   error,    // The run or the server has ended by it.
 };
 
-/// What the audit tells of.
+/// The kinds of rows that the audit has.
 enum class AuditKind {
   enrolment,     // A name joined, or the same key asked for its certificate again.
   takeover,      // A name joined again, with another key: the one before lets nobody in any more.
@@ -241,7 +241,7 @@ struct EventRecord {
   std::string text;  // May contain what a client said.
 };
 
-/// Who came in and who was kept out. Rows are only ever added.
+/// One row of the audit: somebody came in or was kept out. Rows are only ever added.
 struct AuditRecord {
   double at = 0;
   AuditKind kind = AuditKind::refusal;

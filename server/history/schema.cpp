@@ -199,8 +199,8 @@ ALTER TABLE round DROP COLUMN fraction_bits;
 ALTER TABLE checkpoint DROP COLUMN value_max;
 )sql";
 
-// Who came in and who was kept out. Nothing is removed from it, so that nobody can hide what it did
-// behind other rows.
+// Each row says that somebody came in or was kept out. Nothing is removed from it, so that nobody
+// can hide what it did behind other rows.
 constexpr const char* audit = R"sql(
 CREATE TABLE audit (
   id     INTEGER PRIMARY KEY,

@@ -121,7 +121,7 @@ Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
 }
 
 /// Called with mutex_ held. A client that announces another digest for its task, again and again,
-/// would fill the disk. No task's uploads, initial weights, come from several clients at a time.
+/// would fill the disk.
 Result<void> Spool::drop_others(TaskId task, const std::string& name) {
   const std::string begin = fmt::format("{}{}-", prefix, task);
   for (auto at = writers_.lower_bound(begin);
@@ -133,11 +133,7 @@ Result<void> Spool::drop_others(TaskId task, const std::string& name) {
     const bool is_idle =
         std::ranges::all_of(at->second, [](const auto& writer) { return writer.expired(); });
     if (!is_idle || whole_.contains(at->first)) {
-      if (task != TaskId::none)
-        return Error(Errc::unavailable,
-                     fmt::format("another upload for task {} is under way", task));
-      ++at;
-      continue;
+      return Error(Errc::unavailable, fmt::format("another upload for task {} is under way", task));
     }
     FL_CHECK(files_.remove(folder_ / at->first));
     at = writers_.erase(at);
