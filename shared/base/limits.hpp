@@ -38,8 +38,7 @@ inline constexpr std::uint64_t parameters_max = 1ull << 36;
 inline constexpr std::uint64_t client_parameters_max = 1ull << 28;
 inline constexpr std::size_t tensors_max = 1 << 16;
 inline constexpr std::size_t tensor_name_bytes_max = 512;
-inline constexpr std::size_t model_name_bytes_max = 64;    // NAME in custom:NAME.
-inline constexpr std::uint64_t examples_max = 1ull << 40;  // The weight of one update.
+inline constexpr std::size_t model_name_bytes_max = 64;  // NAME in custom:NAME.
 inline constexpr double steps_per_s_max = 1e5;  // Assumed of a client that trains for a given time.
 /// A robust rule of --aggregate compares all pairs of a round's updates, and has a block of each in
 /// memory.

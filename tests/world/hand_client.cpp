@@ -26,18 +26,23 @@ Awaitable<Result<wire::Offer>> await_offer(std::shared_ptr<MemoryLink> link) {
   }
 }
 
-Awaitable<Result<wire::Verdict>> upload(std::shared_ptr<MemoryLink> link, const wire::Offer& offer,
-                                        std::string payload) {
+wire::Header begin_of(const wire::Offer& offer, std::string_view payload, std::uint64_t examples) {
   wire::Header header;
   auto& begin = *header.mutable_begin();
   begin.set_task(offer.task());
   begin.set_round(offer.round());
   begin.set_version(offer.version());
   begin.set_codec(offer.codec());
-  begin.set_examples(1);
+  begin.set_examples(examples);
   begin.set_steps(1);
   begin.set_bytes(payload.size());
   begin.set_digest(Digest::of(bytes_of(std::string_view(payload))).raw());
+  return header;
+}
+
+Awaitable<Result<wire::Verdict>> upload(std::shared_ptr<MemoryLink> link, const wire::Offer& offer,
+                                        std::string payload) {
+  wire::Header header = begin_of(offer, payload, 1);
   Message announcement(std::move(header));
   FL_CO_CHECK(co_await link->send(std::move(announcement)));
   FL_CO_TRY(const Message answer, co_await link->receive());

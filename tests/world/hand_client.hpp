@@ -14,6 +14,10 @@ namespace fl::test {
 /// Returns the next Offer. Ignores other messages.
 [[nodiscard]] Awaitable<Result<wire::Offer>> await_offer(std::shared_ptr<MemoryLink> link);
 
+/// A right announcement of this payload as the update of a task.
+[[nodiscard]] wire::Header begin_of(const wire::Offer& offer, std::string_view payload,
+                                    std::uint64_t examples);
+
 /// Sends `payload` in one chunk as the update, with weight 1 and its correct digest, and returns
 /// the verdict. `offer` must outlive the call.
 [[nodiscard]] Awaitable<Result<wire::Verdict>> upload(std::shared_ptr<MemoryLink> link,

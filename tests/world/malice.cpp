@@ -35,21 +35,6 @@ Awaitable<Result<void>> join(std::shared_ptr<MemoryLink> link) {
   co_return co_await link->send(std::move(second));
 }
 
-/// A right announcement of this payload.
-wire::Header begin_of(const wire::Offer& offer, const std::string& payload) {
-  wire::Header header;
-  auto& begin = *header.mutable_begin();
-  begin.set_task(offer.task());
-  begin.set_round(offer.round());
-  begin.set_version(offer.version());
-  begin.set_codec(offer.codec());
-  begin.set_examples(claimed_examples);
-  begin.set_steps(1);
-  begin.set_bytes(payload.size());
-  begin.set_digest(Digest::of(bytes_of(std::string_view(payload))).raw());
-  return header;
-}
-
 std::string small_update(const Layout& layout, const std::string& codec, std::uint64_t seed) {
   const std::vector<float> values(layout.elements(), 0.01F);
   std::vector<std::byte> bytes;
@@ -125,7 +110,7 @@ class Mischief {
 
   Awaitable<Result<void>> announce() {
     payload_ = small_update(layout_, offer_.codec(), offer_.seed());
-    wire::Header header = begin_of(offer_, payload_);
+    wire::Header header = begin_of(offer_, payload_, claimed_examples);
     if (malice_ == Malice::claims) make_claim(*header.mutable_begin(), claims_++);
     if (malice_ == Malice::wrong_digest) header.mutable_begin()->set_digest(std::string(16, 'x'));
     if (header.begin().task() != repeated_task_) is_repeated_ = false;
