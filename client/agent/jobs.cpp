@@ -33,6 +33,11 @@ Seeds seeds_of(const wire::Offer& offer) {
   return shared != 0 ? Seeds(offer.seed(), shared) : Seeds(offer.seed());
 }
 
+double accuracy_of(const EvalReport& report) {
+  const MetricValue* const found = find_metric(report.metrics, "accuracy");
+  return found == nullptr ? 0 : found->value;
+}
+
 /// The whole model's, with zeros for the personal part.
 std::vector<float> joined(const RunLayout& layout, std::span<const float> part) {
   std::vector<float> whole(layout.model_elements + layout.personal_elements);
@@ -73,11 +78,11 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
       begin.set_has_holdout(holdout.examples > 0);
       begin.set_holdout_examples(holdout.examples);
       begin.set_holdout_loss(holdout.loss);
-      begin.set_holdout_accuracy(holdout.accuracy);
+      begin.set_holdout_accuracy(accuracy_of(holdout));
       if (own_model() != nullptr) {
         FL_TRY(const EvalReport own, trainer_->evaluate(kept, stop));
         begin.set_own_loss(own.loss);
-        begin.set_own_accuracy(own.accuracy);
+        begin.set_own_accuracy(accuracy_of(own));
       }
     }
     auto update = models_.borrow(layout_.all.elements());
@@ -277,7 +282,7 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
     if (own_model() != nullptr) {
       FL_TRY(const EvalReport own, trainer_->evaluate(kept, stop));
       evaluation.set_own_loss(own.loss);
-      evaluation.set_own_accuracy(own.accuracy);
+      evaluation.set_own_accuracy(accuracy_of(own));
     }
     std::vector<float> room;
     return trainer_->evaluate(whole_model(values, kept, room), stop);
@@ -286,7 +291,7 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
   if (report) {
     evaluation.set_examples(report->examples);
     evaluation.set_loss(report->loss);
-    evaluation.set_accuracy(report->accuracy);
+    evaluation.set_accuracy(accuracy_of(*report));
   } else {
     done.result = report.error().at(fmt::format("evaluation of version {}", version));
   }

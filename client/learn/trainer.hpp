@@ -9,6 +9,7 @@
 #include "shared/algorithm/local_work.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
+#include "shared/params/metric.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -30,8 +31,8 @@ struct TrainReport {
 
 struct EvalReport {
   std::uint64_t examples = 0;
-  double loss = 0.0;      // Mean over the examples.
-  double accuracy = 0.0;  // Fraction of right answers, from 0 to 1.
+  double loss = 0.0;                      // Mean over the examples.
+  std::vector<MetricValue> metrics = {};  // Of those that metrics() declares, each at most once.
 };
 
 class Trainer {
@@ -42,6 +43,9 @@ class Trainer {
   /// The number of examples in the training part and in the held-out part of the data.
   [[nodiscard]] virtual std::uint64_t train_examples() const = 0;
   [[nodiscard]] virtual std::uint64_t holdout_examples() const = 0;
+  /// What evaluate() measures besides the loss, always the same; the main metric comes first.
+  /// check_metrics() must accept it.
+  [[nodiscard]] virtual std::span<const MetricKind> metrics() const { return {}; }
   /// Returns layout().elements() values. The same model and seed give the same bits on every
   /// machine.
   [[nodiscard]] virtual std::vector<float> initial_weights(std::uint64_t seed) const = 0;

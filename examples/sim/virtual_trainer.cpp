@@ -24,6 +24,9 @@ class VirtualTrainer final : public Trainer {
   std::uint64_t holdout_examples() const override {
     return shared_.data ? shared_.data->parts[shard_].holdout.size() : 0;
   }
+  std::span<const MetricKind> metrics() const override {
+    return builtin_metrics(shared_.options.model);
+  }
   std::vector<float> initial_weights(std::uint64_t seed) const override {
     return builtin_initial_weights(shared_.options.model, seed).value();
   }

@@ -46,6 +46,11 @@ inline constexpr std::uint32_t robust_updates_max = 256;
 /// The largest file with a codec's state that a client reads.
 inline constexpr std::uint64_t codec_state_bytes_max = 1ull << 32;
 
+// Metrics.
+inline constexpr std::size_t metrics_max = 16;  // That one trainer declares, beside its loss.
+inline constexpr std::size_t metric_name_bytes_max = 64;
+inline constexpr double metric_weight_max = 1e15;  // Of one value: examples, tokens or counts.
+
 // The server's memory for bulk data in flight: all chunk buffers of all sessions together.
 inline constexpr std::size_t bulk_bytes_max = 64 << 20;
 /// A transfer holds up to three chunks: the one being read, the one waiting, the one being written.

@@ -162,6 +162,12 @@ Result<std::vector<float>> builtin_initial_weights(std::string_view model, std::
   return weights;
 }
 
+std::span<const MetricKind> builtin_metrics(std::string_view model) {
+  static const std::array measured{known_metric("accuracy")};
+  if (model.starts_with("synthetic:")) return {};
+  return measured;
+}
+
 std::span<const ModelRow> builtin_models() {
   static const std::vector<ModelRow> rows = [] {
     std::vector<ModelRow> all;

@@ -6,6 +6,7 @@
 
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
+#include "shared/params/metric.hpp"
 
 #include <span>
 #include <string>
@@ -26,6 +27,10 @@ namespace fl {
 /// "synthetic:N" begins with zeros.
 [[nodiscard]] Result<std::vector<float>> builtin_initial_weights(std::string_view model,
                                                                  std::uint64_t seed);
+
+/// What the trainers of a built-in model measure besides the loss: "accuracy". Nothing for
+/// "synthetic:N", which has no data.
+[[nodiscard]] std::span<const MetricKind> builtin_metrics(std::string_view model);
 
 /// A model's line in --help.
 struct ModelRow {

@@ -4,6 +4,7 @@
 #include "kernels/generic/philox.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace fl::test {
 
@@ -53,6 +54,11 @@ ToyTrainer::ToyTrainer(ToyProblem problem, Part part, Record record)
       part_(part),
       record_(std::move(record)),
       point_(problem_.point(part_.client)) {}
+
+std::span<const MetricKind> ToyTrainer::metrics() const {
+  static const std::array measured{known_metric("accuracy")};
+  return measured;
+}
 
 std::vector<float> ToyTrainer::initial_weights(std::uint64_t seed) const {
   return problem_.initial_weights(seed);
@@ -111,7 +117,7 @@ Result<EvalReport> ToyTrainer::evaluate(std::span<const float> weights, std::sto
   EvalReport report;
   report.examples = part_.holdout;
   report.loss = loss_at(weights, point_);
-  report.accuracy = 1 / (1 + report.loss);
+  report.metrics.push_back({.name = "accuracy", .value = 1 / (1 + report.loss)});
   return report;
 }
 

@@ -54,6 +54,7 @@ class ToyTrainer final : public Trainer {
   const Layout& layout() const override { return problem_.layout; }
   std::uint64_t train_examples() const override { return part_.examples; }
   std::uint64_t holdout_examples() const override { return part_.holdout; }
+  std::span<const MetricKind> metrics() const override;
   std::vector<float> initial_weights(std::uint64_t seed) const override;
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
                             std::span<const float> correction, std::span<float> update,

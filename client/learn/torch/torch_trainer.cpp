@@ -125,6 +125,7 @@ class TorchTrainer final : public Trainer {
   const Layout& layout() const override { return layout_; }
   std::uint64_t train_examples() const override { return train_.size(); }
   std::uint64_t holdout_examples() const override { return holdout_.size(); }
+  std::span<const MetricKind> metrics() const override { return builtin_metrics(model_); }
   bool takes_steps_together() const override { return learners_.size() > 1; }
 
   std::vector<float> initial_weights(std::uint64_t seed) const override {
@@ -204,7 +205,8 @@ class TorchTrainer final : public Trainer {
       const auto examples = holdout_examples();
       if (examples == 0) return EvalReport{};
       const auto n = static_cast<double>(examples);
-      return EvalReport{examples, loss / n, static_cast<double>(right) / n};
+      return EvalReport{
+          examples, loss / n, {{.name = "accuracy", .value = static_cast<double>(right) / n}}};
     });
   }
 
