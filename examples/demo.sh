@@ -51,7 +51,7 @@ token=$("$bin/fl-server" enroll --state "$state" --name evaluator --role evaluat
 pids="$pids $!"
 
 # Show the server's progress lines, without their times.
-tail -n +1 -f "$work/server.log" 2>/dev/null | sed -u -n 's/^[^ ]* info \(round [0-9].*updates.*\|version .*accuracy.*\|waiting.*\|initial model.*\)/  \1/p' &
+tail -n +1 -f "$work/server.log" 2>/dev/null | sed -u -n 's/^[^ ]* info \(round [0-9].*updates.*\|version [0-9]*: .*loss .*\|waiting.*\|initial model.*\)/  \1/p' &
 viewer=$!
 code=0
 wait $server || code=$?

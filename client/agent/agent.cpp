@@ -7,6 +7,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/printable.hpp"
+#include "shared/wire/metric_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -383,8 +384,8 @@ Awaitable<Result<void>> Agent::finish_job(JobDone done) {
   }
   forget_offer(done.task);
   if (done.evaluation) {
-    log_info("version {}: accuracy {:.2f}%, loss {:.4f}, {} examples", done.evaluation->version(),
-             100 * done.evaluation->accuracy(), done.evaluation->loss(),
+    log_info("version {}: {}, {} examples", done.evaluation->version(),
+             metrics_text(read_metrics(done.evaluation->metrics()), done.evaluation->loss()),
              done.evaluation->examples());
     wire::Header header;
     *header.mutable_evaluation() = *done.evaluation;

@@ -6,6 +6,7 @@
 #include "shared/base/printable.hpp"
 #include "shared/base/version.hpp"
 #include "shared/codec/spec/table.hpp"
+#include "shared/wire/metric_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -90,6 +91,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   wire::Header next;
   next.mutable_ready()->set_train_examples(options_.evaluator ? 0 : trainer_->train_examples());
   next.mutable_ready()->set_holdout_examples(trainer_->holdout_examples());
+  write_metric_kinds(trainer_->metrics(), *next.mutable_ready()->mutable_metrics());
   co_return co_await send(std::move(next));
 }
 

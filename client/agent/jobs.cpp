@@ -4,6 +4,7 @@
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
 #include "shared/codec/spec/parser.hpp"
+#include "shared/wire/metric_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -31,11 +32,6 @@ Result<TrainSettings> settings_of(const wire::Offer& offer) {
 Seeds seeds_of(const wire::Offer& offer) {
   const std::uint64_t shared = offer.shared_seed();
   return shared != 0 ? Seeds(offer.seed(), shared) : Seeds(offer.seed());
-}
-
-double accuracy_of(const EvalReport& report) {
-  const MetricValue* const found = find_metric(report.metrics, "accuracy");
-  return found == nullptr ? 0 : found->value;
 }
 
 /// The whole model's, with zeros for the personal part.
@@ -78,11 +74,11 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
       begin.set_has_holdout(holdout.examples > 0);
       begin.set_holdout_examples(holdout.examples);
       begin.set_holdout_loss(holdout.loss);
-      begin.set_holdout_accuracy(accuracy_of(holdout));
+      write_metrics(holdout.metrics, *begin.mutable_holdout_metrics());
       if (own_model() != nullptr) {
         FL_TRY(const EvalReport own, trainer_->evaluate(kept, stop));
         begin.set_own_loss(own.loss);
-        begin.set_own_accuracy(accuracy_of(own));
+        write_metrics(own.metrics, *begin.mutable_own_metrics());
       }
     }
     auto update = models_.borrow(layout_.all.elements());
@@ -282,7 +278,7 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
     if (own_model() != nullptr) {
       FL_TRY(const EvalReport own, trainer_->evaluate(kept, stop));
       evaluation.set_own_loss(own.loss);
-      evaluation.set_own_accuracy(accuracy_of(own));
+      write_metrics(own.metrics, *evaluation.mutable_own_metrics());
     }
     std::vector<float> room;
     return trainer_->evaluate(whole_model(values, kept, room), stop);
@@ -291,7 +287,7 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
   if (report) {
     evaluation.set_examples(report->examples);
     evaluation.set_loss(report->loss);
-    evaluation.set_accuracy(accuracy_of(*report));
+    write_metrics(report->metrics, *evaluation.mutable_metrics());
   } else {
     done.result = report.error().at(fmt::format("evaluation of version {}", version));
   }

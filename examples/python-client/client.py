@@ -26,10 +26,11 @@ import codec
 import enrol
 import kept
 from enrol import Refused
-from messages import digest, encode_plain, frame, layout_digest, make_upload, parse, shown, wire
+from messages import digest, encode_plain, frame, layout_digest, make_upload
+from messages import metric_kinds, metric_values, parse, shown, wire
 from model import make_model
 
-PROTOCOL = 4
+PROTOCOL = 5
 MESSAGE_BYTES_MAX = 2 << 20
 LATER_PAUSE_S = 2
 # The methods for which a client only needs SGD, perhaps with a proximal term.
@@ -171,7 +172,9 @@ class Client:
         if self.is_evaluator and not held_out:
             raise Refused("--evaluate-only needs held-out examples, and this model has none")
         examples = 0 if self.is_evaluator else self.model.examples
-        await self.send(ready=wire.Ready(train_examples=examples, holdout_examples=held_out))
+        ready = wire.Ready(train_examples=examples, holdout_examples=held_out)
+        ready.metrics.extend(metric_kinds(getattr(self.model, "metrics", ())))
+        await self.send(ready=ready)
 
     async def next_offer(self):
         """Returns the newest task."""
@@ -192,8 +195,8 @@ class Client:
             return await self.send(failed=gone)
         measured = dict(version=version, examples=getattr(self.model, "held_out", 0))
         if measured["examples"]:
-            loss, accuracy = await asyncio.to_thread(self.model.evaluate, weights)
-            measured.update(loss=loss, accuracy=accuracy)
+            loss, values = await asyncio.to_thread(self.model.evaluate, weights)
+            measured.update(loss=loss, metrics=metric_values(values))
         await self.send(evaluation=wire.Evaluation(**measured))
 
     async def train(self, offer):
@@ -207,9 +210,9 @@ class Client:
         # Train in a thread, so that this coroutine can answer the server's pings meanwhile.
         measured = {}
         if offer.evaluate_holdout and getattr(self.model, "held_out", 0):
-            held_loss, right = await asyncio.to_thread(self.model.evaluate, weights)
+            held_loss, values = await asyncio.to_thread(self.model.evaluate, weights)
             measured = dict(has_holdout=True, holdout_examples=self.model.held_out)
-            measured.update(holdout_loss=held_loss, holdout_accuracy=right)
+            measured.update(holdout_loss=held_loss, holdout_metrics=metric_values(values))
         update, steps, loss = await asyncio.to_thread(self.model.train, weights, offer)
         print(f"round {offer.round}: trained, loss {loss:.4f}")
         try:

@@ -83,6 +83,24 @@ def encode_plain(values, layout):
     return b"".join([prefix, sizes, *blocks])
 
 
+def metric_kinds(metrics):
+    """Encodes what a model declares: [(name, "higher" or "lower", "mean", "log_mean" or "none")]."""
+    return [
+        wire.MetricKind(
+            name=name,
+            lower_is_better=better == "lower",
+            combine=wire.MetricKind.Combine.Value(how.upper()),
+        )
+        for name, better, how in metrics
+    ]
+
+
+def metric_values(values):
+    """Encodes what a model measured: {name: value} or {name: (value, weight)}."""
+    pairs = {name: v if isinstance(v, tuple) else (v, 0) for name, v in values.items()}
+    return [wire.Metric(name=name, value=v, weight=w) for name, (v, w) in pairs.items()]
+
+
 def make_upload(payload, **fields):
     """Returns (begin, payload): the message that announces an upload, and its bytes."""
     begin = wire.UploadBegin(**fields)

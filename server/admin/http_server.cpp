@@ -65,9 +65,27 @@ std::string format_metrics(const EngineStatus& status) {
       static_cast<double>(status.bytes_down));
   add("round_seconds", "gauge", "Mean duration of the rounds since the run began here.",
       status.round_seconds);
-  if (status.accuracy)
-    add("accuracy", "gauge", "Newest evaluation's accuracy, 0 to 1.", *status.accuracy);
+  for (const MetricFigure& figure : status.metrics)
+    if (figure.name == "accuracy")
+      add("accuracy", "gauge", "Newest evaluation's accuracy, 0 to 1.", figure.value);
+  if (!status.metrics.empty())
+    text +=
+        "# HELP tributary_metric What evaluators measured of the newest version, by name.\n"
+        "# TYPE tributary_metric gauge\n";
+  for (const MetricFigure& figure : status.metrics)
+    fmt::format_to(std::back_inserter(text), "tributary_metric{{name=\"{}\"}} {}\n", figure.name,
+                   figure.value);
   return text;
+}
+
+std::string format_health(const EngineStatus& status) {
+  nlohmann::json metrics = nlohmann::json::object();
+  for (const MetricFigure& figure : status.metrics) metrics[figure.name] = figure.value;
+  const nlohmann::json json{
+      {"status", "ok"},          {"phase", status.phase}, {"run", status.run_key},
+      {"model", status.model},   {"round", status.round}, {"rounds", status.rounds_total},
+      {"metric", status.metric}, {"metrics", metrics},    {"clients", status.clients}};
+  return json_text(json) + "\n";
 }
 
 bool is_host_allowed(std::string_view host, const std::vector<std::string>& names) {
@@ -162,11 +180,7 @@ Awaitable<HttpAnswer> Admin::page(std::string target) {
     const auto engine = current_.get();
     const EngineStatus status = co_await on(engine->executor(), status_of(engine));
     if (path == "/metrics") co_return HttpAnswer{200, format_metrics(status)};
-    const nlohmann::json json{{"status", "ok"},           {"phase", status.phase},
-                              {"run", status.run_key},    {"model", status.model},
-                              {"round", status.round},    {"rounds", status.rounds_total},
-                              {"clients", status.clients}};
-    co_return HttpAnswer{200, json_text(json) + "\n"};
+    co_return HttpAnswer{200, format_health(status)};
   }
   const bool is_rounds = path == "/api/rounds";
   if (!is_rounds && path != "/api/choices")

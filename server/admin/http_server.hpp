@@ -58,5 +58,7 @@ class Admin {
 
 /// Prometheus text format 0.0.4.
 [[nodiscard]] std::string format_metrics(const EngineStatus& status);
+/// The page /healthz. `metrics` has what evaluators measured of the newest version, by name.
+[[nodiscard]] std::string format_health(const EngineStatus& status);
 
 }  // namespace fl

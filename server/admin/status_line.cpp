@@ -32,7 +32,10 @@ std::string format_status(const EngineStatus& status) {
   line += fmt::format(" · {} client{} · up {:.1f} MB, down {:.1f} MB", status.clients,
                       status.clients == 1 ? "" : "s", static_cast<double>(status.bytes_up) / 1e6,
                       static_cast<double>(status.bytes_down) / 1e6);
-  if (status.accuracy) line += fmt::format(" · accuracy {:.2f}%", 100 * *status.accuracy);
+  for (const MetricFigure& figure : status.metrics)
+    if (figure.name == status.metric)
+      line += fmt::format(" · {} {}{}", figure.name, figure.is_exact ? "" : "~",
+                          metric_text(figure.name, figure.value));
   if (status.round_seconds > 0 && status.rounds_total >= status.round) {
     line += " · " +
             format_left(status.round_seconds *

@@ -44,6 +44,7 @@ struct ServerOptions {
   std::int64_t run = 0;  // 0: the one under way, or the newest.
   bool codecs = false;   // What each codec cost and brought, instead of rounds.
   bool events = false;   // What happened, instead of rounds.
+  bool metrics = false;  // All metrics of each version, instead of rounds.
   bool choices = false;  // Who was asked for which codec, and why, instead of rounds.
   bool runs = false;
   bool all_runs = false;

@@ -174,7 +174,13 @@ void declare_history(CLI::App& command, ServerOptions& options) {
                 "The newest 100,000 events: who came and went, what was refused and why")
       ->excludes("--codecs")
       ->excludes("--choices");
-  for (const char* other : {"--run", "--all", "--codecs", "--choices", "--events"})
+  command
+      .add_flag("--metrics", options.metrics,
+                "All metrics of each version, and who has measured them")
+      ->excludes("--codecs")
+      ->excludes("--choices")
+      ->excludes("--events");
+  for (const char* other : {"--run", "--all", "--codecs", "--choices", "--events", "--metrics"})
     command.get_option("--runs")->excludes(other);
   declare_formats(command, options);
 }
@@ -205,6 +211,7 @@ Result<void> print_history(const ServerOptions& options) {
   if (options.codecs) return print_rows(store->codecs(run), options.format);
   if (options.choices) return print_rows(store->codecs_asked(run), options.format);
   if (options.events) return print_rows(store->events(run), options.format);
+  if (options.metrics) return print_rows(store->metrics(run), options.format);
   if (options.format == Format::table && run) {
     FL_TRY(const auto record, store->find_run(*run));
     if (record) fmt::print("{}", format_run_header(*record));

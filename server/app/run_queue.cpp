@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
 namespace fl {
 
@@ -87,7 +88,8 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
     FL_CHECK(take_tensors(posix_files(), settings));
   FL_CHECK(check_settings(settings));
   FL_TRY(const RunSettings before, settings_of(run));
-  run.config_json = to_json(settings);
+  const std::string json_before = std::exchange(run.config_json, to_json(settings));
+  if (run.config_json != json_before) run.early_end.clear();  // As change_run() does.
   run.rounds_total = settings.rounds;
   FL_CHECK(store.change_run(run.id, run.rounds_total, run.config_json));
   note_changes(store, run, options.given, before, settings);

@@ -57,6 +57,16 @@ std::string accuracy_text(std::optional<double> accuracy) {
   return accuracy ? fmt::format("{:.2f} %", 100 * *accuracy) : unknown;
 }
 
+/// A value of a metric in a cell.
+std::string figure_text(std::string_view name, std::optional<double> value, bool is_exact = true) {
+  if (!value) return unknown;
+  if (name.starts_with(own_prefix)) name.remove_prefix(own_prefix.size());
+  const KnownMetric* const known = find_known_metric(name);
+  const std::string text =
+      known != nullptr && known->is_fraction ? accuracy_text(value) : metric_text(name, *value);
+  return (is_exact ? "" : "~") + text;
+}
+
 /// How many columns a text takes in a terminal: as many as it has UTF-8 characters. This is good
 /// enough for names.
 std::size_t width_of(std::string_view text) {
@@ -119,7 +129,26 @@ Json object_of(const RoundSummary& round) {
           {"eval_loss", number_or_null(round.eval_loss)},
           {"eval_accuracy", number_or_null(round.eval_accuracy)},
           {"model_digest", round.model_digest},
-          {"own_accuracy", number_or_null(round.own_accuracy)}};
+          {"own_accuracy", number_or_null(round.own_accuracy)},
+          {"metric", round.metric},
+          {"eval_metric", number_or_null(round.eval_metric)},
+          {"own_metric", number_or_null(round.own_metric)},
+          {"is_exact", round.is_exact}};
+}
+
+Json object_of(const MetricSummary& of) {
+  return {{"run_id", of.run},        {"version", of.version},
+          {"name", of.name},         {"value", number_or_null(of.value)},
+          {"is_exact", of.is_exact}, {"clients", of.clients},
+          {"examples", of.examples}, {"evaluator", of.by_evaluators}};
+}
+
+Line line_of(const MetricSummary& of) {
+  return {fmt::format("{}:{}", of.run, of.version), of.name,
+          figure_text(of.name, of.value, of.is_exact),
+          fmt::format("{} {}{}", of.clients, of.by_evaluators ? "evaluator" : "trainer",
+                      of.clients == 1 ? "" : "s"),
+          fmt::format("{}", of.examples)};
 }
 
 Json object_of(const ClientRecord& client) {
@@ -247,8 +276,13 @@ Line line_of(const RoundSummary& round, const std::string& name, const std::stri
           human_bytes(round.bytes_up),
           human_bytes(round.bytes_down),
           loss_text(round.train_loss),
-          loss_text(round.eval_loss),
-          accuracy_text(round.eval_accuracy)};
+          loss_text(round.eval_loss)};
+}
+
+/// The cell of the main metric. Where the runs of a table have different ones, it names its own.
+std::string main_cell(const RoundSummary& round, bool names_it) {
+  const std::string text = figure_text(round.metric, round.eval_metric, round.is_exact);
+  return names_it && round.eval_metric ? fmt::format("{} {}", round.metric, text) : text;
 }
 
 Line line_of(const ClientRecord& client) {
@@ -274,6 +308,11 @@ RoundSummary total_of(const std::vector<RoundSummary>& rounds) {
     if (round.eval_loss) total.eval_loss = round.eval_loss;
     if (round.eval_accuracy) total.eval_accuracy = round.eval_accuracy;
     if (round.own_accuracy) total.own_accuracy = round.own_accuracy;
+    if (round.own_metric) total.own_metric = round.own_metric;
+    total.metric = round.metric;
+    if (!round.eval_metric) continue;
+    total.eval_metric = round.eval_metric;
+    total.is_exact = round.is_exact;
   }
   return total;
 }
@@ -282,20 +321,29 @@ std::string table_of(const std::vector<RoundSummary>& rounds) {
   const bool one_run = std::all_of(rounds.begin(), rounds.end(), [&](const RoundSummary& round) {
     return round.run == rounds.front().run;
   });
-  std::vector<Line> lines{{"round", "started (UTC)", "time", "clients", "up", "down", "train loss",
-                           "eval loss", "accuracy"}};
+  const bool one_metric = std::all_of(rounds.begin(), rounds.end(), [&](const RoundSummary& round) {
+    return round.metric == rounds.front().metric;
+  });
+  std::vector<Line> lines{
+      {"round", "started (UTC)", "time", "clients", "up", "down", "train loss", "eval loss"}};
+  std::vector<RoundSummary> all = rounds;
+  all.push_back(total_of(rounds));
   for (const RoundSummary& round : rounds) {
     const std::string name =
         one_run ? fmt::format("{}", round.round) : fmt::format("{}:{}", round.run, round.round);
     lines.push_back(line_of(round, name, utc(round.started_at)));
   }
-  const RoundSummary total = total_of(rounds);
-  lines.push_back(line_of(total, "total", ""));
-  if (total.own_accuracy) {
+  lines.push_back(line_of(all.back(), "total", ""));
+  // The loss has a column already.
+  if (!one_metric || rounds.front().metric != loss_name) {
+    lines.front().push_back(one_metric ? rounds.front().metric : "metric");
+    for (std::size_t i = 0; i < all.size(); ++i)
+      lines[i + 1].push_back(main_cell(all[i], !one_metric));
+  }
+  if (all.back().own_metric) {
     lines.front().emplace_back("own model");
-    for (std::size_t i = 0; i < rounds.size(); ++i)
-      lines[i + 1].push_back(accuracy_text(rounds[i].own_accuracy));
-    lines.back().push_back(accuracy_text(total.own_accuracy));
+    for (std::size_t i = 0; i < all.size(); ++i)
+      lines[i + 1].push_back(figure_text(all[i].metric, all[i].own_metric));
   }
   return align(std::move(lines), 2);
 }
@@ -337,6 +385,12 @@ std::string format_rows(const std::vector<RoundSummary>& rounds, Format format) 
   if (format != Format::table) return machine_text(rounds, format);
   if (rounds.empty()) return "no round is finished yet\n";
   return table_of(rounds);
+}
+
+std::string format_rows(const std::vector<MetricSummary>& metrics, Format format) {
+  if (format != Format::table) return machine_text(metrics, format);
+  if (metrics.empty()) return "nothing is measured yet\n";
+  return table_of({"version", "metric", "value", "measured by", "examples"}, metrics, 2);
 }
 
 std::string format_rows(const std::vector<CodecSummary>& codecs, Format format) {

@@ -18,8 +18,12 @@ namespace fl {
 enum class Format { table, json, csv };
 
 /// One line for each round. The table ends with a line of totals: the sums of seconds, clients and
-/// bytes, and the last known losses and accuracy.
+/// bytes, and the last known losses and values of the run's main metric. "~" stands before a value
+/// that is only about right (Combine::none).
 [[nodiscard]] std::string format_rows(const std::vector<RoundSummary>& rounds, Format format);
+
+/// One line for each version and metric: who has measured it, and the value.
+[[nodiscard]] std::string format_rows(const std::vector<MetricSummary>& metrics, Format format);
 
 /// One line for each run and codec: what was sent and what fp32 would have sent, what coding took
 /// and lost, and the bytes of all traffic for each point (hundredth) of accuracy that was gained.

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "shared/base/io/digest.hpp"
+#include "shared/params/metric.hpp"
 
 #include <cstdint>
 #include <limits>
@@ -72,6 +73,7 @@ struct RunRecord {
   double started_at = 0;
   bool queued = false;      // Added by `fl-server queue`: a server's flags do not change it.
   std::string checkpoints;  // Folder of its checkpoints in STATE/checkpoints; "": that itself.
+  std::string early_end;  // Why it ends before its last round (Store::end_early()); "": it doesn't.
 };
 
 struct RunSummary {
@@ -160,13 +162,28 @@ struct EvaluationRecord {
   bool evaluator = false;  // An --evaluate-only client: round_summary prefers its figures.
   std::uint64_t examples = 0;
   double loss = 0;
-  double accuracy = 0;
-  /// Of the client's own model, if the method has one: the metrics own_loss and own_accuracy.
+  std::vector<MetricValue> metrics;
+  /// Of the client's own model, if the method has one: stored as own_loss, own_accuracy, ...
   struct Own {
     double loss = 0;
-    double accuracy = 0;
+    std::vector<MetricValue> metrics;
   };
   std::optional<Own> own;
+  std::vector<MetricKind> kinds;  // What the client has declared.
+};
+
+/// A metric as the run has it: as its first evaluator with this metric has declared it, or as long
+/// as there is none, its first trainer.
+struct DeclaredMetric {
+  MetricKind kind;
+  bool by_evaluator = false;
+};
+
+/// A value of a version, made of all clients' that count.
+struct MetricFigure {
+  std::string name;
+  double value = 0;
+  bool is_exact = true;  // False: a mean of values that no mean makes exact (Combine::none).
 };
 
 struct ClientRecord {
@@ -249,7 +266,21 @@ struct AuditRecord {
   std::string text;    // May contain what a peer said.
 };
 
-/// One row of the view round_summary, and the accuracy of the clients' own models.
+/// What is known of a version by one metric ("loss" is one too): what evaluators have measured, or
+/// in a run without any, the trainers.
+struct MetricSummary {
+  RunId run = 0;
+  Version version = 0;
+  std::string name;  // "own_..." is of the clients' own models.
+  double value = 0;
+  bool is_exact = true;  // As in MetricFigure.
+  std::uint32_t clients = 0;
+  std::uint64_t examples = 0;  // Of all of them.
+  bool by_evaluators = false;
+};
+
+/// One row of the view round_summary, the run's main metric, and how good the clients' own models
+/// are.
 struct RoundSummary {
   RunId run = 0;
   Round round = 0;
@@ -264,6 +295,10 @@ struct RoundSummary {
   std::optional<double> eval_accuracy;
   std::string model_digest;
   std::optional<double> own_accuracy;  // Of methods whose clients have models of their own.
+  std::string metric;                  // The name of the run's main metric.
+  std::optional<double> eval_metric;
+  std::optional<double> own_metric;  // As own_accuracy.
+  bool is_exact = true;              // eval_metric, as in MetricFigure.
 };
 
 }  // namespace fl

@@ -223,12 +223,68 @@ ALTER TABLE client ADD COLUMN examples_max INTEGER NOT NULL DEFAULT 0 CHECK (exa
 ALTER TABLE round ADD COLUMN examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0);
 )sql";
 
+// Metrics have names, directions and weights. How values of several clients make one is the run's
+// to say, by its metric_kind; "own_" metrics are of clients' own models. early_end: see
+// Store::end_early().
+constexpr const char* metrics_by_name = R"sql(
+ALTER TABLE run ADD COLUMN early_end TEXT NOT NULL DEFAULT '';
+ALTER TABLE metric ADD COLUMN weight REAL NOT NULL DEFAULT 0 CHECK (weight >= 0);  -- 0: examples
+
+CREATE TABLE metric_kind (
+  id              INTEGER PRIMARY KEY,  -- in the order in which they were declared
+  run_id          INTEGER NOT NULL REFERENCES run (id),
+  name            TEXT NOT NULL CHECK (name <> ''),
+  lower_is_better INTEGER NOT NULL CHECK (lower_is_better IN (0, 1)),
+  combine         TEXT NOT NULL CHECK (combine IN ('mean', 'log_mean', 'none')),
+  evaluator       INTEGER NOT NULL CHECK (evaluator IN (0, 1)),  -- 1: an evaluator has declared it
+  UNIQUE (run_id, name)
+) STRICT;
+INSERT INTO metric_kind (run_id, name, lower_is_better, combine, evaluator)
+  SELECT run_id, 'accuracy', 0, 'mean', max(evaluator) FROM metric
+  WHERE name = 'accuracy' GROUP BY run_id;
+
+-- The run's main metric: --metric, or the --target's, or the first that was declared.
+CREATE VIEW run_metric (run_id, name) AS
+  SELECT run_id, coalesce(
+           nullif(json_extract(config, '$.metric'), ''),
+           nullif(trim(substr(json_extract(config, '$.target'), 1,
+                  instr(replace(json_extract(config, '$.target'), '<', '>'), '>') - 1)), ''),
+           iif(json_extract(config, '$.target_accuracy') > 0, 'accuracy', NULL),
+           (SELECT k.name FROM metric_kind AS k WHERE k.run_id = r.run_id
+            ORDER BY k.evaluator DESC, k.id LIMIT 1),
+           'accuracy')
+  FROM (SELECT id AS run_id, iif(config_json = '', '{}', config_json) AS config FROM run) AS r;
+
+DROP VIEW evaluation;
+-- What is known about a version, as before; `clients` have measured it, on `examples` together. The
+-- value is exact, unless no mean of several clients' values is.
+CREATE VIEW evaluation (run_id, version, name, value, clients, examples, evaluator, is_exact) AS
+  SELECT run_id, version, name,
+         iif(combine = 'log_mean',
+             exp(sum(w * ln(value)) FILTER (WHERE value > 0) / sum(w) FILTER (WHERE value > 0)),
+             sum(w * value) / sum(w)),
+         count(*), sum(examples), evaluator, combine <> 'none' OR count(*) = 1
+  FROM (
+    SELECT m.run_id, m.version, m.name, m.value, m.examples, m.evaluator,
+           iif(m.weight > 0, m.weight, m.examples) AS w, ifnull(k.combine, 'mean') AS combine
+    FROM metric AS m
+    -- Once for the run, not once for each of its rows.
+    JOIN (SELECT run_id, name, max(evaluator) AS evaluator FROM metric
+          WHERE value IS NOT NULL GROUP BY run_id, name) AS judge
+      ON judge.run_id = m.run_id AND judge.name = m.name AND judge.evaluator = m.evaluator
+    LEFT JOIN metric_kind AS k ON k.run_id = m.run_id
+      AND k.name = iif(substr(m.name, 1, 4) = 'own_', substr(m.name, 5), m.name)
+    WHERE m.value IS NOT NULL)
+  GROUP BY run_id, version, name;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
                                          Migration{"no fixed point of sums", no_fixed_point},
                                          Migration{"table audit", audit},
-                                         Migration{"roles and limits of claims", roles}};
+                                         Migration{"roles and limits of claims", roles},
+                                         Migration{"metrics by name", metrics_by_name}};
 
 struct Marks {
   int application = 0;

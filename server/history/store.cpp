@@ -201,13 +201,21 @@ Result<void> Store::set_run_state(RunId run, RunState state) {
 Result<void> Store::change_run(RunId run, Round rounds_total, const std::string& config_json) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const int changed,
-           db_->run("UPDATE run SET rounds_total = ?2, config_json = ?3, state = CASE"
+           db_->run("UPDATE run SET rounds_total = ?2, config_json = ?3,"
+                    " early_end = iif(config_json = ?3, early_end, ''), state = CASE"
                     "  WHEN state = 'finished' AND ?2 > (SELECT count(*) FROM round"
                     "    WHERE run_id = ?1 AND ended_at IS NOT NULL) THEN 'running'"
                     "  ELSE state END WHERE id = ?1",
                     run, rounds_total, config_json));
     if (changed == 0) return no_such_run(run);
     return {};
+  });
+}
+
+Result<void> Store::end_early(RunId run, const std::string& why) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const int changed, db_->run("UPDATE run SET early_end = ?2 WHERE id = ?1", run, why));
+    return changed == 0 ? Result<void>(no_such_run(run)) : success();
   });
 }
 
@@ -260,9 +268,11 @@ Result<std::int64_t> Store::data_version() {
 }
 
 Result<std::vector<RoundSummary>> Store::summary(std::optional<RunId> run) {
-  return db_->query(
-      round_summary_view.select("WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, round"),
-      round_summary_view.reader(), run);
+  FL_TRY(auto rounds, db_->query(round_summary_view.select(
+                                     "WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, round"),
+                                 round_summary_view.reader(), run));
+  FL_CHECK(add_main_metrics(rounds));
+  return rounds;
 }
 
 Result<std::vector<EventRecord>> Store::events(std::optional<RunId> run) {
@@ -284,9 +294,11 @@ Result<std::vector<CodecAsked>> Store::codecs_asked(std::optional<RunId> run) {
 }
 
 Result<std::vector<RoundSummary>> Store::summary_page(RunId run, Round after, int rounds_max) {
-  return db_->query(
-      round_summary_view.select("WHERE run_id = ?1 AND round > ?2 ORDER BY round LIMIT ?3"),
-      round_summary_view.reader(), run, after, rounds_max);
+  FL_TRY(auto rounds, db_->query(round_summary_view.select(
+                                     "WHERE run_id = ?1 AND round > ?2 ORDER BY round LIMIT ?3"),
+                                 round_summary_view.reader(), run, after, rounds_max));
+  FL_CHECK(add_main_metrics(rounds));
+  return rounds;
 }
 
 Result<std::vector<CodecAsked>> Store::codecs_asked_page(RunId run, Round after, int rounds_max) {

@@ -76,6 +76,9 @@ class Store {
   /// Stops a queued run, if another run is still before it, so that no server can have begun it.
   /// False: there is no such run.
   [[nodiscard]] Result<bool> drop_queued_run(RunId run);
+  /// Records that the run ends before its last round. What evaluators answer later does not change
+  /// that; other settings (change_run()) do.
+  [[nodiscard]] Result<void> end_early(RunId run, const std::string& why);
   /// Gives the run other settings. A finished run that has closed fewer than `rounds_total` rounds
   /// is `running` again: so a start with a larger --rounds goes on where the run was.
   [[nodiscard]] Result<void> change_run(RunId run, Round rounds_total,
@@ -135,11 +138,13 @@ class Store {
   };
   /// The newest version that each client of the run has evaluated, by the client's name.
   [[nodiscard]] Result<std::map<std::string, NewestEvaluation>> newest_evaluations(RunId run);
-  /// The accuracies that the run's evaluators have measured on so many examples or more, in the
-  /// order in which they came. NaN
-  /// where the loss was not finite.
-  [[nodiscard]] Result<std::vector<std::pair<Version, double>>> evaluator_accuracies(
-      RunId run, std::uint64_t examples_min);
+  /// What the run's evaluators have measured on so many examples or more, by version and name.
+  /// Without `own` and `kinds`.
+  [[nodiscard]] Result<std::vector<EvaluationRecord>> evaluator_answers(RunId run,
+                                                                        std::uint64_t examples_min);
+  /// The metrics of the run's evaluations so far: those of evaluators first, and each group in the
+  /// order in which they were declared. "loss" is one of them if the first evaluator has no other.
+  [[nodiscard]] Result<std::vector<DeclaredMetric>> declared_metrics(RunId run);
   using TaskTraffic = fl::TaskTraffic;
   /// Adds the bytes to those that are there. `seconds` replaces a smaller figure.
   [[nodiscard]] Result<void> add_traffic(const std::vector<TaskTraffic>& traffic);
@@ -192,6 +197,8 @@ class Store {
 
   // Reading. Without a run: of all runs.
   [[nodiscard]] Result<std::vector<RoundSummary>> summary(std::optional<RunId> run);
+  /// By version and name.
+  [[nodiscard]] Result<std::vector<MetricSummary>> metrics(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecSummary>> codecs(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecAsked>> codecs_asked(std::optional<RunId> run);
   /// Page by page: of the run, the rounds after `after`, `rounds_max` at most.
@@ -210,6 +217,7 @@ class Store {
  private:
   explicit Store(std::unique_ptr<Database> db);
   Result<void> note_security(AuditKind kind, std::string_view client, std::string_view text);
+  Result<void> add_main_metrics(std::vector<RoundSummary>& rounds);
 
   std::unique_ptr<Database> db_;
   LineLimit audit_lines_;

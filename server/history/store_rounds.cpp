@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's rounds, tasks, checkpoints and measurements.
+// The store's rounds, tasks and checkpoints.
 #include "server/history/sqlite.hpp"
 #include "server/history/store.hpp"
 #include "server/history/tables.hpp"
@@ -180,61 +180,6 @@ Result<void> Store::commit_round(const RoundCommit& commit) {
         db_->run("UPDATE run SET state = ?2 WHERE id = ?1", commit.run, to_text(commit.run_state)));
     return {};
   });
-}
-
-Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
-  return db_->write([&]() -> Result<void> {
-    FL_TRY(const double now, db_->now());
-    const auto put = [&](std::string_view name, double value) {
-      return db_->run(
-          "INSERT INTO metric (run_id, version, client, name, value, examples,"
-          " evaluator, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
-          " ON CONFLICT (run_id, version, client, name) DO UPDATE SET"
-          " value = excluded.value, examples = excluded.examples,"
-          " evaluator = excluded.evaluator, at = excluded.at",
-          evaluation.run, evaluation.version, evaluation.client, name, value, evaluation.examples,
-          evaluation.evaluator ? 1 : 0, now);
-    };
-    FL_CHECK(put("loss", evaluation.loss));
-    FL_CHECK(put("accuracy", evaluation.accuracy));
-    if (evaluation.own) {
-      FL_CHECK(put("own_loss", evaluation.own->loss));
-      FL_CHECK(put("own_accuracy", evaluation.own->accuracy));
-    }
-    return {};
-  });
-}
-
-Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations(RunId run) {
-  std::map<std::string, NewestEvaluation> newest;
-  const auto note = [&](const Row& row) {
-    return newest
-        .emplace(row.text(0), NewestEvaluation{.version = static_cast<Version>(row.integer(1)),
-                                               .is_evaluator = row.integer(2) != 0})
-        .second;
-  };
-  FL_CHECK(
-      db_->query("SELECT client, max(version), max(evaluator) FROM metric WHERE run_id = ?1"
-                 " GROUP BY client",
-                 note, run));
-  return newest;
-}
-
-Result<std::vector<std::pair<Version, double>>> Store::evaluator_accuracies(
-    RunId run, std::uint64_t examples_min) {
-  std::vector<std::pair<Version, double>> accuracies;
-  const auto note = [&](const Row& row) {
-    accuracies.emplace_back(static_cast<Version>(row.integer(0)), row.real(1));
-    return true;
-  };
-  FL_CHECK(
-      db_->query("SELECT a.version, iif(l.value IS NULL, NULL, a.value) FROM metric AS a"
-                 " JOIN metric AS l ON l.run_id = a.run_id AND l.version = a.version"
-                 "  AND l.client = a.client AND l.name = 'loss'"
-                 " WHERE a.run_id = ?1 AND a.name = 'accuracy' AND a.evaluator = 1"
-                 "  AND a.examples >= ?2 ORDER BY a.at, a.version, a.client",
-                 note, run, examples_min));
-  return accuracies;
 }
 
 Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {

@@ -19,6 +19,7 @@ inline constexpr Column<RunRecord> run_columns[] = {
     column<&RunRecord::started_at>("started_at"),
     column<&RunRecord::queued>("queued"),
     column<&RunRecord::checkpoints>("checkpoints", read_only),  // Made from the id.
+    column<&RunRecord::early_end>("early_end", read_only),
 };
 inline constexpr Table<RunRecord> run_table{"run", run_columns};
 
@@ -130,6 +131,18 @@ inline constexpr Column<RoundSummary> round_summary_columns[] = {
 };
 inline constexpr Table<RoundSummary> round_summary_view{"round_summary AS s",
                                                         round_summary_columns};
+
+inline constexpr Column<MetricSummary> metric_summary_columns[] = {
+    column<&MetricSummary::run>("run_id"),
+    column<&MetricSummary::version>("version"),
+    column<&MetricSummary::name>("name"),
+    column<&MetricSummary::value>("value"),
+    column<&MetricSummary::is_exact>("is_exact"),
+    column<&MetricSummary::clients>("clients"),
+    column<&MetricSummary::examples>("examples"),
+    column<&MetricSummary::by_evaluators>("evaluator"),
+};
+inline constexpr Table<MetricSummary> metric_summary_view{"evaluation", metric_summary_columns};
 
 inline constexpr Column<CodecSummary> codec_summary_columns[] = {
     column<&CodecSummary::run>("run_id"),

@@ -4,6 +4,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/printable.hpp"
+#include "shared/wire/metric_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -185,6 +186,7 @@ Awaitable<Result<void>> Session::shake_hands() {
   facts_.evaluator = hello.evaluator();
   facts_.train_examples = second.header.ready().train_examples();
   facts_.holdout_examples = second.header.ready().holdout_examples();
+  facts_.metrics = read_metric_kinds(second.header.ready().metrics());
   co_return success();
 }
 

@@ -417,10 +417,12 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
 /// lets the next start tell them again.
 Awaitable<Result<void>> RoundEngine::finish() {
   control_.changed.notify();  // No update waits for a round any more.
-  if (const auto why = evaluations_.early_end(); !why.empty() && !end_.was_over())
+  if (const auto why = evaluations_.early_end(); !why.empty() && !end_.was_over()) {
+    FL_CO_CHECK(co_await evaluations_.keep_end(why));
     control_.report(EventLevel::notice,
                     fmt::format("the run ends after {} of {} rounds: {}", versions_.newest_number(),
                                 plan_.settings.rounds, why));
+  }
   if (!end_.was_over()) co_await await_absent();
   co_await evaluations_.await_last();
   if (!end_.was_over()) co_await dismiss_finished();

@@ -121,6 +121,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     co_return Error(Errc::invalid_input, fmt::format("{} training examples; the limit is {}",
                                                      facts.train_examples, examples_max));
   }
+  FL_CO_CHECK(evaluations_.check_metrics_of(facts));
   // It may have been revoked since it was admitted, or its name was enrolled with another key.
   auto touch = [facts](Store& store) -> Result<void> {
     if (!facts.serial.empty()) {
@@ -291,7 +292,8 @@ EngineStatus RoundEngine::status() const {
   const Traffic total = roster_.traffic();
   status.bytes_up = total.up;
   status.bytes_down = total.down;
-  status.accuracy = evaluations_.accuracy();
+  status.metric = evaluations_.main_metric();
+  status.metrics = evaluations_.newest_figures();
   status.round_seconds = past_.recorded_here > 0 ? past_.seconds_here / past_.recorded_here : 0;
   status.started_at = started_at_;
   return status;

@@ -3,6 +3,7 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/wire/metric_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -13,18 +14,35 @@ namespace fl {
 
 namespace {
 
-bool is_accuracy(double value) { return std::isnan(value) || (value >= 0 && value <= 1); }
-
 /// A loss that is not finite is that of a model that diverged: recorded without figures.
 double finite_or_nan(double value) { return std::isfinite(value) ? value : std::nan(""); }
+
+/// Checks that the client has declared each metric and reports it once.
+Result<std::vector<MetricValue>> checked(std::vector<MetricValue> metrics,
+                                         const std::vector<MetricKind>& kinds) {
+  if (metrics.size() > kinds.size()) {
+    return Error(Errc::invalid_input, fmt::format("it has {} metrics, and {} were declared",
+                                                  metrics.size(), kinds.size()));
+  }
+  for (MetricValue& metric : metrics) {
+    FL_CHECK(check_metric_value(metric, kinds));
+    if (std::ranges::count(metrics, metric.name, &MetricValue::name) > 1)
+      return Error(Errc::invalid_input, fmt::format("metric {} is there twice", metric.name));
+    metric.value = finite_or_nan(metric.value);
+  }
+  return metrics;
+}
 
 }  // namespace
 
 Awaitable<Result<std::vector<std::string>>> Evaluations::restore() {
-  auto judge = [run = parts_.plan.run.id, least = parts_.plan.settings.target_examples](
-                   Store& store) { return store.evaluator_accuracies(run, least); };
-  FL_CO_TRY(const auto accuracies, co_await parts_.store.with_store(std::move(judge)));
-  for (const auto& [version, accuracy] : accuracies) note_accuracy(version, accuracy);
+  kept_end_ = parts_.plan.run.early_end;
+  auto list = [run = parts_.plan.run.id](Store& store) { return store.declared_metrics(run); };
+  FL_CO_TRY(declared_, co_await parts_.store.with_store(std::move(list)));
+  auto read = [run = parts_.plan.run.id, least = parts_.plan.settings.target_examples](
+                  Store& store) { return store.evaluator_answers(run, least); };
+  FL_CO_TRY(const auto answers, co_await parts_.store.with_store(std::move(read)));
+  for (const EvaluationRecord& answer : answers) judge(answer);
   auto find = [run = parts_.plan.run.id](Store& store) { return store.newest_evaluations(run); };
   FL_CO_TRY(const auto newest, co_await parts_.store.with_store(std::move(find)));
   std::vector<std::string> evaluators;
@@ -53,6 +71,7 @@ void Evaluations::welcome(Peer& peer, bool is_last) {
   parts_.control.expect_strand();
   if (peer.facts().evaluator) {
     unasked_[peer.facts().name] = 0;
+    warn_of_missing(peer.facts());
     ask_to_catch_up(peer);
   } else if (is_last && owes_last(peer)) {
     ask(peer, *parts_.versions.newest());
@@ -103,24 +122,48 @@ Version Evaluations::oldest_awaited(Version made) const {
   return std::max(oldest, made > limit ? made - limit : 0);
 }
 
-Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation evaluation) {
-  parts_.control.expect_strand();
-  const auto& facts = peer->facts();
-  const bool is_right =
-      !parts_.versions.empty() && evaluation.version() <= parts_.versions.newest_number() &&
-      evaluation.examples() <= facts.holdout_examples && is_accuracy(evaluation.accuracy()) &&
-      is_accuracy(evaluation.own_accuracy());
-  if (!is_right) {
-    parts_.control.report_of(
-        facts.name, EventLevel::warning,
-        fmt::format("{}: ignored an invalid evaluation: version {}, {} examples, loss {}, accuracy "
-                    "{}, own model's loss {} and accuracy {}",
-                    facts.name, evaluation.version(), evaluation.examples(), evaluation.loss(),
-                    evaluation.accuracy(), evaluation.own_loss(), evaluation.own_accuracy()));
-    co_return;
+Result<void> Evaluations::check_metrics_of(const Peer::Facts& facts) const {
+  FL_CHECK(check_metrics(facts.metrics));
+  FL_CHECK(check_direction(facts.metrics, target_));
+  if (!facts.evaluator) return {};
+  for (const DeclaredMetric& declared : declared_) {
+    const MetricKind& kind = declared.kind;
+    const auto own = std::ranges::find(facts.metrics, kind.name, &MetricKind::name);
+    if (!declared.by_evaluator || own == facts.metrics.end() || *own == kind) continue;
+    return Error(
+        Errc::invalid_input,
+        fmt::format("an evaluator before this one has metric {0} with {1} values as the "
+                    "better ones, combined by '{2}'; this one has {3} and '{4}': evaluators "
+                    "of one run must agree",
+                    kind.name, kind.lower_is_better ? "lower" : "higher", to_text(kind.combine),
+                    own->lower_is_better ? "lower" : "higher", to_text(own->combine)));
   }
-  note_answered(*peer, evaluation.version());
-  if (evaluation.examples() == 0) co_return;
+  return {};
+}
+
+/// An evaluator that does not measure what the settings name is of no use for them.
+void Evaluations::warn_of_missing(const Peer::Facts& facts) {
+  const auto warn = [&](std::string_view flag, const std::string& name) {
+    if (name.empty() || name == loss_name) return;
+    if (std::ranges::find(facts.metrics, name, &MetricKind::name) != facts.metrics.end()) return;
+    std::string measured(loss_name);
+    for (const MetricKind& kind : facts.metrics) measured += ", " + kind.name;
+    parts_.control.report_of(facts.name, EventLevel::warning,
+                             fmt::format("{} does not measure {}, which {} names; it measures {}",
+                                         facts.name, name, flag, measured));
+  };
+  warn("--metric", parts_.plan.settings.metric);
+  if (target_) warn("--target", target_->metric);
+}
+
+Result<EvaluationRecord> Evaluations::record_of(const Peer::Facts& facts,
+                                                const wire::Evaluation& evaluation) const {
+  if (parts_.versions.empty() || evaluation.version() > parts_.versions.newest_number())
+    return Error(Errc::invalid_input, "there is no such version");
+  if (evaluation.examples() > facts.holdout_examples) {
+    return Error(Errc::invalid_input, fmt::format("it has {} examples, and the client has {}",
+                                                  evaluation.examples(), facts.holdout_examples));
+  }
   EvaluationRecord record;
   record.run = parts_.plan.run.id;
   record.version = evaluation.version();
@@ -128,45 +171,147 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   record.evaluator = facts.evaluator;
   record.examples = evaluation.examples();
   record.loss = finite_or_nan(evaluation.loss());
-  record.accuracy = evaluation.accuracy();
+  record.kinds = facts.metrics;
+  FL_TRY(record.metrics, checked(read_metrics(evaluation.metrics()), facts.metrics));
+  FL_TRY(auto own, checked(read_metrics(evaluation.own_metrics()), facts.metrics));
   const LocalRule* const rule = parts_.plan.strategy->local();
   if (rule != nullptr && rule->own_model() != nullptr && !facts.evaluator)
-    record.own =
-        EvaluationRecord::Own{finite_or_nan(evaluation.own_loss()), evaluation.own_accuracy()};
-  const bool counts = record.examples >= parts_.plan.settings.target_examples;
-  if (facts.evaluator && counts && record.version >= judged_version_) {
-    note_accuracy(record.version, std::isnan(record.loss) ? record.loss : record.accuracy);
-    log_info("version {}: accuracy {:.2f}%, loss {:.4f} ({})", record.version,
-             100 * record.accuracy, record.loss, facts.name);
+    record.own = EvaluationRecord::Own{finite_or_nan(evaluation.own_loss()), std::move(own)};
+  return record;
+}
+
+Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation evaluation) {
+  parts_.control.expect_strand();
+  const auto& facts = peer->facts();
+  const auto record = record_of(facts, evaluation);
+  if (!record) {
+    parts_.control.report_of(
+        facts.name, EventLevel::warning,
+        fmt::format("{}: ignored an invalid evaluation of version {}: {}", facts.name,
+                    evaluation.version(), record.error().message()));
+    co_return;
   }
-  auto write = [record](Store& store) { return store.add_evaluation(record); };
-  const auto written = co_await parts_.store.with_store(std::move(write));
-  if (!written && !will_pass(written.error())) parts_.control.fail(written.error());
+  note_answered(*peer, evaluation.version());
+  if (evaluation.examples() == 0) co_return;
+  auto write = [record = *record](Store& store) -> Result<std::vector<DeclaredMetric>> {
+    FL_CHECK(store.add_evaluation(record));
+    return store.declared_metrics(record.run);
+  };
+  auto declared = co_await parts_.store.with_store(std::move(write));
+  if (declared) {
+    // Only what is durable is judged: so a restart comes to the same.
+    declared_ = std::move(*declared);
+    judge(*record);
+  } else if (!will_pass(declared.error())) {
+    parts_.control.fail(declared.error());
+  }
   parts_.control.changed.notify();
 }
 
-/// NaN: the model diverged, so this version is no better than any other.
-void Evaluations::note_accuracy(Version version, double accuracy) {
-  if (version < judged_version_) return;
-  if (!is_judged_ || accuracy > best_accuracy_) best_version_ = version;
-  if (accuracy > best_accuracy_) best_accuracy_ = accuracy;
-  is_judged_ = true;
-  judged_version_ = version;
-  accuracy_ = std::isnan(accuracy) ? std::nullopt : std::optional(accuracy);
+std::string Evaluations::main_metric() const {
+  if (!parts_.plan.settings.metric.empty()) return parts_.plan.settings.metric;
+  if (target_) return target_->metric;
+  return declared_.empty() ? std::string(loss_name) : declared_.front().kind.name;
+}
+
+/// Trainers' own figures, and those of too few examples, are not judged.
+void Evaluations::judge(const EvaluationRecord& answer) {
+  if (!answer.evaluator || answer.examples < parts_.plan.settings.target_examples) return;
+  if (judgements_.empty()) {
+    std::vector<MetricKind> kinds;
+    for (const DeclaredMetric& declared : declared_) kinds.push_back(declared.kind);
+    const std::string main = main_metric();
+    judgements_.emplace_back(judged_kind(main, target_, kinds));
+    if (target_ && target_->metric != main)
+      judgements_.emplace_back(judged_kind(target_->metric, target_, kinds));
+  }
+  for (Judgement& judgement : judgements_) judgement.note(answer);
+  if (!newest_.empty() && newest_.front().version > answer.version) return;
+  if (!newest_.empty() && newest_.front().version < answer.version) newest_.clear();
+  std::erase_if(newest_, [&](const auto& other) { return other.client == answer.client; });
+  newest_.push_back(answer);
+  std::string together;
+  if (newest_.size() > 1) {
+    const std::string main = main_metric();
+    const Judgement& judgement = judgements_.front();
+    const auto value = judgement.empty() ? std::nullopt : judgement.value_of(answer.version);
+    together = fmt::format("; {} of {} evaluators: {}", main, newest_.size(),
+                           value ? metric_text(main, *value) : "none");
+  }
+  log_info("version {}: {} ({}){}", answer.version, metrics_text(answer.metrics, answer.loss),
+           answer.client, together);
+}
+
+std::vector<MetricFigure> Evaluations::newest_figures() const {
+  std::vector<std::string> names;
+  for (const EvaluationRecord& answer : newest_) {
+    if (std::isnan(answer.loss)) return {};
+    for (const MetricValue& value : answer.metrics)
+      if (std::ranges::find(names, value.name) == names.end()) names.push_back(value.name);
+  }
+  if (!newest_.empty()) names.emplace_back(loss_name);
+  std::vector<MetricFigure> figures;
+  for (const std::string& name : names) {
+    const auto declared = std::ranges::find(
+        declared_, name, [](const auto& of) -> const auto& { return of.kind.name; });
+    const Combine how = declared == declared_.end() ? Combine::mean : declared->kind.combine;
+    std::vector<Weighted> values;
+    for (const EvaluationRecord& answer : newest_) {
+      const MetricValue loss{.name = name, .value = answer.loss};
+      const MetricValue* const found =
+          name == loss_name ? &loss : find_metric(answer.metrics, name);
+      if (found != nullptr) values.push_back(weighted_of(*found, answer.examples));
+    }
+    if (const auto value = combine(how, values))
+      figures.push_back({name, *value, how != Combine::none || values.size() == 1});
+  }
+  return figures;
+}
+
+const Judgement* Evaluations::judgement_of(const std::string& metric) const {
+  const auto found = std::ranges::find(
+      judgements_, metric, [](const Judgement& judgement) { return judgement.kind().name; });
+  return found == judgements_.end() || found->empty() ? nullptr : &*found;
+}
+
+std::string Evaluations::end_by_target() const {
+  const Judgement* const judged = target_ ? judgement_of(target_->metric) : nullptr;
+  if (judged == nullptr) return "";
+  const auto value = judged->value_of(judged->newest());
+  if (!value || !target_->is_met(*value)) return "";
+  return fmt::format("version {} has {} {}, the target is {}", judged->newest(), target_->metric,
+                     metric_text(target_->metric, *value),
+                     metric_text(target_->metric, target_->bound));
+}
+
+std::string Evaluations::end_by_patience() const {
+  const std::uint32_t patience = parts_.plan.settings.patience;
+  const Judgement* const judged = judgement_of(main_metric());
+  if (patience == 0 || judged == nullptr) return "";
+  if (judged->newest() - judged->best() < patience) return "";
+  const std::string& name = judged->kind().name;
+  const auto best = judged->value_of(judged->best());
+  if (!best && judged->has_diverged())
+    return fmt::format("the loss was not finite in {} rounds: the model diverged", patience);
+  if (!best) return fmt::format("no version had a value of {} in {} rounds", name, patience);
+  return fmt::format("no version was better than version {}, with {} {}, in {} rounds",
+                     judged->best(), name, metric_text(name, *best), patience);
 }
 
 std::string Evaluations::early_end() const {
-  const RunSettings& settings = parts_.plan.settings;
-  if (!is_judged_ || parts_.versions.newest_number() >= settings.rounds) return "";
-  if (settings.target_accuracy > 0 && accuracy_ && *accuracy_ >= settings.target_accuracy)
-    return fmt::format("version {} has {:.2f}% accuracy, the target is {:.2f}%", judged_version_,
-                       100 * *accuracy_, 100 * settings.target_accuracy);
-  if (settings.patience == 0 || judged_version_ - best_version_ < settings.patience) return "";
-  if (best_accuracy_ < 0)
-    return fmt::format("the loss was not finite in {} rounds: the model diverged",
-                       settings.patience);
-  return fmt::format("no version was better than version {}, with {:.2f}%, in {} rounds",
-                     best_version_, 100 * best_accuracy_, settings.patience);
+  if (!kept_end_.empty()) return kept_end_;
+  if (parts_.versions.newest_number() >= parts_.plan.settings.rounds) return "";
+  const std::string why = end_by_target();
+  return why.empty() ? end_by_patience() : why;
+}
+
+Awaitable<Result<void>> Evaluations::keep_end(std::string why) {
+  parts_.control.expect_strand();
+  kept_end_ = why;
+  auto keep = [run = parts_.plan.run.id, why = std::move(why)](Store& store) {
+    return store.end_early(run, why);
+  };
+  co_return co_await parts_.store.with_store(std::move(keep));
 }
 
 bool Evaluations::owes_last(const Peer& peer) const {

@@ -4,15 +4,18 @@
 // the engine's strand.
 #pragma once
 
+#include "server/round/judgement.hpp"
 #include "server/round/roster.hpp"
 #include "server/round/run_control.hpp"
 #include "server/run/run_plan.hpp"
+#include "server/run/target.hpp"
 #include "server/versions/versions.hpp"
 
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace fl {
 
@@ -25,7 +28,8 @@ class Evaluations {
     const Roster& roster;
     const Versions& versions;
   };
-  explicit Evaluations(const Parts& parts) : parts_(parts) {}
+  explicit Evaluations(const Parts& parts)
+      : parts_(parts), target_(target_of(parts.plan.settings)) {}
 
   /// Reads what is recorded, at a start. Returns the evaluators' names.
   Awaitable<Result<std::vector<std::string>>> restore();
@@ -55,25 +59,38 @@ class Evaluations {
   /// A client has answered for a version, or can't.
   void note_answered(Peer& peer, Version version);
 
-  /// What an evaluator has measured of the newest version; none if its loss was not finite.
-  [[nodiscard]] std::optional<double> accuracy() const { return accuracy_; }
-  /// Why the run ends before its last round: the target accuracy, or --patience. Empty: it does
-  /// not.
+  /// Whether what a client declares is right and fits the run: what its target and its evaluators
+  /// say. The Error's text is for the client's user.
+  [[nodiscard]] Result<void> check_metrics_of(const Peer::Facts& facts) const;
+  /// The run's main metric: what the settings say, or else what was declared first.
+  [[nodiscard]] std::string main_metric() const;
+  /// What evaluators have measured of the newest version that they have answered for, with the
+  /// loss. Empty if it has diverged.
+  [[nodiscard]] std::vector<MetricFigure> newest_figures() const;
+  /// Why the run ends before its last round: its target, or --patience. Empty: it does not.
   [[nodiscard]] std::string early_end() const;
+  /// Makes this end durable. From here on early_end() is `why`, whatever evaluators answer.
+  Awaitable<Result<void>> keep_end(std::string why);
 
  private:
   void ask(Peer& peer, const ModelVersion& version);
   void ask_to_catch_up(Peer& peer);
-  void note_accuracy(Version version, double accuracy);
+  void warn_of_missing(const Peer::Facts& facts);
+  [[nodiscard]] Result<EvaluationRecord> record_of(const Peer::Facts& facts,
+                                                   const wire::Evaluation& evaluation) const;
+  void judge(const EvaluationRecord& answer);
+  [[nodiscard]] const Judgement* judgement_of(const std::string& metric) const;
+  [[nodiscard]] std::string end_by_target() const;
+  [[nodiscard]] std::string end_by_patience() const;
 
   Parts parts_;
+  const std::optional<Target> target_;
   std::map<std::string, Version> next_;  // By client: the version after the newest it answered for.
   std::map<std::string, Version> unasked_;  // By evaluator: the version after the newest asked for.
-  bool is_judged_ = false;                  // By an evaluator.
-  Version judged_version_ = 0;              // The newest one.
-  std::optional<double> accuracy_;
-  double best_accuracy_ = -1;  // Below 0: no version had a finite loss.
-  Version best_version_ = 0;
+  std::vector<DeclaredMetric> declared_;    // As Store::declared_metrics() has them.
+  std::vector<Judgement> judgements_;     // By the main metric, and by the target's if it differs.
+  std::vector<EvaluationRecord> newest_;  // Evaluators' answers for the newest judged version.
+  std::string kept_end_;
 };
 
 }  // namespace fl

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/offers.hpp"
 
+#include "server/run/target.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
 
@@ -96,11 +97,11 @@ void Offers::warn_of_settings(std::size_t available) {
                     "is made when each has sent one update",
                     plan.mode.buffer, available));
   }
-  const bool wants_evaluator = plan.settings.target_accuracy > 0 || plan.settings.patience > 0;
+  const bool wants_evaluator = target_of(plan.settings) || plan.settings.patience > 0;
   if (wants_evaluator && parts_.roster.evaluator_count() == 0) {
     parts_.control.report(
         EventLevel::warning,
-        "--target-accuracy and --patience act on what an evaluator measures, and none is here: "
+        "--target and --patience act on what an evaluator measures, and none is here: "
         "start one with fl-client --evaluate-only");
   }
 }

@@ -4,9 +4,11 @@
 #pragma once
 
 #include "proto/wire.pb.h"
+#include "shared/params/metric.hpp"
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace fl {
 
@@ -20,6 +22,7 @@ class Peer {
     bool evaluator = false;
     std::uint64_t train_examples = 0;
     std::uint64_t holdout_examples = 0;
+    std::vector<MetricKind> metrics = {};  // Checked by join().
   };
 
   virtual ~Peer() = default;

@@ -5,8 +5,8 @@
 #include "server/history/store.hpp"
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace fl {
 
@@ -37,9 +37,10 @@ struct EngineStatus {
   std::uint32_t accepted = 0;
   std::uint64_t bytes_up = 0;  // Since this process began the run.
   std::uint64_t bytes_down = 0;
-  std::optional<double> accuracy;  // Of the newest evaluation, 0 to 1.
-  double round_seconds = 0;        // Mean of the rounds that this process ran.
-  double started_at = 0;           // Unix seconds.
+  std::string metric;                 // The name of the run's main metric.
+  std::vector<MetricFigure> metrics;  // Of the newest version that evaluators have measured.
+  double round_seconds = 0;           // Mean of the rounds that this process ran.
+  double started_at = 0;              // Unix seconds.
 };
 
 }  // namespace fl

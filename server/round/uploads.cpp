@@ -380,9 +380,9 @@ Awaitable<void> Uploads::record_holdout(std::shared_ptr<Peer> peer,
   holdout.set_version(begin.version());
   holdout.set_examples(begin.holdout_examples());
   holdout.set_loss(begin.holdout_loss());
-  holdout.set_accuracy(begin.holdout_accuracy());
+  *holdout.mutable_metrics() = begin.holdout_metrics();
   holdout.set_own_loss(begin.own_loss());
-  holdout.set_own_accuracy(begin.own_accuracy());
+  *holdout.mutable_own_metrics() = begin.own_metrics();
   co_await parts_.evaluations.record(std::move(peer), std::move(holdout));
 }
 

@@ -52,9 +52,11 @@ struct RunSettings {
   std::string codec = "ecuq:4";  // Unbiased; an eighth of the bytes of fp32.
   std::string downlink_codec = "none";
   std::string aggregate = "mean";       // A rule of shared/aggregate/rule.hpp.
-  double target_accuracy = 0;           // 0: none.
-  std::uint32_t patience = 0;           // Versions without a better accuracy; 0: no limit.
-  std::uint32_t target_examples = 10;   // The least that such an accuracy was measured on.
+  std::string metric;                   // The main one; "": the target's, or the first reported.
+  std::string target;                   // As for parse_target() (target.hpp); "": none.
+  double target_accuracy = 0;           // Short for a target "accuracy>=X"; 0: none.
+  std::uint32_t patience = 0;           // Versions that are not better; 0: no limit.
+  std::uint32_t target_examples = 10;   // The least that such a value was measured on.
   double norm_limit = 1000;             // Times the median norm (norm_limit.hpp); 0: none.
   double weight_cap = 10;               // Times the median of the clients' examples; 0: none.
   std::uint32_t keep_checkpoints = 10;  // 0: all.

@@ -40,6 +40,11 @@ Result<void> check_amounts(const RunSettings& s) {
                                          "one of them",
                                          s.fraction, s.clients_per_round));
   }
+  if (!s.target.empty() && s.target_accuracy > 0) {
+    return unfit("target-accuracy", fmt::format("{} is short for --target 'accuracy>={}', and "
+                                                "--target is there too: give one of them",
+                                                s.target_accuracy, s.target_accuracy));
+  }
   return {};
 }
 

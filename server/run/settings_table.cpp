@@ -5,6 +5,7 @@
 #include "server/cohort/codec_choice.hpp"
 #include "server/cohort/sampler.hpp"
 #include "server/run/round_mode.hpp"
+#include "server/run/target.hpp"
 #include "shared/aggregate/rule.hpp"
 #include "shared/algorithm/schedule.hpp"
 #include "shared/base/limits.hpp"
@@ -235,9 +236,22 @@ constexpr RunSettingRow table[] = {
      .flag = "seed",
      .help = "Seed of the initial weights, the sampling and the shuffles",
      .changeable = Changeable::not_at_all},
+    {.field = &S::metric,
+     .flag = "metric",
+     .help = "Name of the run's main metric, which --patience follows and tables show; \"loss\" is "
+             "one too. Without it: the --target's, or the first that the trainer reports",
+     .check = [](const S& s) { return check_main_metric(s.metric); }},
+    {.field = &S::target,
+     .flag = "target",
+     .help = "The run ends once evaluators measure this, for example 'accuracy>=0.86', "
+             "'perplexity<=20' or 'loss<=0.3'",
+     .check =
+         [](const S& s) {
+           return s.target.empty() ? success() : outcome_of(parse_target(s.target));
+         }},
     {.field = &S::target_accuracy,
      .flag = "target-accuracy",
-     .help = "The run ends once an evaluator measures this accuracy (0.86 for 86%); 0: none",
+     .help = "Short for --target 'accuracy>=X' (0.86 for 86%); 0: none",
      .check =
          [](const S& s) {
            return must_be(s.target_accuracy >= 0 && s.target_accuracy <= 1,
@@ -245,10 +259,11 @@ constexpr RunSettingRow table[] = {
          }},
     {.field = &S::patience,
      .flag = "patience",
-     .help = "The run ends after this many versions without a better accuracy; 0: never"},
+     .help = "The run ends after this many versions that are no better by the main metric; 0: "
+             "never"},
     {.field = &S::target_examples,
      .flag = "target-examples",
-     .help = "Evaluations on fewer examples do not count for --target-accuracy and --patience"},
+     .help = "Evaluations on fewer examples do not count for --target and --patience"},
     {.field = &S::norm_limit,
      .flag = "norm-limit",
      .help = "An update whose norm is more than this many times the median of its round does not "

@@ -71,8 +71,8 @@ Result<void> check_metric_name(std::string_view name) {
 
 Result<void> check_metrics(std::span<const MetricKind> kinds) {
   if (kinds.size() > limits::metrics_max) {
-    return Error(Errc::too_large, fmt::format("{} metrics are declared, and the limit is {}",
-                                              kinds.size(), limits::metrics_max));
+    return Error(Errc::invalid_input, fmt::format("{} metrics are declared, and the limit is {}",
+                                                  kinds.size(), limits::metrics_max));
   }
   for (const MetricKind& kind : kinds) {
     FL_CHECK(check_metric_name(kind.name));
@@ -156,7 +156,14 @@ std::string metric_text(std::string_view name, double value) {
   if (name.starts_with(own_prefix)) name.remove_prefix(own_prefix.size());
   const KnownMetric* const known_name = find_known_metric(name);
   if (known_name != nullptr && known_name->is_fraction) return fmt::format("{:.2f}%", 100 * value);
-  return fmt::format("{:.4g}", value);
+  return name == loss_name ? fmt::format("{:.4f}", value) : fmt::format("{:.4g}", value);
+}
+
+std::string metrics_text(std::span<const MetricValue> values, double loss) {
+  std::string text;
+  for (const MetricValue& value : values)
+    text += fmt::format("{} {}, ", value.name, metric_text(value.name, value.value));
+  return text + fmt::format("loss {}", metric_text(loss_name, loss));
 }
 
 }  // namespace fl

@@ -62,7 +62,7 @@ struct KnownMetric {
 [[nodiscard]] Result<void> check_metric_name(std::string_view name);
 /// Checks what a trainer declares: at most limits::metrics_max metrics, their names, that none is
 /// there twice, and that known ones have their direction. They are combined as the table says, or
-/// by `none` (F1 without its counts). Errors: invalid_input, too_large.
+/// by `none` (F1 without its counts). Errors: invalid_input.
 [[nodiscard]] Result<void> check_metrics(std::span<const MetricKind> kinds);
 /// Checks a value against what its trainer has declared: its name, weight and range. A value that
 /// is infinite or NaN passes. Errors: invalid_input.
@@ -85,7 +85,9 @@ struct Weighted {
 /// The value with this name. Null: there is none.
 [[nodiscard]] const MetricValue* find_metric(std::span<const MetricValue> values,
                                              std::string_view name);
-/// A value as people read it: "86.10%" for a fraction, otherwise "21.34".
+/// A value as people read it: "86.10%" for a fraction, "0.3456" for a loss, otherwise "21.34".
 [[nodiscard]] std::string metric_text(std::string_view name, double value);
+/// What was measured, in a line of a log: "accuracy 86.10%, top5 99.30%, loss 0.3456".
+[[nodiscard]] std::string metrics_text(std::span<const MetricValue> values, double loss);
 
 }  // namespace fl

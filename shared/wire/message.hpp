@@ -15,7 +15,7 @@ namespace fl {
 /// Changes whenever the schema (proto/wire.proto) or the payload format
 /// (shared/codec/payload/reader.hpp) changes incompatibly. A server rejects a client with another
 /// version in its Hello.
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
 
 /// Bytes, and a shared owner that keeps them alive: a receive buffer, a block of a file, a model.
 class Payload {

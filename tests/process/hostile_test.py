@@ -59,7 +59,7 @@ class Hostile(AsyncFederationTest):
     async def test_an_old_key_that_waits_in_its_handshake_comes_no_further(self):
         self.begin_run(1)
         async with Peer(self.federation, "evil") as peer:
-            await peer.send(hello=wire.Hello(protocol=4, codecs=["none"]))
+            await peer.send(hello=wire.Hello(protocol=5, codecs=["none"]))
             await peer.receive("welcome")
             other = self.federation.folder / "another key"
             await asyncio.to_thread(enrol.join, self.federation.token("evil"), other)
@@ -74,7 +74,7 @@ class Hostile(AsyncFederationTest):
         self.begin_run(1)
 
         async def refused(reason, evaluator, **counts):
-            hello = frame(hello=wire.Hello(protocol=4, codecs=["none"], evaluator=evaluator))
+            hello = frame(hello=wire.Hello(protocol=5, codecs=["none"], evaluator=evaluator))
             ready = frame(ready=wire.Ready(**counts))
             await self.farewell(reason, [hello, ready], reason, hands=False)
 
@@ -99,7 +99,7 @@ class Hostile(AsyncFederationTest):
 
     async def test_broken_messages(self):
         self.begin_run(2)
-        hello = frame(hello=wire.Hello(protocol=4, codecs=["none"]))
+        hello = frame(hello=wire.Hello(protocol=5, codecs=["none"]))
         chunk = wire.Chunk(transfer=77)
         await self.farewell(
             "a string that is not UTF-8",
@@ -110,7 +110,7 @@ class Hostile(AsyncFederationTest):
         await self.farewell(
             "another protocol",
             [frame(hello=wire.Hello(protocol=99, codecs=["none"]))],
-            "protocol 99, this server 4",
+            "protocol 99, this server 5",
             hands=False,
         )
         await self.farewell(
@@ -133,7 +133,7 @@ class Hostile(AsyncFederationTest):
         )
         await self.farewell(
             "no codec",
-            [frame(hello=wire.Hello(protocol=4, codecs=["zip"]))],
+            [frame(hello=wire.Hello(protocol=5, codecs=["zip"]))],
             "codec 'none'",
             hands=False,
         )

@@ -202,6 +202,7 @@ class Separator:
 
     layout = [("head.weight", [40]), ("norm.running_mean", [40]), ("norm.running_var", [40])]
     examples, held_out = 200, 40
+    metrics = [("accuracy", "higher", "mean"), ("errors", "lower", "mean")]
 
     def __init__(self, number):
         draw = np.random.default_rng(number)
@@ -221,7 +222,8 @@ class Separator:
     def evaluate(self, weights):
         w, mean, variance = weights.reshape(3, 40)
         guess = np.sign((self.x[200:] - mean) / np.sqrt(variance + 1e-5) @ w)
-        return 0.5, float((guess == self.y[200:]).mean())
+        right = float((guess == self.y[200:]).mean())
+        return 0.5, {"accuracy": right, "errors": (1 - right, 40.0)}
 
 
 class CustomModel(AsyncFederationTest):
@@ -272,12 +274,50 @@ class CustomModel(AsyncFederationTest):
         )
         self.assertGreater(count, 15)
         self.assertEqual(last, 20)
+        self.assertEqual(
+            federation.query("SELECT name, lower_is_better, combine, evaluator FROM metric_kind"),
+            [("accuracy", 0, "mean", 1), ("errors", 1, "mean", 1)],
+        )
+        both = federation.query(
+            "SELECT a.value + e.value, e.weight FROM metric AS a JOIN metric AS e"
+            " USING (run_id, version, client) WHERE a.name = 'accuracy' AND e.name = 'errors'"
+        )
+        self.assertGreater(len(both), 15)
+        for total, weight in both:
+            self.assertAlmostEqual(total, 1)
+            self.assertEqual(weight, 40)
         trained = federation.query("SELECT DISTINCT client FROM task ORDER BY client")
         self.assertEqual(trained, [("a",), ("b",)])
         model = safetensors.numpy.load_file(sorted(federation.checkpoints.glob("*.safetensors"))[-1])
         self.assertEqual(list(model), ["head.weight", "norm.running_mean", "norm.running_var"])
         # Each round moves half of the way to the mean of 3 and 4, and no value is left out.
         np.testing.assert_allclose(model["norm.running_mean"], 3.5, atol=0.2)
+
+    async def test_a_target_of_a_metric_that_only_the_model_knows_ends_the_run(self):
+        federation = self.make()
+        zeros = np.zeros(40, np.float32)
+        tensors = {name: zeros for name, _ in Separator.layout}
+        file = self.write(federation.folder / "weights.safetensors", **tensors)
+        flags = ("--new-run", "--model", "custom:clouds", "--initial-weights", file)
+        run = "--rounds 500 --min-clients 2 --lr 0.5 --target errors<=0.05"
+        server = federation.server(*flags, *run.split())
+        clients = [
+            Client(identity(federation, name), models=lambda name, _, n=n: Separator(n))
+            for n, name in enumerate(("a", "b"))
+        ]
+        clients.append(Client(identity(federation, "judge"), models=lambda *_: Separator(7)))
+        clients[-1].is_evaluator = True
+        with contextlib.redirect_stdout(None):
+            await asyncio.wait_for(asyncio.gather(*(client.run() for client in clients)), 60)
+        self.expect_exit(server)
+        ((why,),) = federation.query("SELECT early_end FROM run ORDER BY id DESC LIMIT 1")
+        self.assertRegex(why, r"^version \d+ has errors 0\S*, the target is 0.05$")
+        self.assertLess(federation.rounds_done(), 500)
+        _, table, _ = federation.server_command("history")
+        self.assertRegex(table, "eval loss +errors\n")
+        _, table, _ = federation.server_command("history", "--metrics")
+        for name in ("accuracy", "errors", "loss"):
+            self.assertRegex(table, rf"\d+:\d+ +{name} .* 1 evaluator +40\n")
 
     async def test_a_staying_client_waits_for_a_run_of_a_model_that_it_knows(self):
         federation = self.make()
@@ -443,7 +483,7 @@ class TorchModel(unittest.TestCase):
         np.testing.assert_array_equal(update, again)
         before, after = model.evaluate(weights), model.evaluate(weights + update)
         self.assertLess(after[0], before[0])
-        self.assertGreater(after[1], before[1] + 0.3)
+        self.assertGreater(after[1]["accuracy"], before[1]["accuracy"] + 0.3)
         # The last batch would have one example, and one layer is frozen.
         odd = TorchModel(module, x[:65], (x[:65, 0] > 0).long(), device="cpu")
         module[3].requires_grad_(False)

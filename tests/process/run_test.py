@@ -179,9 +179,11 @@ class WholeRun(FederationTest):
         )
         _, text, _ = federation.server_command("history", "--csv")
         lines = list(csv.reader(io.StringIO(text)))
-        self.assertEqual(lines[0], [*SUMMARY, "own_accuracy"])
+        more = ["own_accuracy", "metric", "eval_metric", "own_metric", "is_exact"]
+        self.assertEqual(lines[0], [*SUMMARY, *more])
         self.assertEqual(
-            [(line[1], line[-2]) for line in lines[1:]], [(str(row[1]), row[-1]) for row in rows]
+            [(line[1], line[len(SUMMARY) - 1]) for line in lines[1:]],
+            [(str(row[1]), row[-1]) for row in rows],
         )
         _, text, _ = federation.server_command("history", "--codecs", "--json")
         (codec,) = json.loads(text)

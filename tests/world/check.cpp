@@ -6,6 +6,7 @@
 #include "server/run/round_mode.hpp"
 #include "shared/codec/payload/reader.hpp"
 #include "tests/aggregate/rows_in_memory.hpp"
+#include "tests/world/check_evaluations.hpp"
 #include "tests/world/exact_sum.hpp"
 
 #include <fmt/format.h>
@@ -82,6 +83,11 @@ class Checker {
   Result<void> run() {
     FL_CHECK(read_rows());
     FL_CHECK(check_model());
+    if (vector_.personal_elements == 0) {
+      std::vector<std::span<const float>> models;
+      for (const auto& model : models_) models.push_back(std::span(model).first(model_elements_));
+      FL_CHECK(check_evaluations(world_, history_, models));
+    }
     for (auto& [name, client] : world_.clients()) {
       auto right = check_client(name, client);
       if (!right) return right.error().at(name);
@@ -111,8 +117,7 @@ class Checker {
     if (history_.run.state != RunState::finished) return wrong("the run is not finished");
     if (versions_.size() != rounds_.size() + 1)
       return wrong(fmt::format("{} rounds made {} versions", rounds_.size(), versions_.size()));
-    const bool may_end_early = settings_.target_accuracy > 0 || settings_.patience > 0;
-    if (!may_end_early && rounds_.size() != settings_.rounds)
+    if (history_.run.early_end.empty() && rounds_.size() != settings_.rounds)
       return wrong(fmt::format("{} rounds, not {}", rounds_.size(), settings_.rounds));
     return {};
   }

@@ -182,6 +182,7 @@ TEST_CASE("a reference that is damaged while the server runs is offered only onc
 TEST_CASE("the next delta does not refer to an update that was refused") {
   WorldOptions options = deltas("delta+ecuq:8", 6);
   options.settings.min_clients = 2;
+  options.sessions_first = options.members.size();
   World world(options);
   world.on_connect = [&](const std::string& client, Line& up, Line&) {
     if (client == "client-1") {

@@ -142,6 +142,7 @@ TEST_CASE("an update is refused if it reports more steps than fit into the time 
   WorldOptions options = unequal(2.5);
   options.settings.min_clients = 2;
   options.settings.rounds = 1;
+  options.sessions_first = options.members.size();
   World world(options);
   world.on_connect = [](const std::string& client, Line& up, Line&) {
     if (client == "client-1") {

@@ -68,7 +68,9 @@ Awaitable<Result<void>> flood(std::shared_ptr<MemoryLink> link, std::int64_t tas
       header.mutable_failed()->set_reason(std::string(200, 'x'));
     } else {
       header.mutable_evaluation()->set_examples(1);
-      header.mutable_evaluation()->set_accuracy(1);
+      wire::Metric& metric = *header.mutable_evaluation()->add_metrics();
+      metric.set_name("accuracy");
+      metric.set_value(1);
     }
     Message message(std::move(header));
     FL_CO_CHECK(co_await link->send(std::move(message)));

@@ -389,7 +389,7 @@ TEST_CASE("a client with the wrong protocol, model or codecs is rejected, and th
     std::string reason;
   };
   const std::vector<Case> cases{
-      {[](wire::Hello& h) { h.set_protocol(99); }, "the client speaks protocol 99, this server 4"},
+      {[](wire::Hello& h) { h.set_protocol(99); }, "the client speaks protocol 99, this server 5"},
       {[](wire::Hello& h) { h.set_model("lenet"); },
        "the client trains 'lenet', this run trains 'toy'"},
       {[](wire::Hello& h) { h.clear_codecs(); }, "the client does not know the run's codec 'none'"},

@@ -4,7 +4,7 @@
 #include "kernels/generic/philox.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 
 namespace fl::test {
 
@@ -51,13 +51,30 @@ std::vector<float> ToyProblem::initial_weights(std::uint64_t run_seed) const {
 
 ToyTrainer::ToyTrainer(ToyProblem problem, Part part, Record record)
     : problem_(std::move(problem)),
-      part_(part),
+      part_(std::move(part)),
+      kinds_(kinds_of(part_)),
       record_(std::move(record)),
       point_(problem_.point(part_.client)) {}
 
-std::span<const MetricKind> ToyTrainer::metrics() const {
-  static const std::array measured{known_metric("accuracy")};
-  return measured;
+std::vector<MetricKind> ToyTrainer::kinds_of(const Part& part) {
+  std::vector<MetricKind> kinds;
+  for (const std::string& name : part.metrics) {
+    kinds.push_back(name == "distance" ? MetricKind{.name = name, .lower_is_better = true}
+                                       : known_metric(name));
+  }
+  return kinds;
+}
+
+std::vector<MetricValue> ToyTrainer::values_of(const Part& part, double loss) {
+  std::vector<MetricValue> values;
+  for (const std::string& name : part.metrics) {
+    if (name == "perplexity") {
+      values.push_back({name, std::exp(loss), 3 * static_cast<double>(part.holdout)});
+    } else {
+      values.push_back({name, name == "distance" ? std::sqrt(loss) : 1 / (1 + loss), 0});
+    }
+  }
+  return values;
 }
 
 std::vector<float> ToyTrainer::initial_weights(std::uint64_t seed) const {
@@ -117,7 +134,7 @@ Result<EvalReport> ToyTrainer::evaluate(std::span<const float> weights, std::sto
   EvalReport report;
   report.examples = part_.holdout;
   report.loss = loss_at(weights, point_);
-  report.metrics.push_back({.name = "accuracy", .value = 1 / (1 + report.loss)});
+  report.metrics = values_of(part_, report.loss);
   return report;
 }
 

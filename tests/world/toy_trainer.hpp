@@ -40,6 +40,8 @@ class ToyTrainer final : public Trainer {
     double step_seconds = 0.1;  // Simulated; used if the settings have a time budget.
     /// Empty: the client trains on the CPU.
     std::function<std::unique_ptr<CodecDevice>()> make_device = {};
+    /// What it measures besides the loss: of "accuracy", "perplexity", "distance" and "auroc".
+    std::vector<std::string> metrics = {"accuracy"};
   };
   /// Called with each trained update; may change it.
   using Record = std::function<void(const TrainSettings& settings, std::span<float> update)>;
@@ -54,14 +56,18 @@ class ToyTrainer final : public Trainer {
   const Layout& layout() const override { return problem_.layout; }
   std::uint64_t train_examples() const override { return part_.examples; }
   std::uint64_t holdout_examples() const override { return part_.holdout; }
-  std::span<const MetricKind> metrics() const override;
+  std::span<const MetricKind> metrics() const override { return kinds_; }
   std::vector<float> initial_weights(std::uint64_t seed) const override;
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
                             std::span<const float> correction, std::span<float> update,
                             std::stop_token stop) override;
   Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
                         std::span<float> gradient, std::stop_token stop) override;
-  /// The accuracy is 1 at the client's point and falls with the distance from it.
+  /// The kind of each metric that the part names. The accuracy is 1 at the client's point and falls
+  /// with the distance from it. A perplexity weighs three tokens an example.
+  [[nodiscard]] static std::vector<MetricKind> kinds_of(const Part& part);
+  /// What evaluate() reports of weights with this loss.
+  [[nodiscard]] static std::vector<MetricValue> values_of(const Part& part, double loss);
   Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override;
   Result<std::unique_ptr<CodecDevice>> make_codec_device() override;
   const float* update_on_device() override;
@@ -69,6 +75,7 @@ class ToyTrainer final : public Trainer {
  private:
   ToyProblem problem_;
   Part part_;
+  std::vector<MetricKind> kinds_;
   Record record_;
   std::vector<float> point_;
   std::vector<float> on_device_;  // The update in the simulated device's memory.

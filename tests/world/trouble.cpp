@@ -2,6 +2,8 @@
 // The troubles of a world, and the random worlds that a seed draws.
 #include "tests/world/world.hpp"
 
+#include "server/run/target.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -121,7 +123,8 @@ bool WorldOptions::is_steady() const {
       std::count_if(members.begin(), members.end(), [](const Member& m) { return !m.evaluator; });
   return settings.mode == "sync" && settings.deadline_s == 0 && settings.clients_per_round == 0 &&
          settings.fraction == 1 && settings.over_select == 1 && settings.min_clients == trainers &&
-         settings.target_accuracy == 0 && !settings.codec.starts_with("auto") && malicious.empty();
+         !target_of(settings) && settings.patience == 0 && !settings.codec.starts_with("auto") &&
+         malicious.empty();
 }
 
 WorldOptions draw_options(std::uint64_t seed) {
@@ -230,6 +233,17 @@ WorldOptions draw_options(std::uint64_t seed) {
   const bool is_honest = options.malicious.empty();
   const bool fits = settings.mode == "sync" && settings.min_clients >= 3 && !sums_more;
   if (below(3) == 0 && fits && is_honest) settings.aggregate = rule;
+  if (!options.members.back().evaluator) return options;
+  options.members.back().part.metrics = {"perplexity", "accuracy", "distance", "auroc"};
+  if (below(2) == 0) {
+    options.members.push_back({"judge-2", {1001, 0, 20 + below(400)}, true});
+    options.members.back().part.metrics = options.members.rbegin()[1].part.metrics;
+  }
+  // The loss falls to about 0.16.
+  settings.target = std::array{
+      "", "", "perplexity<=1.25", "distance<=0.45", "accuracy>=0.83", "loss<=0.2"}[below(6)];
+  settings.metric = std::array{"", "", "loss", "auroc"}[below(4)];
+  if (below(3) == 0) settings.patience = static_cast<std::uint32_t>(1 + below(2));
   return options;
 }
 

@@ -128,6 +128,7 @@ TEST_CASE("an update with an impossible field is refused with a reason, and the 
     WorldOptions options = calm(3);
     options.settings.min_clients = 2;
     options.settings.rounds = 1;
+    options.sessions_first = 3;
     World world(options);
     world.on_connect = [&](const std::string& client, Line& up, Line&) {
       if (client == "client-1") {
@@ -155,6 +156,7 @@ TEST_CASE("while a codec warms up, the size limit of an upload is that of its ro
   options.settings.min_clients = 2;
   options.settings.rounds = 2;
   options.settings.codec = "qsgd:8,from=32767,over=1";
+  options.sessions_first = 3;
   const Layout& layout = options.problem.layout;
   const std::uint64_t first_max = parse_codec("qsgd:32767").value()->payload_bytes_max(layout);
   const std::uint64_t second_max = parse_codec("qsgd:8").value()->payload_bytes_max(layout);

@@ -2,6 +2,8 @@
 // The status line of a server on a terminal: its text, and that it never wraps.
 #include "server/admin/status_line.hpp"
 
+#include "server/admin/http_server.hpp"
+
 #include <doctest/doctest.h>
 
 namespace fl::test {
@@ -27,8 +29,30 @@ TEST_CASE("the status line has only the parts that are known") {
   status.clients = 1;
   status.asked = 0;
   CHECK(format_status(status) == "round 12/500 · collecting · 1 client · up 12.3 MB, down 45.6 MB");
-  status.accuracy = 0.861;
+  status.metric = "accuracy";
+  status.metrics = {{"top5", 0.99}, {"accuracy", 0.861}, {"loss", 0.25}};
   CHECK(format_status(status).ends_with("· accuracy 86.10%"));
+  status.metrics[1] = {"perplexity", 21.344, false};
+  CHECK(!format_status(status).ends_with("%"));
+  status.metric = "perplexity";
+  CHECK(format_status(status).ends_with("· perplexity ~21.34"));
+}
+
+TEST_CASE("the admin pages have every metric by its name") {
+  EngineStatus status = collecting();
+  CHECK(format_metrics(status).find("metric{") == std::string::npos);
+  CHECK(format_health(status).find("\"metrics\":{}") != std::string::npos);
+  status.metric = "f1";
+  status.metrics = {{"f1", 0.5}, {"accuracy", 0.875}, {"loss", 0.25}};
+  const std::string text = format_metrics(status);
+  CHECK(text.find("\ntributary_accuracy 0.875\n") != std::string::npos);
+  CHECK(text.find("# TYPE tributary_metric gauge\ntributary_metric{name=\"f1\"} 0.5\n") !=
+        std::string::npos);
+  CHECK(text.ends_with("tributary_metric{name=\"loss\"} 0.25\n"));
+  const std::string health = format_health(status);
+  CHECK(health.find("\"metric\":\"f1\"") != std::string::npos);
+  CHECK(health.find("\"metrics\":{\"accuracy\":0.875,\"f1\":0.5,\"loss\":0.25}") !=
+        std::string::npos);
 }
 
 TEST_CASE("the time left is the time of the remaining rounds") {

@@ -23,6 +23,7 @@ std::vector<RoundSummary> two_rounds() {
   first.bytes_down = 1'500'000;
   first.train_loss = 2.30259;
   first.model_digest = "00ff";
+  first.metric = "accuracy";
   RoundSummary second = first;
   second.round = 10;
   second.started_at += 60;
@@ -32,6 +33,7 @@ std::vector<RoundSummary> two_rounds() {
   second.train_loss = 1.5;
   second.eval_loss = 1.25;
   second.eval_accuracy = 0.98765;
+  second.eval_metric = 0.98765;
   return {first, second};
 }
 
@@ -62,9 +64,64 @@ TEST_CASE("the history is printed as a table") {
   CHECK(format_rows(std::vector<RoundSummary>{}, Format::table) == "no round is finished yet\n");
 }
 
+TEST_CASE("a round has the run's main metric, in percent only if it is a fraction") {
+  auto rounds = two_rounds();
+  for (RoundSummary& round : rounds) round.metric = "perplexity";
+  rounds[1].eval_metric = 21.344;
+  std::string table = format_rows(rounds, Format::table);
+  CHECK(table.find(" eval loss  perplexity\n") != std::string::npos);
+  CHECK(table.find("         -           -\n") != std::string::npos);
+  CHECK(table.find("    1.2500       21.34\n") != std::string::npos);
+  // No mean makes an AUROC of several clients exact.
+  for (RoundSummary& round : rounds) round.metric = "auroc";
+  rounds[1].eval_metric = 0.875;
+  rounds[1].is_exact = false;
+  table = format_rows(rounds, Format::table);
+  CHECK(table.find("    1.2500  ~87.50 %\n") != std::string::npos);
+  CHECK(table.ends_with("1.2500  ~87.50 %\n"));  // The total.
+  // The loss has its own column already.
+  for (RoundSummary& round : rounds) round.metric = "loss";
+  table = format_rows(rounds, Format::table);
+  CHECK(table.find("eval loss\n") != std::string::npos);
+  CHECK(table.ends_with("1.2500\n"));
+  // Runs with different main metrics.
+  rounds[0].run = 7;
+  rounds[0].metric = "mae";
+  rounds[0].eval_metric = 2.5;
+  rounds[1].metric = "auroc";
+  table = format_rows(rounds, Format::table);
+  CHECK(table.find("eval loss          metric\n") != std::string::npos);
+  CHECK(table.find("        -         mae 2.5\n") != std::string::npos);
+  CHECK(table.find("   1.2500  auroc ~87.50 %\n") != std::string::npos);
+}
+
+TEST_CASE("all metrics of the versions are printed as a table, as JSON and as CSV") {
+  MetricSummary f1{.run = 1, .version = 2, .name = "f1", .value = 0.5};
+  f1.clients = 2;
+  f1.examples = 300;
+  f1.by_evaluators = true;
+  MetricSummary auroc = f1;
+  auroc.name = "auroc";
+  auroc.value = 0.875;
+  auroc.is_exact = false;
+  auroc.clients = 1;
+  auroc.by_evaluators = false;
+  const std::vector<MetricSummary> rows{f1, auroc};
+  CHECK(format_rows(rows, Format::table) ==
+        "version  metric     value   measured by  examples\n"
+        "1:2      f1       50.00 %  2 evaluators       300\n"
+        "1:2      auroc   ~87.50 %     1 trainer       300\n");
+  CHECK(format_rows(rows, Format::csv) ==
+        "run_id,version,name,value,is_exact,clients,examples,evaluator\n"
+        "1,2,f1,0.5,true,2,300,true\n"
+        "1,2,auroc,0.875,false,1,300,false\n");
+  CHECK(nlohmann::json::parse(format_rows(rows, Format::json))[1]["name"] == "auroc");
+  CHECK(format_rows(std::vector<MetricSummary>{}, Format::table) == "nothing is measured yet\n");
+}
+
 TEST_CASE("if clients have their own models, the table has a column for their accuracy") {
   auto rounds = two_rounds();
-  rounds[1].own_accuracy = 0.995;
+  rounds[1].own_metric = 0.995;
   const std::string table = format_rows(rounds, Format::table);
   CHECK(table.find("accuracy  own model\n") != std::string::npos);
   CHECK(table.find("       -          -\n") != std::string::npos);
@@ -105,9 +162,11 @@ TEST_CASE("the history as JSON has the view's columns in order, and null for unk
   REQUIRE(json.size() == 2);
   std::string names;
   for (const auto& [name, value] : json[0].items()) names += name + " ";
-  CHECK(names ==
-        "run_id round started_at seconds clients_offered clients_accepted bytes_up "
-        "bytes_down train_loss eval_loss eval_accuracy model_digest own_accuracy ");
+  CHECK(
+      names ==
+      "run_id round started_at seconds clients_offered clients_accepted bytes_up "
+      "bytes_down train_loss eval_loss eval_accuracy model_digest own_accuracy metric eval_metric "
+      "own_metric is_exact ");
   CHECK(json[0]["eval_loss"].is_null());
   CHECK(json[1]["eval_accuracy"] == 0.98765);
   CHECK(json[0]["own_accuracy"].is_null());
@@ -122,9 +181,11 @@ TEST_CASE("the history is printed as CSV") {
   rounds[1].train_loss = std::numeric_limits<double>::infinity();
   CHECK(format_rows(rounds, Format::csv) ==
         "run_id,round,started_at,seconds,clients_offered,clients_accepted,bytes_up,bytes_down,"
-        "train_loss,eval_loss,eval_accuracy,model_digest,own_accuracy\n"
-        "1,9,1750000000.0,12.34,10,8,999,1500000,2.30259,,,00ff,\n"
-        "1,10,1750000060.0,3725.0,10,8,999950,2000000000,,1.25,0.98765,00ff,\n");
+        "train_loss,eval_loss,eval_accuracy,model_digest,own_accuracy,metric,eval_metric,"
+        "own_metric,is_exact\n"
+        "1,9,1750000000.0,12.34,10,8,999,1500000,2.30259,,,00ff,,accuracy,,,true\n"
+        "1,10,1750000060.0,3725.0,10,8,999950,2000000000,,1.25,0.98765,00ff,,accuracy,0.98765,,"
+        "true\n");
 }
 
 TEST_CASE("the codecs are printed as a table, as JSON and as CSV") {

@@ -86,7 +86,8 @@ inline EvaluationRecord some_evaluation(RunId run, Version version, std::string 
   evaluation.client = std::move(client);
   evaluation.examples = examples;
   evaluation.loss = loss;
-  evaluation.accuracy = accuracy;
+  evaluation.kinds = {known_metric("accuracy")};
+  evaluation.metrics = {{.name = "accuracy", .value = accuracy}};
   return evaluation;
 }
 

@@ -44,32 +44,39 @@ TEST_CASE("round_summary agrees with figures worked out by hand") {
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
   evaluator.client = "second judge";
   evaluator.examples = 30;
-  evaluator.accuracy = 0.25;
+  evaluator.metrics[0].value = 0.25;
   REQUIRE(world.store->add_evaluation(evaluator));
   CHECK(world.summary_of(1).eval_accuracy.value() == doctest::Approx(0.375));
   // A repeated evaluation replaces the first.
-  evaluator.accuracy = 0.75;
+  evaluator.metrics[0].value = 0.75;
   REQUIRE(world.store->add_evaluation(evaluator));
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
 }
 
-TEST_CASE("the store returns each client's newest evaluation and the evaluators' accuracies") {
+TEST_CASE("the store returns each client's newest evaluation and the evaluators' answers") {
   StoreWorld world;
   world.start_round({"a"});
   REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
   for (const Version version : {0u, 1u})
     REQUIRE(world.store->add_evaluation(some_evaluation(world.run, version, "a", 90, 2.0, 0.9)));
-  CHECK(world.store->evaluator_accuracies(world.run, 1).value().empty());
+  CHECK(world.store->evaluator_answers(world.run, 1).value().empty());
   for (const auto& [client, version, accuracy] :
        {std::tuple{"judge", 1u, 0.25}, std::tuple{"late judge", 0u, 0.75}}) {
     EvaluationRecord judged = some_evaluation(world.run, version, client, 10, 1.0, accuracy);
     judged.evaluator = true;
     REQUIRE(world.store->add_evaluation(judged));
   }
-  const auto accuracies = world.store->evaluator_accuracies(world.run, 10).value();
-  // In the order of arrival, in which --patience counted them.
-  CHECK(accuracies == std::vector<std::pair<Round, double>>{{1, 0.25}, {0, 0.75}});
-  CHECK(world.store->evaluator_accuracies(world.run, 11).value().empty());
+  const auto answers = world.store->evaluator_answers(world.run, 10).value();
+  REQUIRE(answers.size() == 2);
+  CHECK(answers[0].version == 0);  // Whoever came first.
+  CHECK(answers[0].client == "late judge");
+  CHECK(answers[0].evaluator);
+  CHECK(answers[0].examples == 10);
+  CHECK(answers[0].loss == 1.0);
+  CHECK(answers[0].metrics == std::vector<MetricValue>{{.name = "accuracy", .value = 0.75}});
+  CHECK(answers[1].client == "judge");
+  CHECK(answers[1].metrics == std::vector<MetricValue>{{.name = "accuracy", .value = 0.25}});
+  CHECK(world.store->evaluator_answers(world.run, 11).value().empty());
   const auto newest = world.store->newest_evaluations(world.run).value();
   CHECK(newest.size() == 3);
   CHECK(newest.at("late judge").version == 0);
@@ -157,11 +164,11 @@ TEST_CASE("a round's summary has the mean accuracy of the clients' own models, i
   EvaluationRecord evaluation = some_evaluation(world.run, 1, "a", 100, 2.0, 0.5);
   REQUIRE(world.store->add_evaluation(evaluation));
   CHECK(!world.summary_of(1).own_accuracy);
-  evaluation.own = EvaluationRecord::Own{1.0, 0.75};
+  evaluation.own = EvaluationRecord::Own{1.0, {{.name = "accuracy", .value = 0.75}}};
   REQUIRE(world.store->add_evaluation(evaluation));
   evaluation.client = "b";
   evaluation.examples = 300;
-  evaluation.own->accuracy = 0.875;
+  evaluation.own->metrics[0].value = 0.875;
   REQUIRE(world.store->add_evaluation(evaluation));
   CHECK(world.summary_of(1).own_accuracy == doctest::Approx(0.84375));
   CHECK(world.summary_of(1).eval_accuracy == 0.5);

@@ -3,6 +3,7 @@
 #include "server/app/setting_flags.hpp"
 #include "server/run/run_plan.hpp"
 #include "server/run/settings_table.hpp"
+#include "server/run/target.hpp"
 #include "shared/params/model_table.hpp"
 #include "tests/support/print_result.hpp"
 
@@ -120,6 +121,11 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   with_newer.insert(with_newer.find("\"batch_size\""), "\"aggregate\":\"mean\",");
   CHECK(settings.target_examples == 10);
   with_newer.insert(with_newer.find("\"tensors\""), "\"target_examples\":10,");
+  CHECK(settings.metric.empty());
+  with_newer.insert(with_newer.find("\"min_clients\""), "\"metric\":\"\",");
+  CHECK(settings.target.empty());
+  CHECK((target_of(settings) == Target{"accuracy", false, 0.5}));
+  with_newer.insert(with_newer.find("\"target_accuracy\""), "\"target\":\"\",");
   with_newer.insert(with_newer.find("\"weight_decay\""), "\"weight_cap\":10.0,");
   CHECK(to_json(settings) == with_newer);
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients measure of the versions.
+#include "server/history/sqlite.hpp"
+#include "server/history/store.hpp"
+#include "server/history/tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+/// What an evaluator declares replaces what trainers have declared; otherwise the first counts.
+Result<void> insert_kind(Database& db, const EvaluationRecord& of, const MetricKind& kind) {
+  if (of.evaluator) {
+    FL_CHECK(db.run("DELETE FROM metric_kind WHERE run_id = ?1 AND name = ?2 AND evaluator = 0",
+                    of.run, kind.name));
+  }
+  FL_CHECK(
+      db.run("INSERT OR IGNORE INTO metric_kind (run_id, name, lower_is_better, combine, evaluator)"
+             " VALUES (?1, ?2, ?3, ?4, ?5)",
+             of.run, kind.name, kind.lower_is_better ? 1 : 0, to_text(kind.combine),
+             of.evaluator ? 1 : 0));
+  return {};
+}
+
+}  // namespace
+
+Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
+  return db_->write([&]() -> Result<void> {
+    FL_TRY(const double now, db_->now());
+    const auto put = [&](const std::string& name, double value, double weight) {
+      return db_->run(
+          "INSERT INTO metric (run_id, version, client, name, value, weight, examples, evaluator,"
+          " at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+          evaluation.run, evaluation.version, evaluation.client, name, value, weight,
+          evaluation.examples, evaluation.evaluator ? 1 : 0, now);
+    };
+    const auto put_all = [&](const std::string& prefix, double loss,
+                             const std::vector<MetricValue>& metrics) -> Result<void> {
+      FL_CHECK(put(prefix + std::string(loss_name), loss, 0));
+      for (const MetricValue& metric : metrics)
+        FL_CHECK(put(prefix + metric.name, metric.value, metric.weight));
+      return {};
+    };
+    FL_CHECK(db_->run("DELETE FROM metric WHERE run_id = ?1 AND version = ?2 AND client = ?3",
+                      evaluation.run, evaluation.version, evaluation.client));
+    FL_CHECK(put_all("", evaluation.loss, evaluation.metrics));
+    if (evaluation.own)
+      FL_CHECK(put_all(std::string(own_prefix), evaluation.own->loss, evaluation.own->metrics));
+    for (const MetricKind& kind : evaluation.kinds) FL_CHECK(insert_kind(*db_, evaluation, kind));
+    // The first metric of the first evaluator is the run's main one, also if that is the loss.
+    if (evaluation.evaluator && evaluation.kinds.empty())
+      FL_CHECK(insert_kind(*db_, evaluation, known_metric(loss_name)));
+    return {};
+  });
+}
+
+Result<std::vector<DeclaredMetric>> Store::declared_metrics(RunId run) {
+  const auto read = [](const Row& row) -> Result<DeclaredMetric> {
+    const auto how = combine_of(row.text(2));
+    if (!how) return Error(Errc::corrupt, fmt::format("metric_kind: combine '{}'", row.text(2)));
+    return DeclaredMetric{{row.text(0), row.integer(1) != 0, *how}, row.integer(3) != 0};
+  };
+  return db_->query(
+      "SELECT name, lower_is_better, combine, evaluator FROM metric_kind WHERE run_id = ?1"
+      " ORDER BY evaluator DESC, id",
+      read, run);
+}
+
+Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations(RunId run) {
+  std::map<std::string, NewestEvaluation> newest;
+  const auto note = [&](const Row& row) {
+    return newest
+        .emplace(row.text(0), NewestEvaluation{.version = static_cast<Version>(row.integer(1)),
+                                               .is_evaluator = row.integer(2) != 0})
+        .second;
+  };
+  FL_CHECK(
+      db_->query("SELECT client, max(version), max(evaluator) FROM metric WHERE run_id = ?1"
+                 " GROUP BY client",
+                 note, run));
+  return newest;
+}
+
+Result<std::vector<EvaluationRecord>> Store::evaluator_answers(RunId run,
+                                                               std::uint64_t examples_min) {
+  std::vector<EvaluationRecord> answers;
+  const auto note = [&](const Row& row) {
+    const auto version = static_cast<Version>(row.integer(0));
+    const std::string client = row.text(1);
+    if (answers.empty() || answers.back().version != version || answers.back().client != client) {
+      EvaluationRecord& answer = answers.emplace_back();
+      answer.run = run;
+      answer.version = version;
+      answer.client = client;
+      answer.evaluator = true;
+      answer.examples = static_cast<std::uint64_t>(row.integer(2));
+    }
+    if (row.text(3) == loss_name) {
+      answers.back().loss = row.real(4);
+    } else {
+      answers.back().metrics.push_back({row.text(3), row.real(4), row.real(5)});
+    }
+    return true;
+  };
+  FL_CHECK(
+      db_->query("SELECT version, client, examples, name, value, weight FROM metric"
+                 " WHERE run_id = ?1 AND evaluator = 1 AND examples >= ?2"
+                 " AND name NOT LIKE 'own!_%' ESCAPE '!' ORDER BY version, client, name",
+                 note, run, examples_min));
+  return answers;
+}
+
+Result<std::vector<MetricSummary>> Store::metrics(std::optional<RunId> run) {
+  return db_->query(
+      metric_summary_view.select("WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, version, name"),
+      metric_summary_view.reader(), run);
+}
+
+/// Reads the figures of all rounds at once: a look into the view for each of them would cost much
+/// more. The rounds are in their order.
+Result<void> Store::add_main_metrics(std::vector<RoundSummary>& rounds) {
+  if (rounds.empty()) return {};
+  std::map<RunId, std::string> names;
+  const auto note_name = [&](const Row& row) {
+    names[row.integer(0)] = row.text(1);
+    return true;
+  };
+  const RunId first = rounds.front().run;
+  const RunId last = rounds.back().run;
+  FL_CHECK(db_->query("SELECT run_id, name FROM run_metric WHERE run_id BETWEEN ?1 AND ?2",
+                      note_name, first, last));
+  std::map<std::pair<RunId, Round>, RoundSummary*> by_number;
+  Round least = rounds.front().round;
+  Round most = least;
+  for (RoundSummary& round : rounds) {
+    round.metric = names[round.run];
+    by_number[{round.run, round.round}] = &round;
+    least = std::min(least, round.round);
+    most = std::max(most, round.round);
+  }
+  const auto note_figure = [&](const Row& row) {
+    const auto found = by_number.find({row.integer(0), static_cast<Round>(row.integer(1))});
+    if (found == by_number.end()) return true;
+    RoundSummary& round = *found->second;
+    const std::string name = row.text(2);
+    if (name == round.metric) {
+      round.eval_metric = row.optional_real(3);
+      round.is_exact = row.integer(4) != 0;
+    } else if (name == std::string(own_prefix) + round.metric) {
+      round.own_metric = row.optional_real(3);
+    }
+    return true;
+  };
+  FL_CHECK(
+      db_->query("SELECT run_id, version, name, value, is_exact FROM evaluation"
+                 " WHERE run_id BETWEEN ?1 AND ?2 AND version BETWEEN ?3 AND ?4",
+                 note_figure, first, last, least, most));
+  return {};
+}
+
+}  // namespace fl
