@@ -10,9 +10,9 @@ UPGRADE = (
     b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
 )
-# Header{hello{protocol: 4, codecs: "none"}} and Header{ready{train_examples: 1000}}, encoded by
+# Header{hello{protocol: 5, codecs: "none"}} and Header{ready{train_examples: 1000}}, encoded by
 # hand.
-HELLO = b"\x0a\x08\x08\x04\x2a\x04none"
+HELLO = b"\x0a\x08\x08\x05\x2a\x04none"
 READY = b"\x3a\x03\x08\xe8\x07"
 
 
