@@ -140,20 +140,27 @@ TEST_CASE("a run that has ended early stays so, whatever evaluators answer later
     CAPTURE(kills);
     WorldOptions options = agreed(50);
     options.settings.target = "accuracy>=0.9";
+    options.pause_max = 1ms;
     options.members.push_back(judge("judge-large", far_away, 990, {"accuracy"}));
     options.members.push_back(judge("judge-small", 0, 10, {"accuracy"}));
     World world(options);
     bool is_killed = false;
+    bool has_ended = false;
+    bool goes_on = false;
     world.on_connect = [](const std::string& client, Line&, Line& down) {
       if (client == "judge-large") down.bytes_per_s = 400;  // A version takes seconds.
       return true;
     };
     world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
-      if (is_up || header.bye().cause() != wire::Bye::FINISHED || !header.has_bye()) return;
+      goes_on |= has_ended && !is_up && header.has_offer();
+      // A client's answer to the server's Bye: by then all evaluations are durable.
+      if (!is_up || !header.has_bye()) return;
+      has_ended = true;
       if (kills && !std::exchange(is_killed, true)) world.kill_server(true);
     };
     const Ended ended = end_of(world);
     CHECK(is_killed == kills);
+    CHECK(!goes_on);
     CHECK(ended.rounds < 50);
     CHECK(ended.why.find(" has accuracy 9") != std::string::npos);
     const auto history = History::open(world);
