@@ -9,7 +9,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
+#include <array>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <unordered_map>
@@ -73,7 +74,23 @@ struct Entry {
   std::uint64_t end = 0;
 };
 
-std::uint64_t bytes_of_type(ElementType type) { return type == ElementType::f32 ? 4 : 2; }
+constexpr std::size_t piece_elements = 64 << 10;  // Converted at a time.
+
+struct ElementTypeRow {
+  ElementType type;
+  std::string_view name;
+  std::uint64_t bytes;
+};
+constexpr std::array<ElementTypeRow, 4> element_types{{{ElementType::f32, "F32", 4},
+                                                       {ElementType::f16, "F16", 2},
+                                                       {ElementType::bf16, "BF16", 2},
+                                                       {ElementType::f64, "F64", 8}}};
+
+const ElementTypeRow& row_of(ElementType type) {
+  return *std::ranges::find(element_types, type, &ElementTypeRow::type);
+}
+
+std::uint64_t bytes_of_type(ElementType type) { return row_of(type).bytes; }
 
 /// Finds what nlohmann's parser lets pass: repeated names (the last one wins) and any depth.
 class HeaderScanner final : public JsonScanner {
@@ -142,11 +159,9 @@ Result<Metadata> parse_metadata(const json& value) {
 Result<std::optional<ElementType>> parse_type(const std::string& name, const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : std::string();
   if (text == "I64" && name.ends_with("num_batches_tracked")) return std::optional<ElementType>();
-  if (text == "F32") return ElementType::f32;
-  if (text == "F16") return ElementType::f16;
-  if (text == "BF16") return ElementType::bf16;
+  if (const auto type = parse_element_type(text)) return type;
   return Error(Errc::invalid_input, fmt::format("safetensors: tensor {} has elements of type {}; "
-                                                "F32, F16 and BF16 can be read",
+                                                "F32, F16, BF16 and F64 can be read",
                                                 shown(name), shown(text)));
 }
 
@@ -215,22 +230,50 @@ Result<SafetensorsInfo> arrange(std::vector<Entry> entries, std::uint64_t data_b
   return info;
 }
 
+/// Converts stored elements to fp32. `stored` holds out.size() elements of the type.
+void from_type(ElementType type, Bytes stored, std::span<float> out) {
+  const auto* const words = reinterpret_cast<const std::uint16_t*>(stored.data());
+  switch (type) {
+    case ElementType::f32: std::memcpy(out.data(), stored.data(), out.size_bytes()); return;
+    case ElementType::f16: kernels().from_half(words, out.size(), out.data()); return;
+    case ElementType::bf16: kernels().from_bf16(words, out.size(), out.data()); return;
+    case ElementType::f64:
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        double value = 0;
+        std::memcpy(&value, stored.data() + i * sizeof value, sizeof value);
+        out[i] = static_cast<float>(value);
+      }
+      return;
+  }
+}
+
+/// The reverse. `stored` has room for values.size() elements of the type.
+void to_type(ElementType type, std::span<const float> values, MutableBytes stored) {
+  auto* const words = reinterpret_cast<std::uint16_t*>(stored.data());
+  switch (type) {
+    case ElementType::f32: std::memcpy(stored.data(), values.data(), values.size_bytes()); return;
+    case ElementType::f16: kernels().to_half(values.data(), values.size(), words); return;
+    case ElementType::bf16: kernels().to_bf16(values.data(), values.size(), words); return;
+    case ElementType::f64:
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const double value = values[i];
+        std::memcpy(stored.data() + i * sizeof value, &value, sizeof value);
+      }
+      return;
+  }
+}
+
 Result<void> read_tensor(File& file, ElementType type, std::uint64_t begin, std::span<float> out) {
   if (type == ElementType::f32) return file.read_exactly(begin, std::as_writable_bytes(out));
-  constexpr std::size_t piece_elements = 64 << 10;
-  std::vector<std::uint16_t> piece(std::min(piece_elements, out.size()));
+  const std::size_t size = bytes_of_type(type);
+  std::vector<double> room(std::min(piece_elements, out.size()));  // Aligned for every type.
   while (!out.empty()) {
-    const auto narrow = std::span(piece).first(std::min(piece.size(), out.size()));
-    FL_CHECK(file.read_exactly(begin, std::as_writable_bytes(narrow)));
-    if (type == ElementType::f16) {
-      kernels().from_half(narrow.data(), narrow.size(), out.data());
-    } else {
-      std::ranges::transform(narrow, out.begin(), [](std::uint16_t bits) {
-        return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-      });
-    }
-    begin += narrow.size_bytes();
-    out = out.subspan(narrow.size());
+    const std::size_t n = std::min(room.size(), out.size());
+    const auto piece = std::as_writable_bytes(std::span(room)).first(n * size);
+    FL_CHECK(file.read_exactly(begin, piece));
+    from_type(type, piece, out.first(n));
+    begin += piece.size();
+    out = out.subspan(n);
   }
   return {};
 }
@@ -273,9 +316,15 @@ Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found
 
 }  // namespace
 
+std::optional<ElementType> parse_element_type(std::string_view text) {
+  const auto row = std::ranges::find(element_types, text, &ElementTypeRow::name);
+  return row == element_types.end() ? std::nullopt : std::optional(row->type);
+}
+
 std::string safetensors_header(const Layout& layout, const Metadata& metadata,
-                               std::size_t alignment) {
+                               std::size_t alignment, std::span<const ElementType> types) {
   FL_ASSERT(alignment > 0 && alignment % length_bytes == 0);
+  FL_ASSERT(types.empty() || types.size() == layout.tensors().size());
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) {
     auto& entries = header[std::string(metadata_key)];
@@ -284,13 +333,15 @@ std::string safetensors_header(const Layout& layout, const Metadata& metadata,
   // Not by header[name], which looks at all tensors before: the names differ from each other.
   auto& entries = header.get_ref<nlohmann::ordered_json::object_t&>();
   entries.reserve(entries.size() + layout.tensors().size());
-  for (const Layout::Tensor& tensor : layout.tensors()) {
-    const std::uint64_t begin = tensor.offset * sizeof(float);
-    entries.emplace_back(
-        tensor.name,
-        nlohmann::ordered_json{{"dtype", "F32"},
-                               {"shape", tensor.shape},
-                               {"data_offsets", {begin, begin + tensor.elements * sizeof(float)}}});
+  std::uint64_t begin = 0;
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const Layout::Tensor& tensor = layout.tensors()[t];
+    const ElementTypeRow& type = row_of(types.empty() ? ElementType::f32 : types[t]);
+    const std::uint64_t end = begin + tensor.elements * type.bytes;
+    entries.emplace_back(tensor.name, nlohmann::ordered_json{{"dtype", type.name},
+                                                             {"shape", tensor.shape},
+                                                             {"data_offsets", {begin, end}}});
+    begin = end;
   }
   const std::string text = json_text(header);
   const std::size_t data_begin =
@@ -299,6 +350,43 @@ std::string safetensors_header(const Layout& layout, const Metadata& metadata,
   store<std::uint64_t>(std::as_writable_bytes(std::span(out)), 0, data_begin - length_bytes);
   std::ranges::copy(text, out.begin() + length_bytes);
   return out;
+}
+
+Result<void> write_safetensors(File& file, const Layout& layout, std::span<const float> values,
+                               std::span<const ElementType> types) {
+  FL_ASSERT(values.size() == layout.elements() && types.size() == layout.tensors().size());
+  const std::string header = safetensors_header(layout, {}, safetensors_data_alignment, types);
+  FL_CHECK(file.write_at(0, bytes_of(std::string_view(header))));
+  std::uint64_t end = header.size();
+  std::vector<double> room(std::min<std::size_t>(piece_elements, values.size()));
+  for (std::size_t t = 0; t < types.size(); ++t) {
+    auto left = values.subspan(layout.tensors()[t].offset, layout.tensors()[t].elements);
+    while (!left.empty()) {
+      const bool is_as_it_is = types[t] == ElementType::f32;
+      const auto part = is_as_it_is ? left : left.first(std::min(room.size(), left.size()));
+      const auto piece = std::as_writable_bytes(std::span(room));
+      const std::size_t bytes = part.size() * bytes_of_type(types[t]);
+      if (!is_as_it_is) to_type(types[t], part, piece);
+      FL_CHECK(file.write_at(end, is_as_it_is ? std::as_bytes(part) : Bytes(piece.first(bytes))));
+      end += bytes;
+      left = left.subspan(part.size());
+    }
+  }
+  return file.truncate(end);
+}
+
+void round_to_types(const Layout& layout, std::span<const ElementType> types,
+                    std::span<float> values) {
+  FL_ASSERT(values.size() == layout.elements() && types.size() == layout.tensors().size());
+  std::vector<std::uint16_t> room;
+  for (std::size_t t = 0; t < types.size(); ++t) {
+    if (types[t] == ElementType::f32 || types[t] == ElementType::f64) continue;
+    const auto tensor = values.subspan(layout.tensors()[t].offset, layout.tensors()[t].elements);
+    room.resize(tensor.size());
+    const auto stored = std::as_writable_bytes(std::span(room));
+    to_type(types[t], tensor, stored);
+    from_type(types[t], stored, tensor);
+  }
 }
 
 Result<SafetensorsInfo> read_safetensors_header(File& file) {

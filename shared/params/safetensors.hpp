@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The safetensors file format: eight bytes with the length of a JSON header, the header, then the
-// bytes of the tensors without gaps. PyTorch users open such a file with one line. We write F32 and
-// read F32, F16 and BF16. The header of a file is checked completely before its data is used.
+// bytes of the tensors without gaps. PyTorch users open such a file with one line. We read and
+// write F32, F16, BF16 and F64. The header of a file is checked completely before its data is used.
 //
 // Only the File has state; any thread.
 #pragma once
@@ -12,8 +12,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,14 +27,29 @@ inline constexpr std::size_t safetensors_data_alignment = 4096;
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
+enum class ElementType { f32, f16, bf16, f64 };
+
+/// "F32", "F16", "BF16" or "F64", as a file names it; nothing for another text.
+[[nodiscard]] std::optional<ElementType> parse_element_type(std::string_view text);
+
 /// The bytes that come before the data in a file that holds a flat fp32 vector of `layout`: length,
 /// JSON, and spaces up to a multiple of `alignment` bytes, which must be a multiple of 8. The
 /// caller then writes the bytes of the vector, in any pieces. Bytes in `metadata` that are not
-/// UTF-8 become U+FFFD.
+/// UTF-8 become U+FFFD. With `types`, one for each tensor, the data has these instead of fp32.
 [[nodiscard]] std::string safetensors_header(const Layout& layout, const Metadata& metadata,
-                                             std::size_t alignment = safetensors_data_alignment);
+                                             std::size_t alignment = safetensors_data_alignment,
+                                             std::span<const ElementType> types = {});
 
-enum class ElementType { f32, f16, bf16 };
+/// Writes a whole file of `layout` with the given element types, one for each tensor. `values` has
+/// layout.elements() elements, which are rounded to nearest; too large a value becomes infinite.
+/// What the file held before is overwritten, so that its blocks are used again.
+[[nodiscard]] Result<void> write_safetensors(File& file, const Layout& layout,
+                                             std::span<const float> values,
+                                             std::span<const ElementType> types);
+
+/// Rounds each tensor's values to its type and back, in place.
+void round_to_types(const Layout& layout, std::span<const ElementType> types,
+                    std::span<float> values);
 
 struct SafetensorsInfo {
   Layout layout;                     // In the order of the data.
