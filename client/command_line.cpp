@@ -55,6 +55,79 @@ void declare_server_flags(CLI::App& app, ClientOptions& options) {
   app.add_flag("--stay", options.stay, "When a run is over, wait for the next one");
 }
 
+/// Parses "NAME=VALUE". Returns an error text, or "".
+std::string parse_variable(const std::string& text, TrainerCommand& trainer) {
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    return fmt::format("'{}' is not NAME=VALUE", text);
+  trainer.variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  return "";
+}
+
+/// Flags about a trainer that is a program of the user's.
+void declare_trainer_flags(CLI::App& app, ClientOptions& options) {
+  TrainerCommand& trainer = options.trainer;
+  auto* const command =
+      app.add_option("--trainer", trainer.command,
+                     "Train with this command, which runs as long as the client: your own model "
+                     "and data, in any language (docs/design/trainer-protocol.md)")
+          ->type_name("COMMAND")
+          ->check(not_empty());
+  auto* const once = app.add_option("--trainer-once", trainer.once,
+                                    "Train with this command, which is run anew for each request "
+                                    "and answers by files")
+                         ->type_name("COMMAND")
+                         ->check(not_empty())
+                         ->excludes(command);
+  app.add_option("--trainer-socket", trainer.socket,
+                 "Train with a program that somebody else starts and that connects to this "
+                 "socket, which must not exist yet")
+      ->type_name("PATH")
+      ->check(not_empty())
+      ->excludes(command)
+      ->excludes(once);
+  app.add_option(
+         "--trainer-env",
+         [&trainer](const CLI::results_t& given) {
+           for (const auto& text : given) {
+             if (const auto wrong = parse_variable(text, trainer); !wrong.empty())
+               throw CLI::ValidationError("--trainer-env", wrong);
+           }
+           return true;
+         },
+         "Add this variable to the trainer's environment; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--trainer-timeout", trainer.silence_s,
+                 "End a trainer that shows no life for so many seconds during a request")
+      ->check(CLI::Range(1.0, 1e7))
+      ->capture_default_str();
+  app.add_option("--trainer-retries", trainer.retries,
+                 "End when the trainer has failed so many times in a row")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+}
+
+/// What can't be together on the command line, or is missing.
+void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& initial,
+                    const ClientOptions& options) {
+  if (app.count("--partition") > 0 && app.count("--shard") == 0 && !options.learn.evaluate_only)
+    throw CLI::ValidationError("--partition",
+                               "also needs --shard K/N, which says which shard is this client's");
+  if (join && options.join.empty() && options.join_file.empty())
+    throw CLI::RequiredError("TOKEN, - or --join-file FILE");
+  if (initial && !options.trainer.is_set()) throw CLI::RequiredError("--trainer or --trainer-once");
+  if (!options.trainer.is_set()) return;
+  for (const char* flag : {"--data", "--partition", "--partition-seed", "--shard", "--holdout",
+                           "--device", "--precision", "--hogwild"}) {
+    if (app.count(flag) > 0)
+      throw CLI::ValidationError(flag,
+                                 "is for built-in models; your trainer has data and devices "
+                                 "of its own");
+  }
+}
+
 }  // namespace
 
 void declare_data_flags(CLI::App& app, LearnOptions& learn) {
@@ -92,7 +165,8 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
       "Takes part in a federation: trains on this machine's data and sends model updates, never "
       "the data.\n"
       "  fl-client --join TOKEN --data fashion-mnist        join a server, then train\n"
-      "  fl-client --data fashion-mnist --shard 3/10        train, after joining once",
+      "  fl-client --data fashion-mnist --shard 3/10        train, after joining once\n"
+      "  fl-client --trainer 'python3 train.py'             train with a program of your own",
       "fl-client"};
   app.set_version_flag("--version", fmt::format("fl-client {}, protocol {}",
                                                 software_version_and_commit, protocol_version));
@@ -121,6 +195,7 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
       ->type_name("K/N");
   app.add_flag("--evaluate-only", learn.evaluate_only,
                "Evaluate every model version on the data; don't train");
+  declare_trainer_flags(app, options);
   app.add_option("--threads", learn.threads,
                  "Threads for training and encoding; 0 means one per core")
       ->check(CLI::Range(0, 4096))
@@ -138,15 +213,17 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
       "TOKEN", options.join,
       "The token that 'fl-server enroll --name NAME' printed; '-' reads it from standard "
       "input. Or use --join-file");
+  auto* initial = app.add_subcommand(
+      "initial-weights", "Asks the trainer for initial weights and writes the file for the server");
+  initial->add_option("FILE", options.initial_weights, "The safetensors file to write")->required();
+  initial->add_option("--seed", options.initial_seed, "The weights are a function of this number")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
+      ->capture_default_str();
   app.require_subcommand(0, 1);
 
   try {
     app.parse(argc, argv);
-    if (app.count("--partition") > 0 && app.count("--shard") == 0 && !learn.evaluate_only)
-      throw CLI::ValidationError("--partition",
-                                 "also needs --shard K/N, which says which shard is this client's");
-    if (*join && options.join.empty() && options.join_file.empty())
-      throw CLI::RequiredError("TOKEN, - or --join-file FILE");
+    check_together(app, *join, *initial, options);
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);
   }

@@ -2,6 +2,7 @@
 // The command line of fl-client.
 #pragma once
 
+#include "client/learn/process/trainer_channel.hpp"
 #include "client/learn/trainer.hpp"
 #include "shared/base/limits.hpp"
 
@@ -25,6 +26,9 @@ struct ClientOptions {
   bool log_json = false;
   bool verbose = false;
   LearnOptions learn;
+  TrainerCommand trainer;          // A program of the user's that trains instead of `learn`.
+  std::string initial_weights;     // `fl-client initial-weights FILE`: the file to write, or "".
+  std::uint64_t initial_seed = 0;  // What its weights are a function of.
 };
 
 /// Declares the flags about data and training that fl-client and fl-sim share: --data, --partition,

@@ -6,6 +6,7 @@
 #include "client/agent/connection.hpp"
 #include "client/command_line.hpp"
 #include "client/learn/data/data.hpp"
+#include "client/learn/process/process_trainer.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/log.hpp"
@@ -128,6 +129,65 @@ Result<void> join_once(const ClientOptions& options) {
   return {};
 }
 
+/// Ends what happens before the client's main loop at the first Ctrl-C or SIGTERM.
+class StopWhileStarting {
+ public:
+  StopWhileStarting() : signals_(io_) {
+    signals_.on_stop([this] { stop_.request_stop(); });
+    thread_ = std::jthread([this] { io_.run(); });
+  }
+  ~StopWhileStarting() {
+    signals_.cancel();
+    io_.stop();
+  }
+  StopWhileStarting(const StopWhileStarting&) = delete;
+  StopWhileStarting& operator=(const StopWhileStarting&) = delete;
+  [[nodiscard]] std::stop_token token() const { return stop_.get_token(); }
+
+ private:
+  net::io_context io_{1};
+  StopSignals signals_;
+  std::stop_source stop_;
+  std::jthread thread_;
+};
+
+/// Starts the user's trainer, if there is one to start.
+Result<std::shared_ptr<TrainerProgram>> start_program(const ClientOptions& options) {
+  if (!options.trainer.is_set()) return std::shared_ptr<TrainerProgram>();
+  const StopWhileStarting stop;
+  FL_TRY(auto program, TrainerProgram::start(options.trainer, options.state, stop.token()));
+  const TrainerHello& hello = program->hello();
+  log_info("the trainer has {} parameters in {} tensors, {} training examples, {} held out",
+           hello.layout.elements(), hello.layout.tensors().size(), hello.train_examples,
+           hello.holdout_examples);
+  return program;
+}
+
+/// Makes the trainer of each run's model.
+TrainerFactory trainer_factory(const LearnOptions& learn, std::optional<LocalData> data,
+                               const std::shared_ptr<TrainerProgram>& program) {
+  if (program) {
+    return [program](const std::string& model) { return make_process_trainer(program, model); };
+  }
+  // The first model takes the data that is loaded already; a later one loads it again. A synthetic
+  // model takes no data, and make_trainer() reports an error if there is some.
+  auto first = std::make_shared<std::optional<LocalData>>(std::move(data));
+  return [learn, first](const std::string& model) {
+    LearnOptions mine = learn;
+    mine.model = model;
+    auto loaded = model.starts_with("synthetic:") ? std::nullopt : std::exchange(*first, {});
+    return loaded ? make_trainer(mine, std::move(*loaded)) : make_trainer(mine);
+  };
+}
+
+Result<void> make_initial_weights(const ClientOptions& options) {
+  FL_TRY(const auto program, start_program(options));
+  FL_CHECK(write_initial_weights(*program, options.initial_seed, options.initial_weights, {}));
+  log_info("wrote {}: start the server with --model custom:NAME --initial-weights {}",
+           options.initial_weights, options.initial_weights);
+  return {};
+}
+
 Result<void> train(const ClientOptions& options) {
   Files& files = posix_files();
   const auto folder = identity_folder(options.state);
@@ -140,11 +200,13 @@ Result<void> train(const ClientOptions& options) {
   }
   FL_TRY(ClientIdentity identity, ClientIdentity::load(files, folder));
   // Report a wrong model name or bad data before connecting to the server.
-  if (!options.learn.model.empty()) FL_CHECK(builtin_layout(options.learn.model));
-  auto first_data = std::make_shared<std::optional<LocalData>>();
+  if (!options.learn.model.empty() && !options.trainer.is_set())
+    FL_CHECK(builtin_layout(options.learn.model));
+  std::optional<LocalData> first_data;
   if (!options.learn.data.empty()) {
-    FL_TRY(*first_data, load_local_data(options.learn));
+    FL_TRY(first_data, load_local_data(options.learn));
   }
+  FL_TRY(const auto program, start_program(options));
 
   net::io_context io(1);
   auto strand = net::make_strand(io);
@@ -153,14 +215,7 @@ Result<void> train(const ClientOptions& options) {
   LearnOptions learn = options.learn;
   learn.client_seed =
       Digest::of(bytes_of(std::string_view(connector.identity().name()))).short_id();
-  TrainerFactory factory = [learn, first_data](const std::string& model) {
-    LearnOptions mine = learn;
-    mine.model = model;
-    // The first model takes the data that is loaded already; a later one loads it again. A
-    // synthetic model takes no data, and make_trainer() reports an error if there is some.
-    auto data = model.starts_with("synthetic:") ? std::nullopt : std::exchange(*first_data, {});
-    return data ? make_trainer(mine, std::move(*data)) : make_trainer(mine);
-  };
+  auto factory = trainer_factory(learn, std::move(first_data), program);
   Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;
   agent_options.stay = options.stay;
@@ -183,6 +238,7 @@ Result<void> train(const ClientOptions& options) {
                   signals.cancel();
                 });
   io.run();
+  if (program) program->end();
   if (!outcome) return outcome.error();
   if (*outcome == Agent::Outcome::stopped)
     log_info("stopped; an update that is not delivered is kept for the next start");
@@ -192,6 +248,7 @@ Result<void> train(const ClientOptions& options) {
 Result<void> run(const ClientOptions& options) {
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
+  if (!options.initial_weights.empty()) return make_initial_weights(options);
   if (!options.join.empty() || !options.join_file.empty()) FL_CHECK(join_once(options));
   return options.only_join ? success() : train(options);
 }

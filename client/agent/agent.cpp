@@ -370,17 +370,16 @@ Awaitable<Result<void>> Agent::finish_job(JobDone done) {
       retry_at_ = Clock::now() + limits::full_disk_pause;
       co_return success();
     }
-    if (error.code() == Errc::invalid_input) {
-      // This task can't be done, but the next one may work.
-      log_warn("{}", error.message());
-      forget_offer(done.task);
-      wire::Header header;
-      header.mutable_failed()->set_task(done.task);
-      if (done.evaluation) header.mutable_failed()->set_version(done.evaluation->version());
-      header.mutable_failed()->set_reason(shown_reason(error.message()));
-      co_return co_await send(std::move(header));
-    }
-    co_return error;
+    wire::Header header;
+    header.mutable_failed()->set_task(done.task);
+    if (done.evaluation) header.mutable_failed()->set_version(done.evaluation->version());
+    header.mutable_failed()->set_reason(shown_reason(error.message()));
+    const auto sent = co_await send(std::move(header));
+    if (error.code() != Errc::invalid_input) co_return error;
+    // This task can't be done, but the next one may work.
+    log_warn("{}", error.message());
+    forget_offer(done.task);
+    co_return sent;
   }
   forget_offer(done.task);
   if (done.evaluation) {

@@ -171,7 +171,7 @@ class Agent {
   [[nodiscard]] std::span<const float> whole_model(std::span<const float> version,
                                                    std::span<const float> kept,
                                                    std::vector<float>& room) const;
-  [[nodiscard]] std::vector<float> initial_values(std::uint64_t seed) const;
+  [[nodiscard]] Result<std::vector<float>> initial_values(std::uint64_t seed) const;
 
   net::any_io_executor strand_;
   Connector& connector_;

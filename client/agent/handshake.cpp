@@ -42,6 +42,32 @@ wire::Header parting(std::string reason, const Layout* others) {
   return header;
 }
 
+/// Checks that the trainer can do what the method asks of it.
+Result<void> check_abilities(const Strategy& strategy, const Trainer& trainer) {
+  const Trainer::Abilities can = trainer.abilities();
+  const LocalRule* const rule = strategy.local();
+  const bool has_own_model = rule != nullptr && rule->own_model() != nullptr;
+  const bool corrects = has_own_model || (rule != nullptr && rule->correct({}, {}, {}));
+  const bool pulls = has_own_model || strategy.proximal_mu() > 0;
+  const bool wants_gradient = rule != nullptr && rule->wants_gradient();
+  const char* const lacks = strategy.counts_steps() && !can.optimizer ? "optimizer"
+                            : corrects && !can.correction             ? "correction"
+                            : pulls && !can.proximal                  ? "proximal"
+                            : wants_gradient && !can.gradient         ? "gradient"
+                                                                      : nullptr;
+  if (lacks != nullptr) {
+    return Error(Errc::invalid_input,
+                 fmt::format("strategy '{}' needs a trainer that supports '{}', and this one does "
+                             "not: strategies such as fedavg and fedadam take any trainer",
+                             strategy.spec(), lacks));
+  }
+  if (!strategy.counts_steps() || !trainer.takes_steps_together()) return {};
+  return Error(Errc::invalid_input,
+               fmt::format("strategy '{}' does not work with --hogwild, because it counts "
+                           "local steps that follow each other: leave out --hogwild",
+                           strategy.spec()));
+}
+
 }  // namespace
 
 /// Sends Hello, receives Welcome, loads model and data, and sends Ready.
@@ -134,12 +160,8 @@ Awaitable<Result<void>> Agent::prepare(const wire::Welcome& welcome) {
     strategy_ = std::move(*strategy);
   }
   if (is_other_run) state_->set_own_tensors(own_tensors());
-  if (strategy_->counts_steps() && trainer_->takes_steps_together()) {
-    co_return Error(Errc::invalid_input,
-                    fmt::format("strategy '{}' does not work with --hogwild, because it counts "
-                                "local steps that follow each other: leave out --hogwild",
-                                strategy_->spec()));
-  }
+  FL_CO_CHECK(check_abilities(*strategy_, *trainer_));
+  trainer_->enter_run(run_key_);
   const bool is_same = layout_.all.digest().raw() == welcome.layout_digest();
   if (is_same && !replica_.is_there && !has_job_) {
     auto make = [this] { make_version_0(); };

@@ -26,6 +26,7 @@ Result<TrainSettings> settings_of(const wire::Offer& offer) {
   settings.weight_decay = offer.weight_decay();
   settings.proximal_mu = offer.proximal_mu();
   settings.seed = offer.seed();
+  settings.deadline_s = static_cast<double>(offer.deadline_ms()) / 1000;
   return settings;
 }
 
@@ -44,8 +45,8 @@ std::vector<float> joined(const RunLayout& layout, std::span<const float> part) 
 }  // namespace
 
 /// What travels with the model begins with zeros.
-std::vector<float> Agent::initial_values(std::uint64_t seed) const {
-  const auto whole = trainer_->initial_weights(seed);
+Result<std::vector<float>> Agent::initial_values(std::uint64_t seed) const {
+  FL_TRY(const auto whole, trainer_->initial_weights(seed));
   std::vector<float> values(layout_.all.elements());
   std::vector<float> personal(layout_.personal_elements);
   layout_.split(whole, std::span(values).first(layout_.model_elements), personal);
@@ -143,7 +144,7 @@ Result<std::vector<float>> Agent::local_values(std::span<const float> version) c
     values.resize(size);
     return values;
   }
-  const auto whole = trainer_->initial_weights(seed_);
+  FL_TRY(const auto whole, trainer_->initial_weights(seed_));
   std::vector<float> part(layout_.model_elements);
   values.resize(size);
   layout_.split(whole, part, std::span(values).subspan(vector_size));
@@ -184,6 +185,9 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   if (!settings) return settings.error().at("the server's optimizer");
   if (auto fits = strategy_->check(*settings); !fits)
     return fits.error().at("the server's settings");
+  if (settings->proximal_mu > 0 && !trainer_->abilities().proximal)
+    return Error(Errc::invalid_input,
+                 "the run's proximal term needs a trainer that supports 'proximal'");
   const LocalRule* const rule = strategy_->local();
   const auto elements = static_cast<std::size_t>(layout_.model_elements);
   const auto parameters = static_cast<std::size_t>(layout_.parameter_elements);
@@ -254,7 +258,7 @@ Result<void> Agent::train_own(TrainSettings settings, std::span<const float> glo
 Result<void> Agent::check_initial(const wire::Offer& offer) {
   if (offer.initial_digest().empty()) return {};
   if (!initial_digest_) {
-    const auto values = initial_values(seed_);
+    FL_TRY(const auto values, initial_values(seed_));
     initial_digest_ = Digest::of(std::as_bytes(std::span(values)));
   }
   if (initial_digest_->raw() == offer.initial_digest()) return {};
@@ -295,10 +299,13 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
   return done;
 }
 
-/// What the run's seed makes is version 0 of most runs: it need not be downloaded, and is a base
-/// for deltas. Where the run began with other weights, the digests tell.
+/// What the run's seed makes is version 0 of a run with a built-in model: it need not be
+/// downloaded, and is a base for deltas. Where the run began with other weights, the digests tell.
 void Agent::make_version_0() {
-  auto values = initial_values(seed_);
+  if (model_.starts_with("custom:")) return;
+  auto made = initial_values(seed_);
+  if (!made) return;  // Then it is downloaded.
+  auto values = std::move(*made);
   replica_.digest = Digest::of(std::as_bytes(std::span(std::as_const(values))));
   replica_.version = 0;
   replica_.is_there = true;

@@ -46,9 +46,9 @@ class Trainer {
   /// What evaluate() measures besides the loss, always the same; the main metric comes first.
   /// check_metrics() must accept it.
   [[nodiscard]] virtual std::span<const MetricKind> metrics() const { return {}; }
-  /// Returns layout().elements() values. The same model and seed give the same bits on every
-  /// machine.
-  [[nodiscard]] virtual std::vector<float> initial_weights(std::uint64_t seed) const = 0;
+  /// Returns layout().elements() values. The same built-in model and seed give the same bits on
+  /// every machine. Errors: invalid_input, if a trainer that is a program of the user's can't.
+  [[nodiscard]] virtual Result<std::vector<float>> initial_weights(std::uint64_t seed) const = 0;
 
   /// Trains from the weights `global` on and writes the difference, w_local - w_global, to
   /// `update`. Both have layout().elements() values. `correction` has as many values or none. It is
@@ -69,6 +69,18 @@ class Trainer {
   /// report has 0 examples.
   [[nodiscard]] virtual Result<EvalReport> evaluate(std::span<const float> weights,
                                                     std::stop_token stop) = 0;
+
+  /// What a trainer can do besides training in its own way. A built-in one can do everything.
+  struct Abilities {
+    bool optimizer = true;   // Trains with the settings' optimizer and steps, and counts its steps.
+    bool proximal = true;    // Follows TrainSettings::proximal_mu.
+    bool correction = true;  // Adds the correction.
+    bool gradient = true;    // Has gradient().
+    bool initial = true;     // Has initial_weights() of every model.
+  };
+  [[nodiscard]] virtual Abilities abilities() const { return {}; }
+  /// Called before the first work for a run, with its key.
+  virtual void enter_run([[maybe_unused]] const std::string& run_key) {}
 
   /// Whether several threads take steps on the same weights at the same time (Hogwild). Then the
   /// number of steps does not say how far the weights have moved.

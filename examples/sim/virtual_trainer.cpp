@@ -27,7 +27,7 @@ class VirtualTrainer final : public Trainer {
   std::span<const MetricKind> metrics() const override {
     return builtin_metrics(shared_.options.model);
   }
-  std::vector<float> initial_weights(std::uint64_t seed) const override {
+  Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
     return builtin_initial_weights(shared_.options.model, seed).value();
   }
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,

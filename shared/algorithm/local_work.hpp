@@ -43,6 +43,7 @@ struct TrainSettings {
   double momentum = 0.0;
   double weight_decay = 0.0;
   double proximal_mu = 0.0;  // FedProx: mu/2 ||w - w_global||^2 is added to the loss.
+  double deadline_s = 0;     // Until the round's deadline, in seconds; 0: none or not known.
   std::uint64_t seed = 0;    // For this client in this round. Shuffles and dropout derive from it.
 };
 

@@ -102,6 +102,19 @@ inline constexpr double quota_renewals_per_s = 1.0 / 3600;
 inline constexpr double quota_sessions = 60;  // A client on a bad line comes back every 5 s or so.
 inline constexpr double quota_sessions_per_s = 0.5;
 
+// A trainer that is a program of the user's.
+inline constexpr std::size_t trainer_message_bytes_max = 64 << 20;
+inline constexpr auto trainer_grace = 10s;     // To end, or to answer a cancelled request.
+inline constexpr auto trainer_pause_min = 1s;  // Before it is started anew; doubles each time.
+inline constexpr auto trainer_pause_max = 60s;
+inline constexpr int trainer_lines_max = 1000;  // Lines of its output in the log, in lines_window.
+inline constexpr std::size_t trainer_line_bytes_max = 1000;
+inline constexpr std::size_t trainer_last_lines =
+    3;                                              // Of its output, told as the reason of its end.
+inline constexpr auto trainer_output_wait = 500ms;  // For its last output after it has ended.
+inline constexpr auto trainer_gone_wait = 2s;       // For its end after its socket has closed.
+inline constexpr auto trainer_look = 50ms;  // Between two looks at it while it is waited for.
+
 // Queues.
 inline constexpr std::size_t runs_queued_max = 1000;
 inline constexpr std::size_t outbox_messages_max = 64;  // Messages that wait to be sent to a peer.

@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   fl::Trainer& trainer = **made;
-  const auto weights = trainer.initial_weights(1);
+  const auto weights = trainer.initial_weights(1).value();
   std::vector<float> update(weights.size());
   BareLoop bare(images);
 

@@ -77,7 +77,7 @@ std::vector<MetricValue> ToyTrainer::values_of(const Part& part, double loss) {
   return values;
 }
 
-std::vector<float> ToyTrainer::initial_weights(std::uint64_t seed) const {
+Result<std::vector<float>> ToyTrainer::initial_weights(std::uint64_t seed) const {
   return problem_.initial_weights(seed);
 }
 

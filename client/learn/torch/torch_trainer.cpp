@@ -128,7 +128,7 @@ class TorchTrainer final : public Trainer {
   std::span<const MetricKind> metrics() const override { return builtin_metrics(model_); }
   bool takes_steps_together() const override { return learners_.size() > 1; }
 
-  std::vector<float> initial_weights(std::uint64_t seed) const override {
+  Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
     return builtin_initial_weights(model_, seed).value();
   }
 

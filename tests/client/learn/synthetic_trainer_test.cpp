@@ -31,9 +31,10 @@ std::vector<float> update_of(fl::Trainer& trainer, const fl::TrainSettings& sett
 TEST_CASE("the synthetic trainer has the layout and initial weights of the model table") {
   const auto trainer = synthetic(1234);
   CHECK(trainer->layout().digest() == fl::builtin_layout("synthetic:1234")->digest());
-  CHECK(trainer->initial_weights(7) == fl::builtin_initial_weights("synthetic:1234", 7).value());
+  CHECK(trainer->initial_weights(7).value() ==
+        fl::builtin_initial_weights("synthetic:1234", 7).value());
   CHECK(trainer->holdout_examples() == 0);
-  CHECK(trainer->evaluate(trainer->initial_weights(7), {})->examples == 0);
+  CHECK(trainer->evaluate(trainer->initial_weights(7).value(), {})->examples == 0);
 }
 
 // The update is the Gaussian stream that the header specifies, also beyond one piece of 2^20.

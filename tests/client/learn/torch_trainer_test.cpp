@@ -254,7 +254,7 @@ TEST_CASE("every module has the layout of the model table") {
 TEST_CASE("updates equal those of torch::optim::SGD") {
   const fl::ImageSet images = made_up_images(100, 1);
   const auto trainer = trainer_of("lenet", 100);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   const fl::TrainSettings plain = {.local_epochs = 3, .batch_size = 32, .lr = 0.05, .seed = 9};
   std::vector<fl::TrainSettings> cases(5, plain);
   cases[1].momentum = 0.9;
@@ -274,7 +274,7 @@ TEST_CASE(
     "with BatchNorm, parameters equal those of torch::optim, statistics those of the module") {
   const fl::ImageSet images = made_up_images(60, 1);
   const auto trainer = trainer_of("resnet8", 60);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   fl::TrainSettings settings = {.local_epochs = 2, .batch_size = 16, .lr = 0.05, .seed = 9};
   settings.momentum = 0.9;
   settings.weight_decay = 0.01;
@@ -314,7 +314,7 @@ TEST_CASE(
 TEST_CASE("updates equal those of torch::optim's other optimizers") {
   const fl::ImageSet images = made_up_images(100, 1);
   const auto trainer = trainer_of("lenet", 100);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   fl::TrainSettings settings = {.local_epochs = 3,
                                 .batch_size = 32,
                                 .lr = 0.003,
@@ -333,7 +333,7 @@ TEST_CASE("updates equal those of torch::optim's other optimizers") {
 TEST_CASE("the correction is added to every gradient, and gradient() is that of all examples") {
   const fl::ImageSet images = made_up_images(700, 1);  // More than one batch of gradient().
   const auto trainer = trainer_of("lenet", 700);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   fl::TrainSettings settings = {.local_epochs = 1, .batch_size = 350, .lr = 0.05, .momentum = 0.9};
   std::vector<float> update(global.size());
   const std::vector<float> correction(global.size(), 0.01F);
@@ -353,7 +353,7 @@ TEST_CASE("the correction is added to every gradient, and gradient() is that of 
 
 TEST_CASE("the same settings give the same bits, and another seed gives others") {
   const auto trainer = trainer_of("lenet", 100);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   const fl::TrainSettings settings = {.momentum = 0.9, .seed = 9};
   const auto update = train(*trainer, global, settings);
   CHECK(update == train(*trainer, global, settings));
@@ -362,7 +362,7 @@ TEST_CASE("the same settings give the same bits, and another seed gives others")
 }
 
 TEST_CASE("the client's own seed changes the order of the examples") {
-  const auto global = trainer_of("mlp", 100)->initial_weights(3);
+  const auto global = trainer_of("mlp", 100)->initial_weights(3).value();
   std::vector<std::vector<float>> updates;
   for (const std::uint64_t client_seed : {0, 1}) {
     auto trainer = fl::make_torch_trainer(
@@ -375,7 +375,7 @@ TEST_CASE("the client's own seed changes the order of the examples") {
 
 TEST_CASE("local_steps counts batches, over several epochs") {
   const auto trainer = trainer_of("logistic", 100);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   std::vector<float> update(global.size());
   // Four batches an epoch: eight steps are two epochs.
   const fl::TrainSettings by_steps = {.local_steps = 8, .batch_size = 32, .seed = 2};
@@ -389,7 +389,7 @@ TEST_CASE("local_steps counts batches, over several epochs") {
 // while free training adds up 100 steps.
 TEST_CASE("a large FedProx mu keeps the weights near the global ones") {
   const auto trainer = trainer_of("lenet", 300);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   const fl::TrainSettings free = {.local_epochs = 10, .batch_size = 32, .lr = 0.05};
   fl::TrainSettings bound = free;
   bound.proximal_mu = 20;
@@ -398,7 +398,7 @@ TEST_CASE("a large FedProx mu keeps the weights near the global ones") {
 
 TEST_CASE("a stop request ends training and evaluation") {
   const auto trainer = trainer_of("lenet", 100);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   const fl::TrainSettings settings = {.round = 7, .local_epochs = 1'000'000};
   std::stop_source stop;
   {
@@ -424,7 +424,7 @@ TEST_CASE("a stop request ends training and evaluation") {
 // batch is shorter, and the last mini-batch in it too.
 TEST_CASE("accumulated mini-batches make the step of one large batch") {
   const auto trainer = trainer_of("lenet", 100);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   fl::TrainSettings settings = {.local_epochs = 3, .batch_size = 32, .lr = 0.05, .momentum = 0.9};
   std::vector<float> update(global.size());
   const auto whole = trainer->train(global, settings, {}, update, {});
@@ -446,7 +446,7 @@ TEST_CASE("accumulated mini-batches make the step of one large batch") {
 // gives one step.
 TEST_CASE("with local_seconds it trains as many steps as fit") {
   const auto trainer = trainer_of("mlp", 100);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   fl::TrainSettings settings = {.local_epochs = 0, .local_seconds = 0.2, .batch_size = 8};
   std::vector<float> update(global.size());
   const auto report = trainer->train(global, settings, {}, update, {});
@@ -467,7 +467,7 @@ TEST_CASE("lower precision changes an update by no more than its rounding") {
   const fl::ImageSet images = made_up_images(100, 1);
   const fl::TrainSettings settings = {.local_epochs = 3, .batch_size = 32, .lr = 0.05, .seed = 9};
   const auto whole = trainer_of("lenet", 100);
-  const auto global = whole->initial_weights(3);
+  const auto global = whole->initial_weights(3).value();
   const auto expected = train(*whole, global, settings);
   for (const std::string precision : {"bf16", "fp16"}) {
     const double epsilon = precision == "bf16" ? 0x1p-8 : 0x1p-11;
@@ -488,7 +488,7 @@ TEST_CASE("lower precision changes an update by no more than its rounding") {
 TEST_CASE("fp16 skips steps that overflow") {
   const fl::ImageSet images = made_up_images(10, 1);
   const auto trainer = make("mlp", {images, {}}, "cpu", "fp16").value();
-  auto global = trainer->initial_weights(3);
+  auto global = trainer->initial_weights(3).value();
   for (float& weight : global) weight *= 6;
   const fl::TrainSettings settings = {.local_steps = 1, .batch_size = 1, .seed = 9};
   const auto update = train(*trainer, global, settings);
@@ -511,7 +511,7 @@ TEST_CASE("hogwild's threads share weights and steps") {
   const fl::ImageSet images = made_up_images(100, 1);
   const fl::TrainSettings settings = {.local_steps = 90, .batch_size = 100, .lr = 1e-4};
   const auto alone = trainer_of("mlp", 100);
-  const auto global = alone->initial_weights(3);
+  const auto global = alone->initial_weights(3).value();
   std::vector<float> expected(global.size());
   const auto one = alone->train(global, settings, {}, expected, {});
   const auto threads =
@@ -533,14 +533,14 @@ TEST_CASE("one thread's error ends all of them") {
           {.model = "mlp", .data = "", .device = "cpu", .threads = 1, .hogwild = 3},
           {made_up_images(100, 1), {}})
           .value();
-  expect_error(*threads, threads->initial_weights(3),
+  expect_error(*threads, threads->initial_weights(3).value(),
                {.round = 5, .local_epochs = 1'000'000, .batch_size = 50, .lr = 1e38},
                fl::Errc::invalid_input, "round 5, step ");
 }
 
 TEST_CASE("errors for numbers that are not finite name round and step") {
   const auto trainer = trainer_of("mlp", 100);
-  auto global = trainer->initial_weights(3);
+  auto global = trainer->initial_weights(3).value();
   const auto invalid = fl::Errc::invalid_input;
   // The first step makes the weights far too large; the loss of the second step shows it.
   expect_error(*trainer, global, {.round = 5, .batch_size = 50, .lr = 1e38}, invalid,
@@ -558,7 +558,7 @@ TEST_CASE("errors for numbers that are not finite name round and step") {
 
 TEST_CASE("invalid settings are refused by name") {
   const auto trainer = trainer_of("logistic", 20);
-  const auto global = trainer->initial_weights(3);
+  const auto global = trainer->initial_weights(3).value();
   const double nan = std::nan("");
   const auto expect = [&](const fl::TrainSettings& settings, std::string_view words) {
     expect_error(*trainer, global, settings, fl::Errc::invalid_input, words);
@@ -595,7 +595,7 @@ TEST_CASE("evaluation reports the right loss and accuracy for a model with known
 
 TEST_CASE("a trainer may have no training data or no held-out data") {
   const auto evaluator = make("logistic", {{}, made_up_images(10, 1)}).value();
-  const auto weights = evaluator->initial_weights(1);
+  const auto weights = evaluator->initial_weights(1).value();
   CHECK(evaluator->train_examples() == 0);
   CHECK(evaluator->holdout_examples() == 10);
   expect_error(*evaluator, weights, {}, fl::Errc::invalid_input, "no examples to train on");
@@ -633,7 +633,7 @@ TEST_CASE("an update on a GPU is coded there, with the same bytes as on the CPU"
   const auto trainer = make("cnn", {made_up_images(200, 1), {}}, "cuda").value();
   fl::DeviceCoder coder(trainer->make_codec_device().value());
   REQUIRE(coder.is_there());
-  auto weights = trainer->initial_weights(3);
+  auto weights = trainer->initial_weights(3).value();
   for (const char* spec : {"ecuq:4", "ecuq:2", "qsgd:7", "kbit:8", "terngrad,clip=0",
                            "topk:0.01+qsgd:8", "threshold:0.001", "powersgd:2"}) {
     CAPTURE(spec);
@@ -684,7 +684,7 @@ TEST_CASE("LeNet learns Fashion-MNIST, also in lower precision and with racing t
     fl::Trainer& trainer = **made;
     CHECK(trainer.train_examples() == 5400);
     CHECK(trainer.holdout_examples() == 600);
-    auto weights = trainer.initial_weights(1);
+    auto weights = trainer.initial_weights(1).value();
     const double before = trainer.evaluate(weights, {})->loss;
     const auto update =
         train(trainer, weights, {.local_epochs = 3, .batch_size = 32, .lr = 0.02, .momentum = 0.9});

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/learn/process/process_trainer.hpp"
+
+#include "shared/base/io/bytes.hpp"
+#include "shared/base/io/file.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+/// Before the program is started again after so many failures.
+Duration pause_after(int failures) {
+  Duration pause = limits::trainer_pause_min;
+  for (int i = 1; i < failures && pause < limits::trainer_pause_max; ++i) pause *= 2;
+  return std::min<Duration>(pause, limits::trainer_pause_max);
+}
+
+/// Returns false if a stop was requested meanwhile.
+bool sleep_for_or_stop(Duration pause, const std::stop_token& stop) {
+  const TimePoint until = Clock::now() + pause;
+  while (Clock::now() < until && !stop.stop_requested())
+    std::this_thread::sleep_for(limits::trainer_look);
+  return !stop.stop_requested();
+}
+
+Result<void> write_tensors(const fs::path& path, const Layout& layout,
+                           std::span<const float> values, std::span<const ElementType> types) {
+  FL_TRY(const auto file, posix_files().open(path, OpenMode::create));
+  return write_safetensors(*file, layout, values, types);
+}
+
+/// Reads what the program has written. Errors: invalid_input, with the tensor that is wrong.
+Result<void> read_tensors(const fs::path& path, const Layout& layout, std::span<float> values) {
+  const auto read = [&]() -> Result<void> {
+    FL_TRY(const auto file, posix_files().open(path, OpenMode::read));
+    return read_safetensors(*file, layout, values);
+  };
+  if (auto done = read(); !done)
+    return Error(Errc::invalid_input, fmt::format("the trainer's {}: {}", path.filename().string(),
+                                                  done.error().message()));
+  return {};
+}
+
+std::optional<std::uint64_t> first_not_finite(std::span<const float> values) {
+  const auto found = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+  if (found == values.end()) return std::nullopt;
+  return static_cast<std::uint64_t>(found - values.begin());
+}
+
+class ProcessTrainer final : public Trainer {
+ public:
+  ProcessTrainer(std::shared_ptr<TrainerProgram> program, std::string model)
+      : program_(std::move(program)), model_(std::move(model)) {}
+
+  const Layout& layout() const override { return program_->hello().layout; }
+  std::uint64_t train_examples() const override { return program_->hello().train_examples; }
+  std::uint64_t holdout_examples() const override { return program_->hello().holdout_examples; }
+  std::span<const MetricKind> metrics() const override { return program_->hello().metrics; }
+  Abilities abilities() const override { return program_->hello().abilities; }
+  void enter_run(const std::string& run_key) override { run_key_ = run_key; }
+
+  Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
+    if (auto known = builtin_layout(model_)) return builtin_initial_weights(model_, seed);
+    std::vector<float> weights(layout().elements());
+    FL_CHECK(make({{"type", "initial"}, {"seed", seed}}, weights, {}));
+    return weights;
+  }
+
+  Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
+                            std::span<const float> correction, std::span<float> update,
+                            std::stop_token stop) override {
+    FL_ASSERT(global.size() == layout().elements() && update.size() == layout().elements());
+    const TimePoint begin = Clock::now();
+    json request{{"type", "train"},
+                 {"run", run_key_},
+                 {"round", settings.round},
+                 {"settings", settings_json(settings)}};
+    if (settings.deadline_s > 0) request["seconds_left"] = settings.deadline_s;
+    FL_TRY(const auto files, program_->prepare(stop));
+    FL_CHECK(write_tensors(files.weights, tensors(), global, types()));
+    request["weights"] = files.weights.string();
+    if (!correction.empty()) {
+      const std::vector<ElementType> fp32(types().size(), ElementType::f32);
+      FL_CHECK(write_tensors(files.correction, tensors(), correction, fp32));
+      request["correction"] = files.correction.string();
+    }
+    FL_TRY(const auto answer, program_->ask(std::move(request), stop, settings.deadline_s));
+    const auto told = parse_train_answer(answer.message, program_->hello());
+    if (!told) return program_->failed(told.error());
+    if (auto read = read_tensors(answer.result, tensors(), update); !read)
+      return program_->failed(read.error());
+    if (const auto index = first_not_finite(update)) {
+      return Error(Errc::invalid_input, fmt::format("round {}: the trainer's {} is not finite",
+                                                    settings.round, layout().describe(*index)));
+    }
+    if (!std::isfinite(told->report.loss)) {
+      return Error(Errc::invalid_input,
+                   fmt::format("round {}: the trainer's loss is not finite", settings.round));
+    }
+    if (!told->is_update) subtract_start(global, update);
+    program_->succeeded();
+    TrainReport report = told->report;
+    report.seconds = seconds(Clock::now() - begin);
+    return report;
+  }
+
+  Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
+                        std::span<float> gradient, std::stop_token stop) override {
+    if (!abilities().gradient)
+      return Error(Errc::invalid_input, "the trainer does not support 'gradient'");
+    return make({{"type", "gradient"}, {"settings", settings_json(settings)}}, gradient, weights,
+                std::move(stop));
+  }
+
+  Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override {
+    if (holdout_examples() == 0) return EvalReport{};
+    FL_TRY(const auto files, program_->prepare(stop));
+    FL_CHECK(write_tensors(files.weights, tensors(), weights, types()));
+    json request{{"type", "evaluate"}, {"weights", files.weights.string()}};
+    FL_TRY(const auto answer, program_->ask(std::move(request), stop));
+    auto report = parse_eval_answer(answer.message, program_->hello());
+    if (!report) return program_->failed(report.error());
+    program_->succeeded();
+    return report;
+  }
+
+ private:
+  [[nodiscard]] const Layout& tensors() const { return program_->hello().files; }
+  [[nodiscard]] std::span<const ElementType> types() const { return program_->hello().types; }
+
+  /// A request whose result is a vector. `weights` may be empty.
+  Result<void> make(json request, std::span<float> out, std::span<const float> weights,
+                    std::stop_token stop = {}) const {
+    FL_TRY(const auto files, program_->prepare(stop));
+    if (!weights.empty()) {
+      FL_CHECK(write_tensors(files.weights, tensors(), weights, types()));
+      request["weights"] = files.weights.string();
+    }
+    FL_TRY(const auto answer, program_->ask(std::move(request), stop));
+    if (auto read = read_tensors(answer.result, tensors(), out); !read)
+      return program_->failed(read.error());
+    if (const auto index = first_not_finite(out)) {
+      return Error(Errc::invalid_input,
+                   fmt::format("the trainer's {} is not finite", layout().describe(*index)));
+    }
+    program_->succeeded();
+    return {};
+  }
+
+  /// Makes an update of weights. The trainer began from the rounded values.
+  void subtract_start(std::span<const float> global, std::span<float> weights) const {
+    std::vector<float> start(global.begin(), global.end());
+    round_to_types(tensors(), types(), start);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] -= start[i];
+  }
+
+  std::shared_ptr<TrainerProgram> program_;
+  std::string model_;
+  std::string run_key_;
+};
+
+}  // namespace
+
+TrainerProgram::TrainerProgram(TrainerCommand command, TensorFolder folder)
+    : command_(std::move(command)), folder_(std::move(folder)) {}
+
+TrainerProgram::~TrainerProgram() = default;
+
+Result<std::shared_ptr<TrainerProgram>> TrainerProgram::start(const TrainerCommand& command,
+                                                              const fs::path& state,
+                                                              std::stop_token stop) {
+  FL_TRY(TensorFolder folder, TensorFolder::make(state));
+  std::shared_ptr<TrainerProgram> program(new TrainerProgram(command, std::move(folder)));
+  if (command.once.empty()) {
+    FL_TRY(program->channel_, make_socket_channel(program->command_, program->folder_));
+  } else {
+    program->channel_ = make_once_channel(program->command_, program->folder_);
+  }
+  for (;;) {
+    auto hello = program->say_hello(stop);
+    if (hello) {
+      program->hello_ = std::move(*hello);
+      program->succeeded();
+      break;
+    }
+    if (hello.error().code() == Errc::cancelled) return hello.error();
+    const Error error = program->failed(hello.error());
+    if (error.code() == Errc::internal) return error;
+    log_warn("{}; trying again", error.message());
+    if (!sleep_for_or_stop(pause_after(program->worst_failures()), stop))
+      return Error(Errc::cancelled, "stopped");
+  }
+  const TrainerHello& hello = program->hello_;
+  if (!hello.left.empty())
+    log_info("these tensors stay in the trainer: {}",
+             fmt::format("{}", fmt::join(hello.left, ", ")));
+  // Weights, correction and result, each in the widest type.
+  constexpr std::uint64_t bytes_of_element = 3 * sizeof(double);
+  FL_CHECK(program->folder_.make_room(hello.layout.elements() * bytes_of_element));
+  return program;
+}
+
+Result<TrainerHello> TrainerProgram::say_hello(const std::stop_token& stop) {
+  type_ = "hello";
+  const auto silence = std::chrono::duration<double>(command_.silence_s);
+  FL_TRY(const json message,
+         channel_->hello({stop, std::chrono::duration_cast<Duration>(silence)}));
+  auto hello = parse_hello(message);
+  if (!hello) channel_->end();
+  return hello;
+}
+
+int TrainerProgram::worst_failures() const {
+  int worst = 0;
+  for (const auto& failure : failures_) worst = std::max(worst, failure.second);
+  return worst;
+}
+
+Result<void> TrainerProgram::start_anew(const std::stop_token& stop) {
+  if (!failures_.empty() && !sleep_for_or_stop(pause_after(worst_failures()), stop))
+    return Error(Errc::cancelled, "stopped");
+  log_info("starting the trainer again");
+  FL_TRY(const TrainerHello hello, say_hello(stop));
+  const bool is_same = hello.layout.digest() == hello_.layout.digest() &&
+                       hello.types == hello_.types &&
+                       hello.train_examples == hello_.train_examples &&
+                       hello.holdout_examples == hello_.holdout_examples;
+  if (is_same) {
+    succeeded();
+    return {};
+  }
+  channel_->end();
+  return Error(Errc::conflict,
+               "the trainer has other tensors or another number of examples than before: "
+               "start fl-client again");
+}
+
+Result<TrainerChannel::InputFiles> TrainerProgram::prepare(const std::stop_token& stop) {
+  if (!channel_->runs()) {
+    if (auto started = start_anew(stop); !started) {
+      const Errc code = started.error().code();
+      if (code == Errc::cancelled || code == Errc::conflict) return started.error();
+      return failed(started.error());
+    }
+  }
+  return channel_->prepare();
+}
+
+Result<TrainerChannel::Answer> TrainerProgram::ask(json request, std::stop_token stop,
+                                                   double silence_s) {
+  const double shortest =
+      silence_s > 0 ? std::min(silence_s, command_.silence_s) : command_.silence_s;
+  const auto silence =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(shortest));
+  type_ = request.at("type").get<std::string>();
+  auto answer = channel_->ask(std::move(request), {std::move(stop), silence});
+  if (!answer && answer.error().code() == Errc::cancelled) return answer.error();
+  if (!answer) return failed(answer.error());
+  const json& message = answer->message;
+  if (message.value("type", "") != "error") return answer;
+  const auto reason = message.find("reason");
+  const Error error(Errc::invalid_input,
+                    "the trainer: " + (reason != message.end() && reason->is_string()
+                                           ? reason->get<std::string>()
+                                           : std::string("it gave no reason")));
+  const auto diverged = message.find("diverged");
+  const bool is_of_weights = diverged != message.end() && *diverged == true;
+  return is_of_weights ? error : failed(error);
+}
+
+Error TrainerProgram::failed(const Error& error) {
+  const int failures = ++failures_[type_];
+  if (failures < command_.retries) return {Errc::invalid_input, error.message()};
+  return {Errc::internal, fmt::format("the trainer has failed {} times in a row at '{}', the last "
+                                      "time with: {}",
+                                      failures, type_, error.message())};
+}
+
+Result<std::unique_ptr<Trainer>> make_process_trainer(std::shared_ptr<TrainerProgram> program,
+                                                      std::string model) {
+  return std::unique_ptr<Trainer>(
+      std::make_unique<ProcessTrainer>(std::move(program), std::move(model)));
+}
+
+Result<void> write_initial_weights(TrainerProgram& program, std::uint64_t seed,
+                                   const fs::path& path, std::stop_token stop) {
+  const TrainerHello& hello = program.hello();
+  if (!hello.abilities.initial)
+    return Error(Errc::invalid_input, "the trainer does not support 'initial'");
+  FL_TRY([[maybe_unused]] const auto files, program.prepare(stop));
+  FL_TRY(const auto answer, program.ask({{"type", "initial"}, {"seed", seed}}, stop));
+  std::vector<float> weights(hello.layout.elements());
+  FL_CHECK(read_tensors(answer.result, hello.files, weights));
+  if (const auto index = first_not_finite(weights)) {
+    return Error(Errc::invalid_input,
+                 fmt::format("the trainer's {} is not finite", hello.layout.describe(*index)));
+  }
+  std::string bytes = safetensors_header(hello.layout, {});
+  const Bytes values = std::as_bytes(std::span<const float>(weights));
+  bytes.append(reinterpret_cast<const char*>(values.data()), values.size());
+  return posix_files().write_atomically(path, bytes_of(std::string_view(bytes)));
+}
+
+}  // namespace fl

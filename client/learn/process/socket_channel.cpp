@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trainer that runs for long and answers through a Unix socket, one JSON object a line.
+#include "client/learn/process/child_process.hpp"
+#include "client/learn/process/trainer_channel.hpp"
+#include "client/learn/process/unix_socket.hpp"
+#include "shared/base/io/file.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+
+namespace fl {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view variable_name = "TRIBUTARY_SOCKET";
+
+/// The text of a member, or "".
+std::string text_of(const json& message, const char* name) {
+  const auto found = message.find(name);
+  return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+class SocketChannel final : public TrainerChannel {
+ public:
+  SocketChannel(const TrainerCommand& command, const TensorFolder& folder,
+                std::filesystem::path path, UnixListener listener)
+      : command_(command),
+        folder_(folder),
+        path_(std::move(path)),
+        listener_(std::move(listener)) {}
+  ~SocketChannel() override { end(); }
+
+  Result<json> hello(const Patience& patience) override {
+    if (child_ && child_->has_ended()) log_warn("the trainer ended: {}", child_->ending());
+    drop();
+    if (!command_.command.empty()) {
+      auto variables = command_.variables;
+      variables.emplace_back(variable_name, path_.string());
+      FL_TRY(child_, ChildProcess::start(
+                         {.command = command_.command, .variables = variables, .folder = {}}));
+    } else {
+      log_info("waiting for a trainer at {}", path_.string());
+    }
+    auto said = connect_and_read(patience);
+    if (!said) drop();
+    return said;
+  }
+
+  bool runs() override { return line_ && !(child_ && child_->has_ended()); }
+
+  InputFiles prepare() override {
+    return {folder_.tensors() / "weights.safetensors",
+            folder_.tensors() / "correction.safetensors"};
+  }
+
+  Result<Answer> ask(json request, const Patience& patience) override {
+    const auto out = folder_.tensors() / "out.safetensors";
+    FL_CHECK(spoil(out));
+    const std::uint64_t id = ++last_id_;
+    request["id"] = id;
+    request["out"] = out.string();
+    auto answer = exchange(request, id, patience);
+    if (answer) return Answer{std::move(*answer), out};
+    if (answer.error().code() == Errc::cancelled && cancel(id)) return answer.error();
+    drop();
+    return answer.error();
+  }
+
+  void end() override {
+    if (line_ &&
+        line_->send(json_text(json{{"type", "bye"}}), Clock::now() + limits::trainer_grace) &&
+        child_) [[maybe_unused]]
+      const bool ended = child_->wait(Clock::now() + limits::trainer_grace);
+    drop();
+  }
+
+ private:
+  /// A result that the program did not write must not be taken for one that it did. The file stays
+  /// as large as it is, so that its memory is used again.
+  static Result<void> spoil(const std::filesystem::path& path) {
+    FL_TRY(const auto file, posix_files().open(path, OpenMode::create));
+    FL_TRY(const std::uint64_t bytes, file->size());
+    if (bytes < 8) return {};
+    constexpr std::array<std::byte, 8> nothing{};
+    return file->write_at(0, nothing);
+  }
+
+  void drop() {
+    line_.reset();
+    if (child_) child_->end();
+    child_.reset();
+  }
+
+  /// The error for a program that has gone. It says how it ended, if it does so soon.
+  Error gone(std::string_view when) {
+    if (!child_) return {Errc::invalid_input, fmt::format("the trainer has gone {}", when)};
+    if (!child_->wait(Clock::now() + limits::trainer_gone_wait))
+      return {Errc::invalid_input, fmt::format("the trainer closed its socket {}", when)};
+    return {Errc::invalid_input, fmt::format("the trainer ended {}: {}", when, child_->ending())};
+  }
+
+  Result<json> connect_and_read(const Patience& patience) {
+    const TimePoint until = Clock::now() + patience.silence;
+    while (!line_) {
+      if (patience.stop.stop_requested()) return Error(Errc::cancelled, "stopped");
+      if (child_ && child_->has_ended()) return gone("before it said hello");
+      if (Clock::now() >= until) {
+        return Error(Errc::deadline, fmt::format("the trainer did not connect within {:.0f} s",
+                                                 seconds(patience.silence)));
+      }
+      FL_TRY(line_, listener_.accept(limits::trainer_look));
+    }
+    FL_TRY(json message, read(patience, "before it said hello"));
+    if (text_of(message, "type") == "hello") return message;
+    return Error(Errc::invalid_input, fmt::format("the trainer's first message is not hello: {}",
+                                                  json_text(message).substr(0, 100)));
+  }
+
+  /// The next message.
+  Result<json> read(const Patience& patience, std::string_view when) {
+    const TimePoint until = Clock::now() + patience.silence;
+    for (;;) {
+      if (patience.stop.stop_requested()) return Error(Errc::cancelled, "stopped");
+      auto line = line_->receive(limits::trainer_look);
+      if (!line && line.error().code() == Errc::unavailable) return gone(when);
+      if (!line) return line.error();
+      if (*line) {
+        json message = parse_json(**line);
+        if (message.is_object()) return message;
+        return Error(Errc::invalid_input,
+                     fmt::format("the trainer sent a line that is not a JSON object: {}",
+                                 (*line)->substr(0, 100)));
+      }
+      if (Clock::now() >= until) {
+        return Error(Errc::deadline,
+                     fmt::format("the trainer sent no message for {:.0f} s {}; it is ended "
+                                 "(--trainer-timeout)",
+                                 seconds(patience.silence), when));
+      }
+    }
+  }
+
+  Result<json> exchange(const json& request, std::uint64_t id, const Patience& patience) {
+    const std::string when = fmt::format("during '{}'", text_of(request, "type"));
+    if (!line_->send(json_text(request), Clock::now() + patience.silence)) return gone(when);
+    for (;;) {
+      FL_TRY(json message, read(patience, when));
+      const std::string type = text_of(message, "type");
+      const auto found = message.find("id");
+      const bool is_of_this = found != message.end() && *found == id;
+      if (type == "progress" || !is_of_this) continue;  // Else: of a request that was cancelled.
+      if (type == "done" || type == "error") return message;
+      return Error(Errc::invalid_input, fmt::format("the trainer sent a message of type '{}' {}",
+                                                    type.substr(0, 100), when));
+    }
+  }
+
+  /// Returns whether the program has ended the request and can be asked again.
+  bool cancel(std::uint64_t id) {
+    const TimePoint until = Clock::now() + limits::trainer_grace;
+    if (!line_->send(json_text(json{{"type", "cancel"}, {"id", id}}), until)) return false;
+    while (Clock::now() < until) {
+      auto line = line_->receive(limits::trainer_look);
+      if (!line) return false;
+      if (!*line) continue;
+      const json message = parse_json(**line);
+      const bool is_end = message.is_object() && message.contains("id") && message["id"] == id &&
+                          text_of(message, "type") != "progress";
+      if (is_end) return true;
+    }
+    log_warn("the trainer did not answer 'cancel' within {} s; it is ended",
+             std::chrono::seconds(limits::trainer_grace).count());
+    return false;
+  }
+
+  const TrainerCommand command_;
+  const TensorFolder& folder_;
+  const std::filesystem::path path_;
+  UnixListener listener_;
+  std::unique_ptr<ChildProcess> child_;  // Null: somebody else starts it.
+  std::unique_ptr<UnixLine> line_;
+  std::uint64_t last_id_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TrainerChannel>> make_socket_channel(const TrainerCommand& command,
+                                                            const TensorFolder& folder) {
+  const auto path = command.socket.empty() ? folder.path() / "socket" : command.socket;
+  FL_TRY(auto listener, UnixListener::make(path));
+  return std::unique_ptr<TrainerChannel>(
+      std::make_unique<SocketChannel>(command, folder, path, std::move(listener)));
+}
+
+}  // namespace fl

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contents of the messages between a client and its trainer program
+// (docs/design/trainer-protocol.md). Pure functions; any thread.
+#pragma once
+
+#include "client/learn/trainer.hpp"
+#include "shared/base/json.hpp"
+#include "shared/params/metric.hpp"
+#include "shared/params/safetensors.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+inline constexpr int trainer_protocol = 1;
+/// A tensor without elements whose name ends with the digest of what the trainer never changes. It
+/// makes the layout another one where that differs.
+inline constexpr std::string_view frozen_prefix = "frozen.";
+
+/// What a trainer program says of itself.
+struct TrainerHello {
+  Layout layout;  // Parameters, then statistics, both sorted by name.
+  /// The tensors of the program's files: those of the layout without the one for what is frozen,
+  /// so the values are at the same places.
+  Layout files;
+  std::vector<ElementType> types;  // For each tensor of `files`.
+  std::vector<std::string> left;   // Names of tensors that stay where they are: whole numbers.
+  std::uint64_t train_examples = 0;
+  std::uint64_t holdout_examples = 0;
+  std::vector<MetricKind> metrics;
+  Trainer::Abilities abilities;
+};
+
+/// Errors: invalid_input, with the member that is wrong.
+[[nodiscard]] Result<TrainerHello> parse_hello(const nlohmann::json& message);
+
+[[nodiscard]] nlohmann::json settings_json(const TrainSettings& settings);
+
+/// What the answer to "train" says; `seconds` stays 0. Errors: invalid_input.
+struct TrainAnswer {
+  TrainReport report;
+  bool is_update = false;  // Else whole weights.
+};
+[[nodiscard]] Result<TrainAnswer> parse_train_answer(const nlohmann::json& message,
+                                                     const TrainerHello& hello);
+/// What the answer to "evaluate" says. Errors: invalid_input.
+[[nodiscard]] Result<EvalReport> parse_eval_answer(const nlohmann::json& message,
+                                                   const TrainerHello& hello);
+
+}  // namespace fl

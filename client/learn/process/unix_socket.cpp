@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/learn/process/unix_socket.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <poll.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+namespace fl {
+
+namespace {
+
+constexpr std::size_t read_bytes = 64 << 10;
+
+/// Waits until the socket can be read or written. False: it can't after `wait`.
+bool wait_for(int socket, short events, Duration wait) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(wait, Duration::zero()));
+  pollfd ready{.fd = socket, .events = events, .revents = 0};
+  return poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1'000'000))) > 0;
+}
+
+/// Whether the process at the other end is of this user, or of root.
+bool is_ours(int socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return false;
+  return peer.uid == geteuid() || peer.uid == 0;
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) close(number_);
+}
+
+bool UnixLine::send(std::string line, TimePoint until) {
+  line += '\n';
+  std::string_view left = line;
+  while (!left.empty()) {
+    if (!wait_for(socket_.number(), POLLOUT, until - Clock::now())) return false;
+    const ssize_t sent =
+        ::send(socket_.number(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (sent < 0) return false;
+    left.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+Result<std::optional<std::string>> UnixLine::receive(Duration wait) {
+  const TimePoint until = Clock::now() + wait;
+  for (;;) {
+    const auto end = received_.find('\n', searched_);
+    if (end != received_.npos) {
+      std::string line = received_.substr(0, end);
+      received_.erase(0, end + 1);
+      searched_ = 0;
+      return std::optional(std::move(line));
+    }
+    searched_ = received_.size();
+    if (searched_ > limits::trainer_message_bytes_max) {
+      return Error(Errc::too_large, fmt::format("the trainer sent a line of more than {} bytes",
+                                                limits::trainer_message_bytes_max));
+    }
+    if (!wait_for(socket_.number(), POLLIN, until - Clock::now()))
+      return std::optional<std::string>();
+    received_.resize(searched_ + read_bytes);
+    const ssize_t got = recv(socket_.number(), received_.data() + searched_, read_bytes, 0);
+    received_.resize(searched_ + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return Error(Errc::unavailable, "the trainer has closed its socket");
+  }
+}
+
+Result<UnixListener> UnixListener::make(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string text = path.string();
+  if (text.size() >= sizeof address.sun_path) {
+    return Error(Errc::invalid_input, fmt::format("{}: the path of a socket has at most {} bytes",
+                                                  text, sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, text.data(), text.size());
+  Descriptor made(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (made.number() < 0) return errno_error("can't make a socket");
+  if (bind(made.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (errno == EADDRINUSE)
+      return Error(Errc::conflict, fmt::format("{} exists already: remove it", text));
+    return errno_error(text);
+  }
+  UnixListener listener(std::move(made), path);
+  if (listen(listener.socket_.number(), 4) != 0) return errno_error(text);
+  return listener;
+}
+
+UnixListener::~UnixListener() {
+  if (socket_.number() >= 0) unlink(path_.c_str());
+}
+
+Result<std::unique_ptr<UnixLine>> UnixListener::accept(Duration wait) {
+  if (!wait_for(socket_.number(), POLLIN, wait)) return std::unique_ptr<UnixLine>();
+  Descriptor made(accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (made.number() < 0) {
+    if (errno == EINTR || errno == ECONNABORTED || errno == EMFILE || errno == ENFILE)
+      return std::unique_ptr<UnixLine>();
+    return errno_error(path_.string());
+  }
+  if (!is_ours(made.number())) {
+    log_warn("{}: a process of another user has connected; its connection is closed",
+             path_.string());
+    return std::unique_ptr<UnixLine>();
+  }
+  return std::make_unique<UnixLine>(std::move(made));
+}
+
+}  // namespace fl

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines of text through a Unix socket, with blocking calls that have a time limit. One thread at a
+// time.
+#pragma once
+
+#include "shared/base/async/clock.hpp"
+#include "shared/base/error.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace fl {
+
+/// Owns a file descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+/// One connection.
+class UnixLine {
+ public:
+  explicit UnixLine(Descriptor socket) : socket_(std::move(socket)) {}
+
+  /// Sends the line, with its end added. False: the peer has gone, or did not read until `until`.
+  [[nodiscard]] bool send(std::string line, TimePoint until);
+  /// The next line without its end; nothing if none is complete after `wait`. Errors: unavailable
+  /// (the peer has gone), too_large (more than limits::trainer_message_bytes_max).
+  [[nodiscard]] Result<std::optional<std::string>> receive(Duration wait);
+
+ private:
+  Descriptor socket_;
+  std::string received_;
+  std::size_t searched_ = 0;  // So many bytes of `received_` hold no end of a line.
+};
+
+class UnixListener {
+ public:
+  /// Listens at `path`, which must not exist. Errors: invalid_input (the path is too long),
+  /// conflict (it exists), io.
+  [[nodiscard]] static Result<UnixListener> make(const std::filesystem::path& path);
+  ~UnixListener();
+  UnixListener(UnixListener&&) noexcept = default;
+  UnixListener& operator=(UnixListener&&) = delete;
+
+  /// The next connection of a process of this user; null if there is none after `wait`.
+  [[nodiscard]] Result<std::unique_ptr<UnixLine>> accept(Duration wait);
+
+ private:
+  UnixListener(Descriptor socket, std::filesystem::path path)
+      : socket_(std::move(socket)), path_(std::move(path)) {}
+
+  Descriptor socket_;
+  std::filesystem::path path_;
+};
+
+}  // namespace fl

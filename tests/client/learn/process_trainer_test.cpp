@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trainer that is a program of the user's: what it may do, and what happens when it exits, hangs,
+// raises, floods or lies. The program is scripted_trainer.py.
+#include "client/learn/process/process_trainer.hpp"
+
+#include "shared/base/io/file.hpp"
+#include "shared/base/log.hpp"
+#include "tests/support/print_result.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace fl;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An empty state folder that is removed at the end.
+struct State {
+  State() {
+    set_log_level(LogLevel::error);  // The programs print much.
+    std::string text = (fs::temp_directory_path() / "fl-process-XXXXXX").string();
+    REQUIRE(mkdtemp(text.data()) != nullptr);
+    path = text;
+  }
+  ~State() { fs::remove_all(path); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  [[nodiscard]] int starts() const {
+    std::ifstream file(path / "starts");
+    int lines = 0;
+    for (std::string line; std::getline(file, line);) ++lines;
+    return lines;
+  }
+  fs::path path;
+};
+
+TrainerCommand command_of(const State& state, const std::string& mode) {
+  TrainerCommand command;
+  command.command = fmt::format("python3 {} {}", FL_SCRIPTED_TRAINER, mode);
+  command.variables.emplace_back("STARTS", (state.path / "starts").string());
+  command.silence_s = 20;
+  return command;
+}
+
+/// A trainer with what it needs.
+struct Running {
+  explicit Running(const std::string& mode, int retries = 3) {
+    auto command = command_of(state, mode);
+    command.retries = retries;
+    begin(command);
+  }
+  explicit Running(const std::function<void(TrainerCommand&)>& change, const std::string& mode) {
+    auto command = command_of(state, mode);
+    change(command);
+    begin(command);
+  }
+  void begin(const TrainerCommand& command) {
+    auto started = TrainerProgram::start(command, state.path, {});
+    REQUIRE(started);
+    program = *started;
+    trainer = make_process_trainer(program, "custom:scripted").value();
+  }
+  Result<TrainReport> train(std::uint32_t round = 1, std::span<const float> correction = {},
+                            std::stop_token stop = {}) {
+    update.assign(8, -100.0F);
+    std::vector<float> weights(8);
+    std::iota(weights.begin(), weights.end(), 10.0F);
+    return trainer->train(weights, {.round = round}, correction, update, std::move(stop));
+  }
+  State state;
+  std::shared_ptr<TrainerProgram> program;
+  std::unique_ptr<Trainer> trainer;
+  std::vector<float> update;
+};
+
+const std::vector<float> ones(8, 1.0F);
+
+Error start_error(const std::string& mode, double silence_s = 20) {
+  const State state;
+  auto command = command_of(state, mode);
+  command.retries = 1;
+  command.silence_s = silence_s;
+  const auto started = TrainerProgram::start(command, state.path, {});
+  REQUIRE_FALSE(started);
+  return started.error();
+}
+
+bool says(const Error& error, std::string_view text) {
+  return error.message().find(text) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a program is asked to train, measure, begin and take gradients") {
+  Running running("-");
+  Trainer& trainer = *running.trainer;
+  CHECK(trainer.train_examples() == 40);
+  CHECK(trainer.holdout_examples() == 10);
+  // Sorted by name, without the whole number.
+  REQUIRE(trainer.layout().tensors().size() == 2);
+  CHECK(trainer.layout().tensors()[0].name == "b");
+  CHECK(trainer.layout().tensors()[1].shape == std::vector<std::int64_t>{2, 3});
+  REQUIRE(trainer.metrics().size() == 2);
+  CHECK(trainer.metrics()[0].name == "accuracy");
+
+  const auto report = running.train();
+  REQUIRE(report);
+  CHECK(report->steps == 3);
+  CHECK(report->loss == 0.25);
+  CHECK(report->examples == 40);
+  CHECK(running.update == ones);
+
+  const std::vector<float> correction{0, 0, 0.5F, 0, 0, 0, 0, 2};
+  REQUIRE(running.train(2, correction));
+  for (std::size_t i = 0; i < 8; ++i) CHECK(running.update[i] == 1 + correction[i]);
+
+  const std::vector<float> weights{1, 2, 3.5F, 4, 5, 6, 7, 8};
+  const auto measured = trainer.evaluate(weights, {});
+  REQUIRE(measured);
+  CHECK(measured->loss == 3.5);
+  CHECK(measured->examples == 10);
+  REQUIRE(find_metric(measured->metrics, "f1") != nullptr);
+  CHECK(find_metric(measured->metrics, "f1")->weight == 7);
+  CHECK(find_metric(measured->metrics, "accuracy")->value == 0.75);
+
+  std::vector<float> gradient(8);
+  REQUIRE(trainer.gradient(weights, {}, gradient, {}));
+  CHECK(gradient == weights);
+  CHECK(trainer.initial_weights(3).value() == std::vector<float>(8, 3.0F));
+  CHECK(running.state.starts() == 1);
+}
+
+TEST_CASE("weights of another type are rounded both ways, and the rounding is no update") {
+  for (const std::string type : {"F16", "F64"}) {
+    CAPTURE(type);
+    Running running([&](TrainerCommand& c) { c.variables.emplace_back("DTYPE", type); }, "-");
+    std::vector<float> weights(8, 0.1F);  // Not a number of 16 bits.
+    std::vector<float> update(8);
+    REQUIRE(running.trainer->train(weights, {}, {}, update, {}));
+    for (const float value : update) CHECK(value == doctest::Approx(1).epsilon(0.001));
+    const auto measured = running.trainer->evaluate(weights, {});
+    REQUIRE(measured);
+    CHECK((static_cast<float>(measured->loss) == 0.1F) == (type == "F64"));
+  }
+}
+
+TEST_CASE("a program that can't start ends with its last words") {
+  CHECK(says(start_error("exit-at-start"), "exit status 1: ModuleNotFoundError: No module"));
+  CHECK(says(start_error("silent-start", 1), "sent no message for 1 s before it said hello"));
+  CHECK(says(start_error("not-json"), "not a JSON object: hello"));
+  CHECK(says(start_error("other-type"), "first message is not hello"));
+}
+
+TEST_CASE("a start that fails is tried again, and the last error is final") {
+  const State state;
+  auto command = command_of(state, "exit-at-start");
+  command.retries = 2;
+  const auto started = TrainerProgram::start(command, state.path, {});
+  REQUIRE_FALSE(started);
+  CHECK(started.error().code() == Errc::internal);
+  CHECK(says(started.error(), "failed 2 times in a row"));
+  CHECK(state.starts() == 2);
+}
+
+TEST_CASE("a program that ends during a task fails it, and is started anew for the next") {
+  Running running("exit-in-train");
+  auto report = running.train();
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == Errc::invalid_input);
+  CHECK(says(report.error(), "ended during 'train': exit status 3: "));
+  CHECK(says(report.error(), "FileNotFoundError: part-1.npz"));
+  REQUIRE_FALSE(running.train());
+  CHECK(running.state.starts() == 2);
+  // A third failure in a row is final.
+  report = running.train();
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == Errc::internal);
+}
+
+TEST_CASE("a program that shows no life is ended, and the next start serves again") {
+  Running running([](TrainerCommand& c) { c.silence_s = 1; }, "hang");
+  const auto report = running.train();
+  REQUIRE_FALSE(report);
+  CHECK(says(report.error(), "sent no message for 1 s during 'train'"));
+  REQUIRE(running.train(2));
+  CHECK(running.update == ones);
+  CHECK(running.state.starts() == 2);
+}
+
+TEST_CASE("the deadline of a round shortens the wait") {
+  Running running("hang");
+  std::vector<float> weights(8);
+  std::vector<float> update(8);
+  TrainSettings settings;
+  settings.deadline_s = 1;
+  const auto report = running.trainer->train(weights, settings, {}, update, {});
+  REQUIRE_FALSE(report);
+  CHECK(says(report.error(), "sent no message for 1 s"));
+}
+
+TEST_CASE("an error of the program is told, and counts unless the weights are to blame") {
+  Running running([](TrainerCommand& c) { c.variables.emplace_back("ALWAYS", "1"); }, "error");
+  for (const Errc expected : {Errc::invalid_input, Errc::invalid_input, Errc::internal}) {
+    const auto report = running.train();
+    REQUIRE_FALSE(report);
+    CHECK(report.error().code() == expected);
+    CHECK(says(report.error(), "ValueError: odd labels"));
+  }
+  CHECK(running.state.starts() == 1);  // It runs on.
+
+  Running other([](TrainerCommand& c) { c.variables.emplace_back("ALWAYS", "1"); }, "diverged");
+  for (int i = 0; i < 5; ++i) {
+    const auto report = other.train();
+    REQUIRE_FALSE(report);
+    CHECK(report.error().code() == Errc::invalid_input);
+  }
+}
+
+TEST_CASE("files that are cut, misshapen, not finite or of the round before are refused") {
+  const auto refusal = [](const std::string& mode, std::uint32_t round = 1) {
+    Running running(mode);
+    if (round > 1) REQUIRE(running.train(1));
+    const auto report = running.train(round);
+    REQUIRE_FALSE(report);
+    CHECK(report.error().code() == Errc::invalid_input);
+    return report.error();
+  };
+  CHECK(says(refusal("short"), "the tensors have 32 bytes, but the file has 28"));
+  CHECK(says(refusal("misshapen"), "w has shape [3, 2], expected [2, 3]"));
+  CHECK(says(refusal("not-finite"), "b[1] is not finite"));
+  CHECK(says(refusal("stale", 2), "out.safetensors"));
+}
+
+TEST_CASE("a flood of output does not stop the program") {
+  Running running("flood");
+  REQUIRE(running.train());
+  CHECK(running.update == ones);
+}
+
+TEST_CASE("a cancelled task ends soon, and the program stays if it answers") {
+  Running running("cancellable");
+  std::stop_source stop;
+  std::jthread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    stop.request_stop();
+  });
+  const auto report = running.train(1, {}, stop.get_token());
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == Errc::cancelled);
+  CHECK(running.program->hello().train_examples == 40);
+  const std::vector<float> weights(8);
+  CHECK(running.trainer->evaluate(weights, {}));
+  CHECK(running.state.starts() == 1);
+}
+
+TEST_CASE("a program that comes back with another model is refused for good") {
+  Running running("other-layout-later");
+  running.program->end();
+  const auto report = running.train();
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == Errc::conflict);
+}
+
+TEST_CASE("a command for each request answers by files") {
+  Running running(
+      [](TrainerCommand& c) {
+        c.once = std::exchange(c.command, "");
+        c.once = fmt::format("python3 {} once", FL_SCRIPTED_TRAINER);
+      },
+      "-");
+  REQUIRE(running.train());
+  CHECK(running.update == ones);
+  const std::vector<float> weights(8, 2.0F);
+  const auto measured = running.trainer->evaluate(weights, {});
+  REQUIRE(measured);
+  CHECK(measured->loss == 2);
+  CHECK(running.trainer->initial_weights(3).value() == std::vector<float>(8, 3.0F));
+
+  Running failing(
+      [](TrainerCommand& c) {
+        c.once = fmt::format("python3 {} once exit-in-train", FL_SCRIPTED_TRAINER);
+        c.command.clear();
+      },
+      "-");
+  const auto report = failing.train();
+  REQUIRE_FALSE(report);
+  CHECK(says(report.error(), "exit status 3"));
+}
+
+TEST_CASE("initial weights are written as the server's file") {
+  Running running("-");
+  const auto path = running.state.path / "initial.safetensors";
+  REQUIRE(write_initial_weights(*running.program, 5, path, {}));
+  const auto file = posix_files().open(path, OpenMode::read).value();
+  std::vector<float> values(8);
+  REQUIRE(read_safetensors(*file, running.trainer->layout(), values));
+  CHECK(values == std::vector<float>(8, 5.0F));
+}
+
+TEST_CASE("the folder of tensors is private, and is gone at the end") {
+  const State state;
+  fs::path folder;
+  {
+    auto made = TensorFolder::make(state.path, state.path).value();
+    folder = made.path();
+    CHECK((fs::status(folder).permissions() & fs::perms::all) == fs::perms::owner_all);
+    std::ofstream(folder / "left") << "x";
+    REQUIRE(made.make_room(1));
+    CHECK(made.tensors() == folder);
+    // More than any disk has.
+    REQUIRE(made.make_room(std::uint64_t{1} << 62));
+    CHECK(made.tensors() == fs::canonical(state.path) / "trainer");
+    CHECK(fs::exists(made.tensors()));
+  }
+  CHECK_FALSE(fs::exists(folder));
+  // What is no folder of ours is not touched.
+  std::ofstream(folder) << "someone's";
+  const auto other = TensorFolder::make(state.path, state.path);
+  REQUIRE(other);
+  CHECK(other->path() == fs::canonical(state.path) / "trainer");
+  CHECK(fs::is_regular_file(folder));
+}
