@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conversation with fl-client over its Unix socket: one JSON object on each line.
+
+A thread reads, so that a request can be cancelled, and the end of fl-client be noticed, while the
+main thread trains. The main thread answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import sys
+import threading
+import traceback
+from typing import Any, Callable
+
+from ._trainer import Cancelled, Diverged, Task, Trainer, check_finite
+
+LINE_BYTES_MAX = 64 << 20
+REASON_LENGTH_MAX = 2000
+
+
+class Channel:
+    """One connection. `on_lost` is called in the reading thread when the socket closes without a
+    `bye` before it."""
+
+    def __init__(self, sock: socket.socket, on_lost: Callable[[], None] = lambda: None):
+        self._socket = sock
+        self._on_lost = on_lost
+        self._sending = threading.Lock()
+        self._requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._cancelled: set[int] = set()
+        self._is_over = threading.Event()
+        self._failure: BaseException | None = None
+        self._said_bye = False
+        threading.Thread(target=self._read, name="tributary-channel", daemon=True).start()
+
+    def stop(self) -> None:
+        """Cancels the request that is worked on, and ends serve() after it."""
+        self._is_over.set()
+        self._requests.put(None)
+
+    @property
+    def said_bye(self) -> bool:
+        """Whether fl-client has ended the conversation in good order."""
+        return self._said_bye
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The last exception that a request has ended with."""
+        return self._failure
+
+    def serve(self, trainer: Trainer) -> None:
+        """Says hello, then answers requests until `bye` or the end of the connection."""
+        if not self._send(trainer.hello().message()):
+            return
+        while True:
+            request = self._requests.get()
+            if request is None or self._is_over.is_set():
+                return
+            self._send(self._answer(trainer, request))
+
+    def _read(self) -> None:
+        try:
+            self._read_lines()
+        except (OSError, ValueError) as error:
+            print(f"tributary_fl: {error}", file=sys.stderr)
+        if not self._is_over.is_set():
+            self._on_lost()
+        self.stop()
+        with contextlib.suppress(OSError):  # fl-client waits for this.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _read_lines(self) -> None:
+        with self._socket.makefile("rb") as file:
+            while True:
+                line = file.readline(LINE_BYTES_MAX + 1)
+                if len(line) > LINE_BYTES_MAX:
+                    raise ValueError(f"fl-client sent a line of more than {LINE_BYTES_MAX} bytes")
+                if not line.endswith(b"\n"):
+                    return
+                message = json.loads(line)
+                if message.get("type") == "cancel":
+                    self._cancelled.add(message["id"])
+                elif message.get("type") == "bye":
+                    self._said_bye = True
+                    self.stop()
+                    return
+                else:
+                    self._requests.put(message)
+
+    def _send(self, message: dict[str, Any]) -> bool:
+        """False: nobody is there any more. The reading thread notices that, too."""
+        line = json.dumps(message, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        if len(line) > LINE_BYTES_MAX:
+            raise ValueError(f"a message of {len(line)} bytes is too long for fl-client")
+        try:
+            with self._sending:
+                self._socket.sendall(line)
+        except OSError:
+            return False
+        return True
+
+    def _answer(self, trainer: Trainer, request: dict[str, Any]) -> dict[str, Any]:
+        number = request.get("id")
+
+        def is_cancelled() -> bool:
+            return number in self._cancelled or self._is_over.is_set()
+
+        def fail(reason: str, diverged: bool = False) -> dict[str, Any]:
+            reason = reason[:REASON_LENGTH_MAX]
+            return {"type": "error", "id": number, "reason": reason, "diverged": diverged}
+
+        task = Task(request, is_cancelled, self._send)
+        try:
+            task.check()
+            return {"type": "done", "id": number, **_work(trainer, task)}
+        except Cancelled:
+            return fail("cancelled")
+        except Diverged as error:
+            return fail(str(error), diverged=True)
+        except Exception as error:
+            self._failure = error
+            traceback.print_exc()
+            return fail("".join(traceback.format_exception_only(type(error), error)).strip())
+        finally:
+            self._cancelled.discard(number or 0)
+            sys.stdout.flush()
+            sys.stderr.flush()
+
+
+def _work(trainer: Trainer, task: Task) -> dict[str, Any]:
+    """The members of `done`."""
+    if task.kind == "train":
+        report = trainer.on_train(task)
+        loss = check_finite(float(report.loss))
+        done: dict[str, Any] = {"wrote": "weights", "steps": int(report.steps), "loss": loss}
+        if report.examples is not None:
+            done["examples"] = int(report.examples)
+        return done
+    if task.kind == "evaluate":
+        return trainer.on_evaluate(task).message()
+    if task.kind == "gradient":
+        trainer.on_gradient(task)
+    elif task.kind == "initial":
+        trainer.on_initial(task)
+    else:
+        raise ValueError(f"this version of tributary_fl does not know the request '{task.kind}'")
+    return {}
+
+
+def connect(path: str) -> socket.socket:
+    """Connects to fl-client's socket."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def serve_command(trainer: Trainer, path: str) -> None:
+    """Serves an fl-client that has started this process as its --trainer. When fl-client ends
+    without a word, this process ends at once, whatever it is doing."""
+    Channel(connect(path), on_lost=lambda: os._exit(1)).serve(trainer)

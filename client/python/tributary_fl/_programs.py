@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the programs are: in the folder that FL_BIN names, in the wheel, or on the PATH."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import sys
+
+from ._trainer import Error
+
+BUNDLED = pathlib.Path(__file__).resolve().parent / "bin"
+
+
+def find(name: str) -> str:
+    """The path of fl-client, fl-server or fl-sim. Error: it is nowhere."""
+    found = in_folders(name) or shutil.which(name)
+    if found is None:
+        raise Error(
+            f"{name} is not installed: use a wheel of tributary-fl that has it, or let FL_BIN name "
+            "the folder where ./dev build has put it"
+        )
+    return found
+
+
+def in_folders(name: str) -> str | None:
+    """The file of that name in the folder of FL_BIN, or in the wheel."""
+    folders = [BUNDLED]
+    if os.environ.get("FL_BIN"):
+        folders.insert(0, pathlib.Path(os.environ["FL_BIN"]))
+    for folder in folders:
+        if (folder / name).is_file():
+            return str(folder / name)
+    return None
+
+
+def _become(name: str) -> None:
+    path = in_folders(name)
+    if path is None:
+        sys.exit(f"this installation of tributary-fl has no {name}")
+    os.execv(path, [name, *sys.argv[1:]])
+
+
+def client() -> None:
+    """The command fl-client."""
+    _become("fl-client")
+
+
+def server() -> None:
+    """The command fl-server."""
+    _become("fl-server")
+
+
+def sim() -> None:
+    """The command fl-sim."""
+    _become("fl-sim")
