@@ -7,10 +7,13 @@
     fl.run(Trainer(model, train_data, eval_data=held_out), join=TOKEN)
 
 run() takes part in a federation. `tributary_fl.torch` and `tributary_fl.numpy` have trainers,
-`tributary_fl.metrics` what these measure. history() and track() read what a server has recorded.
-`tributary_fl.codec` has the codecs."""
+`tributary_fl.metrics` what these measure. history() and track() read what a server has recorded;
+load() reads its models. `tributary_fl.codec` has the codecs."""
 
 from __future__ import annotations
+
+import os
+from typing import Any
 
 from ._run import run
 from ._trainer import (
@@ -23,5 +26,22 @@ from ._history import History, history, track
 __all__ = [
     "Cancelled", "Diverged", "Error", "EvalReport", "Hello", "History", "MetricInfo",
     "OptimizerSettings", "Settings", "Task", "TrainReport", "Trainer", "__version__", "history",
-    "run", "track",
+    "load", "run", "track",
 ]  # fmt: skip
+
+
+def load(checkpoint: str | os.PathLike[str], module: Any = None, strict: bool = True) -> Any:
+    """Reads a model that the server has written, STATE/checkpoints/round-NNNNNN.safetensors.
+
+    module: a torch.nn.Module, which gets the weights (a tied tensor under any of its names) and is
+        returned; or None: returns {name: numpy array}.
+    strict: the file must have all that the module trains, and nothing that the module has not."""
+    if module is None:
+        from ._tensors import as_float32, read
+
+        file = read(checkpoint)
+        return {name: as_float32(file, name).copy() for name in file}
+    from .torch import load as load_into
+
+    load_into(checkpoint, module, strict)
+    return module

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of a Dataset, a DataLoader or tensors."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import torch
+import torch.utils.data as torch_data
+
+
+class Data:
+    """Examples to train or to measure on.
+
+    data: a torch Dataset (with or without a length), a DataLoader, or a tuple of tensors or arrays
+        with the examples along dimension 0.
+    examples: how many there are, for data without a length.
+    workers: processes that load examples, of a Dataset."""
+
+    def __init__(
+        self,
+        data: Any,
+        examples: int | None = None,
+        workers: int = 0,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ):
+        if isinstance(data, (tuple, list)):
+            data = torch_data.TensorDataset(*(torch.as_tensor(part) for part in data))
+        self._data, self._workers, self._collate = data, workers, collate
+        self._is_loader = isinstance(data, torch_data.DataLoader)
+        self.examples = _count(data) if examples is None else examples
+
+    def batches(self, batch_size: int) -> int:
+        """How many batches one pass has."""
+        if self._is_loader:
+            try:
+                return len(self._data)
+            except TypeError:  # An IterableDataset without a length.
+                return max(1, math.ceil(self.examples / (self._data.batch_size or 1)))
+        if isinstance(self._data, torch_data.IterableDataset):
+            return max(1, math.ceil(self.examples / batch_size))
+        return len(_chunks(self.examples, batch_size))
+
+    def one_pass(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
+        """The batches of one pass; in a random order if there is a generator. A DataLoader has its
+        own batch size and its own order."""
+        if self._is_loader:
+            return iter(self._data)
+        if isinstance(self._data, torch_data.IterableDataset):
+            return iter(self._loader(shuffle, batch_size=batch_size))
+        if shuffle is None:
+            order = torch.arange(self.examples)
+        else:
+            order = torch.randperm(self.examples, generator=shuffle)
+        chunks = [order[begin:end] for begin, end in _chunks(self.examples, batch_size)]
+        if isinstance(self._data, torch_data.TensorDataset) and self._collate is None:
+            return self._slices(self._data.tensors, chunks)
+        return iter(self._loader(shuffle, batch_sampler=[chunk.tolist() for chunk in chunks]))
+
+    @staticmethod
+    def _slices(
+        tensors: Sequence[torch.Tensor], chunks: Sequence[torch.Tensor]
+    ) -> Iterator[tuple[torch.Tensor, ...]]:
+        for chunk in chunks:
+            yield tuple(tensor[chunk.to(tensor.device)] for tensor in tensors)
+
+    def _loader(self, generator: torch.Generator | None, **options: Any) -> Any:
+        return torch_data.DataLoader(
+            self._data,
+            num_workers=self._workers,
+            collate_fn=self._collate,
+            generator=generator,
+            **options,
+        )
+
+
+def _count(data: Any) -> int:
+    counted = data
+    if isinstance(data, torch_data.DataLoader):
+        # A sampler may take a part of the data set only.
+        is_iterable = isinstance(data.dataset, torch_data.IterableDataset)
+        counted = data.dataset if is_iterable or data.batch_size is None else data.sampler
+    try:
+        return len(counted)
+    except TypeError:
+        raise ValueError(
+            "the data have no length: say how many examples there are, by examples= or "
+            "eval_examples="
+        ) from None
+
+
+def _chunks(examples: int, batch_size: int) -> list[tuple[int, int]]:
+    """Where batches begin and end. None has one example only, which a BatchNorm can't train on."""
+    ends = list(range(batch_size, examples, batch_size)) + ([examples] if examples else [])
+    if len(ends) > 1 and ends[-1] - ends[-2] == 1:
+        del ends[-2]
+    return list(zip([0, *ends], ends))
+
+
+def groups(passes: Iterator[Iterator[Any]], size: int) -> Iterator[list[Any]]:
+    """Groups of `size` batches; each makes a step. The last one of a pass may be smaller."""
+    for one_pass in passes:
+        is_empty = True
+        while group := list(itertools.islice(one_pass, size)):
+            is_empty = False
+            yield group
+        if is_empty:
+            raise ValueError("there are no examples to train on")
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """The batch on the device: tensors in tuples, lists and dictionaries."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: moved(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(moved(value, device) for value in batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(moved(value, device) for value in batch)
+    return batch
+
+
+def batch_examples(batch: Any) -> int:
+    """The number of examples in a batch: the size of dimension 0 of its first tensor."""
+    if isinstance(batch, torch.Tensor):
+        return int(batch.shape[0]) if batch.dim() else 1
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    for part in batch if isinstance(batch, (tuple, list)) else ():
+        found = batch_examples(part)
+        if found:
+            return found
+    return 0

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tensors of a torch module travel, and their way from and to files."""
+
+from __future__ import annotations
+
+import ctypes
+import fnmatch
+import hashlib
+import os
+from typing import Any, Mapping, Sequence, Union
+
+import torch
+
+from . import _tensors
+from ._tensors import Tensor, TensorFile
+
+STATISTICS = ("running_mean", "running_var")  # The last part of a BatchNorm statistic's name.
+FORMATS = {
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.complex64: "F32",  # As pairs of real and imaginary part.
+    torch.complex128: "F64",
+}
+TYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+    "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+def freeze(module: torch.nn.Module, patterns: Sequence[str]) -> None:
+    """Freezes the parameters whose names fit one of the patterns, as in "encoder.*"."""
+    for pattern in patterns:
+        found = [p for name, p in _all_parameters(module) if fnmatch.fnmatchcase(name, pattern)]
+        if not found:
+            raise ValueError(f"frozen: no parameter has a name like '{pattern}'")
+        for parameter in found:
+            parameter.requires_grad_(False)
+
+
+def _all_parameters(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    """A tied parameter has all its names."""
+    return list(module.named_parameters(remove_duplicate=False))
+
+
+def is_statistic(name: str) -> bool:
+    return name.rpartition(".")[2] in STATISTICS
+
+
+def travelling(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """What server and clients exchange: the parameters that are trained, a tied one under its first
+    name, and the running means and variances of BatchNorms. Other buffers stay where they are."""
+    tensors: list[tuple[str, torch.Tensor]] = [
+        (name, parameter)
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
+    ]
+    tensors += [
+        (name, buffer)
+        for name, buffer in module.named_buffers()
+        if is_statistic(name) and buffer.is_floating_point()
+    ]
+    return tensors
+
+
+def spec(name: str, tensor: torch.Tensor) -> Tensor:
+    """The tensor as files have it."""
+    if tensor.dtype not in FORMATS:
+        raise TypeError(
+            f"tensor '{name}' is of {tensor.dtype}, which can't be trained here: freeze it, or use "
+            "float32, bfloat16, float16 or float64"
+        )
+    return Tensor(name, tuple(real(tensor).shape), FORMATS[tensor.dtype])
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers themselves, which writes go to; of a complex tensor as pairs."""
+    tensor = tensor.detach()
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def mapped(file: TensorFile, name: str) -> torch.Tensor:
+    """A tensor of the file in the file's memory."""
+    said = file.spec(name)
+    if said.dtype not in TYPES:
+        raise TypeError(f"{file.path}: torch has no number format {said.dtype}, as of '{name}'")
+    kind = TYPES[said.dtype]
+    if said.elements == 0:
+        return torch.empty(said.shape, dtype=kind)
+    at = file.offset(name)
+    if at % _tensors.ITEM_BYTES[said.dtype]:  # Allowed, but slow or wrong on some machines.
+        copy = bytearray(file.mapped[at : at + said.bytes])
+        return torch.frombuffer(copy, dtype=kind).reshape(said.shape)
+    flat = torch.frombuffer(file.mapped, dtype=kind, count=said.elements, offset=at)
+    return flat.reshape(said.shape)
+
+
+def load_all(tensors: Sequence[tuple[str, torch.Tensor]], file: TensorFile) -> None:
+    """Sets the tensors to what the file has under their names."""
+    for name, tensor in tensors:
+        set_to(name, tensor, file, name)
+
+
+def set_to(name: str, tensor: torch.Tensor, file: TensorFile, name_in_file: str) -> None:
+    values, target = mapped(file, name_in_file), real(tensor)
+    if values.shape != target.shape:
+        raise ValueError(
+            f"{file.path}: tensor '{name_in_file}' has shape {list(values.shape)}, but the model's "
+            f"'{name}' has {list(target.shape)}"
+        )
+    with torch.no_grad():
+        target.copy_(values)
+        # Stale updates may have made a variance near 0 negative.
+        if name.rpartition(".")[2] == "running_var":
+            target.clamp_(min=0)
+
+
+def store_all(tensors: Sequence[tuple[str, torch.Tensor]], file: TensorFile) -> None:
+    """Writes the tensors to the file, in its number formats."""
+    with torch.no_grad():
+        for name, tensor in tensors:
+            if tensor.numel():
+                mapped(file, name).copy_(real(tensor))
+
+
+def frozen_digest(module: torch.nn.Module) -> str:
+    """SHA-256 of the parameters that are not trained; "" without any. The same values in the same
+    number format have the same digest on every device."""
+    frozen = sorted(
+        ((name, p) for name, p in module.named_parameters() if not p.requires_grad),
+        key=lambda item: item[0],
+    )
+    if not frozen:
+        return ""
+    digest = hashlib.sha256()
+    for name, parameter in frozen:
+        digest.update(f"{name} {parameter.dtype} {list(parameter.shape)}\n".encode())
+        values = parameter.detach().cpu().contiguous()
+        size = values.numel() * values.element_size()
+        if size:
+            digest.update((ctypes.c_char * size).from_address(values.data_ptr()))
+    return digest.hexdigest()
+
+
+def save(module: torch.nn.Module, path: Path) -> None:
+    """Writes the file for `fl-server --initial-weights`: what travels, in float32."""
+    tensors = travelling(module)
+    shapes = [Tensor(name, tuple(real(tensor).shape), "F32") for name, tensor in tensors]
+    for name, tensor in tensors:
+        spec(name, tensor)
+    store_all(tensors, _tensors.create(path, shapes))
+
+
+def load(checkpoint: Path, module: torch.nn.Module, strict: bool = True) -> None:
+    """Sets a module's parameters and running means and variances to those of a checkpoint.
+
+    A tied parameter may stand in the file under any of its names. With `strict` the file must have
+    all that travels and nothing that the module has not; parameters with requires_grad=False, which
+    do not travel, may be missing."""
+    file = _tensors.read(checkpoint)
+    names: dict[int, list[str]] = {}
+    tensors: dict[str, torch.Tensor] = {}
+    buffers = list(module.named_buffers(remove_duplicate=False))
+    for name, tensor in [*_all_parameters(module), *buffers]:
+        names.setdefault(id(tensor), []).append(name)
+        tensors[name] = tensor
+    if strict:
+        _check_names(file, module, names, tensors)
+    done = set()
+    for name in file:
+        if name in tensors and id(tensors[name]) not in done:
+            set_to(name, tensors[name], file, name)
+            done.add(id(tensors[name]))
+
+
+def _check_names(
+    file: TensorFile,
+    module: torch.nn.Module,
+    names: Mapping[int, Sequence[str]],
+    tensors: Mapping[str, Any],
+) -> None:
+    missing = [
+        name
+        for name, tensor in travelling(module)
+        if not any(alias in file for alias in names[id(tensor)])
+    ]
+    unknown = [name for name in file if name not in tensors]
+    said = []
+    if missing:
+        said.append(f"it has no {', '.join(missing[:3])}" + (" …" if len(missing) > 3 else ""))
+    if unknown:
+        said.append(
+            f"the module has no {', '.join(unknown[:3])}" + (" …" if len(unknown) > 3 else "")
+        )
+    if said:
+        raise ValueError(f"{file.path}: {'; '.join(said)}")

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer for any torch.nn.Module."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import pathlib
+import random
+from typing import Any, Callable, Mapping, Sequence, Union
+
+import numpy as np
+import torch
+
+from . import _trainer, metrics as _metrics
+from ._bar import progress_bar
+from ._torch_data import Data, batch_examples, groups, moved
+from ._torch_tensors import (
+    freeze, frozen_digest, load, load_all, mapped, real, save, spec, store_all, travelling,
+)  # fmt: skip
+from ._trainer import EvalReport, Hello, Settings, Task, TrainReport, check_finite
+
+__all__ = ["EvalReport", "Settings", "Task", "TrainReport", "Trainer", "load", "save"]
+
+Loss = Callable[[Any, Any], torch.Tensor]
+MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
+Model = Union[torch.nn.Module, Callable[[], torch.nn.Module]]
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Trainer(_trainer.Trainer):
+    """Trains a module on this client's examples, and measures it on others.
+
+    model: a torch.nn.Module, or a function without arguments that makes one. With a function,
+        initial weights are a function of the seed; with a module they are those that it has now.
+    train_data: a Dataset, a DataLoader, or a tuple (inputs, targets) of tensors or arrays. A batch
+        is (inputs, targets), or (input, input, ..., targets). A DataLoader keeps its own batch size
+        and order. None: this client only measures.
+    loss: loss(outputs, targets), the mean over a batch.
+    optimizer: a function of the parameters that makes an optimizer, as in
+        `lambda parameters: torch.optim.SGD(parameters, 0.01)`. None: the run's, with the run's
+        learning rate, momentum and weight decay. With one of your own, methods that count steps
+        (scaffold, fednova, feddyn) can't be used.
+    eval_data: what is measured on, as train_data.
+    metrics: by name, the main one first: functions of (outputs, targets) or objects, as those of
+        tributary_fl.metrics.
+    device: "cuda", "cpu", ...; None: the GPU where there is one.
+    autocast: "bf16" or "fp16": the number format of forward and backward pass.
+    accumulate: batches whose mean gradient makes one step; None: as the run asks for.
+    keep_optimizer: keep the optimizer's state (moments) from round to round, also over a restart of
+        this program: in files in the client's state folder. Then, too, the methods that count steps
+        can't be used.
+    frozen: patterns of names of parameters that do not change and do not travel, as in
+        ["encoder.*"]. So are parameters with requires_grad=False.
+    workers: processes that load examples of a Dataset.
+    collate: makes a batch of a list of examples of a Dataset, as DataLoader's collate_fn.
+    examples, eval_examples: how many there are, for data without a length.
+    eval_batch_size: examples in a batch of an evaluation.
+
+    For what does not fit, override `train_step` and `eval_step`, or the whole of `train` and
+    `evaluate`."""
+
+    def __init__(
+        self,
+        model: Model,
+        train_data: Any = None,
+        *,
+        loss: Loss = torch.nn.functional.cross_entropy,
+        optimizer: MakeOptimizer | None = None,
+        eval_data: Any = None,
+        metrics: Mapping[str, _metrics.MetricLike] | None = None,
+        device: str | torch.device | None = None,
+        autocast: str | torch.dtype | None = None,
+        accumulate: int | None = None,
+        keep_optimizer: bool = False,
+        frozen: Sequence[str] = (),
+        workers: int = 0,
+        collate: Callable[[list[Any]], Any] | None = None,
+        examples: int | None = None,
+        eval_examples: int | None = None,
+        eval_batch_size: int = 256,
+    ):
+        is_module = isinstance(model, torch.nn.Module)
+        self._factory: Callable[[], Any] | None = None if is_module else model
+        self._frozen = tuple(frozen)
+        module: Any = model if is_module else model()
+        freeze(module, self._frozen)
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.model: torch.nn.Module = module.to(self.device)
+        self.loss = loss
+        self.eval_batch_size = eval_batch_size
+        self._tensors = travelling(self.model)
+        self._specs = [spec(name, tensor) for name, tensor in self._tensors]
+        self._named = [(name, p) for name, p in self._tensors if isinstance(p, torch.nn.Parameter)]
+        self._parameters = [parameter for _, parameter in self._named]
+        self._initial = (
+            None if self._factory else [t.detach().cpu().clone() for _, t in self._tensors]
+        )
+        self._train_data = _data(train_data, examples, workers, collate)
+        self._eval_data = _data(eval_data, eval_examples, workers, collate)
+        self._metrics = {name: _metrics.as_metric(m) for name, m in (metrics or {}).items()}
+        self._make_optimizer = optimizer
+        self._autocast_type = AUTOCAST[autocast] if isinstance(autocast, str) else autocast
+        self._accumulate = accumulate
+        self._keeps_optimizer = keep_optimizer
+
+    # What to override.
+
+    def inputs_and_targets(self, batch: Any) -> tuple[Sequence[Any], Any]:
+        """What the model takes, as separate arguments, and what the loss compares with."""
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise TypeError(
+                f"a batch is a {type(batch).__name__}, not (inputs, targets): "
+                "override inputs_and_targets, or train_step and eval_step"
+            )
+        return batch[:-1], batch[-1]
+
+    def batch_examples(self, batch: Any) -> int:
+        """How many examples a batch has: its weight."""
+        return batch_examples(batch)
+
+    def train_step(self, batch: Any) -> torch.Tensor:
+        """The mean loss over a batch, which is on the device; with its graph, for backward()."""
+        inputs, targets = self.inputs_and_targets(batch)
+        return self.loss(self.model(*inputs), targets)
+
+    def eval_step(self, batch: Any) -> tuple[torch.Tensor, Any, Any]:
+        """The mean loss over a batch, and the outputs and targets, which metrics compare."""
+        inputs, targets = self.inputs_and_targets(batch)
+        outputs = self.model(*inputs)
+        return self.loss(outputs, targets), outputs, targets
+
+    def train(self, task: Task) -> TrainReport:
+        """Trains self.model, which has the round's weights already, and leaves the result in it."""
+        data, settings = self._require(self._train_data), task.settings
+        accumulate = self._accumulate or settings.accumulate
+        epoch_steps = math.ceil(data.batches(settings.batch_size) / accumulate)
+        shuffle = torch.Generator().manual_seed(task.seed)
+        passes = (data.one_pass(settings.batch_size, shuffle) for _ in itertools.count())
+        steps = groups(passes, accumulate)
+        add_terms = self._gradient_terms(task)
+        optimizer = self._optimizer(task)
+        scaler = _grad_scaler(self.device) if self._autocast_type == torch.float16 else None
+        # On the device, so that no step waits for it.
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+        examples, step = 0, 0
+        steps_max = settings.steps_max(epoch_steps)
+
+        def loss() -> float:
+            return float(loss_sum) / max(1, examples)
+
+        with progress_bar(f"round {task.round}", steps_max) as bar:
+            while task.may_begin(step, epoch_steps):
+                told = None if steps_max == math.inf else int(steps_max)
+                task.progress(step, told, loss if step else None)
+                examples += self._add_gradients(next(steps), optimizer, scaler, loss_sum)
+                if scaler is not None:
+                    scaler.unscale_(optimizer)
+                add_terms()
+                _take_step(optimizer, scaler)
+                step += 1
+                if bar is not None:
+                    bar.update(1)
+        mean = check_finite(loss())
+        self._keep_optimizer(task, optimizer)
+        return TrainReport(step, mean)
+
+    def evaluate(self, task: Task) -> EvalReport:
+        """Measures self.model, which has the weights already."""
+        data = self._require(self._eval_data)
+        for metric in self._metrics.values():
+            metric.reset()
+        loss_sum, examples = 0.0, 0
+        self.model.eval()
+        with torch.no_grad():
+            for number, batch in enumerate(data.one_pass(self.eval_batch_size, None)):
+                task.progress(number)
+                with self.autocast():
+                    loss, outputs, targets = self.eval_step(moved(batch, self.device))
+                count = self.batch_examples(batch)
+                loss_sum += float(loss) * count
+                examples += count
+                for metric in self._metrics.values():
+                    metric.update(outputs, targets)
+        found = {name: metric.result() for name, metric in self._metrics.items()}
+        return EvalReport(examples, check_finite(loss_sum / max(1, examples)), found)
+
+    def supports(self) -> list[str]:
+        """What fl-client may ask for: words of the trainer protocol. A class with a `train` of its
+        own that keeps to the run's settings says so here."""
+        words = [] if self._make_optimizer or self._keeps_optimizer else ["optimizer"]
+        words += ["proximal", "correction"]
+        if type(self).train is not Trainer.train:
+            words = []
+        return [*words, *(["gradient"] if self._train_data else []), "initial"]
+
+    # What such methods may use.
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The context of forward passes."""
+        if self._autocast_type is None:
+            return contextlib.nullcontext()
+        context: contextlib.AbstractContextManager[Any]
+        context = torch.autocast(self.device.type, dtype=self._autocast_type)
+        return context
+
+    # What the protocol asks.
+
+    def hello(self) -> Hello:
+        return Hello(
+            self._specs,
+            self._train_data.examples if self._train_data else 0,
+            self._eval_data.examples if self._eval_data else 0,
+            [_metrics.info(name, metric) for name, metric in self._metrics.items()],
+            self.supports(),
+            frozen_digest(self.model),
+        )
+
+    def on_train(self, task: Task) -> TrainReport:
+        _seed(task.seed)
+        load_all(self._tensors, task.weights())
+        self.model.train()
+        report = self.train(task)
+        store_all(self._tensors, task.out(self._specs))
+        return report
+
+    def on_evaluate(self, task: Task) -> EvalReport:
+        load_all(self._tensors, task.weights())
+        return self.evaluate(task)
+
+    def on_gradient(self, task: Task) -> None:
+        data = self._require(self._train_data)
+        _seed(task.seed)
+        load_all(self._tensors, task.weights())
+        self.model.train()
+        self.model.zero_grad()
+        for number, batch in enumerate(data.one_pass(self.eval_batch_size, None)):
+            task.progress(number)
+            with self.autocast():
+                loss = self.train_step(moved(batch, self.device))
+            torch.autograd.backward(loss * (self.batch_examples(batch) / data.examples))
+        out = task.out(self._specs)
+        decay = task.settings.weight_decay
+        with torch.no_grad():
+            for name, tensor in self._tensors:
+                gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+                if isinstance(tensor, torch.nn.Parameter):
+                    gradient = gradient.add(tensor, alpha=decay)
+                store_all([(name, gradient)], out)
+        self.model.zero_grad()
+
+    def on_initial(self, task: Task) -> None:
+        _seed(task.seed)
+        out = task.out(self._specs)
+        if self._factory is None:
+            assert self._initial is not None
+            store_all([(n, t) for (n, _), t in zip(self._tensors, self._initial)], out)
+        else:
+            module = self._factory()
+            freeze(module, self._frozen)
+            store_all(travelling(module), out)
+
+    # Parts of train().
+
+    def _require(self, data: Data | None) -> Data:
+        if data is None:
+            raise ValueError("this trainer was made without such data (train_data, eval_data)")
+        return data
+
+    def _add_gradients(
+        self,
+        batches: list[Any],
+        optimizer: torch.optim.Optimizer,
+        scaler: Any,
+        loss_sum: torch.Tensor,
+    ) -> int:
+        """Sets the gradients to those of the mean loss over all examples of the batches. Adds each
+        example's loss to loss_sum, and returns their number."""
+        counts = [self.batch_examples(batch) for batch in batches]
+        examples = sum(counts)
+        optimizer.zero_grad()
+        for batch, count in zip(batches, counts):
+            with self.autocast():
+                loss = self.train_step(moved(batch, self.device))
+            part = loss if len(batches) == 1 else loss * (count / max(1, examples))
+            torch.autograd.backward(part if scaler is None else scaler.scale(part))
+            loss_sum.add_(loss.detach(), alpha=count)
+        return examples
+
+    def _gradient_terms(self, task: Task) -> Callable[[], None]:
+        """A function that adds the round's correction and proximal term to the gradients."""
+        mu, file = task.settings.proximal_mu, task.correction()
+        start = [parameter.detach().clone() for parameter in self._parameters] if mu else []
+        corrections: list[torch.Tensor] = []
+        for name, parameter in self._named if file is not None else ():
+            assert file is not None
+            own = torch.empty_like(parameter, requires_grad=False)
+            real(own).copy_(mapped(file, name))
+            corrections.append(own)
+
+        def add() -> None:
+            with torch.no_grad():
+                for at, parameter in enumerate(self._parameters if start or corrections else ()):
+                    if parameter.grad is None:  # It took no part in the loss.
+                        parameter.grad = torch.zeros_like(parameter)
+                    if start:
+                        parameter.grad.add_(parameter - start[at], alpha=mu)
+                    if corrections:
+                        parameter.grad.add_(corrections[at])
+
+        return add
+
+    def _optimizer(self, task: Task) -> torch.optim.Optimizer:
+        make = self._make_optimizer
+        optimizer = (
+            make(self._parameters) if make else run_optimizer(self._parameters, task.settings)
+        )
+        if self._keeps_optimizer:
+            before = [file for file in self._kept(task.run) if _round_of(file) < task.round]
+            if before:
+                state = torch.load(before[-1], map_location=self.device, weights_only=True)
+                own = [dict(group) for group in optimizer.param_groups]
+                optimizer.load_state_dict(state)
+                # This round's settings, such as the learning rate, with the moments of before.
+                for group, settings in zip(optimizer.param_groups, own):
+                    group.update({key: settings[key] for key in settings if key != "params"})
+        return optimizer
+
+    def _keep_optimizer(self, task: Task, optimizer: torch.optim.Optimizer) -> None:
+        """Writes the optimizer's state to the disk: the one of the round before stays, because this
+        round may be trained again after a crash."""
+        if not self._keeps_optimizer:
+            return
+        folder = pathlib.Path(self.state_folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"optimizer-{task.run}-{task.round:06}.pt"
+        temporary = path.with_suffix(".tmp")
+        with open(temporary, "wb") as file:
+            torch.save(optimizer.state_dict(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        last = self._kept(task.run)[-2:]
+        for old in folder.glob("optimizer-*.pt"):
+            if old not in last:
+                old.unlink()
+
+    def _kept(self, run: str) -> list[pathlib.Path]:
+        """The files of a run's optimizer states, in the order of their rounds."""
+        found = pathlib.Path(self.state_folder).glob(f"optimizer-{run}-*.pt")
+        return sorted(found, key=_round_of)
+
+
+def run_optimizer(parameters: Sequence[torch.Tensor], settings: Settings) -> torch.optim.Optimizer:
+    """The optimizer that the run asks for, without any state."""
+    wanted, decay = settings.optimizer, settings.weight_decay
+    if wanted.name in ("sgd", "nesterov"):
+        return torch.optim.SGD(
+            parameters,
+            settings.lr,
+            settings.momentum,
+            weight_decay=decay,
+            nesterov=wanted.name == "nesterov" and settings.momentum > 0,
+        )
+    if wanted.name in ("adam", "adamw"):
+        kind = torch.optim.Adam if wanted.name == "adam" else torch.optim.AdamW
+        betas = (wanted.beta1, wanted.beta2)
+        return kind(parameters, settings.lr, betas, wanted.epsilon, decay)
+    raise ValueError(f"this version of tributary_fl does not know the optimizer '{wanted.name}'")
+
+
+def _data(data: Any, examples: int | None, workers: int, collate: Any) -> Data | None:
+    return None if data is None else Data(data, examples, workers, collate)
+
+
+def _round_of(file: pathlib.Path) -> int:
+    return int(file.stem.rpartition("-")[2])
+
+
+def _seed(seed: int) -> None:
+    """Seeds what models and data sets draw random numbers from."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def _grad_scaler(device: torch.device) -> Any:
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(device.type)
+    return torch.cuda.amp.GradScaler()
+
+
+def _take_step(optimizer: torch.optim.Optimizer, scaler: Any) -> None:
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
