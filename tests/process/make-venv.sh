@@ -8,6 +8,8 @@ requirements=$(cd "$(dirname "$0")/../.." && pwd)/deploy/requirements-tests.txt
 python=${FL_PYTHON:-/usr/bin/python3}
 
 if cmp -s "$requirements" "$folder/made-from.txt"; then exit 0; fi
+# What it lends to tests (a PyTorch) would be taken for installed here.
+unset PYTHONPATH
 rm -rf "$folder"
 "$python" -m venv "$folder" || {
   echo "make-venv.sh: $python can't make a virtual environment: install the package python3-venv" >&2
