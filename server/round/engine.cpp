@@ -270,9 +270,10 @@ Awaitable<Result<void>> RoundEngine::collect() {
 /// The deadline of a synchronous round has passed. Where late updates count, a client may be slow
 /// without harm.
 void RoundEngine::note_misses() {
-  if (plan_.mode.carries()) return;
-  for (const auto& [client, task] : tasks_.round().tasks) {
-    if (task.is_open() && !task.has_arrived) uploads_.note_miss(task);
+  for (auto& [client, task] : tasks_.round().tasks) {
+    if (!task.is_open() || task.has_arrived) continue;
+    task.has_missed = true;
+    if (!plan_.mode.carries()) uploads_.note_miss(task);
   }
 }
 

@@ -124,6 +124,13 @@ std::uint32_t Tasks::expected() const {
   return round_->count(TaskState::accepted) + round_->count(TaskState::offered);
 }
 
+std::uint32_t Tasks::expected_in_time() const {
+  const auto late = std::ranges::count_if(round_->tasks, [](const auto& entry) {
+    return entry.second.has_missed && entry.second.record.state == TaskState::offered;
+  });
+  return expected() - static_cast<std::uint32_t>(late);
+}
+
 TimePoint Tasks::due(const Task& task) const {
   if (plan_.mode.is_async) return plan_.deadline_after(task.offered_at);
   return round_ ? round_->deadline : never;
@@ -161,7 +168,8 @@ bool Tasks::may_be_asked(const std::string& client) const {
   const auto found = round_->tasks.find(client);
   if (found == round_->tasks.end()) return true;
   const bool may_try = found->second.has_failed() && Clock::now() >= found->second.ask_again_at;
-  return may_try && (plan_.mode.is_async || expected() < quorum());
+  // A member that stays silent does not hold the place of one that failed once.
+  return may_try && (plan_.mode.is_async || expected_in_time() < quorum());
 }
 
 std::size_t Tasks::free_places() const {

@@ -24,6 +24,7 @@ struct Task {
   bool waits_for_others = false;  // Verifying: its norm is judged when the round closes.
   bool is_verifying = false;      // Its update is checked, or its verdict is being made durable.
   bool has_arrived = false;       // All of its update is here and waits for a round that takes it.
+  bool has_missed = false;        // Open at a deadline of its round, which waits for another one.
   TimePoint offered_at{};
   TimePoint begun_at{};      // When its upload began, the first time.
   Traffic before;            // The client's traffic when the task was offered.
@@ -175,6 +176,8 @@ class Tasks {
  private:
   /// Updates that are accepted, or may be.
   [[nodiscard]] std::uint32_t expected() const;
+  /// The same without those that have missed a deadline.
+  [[nodiscard]] std::uint32_t expected_in_time() const;
 
   const RunPlan& plan_;
   const Roster& roster_;

@@ -157,6 +157,23 @@ TEST_CASE("a client that failed is asked again after a pause that doubles") {
   CHECK_FALSE(world.tasks.may_be_asked("a"));
 }
 
+TEST_CASE("a silent client that missed a deadline does not hold the place of one that failed") {
+  RoundWorld world;
+  world.add("here", TaskState::accepted);
+  Task& failed = world.add("failed", TaskState::lost);
+  failed.ask_again_at = Clock::now();
+  Task& silent = world.add("silent");
+  CHECK_FALSE(world.tasks.may_be_asked("failed"));  // The quorum of 2 may still come.
+  silent.has_missed = true;
+  CHECK(world.tasks.may_be_asked("failed"));
+  CHECK_FALSE(world.tasks.may_be_asked("silent"));
+  // Once it is asked, nobody else need be.
+  world.set("failed", TaskState::offered);
+  Task& other = world.add("other", TaskState::lost);
+  other.ask_again_at = Clock::now();
+  CHECK_FALSE(world.tasks.may_be_asked("other"));
+}
+
 TEST_CASE("only in an asynchronous run does a task have its own deadline") {
   RoundWorld world("async:buffer=9", 9);
   Task& early = world.add("early");
