@@ -7,11 +7,14 @@
 // have none in it the last one before. So a client can't make its own norm the usual one. An update
 // that looks too large waits until the round closes, and is then judged by the updates of its
 // round, not by those that happened to come first. The first two updates of a run have nothing to
-// be compared with, and count. Pure functions; any thread.
+// be compared with, and count.
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace fl {
 
@@ -25,18 +28,56 @@ struct JudgedNorm {
   double median;  // The median of the norms that it was compared with; 0: there were too few.
 };
 
-/// Judges an update while its round takes more of them. `norm`: the update's. `cohort`: the norms
-/// of all updates that have arrived in its round, its own among them. `past`: of other clients, the
-/// norm of each one's last update that was accepted, or refused for its norm. `limit`: the largest
-/// allowed ratio to the median. An update that is too large waits.
-///
-/// If the number of norms is even, the larger middle one is the median. If it is 0 all norms fit.
-[[nodiscard]] JudgedNorm judge_norm(double norm, std::span<const double> cohort,
-                                    std::span<const double> past, double limit);
+/// Norms in ascending order. None is NaN.
+class SortedNorms {
+ public:
+  explicit SortedNorms(std::vector<double> norms = {});
+  void add(double norm);
+  /// Removes a norm that was added.
+  void remove(double norm);
+  [[nodiscard]] std::size_t count() const { return norms_.size(); }
+  /// If the number of norms is even, the larger middle one. 0: there are too few to judge.
+  [[nodiscard]] double median() const;
 
-/// The same at the end of a round, when an update either fits or is too large. It is compared with
-/// the cohort alone, if that has enough norms. If there are too few in all, it fits.
-[[nodiscard]] JudgedNorm judge_norm_at_end(double norm, std::span<const double> cohort,
-                                           std::span<const double> past, double limit);
+ private:
+  std::vector<double> norms_;
+};
+
+/// The norms of a round's updates, and of those before. They are kept in order, so a judgement
+/// takes the same time with any number of clients. On the engine's strand.
+class RoundNorms {
+ public:
+  /// `past`: by client, the norm of its last update that was accepted, or refused for its norm. It
+  /// must outlive this object, which alone changes it meanwhile. `limit`: the largest allowed ratio
+  /// to the median.
+  RoundNorms(std::map<std::string, double>& past, double limit);
+
+  /// A client's update has arrived in the round. It replaces the client's past one.
+  void add(const std::string& client, double norm);
+  /// The client's update, which has arrived, was refused for its norm. That is now its past norm.
+  void refuse(const std::string& client);
+
+  /// Judges an update that has arrived, while the round takes more of them. One that is too large
+  /// waits. If the median is 0 all norms fit.
+  [[nodiscard]] JudgedNorm judge(double norm) const;
+  /// The same at the end of a round, when an update either fits or is too large. It is compared
+  /// with the round's updates alone, if they are enough. If there are too few in all, it fits. The
+  /// first call fixes what is compared with until reopen(): so it does not matter who is judged
+  /// first.
+  [[nodiscard]] JudgedNorm judge_at_end(double norm);
+  [[nodiscard]] bool is_fixed() const { return median_at_end_.has_value(); }
+  /// The round takes updates again.
+  void reopen() { median_at_end_.reset(); }
+
+ private:
+  [[nodiscard]] bool fits(double norm, double median) const;
+
+  std::map<std::string, double>* past_;
+  double limit_;
+  std::map<std::string, double> cohort_;  // By client, of this round.
+  SortedNorms of_cohort_;
+  SortedNorms of_all_;  // With the past ones of clients that have none in this round.
+  std::optional<double> median_at_end_;
+};
 
 }  // namespace fl

@@ -4,7 +4,9 @@
 #include "server/round/spooled_rows.hpp"
 #include "server/versions/delay_compensation.hpp"
 #include "shared/aggregate/robust_mean.hpp"
+#include "shared/base/async/parallel.hpp"
 #include "shared/base/failpoint.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/codec/payload/reader.hpp"
 
 #include <fmt/format.h>
@@ -83,7 +85,7 @@ Awaitable<Result<void>> RoundSums::settle() {
   const auto visit = [this, &tasks](const Accumulator::AddUpdate& again) -> Result<void> {
     for (const TaskRecord& task : tasks) {
       FL_TRY(const auto file, open_accepted(task));
-      auto added = read(*file, task.update_bytes, task, again);
+      auto added = read(*file, task.update_bytes, task, Reading::again, again);
       if (!added) return in_accepted(task, added.error());
     }
     return {};
@@ -104,19 +106,18 @@ Result<ReadMean> RoundSums::mean() const {
 }
 
 Result<ReadMean> RoundSums::robust_mean() const {
-  struct Reading {
+  struct Robust {
     SpooledRows rows;
     std::unique_ptr<File> center;
     std::optional<RobustMean> mean;
   };
-  const auto reading = std::make_shared<Reading>();
+  const auto reading = std::make_shared<Robust>();
   for (const TaskRecord& task : accepted_tasks()) {
-    FL_TRY(auto file, open_accepted(task));
-    FL_TRY(AdjustUpdate adjust, adjustment_of(task));
-    const auto opened = reading->rows.open(std::move(file), task.update_bytes, parts_.plan.layout,
-                                           std::move(adjust),
-                                           [task](const Error& e) { return in_accepted(task, e); });
-    if (!opened) return in_accepted(task, opened.error());
+    SpooledRows::Source source;
+    source.open = [this, task] { return parts_.spool.open_accepted(task.spool_file); };
+    source.adjust = [this, task] { return adjustment_of(task, Reading::again); };
+    source.named = [task](const Error& error) { return in_accepted(task, error); };
+    FL_CHECK(reading->rows.add(std::move(source), task.update_bytes, parts_.plan.layout));
   }
   const RunPlan& plan = parts_.plan;
   if (plan.rule.has_center()) {
@@ -129,8 +130,8 @@ Result<ReadMean> RoundSums::robust_mean() const {
       return file.read_exactly(first * sizeof(float), std::as_writable_bytes(out));
     };
   }
-  constexpr int one_per_core = 0;
-  reading->mean.emplace(plan.rule, reading->rows, plan.run_layout.parameter_elements, one_per_core,
+  const int threads = std::min(threads_for(0), limits::robust_readers_max);
+  reading->mean.emplace(plan.rule, reading->rows, plan.run_layout.parameter_elements, threads,
                         std::move(center));
   FL_CHECK(reading->mean->prepare());
   return ReadMean([reading](std::uint64_t first, std::span<float> out) {
@@ -159,7 +160,7 @@ Result<Accumulator::Added> RoundSums::add(File& file, std::uint64_t bytes, const
     FL_TRY(added, sums_->add(reader, weight, adjust));
     return {};
   };
-  FL_CHECK(read(file, bytes, task, use));
+  FL_CHECK(read(file, bytes, task, Reading::first, use));
   return std::move(*added);
 }
 
@@ -167,21 +168,24 @@ Result<void> RoundSums::take_back(File& file, std::uint64_t bytes, const TaskRec
   const auto use = [&](PayloadReader& reader, std::uint64_t weight, const AdjustUpdate& adjust) {
     return sums_->take_back(reader, weight, adjust);
   };
-  return read(file, bytes, task, use);
+  return read(file, bytes, task, Reading::again, use);
 }
 
 /// Opens the update and gives it to `use`, with its weight and what changes it before it is added.
 Result<void> RoundSums::read(File& file, std::uint64_t bytes, const TaskRecord& task,
-                             const Accumulator::AddUpdate& use) const {
+                             Reading reading, const Accumulator::AddUpdate& use) const {
   FileSource source(file);
   FL_TRY(auto reader, PayloadReader::open(source, bytes, parts_.plan.layout));
-  FL_TRY(const AdjustUpdate adjust, adjustment_of(task));
+  FL_TRY(const AdjustUpdate adjust, adjustment_of(task, reading));
   return use(reader, parts_.tasks.discounted_weight_of(task), adjust);
 }
 
-Result<AdjustUpdate> RoundSums::adjustment_of(const TaskRecord& task) const {
+Result<AdjustUpdate> RoundSums::adjustment_of(const TaskRecord& task, Reading reading) const {
   const RunPlan& plan = parts_.plan;
-  if (task.codec.starts_with(delta_prefix)) return parts_.references.keep(task.id, task.reference);
+  if (task.codec.starts_with(delta_prefix)) {
+    return reading == Reading::first ? parts_.references.keep(task.id, task.reference)
+                                     : parts_.references.apply(task.reference);
+  }
   if (plan.mode.compensation == 0 || parts_.tasks.staleness_of(task) == 0) return AdjustUpdate();
   const TrainSettings work = plan.work_of(task.base_version + 1, parts_.past.losses);
   const double factor = plan.mode.compensation / (work.lr * effective_steps(work, task.steps));

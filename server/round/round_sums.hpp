@@ -44,8 +44,8 @@ class RoundSums {
   /// nobody adds.
   Awaitable<Result<void>> settle();
   /// What the accepted updates make: their weighted mean, or what the robust rule says. On a
-  /// worker, after settle(). It is valid until the next round; with a robust rule it keeps all
-  /// updates' files open, and a block of each in memory. Errors: those of reading the spool.
+  /// worker, after settle(). It is valid until the next round; with a robust rule it keeps a
+  /// block of each update in memory. Errors: those of reading the spool.
   [[nodiscard]] Result<ReadMean> mean() const;
 
   /// Adds an update; then count() or take_back(). On a worker, also on several at once: it reads
@@ -54,7 +54,8 @@ class RoundSums {
   [[nodiscard]] Result<Accumulator::Added> add(File& file, std::uint64_t bytes,
                                                const TaskRecord& task);
   void count(const Accumulator::Added& added) { sums_->count(added); }
-  /// Takes an update that was added out again. On a worker. Errors: is_broken() is true then.
+  /// Takes an update that was added out again, and writes nothing to the disk. On a worker. Errors:
+  /// those of opening its files, and then nothing has changed; after others is_broken() is true.
   [[nodiscard]] Result<void> take_back(File& file, std::uint64_t bytes, const TaskRecord& task);
   /// The sums are lost until rebuild().
   [[nodiscard]] bool is_broken() const { return sums_->broken(); }
@@ -62,12 +63,14 @@ class RoundSums {
   void release() { sums_.reset(); }
 
  private:
+  /// An update is read for the first time, or again: then its reference is on the disk already.
+  enum class Reading { first, again };
   [[nodiscard]] std::uint64_t expected_weight() const;
   [[nodiscard]] std::vector<TaskRecord> accepted_tasks() const;
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const TaskRecord& task) const;
-  Result<void> read(File& file, std::uint64_t bytes, const TaskRecord& task,
+  Result<void> read(File& file, std::uint64_t bytes, const TaskRecord& task, Reading reading,
                     const Accumulator::AddUpdate& use) const;
-  [[nodiscard]] Result<AdjustUpdate> adjustment_of(const TaskRecord& task) const;
+  [[nodiscard]] Result<AdjustUpdate> adjustment_of(const TaskRecord& task, Reading reading) const;
   [[nodiscard]] Result<ReadMean> robust_mean() const;
 
   Parts parts_;

@@ -7,18 +7,30 @@
 
 namespace fl {
 
-Result<void> SpooledRows::open(std::shared_ptr<File> file, std::uint64_t bytes,
-                               const Layout& layout, AdjustUpdate adjust,
-                               std::function<Error(const Error&)> named) {
-  auto source = std::make_unique<FileSource>(*file);
-  FL_TRY(PayloadReader reader, PayloadReader::open(*source, bytes, layout));
-  rows_.push_back({std::move(file),
-                   std::move(source),
-                   std::move(reader),
-                   std::move(adjust),
-                   std::move(named),
-                   0,
-                   {}});
+Result<void> SpooledRows::UpdateFile::open() {
+  if (!file_) {
+    FL_TRY(file_, open_());
+  }
+  return {};
+}
+
+Result<void> SpooledRows::UpdateFile::read(std::uint64_t offset, MutableBytes out) {
+  FL_CHECK(open());
+  return FileSource(*file_).read(offset, out);
+}
+
+Result<Bytes> SpooledRows::UpdateFile::look(std::uint64_t offset, std::size_t bytes,
+                                            std::vector<std::byte>& scratch) {
+  FL_CHECK(open());
+  return FileSource(*file_).look(offset, bytes, scratch);
+}
+
+Result<void> SpooledRows::add(Source source, std::uint64_t bytes, const Layout& layout) {
+  auto from = std::make_unique<UpdateFile>(source.open);
+  auto reader = PayloadReader::open(*from, bytes, layout);
+  from->close();
+  if (!reader) return source.named(reader.error());
+  rows_.push_back({std::move(source), std::move(from), std::move(*reader), 0, {}});
   return {};
 }
 
@@ -28,7 +40,7 @@ Result<void> SpooledRows::read(std::uint64_t first, std::size_t elements, Lanes&
   lanes.for_each_run(rows_.size(), 1, [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const auto read = rows_[i].read(first, out.subspan(i * elements, elements));
-      if (!read) errors[i] = rows_[i].named(read.error());
+      if (!read) errors[i] = rows_[i].source.named(read.error());
     }
   });
   for (const auto& error : errors) {
@@ -37,9 +49,21 @@ Result<void> SpooledRows::read(std::uint64_t first, std::size_t elements, Lanes&
   return {};
 }
 
+/// Opens files at most once, and closes them.
 Result<void> SpooledRows::Row::read(std::uint64_t first, std::span<float> out) {
+  struct Closing {
+    UpdateFile& file;
+    ~Closing() { file.close(); }
+  };
+  const Closing closing{*file};
+  std::optional<AdjustUpdate> adjust;
   while (!out.empty()) {
-    if (first < begin || first >= begin + values.size()) FL_CHECK(decode_at(first));
+    if (first < begin || first >= begin + values.size()) {
+      if (!adjust) {
+        FL_TRY(adjust, source.adjust());
+      }
+      FL_CHECK(decode_at(first, *adjust));
+    }
     const auto skipped = static_cast<std::size_t>(first - begin);
     const std::size_t some = std::min(values.size() - skipped, out.size());
     std::ranges::copy(std::span(values).subspan(skipped, some), out.begin());
@@ -50,7 +74,7 @@ Result<void> SpooledRows::Row::read(std::uint64_t first, std::span<float> out) {
 }
 
 /// Decodes the block that has this element.
-Result<void> SpooledRows::Row::decode_at(std::uint64_t element) {
+Result<void> SpooledRows::Row::decode_at(std::uint64_t element, const AdjustUpdate& adjust) {
   std::uint64_t low = 0;  // The last block that begins at the element or before it.
   for (std::uint64_t high = reader.blocks(); high - low > 1;) {
     const std::uint64_t middle = (low + high) / 2;

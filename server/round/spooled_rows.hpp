@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A round's accepted updates as a robust rule reads them: from the spool, a block of each at a
 // time. Memory: for each update one decoded block, 256 KiB (4 MiB with sparse codecs), and the
-// reader's own (payload/reader.hpp). One thread at a time, which may bring lanes.
+// reader's own (payload/reader.hpp). Files are open only while something is decoded: one update in
+// each lane. One thread at a time, which may bring lanes.
 #pragma once
 
 #include "shared/aggregate/robust_mean.hpp"
@@ -20,28 +21,46 @@ namespace fl {
 
 class SpooledRows final : public UpdateRows {
  public:
-  /// Adds the next update. `adjust` changes its decoded values, block by block; null changes
-  /// nothing. `named` says of which update an error is. The layout must outlive this object.
-  /// Errors: those of PayloadReader::open.
-  [[nodiscard]] Result<void> open(std::shared_ptr<File> file, std::uint64_t bytes,
-                                  const Layout& layout, AdjustUpdate adjust,
-                                  std::function<Error(const Error&)> named);
+  /// How an update is read. All three are called from any lane.
+  struct Source {
+    /// Opens the update's file. Called again whenever the update is read on.
+    std::function<Result<std::shared_ptr<File>>()> open;
+    /// Makes the function that changes the decoded values of a block, or null. Called like `open`.
+    std::function<Result<AdjustUpdate>()> adjust;
+    /// Says in which update an error is.
+    std::function<Error(const Error&)> named;
+  };
+  /// Adds the next update, of `bytes` bytes. The layout must outlive this object. Errors: those of
+  /// the source and of PayloadReader::open.
+  [[nodiscard]] Result<void> add(Source source, std::uint64_t bytes, const Layout& layout);
 
   [[nodiscard]] std::size_t count() const override { return rows_.size(); }
   [[nodiscard]] Result<void> read(std::uint64_t first, std::size_t elements, Lanes& lanes,
                                   std::span<float> out) override;
 
  private:
+  /// The bytes of a file that is opened when they are needed.
+  class UpdateFile final : public ByteSource {
+   public:
+    explicit UpdateFile(const std::function<Result<std::shared_ptr<File>>()>& open) : open_(open) {}
+    [[nodiscard]] Result<void> read(std::uint64_t offset, MutableBytes out) override;
+    [[nodiscard]] Result<Bytes> look(std::uint64_t offset, std::size_t bytes,
+                                     std::vector<std::byte>& scratch) override;
+    void close() { file_.reset(); }
+
+   private:
+    Result<void> open();
+    std::function<Result<std::shared_ptr<File>>()> open_;
+    std::shared_ptr<File> file_;
+  };
   struct Row {
-    std::shared_ptr<File> file;
-    std::unique_ptr<FileSource> source;
+    Source source;
+    std::unique_ptr<UpdateFile> file;
     PayloadReader reader;
-    AdjustUpdate adjust;
-    std::function<Error(const Error&)> named;
     std::uint64_t begin = 0;    // Of the decoded block, in the layout.
     std::vector<float> values;  // The decoded block; empty before the first.
 
-    Result<void> decode_at(std::uint64_t element);
+    Result<void> decode_at(std::uint64_t element, const AdjustUpdate& adjust);
     Result<void> read(std::uint64_t first, std::span<float> out);
   };
 

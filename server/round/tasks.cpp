@@ -41,29 +41,16 @@ void OpenRound::update_task(Task& task, TaskRecord changed) {
 void OpenRound::reopen() {
   is_closing = false;
   has_lost_updates = false;
-  closing_norms.clear();
+  if (norms) norms->reopen();
 }
 
 bool OpenRound::is_verifying() const {
   return std::ranges::any_of(tasks, [](const auto& entry) { return entry.second.is_verifying; });
 }
 
-std::map<std::string, double> OpenRound::norms() const {
-  std::map<std::string, double> found;
-  for (const auto& [client, task] : tasks) {
-    if (task.record.state == TaskState::accepted) {
-      found[client] = task.record.norm;
-    } else if (task.arrived_norm) {
-      found[client] = *task.arrived_norm;
-    }
-  }
-  return found;
-}
-
 bool OpenRound::has_all_norms() const {
-  return std::ranges::all_of(tasks, [](const auto& entry) {
-    return !entry.second.is_verifying || entry.second.arrived_norm.has_value();
-  });
+  return std::ranges::all_of(
+      tasks, [](const auto& entry) { return !entry.second.is_verifying || entry.second.has_norm; });
 }
 
 void Tasks::open(OpenRound round) {

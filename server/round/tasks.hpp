@@ -4,6 +4,7 @@
 #pragma once
 
 #include "server/history/store.hpp"
+#include "server/round/norm_limit.hpp"
 #include "server/round/past_rounds.hpp"
 #include "server/round/roster.hpp"
 #include "server/run/run_plan.hpp"
@@ -19,8 +20,7 @@ namespace fl {
 
 struct Task {
   TaskRecord record;
-  /// While it is verifying: the norm of its update, which is in the sums.
-  std::optional<double> arrived_norm;
+  bool has_norm = false;          // Verifying: its update is in the sums, and OpenRound::norms.
   bool waits_for_others = false;  // Verifying: its norm is judged when the round closes.
   bool is_verifying = false;      // Its update is checked, or its verdict is being made durable.
   bool has_arrived = false;       // All of its update is here and waits for a round that takes it.
@@ -64,8 +64,8 @@ struct OpenRound {
   Traffic before;            // All traffic when it opened.
   bool is_recorded = false;  // Its row is durable, and that carried tasks belong to it.
   bool is_closing = false;   // Checks that have begun are finished; none begins.
-  /// The cohort's norms by client. Empty until the round is closing and all norms are known.
-  std::map<std::string, double> closing_norms;
+  /// What its updates' norms are judged by. None before the first is judged.
+  std::optional<RoundNorms> norms;
   bool has_lost_updates = false;  // While it was closing, updates were judged too large.
 
   /// Takes over the tasks that go on from the round before. The round has none yet.
@@ -84,8 +84,6 @@ struct OpenRound {
   [[nodiscard]] double ends_at() const {
     return record.started_at + seconds_before + seconds(Clock::now() - opened_at);
   }
-  /// By client: the norms of the updates that are in the sums.
-  [[nodiscard]] std::map<std::string, double> norms() const;
   /// Whether all updates that are being checked are in the sums and wait for their judgement.
   [[nodiscard]] bool has_all_norms() const;
 

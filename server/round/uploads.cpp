@@ -300,8 +300,10 @@ Awaitable<Result<void>> Uploads::add(Task& task, TaskRecord& record, const Uploa
   auto undo = [this, upload = grant.upload, &record] {
     return parts_.sums.take_back(*upload->file(), upload->bytes(), record);
   };
-  FL_CO_CHECK(co_await parts_.compute.run(std::move(undo)));
-  co_return judged;
+  const auto undone = co_await parts_.store.with_room(parts_.compute, std::move(undo));
+  if (undone) co_return judged;
+  if (will_pass(undone.error())) co_return Error(Errc::cancelled, "the server goes down");
+  co_return Error(Errc::internal, "an update can't be taken back: " + undone.error().message());
 }
 
 /// Waits until it is clear whether an update with this norm counts (norm_limit.hpp).
@@ -310,16 +312,17 @@ Awaitable<Result<void>> Uploads::await_judgement(Task& task, double norm) {
   if (limit == 0) co_return success();
   RunControl& control = parts_.control;
   OpenRound& round = parts_.tasks.round();
-  task.arrived_norm = norm;
+  norms_of(round).add(task.record.client, norm);
+  task.has_norm = true;
   for (;;) {
-    const JudgedNorm judged = judge(round, norm, limit);
+    const JudgedNorm judged = judge(round, norm);
     const bool has_waited = task.waits_for_others;
     task.waits_for_others = judged.verdict == NormVerdict::waits;
     if (judged.verdict == NormVerdict::fits) co_return success();
     if (judged.verdict == NormVerdict::too_large) {
-      task.arrived_norm.reset();
+      task.has_norm = false;
+      round.norms->refuse(task.record.client);
       round.has_lost_updates = true;
-      parts_.past.totals.norms[task.record.client] = norm;
       co_return Error(Errc::invalid_input,
                       fmt::format("its norm is {:.4g}, more than {:.4g} times the median {:.4g} "
                                   "(--norm-limit)",
@@ -334,20 +337,20 @@ Awaitable<Result<void>> Uploads::await_judgement(Task& task, double norm) {
   }
 }
 
-JudgedNorm Uploads::judge(OpenRound& round, double norm, double limit) const {
-  if (round.is_closing && round.closing_norms.empty()) {
-    if (!round.has_all_norms()) return {NormVerdict::waits, 0};
-    round.closing_norms = round.norms();
+JudgedNorm Uploads::judge(OpenRound& round, double norm) {
+  if (!round.is_closing) return round.norms->judge(norm);
+  if (!round.norms->is_fixed() && !round.has_all_norms()) return {NormVerdict::waits, 0};
+  return round.norms->judge_at_end(norm);
+}
+
+/// The norms of the round's updates so far; after a restart, of those that were accepted before.
+RoundNorms& Uploads::norms_of(OpenRound& round) {
+  if (round.norms) return *round.norms;
+  round.norms.emplace(parts_.past.totals.norms, parts_.plan.settings.norm_limit);
+  for (const auto& [client, task] : round.tasks) {
+    if (task.record.state == TaskState::accepted) round.norms->add(client, task.record.norm);
   }
-  const auto of_clients = round.is_closing ? round.closing_norms : round.norms();
-  std::vector<double> cohort;
-  for (const auto& [client, of_client] : of_clients) cohort.push_back(of_client);
-  std::vector<double> past;
-  for (const auto& [client, of_client] : parts_.past.totals.norms) {
-    if (!of_clients.contains(client)) past.push_back(of_client);
-  }
-  return round.is_closing ? judge_norm_at_end(norm, cohort, past, limit)
-                          : judge_norm(norm, cohort, past, limit);
+  return *round.norms;
 }
 
 void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,

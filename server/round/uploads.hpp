@@ -70,7 +70,8 @@ class Uploads {
   [[nodiscard]] double least_pace(std::uint64_t bytes) const;
   Awaitable<Result<void>> add(Task& task, TaskRecord& record, const UploadGrant& grant);
   Awaitable<Result<void>> await_judgement(Task& task, double norm);
-  [[nodiscard]] JudgedNorm judge(OpenRound& round, double norm, double limit) const;
+  [[nodiscard]] static JudgedNorm judge(OpenRound& round, double norm);
+  RoundNorms& norms_of(OpenRound& round);
   void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,
                     TimePoint arrived_at) const;
   Awaitable<void> record_holdout(std::shared_ptr<Peer> peer, const wire::UploadBegin& begin);

@@ -18,9 +18,10 @@ namespace {
 /// Adds an update's reference to it, and writes the result to the update's file.
 struct Keeping {
   std::shared_ptr<File> from;  // Null: it refers to nothing, which counts as zeros.
-  std::shared_ptr<File> to;
+  std::shared_ptr<File> to;    // Null: nothing is written.
   std::string from_path;
   std::string to_path;
+  std::uint64_t kept = 0;  // Bytes that are in the file already.
   bool has_failed = false;
   std::vector<float> reference;
 
@@ -33,12 +34,13 @@ struct Keeping {
     }
     // The order of the sum is that of add_decoded(), with which the client makes its own copy.
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = reference[i] + values[i];
-    // After a failed write (a full disk) the update is taken out of the sums again: for that the
-    // values are still needed, but not the file.
-    if (has_failed) return {};
+    // After a failed write (a full disk), or a bad block, the update is taken out of the sums
+    // again: for that the values are still needed, but not the file.
+    if (!to || has_failed || at < kept) return {};
     auto written = to->write_at(at, std::as_bytes(values));
     has_failed = written.has_error();
     if (has_failed) return written.error().at(to_path);
+    kept = at + values.size_bytes();
     return {};
   }
 };
@@ -78,13 +80,23 @@ TaskId DeltaReferences::of(const std::string& client) const {
 }
 
 Result<AdjustUpdate> DeltaReferences::keep(TaskId task, TaskId reference) const {
+  return adjust(task, reference);
+}
+
+Result<AdjustUpdate> DeltaReferences::apply(TaskId reference) const {
+  return adjust(TaskId::none, reference);
+}
+
+Result<AdjustUpdate> DeltaReferences::adjust(TaskId to, TaskId reference) const {
   auto keeping = std::make_shared<Keeping>();
   keeping->from_path = path_of(reference).string();
-  keeping->to_path = path_of(task).string();
+  keeping->to_path = path_of(to).string();
   if (reference != TaskId::none) {
     FL_TRY(keeping->from, files_.open(path_of(reference), OpenMode::read));
   }
-  FL_TRY(keeping->to, files_.open(path_of(task), OpenMode::create));
+  if (to != TaskId::none) {
+    FL_TRY(keeping->to, files_.open(path_of(to), OpenMode::create));
+  }
   return AdjustUpdate([keeping](std::uint64_t first, std::span<float> values) {
     return (*keeping)(first, values);
   });

@@ -5,12 +5,13 @@
 // parameter for each client, and while a round is open as much again for each that takes part. The
 // files stay at the end of a run, which may go on with more rounds, and go when another run begins.
 //
-// An update's file is written while the update is added to the sums. Whenever the sums are made
-// again, it is made again too, from the spool and from the file it refers to: so it must be durable
-// only when the round is recorded. A client's newest file follows from the history: it is that of
-// its last accepted delta in a recorded round.
+// An update's file is written while the update is added to the sums. When a restart makes the sums
+// again, it makes the file again too, from the spool and from the file it refers to: so it must be
+// durable only when the round is recorded. A client's newest file follows from the history: it is
+// that of its last accepted delta in a recorded round.
 //
-// On the engine's strand. Workers run sync() and the functions that keep() returns.
+// On the engine's strand. Workers run sync(), and the functions that keep() and apply()
+// return.
 #pragma once
 
 #include "server/history/store.hpp"
@@ -43,6 +44,10 @@ class DeltaReferences {
   /// `reference` (unless none) and writes the result to the task's file. Errors name the file.
   [[nodiscard]] Result<AdjustUpdate> keep(TaskId task, TaskId reference) const;
 
+  /// The same function, but one that writes nothing: for an update that was kept already, and is
+  /// read again or taken back.
+  [[nodiscard]] Result<AdjustUpdate> apply(TaskId reference) const;
+
   /// The task was refused. With `is_reference_bad` the file that it refers to can't be read, so the
   /// client's next update refers to nothing.
   [[nodiscard]] Result<void> refuse(const std::string& client, TaskId task, bool is_reference_bad);
@@ -56,6 +61,7 @@ class DeltaReferences {
   [[nodiscard]] Result<void> advance(const Tasks& tasks);
 
  private:
+  [[nodiscard]] Result<AdjustUpdate> adjust(TaskId to, TaskId reference) const;
   [[nodiscard]] std::filesystem::path path_of(TaskId task) const;
   [[nodiscard]] Result<bool> is_whole(TaskId task) const;
   [[nodiscard]] Result<void> remove_others() const;

@@ -43,6 +43,9 @@ inline constexpr double steps_per_s_max = 1e5;  // Assumed of a client that trai
 /// A robust rule of --aggregate compares all pairs of a round's updates, and has a block of each in
 /// memory.
 inline constexpr std::uint32_t robust_updates_max = 256;
+/// So many threads read updates for a robust rule at the same time. Each has up to two files open:
+/// an update and, for a delta, what it refers to.
+inline constexpr int robust_readers_max = 32;
 /// The largest file with a codec's state that a client reads.
 inline constexpr std::uint64_t codec_state_bytes_max = 1ull << 32;
 

@@ -14,11 +14,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fl::bench {
@@ -44,7 +46,7 @@ double peak_mib() {
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
 
 struct Update {
-  std::shared_ptr<File> file;
+  std::filesystem::path path;
   std::uint64_t bytes = 0;
 };
 
@@ -59,8 +61,9 @@ Update write_update(const std::filesystem::path& path, const Layout& layout, std
             1e-7F;
   }
   Update update;
-  update.file = posix_files().open(path, OpenMode::truncate).value();
-  FileSink sink(*update.file);
+  update.path = path;
+  const auto file = posix_files().open(path, OpenMode::truncate).value();
+  FileSink sink(*file);
   update.bytes =
       parse_codec(std::string(codec_spec)).value()->encode(layout, values, seed, sink).value();
   return update;
@@ -71,8 +74,16 @@ void measure(std::string_view spec, const std::vector<Update>& updates, const La
   const double before = peak_mib();
   const auto start = std::chrono::steady_clock::now();
   SpooledRows rows;
-  for (const Update& update : updates)
-    rows.open(update.file, update.bytes, layout, nullptr, [](const Error& e) { return e; }).value();
+  for (const Update& update : updates) {
+    SpooledRows::Source source;
+    source.open = [path = update.path]() -> Result<std::shared_ptr<File>> {
+      FL_TRY(auto file, posix_files().open(path, OpenMode::read));
+      return std::shared_ptr<File>(std::move(file));
+    };
+    source.adjust = [] { return AdjustUpdate(); };
+    source.named = [](const Error& error) { return error; };
+    rows.add(std::move(source), update.bytes, layout).value();
+  }
   RobustMean mean(parse_aggregate(spec).value(), rows, layout.elements(), 0);
   mean.prepare().value();
   const double prepared = seconds_since(start);

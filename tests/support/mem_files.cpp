@@ -333,8 +333,8 @@ Result<void> MemFiles::write(Node& node, const std::string& path, std::uint64_t 
   const std::uint64_t room = space_ - std::min(space_, used());
   const std::uint64_t end_max =
       node.current.size() + std::min(room, no_limit - node.current.size());
-  const std::uint64_t fits =
-      std::min<std::uint64_t>(bytes.size(), end_max - std::min(end_max, offset));
+  const std::uint64_t may_be_written = is_copying_ ? room : end_max - std::min(end_max, offset);
+  const std::uint64_t fits = std::min<std::uint64_t>(bytes.size(), may_be_written);
   if (fits > 0) {
     const std::string text(text_of(bytes.first(fits)));
     put(node.current, offset, text);

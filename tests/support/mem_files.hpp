@@ -48,6 +48,11 @@ class MemFiles final : public Files {
   /// Limits the bytes of all files together. A write beyond the limit writes what fits and returns
   /// `no_space`.
   void space_limit(std::uint64_t bytes);
+  /// On a full disk nothing can be overwritten either, as on disks that write copies.
+  void copy_on_write(bool is_on) {
+    const std::lock_guard lock(mutex_);
+    is_copying_ = is_on;
+  }
   /// Power loss and reboot, as described above. Clears all faults; the space limit stays.
   void crash(std::uint64_t seed);
 
@@ -104,6 +109,7 @@ class MemFiles final : public Files {
   int files_limit_ = std::numeric_limits<int>::max();
   std::uint64_t generation_ = 0;  // Crashes and kills so far.
   std::uint64_t space_ = no_limit;
+  bool is_copying_ = false;
   std::uint64_t fail_countdown_ = 0;
   Fault fault_ = Fault::io;
   std::uint64_t cut_countdown_ = 0;

@@ -5,6 +5,9 @@
 #include "tests/world/scenario.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -143,6 +146,51 @@ TEST_CASE("an update that waits for its judgement is judged after the server's d
     }
   }
   CHECK(refused > 0);
+}
+
+TEST_CASE("an update is taken back although the disk is full, or too many files are open") {
+  enum class Lack { none, room, files };
+  std::optional<Digest> wanted;
+  for (const char* const codec : {"none", "delta+qsgd:8"}) {
+    wanted.reset();
+    for (const Lack lack : {Lack::none, Lack::room, Lack::files}) {
+      CAPTURE(std::string(codec));
+      CAPTURE(static_cast<int>(lack));
+      WorldOptions options = calm(4);
+      options.settings.codec = codec;
+      options.settings.rounds = 5;
+      options.settings.min_clients = 3;
+      options.sessions_first = 4;
+      World world(options);
+      world.server_disk().copy_on_write(true);
+      world.on_trained = [](const std::string& client, const TrainSettings& settings,
+                            std::span<float> update) {
+        if (client != "client-2" || settings.round != 3) return;
+        for (float& value : update) value *= 1e8F;
+      };
+      MemFiles& disk = world.server_disk();
+      int verdicts = 0;
+      world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
+        // The third of the third round: now it closes, and client-2 is judged.
+        if (is_up || !header.has_verdict() || ++verdicts != 4 + 4 + 3 || lack == Lack::none) return;
+        if (lack == Lack::room) disk.space_limit(disk.bytes_used());
+        if (lack == Lack::files) disk.files_limit(0);
+        world.spawn([](MemFiles& full) -> Awaitable<void> {
+          co_await sleep_for(std::chrono::seconds(5));
+          full.space_limit(MemFiles::no_limit);
+          full.files_limit(std::numeric_limits<int>::max());
+        }(disk));
+      };
+      REQUIRE(world.run());
+      CHECK(check(world));
+      CHECK(world.server_starts() == 1);
+      CHECK(verdicts >= 4 * 5);
+      CHECK(count(tasks_of(world, 3), TaskState::refused) == 1);
+      if (!wanted) wanted = final_digest(world).value();
+      CHECK(final_digest(world).value() == *wanted);
+      CHECK((world.elapsed() >= std::chrono::seconds(5)) == (lack != Lack::none));
+    }
+  }
 }
 
 }  // namespace

@@ -79,6 +79,27 @@ TEST_CASE("at its start the server keeps complete files of the newest tasks and 
   CHECK(disk.list("/references").value() == Names{"1", "2"});
 }
 
+TEST_CASE("what is applied again, or taken back halfway, writes nothing: the disk may be full") {
+  References world;
+  world.add(1, 0, {1, 2, 3, 4});
+  REQUIRE(world.references.advance({{"a", TaskId{1}}}));
+  std::vector<float> delta{1, 1, 1, 1};
+  const auto keep = world.references.keep(TaskId{2}, TaskId{1}).value();
+  REQUIRE(keep(0, std::span(delta).first(3)));
+  world.disk.copy_on_write(true);
+  world.disk.space_limit(world.disk.bytes_used());
+  // The second block was bad, so the first is taken back.
+  std::vector<float> again{1, 1, 1};
+  REQUIRE(keep(0, again));
+  CHECK(again == std::vector<float>{2, 3, 4});
+  std::vector<float> last{1};
+  CHECK(keep(3, last).error().code() == Errc::no_space);
+  std::vector<float> other{0, 0, 1, 1};
+  const auto apply = world.references.apply(TaskId{1}).value();
+  REQUIRE(apply(0, other));
+  CHECK(other == std::vector<float>{1, 2, 4, 5});
+}
+
 TEST_CASE("a failed sync is fatal, even on a full disk") {
   References world;
   world.add(1, 0, {1, 2, 3, 4});
