@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent's worker thread does: train and code, evaluate.
+// The jobs of the agent's worker thread: it trains and codes updates, and evaluates versions.
 #include "client/agent/agent.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"

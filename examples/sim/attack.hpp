@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What malicious virtual clients do, to see how well a rule of --aggregate stands it:
+// The attacks of malicious virtual clients. They show how well a rule of --aggregate stands them:
 //
 //   sign-flip[:S]    Sends the opposite of its own update, S times as large (by default 1).
 //   ipm[:S]          Sends the opposite of the honest clients' mean update, S times as large (0.5):
@@ -11,8 +11,8 @@
 //                    with it, and sends S times its update (1): Bagdasaryan 2020, "How to backdoor
 //                    federated learning".
 //
-// ipm and alie know all honest updates of their round: the attacker trains on all shards itself,
-// with the honest clients' seeds. That is the worst case, and costs as much time as the round.
+// The attackers of ipm and alie know all honest updates of their round: each trains on all shards
+// itself, with the honest clients' seeds. That is the worst case, and takes as long as the round.
 #pragma once
 
 #include "client/learn/data/data.hpp"
@@ -32,7 +32,7 @@ struct Attack {
   Kind kind = Kind::none;
   double strength = 1;  // S or Z.
 
-  /// Whether it needs the honest updates.
+  /// Whether the attacker needs the honest updates.
   [[nodiscard]] bool is_omniscient() const { return kind == Kind::ipm || kind == Kind::alie; }
 };
 

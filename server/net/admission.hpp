@@ -71,7 +71,7 @@ class Admission final : public ConnectionHandler {
   LineLimit refusals_;
   std::mutex mutex_;  // Guards those below.
   std::shared_ptr<net::ssl::context> tls_;
-  ServerCertificate certificate_;  // Of `tls_`.
+  ServerCertificate certificate_;  // The one that `tls_` shows.
 };
 
 }  // namespace fl

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server's door: TCP, TLS, then one HTTP request that is either an enrolment (POST /v1/enroll,
-// no client certificate) or the upgrade of a session (/v1/session, with one). It has
-// limits::handshake_max for all of it.
+// no client certificate) or the upgrade of a session (/v1/session, with one). All of this must be
+// done within limits::handshake_max.
 //
 // A connection is a socket and nothing else until its first byte arrives and there is a place for
 // its handshake (strangers.hpp). Then it has a strand of its own.
@@ -41,30 +41,30 @@ class ConnectionHandler {
   using Place = std::shared_ptr<MemberPlaces::Place>;
 
   virtual ~ConnectionHandler() = default;
-  /// The TLS context of now: certificates are renewed while the server runs.
+  /// Returns the current TLS context. Certificates are renewed while the server runs.
   virtual std::shared_ptr<net::ssl::context> tls() = 0;
   virtual Awaitable<HttpAnswer> enrol(std::string body) = 0;
-  /// A place for the holder of this certificate; or why it may not come in, as text for it.
+  /// Gives the holder of this certificate a place. An error says to the client why it gets none.
   virtual Awaitable<Result<Place>> admit(std::string name, std::string serial) = 0;
-  /// An authenticated session begins. Returns when it is over.
+  /// Serves an authenticated session. Returns when the session is over.
   virtual Awaitable<void> serve(std::shared_ptr<Link> link, Place place, std::string name,
                                 std::string serial) = 0;
 };
 
 class Listener {
  public:
-  /// `acceptor`: bound (bind_acceptor), on a strand of its own. `io` has stopped before the
-  /// listener goes.
+  /// `acceptor` is bound (bind_acceptor) and on a strand of its own. `io` must stop before the
+  /// listener is destroyed.
   Listener(net::io_context& io, ConnectionHandler& handler, net::ip::tcp::acceptor acceptor,
            const Strangers::Limits& limits)
       : io_(io), handler_(handler), acceptor_(std::move(acceptor)), strangers_(limits) {}
 
   void start();
-  /// Any thread. Connections that are under way go on.
+  /// Accepts no more connections; those that exist go on. Any thread.
   void close();
 
  private:
-  /// A socket until its handshake begins.
+  /// A connection is a plain socket until its handshake begins.
   using Connection = std::variant<net::ip::tcp::socket, TlsStream>;
 
   Awaitable<void> accept();
@@ -82,12 +82,12 @@ class Listener {
   ConnectionHandler& handler_;
   net::ip::tcp::acceptor acceptor_;
   Strangers strangers_;
-  std::unordered_map<Strangers::Id, Connection> connections_;  // Of the strangers.
+  std::unordered_map<Strangers::Id, Connection> connections_;  // Strangers' connections.
   LineLimit lines_;
   std::atomic<bool> is_closed_ = false;
 };
 
-/// What counts as one machine: an IPv4 address, or an IPv6 network of 64 bits.
+/// One machine counts as an IPv4 address, or as an IPv6 network of 64 bits.
 [[nodiscard]] Strangers::Address stranger_address(const net::ip::address& address);
 
 }  // namespace fl

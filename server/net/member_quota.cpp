@@ -11,13 +11,13 @@ namespace fl {
 
 namespace {
 
-// What a client may send for one request of the server's: the version's download, perhaps again
-// from its start, the update's announcement and a few repetitions of it.
+// For one request of the server's a client may download the version, perhaps again from its start,
+// announce its update, and repeat that a few times.
 constexpr double messages_per_request = 8;
 constexpr double header_bytes_per_request = 16 << 10;
 constexpr double downloads_per_request = 3;
 
-/// A bucket that can also hold what several open requests allow.
+/// A bucket with room for the tokens of several open requests.
 TokenBucket bucket(double capacity, double per_s, double per_request) {
   return {capacity, per_s, per_request * limits::quota_requests_open};
 }

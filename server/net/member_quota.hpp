@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a member may send of its own accord: messages, bytes of their headers, downloads and
-// renewals, each as a token bucket. What the server asks of it gives it more, so a fast run is
-// never slowed. Payloads of uploads are not counted: their size is known before they begin.
+// A member's quotas limit what it may send without being asked: messages, bytes of their headers,
+// downloads and renewals have a token bucket each. Each request of the server's adds tokens for the
+// answers, so quotas never slow a fast run. Payloads of uploads are not counted, because their size
+// is known before they begin.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -10,16 +11,16 @@
 
 namespace fl {
 
-/// Holds up to `capacity` tokens, full at first, and gains `per_s` of them a second; and up to
-/// `given_max` more that it was given. Not synchronized.
+/// A bucket holds up to `capacity` tokens and is full at first. It gains `per_s` tokens a second.
+/// give() may put in up to `given_max` more. Not synchronized.
 class TokenBucket {
  public:
   TokenBucket(double capacity, double per_s, double given_max)
       : capacity_(capacity), per_s_(per_s), given_max_(given_max) {}
 
-  /// False, and nothing is taken: it has fewer.
+  /// Takes so many tokens. If the bucket has fewer, it takes none and returns false.
   [[nodiscard]] bool take(double tokens);
-  /// Adds tokens beyond what time gives.
+  /// Adds tokens, beside those that time adds.
   void give(double tokens);
 
  private:
@@ -32,14 +33,14 @@ class TokenBucket {
   TimePoint refilled_at_ = Clock::now();
 };
 
-/// Of one session. On its link's strand.
+/// The quotas of one session. On the strand of its link.
 class MemberQuota {
  public:
   MemberQuota();
 
-  /// Counts a message that has come. The Error is `protocol` and says of what it was too much.
+  /// Counts a received message. The error is `protocol` and names the quota that is used up.
   [[nodiscard]] Result<void> charge(const wire::Header& received);
-  /// The server has sent this: what it asks for may be answered.
+  /// Adds tokens for the answers to a message that the server has sent.
   void allow_answers_to(const wire::Header& sent);
 
  private:

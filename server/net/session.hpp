@@ -34,7 +34,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   std::uint64_t bytes_down() const override { return link_->bytes_sent(); }
 
  private:
-  struct Watched;  // What ends a watch: a flag beside a signal.
+  struct Watched;  // A flag and a signal that end watch_pace().
 
   Awaitable<Result<void>> shake_hands();
   Awaitable<Result<Message>> receive_within(Duration limit);
@@ -61,13 +61,13 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   std::string authorities_;
   Facts facts_;
   Mailbox<wire::Header> posted_;
-  bool is_over_ = false;    // The peer is told so, and answers when it needs us no more.
-  bool has_ended_ = false;  // No more is read of it.
+  bool is_over_ = false;    // The peer was told, and answers when it needs the server no more.
+  bool has_ended_ = false;  // Nothing more is read from the peer.
   Signal ended_;
   UploadGrant upload_;  // With an upload while one is under way.
   /// Payload bytes that may still come of an upload that was given a verdict half-way.
   std::uint64_t tail_bytes_ = 0;
-  std::shared_ptr<Watched> watched_;  // Of the upload that is under way.
+  std::shared_ptr<Watched> watched_;  // It ends the watch over the upload under way.
   MemberQuota quota_;
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the connections that have not authenticated yet may go on. A connection costs a file
-// until its first byte arrives; then it waits for one of a few places for handshakes, which cost
-// memory and computing. When there are too many, the oldest that has sent nothing ends first. So
-// strangers can't keep members out, and have no place that a member needs.
+// Strangers are connections that have not authenticated yet. This class decides which of them may
+// go on. A connection costs a file until its first byte arrives; then it waits for one of a few
+// places for handshakes, which cost memory and computing. When there are too many strangers, the
+// oldest that has sent nothing is closed first. So strangers can't keep members out, and take no
+// place that a member needs.
 //
-// It decides and does nothing: the listener has the sockets. On the listener's strand.
+// The class only decides; the listener has the sockets. On the listener's strand.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -21,17 +22,17 @@ namespace fl {
 class Strangers {
  public:
   using Id = std::uint64_t;
-  using Address = std::uint64_t;  // Of a machine, or of the network that one machine may have.
+  using Address = std::uint64_t;  // Stands for a machine, or for the network that it may have.
 
   struct Limits {
     std::size_t all = limits::strangers_max;
     std::size_t of_address = limits::strangers_of_address_max;
     std::size_t handshakes = limits::handshakes_max;
     std::size_t handshakes_of_address = limits::handshakes_of_address_max;
-    Duration turn = limits::handshake_turn;  // Then a handshake ends if another waits for it.
-    Duration time = limits::handshake_max;   // For everything.
+    Duration turn = limits::handshake_turn;  // A longer handshake ends if another waits.
+    Duration time = limits::handshake_max;   // The longest time until it has authenticated.
   };
-  /// What the listener is to do now. The connections in `close` are forgotten already.
+  /// The listener closes and begins these connections now. Those in `close` are forgotten already.
   struct Steps {
     std::vector<Id> close;
     std::vector<Id> begin;
@@ -40,9 +41,9 @@ class Strangers {
   explicit Strangers(const Limits& limits) : limits_(limits) {}
 
   [[nodiscard]] Id enter(Address address, TimePoint now);
-  /// Its first byte has come.
+  /// The first byte of this connection has come.
   void speak(Id id);
-  /// It has authenticated, or is gone. Nothing happens if it was forgotten.
+  /// This connection has authenticated, or is gone. Nothing happens if it was forgotten.
   void leave(Id id);
   [[nodiscard]] Steps next(TimePoint now);
 
