@@ -15,6 +15,7 @@ import xxhash
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 BLOCK_ELEMENTS = 65536
+BARE_ELEMENTS_MAX = 2
 
 
 def load_schema():
@@ -69,18 +70,23 @@ def flat(values, size):
 
 def encode_plain(values, layout):
     """The payload of codec `none` (shared/codec/payload/reader.hpp). Each tensor is cut into blocks. A
-    block is one byte that means fp32, then the values."""
+    block is one byte that means fp32, then the values. A tensor of one or two values is bare: its
+    block is the values alone, and its size is not in the table."""
     values = flat(values, sum(math.prod(shape) for _, shape in layout))
-    blocks, begin = [], 0
+    blocks, sizes, begin = [], [], 0
     for _, shape in layout:
         end = begin + math.prod(shape)
+        if 0 < end - begin <= BARE_ELEMENTS_MAX:
+            blocks.append(values[begin:end].tobytes())
+            begin = end
         while begin < end:
             size = min(BLOCK_ELEMENTS, end - begin)
             blocks.append(b"\0" + values[begin : begin + size].tobytes())
+            sizes.append(len(blocks[-1]))
             begin += size
-    prefix = struct.pack("<4sI8s", b"FLP3", BLOCK_ELEMENTS, layout_digest(layout)[:8])
-    sizes = struct.pack(f"<{len(blocks)}I", *map(len, blocks))
-    return b"".join([prefix, sizes, *blocks])
+    form = b"FLP3" if len(sizes) == len(blocks) else b"FLP4"
+    prefix = struct.pack("<4sI8s", form, BLOCK_ELEMENTS, layout_digest(layout)[:8])
+    return b"".join([prefix, struct.pack(f"<{len(sizes)}I", *sizes), *blocks])
 
 
 def metric_kinds(metrics):

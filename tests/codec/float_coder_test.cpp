@@ -74,7 +74,7 @@ TEST_CASE("lossless gives every bit back and is never longer than fp32") {
 TEST_CASE("entropy-coded fp16 and bf16 blocks decode to the same values as plain ones") {
   for (const char* spec : {"fp16", "bf16"}) {
     CAPTURE(std::string(spec));
-    for (const std::size_t n : {1u, 31u, 3072u, 3073u, 70'000u}) {
+    for (const std::size_t n : {3u, 31u, 3072u, 3073u, 70'000u}) {
       const Layout layout = flat_layout(static_cast<std::int64_t>(n));
       for (auto x : awkward(n)) {
         for (float& v : x) v = std::clamp(v, -65504.0f, 65504.0f);

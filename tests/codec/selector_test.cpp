@@ -271,10 +271,10 @@ TEST_CASE("a selected value beyond the quantizer's range is named with its index
   CHECK(refused.error().code() == Errc::invalid_input);
   CHECK(refused.error().message().find("w[1234]") != std::string::npos);
 
-  // One of the two is selected and doubled, which is infinite.
-  const Layout two = flat_layout(2);
-  const std::vector<float> huge = {3e38f, -3e38f};
-  const auto scaled = codec_of("randk:0.5,dense_below=0")->encode(two, huge, 1, sink);
+  // Two of the four are selected and doubled, which is infinite.
+  const Layout four = flat_layout(4);
+  const std::vector<float> huge = {3e38f, -3e38f, 3e38f, -3e38f};
+  const auto scaled = codec_of("randk:0.5,dense_below=0")->encode(four, huge, 1, sink);
   REQUIRE_FALSE(scaled.has_value());
   CHECK(scaled.error().code() == Errc::invalid_input);
   CHECK(scaled.error().message().find("w[") != std::string::npos);

@@ -8,6 +8,7 @@
 #include "shared/codec/core/block_map.hpp"
 #include "shared/codec/entropy/index_coder.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "tests/support/payload_blocks.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -151,17 +152,18 @@ inline std::vector<Input> lies_about_block(const Input& good) {
 inline std::vector<Input> lies_about_payload(const Input& good, const Layout& layout) {
   Lies lies(good);
   const Bytes bytes = std::as_bytes(std::span(good));
-  const BlockMap map(layout, load<std::uint32_t>(bytes, 4));
   for (const std::size_t at : {0u, 4u, 8u, 12u}) lies.about_number(at, 4);
-  lies.about_neighbours(payload_header_bytes, map.blocks());
+  const auto blocks = testing::placed_blocks(layout, bytes);
+  const auto in_table = std::ranges::count(blocks, false, &testing::PlacedBlock::is_bare);
+  lies.about_neighbours(payload_header_bytes, static_cast<std::size_t>(in_table));
   lies.about_end();
-  std::size_t begin = payload_header_bytes + 4 * map.blocks();
-  for (std::uint64_t b = 0; b < map.blocks(); ++b) {
-    const std::size_t size_at = payload_header_bytes + 4 * b;
-    const std::size_t size = load<std::uint32_t>(bytes, size_at);
-    lies.about_number(size_at, 4);
-    lies.about_block(begin, size, map.at(b).elements);
-    begin += size;
+  for (const auto& placed : blocks) {
+    if (placed.is_bare) {
+      lies.about_number(placed.begin, 4);
+      continue;
+    }
+    lies.about_number(placed.size_at, 4);
+    lies.about_block(placed.begin, placed.bytes, placed.block.elements);
   }
   return lies.take();
 }

@@ -104,7 +104,7 @@ TEST_CASE("the clients of a round share what their codes must share, and only th
       const std::string& file = equal.world.spooled().at(task.spool_file).back();
       const Bytes bytes = bytes_of(std::string_view(file));
       const BlockMap map(options.problem.layout, load<std::uint32_t>(bytes, 4));
-      const std::size_t block = payload_header_bytes + 4 * map.blocks();
+      const std::size_t block = payload_header_bytes + 4 * (map.blocks() - map.bare_blocks());
       REQUIRE(static_cast<BlockFormat>(bytes[block]) == BlockFormat::gradzip);
       of_round.insert(load<std::uint64_t>(bytes, block + 2));
     }
@@ -129,7 +129,7 @@ TEST_CASE("the steps of different versions are coded with different seeds") {
         peek(equal.world.server_disk(), "/state/checkpoints/" + version.delta_file);
     const Bytes bytes = bytes_of(std::string_view(file));
     const BlockMap map(options.problem.layout, load<std::uint32_t>(bytes, 4));
-    const std::size_t block = payload_header_bytes + 4 * map.blocks();
+    const std::size_t block = payload_header_bytes + 4 * (map.blocks() - map.bare_blocks());
     REQUIRE(static_cast<BlockFormat>(bytes[block]) == BlockFormat::randk);
     keys.insert(load<std::uint64_t>(bytes, block + 3));
   }

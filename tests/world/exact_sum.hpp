@@ -36,13 +36,21 @@ class ExactSum {
       return out;
     };
     const std::uint64_t block_elements = number(std::uint32_t{}, 4);
+    const auto is_bare = [&](const Layout::Tensor& tensor) {
+      return payload[3] == '4' && tensor.elements <= 2;
+    };
     std::uint64_t blocks = 0;
-    for (const auto& tensor : layout.tensors())
-      blocks += (tensor.elements + block_elements - 1) / block_elements;
+    for (const auto& tensor : layout.tensors()) {
+      if (!is_bare(tensor)) blocks += (tensor.elements + block_elements - 1) / block_elements;
+    }
     std::size_t at = 16 + 4 * blocks;
     std::size_t block = 0;
     for (std::uint32_t t = 0; t < layout.tensors().size(); ++t) {
       const auto& tensor = layout.tensors()[t];
+      if (is_bare(tensor)) {
+        at += 4 * tensor.elements;
+        continue;
+      }
       const bool may_be_matrix = tensor.shape.size() > 1 && !is_statistic(tensor.name);
       const std::uint64_t rows = may_be_matrix ? static_cast<std::uint64_t>(tensor.shape[0]) : 1;
       const std::uint64_t cols = tensor.elements / rows;

@@ -15,6 +15,7 @@ BlockMap::BlockMap(const Layout& layout, std::uint32_t block_elements)
   for (const Layout::Tensor& tensor : layout.tensors()) {
     first_block_.push_back(blocks);
     blocks += (tensor.elements + block_elements - 1) / block_elements;
+    if (tensor.elements > 0 && tensor.elements <= bare_elements_max) ++bare_blocks_;
   }
   first_block_.push_back(blocks);
 }

@@ -7,6 +7,9 @@
 // larger blocks (Codec::block_elements), because the overhead of about 16 bytes for each block
 // would otherwise be a twentieth of the payload. A large block that can't be coded whole is coded
 // in parts (large_block.hpp).
+//
+// A tensor of one or two elements is bare: its block is its fp32 values and nothing else, so that a
+// model of many scalars is no longer than these. No codec would need fewer bytes.
 #pragma once
 
 #include "shared/params/layout.hpp"
@@ -22,6 +25,7 @@ inline constexpr std::uint32_t block_elements_min = 256;
 inline constexpr std::uint32_t part_elements_max = 65536;
 inline constexpr std::uint32_t block_elements_max = 16 * part_elements_max;
 inline constexpr std::uint32_t block_elements_default = part_elements_max;
+inline constexpr std::uint64_t bare_elements_max = 2;
 /// Stands for the number of elements that the codec chooses for the layout.
 inline constexpr std::uint32_t block_elements_of_codec = 0;
 
@@ -41,6 +45,11 @@ class BlockMap {
   [[nodiscard]] const Layout& layout() const { return *layout_; }
   [[nodiscard]] std::uint32_t block_elements() const { return block_elements_; }
   [[nodiscard]] std::uint64_t blocks() const { return first_block_.back(); }
+  /// Whether the block is all of a tensor so small that it is bare.
+  [[nodiscard]] bool is_bare(const Block& block) const {
+    return layout_->tensors()[block.tensor].elements <= bare_elements_max;
+  }
+  [[nodiscard]] std::uint64_t bare_blocks() const { return bare_blocks_; }
   /// How many consecutive blocks a thread takes at a time when several threads encode or decode.
   [[nodiscard]] std::size_t run_blocks() const {
     return block_elements_ > part_elements_max ? 1 : 8;
@@ -60,6 +69,7 @@ class BlockMap {
   const Layout* layout_;
   std::uint32_t block_elements_;
   std::vector<std::uint64_t> first_block_;  // Of each tensor; then the number of all blocks.
+  std::uint64_t bare_blocks_ = 0;
 };
 
 /// How many parts a block of `elements` elements has.

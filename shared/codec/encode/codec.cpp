@@ -105,6 +105,7 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
   const BlockMap map(layout, block_elements);
   const auto rule_of = rules_of(layout);
   std::uint64_t bytes = payload_header_bytes;
+  // Bare blocks count as others: a client may send them like others (reader.hpp).
   for (std::uint64_t i = 0; i < map.blocks(); ++i) {
     const Block block = map.at(i);
     const Rule* const rule = rule_of[block.tensor];

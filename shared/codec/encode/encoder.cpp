@@ -264,6 +264,11 @@ class Codec::Encoding {
     }
     coded.result = check_finite(coded, map_->layout());
     if (!coded.result) return;
+    if (map_->is_bare(coded.block)) {
+      const auto bytes = std::as_bytes(coded.values);
+      coded.bytes.assign(bytes.begin(), bytes.end());
+      return;
+    }
     const Compressor& compressor = rule ? *rule->quantizer : dense_compressor();
     coded.result = encode_block(compressor, coded.values, coded.scan, map_->layout(), coded.block,
                                 seed_, rule ? plan_of(*rule).compressor : CompressorPlan{},

@@ -36,7 +36,8 @@ bool Rule::fits(std::string_view name) const {
 }
 
 bool Rule::sends_dense(const Layout::Tensor& tensor) const {
-  return tensor.elements < dense_below || is_statistic(tensor.name);
+  return tensor.elements < dense_below || tensor.elements <= bare_elements_max ||
+         is_statistic(tensor.name);
 }
 
 bool Rule::is_for_device(const Layout::Tensor& tensor, bool is_there) const {

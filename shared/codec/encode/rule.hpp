@@ -31,8 +31,8 @@ struct Rule {
 
   /// `*` stands for any characters, or none; `?` for exactly one.
   [[nodiscard]] bool fits(std::string_view name) const;
-  /// Whether the tensor is sent losslessly despite the rule: it is small, or it is a statistic
-  /// (layout.hpp), of which every value is needed.
+  /// Whether the tensor is sent losslessly despite the rule: it is small, or bare (block_map.hpp),
+  /// or it is a statistic (layout.hpp), of which every value is needed.
   [[nodiscard]] bool sends_dense(const Layout::Tensor& tensor) const;
   /// The value of dense_below if the spec does not set it.
   [[nodiscard]] static std::uint64_t dense_below_of(std::string_view pattern, bool has_selector);

@@ -14,7 +14,9 @@ namespace fl {
 
 namespace {
 
-constexpr std::string_view magic = "FLP3";  // The last character is the format's version.
+// The last character is the format's version.
+constexpr std::string_view magic = "FLP4";
+constexpr std::string_view magic_without_bare = "FLP3";
 constexpr std::size_t block_elements_at = 4;
 constexpr std::size_t digest_at = 8;
 constexpr std::size_t digest_bytes = 8;
@@ -37,12 +39,17 @@ Error corrupt(fmt::format_string<T...> format, T&&... values) {
   return {Errc::corrupt, "payload: " + fmt::format(format, std::forward<T>(values)...)};
 }
 
-/// Checks the header and returns its block_elements.
-Result<std::uint32_t> read_header(Bytes bytes, const Layout& layout) {
+struct Header {
+  std::uint32_t block_elements;
+  bool has_bare;
+};
+
+/// Checks the header.
+Result<Header> read_header(Bytes bytes, const Layout& layout) {
   const std::string_view begin = text_of(bytes.first(magic.size()));
   if (begin.substr(0, magic.size() - 1) != magic.substr(0, magic.size() - 1))
     return corrupt("does not begin with {}", magic);
-  if (begin != magic)
+  if (begin != magic && begin != magic_without_bare)
     return corrupt("another version of the format: it does not begin with {}", magic);
   const std::string_view digest = text_of(bytes.subspan(digest_at, digest_bytes));
   if (digest != digest_of(layout)) {
@@ -54,7 +61,7 @@ Result<std::uint32_t> read_header(Bytes bytes, const Layout& layout) {
     return corrupt("blocks of {} elements, the limits are {} and {}", block_elements,
                    block_elements_min, block_elements_max);
   }
-  return block_elements;
+  return Header{block_elements, begin == magic};
 }
 
 }  // namespace
@@ -62,11 +69,17 @@ Result<std::uint32_t> read_header(Bytes bytes, const Layout& layout) {
 std::vector<std::byte> payload_prefix(const BlockMap& map,
                                       std::span<const std::uint32_t> block_bytes) {
   FL_ASSERT(block_bytes.size() == map.blocks());
-  std::vector<std::byte> out(payload_header_bytes + block_bytes.size_bytes());
-  std::ranges::copy(bytes_of(magic), out.begin());
+  const bool has_bare = map.bare_blocks() > 0;
+  std::vector<std::byte> out(payload_header_bytes);
+  std::ranges::copy(bytes_of(has_bare ? magic : magic_without_bare), out.begin());
   store(out, block_elements_at, map.block_elements());
   std::ranges::copy(bytes_of(digest_of(map.layout())), out.begin() + digest_at);
-  std::ranges::copy(bytes_of(block_bytes), out.begin() + payload_header_bytes);
+  out.reserve(payload_header_bytes + block_bytes.size_bytes());
+  for (std::uint64_t i = 0; i < map.blocks(); ++i) {
+    if (has_bare && map.is_bare(map.at(i))) continue;
+    const auto size = std::as_bytes(block_bytes.subspan(i, 1));
+    out.insert(out.end(), size.begin(), size.end());
+  }
   return out;
 }
 
@@ -75,27 +88,31 @@ Result<PayloadReader> PayloadReader::open(ByteSource& source, std::uint64_t byte
   if (bytes < payload_header_bytes) return corrupt("{} bytes, too few for a header", bytes);
   std::array<std::byte, payload_header_bytes> raw;
   FL_CHECK(source.read(0, raw));
-  FL_TRY(const std::uint32_t block_elements, read_header(raw, layout));
-  BlockMap map(layout, block_elements);
+  FL_TRY(const Header header, read_header(raw, layout));
+  PayloadReader reader(source, BlockMap(layout, header.block_elements), header.has_bare);
   // Allocate the table of sizes only if the payload is long enough to contain it.
-  const std::uint64_t table_at = payload_header_bytes;
-  if (bytes < table_at + map.blocks() * sizeof(std::uint32_t)) {
-    return corrupt("{} bytes, too few for the table of {} blocks", bytes, map.blocks());
+  if (bytes < payload_header_bytes + reader.sizes_in_table() * sizeof(std::uint32_t)) {
+    return corrupt("{} bytes, too few for the table of {} blocks", bytes, reader.sizes_in_table());
   }
-  PayloadReader reader(source, std::move(map));
-  FL_CHECK(reader.read_table(table_at, bytes));
+  FL_CHECK(reader.read_table(bytes));
   return reader;
 }
 
-Result<void> PayloadReader::read_table(std::uint64_t table_at, std::uint64_t bytes) {
-  std::vector<std::uint32_t> sizes(blocks());
-  FL_CHECK(source_->read(table_at, std::as_writable_bytes(std::span(sizes))));
-  begin_.reserve(sizes.size() + 1);
-  begin_.push_back(table_at + sizes.size() * sizeof(std::uint32_t));
-  for (const std::uint32_t size : sizes) {
+Result<void> PayloadReader::read_table(std::uint64_t bytes) {
+  std::vector<std::uint32_t> sizes(sizes_in_table());
+  FL_CHECK(source_->read(payload_header_bytes, std::as_writable_bytes(std::span(sizes))));
+  begin_.reserve(blocks() + 1);
+  begin_.push_back(payload_header_bytes + sizes.size() * sizeof(std::uint32_t));
+  auto next_size = sizes.begin();
+  while (begin_.size() <= blocks()) {
+    const Block next = block(begin_.size() - 1);
+    if (has_bare_ && map_.is_bare(next)) {
+      begin_.push_back(begin_.back() + next.elements * sizeof(float));
+      continue;
+    }
+    const std::uint32_t size = *next_size++;
     // No block format needs more than this, so a hostile size can't make us allocate much. A
     // tensor's first block may contain the whole right factor.
-    const Block next = block(begin_.size() - 1);
     std::uint64_t most = 64 + low_rank_extra_bytes + std::uint64_t{8} * next.elements;
     if (next.first == 0) most += layout().tensors()[next.tensor].elements * sizeof(float);
     if (size > most) {
@@ -121,6 +138,10 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
                                                            const Undecoded& undecoded) {
   const auto bytes = look_at_block(index, bytes_);
   if (!bytes) return in_block(index, bytes.error());
+  if (is_bare(index)) {
+    FL_TRY(const Scan scan, decode_bytes(index, *bytes, out));
+    return Taken(scan);
+  }
   if (undecoded.sketch && is_summed_sketch(*bytes)) {
     const auto sketch = read_sketch(bytes->subspan(1), sketch_head_bytes, scratch_);
     if (!sketch) return in_block(index, sketch.error());
@@ -164,6 +185,10 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
 Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::span<float> out) {
   const Block block = map_.at(index);
   FL_ASSERT(out.size() == block.elements);
+  if (is_bare(index)) {
+    copy_bytes(std::as_writable_bytes(out).data(), bytes.data(), out.size_bytes());
+    return scan_finite(block, out);
+  }
   const auto decoded = [&]() -> Result<void> {
     if (!is_low_rank(bytes)) return decode_block(bytes, out, scratch_);
     FL_TRY(RightFactor* const right, right_factor_of(index, bytes));

@@ -2,11 +2,15 @@
 // The payload format, which all codecs share: one flat fp32 vector of a Layout, in blocks that can
 // be decoded in any order. Little-endian, no padding:
 //
-//    0  4   "FLP3"
+//    0  4   "FLP4"
 //    4  u32 block_elements; the blocks follow from it and the layout (block_map.hpp)
 //    8  8   the first half of the layout's digest
-//   16      u32 size in bytes of each block
-//           the blocks, one after the other, to the payload's end (blocks/decode.hpp)
+//   16      u32 size in bytes of each block that is not bare
+//           the blocks, one after the other, to the payload's end (blocks/decode.hpp); a bare block
+//           is its elements as IEEE binary32
+//
+// "FLP3" is the same without bare blocks: all have a size, and begin with a block format. It is
+// written where the layout has no tensors so small, and read with every layout.
 //
 // Small updates have a few thousand bytes, so the header repeats nothing that a message contains
 // already: the codec's name is in the message that announces the payload.
@@ -34,7 +38,8 @@ namespace fl {
 
 inline constexpr std::size_t payload_header_bytes = 16;
 
-/// Returns everything before the blocks. `block_bytes` has the size of each block of the map.
+/// Returns everything before the blocks. `block_bytes` has the size of each block of the map, also
+/// of the bare ones.
 [[nodiscard]] std::vector<std::byte> payload_prefix(const BlockMap& map,
                                                     std::span<const std::uint32_t> block_bytes);
 
@@ -87,8 +92,15 @@ class PayloadReader {
   [[nodiscard]] Result<void> for_each_block(int threads, const UseBlock& use);
 
  private:
-  PayloadReader(ByteSource& source, BlockMap map) : source_(&source), map_(std::move(map)) {}
-  Result<void> read_table(std::uint64_t table_at, std::uint64_t bytes);
+  PayloadReader(ByteSource& source, BlockMap map, bool has_bare)
+      : source_(&source), map_(std::move(map)), has_bare_(has_bare) {}
+  Result<void> read_table(std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t sizes_in_table() const {
+    return map_.blocks() - (has_bare_ ? map_.bare_blocks() : 0);
+  }
+  [[nodiscard]] bool is_bare(std::uint64_t index) const {
+    return has_bare_ && map_.is_bare(map_.at(index));
+  }
   Result<Scan> decode_bytes(std::uint64_t index, Bytes bytes, std::span<float> out);
   [[nodiscard]] Result<Scan> scan_finite(const Block& block, std::span<const float> values) const;
   [[nodiscard]] Error in_block(std::uint64_t index, const Error& error) const;
@@ -100,6 +112,7 @@ class PayloadReader {
 
   ByteSource* source_;
   BlockMap map_;
+  bool has_bare_;                     // The payload's form is FLP4.
   std::vector<std::uint64_t> begin_;  // Where each block begins, and the payload's end.
   std::vector<std::byte> bytes_;      // The block being decoded, unless it lies in memory already.
   DecodeScratch scratch_;
