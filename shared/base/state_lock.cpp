@@ -37,7 +37,12 @@ Result<void> check_state_folder(const std::filesystem::path& folder) {
   return {};
 }
 
-void keep_files_private() { ::umask(S_IRWXG | S_IRWXO); }
+void keep_files_private() {
+  ::umask(S_IRWXG | S_IRWXO);
+  int fd = ::open("/dev/null", O_RDWR);  // The lowest number that is free.
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
 
 Result<StateLock> StateLock::take(const std::filesystem::path& folder) {
   FL_CHECK(check_state_folder(folder));

@@ -16,8 +16,10 @@ namespace fl {
 /// and that only its group may read it. `conflict`: it is not so; the message says what to do.
 [[nodiscard]] Result<void> check_state_folder(const std::filesystem::path& folder);
 
-/// Lets only this user read and write the files that this process creates from now on. Call it at
-/// the start of a program that has secrets.
+/// Lets only this user read and write the files that this process creates from now on. If standard
+/// input, output or error is closed, opens /dev/null in its place: else a file would get its
+/// number, and the log would be written into that file. Call it at the start of a program that has
+/// secrets.
 void keep_files_private();
 
 class StateLock {

@@ -323,6 +323,18 @@ class Places(FederationTest):
         self.expect_exit(again, 1)
         self.assertIn("another process uses", again.stderr())
 
+    def test_no_file_takes_the_place_of_a_closed_stream(self):
+        federation = self.make()
+        server = federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 3)
+        arguments = [BIN / "fl-client", "--state", federation.folder / "a", "--threads", "1"]
+        closed = ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", *arguments]
+        client = federation.start("closed", closed)
+        server.wait_for("a is here")
+        for number in range(3):
+            self.assertEqual(os.readlink(f"/proc/{client.pid}/fd/{number}"), "/dev/null")
+        client.signal(signal.SIGTERM)
+        self.expect_exit(client)
+
     def test_a_client_without_identity_is_told_to_join(self):
         federation = self.make()
         client = federation.client("nobody")

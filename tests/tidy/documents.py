@@ -106,6 +106,28 @@ def check_tests(tree, foreign):
     ]
 
 
+THREATS = "docs/design/threats.md"
+TITLED = re.compile(r'`(tests/[^`]+)`(?: "([^"]+)")?')
+
+
+def check_threats(tree):
+    """The last cell of each row names tests: files, most with a title or function in them."""
+    findings = []
+    for number, line in enumerate(tree.texts[THREATS].splitlines(), 1):
+        cells = line.split(" | ")
+        if len(cells) != 3 or cells[2].startswith(("test |", "none")):
+            continue
+        tests = TITLED.findall(cells[2])
+        if not tests:
+            findings.append(Finding(THREATS, number, "names no test"))
+        for path, title in tests:
+            # A long title is two strings in the source.
+            text = re.sub(r'"\s*"', "", tree.texts.get(path, ""))
+            if title not in text or path not in tree.texts:
+                findings.append(Finding(THREATS, number, f"{path} has no test '{title}'"))
+    return findings
+
+
 def anchors(text):
     """The places in a document that links can name, as GitHub and others make them of headings."""
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)

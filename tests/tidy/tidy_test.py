@@ -68,6 +68,7 @@ class Repository(unittest.TestCase):
         findings = documents.check_files(self.tree, self.foreign)
         findings += documents.check_tests(self.tree, self.foreign)
         findings += documents.check_links(self.tree)
+        findings += documents.check_threats(self.tree)
         usage = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True).stdout
         commands = programs.dev_commands(usage)
         self.assertIn("build", commands)
@@ -357,6 +358,24 @@ class Documents(unittest.TestCase):
         tree = Tree(self.FILES | {"a.md": "`spool_test`, `process_spool`, `gone_test`"})
         findings = documents.check_tests(tree, documents.Foreign(""))
         self.assertEqual(what(findings), ["names no test: gone_test"])
+
+    def test_a_threat_whose_test_is_gone_is_found(self):
+        rows = [
+            'a | b | `tests/x_test.cpp` "it holds, also a long title"; `tests/x_test.cpp` |',
+            'a | b | `tests/x_test.cpp` "it held"; `tests/gone.py` "test_it" |',
+            "a | b | none |",
+            "a | b | |",
+        ]
+        code = 'TEST_CASE(\n    "it holds, "\n    "also a long title") {'
+        tree = Tree({"tests/x_test.cpp": code, documents.THREATS: "\n".join(rows)})
+        self.assertEqual(
+            what(documents.check_threats(tree)),
+            [
+                "tests/x_test.cpp has no test 'it held'",
+                "tests/gone.py has no test 'test_it'",
+                "names no test",
+            ],
+        )
 
     def test_a_link_that_leads_nowhere_is_found(self):
         text = "[a](run.md#two-words-here) [b](run.md#gone) [c](../gone.md) `[d](no.md)`"
