@@ -142,7 +142,9 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
   is_fetching_ = false;
   sending_.reset();
   wants_renewal_ = false;
+  if (std::exchange(is_between_runs_, false)) FL_CO_CHECK(co_await renew_between_runs());
   const auto shaken = co_await shake_hands();
+  is_between_runs_ = !shaken && shaken.error().code() == Errc::cancelled;
   // The run ended while this client was not connected. A client that was never part of the run
   // waits for the next one.
   const bool is_over = !shaken && shaken.error().code() == Errc::cancelled && !stopping_;

@@ -118,6 +118,7 @@ class Agent {
   /// Serves one connection until the run ends, stop() is called, or an error ends the connection.
   Awaitable<Result<Outcome>> serve(std::shared_ptr<Link> link);
   Awaitable<Result<void>> shake_hands();
+  Awaitable<Result<void>> renew_between_runs();
   [[nodiscard]] static Result<void> check_welcome(const wire::Welcome& welcome);
   [[nodiscard]] Result<void> check_size(const std::string& model, std::uint64_t parameters) const;
   Awaitable<Result<void>> prepare(const wire::Welcome& welcome);
@@ -206,6 +207,7 @@ class Agent {
   std::optional<wire::Offer> offer_;     // The newest offer; cleared when its update is made.
   std::deque<wire::Evaluate> evaluate_;  // Versions to evaluate, oldest first.
   bool wants_renewal_ = false;           // This client has asked for a new certificate.
+  bool is_between_runs_ = false;         // The last answer to Hello: no run is on.
   std::optional<Download> download_;     // Kept when the connection breaks, to resume it.
   bool is_fetching_ = false;             // A Fetch of this connection is not complete yet.
   Replica replica_;

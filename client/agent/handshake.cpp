@@ -71,6 +71,17 @@ Result<void> check_abilities(const Strategy& strategy, const Trainer& trainer) {
 }  // namespace
 
 /// Sends Hello, receives Welcome, loads model and data, and sends Ready.
+/// While no run is on, the server ends each session after Hello. A client that waits for the next
+/// run may wait longer than its certificate lives, so it renews before Hello.
+Awaitable<Result<void>> Agent::renew_between_runs() {
+  FL_CO_CHECK(co_await check_renewal());
+  if (!wants_renewal_) co_return success();
+  FL_CO_TRY(Message answer, co_await link_->receive());
+  if (answer.header.has_renewed()) co_return co_await handle(std::move(answer));
+  const std::string reason = shown_reason(answer.header.bye().reason());
+  co_return Error(Errc::unavailable, "this client's certificate was not renewed: " + reason);
+}
+
 Awaitable<Result<void>> Agent::shake_hands() {
   wire::Header header;
   auto& hello = *header.mutable_hello();

@@ -145,9 +145,13 @@ Awaitable<bool> Session::has_left() {
   co_return false;
 }
 
-/// Hello, Welcome, Ready.
+/// Hello, Welcome, Ready. A client that waits for a run may renew its certificate before.
 Awaitable<Result<void>> Session::shake_hands() {
-  FL_CO_TRY(const Message first, co_await receive_within(limits::handshake_max));
+  FL_CO_TRY(Message first, co_await receive_within(limits::handshake_max));
+  if (first.header.has_renew()) {
+    FL_CO_CHECK(co_await renew(std::move(*first.header.mutable_renew())));
+    FL_CO_TRY(first, co_await receive_within(limits::handshake_max));
+  }
   if (!first.header.has_hello()) {
     co_return Error(Errc::protocol,
                     fmt::format("the first message is {}, not Hello", kind_name(first.header)));

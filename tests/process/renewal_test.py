@@ -84,6 +84,28 @@ class Renewal(FederationTest):
         good = "SELECT serial FROM certificate WHERE client = 'a'"
         self.assertEqual(federation.query(good), [(f"{new.serial_number:032x}",)])
 
+    def test_a_client_that_waits_for_a_run_renews_too(self):
+        federation = self.make()
+        run = ("--new-run", "--model", "synthetic:5", "--min-clients", 3, "--rounds", 1)
+        server = federation.server(*run, "--stay")
+        clients = [federation.client(name, "--stay") for name in self.names]
+        for client in clients:
+            client.wait_for("the run is over")
+        clients[0].signal(signal.SIGTERM)
+        self.expect_exit(clients[0])
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        mine, old = self.age_certificate(federation)
+        server = federation.server("--stay")
+        server.wait_for("waiting for another run")
+        client = federation.client("a", "--stay")
+        client.wait_for("renewed this client's certificate")
+        self.assertNotEqual(read_certificate(mine).serial_number, old.serial_number)
+        code, _, err = federation.server_command("queue", *run[1:])
+        self.assertEqual(code, 0, err)
+        finished = "SELECT count(*) FROM run WHERE state = 'finished'"
+        wait_until("the next run", lambda: federation.query(finished)[0][0] == 2)
+
     def test_a_stolen_key_that_renews_is_told_to_both_sides(self):
         federation = self.make()
         self.age_certificate(federation)
