@@ -141,6 +141,10 @@ bench() {
   build
   case ${1:-} in
     demo | niid | robust | strangers) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
+    soak)
+      tests/process/make-venv.sh build/venv
+      exec build/venv/bin/python tests/bench/soak_bench.py "${@:2}"
+      ;;
     aggregate | codecs | kernels | learn | sessions)
       ninja -C build "${1}_bench"
       exec "build/bin/${1}_bench" "${@:2}"
