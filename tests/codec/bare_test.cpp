@@ -101,8 +101,9 @@ TEST_CASE("both forms add up to the same sums") {
       SpanSource source(form);
       auto reader = PayloadReader::open(source, form.size(), mixed()).value();
       sums.count(sums.add(reader, 1).value());
-      REQUIRE(sums.settle(
-          [&](const Accumulator::AddUpdate& again) { return again(reader, 1, nullptr); }));
+      const auto settled = sums.settle(
+          [&](const Accumulator::AddUpdate& again) { return again(reader, 1, nullptr); });
+      REQUIRE(settled.has_value());
       sums.mean(0, 1, means.emplace_back(mixed().elements()));
     }
     CHECK(means.front() == means.back());
@@ -129,7 +130,7 @@ TEST_CASE("a bare value that is not finite is named, by both ends") {
   SpanSource source(payload);
   auto reader = PayloadReader::open(source, payload.size(), mixed()).value();
   const auto decoded = reader.decode_all(x);
-  REQUIRE_FALSE(decoded);
+  REQUIRE_FALSE(decoded.has_value());
   CHECK(decoded.error().code() == Errc::corrupt);
   CHECK(decoded.error().message().find("a.bias[1] is inf") != std::string::npos);
 
@@ -138,7 +139,7 @@ TEST_CASE("a bare value that is not finite is named, by both ends") {
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
   const auto encoded = codec_of("qsgd:8")->encode(mixed(), x, 1, sink);
-  REQUIRE_FALSE(encoded);
+  REQUIRE_FALSE(encoded.has_value());
   CHECK(encoded.error().message().find("a.bias[1]") != std::string::npos);
 }
 
