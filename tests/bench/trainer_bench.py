@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What it costs that a trainer is a program of its own.
+
+  round   The seconds of a round of 10 M parameters whose two trainers return numbers at once: Python
+          programs with the package tributary_fl, against synthetic:10000000 inside fl-client. The two
+          kinds of runs alternate.
+  torch   The images a second of a small CNN that PyTorch trains through the package, against a bare
+          loop of PyTorch on the same data, in turn in the same program. Times of a program of its own
+          differ by 20 % from start to start.
+
+    ./dev bench trainer [round|torch ...]
+
+FL_PYTHON names the Python with numpy (round) and PyTorch (torch); by default python3."""
+
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parent.parent
+os.environ.setdefault("FL_BIN", str(SOURCE / "build/bin"))
+os.environ.setdefault("FL_SOURCE", str(SOURCE))
+sys.path.insert(0, str(HERE.parent / "process"))
+from federation import Federation  # noqa: E402
+
+PYTHON = os.environ.get("FL_PYTHON", "python3")
+PARAMETERS = 10_000_000
+ROUNDS = 10
+REPEATS = 3
+
+AT_ONCE = """
+import sys
+import numpy as np
+import tributary_fl as fl
+from tributary_fl.numpy import Trainer
+
+class AtOnce(Trainer):
+    def train(self, weights, task):
+        weights["weight"] = weights["weight"] + self.noise
+        return fl.TrainReport(1, 0.0)
+
+trainer = AtOnce({"weight": np.zeros(%d, np.float32)}, 1000)
+trainer.noise = np.random.default_rng(0).standard_normal(%d, np.float32)
+fl.run(trainer, state=sys.argv[1])
+""" % (
+    PARAMETERS,
+    PARAMETERS,
+)
+
+MODEL = """
+import sys, time
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+x, y = torch.randn(6000, 1, 28, 28), torch.randint(10, (6000,))
+net = nn.Sequential(nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 5, stride=2),
+                    nn.ReLU(), nn.Flatten(), nn.Linear(512, 10))
+"""
+
+# Each round it trains once through the package and once in a bare loop.
+THROUGH = (
+    MODEL
+    + """
+import copy
+import tributary_fl as fl
+from tributary_fl.torch import Trainer
+
+other = copy.deepcopy(net)
+optimizer = torch.optim.SGD(other.parameters(), lr=0.01)
+
+def bare():
+    order = torch.randperm(len(x))
+    for first in range(0, len(x), 64):
+        part = order[first:first + 64]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(other(x[part]), y[part]).backward()
+        optimizer.step()
+
+class Timed(Trainer):
+    def on_train(self, task):
+        begin = time.perf_counter()
+        report = super().on_train(task)
+        middle = time.perf_counter()
+        bare()
+        with open(sys.argv[2], "a") as file:
+            print(middle - begin, time.perf_counter() - middle, file=file)
+        return report
+
+fl.run(Timed(net, (x, y)), state=sys.argv[1])
+"""
+)
+
+
+def script(federation, name, text):
+    path = federation.folder / f"{name}.py"
+    path.write_text(text)
+    return f"{PYTHON} {path}"
+
+
+def finish(*programs):
+    for program in programs:
+        if program.wait(600) != 0:
+            raise SystemExit(str(program))
+
+
+def trainer_flags(federation, name, text):
+    python_path = f"PYTHONPATH={SOURCE / 'client/python'}:{os.environ.get('PYTHONPATH', '')}"
+    places = f" {federation.folder / 'trainer-state'} {federation.folder / 'times'}"
+    command = script(federation, name, text) + places
+    return ("--trainer", command, "--trainer-env", python_path)
+
+
+def rounds_of(federation, server_flags, client_flags, clients):
+    """Runs a federation; returns the seconds of its rounds without the first, in which programs
+    start."""
+    server = federation.server(
+        "--new-run", "--rounds", ROUNDS, "--min-clients", len(clients), *server_flags
+    )
+    finish(server, *[federation.client(name, *client_flags) for name in clients])
+    rows = federation.query(
+        "SELECT seconds FROM round_summary"
+        " WHERE run_id = (SELECT max(id) FROM run) AND round > 1"
+    )
+    return [row[0] for row in rows]
+
+
+def initial(federation, flags):
+    path = federation.folder / "initial.safetensors"
+    finish(federation.client("maker", *flags, "initial-weights", path))
+    return ("--model", "custom:bench", "--initial-weights", path)
+
+
+def tell(what, ours, theirs):
+    print(f"{what}: {ours:.3f} against {theirs:.3f}, {ours / theirs:.2f} times", flush=True)
+
+
+def bench_round(federation):
+    flags = trainer_flags(federation, "at_once", AT_ONCE)
+    custom = initial(federation, flags)
+    codec = ("--codec", "ecuq:1+ef")
+    inside, outside = [], []
+    for _ in range(REPEATS):
+        synthetic = ("--model", f"synthetic:{PARAMETERS}", *codec)
+        inside += rounds_of(federation, synthetic, (), "ab")
+        outside += rounds_of(federation, (*custom, *codec), flags, "ab")
+    tell(
+        "seconds a round, a Python program against synthetic",
+        statistics.median(outside),
+        statistics.median(inside),
+    )
+
+
+def bench_torch(federation):
+    flags = trainer_flags(federation, "through", THROUGH)
+    custom = initial(federation, flags)
+    rounds_of(federation, (*custom, "--batch-size", 64, "--rounds", ROUNDS * REPEATS), flags, "a")
+    lines = (federation.folder / "times").read_text().splitlines()[2:]
+    through, alone = zip(*[[float(word) for word in line.split()] for line in lines])
+    tell(
+        "images a second of PyTorch, through the package against a bare loop",
+        6000 / statistics.median(through),
+        6000 / statistics.median(alone),
+    )
+
+
+def main():
+    benches = {"round": bench_round, "torch": bench_torch}
+    for name in sys.argv[1:] or benches:
+        with tempfile.TemporaryDirectory(prefix="tributary-", dir="/dev/shm") as folder:
+            federation = Federation(folder)
+            server = federation.server("--model", "synthetic:1")
+            for client in "ab":
+                federation.join(client)
+            server.kill()
+            benches[name](federation)
+
+
+if __name__ == "__main__":
+    main()
