@@ -164,8 +164,15 @@ class ProcessTrainer final : public Trainer {
 
   /// Makes an update of weights. The trainer began from the rounded values.
   void subtract_start(std::span<const float> global, std::span<float> weights) const {
-    std::vector<float> start(global.begin(), global.end());
-    round_to_types(tensors(), types(), start);
+    const bool is_exact = std::ranges::all_of(types(), [](ElementType type) {
+      return type == ElementType::f32 || type == ElementType::f64;
+    });
+    std::vector<float> rounded;
+    if (!is_exact) {
+      rounded.assign(global.begin(), global.end());
+      round_to_types(tensors(), types(), rounded);
+    }
+    const auto start = is_exact ? global : std::span<const float>(rounded);
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] -= start[i];
   }
 
