@@ -206,7 +206,12 @@ Result<void> train(const ClientOptions& options) {
   if (!options.learn.data.empty()) {
     FL_TRY(first_data, load_local_data(options.learn));
   }
-  FL_TRY(const auto program, start_program(options));
+  const auto started = start_program(options);
+  if (!started && started.error().code() == Errc::cancelled) {
+    log_info("stopped");
+    return {};
+  }
+  FL_TRY(const auto program, started);
 
   net::io_context io(1);
   auto strand = net::make_strand(io);

@@ -145,6 +145,14 @@ class Trainers(FederationTest):
         self.expect_exit(client, 1)
         self.assertIn("exit status 1: ModuleNotFoundError: No module named 'torch'", client.stderr())
 
+    def test_a_start_can_be_stopped(self):
+        federation = self.make()
+        client = federation.client("a", "--trainer", "echo it starts; sleep 1000")
+        client.wait_for("trainer: it starts")
+        client.signal(signal.SIGINT)
+        self.expect_exit(client)
+        self.assertIn("stopped", client.stderr())
+
     def test_members_with_other_frozen_weights_take_no_part(self):
         federation = self.make()
         path = federation.folder / "initial.safetensors"

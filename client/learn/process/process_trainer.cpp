@@ -293,6 +293,7 @@ Result<TrainerChannel::Answer> TrainerProgram::ask(json request, std::stop_token
 Error TrainerProgram::failed(const Error& error) {
   const int failures = ++failures_[type_];
   if (failures < command_.retries) return {Errc::invalid_input, error.message()};
+  if (failures == 1) return {Errc::internal, error.message()};
   return {Errc::internal, fmt::format("the trainer has failed {} times in a row at '{}', the last "
                                       "time with: {}",
                                       failures, type_, error.message())};

@@ -156,7 +156,11 @@ TEST_CASE("weights of another type are rounded both ways, and the rounding is no
 
 TEST_CASE("a program that can't start ends with its last words") {
   CHECK(says(start_error("exit-at-start"), "exit status 1: ModuleNotFoundError: No module"));
-  CHECK(says(start_error("silent-start", 1), "sent no message for 1 s before it said hello"));
+  // On a busy machine it may take longer than that to connect.
+  const Error silent = start_error("silent-start", 2);
+  const bool is_right = says(silent, "sent no message for 2 s before it said hello") ||
+                        says(silent, "did not connect within 2 s");
+  CHECK_MESSAGE(is_right, silent.message());
   CHECK(says(start_error("not-json"), "not a JSON object: hello"));
   CHECK(says(start_error("other-type"), "first message is not hello"));
 }
@@ -188,10 +192,10 @@ TEST_CASE("a program that ends during a task fails it, and is started anew for t
 }
 
 TEST_CASE("a program that shows no life is ended, and the next start serves again") {
-  Running running([](TrainerCommand& c) { c.silence_s = 1; }, "hang");
+  Running running([](TrainerCommand& c) { c.silence_s = 8; }, "hang");
   const auto report = running.train();
   REQUIRE_FALSE(report);
-  CHECK(says(report.error(), "sent no message for 1 s during 'train'"));
+  CHECK(says(report.error(), "sent no message for 8 s during 'train'"));
   REQUIRE(running.train(2));
   CHECK(running.update == ones);
   CHECK(running.state.starts() == 2);
