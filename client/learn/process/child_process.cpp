@@ -149,10 +149,10 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const Options& options
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable)
     variables.emplace_back(*variable);
-  for (const auto& [name, value] : options.variables) {
-    std::erase_if(variables,
-                  [&](const std::string& other) { return other.starts_with(name + "="); });
-    variables.push_back(fmt::format("{}={}", name, value));
+  for (const auto& added : options.variables) {
+    const std::string begin = added.first + "=";
+    std::erase_if(variables, [&](const std::string& other) { return other.starts_with(begin); });
+    variables.push_back(begin + added.second);
   }
   std::vector<char*> pointers;
   for (auto& variable : variables) pointers.push_back(variable.data());
