@@ -6,6 +6,8 @@
 #   deploy/install-deps.sh                   what is needed to build, to test and to run the demo
 #   deploy/install-deps.sh --also PACKAGE…   the same and these packages
 #   deploy/install-deps.sh PACKAGE…          these packages only, for a tool that one command needs
+#
+# PACKAGE? is a package that may be missing: it is installed where apt offers it.
 set -eu
 # shellcheck source=deploy/common.sh
 . "$(dirname "$0")/common.sh"
@@ -21,6 +23,9 @@ packages=(
   # Tests, benchmarks and the demo's data.
   doctest-dev sqlite3 dataset-fashion-mnist
 )
+
+# offered PACKAGE: whether apt has it in its lists.
+offered() { apt-cache show "$1" > /dev/null 2>&1; }
 
 # missing PACKAGE…: prints those that are not installed, one per line.
 missing() {
@@ -66,7 +71,35 @@ if [ $# -eq 0 ] || [ "$1" = --also ]; then
   boost=$(boost_version)
   if [ "$boost" -lt "$boost_min" ]; then want_boost=yes; fi
 fi
-read -ra absent <<< "$(missing "$@" | paste -sd " " -)"
+read -ra absent <<< "$(missing "${@%\?}" | paste -sd " " -)"
+optional=" "
+for package; do
+  if [ "$package" != "${package%\?}" ]; then optional+="${package%\?} "; fi
+done
+
+# Leaves out of `absent` those that may be missing and that apt does not offer. Before apt has its lists
+# for the first time, nobody knows.
+leave_out() {
+  local package kept=()
+  offered g++ || return 0
+  for package in "${absent[@]}"; do
+    if [[ $optional != *" $package "* ]] || offered "$package"; then kept+=("$package"); fi
+  done
+  absent=("${kept[@]}")
+}
+
+# fail WORD…: ends with an error; without one if only packages are missing that may be.
+fail() {
+  local package
+  for package in "${absent[@]}"; do
+    [[ $optional = *" $package "* ]] || die "$@"
+  done
+  [ "$want_boost" = no ] || die "$@"
+  say "going on without ${absent[*]}: $*"
+  exit 0
+}
+
+leave_out
 if [ "${#absent[@]}" -eq 0 ] && [ "$want_boost" = no ]; then exit 0; fi
 
 command -v apt-get > /dev/null ||
@@ -81,23 +114,26 @@ sudo=()
 if [ "$(id -u)" -ne 0 ]; then
   sudo=(sudo)
   command -v sudo > /dev/null ||
-    die "installing packages needs root, and there is no sudo here. As root, run:" \
+    fail "installing packages needs root, and there is no sudo here. As root, run:" \
       "$0${wanted:+ $wanted}"
 fi
 
 say "updating the package lists"
-apt update || die "apt could not update its package lists (see above): is the network up?"
+apt update || fail "apt could not update its package lists (see above): is the network up?"
+leave_out
 if [ "$want_boost" = yes ]; then
   boost=$(boost_package)
   [ -n "$boost" ] || die "apt offers no Boost 1.81 or later: use Debian 12, Ubuntu 24.04 or later"
   absent+=("$boost")
 fi
 for package in "${absent[@]}"; do
-  apt-cache show "$package" > /dev/null 2>&1 ||
+  offered "$package" ||
     die "apt offers no package $package: use Debian 12, Ubuntu 24.04 or later, and on Ubuntu" \
       "enable the component universe"
 done
 
+[ "${#absent[@]}" -gt 0 ] || exit 0
+
 say "installing ${absent[*]}"
 apt install --yes --no-install-recommends "${absent[@]}" ||
-  die "apt could not install these packages; what it printed above says why"
+  fail "apt could not install these packages; what it printed above says why"

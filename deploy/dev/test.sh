@@ -90,14 +90,19 @@ check() {
   summary
 }
 
+# For the tests of the Python package with PyTorch, which are skipped without it.
+torch_packages=('python3-torch?' 'python3-numpy?')
+
 quick_tests() {
+  need_machine
+  deploy/install-deps.sh --also "${torch_packages[@]}"
   build all
   run_tests release build "$@"
   summary
 }
 
 all_tests() {
-  install_clang
+  install_clang "${torch_packages[@]}"
   # Where memory has room for both builds: the processor idles while libtorch is fetched.
   if [ "$(jobs_by_memory)" -ge $((2 * $(jobs_max))) ]; then build_meanwhile asan fast_tests; fi
   build release_tests

@@ -1,24 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs with fl-server, fl-client and models of the user's in Python. In each there are two
-clients: one is a program that calls tributary_fl.run(), one is an fl-client that starts a trainer.
-Either is killed once and started again."""
+"""Whole runs with the real programs and models of the user's in numpy (runs.py)."""
 
-import importlib.util
-import os
-import pathlib
-import signal
 import sys
 import unittest
 
 import numpy as np
 
 import fake_agent
-
-sys.path.insert(0, str(fake_agent.PACKAGE))
-sys.path.insert(0, str(fake_agent.SOURCE / "tests" / "process"))
+from runs import Runs
 
 import tributary_fl as fl
-from federation import FederationTest, wait_until
 
 NUMPY = """
 import sys
@@ -53,38 +44,6 @@ metrics = [fl.MetricInfo("mae", "lower")]
 fl.run(Linear(start, 250, 50, metrics=metrics), state=sys.argv[2], threads=1)
 """
 
-TORCH = """
-import sys
-import torch
-from torch import nn
-import tributary_fl as fl
-from tributary_fl.metrics import accuracy
-from tributary_fl.torch import Trainer
-
-torch.set_num_threads(1)
-torch.manual_seed(int(sys.argv[1]))
-patterns = torch.randn(5, 1, 12, 12, generator=torch.Generator().manual_seed(0))
-y = torch.randint(5, (400,))
-x = patterns[y] + 0.7 * torch.randn(400, 1, 12, 12)
-
-
-def net():
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5),
-    )
-
-
-fl.run(
-    Trainer(
-        net, (x[:350], y[:350]), eval_data=(x[350:], y[350:]), metrics={"accuracy": accuracy},
-        device="cpu",
-    ),
-    state=sys.argv[2],
-    threads=1,
-)
-"""
-
 
 class Sink:
     """An experiment tracker that remembers."""
@@ -102,63 +61,7 @@ class Sink:
         self.is_closed = True
 
 
-class Runs(FederationTest):
-    names = ("a", "b")
-
-    def setUp(self):
-        # What the programs that are started here find the package and fl-client by.
-        paths = [str(fake_agent.PACKAGE), os.environ.get("PYTHONPATH", "")]
-        before = os.environ.get("PYTHONPATH")
-        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-        if before is None:
-            self.addCleanup(os.environ.pop, "PYTHONPATH")
-        else:
-            self.addCleanup(os.environ.__setitem__, "PYTHONPATH", before)
-
-    def by_run(self, federation, script):
-        """A program that calls run()."""
-        command = [sys.executable, script, "1", federation.folder / "a"]
-        return federation.start("run-a", command)
-
-    def by_client(self, federation, script):
-        """An fl-client that starts the same program."""
-        trainer = f"{sys.executable} {script} 2 {federation.folder / 'b'}"
-        return federation.client("b", "--trainer", trainer, "--threads", 1)
-
-    def check(self, text, *flags, rounds=6):
-        federation = self.make()
-        script = federation.folder / "train.py"
-        script.write_text(text)
-        initial = federation.folder / "initial.safetensors"
-        trainer = ("--trainer", f"{sys.executable} {script} 1 {federation.folder / 'b'}")
-        maker = federation.client("b", *trainer, "initial-weights", initial, "--seed", 5)
-        self.expect_exit(maker)
-        server = federation.server(
-            *("--new-run", "--model", "custom:mine", "--initial-weights", initial),
-            *("--codec", "ecuq:1+ef", "--rounds", rounds, "--min-clients", 2, *flags),
-        )
-        first, second = self.by_run(federation, script), self.by_client(federation, script)
-        for done, victim in (1, "a"), (3, "b"):
-            wait_until("rounds are done", lambda: federation.rounds_done() >= done)
-            if victim == "a":
-                first.kill()
-                first = self.by_run(federation, script)
-            else:
-                second.signal(signal.SIGKILL)
-                second.wait()
-                second = self.by_client(federation, script)
-        self.expect_exit(server)
-        self.expect_exit(first)
-        self.expect_exit(second)
-        self.assertEqual(federation.query("SELECT state FROM run ORDER BY id")[-1], ("finished",))
-        losses = federation.query(
-            "SELECT eval_loss FROM round_summary WHERE run_id = (SELECT max(id) FROM run)"
-            " ORDER BY round"
-        )
-        self.assertEqual(len(losses), rounds)
-        self.assertLess(losses[-1][0], losses[0][0] / 2)
-        return federation
-
+class NumpyRuns(Runs):
     def test_a_model_in_numpy_and_what_the_server_has_recorded_of_it(self):
         federation = self.check(NUMPY)
         frames = fl.history(federation.state)
@@ -183,20 +86,6 @@ class Runs(FederationTest):
         )
         (weights,) = fl.load(federation.checkpoints / "round-000006.safetensors").values()
         self.assertGreater(np.corrcoef(weights, np.linspace(-1, 1, 40))[0, 1], 0.5)
-
-    @unittest.skipIf(importlib.util.find_spec("torch") is None, "PyTorch is not installed")
-    def test_a_cnn_in_pytorch(self):
-        federation = self.check(TORCH, "--lr", 0.1, "--momentum", 0.9)
-        import torch
-        from torch import nn
-
-        net = nn.Sequential(
-            nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5),
-        )  # fmt: skip
-        fl.load(federation.checkpoints / "round-000006.safetensors", net).eval()
-        patterns = torch.randn(5, 1, 12, 12, generator=torch.Generator().manual_seed(0))
-        self.assertEqual(net(patterns).argmax(1).tolist(), [0, 1, 2, 3, 4])
 
     def test_the_example_that_needs_no_package(self):
         federation = self.make()

@@ -1,26 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tributary_fl.torch against a fake fl-client, and its arithmetic against plain loops.
+"""tributary_fl.torch against a fake fl-client, and its arithmetic against plain loops."""
 
-PyTorch is not among the packages of the tests, because its wheels take gigabytes: without it these
-tests are skipped. PYTHONPATH=.../site-packages lends them one."""
-
-import importlib.util
 import os
 import pathlib
 import sys
 import tempfile
 import unittest
 
+import needs_torch
 import numpy as np
 
 import fake_agent
 from fake_agent import agent_for
 
 sys.path.insert(0, str(fake_agent.PACKAGE))
-
-if importlib.util.find_spec("torch") is None:
-    print("SKIPPED: PyTorch is not installed")
-    sys.exit(77)
 
 import torch
 from torch import nn
@@ -29,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import tributary_fl as fl
 from tributary_fl import metrics
+from tributary_fl._torch_optimizer import load_optimizer, save_optimizer
 from tributary_fl.torch import Trainer, load, save
 
 torch.set_num_threads(1)
@@ -447,6 +441,40 @@ class Optimizers(unittest.TestCase):
         np.testing.assert_allclose(
             second["0.weight"], module[0].weight.detach().numpy(), rtol=1e-4, atol=1e-6
         )
+
+    def test_every_kind_of_state_is_kept(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / "state.safetensors"
+        for make in (
+            lambda p: torch.optim.SGD(p, 0.01),
+            lambda p: torch.optim.SGD(p, 0.01, 0.9),
+            lambda p: torch.optim.AdamW(p, 0.01),
+            lambda p: torch.optim.LBFGS(p, 0.01, max_iter=3),
+        ):
+            module, (x, y) = mlp(), data()
+            optimizer = make(module.parameters())
+
+            def loss(module=module, optimizer=optimizer):
+                optimizer.zero_grad()
+                value = F.cross_entropy(module(x), y)
+                value.backward()
+                return value
+
+            for _ in range(3):
+                optimizer.step(loss)
+            save_optimizer(optimizer, path)
+            twin = mlp()
+            twin.load_state_dict(module.state_dict())
+            other = make(twin.parameters())
+            load_optimizer(other, path)
+            optimizer.step(loss)
+            other.step(lambda: loss(twin, other))
+            for ours, theirs in zip(module.parameters(), twin.parameters()):
+                self.assertTrue(torch.equal(ours, theirs), optimizer)
+        optimizer.state[next(module.parameters())]["more"] = object()
+        with self.assertRaisesRegex(TypeError, "can't keep a object"):
+            save_optimizer(optimizer, path)
 
     def test_bf16_autocast(self):
         with agent_for(Trainer(mlp(), data(), autocast="bf16", device="cpu")) as agent:

@@ -35,16 +35,27 @@ Path = Union[str, "os.PathLike[str]"]
 def freeze(module: torch.nn.Module, patterns: Sequence[str]) -> None:
     """Freezes the parameters whose names fit one of the patterns, as in "encoder.*"."""
     for pattern in patterns:
-        found = [p for name, p in _all_parameters(module) if fnmatch.fnmatchcase(name, pattern)]
+        found = [
+            tensor
+            for name, tensor in _under_all_names(module)
+            if isinstance(tensor, torch.nn.Parameter) and fnmatch.fnmatchcase(name, pattern)
+        ]
         if not found:
             raise ValueError(f"frozen: no parameter has a name like '{pattern}'")
         for parameter in found:
             parameter.requires_grad_(False)
 
 
-def _all_parameters(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
-    """A tied parameter has all its names."""
-    return list(module.named_parameters(remove_duplicate=False))
+def _under_all_names(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Parameters and buffers; a tied one has all its names. (From PyTorch 2.0 on, named_parameters
+    and named_buffers can do so, too.)"""
+    return [
+        (f"{prefix}.{name}" if prefix else name, tensor)
+        for prefix, part in module.named_modules(remove_duplicate=False)
+        for members in (part._parameters, part._buffers)
+        for name, tensor in members.items()
+        if tensor is not None
+    ]
 
 
 def is_statistic(name: str) -> bool:
@@ -164,8 +175,7 @@ def load(checkpoint: Path, module: torch.nn.Module, strict: bool = True) -> None
     file = _tensors.read(checkpoint)
     names: dict[int, list[str]] = {}
     tensors: dict[str, torch.Tensor] = {}
-    buffers = list(module.named_buffers(remove_duplicate=False))
-    for name, tensor in [*_all_parameters(module), *buffers]:
+    for name, tensor in _under_all_names(module):
         names.setdefault(id(tensor), []).append(name)
         tensors[name] = tensor
     if strict:

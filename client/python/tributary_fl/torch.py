@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import os
 import pathlib
 import random
 from typing import Any, Callable, Mapping, Sequence, Union
@@ -17,6 +16,7 @@ import torch
 from . import _trainer, metrics as _metrics
 from ._bar import progress_bar
 from ._torch_data import Data, batch_examples, groups, moved
+from ._torch_optimizer import load_optimizer, save_optimizer
 from ._torch_tensors import (
     freeze, frozen_digest, load, load_all, mapped, real, save, spec, store_all, travelling,
 )  # fmt: skip
@@ -320,12 +320,7 @@ class Trainer(_trainer.Trainer):
         if self._keeps_optimizer:
             before = [file for file in self._kept(task.run) if _round_of(file) < task.round]
             if before:
-                state = torch.load(before[-1], map_location=self.device, weights_only=True)
-                own = [dict(group) for group in optimizer.param_groups]
-                optimizer.load_state_dict(state)
-                # This round's settings, such as the learning rate, with the moments of before.
-                for group, settings in zip(optimizer.param_groups, own):
-                    group.update({key: settings[key] for key in settings if key != "params"})
+                load_optimizer(optimizer, before[-1])
         return optimizer
 
     def _keep_optimizer(self, task: Task, optimizer: torch.optim.Optimizer) -> None:
@@ -335,21 +330,15 @@ class Trainer(_trainer.Trainer):
             return
         folder = pathlib.Path(self.state_folder)
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"optimizer-{task.run}-{task.round:06}.pt"
-        temporary = path.with_suffix(".tmp")
-        with open(temporary, "wb") as file:
-            torch.save(optimizer.state_dict(), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        save_optimizer(optimizer, folder / f"optimizer-{task.run}-{task.round:06}.safetensors")
         last = self._kept(task.run)[-2:]
-        for old in folder.glob("optimizer-*.pt"):
+        for old in folder.glob("optimizer-*.safetensors"):
             if old not in last:
                 old.unlink()
 
     def _kept(self, run: str) -> list[pathlib.Path]:
         """The files of a run's optimizer states, in the order of their rounds."""
-        found = pathlib.Path(self.state_folder).glob(f"optimizer-{run}-*.pt")
+        found = pathlib.Path(self.state_folder).glob(f"optimizer-{run}-*.safetensors")
         return sorted(found, key=_round_of)
 
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An optimizer's state (moments) in a safetensors file, which any version of PyTorch reads, and which
+can't run code as a pickle can.
+
+Tensors stand under their numbers; a tensor of bytes, `structure`, is JSON that says where they
+belong."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import _tensors
+from ._tensors import Tensor
+from ._torch_tensors import TYPES, mapped, real, store_all
+
+STRUCTURE = "structure"
+FORMATS = {kind: name for name, kind in TYPES.items()}
+
+
+def save_optimizer(optimizer: torch.optim.Optimizer, path: pathlib.Path) -> None:
+    """Writes the state, without settings such as the learning rate. The file is whole or not there,
+    also after a loss of power."""
+    tensors: list[torch.Tensor] = []
+    packed = _pack(optimizer.state_dict()["state"], tensors)
+    structure = np.frombuffer(json.dumps(packed).encode(), np.uint8)
+    named = [(str(number), tensor) for number, tensor in enumerate(tensors)]
+    specs = [Tensor(name, tuple(t.shape), FORMATS[t.dtype]) for name, t in named]
+    temporary = path.with_suffix(".tmp")
+    file = _tensors.create(temporary, [*specs, Tensor(STRUCTURE, structure.shape, "U8")])
+    store_all(named, file)
+    file[STRUCTURE][...] = structure
+    file.mapped.flush()
+    _sync(temporary)
+    os.replace(temporary, path)
+    _sync(path.parent)
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, path: pathlib.Path) -> None:
+    """Gives the optimizer the state that a file has. Its settings stay."""
+    file = _tensors.read(path)
+    packed = json.loads(file[STRUCTURE].tobytes())
+
+    def tensor(number: int) -> torch.Tensor:
+        return mapped(file, str(number)).clone()
+
+    settings = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": _unpack(packed, tensor), "param_groups": settings})
+
+
+def _pack(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value for JSON. Its tensors are put at the end of `tensors`."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(real(value))
+        return {"complex" if value.is_complex() else "tensor": len(tensors) - 1}
+    if isinstance(value, dict):  # Its keys may be numbers.
+        return {"dict": [[key, _pack(part, tensors)] for key, part in value.items()]}
+    if isinstance(value, (list, tuple)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [_pack(part, tensors) for part in value]}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"keep_optimizer: can't keep a {type(value).__name__} of the optimizer's state")
+
+
+def _unpack(packed: Any, tensor: Any) -> Any:
+    """The value that _pack was given; tensor(number) gives its tensors."""
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, value),) = packed.items()
+    if kind == "tensor":
+        return tensor(value)
+    if kind == "complex":
+        return torch.view_as_complex(tensor(value))
+    if kind == "dict":
+        return {key: _unpack(part, tensor) for key, part in value}
+    parts = [_unpack(part, tensor) for part in value]
+    return tuple(parts) if kind == "tuple" else parts
+
+
+def _sync(path: pathlib.Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
