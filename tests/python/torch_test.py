@@ -304,6 +304,22 @@ class Tensors(unittest.TestCase):
             load(path, third, strict=False)
             with self.assertRaisesRegex(ValueError, r"shape \[10, 4\], but"):
                 load(path, nn.ModuleDict({"head": nn.Linear(3, 3)}), strict=False)
+            adapted, same = mlp(), mlp()
+            for module in adapted, same:
+                module[0].requires_grad_(False)
+            save(adapted, path)
+            digest = Trainer(adapted, data(), device="cpu").hello().frozen
+            tensors = fake_agent.read_tensors(path)
+            self.assertEqual(set(tensors), {"2.weight", "2.bias", f"frozen.{digest}"})
+            with torch.no_grad():
+                same[2].bias += 1
+            load(path, same)
+            self.assertTrue(torch.equal(same[2].bias, adapted[2].bias))
+            with torch.no_grad():
+                same[0].bias += 1
+            with self.assertRaisesRegex(ValueError, "other frozen parameters"):
+                load(path, same)
+            load(path, same, strict=False)
             save(Numbers(), path)
             self.assertTrue(torch.equal(fl.load(path, Numbers()).pairs, Numbers().pairs))
 

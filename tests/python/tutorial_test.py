@@ -120,6 +120,8 @@ class Tutorial(unittest.TestCase):
                 goal = reader.rounds_done() + ROUNDS_BEFORE_ACCIDENT
                 wait_until("some rounds are done", lambda: reader.rounds_done() >= goal)
             reader.follow(language, text)
+            if "kill -9" in text:
+                self.assertLess(reader.rounds_done(), 60, "the run was over before the accidents")
         return reader, accidents
 
     def test_the_page_is_right_and_accidents_change_nothing(self):

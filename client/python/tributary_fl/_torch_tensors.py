@@ -7,6 +7,7 @@ import ctypes
 import fnmatch
 import hashlib
 import os
+import re
 from typing import Any, Mapping, Sequence, Union
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from . import _tensors
 from ._tensors import Tensor, TensorFile
 
+FROZEN = "frozen."  # Before the digest in the name of a tensor without elements, as fl-client has it.
 STATISTICS = ("running_mean", "running_var")  # The last part of a BatchNorm statistic's name.
 FORMATS = {
     torch.float32: "F32",
@@ -158,9 +160,13 @@ def frozen_digest(module: torch.nn.Module) -> str:
 
 
 def save(module: torch.nn.Module, path: Path) -> None:
-    """Writes the file for `fl-server --initial-weights`: what travels, in float32."""
+    """Writes the file for `fl-server --initial-weights`: what travels, in float32, and the digest of
+    what is frozen."""
     tensors = travelling(module)
     shapes = [Tensor(name, tuple(real(tensor).shape), "F32") for name, tensor in tensors]
+    digest = frozen_digest(module)
+    if digest:
+        shapes.append(Tensor(FROZEN + digest, (0,), "F32"))
     for name, tensor in tensors:
         spec(name, tensor)
     store_all(tensors, _tensors.create(path, shapes))
@@ -181,10 +187,19 @@ def load(checkpoint: Path, module: torch.nn.Module, strict: bool = True) -> None
     if strict:
         _check_names(file, module, names, tensors)
     done = set()
-    for name in file:
+    for name in _without_digest(file):
         if name in tensors and id(tensors[name]) not in done:
             set_to(name, tensors[name], file, name)
             done.add(id(tensors[name]))
+
+
+def _without_digest(file: TensorFile) -> list[str]:
+    """The names of the model's tensors in a file."""
+    return [
+        name
+        for name in file
+        if not (re.fullmatch(r"frozen\.[0-9a-f]+", name) and file.spec(name).elements == 0)
+    ]
 
 
 def _check_names(
@@ -198,8 +213,12 @@ def _check_names(
         for name, tensor in travelling(module)
         if not any(alias in file for alias in names[id(tensor)])
     ]
-    unknown = [name for name in file if name not in tensors]
+    names_in_file = _without_digest(file)
+    unknown = [name for name in names_in_file if name not in tensors]
+    digest = FROZEN + frozen_digest(module)
     said = []
+    if len(names_in_file) < len(file) and digest not in file:
+        said.append("it belongs to a model with other frozen parameters")
     if missing:
         said.append(f"it has no {', '.join(missing[:3])}" + (" …" if len(missing) > 3 else ""))
     if unknown:
