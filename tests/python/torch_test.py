@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tributary_fl.torch against a fake fl-client, and its arithmetic against plain loops."""
 
+import contextlib
 import os
 import pathlib
 import sys
@@ -535,6 +536,49 @@ class Failing(unittest.TestCase):
             sys.stderr.close()
             sys.stderr = before
         self.assertIn("override inputs_and_targets", said["reason"])
+
+    def test_data_that_can_not_be_trained_on_are_told(self):
+        class Gone(Images):
+            def __getitem__(self, number):
+                raise FileNotFoundError("no such file: scan-17.png")
+
+        def net():
+            return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 3))
+
+        def changed(at, value, part=1):
+            both = [tensor.clone() for tensor in data(40)]
+            both[part][at] = value
+            return tuple(both)
+
+        x, y = data(40)
+        for train_data, reason, diverged in (
+            (changed(0, 3), "Target 3 is out of bounds", False),
+            (changed(0, -1), "Target -1 is out of bounds", False),
+            ((x, y.int()), "expected scalar type Long|not implemented for 'Int'", False),
+            (data(1), "Expected more than 1 value per channel", False),
+            (Gone(), "FileNotFoundError: .*no such file: scan-17.png", False),
+            (changed((0, 0), float("nan"), part=0), "the loss is nan", True),
+            ((x[:0], y[:0]), "no examples", False),
+        ):
+            with self.subTest(reason=reason), open(os.devnull, "w") as sink:
+                with contextlib.redirect_stderr(sink):
+                    with agent_for(Trainer(net, train_data, device="cpu")) as agent:
+                        said = agent.hello()
+                        module = net()
+                        start = {**weights_of(module), "1.running_mean": np.zeros(16)}
+                        start["1.running_var"] = np.ones(16)
+                        answer = agent.ask("train", start, settings={"epochs": 2, "lr": 0.1})
+                        self.assertEqual(said["train_examples"], len(train_data[0])
+                                         if isinstance(train_data, tuple) else 50)  # fmt: skip
+                self.assertEqual((answer["type"], answer.get("diverged")), ("error", diverged))
+                self.assertRegex(answer["reason"], f"(?s){reason}")
+
+    def test_arrays_few_examples_and_large_numbers_are_trained_on(self):
+        x, y = data(40)
+        for inputs, targets in (x.numpy(), y.numpy()), (x[:2], y[:2]), (x * 1e20, y):
+            out = Feeding.steps(self, (len(y[: len(targets)]), 1), (inputs, targets),
+                                settings={"batch_size": 64, "lr": 1e-3})  # fmt: skip
+            self.assertTrue(all(np.isfinite(tensor).all() for tensor in out.values()))
 
     def test_a_whole_train_of_ones_own(self):
         class Own(Trainer):

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models and programs that trip other software, through the package and the real programs."""
+
+import signal
+import sys
+import time
+import unittest
+
+import numpy as np
+
+from runs import Runs, wait_until
+
+import tributary_fl as fl
+
+# A trainer whose weights go halfway to `goal` in each round. argv: state folder, what it does.
+PROGRAM = """
+import ctypes, sys, time
+import numpy as np
+import tributary_fl as fl
+from tributary_fl.numpy import Trainer
+
+state, habit, *rest = sys.argv[1:]
+if habit == "loads-slowly":
+    time.sleep(float(rest[0]))
+if habit == "has-no-data":
+    open("/nonexistent/train.npz")
+start = {
+    "scalar": np.full((), 2.0, np.float32),
+    "none": np.zeros((0, 4), np.float32),
+    "nothing": np.zeros((3, 0), np.float32),
+    "one": np.ones(1, np.float32),
+    "bump": np.ones((1, 1, 1, 1), np.float32),
+    "matrix": np.ones((30, 20), np.float32),
+}
+
+
+class Halfway(Trainer):
+    def train(self, weights, task):
+        if habit == "holds-the-interpreter":
+            ctypes.PyDLL(None).sleep(int(rest[0]))
+        if habit == "sleeps" and task.round > 1:
+            print("sleeping", flush=True)
+            time.sleep(60)
+        for name in weights:
+            weights[name] = weights[name] + (8 - weights[name]) / 2
+        return fl.TrainReport(1, 0.5)
+
+
+fl.run(Halfway(start, 10), state=state, threads=1)
+"""
+
+# Prices of some 300,000, from weights of zero: the first gradients are of the order of 10^5.
+PRICES = """
+import sys
+import numpy as np
+import tributary_fl as fl
+from tributary_fl.numpy import Trainer
+
+x = np.random.default_rng(1).standard_normal((200, 3))
+x = np.concatenate([x, np.ones((200, 1))], axis=1).astype(np.float32)
+y = 300_000 * (1 + 0.1 * x[:, :3].sum(1))
+
+
+class Linear(Trainer):
+    def train(self, weights, task):
+        error = x[:180] @ weights["w"] - y[:180]
+        weights["w"] -= 0.9 * x[:180].T @ error / 180
+        return fl.TrainReport(1, np.square(error).mean())
+
+    def evaluate(self, weights, task):
+        error = x[180:] @ weights["w"] - y[180:]
+        return fl.EvalReport(20, np.square(error).mean(), {"mae": np.abs(error).mean()})
+
+
+metrics = [fl.MetricInfo("mae", "lower")]
+fl.run(Linear({"w": np.zeros(4, np.float32)}, 180, 20, metrics=metrics), state=sys.argv[1])
+"""
+
+
+class HardCases(Runs):
+    runs = 0
+
+    def begin(self, text, *flags, rounds=3):
+        """A federation with a server. self.script is the program."""
+        self.runs += 1
+        federation = self.make(f"run-{self.runs}")
+        self.script = federation.folder / "train.py"
+        self.script.write_text(text)
+        initial = federation.folder / "initial.safetensors"
+        trainer = f"{sys.executable} {self.script} {federation.folder / 'a'} -"
+        maker = federation.client("a", "--trainer", trainer, "initial-weights", initial)
+        self.expect_exit(maker)
+        self.server = federation.server(
+            *("--new-run", "--model", "custom:mine", "--initial-weights", initial),
+            *("--rounds", rounds, "--min-clients", 2, *flags),
+        )
+        return federation
+
+    def client(self, federation, name, *habit):
+        command = [sys.executable, self.script, federation.folder / name, *(habit or ["-"])]
+        return federation.start(name, command)
+
+    def last(self, federation):
+        (file,) = federation.query(
+            "SELECT file FROM checkpoint ORDER BY run_id DESC, version DESC LIMIT 1"
+        )[0]
+        return fl.load(federation.checkpoints / file)
+
+    def test_scalars_and_tensors_without_elements_pass_the_codecs(self):
+        codecs = "none", "ecuq:4", "powersgd:2+ef", "topk:0.5+kbit:4+ef", "eden:4", "sign+ef"
+        for codec in codecs:
+            with self.subTest(codec=codec):
+                federation = self.begin(PROGRAM, "--codec", codec, "--downlink-codec", "ecuq:8")
+                programs = [self.server, *(self.client(federation, name) for name in "ab")]
+                for program in programs:
+                    self.expect_exit(program)
+                found = self.last(federation)
+                shapes = {name: tensor.shape for name, tensor in found.items()}
+                self.assertEqual(
+                    shapes,
+                    {"scalar": (), "none": (0, 4), "nothing": (3, 0), "one": (1,),
+                     "bump": (1, 1, 1, 1), "matrix": (30, 20)},
+                )  # fmt: skip
+                self.assertTrue(all(np.isfinite(tensor).all() for tensor in found.values()))
+                self.assertGreater(found["matrix"].mean(), 3)
+                if codec == "none":
+                    self.assertAlmostEqual(float(found["scalar"]), 7.25, delta=0.2)
+
+    def test_large_targets_from_weights_of_zero(self):
+        for flags in (), ("--codec", "none"), ("--strategy", "fedadam"):
+            with self.subTest(flags=flags):
+                federation = self.begin(PRICES, "--codec", "ecuq:4", *flags, rounds=8)
+                programs = [self.server, *(self.client(federation, name) for name in "ab")]
+                for program in programs:
+                    self.expect_exit(program)
+                states = federation.query("SELECT DISTINCT state FROM task")
+                self.assertEqual(states, [("accepted",)])
+                errors = federation.query(
+                    "SELECT value FROM evaluation WHERE name = 'mae'"
+                    " AND run_id = (SELECT max(id) FROM run) ORDER BY version"
+                )
+                self.assertLess(errors[-1], errors[1])
+                if not flags or flags[0] == "--codec":
+                    self.assertLess(errors[-1][0], 10_000)
+
+    def test_slow_loading_and_training_that_holds_the_interpreter(self):
+        federation = self.begin(PROGRAM, "--codec", "none", rounds=2)
+        slow = self.client(federation, "a", "loads-slowly", "3")
+        holds = self.client(federation, "b", "holds-the-interpreter", "3")
+        for program in self.server, slow, holds:
+            self.expect_exit(program)
+        self.assertEqual(federation.query("SELECT DISTINCT state FROM task"), [("accepted",)])
+
+    def test_a_program_without_its_data_ends_and_takes_no_part(self):
+        federation = self.begin(PROGRAM, "--codec", "none")
+        program = self.client(federation, "a", "has-no-data")
+        self.assertEqual(program.wait(), 1)
+        self.assertIn("FileNotFoundError", program.stderr())
+        self.assertEqual(federation.query("SELECT * FROM task"), [])
+
+    def test_three_interrupts_end_a_program_that_does_not_look(self):
+        federation = self.begin(PROGRAM, "--codec", "none")
+        self.client(federation, "a")
+        stubborn = self.client(federation, "b", "sleeps")
+        wait_until("it sleeps", lambda: "sleeping" in stubborn.stdout())
+        begin = time.monotonic()
+        for _ in range(3):
+            stubborn.signal(signal.SIGINT)
+            time.sleep(0.5)
+        self.assertNotEqual(stubborn.wait(), 0)
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertIn("KeyboardInterrupt", stubborn.stderr())
+        again = self.client(federation, "b")
+        for program in self.server, again:
+            self.expect_exit(program)
+        self.assertEqual(float(self.last(federation)["scalar"]), 7.25)
+
+
+if __name__ == "__main__":
+    unittest.main()
