@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models and programs that trip other software, through the package and the real programs."""
 
+import json
 import signal
 import sys
 import time
@@ -9,6 +10,7 @@ import unittest
 import numpy as np
 
 from runs import Runs, wait_until
+from slow_line import SlowLine
 
 import tributary_fl as fl
 
@@ -150,6 +152,26 @@ class HardCases(Runs):
         for program in self.server, slow, holds:
             self.expect_exit(program)
         self.assertEqual(federation.query("SELECT DISTINCT state FROM task"), [("accepted",)])
+
+    def test_a_line_of_50_kb_a_second_that_breaks(self):
+        text = PROGRAM.replace("(30, 20)", "(300, 200)")
+        federation = self.begin(text, "--codec", "ecuq:1+ef", rounds=2)
+        line = SlowLine(federation.port, 50_000)
+        self.addCleanup(line.close)
+        (federation.folder / "a" / "identity" / "identity.json").write_text(
+            json.dumps({"server": f"127.0.0.1:{line.port}"})
+        )
+        slow, fast = self.client(federation, "a"), self.client(federation, "b")
+        wait_until("half the model has passed", lambda: line.passed["down"] > 120_000)
+        line.cut()
+        for program in self.server, slow, fast:
+            self.expect_exit(program)
+        # Two models of 240 kB: after the cut the first one went on where it was.
+        self.assertGreater(line.passed["down"], 480_000)
+        self.assertLess(line.passed["down"], 560_000)
+        self.assertLess(line.passed["up"], 60_000)
+        accepted = federation.query("SELECT count(*) FROM task WHERE state = 'accepted'")
+        self.assertEqual(accepted, [(4,)])
 
     def test_a_program_without_its_data_ends_and_takes_no_part(self):
         federation = self.begin(PROGRAM, "--codec", "none")
