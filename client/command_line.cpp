@@ -109,7 +109,7 @@ void declare_trainer_flags(CLI::App& app, ClientOptions& options) {
       ->capture_default_str();
 }
 
-/// What can't be together on the command line, or is missing.
+/// Throws for flags that can't stand together, and for a flag that is missing.
 void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& initial,
                     const ClientOptions& options) {
   if (app.count("--partition") > 0 && app.count("--shard") == 0 && !options.learn.evaluate_only)

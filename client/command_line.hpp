@@ -28,7 +28,7 @@ struct ClientOptions {
   LearnOptions learn;
   TrainerCommand trainer;          // A program of the user's that trains instead of `learn`.
   std::string initial_weights;     // `fl-client initial-weights FILE`: the file to write, or "".
-  std::uint64_t initial_seed = 0;  // What its weights are a function of.
+  std::uint64_t initial_seed = 0;  // The seed of the weights in that file.
 };
 
 /// Declares the flags about data and training that fl-client and fl-sim share: --data, --partition,

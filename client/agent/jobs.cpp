@@ -299,8 +299,8 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
   return done;
 }
 
-/// What the run's seed makes is version 0 of a run with a built-in model: it need not be
-/// downloaded, and is a base for deltas. Where the run began with other weights, the digests tell.
+/// Makes version 0 of a built-in model from the run's seed, so that it need not be downloaded, and
+/// is a base for deltas. If the run began with other weights, the digests tell.
 void Agent::make_version_0() {
   if (model_.starts_with("custom:")) return;
   auto made = initial_values(seed_);

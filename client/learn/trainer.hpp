@@ -32,7 +32,7 @@ struct TrainReport {
 struct EvalReport {
   std::uint64_t examples = 0;
   double loss = 0.0;                      // Mean over the examples.
-  std::vector<MetricValue> metrics = {};  // Of those that metrics() declares, each at most once.
+  std::vector<MetricValue> metrics = {};  // Trainer::metrics() declares them; each at most once.
 };
 
 class Trainer {

@@ -37,8 +37,8 @@ constexpr int files_max = 1 << 16;  // More than this program has open; the chil
 
 using Pipe = std::array<int, 2>;  // The end to read from, the end to write to.
 
-/// What the child does between fork() and execve(): only what POSIX allows there in a program with
-/// threads.
+/// Turns the child into the command, after fork(). It calls only what POSIX allows there in a
+/// program with threads.
 [[noreturn]] void become(const char* const* arguments, char** variables, const char* folder,
                          int output, pid_t parent) {
   setpgid(0, 0);
@@ -192,7 +192,7 @@ void ChildProcess::reap(int options) {
   } while (got < 0 && errno == EINTR);
   if (got != pid_) return;
   status_ = status;
-  kill(-pid_, SIGKILL);  // What it has started and left behind.
+  kill(-pid_, SIGKILL);  // It may have left processes behind.
   output_->finish();
 }
 

@@ -49,7 +49,7 @@ class TrainerProgram {
   TensorFolder folder_;
   std::unique_ptr<TrainerChannel> channel_;
   TrainerHello hello_;
-  std::string type_ = "hello";           // Of the last request.
+  std::string type_ = "hello";           // The last request's type.
   std::map<std::string, int> failures_;  // In a row, by type of request.
 };
 

@@ -43,7 +43,7 @@ class TrainerChannel {
     std::filesystem::path correction;
   };
   struct Answer {
-    nlohmann::json message;        // Of type "done", or "error" with a reason.
+    nlohmann::json message;        // Its type is "done", or "error" with a reason.
     std::filesystem::path result;  // The file that it has written, if it was to write one.
   };
   virtual ~TrainerChannel() = default;

@@ -149,7 +149,7 @@ Result<MetricKind> parse_metric(const json& value) {
   }
   kind.lower_is_better = better == "lower";
   kind.combine = *how;
-  // What is known by its name need not say it.
+  // A known metric need not say how it is combined.
   const bool says_nothing =
       value.is_string() || !(value.contains("better") || value.contains("combine"));
   if (says_nothing && find_known_metric(kind.name) != nullptr) kind = known_metric(kind.name);

@@ -20,7 +20,7 @@ inline constexpr int trainer_protocol = 1;
 /// makes the layout another one where that differs.
 inline constexpr std::string_view frozen_prefix = "frozen.";
 
-/// What a trainer program says of itself.
+/// A trainer program's first message.
 struct TrainerHello {
   Layout layout;  // Parameters, then statistics, both sorted by name.
   /// The tensors of the program's files: those of the layout without the one for what is frozen,
@@ -39,14 +39,14 @@ struct TrainerHello {
 
 [[nodiscard]] nlohmann::json settings_json(const TrainSettings& settings);
 
-/// What the answer to "train" says; `seconds` stays 0. Errors: invalid_input.
+/// The answer to "train"; report.seconds stays 0. Errors: invalid_input.
 struct TrainAnswer {
   TrainReport report;
   bool is_update = false;  // Else whole weights.
 };
 [[nodiscard]] Result<TrainAnswer> parse_train_answer(const nlohmann::json& message,
                                                      const TrainerHello& hello);
-/// What the answer to "evaluate" says. Errors: invalid_input.
+/// Reads the answer to "evaluate". Errors: invalid_input.
 [[nodiscard]] Result<EvalReport> parse_eval_answer(const nlohmann::json& message,
                                                    const TrainerHello& hello);
 
