@@ -260,4 +260,33 @@ TEST_CASE("a certificate that the client has asked for is taken once") {
   CHECK(world.taken == std::vector<std::string>{"mine"});
 }
 
+TEST_CASE("a verdict about another task does not settle the update") {
+  World world;
+  const auto initial = world.problem.initial_weights(world.welcome().welcome().seed());
+  wire::Header offer;
+  offer.mutable_offer()->set_task(7);
+  offer.mutable_offer()->set_round(1);
+  offer.mutable_offer()->set_version_digest(
+      std::string(Digest::of(std::as_bytes(std::span(initial))).raw()));
+  offer.mutable_offer()->set_local_epochs(1);
+  offer.mutable_offer()->set_batch_size(10);
+  offer.mutable_offer()->set_lr(0.1);
+  offer.mutable_offer()->set_codec("none");
+  const auto accepted = [](std::int64_t task) {
+    wire::Header header;
+    header.mutable_verdict()->set_task(task);
+    return header;
+  };
+  wire::Header resume;
+  resume.mutable_resume()->set_task(7);
+  resume.mutable_resume()->set_chunk_bytes(limits::chunk_bytes_min);
+  // A client that took the first verdict for its own would have nothing to resume.
+  world.script = {{wire::Header::kReady, offer},
+                  {wire::Header::kBegin, accepted(8)},
+                  {wire::Header::KIND_NOT_SET, resume},
+                  {wire::Header::kChunk, accepted(7)}};
+  CHECK(is_finished(world.run()));
+  CHECK(world.connections == 1);
+}
+
 }  // namespace fl::test
