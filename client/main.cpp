@@ -182,7 +182,7 @@ TrainerFactory trainer_factory(const LearnOptions& learn, std::optional<LocalDat
 
 Result<void> make_initial_weights(const ClientOptions& options) {
   FL_TRY(const auto program, start_program(options));
-  FL_CHECK(write_initial_weights(*program, options.initial_seed, options.initial_weights, {}));
+  FL_CHECK(write_initial_weights(program, options.initial_seed, options.initial_weights));
   log_info("wrote {}: start the server with --model custom:NAME --initial-weights {}",
            options.initial_weights, options.initial_weights);
   return {};

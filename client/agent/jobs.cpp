@@ -4,6 +4,7 @@
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
 #include "shared/codec/spec/parser.hpp"
+#include "shared/params/model_table.hpp"
 #include "shared/wire/metric_messages.hpp"
 
 #include <fmt/format.h>
@@ -302,7 +303,7 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
 /// Makes version 0 of a built-in model from the run's seed, so that it need not be downloaded, and
 /// is a base for deltas. If the run began with other weights, the digests tell.
 void Agent::make_version_0() {
-  if (model_.starts_with("custom:")) return;
+  if (model_.starts_with(custom_prefix)) return;
   auto made = initial_values(seed_);
   if (!made) return;  // Then it is downloaded.
   auto values = std::move(*made);

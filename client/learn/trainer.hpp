@@ -43,7 +43,7 @@ class Trainer {
   /// The number of examples in the training part and in the held-out part of the data.
   [[nodiscard]] virtual std::uint64_t train_examples() const = 0;
   [[nodiscard]] virtual std::uint64_t holdout_examples() const = 0;
-  /// What evaluate() measures besides the loss, always the same; the main metric comes first.
+  /// The metrics that evaluate() measures besides the loss, always the same; the main one first.
   /// check_metrics() must accept it.
   [[nodiscard]] virtual std::span<const MetricKind> metrics() const { return {}; }
   /// Returns layout().elements() values. The same built-in model and seed give the same bits on
@@ -70,7 +70,7 @@ class Trainer {
   [[nodiscard]] virtual Result<EvalReport> evaluate(std::span<const float> weights,
                                                     std::stop_token stop) = 0;
 
-  /// What a trainer can do besides training in its own way. A built-in one can do everything.
+  /// The abilities of a trainer besides training in its own way. A built-in one has all.
   struct Abilities {
     bool optimizer = true;   // Trains with the settings' optimizer and steps, and counts its steps.
     bool proximal = true;    // Follows TrainSettings::proximal_mu.

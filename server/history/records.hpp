@@ -163,13 +163,14 @@ struct EvaluationRecord {
   std::uint64_t examples = 0;
   double loss = 0;
   std::vector<MetricValue> metrics;
-  /// Of the client's own model, if the method has one: stored as own_loss, own_accuracy, ...
+  /// The figures of the client's own model, if the method has one. They are stored as own_loss,
+  /// own_accuracy and so on.
   struct Own {
     double loss = 0;
     std::vector<MetricValue> metrics;
   };
   std::optional<Own> own;
-  std::vector<MetricKind> kinds;  // What the client has declared.
+  std::vector<MetricKind> kinds;  // The client's declaration.
 };
 
 /// A metric as the run has it: as its first evaluator with this metric has declared it, or as long
@@ -266,8 +267,8 @@ struct AuditRecord {
   std::string text;    // May contain what a peer said.
 };
 
-/// What is known of a version by one metric ("loss" is one too): what evaluators have measured, or
-/// in a run without any, the trainers.
+/// One metric of a version ("loss" is one too), as evaluators have measured it, or trainers in a
+/// run without evaluators.
 struct MetricSummary {
   RunId run = 0;
   Version version = 0;
@@ -275,7 +276,7 @@ struct MetricSummary {
   double value = 0;
   bool is_exact = true;  // As in MetricFigure.
   std::uint32_t clients = 0;
-  std::uint64_t examples = 0;  // Of all of them.
+  std::uint64_t examples = 0;  // All clients' together.
   bool by_evaluators = false;
 };
 

@@ -138,7 +138,7 @@ class Store {
   };
   /// The newest version that each client of the run has evaluated, by the client's name.
   [[nodiscard]] Result<std::map<std::string, NewestEvaluation>> newest_evaluations(RunId run);
-  /// What the run's evaluators have measured on so many examples or more, by version and name.
+  /// The answers of the run's evaluators on so many examples or more, by version and name.
   /// Without `own` and `kinds`.
   [[nodiscard]] Result<std::vector<EvaluationRecord>> evaluator_answers(RunId run,
                                                                         std::uint64_t examples_min);

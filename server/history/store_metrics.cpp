@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients measure of the versions.
+// Stores and reads the metrics that clients measure of versions.
 #include "server/history/sqlite.hpp"
 #include "server/history/store.hpp"
 #include "server/history/tables.hpp"
@@ -14,7 +14,7 @@ namespace fl {
 
 namespace {
 
-/// What an evaluator declares replaces what trainers have declared; otherwise the first counts.
+/// An evaluator's declaration replaces a trainer's; otherwise the first declaration counts.
 Result<void> insert_kind(Database& db, const EvaluationRecord& of, const MetricKind& kind) {
   if (of.evaluator) {
     FL_CHECK(db.run("DELETE FROM metric_kind WHERE run_id = ?1 AND name = ?2 AND evaluator = 0",

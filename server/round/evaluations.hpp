@@ -64,8 +64,8 @@ class Evaluations {
   [[nodiscard]] Result<void> check_metrics_of(const Peer::Facts& facts) const;
   /// The run's main metric: what the settings say, or else what was declared first.
   [[nodiscard]] std::string main_metric() const;
-  /// What evaluators have measured of the newest version that they have answered for, with the
-  /// loss. Empty if it has diverged.
+  /// The evaluators' figures for the newest version that they have answered for, with the loss.
+  /// Empty if that version has diverged.
   [[nodiscard]] std::vector<MetricFigure> newest_figures() const;
   /// Why the run ends before its last round: its target, or --patience. Empty: it does not.
   [[nodiscard]] std::string early_end() const;

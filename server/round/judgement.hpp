@@ -15,8 +15,8 @@
 
 namespace fl {
 
-/// What evaluators measured of the versions by one metric ("loss" is one too). The values of all
-/// evaluators that have answered for a version make one, each with its weight.
+/// Compares the versions by one metric ("loss" is one too) that evaluators measure. The values of
+/// all evaluators that have answered for a version make one, each with its weight.
 class Judgement {
  public:
   explicit Judgement(MetricKind kind) : kind_(std::move(kind)) {}

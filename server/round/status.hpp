@@ -38,7 +38,7 @@ struct EngineStatus {
   std::uint64_t bytes_up = 0;  // Since this process began the run.
   std::uint64_t bytes_down = 0;
   std::string metric;                 // The name of the run's main metric.
-  std::vector<MetricFigure> metrics;  // Of the newest version that evaluators have measured.
+  std::vector<MetricFigure> metrics;  // Evaluators' figures for the newest version.
   double round_seconds = 0;           // Mean of the rounds that this process ran.
   double started_at = 0;              // Unix seconds.
 };

@@ -67,8 +67,6 @@ struct RunSettings {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> tensors;
 };
 
-inline constexpr std::string_view custom_prefix = "custom:";
-
 /// Sets `tensors` if the model is custom:NAME; does nothing otherwise. Errors: invalid_input
 /// without initial weights, and the errors of reading the file's header.
 [[nodiscard]] Result<void> take_tensors(Files& files, RunSettings& settings);

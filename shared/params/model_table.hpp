@@ -15,6 +15,9 @@
 
 namespace fl {
 
+/// A model of users' own begins with this; all others are built in.
+inline constexpr std::string_view custom_prefix = "custom:";
+
 /// The layout of a built-in model: "lenet", "cnn", "resnet8", "resnet20", "mlp", "logistic" or
 /// "synthetic:N". All but the last take images of 28x28x1 and have 10 classes. Statistics
 /// (layout.hpp) come after the parameters. Any other name is invalid_input; the message lists the

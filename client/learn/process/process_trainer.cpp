@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/process/process_trainer.hpp"
 
-#include "shared/base/io/bytes.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -75,7 +74,9 @@ class ProcessTrainer final : public Trainer {
   void enter_run(const std::string& run_key) override { run_key_ = run_key; }
 
   Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
-    if (auto known = builtin_layout(model_)) return builtin_initial_weights(model_, seed);
+    if (!model_.starts_with(custom_prefix)) return builtin_initial_weights(model_, seed);
+    if (!abilities().initial)
+      return Error(Errc::invalid_input, "the trainer does not support 'initial'");
     std::vector<float> weights(layout().elements());
     FL_CHECK(make({{"type", "initial"}, {"seed", seed}}, weights, {}));
     return weights;
@@ -305,23 +306,18 @@ Result<std::unique_ptr<Trainer>> make_process_trainer(std::shared_ptr<TrainerPro
       std::make_unique<ProcessTrainer>(std::move(program), std::move(model)));
 }
 
-Result<void> write_initial_weights(TrainerProgram& program, std::uint64_t seed,
-                                   const fs::path& path, std::stop_token stop) {
-  const TrainerHello& hello = program.hello();
-  if (!hello.abilities.initial)
-    return Error(Errc::invalid_input, "the trainer does not support 'initial'");
-  FL_TRY([[maybe_unused]] const auto files, program.prepare(stop));
-  FL_TRY(const auto answer, program.ask({{"type", "initial"}, {"seed", seed}}, stop));
-  std::vector<float> weights(hello.layout.elements());
-  FL_CHECK(read_tensors(answer.result, hello.files, weights));
-  if (const auto index = first_not_finite(weights)) {
-    return Error(Errc::invalid_input,
-                 fmt::format("the trainer's {} is not finite", hello.layout.describe(*index)));
-  }
-  std::string bytes = safetensors_header(hello.layout, {});
-  const Bytes values = std::as_bytes(std::span<const float>(weights));
-  bytes.append(reinterpret_cast<const char*>(values.data()), values.size());
-  return posix_files().write_atomically(path, bytes_of(std::string_view(bytes)));
+Result<void> write_initial_weights(const std::shared_ptr<TrainerProgram>& program,
+                                   std::uint64_t seed, const fs::path& path) {
+  ProcessTrainer trainer(program, std::string(custom_prefix));
+  FL_TRY(const auto weights, trainer.initial_weights(seed));
+  const std::vector<ElementType> fp32(trainer.layout().tensors().size(), ElementType::f32);
+  Files& files = posix_files();
+  const fs::path temporary = path.string() + ".tmp";
+  FL_TRY(const auto file, files.open(temporary, OpenMode::fresh));
+  FL_CHECK(write_safetensors(*file, trainer.layout(), weights, fp32));
+  FL_CHECK(file->sync());
+  FL_CHECK(files.rename(temporary, path));
+  return files.sync_folder(fs::absolute(path).parent_path());
 }
 
 }  // namespace fl

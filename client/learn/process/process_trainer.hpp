@@ -59,8 +59,8 @@ class TrainerProgram {
 
 /// Asks the program for initial weights and writes them to a safetensors file. Errors:
 /// invalid_input: the program can't make any.
-[[nodiscard]] Result<void> write_initial_weights(TrainerProgram& program, std::uint64_t seed,
-                                                 const std::filesystem::path& path,
-                                                 std::stop_token stop);
+[[nodiscard]] Result<void> write_initial_weights(const std::shared_ptr<TrainerProgram>& program,
+                                                 std::uint64_t seed,
+                                                 const std::filesystem::path& path);
 
 }  // namespace fl

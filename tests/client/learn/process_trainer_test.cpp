@@ -304,7 +304,7 @@ TEST_CASE("a command for each request answers by files") {
 TEST_CASE("initial weights are written as the server's file") {
   Running running("-");
   const auto path = running.state.path / "initial.safetensors";
-  REQUIRE(write_initial_weights(*running.program, 5, path, {}));
+  REQUIRE(write_initial_weights(running.program, 5, path));
   const auto file = posix_files().open(path, OpenMode::read).value();
   std::vector<float> values(8);
   REQUIRE(read_safetensors(*file, running.trainer->layout(), values));
