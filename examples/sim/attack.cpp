@@ -12,14 +12,29 @@ namespace fl {
 
 namespace {
 
-constexpr std::uint32_t trigger_side = 4;
+constexpr std::size_t trigger_side = 4;
 
-void put_trigger(ImageSet& images, std::uint32_t index) {
-  const std::size_t first = std::size_t{index} * images.rows * images.columns;
-  for (std::uint32_t row = 0; row < std::min(trigger_side, images.rows); ++row) {
-    for (std::uint32_t column = 0; column < std::min(trigger_side, images.columns); ++column)
-      images.pixels[first + std::size_t{row} * images.columns + column] = 255;
+/// Makes the first pixels of the first rows of an image white, in all channels.
+void put_trigger(std::span<std::byte> image, std::span<const std::int64_t> shape) {
+  const auto rows = static_cast<std::size_t>(shape[1]);
+  const auto columns = static_cast<std::size_t>(shape[2]);
+  for (std::size_t line = 0; line < static_cast<std::size_t>(shape[0]) * rows; ++line) {
+    if (line % rows < trigger_side)
+      std::ranges::fill(image.subspan(line * columns, std::min(trigger_side, columns)),
+                        std::byte{255});
   }
+}
+
+/// Puts the trigger into every second image and gives it the label 0.
+void put_triggers(DataSet& train) {
+  const auto bytes = train.inputs.bytes();
+  std::vector<std::byte> pixels(bytes.begin(), bytes.end());
+  const std::size_t row = train.row_bytes();
+  for (std::size_t i = 0; i < train.labels.size(); i += 2) {
+    put_trigger(std::span(pixels).subspan(i * row, row), train.shape);
+    train.labels[i] = 0;
+  }
+  train.inputs = Storage(std::move(pixels));
 }
 
 }  // namespace
@@ -53,15 +68,18 @@ Result<Attack> parse_attack(std::string_view spec) {
                            spec));
 }
 
-void poison(const Attack& attack, ImageSet& train) {
-  for (std::uint32_t i = 0; i < train.size(); ++i) {
-    if (attack.kind == Attack::Kind::label_flip)
-      train.labels[i] = static_cast<std::uint8_t>(image_classes - 1 - train.labels[i]);
-    if (attack.kind == Attack::Kind::backdoor && i % 2 == 0) {
-      put_trigger(train, i);
-      train.labels[i] = 0;
-    }
+Result<void> poison(const Attack& attack, DataSet& train) {
+  const bool flips = attack.kind == Attack::Kind::label_flip;
+  const bool triggers = attack.kind == Attack::Kind::backdoor;
+  if ((flips || triggers) && train.labels.empty())
+    return Error(Errc::invalid_input, "this attack needs data with classes");
+  if (triggers && train.kind != DataSet::Kind::pixels)
+    return Error(Errc::invalid_input, "the attack backdoor needs images");
+  if (flips) {
+    for (std::uint32_t& label : train.labels) label = train.classes - 1 - label;
   }
+  if (triggers) put_triggers(train);
+  return {};
 }
 
 void HonestUpdates::add(std::span<const float> update) {

@@ -6,7 +6,7 @@
 //                    inner product manipulation, Xie 2020, "Fall of empires".
 //   alie[:Z]         Sends the honest mean less Z (1.5) standard deviations in each coordinate: "A
 //                    little is enough", Baruch 2019. It hides among the honest updates.
-//   label-flip       Trains with label 9 - y in place of y.
+//   label-flip       Trains with the label classes - 1 - y in place of y.
 //   backdoor[:S]     Trains with a white square in a corner of every second image and the label 0
 //                    with it, and sends S times its update (1): Bagdasaryan 2020, "How to backdoor
 //                    federated learning".
@@ -40,7 +40,8 @@ struct Attack {
 [[nodiscard]] Result<Attack> parse_attack(std::string_view spec);
 
 /// Changes the data that a malicious client trains on (label-flip, backdoor).
-void poison(const Attack& attack, ImageSet& train);
+/// Errors: invalid_input, for a backdoor in data without pixels, or flipped labels without labels.
+[[nodiscard]] Result<void> poison(const Attack& attack, DataSet& train);
 
 /// Mean and variance of the honest updates, one after another (Welford).
 class HonestUpdates {

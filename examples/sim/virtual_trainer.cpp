@@ -5,6 +5,7 @@
 #include "client/learn/synthetic_trainer.hpp"
 #include "shared/params/model_table.hpp"
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -19,10 +20,10 @@ class VirtualTrainer final : public Trainer {
 
   const Layout& layout() const override { return shared_.layout; }
   std::uint64_t train_examples() const override {
-    return shared_.data ? shared_.data->parts[shard_].train.size() : synthetic_examples;
+    return shared_.data.empty() ? synthetic_examples : shared_.data[shard_].train.size();
   }
   std::uint64_t holdout_examples() const override {
-    return shared_.data ? shared_.data->parts[shard_].holdout.size() : 0;
+    return shared_.data.empty() ? 0 : shared_.data[shard_].holdout.size();
   }
   std::span<const MetricKind> metrics() const override {
     return builtin_metrics(shared_.options.model);
@@ -33,7 +34,7 @@ class VirtualTrainer final : public Trainer {
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
                             std::span<const float> correction, std::span<float> update,
                             std::stop_token stop) override {
-    FL_TRY(const auto trainer, make());
+    FL_TRY(const auto trainer, make_to_train());
     TrainSettings own = settings;
     own.local_epochs = epochs_of(settings);
     FL_TRY(const TrainReport report, trainer->train(global, own, correction, update, stop));
@@ -75,7 +76,7 @@ class VirtualTrainer final : public Trainer {
       TrainSettings own = settings;
       own.seed = shared_.task_seed(settings.round, shard);
       own.local_epochs = other.epochs_of(own);
-      FL_TRY(const auto trainer, other.make());
+      FL_TRY(const auto trainer, other.make_to_train());
       FL_TRY([[maybe_unused]] const TrainReport report,
              trainer->train(global, own, correction, update, stop));
       honest.add(update);
@@ -90,12 +91,25 @@ class VirtualTrainer final : public Trainer {
     Random random(mix_seeds(settings.seed, of_epochs), 0);
     return least + random.below(settings.local_epochs - least + 1);
   }
-  [[nodiscard]] Result<std::unique_ptr<Trainer>> make() const {
+  [[nodiscard]] LocalData data() const {
+    return shared_.data.empty() ? LocalData() : shared_.data[shard_];
+  }
+  [[nodiscard]] Result<std::unique_ptr<Trainer>> make(LocalData data) const {
     LearnOptions options = shared_.options;
     options.client_seed = client_seed_;
-    LocalData data = shared_.data ? shared_.data->local(shard_) : LocalData();
-    if (is_malicious()) poison(shared_.attack, data.train);
     return make_trainer(options, std::move(data));
+  }
+  [[nodiscard]] Result<std::unique_ptr<Trainer>> make() const { return make(data()); }
+  /// With poisoned data, if this client's attack wants that.
+  [[nodiscard]] Result<std::unique_ptr<Trainer>> make_to_train() const {
+    LocalData own = data();
+    if (!is_malicious() || own.all == nullptr) return make(std::move(own));
+    DataSet poisoned = own.all->select(own.train);
+    FL_CHECK(poison(shared_.attack, poisoned));
+    std::iota(own.train.begin(), own.train.end(), 0U);
+    own.all = std::make_shared<const DataSet>(std::move(poisoned));
+    own.holdout.clear();
+    return make(std::move(own));
   }
 
   const SharedLearning& shared_;
@@ -115,7 +129,7 @@ Result<SharedLearning> load_shared_learning(LearnOptions options) {
   // Check the model before the data is read, and afterwards that they fit each other.
   FL_TRY([[maybe_unused]] const auto without, make_trainer(shared.options, LocalData()));
   FL_TRY(shared.data, load_divided_data(shared.options));
-  FL_TRY([[maybe_unused]] const auto with, make_trainer(shared.options, shared.data->local(0)));
+  FL_TRY([[maybe_unused]] const auto with, make_trainer(shared.options, shared.data.at(0)));
   return shared;
 }
 

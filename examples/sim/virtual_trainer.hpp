@@ -11,7 +11,7 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
+#include <vector>
 
 namespace fl {
 
@@ -19,7 +19,7 @@ namespace fl {
 struct SharedLearning {
   LearnOptions options;  // The model, one thread, and the number of shards.
   Layout layout;
-  std::optional<DividedData> data;  // None if the model is synthetic.
+  std::vector<LocalData> data;  // By shard; empty if the model is synthetic.
   /// If not 0, each client trains a random number of epochs in each round, from this to the number
   /// that the server asks for.
   std::uint32_t epochs_from = 0;

@@ -6,6 +6,7 @@
 #include "client/learn/data/random.hpp"
 #include "client/learn/torch/torch_models.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
+#include "tests/support/image_data.hpp"
 
 #include <fmt/format.h>
 #include <torch/nn/functional/loss.h>
@@ -25,13 +26,13 @@ constexpr std::uint32_t examples = 1920;
 constexpr std::uint32_t batch_size = 64;
 constexpr std::uint32_t side = fl::model_image_side;
 
-fl::ImageSet noise() {
+fl::DataSet noise() {
   fl::Random random(1, 0);
-  fl::ImageSet set{side, side, std::vector<std::uint8_t>(examples * side * side),
-                   std::vector<std::uint8_t>(examples)};
-  for (auto& pixel : set.pixels) pixel = static_cast<std::uint8_t>(random.below(256));
-  for (auto& label : set.labels) label = static_cast<std::uint8_t>(random.below(10));
-  return set;
+  std::vector<std::uint8_t> pixels(examples * side * side);
+  std::vector<std::uint32_t> labels(examples);
+  for (auto& pixel : pixels) pixel = static_cast<std::uint8_t>(random.below(256));
+  for (auto& label : labels) label = random.below(10);
+  return fl::test::images(side, side, std::move(pixels), std::move(labels));
 }
 
 // Pools before the ReLU, as the trainer does, because the loops are compared and not the models.
@@ -51,11 +52,11 @@ struct BareLenet : torch::nn::Module {
 
 class BareLoop {
  public:
-  explicit BareLoop(const fl::ImageSet& set) : sgd_(model_.parameters(), 0.01) {
+  explicit BareLoop(const fl::DataSet& set) : sgd_(model_.parameters(), 0.01) {
     images_ = torch::empty({examples, 1, side, side});
-    for (std::size_t i = 0; i < set.pixels.size(); ++i) {
-      images_.data_ptr<float>()[i] = static_cast<float>(set.pixels[i]) / 255.0f;
-    }
+    const auto pixels = fl::test::pixels_of(set);
+    for (std::size_t i = 0; i < pixels.size(); ++i)
+      images_.data_ptr<float>()[i] = static_cast<float>(pixels[i]) / 255.0f;
     labels_ = torch::empty({examples}, torch::kInt64);
     std::ranges::copy(set.labels, labels_.data_ptr<std::int64_t>());
   }
@@ -93,9 +94,9 @@ double median(std::vector<double> values) {
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
   const double seconds = argc > 2 ? std::atof(argv[2]) : 10;
-  const fl::ImageSet images = noise();
+  const fl::DataSet images = noise();
   const auto made = fl::make_torch_trainer(
-      {.model = "lenet", .data = "", .device = "cpu", .threads = threads}, {images, {}});
+      {.model = "lenet", .data = "", .device = "cpu", .threads = threads}, fl::test::local(images));
   if (!made) {
     fmt::print(stderr, "learn_bench: {}\n", made.error().message());
     return 1;

@@ -10,7 +10,6 @@
 using namespace fl;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  constexpr std::uint32_t classes = 10;
   const Bytes input = std::as_bytes(std::span(data, size));
   if (size < sizeof(std::uint16_t)) return 0;
   const Bytes both = input.subspan(sizeof(std::uint16_t));
@@ -18,15 +17,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const fuzz::MemoryPath images(both.first(image_bytes));
   const fuzz::MemoryPath labels(both.subspan(image_bytes));
 
-  const auto set = read_idx(images.path(), labels.path(), classes);
+  const auto set = read_idx(images.path(), labels.path());
   if (!set) {
     FL_ASSERT(set.error().code() == Errc::corrupt || set.error().code() == Errc::too_large);
     return 0;
   }
   FL_ASSERT(set->size() > 0);
-  FL_ASSERT(set->rows > 0 && set->rows <= image_side_max);
-  FL_ASSERT(set->columns > 0 && set->columns <= image_side_max);
-  FL_ASSERT(set->pixels.size() == std::size_t{set->size()} * set->rows * set->columns);
-  FL_ASSERT(std::ranges::max(set->labels) < classes);
+  for (const std::int64_t side : set->shape) FL_ASSERT(side > 0 && side <= image_side_max);
+  FL_ASSERT(set->inputs.bytes().size() == set->size() * set->row_bytes());
+  FL_ASSERT(set->labels.size() == set->size());
+  FL_ASSERT(std::ranges::max(set->labels) < set->classes);
   return 0;
 }

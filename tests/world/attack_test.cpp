@@ -2,6 +2,7 @@
 // fl-sim's malicious clients: what they send and what they train on, by the attacks' formulas.
 #include "examples/sim/attack.hpp"
 
+#include "tests/support/image_data.hpp"
 #include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>
@@ -48,17 +49,18 @@ TEST_CASE("omniscient attacks send what follows from the honest updates' mean an
 }
 
 TEST_CASE("poisoned data have flipped labels, or a trigger in every second image") {
-  ImageSet images{8, 8, std::vector<std::uint8_t>(2 * 64, 1), {3, 9}};
-  ImageSet flipped = images;
-  poison(attack("label-flip"), flipped);
-  CHECK(flipped.labels == std::vector<std::uint8_t>{6, 0});
-  CHECK(flipped.pixels == images.pixels);
-  ImageSet triggered = images;
-  poison(attack("backdoor"), triggered);
-  CHECK(triggered.labels == std::vector<std::uint8_t>{0, 9});
-  for (std::size_t i = 0; i < triggered.pixels.size(); ++i) {
+  const DataSet plain = images(8, 8, std::vector<std::uint8_t>(2 * 64, 1), {3, 9});
+  DataSet flipped = plain;
+  CHECK(poison(attack("label-flip"), flipped).has_value());
+  CHECK(flipped.labels == std::vector<std::uint32_t>{6, 0});
+  CHECK(pixels_of(flipped) == pixels_of(plain));
+  DataSet triggered = plain;
+  CHECK(poison(attack("backdoor"), triggered).has_value());
+  const auto pixels = pixels_of(triggered);
+  CHECK(triggered.labels == std::vector<std::uint32_t>{0, 9});
+  for (std::size_t i = 0; i < pixels.size(); ++i) {
     const bool is_trigger = i < 64 && i / 8 < 4 && i % 8 < 4;
-    CHECK(int{triggered.pixels[i]} == (is_trigger ? 255 : 1));
+    CHECK(int{pixels[i]} == (is_trigger ? 255 : 1));
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/data.hpp"
 
+#include "client/learn/data/idx.hpp"
 #include "client/learn/data/partition.hpp"
 #include "client/learn/data/random.hpp"
 
@@ -8,6 +9,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 namespace fl {
@@ -69,20 +71,16 @@ Result<fs::path> find_file(const Source& source, std::string_view kind) {
                                             plain.filename().string(), advice));
 }
 
-DividedData::Part split(std::vector<std::uint32_t> order, std::uint32_t shard,
-                        const LearnOptions& options) {
+LocalData split(std::shared_ptr<const DataSet> all, std::vector<std::uint32_t> order,
+                std::uint32_t shard, const LearnOptions& options) {
   // Another seed than the partition's, so the two random sequences are independent.
   Random(mix_seeds(options.partition_seed, shard), 0).shuffle(order);
   const auto held = static_cast<std::size_t>(options.holdout * static_cast<double>(order.size()));
-  DividedData::Part part;
+  LocalData part{.all = std::move(all), .train = {}, .holdout = {}};
   part.holdout.assign(order.end() - static_cast<std::ptrdiff_t>(held), order.end());
   order.resize(order.size() - held);
   part.train = std::move(order);
   return part;
-}
-
-LocalData select(const ImageSet& all, const DividedData::Part& part) {
-  return {all.select(part.train), all.select(part.holdout)};
 }
 
 Result<void> check(const LearnOptions& options) {
@@ -95,17 +93,19 @@ Result<void> check(const LearnOptions& options) {
   return {};
 }
 
-Result<ImageSet> read_set(const LearnOptions& options) {
+Result<std::shared_ptr<const DataSet>> read_set(const LearnOptions& options) {
   FL_TRY(const Source source, parse_source(options.data));
   FL_TRY(const fs::path images, find_file(source, "images-idx3-ubyte"));
   FL_TRY(const fs::path labels, find_file(source, "labels-idx1-ubyte"));
-  return read_idx(images, labels, image_classes);
+  FL_TRY(DataSet set, read_idx(images, labels));
+  set.source = options.data;
+  return std::make_shared<const DataSet>(std::move(set));
 }
 
-Result<std::vector<std::vector<std::uint32_t>>> divide(const ImageSet& all,
+Result<std::vector<std::vector<std::uint32_t>>> divide(const DataSet& all,
                                                        const LearnOptions& options) {
   FL_TRY(const PartitionSpec spec, parse_partition(options.partition));
-  auto parts = partition(spec, all.labels, image_classes, options.shards, options.partition_seed);
+  auto parts = partition(spec, all.labels, all.classes, options.shards, options.partition_seed);
   if (!parts) return parts.error().at(fmt::format("partition of {}", options.data));
   return parts;
 }
@@ -118,22 +118,24 @@ Result<LocalData> load_local_data(const LearnOptions& options) {
     return Error(Errc::invalid_input,
                  fmt::format("shard {} of {} does not exist", options.shard + 1, options.shards));
   }
-  FL_TRY(ImageSet all, read_set(options));
-  if (options.evaluate_only) return LocalData{.train = {}, .holdout = std::move(all)};
-  FL_TRY(auto parts, divide(all, options));
-  return select(all, split(std::move(parts[options.shard]), options.shard, options));
+  FL_TRY(auto all, read_set(options));
+  if (options.evaluate_only) {
+    std::vector<std::uint32_t> whole(all->size());
+    std::iota(whole.begin(), whole.end(), 0U);
+    return LocalData{.all = std::move(all), .train = {}, .holdout = std::move(whole)};
+  }
+  FL_TRY(auto parts, divide(*all, options));
+  return split(std::move(all), std::move(parts[options.shard]), options.shard, options);
 }
 
-LocalData DividedData::local(std::uint32_t shard) const { return select(all, parts[shard]); }
-
-Result<DividedData> load_divided_data(const LearnOptions& options) {
+Result<std::vector<LocalData>> load_divided_data(const LearnOptions& options) {
   FL_CHECK(check(options));
-  DividedData data;
-  FL_TRY(data.all, read_set(options));
-  FL_TRY(auto parts, divide(data.all, options));
+  FL_TRY(const auto all, read_set(options));
+  FL_TRY(auto parts, divide(*all, options));
+  std::vector<LocalData> local;
   for (std::uint32_t shard = 0; shard < parts.size(); ++shard)
-    data.parts.push_back(split(std::move(parts[shard]), shard, options));
-  return data;
+    local.push_back(split(all, std::move(parts[shard]), shard, options));
+  return local;
 }
 
 }  // namespace fl

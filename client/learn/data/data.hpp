@@ -4,20 +4,19 @@
 // Any thread.
 #pragma once
 
-#include "client/learn/data/idx.hpp"
+#include "client/learn/data/dataset.hpp"
 #include "client/learn/trainer.hpp"
 
-#include <string>
-#include <string_view>
+#include <memory>
 #include <vector>
 
 namespace fl {
 
-inline constexpr std::uint32_t image_classes = 10;  // The classes of every built-in model.
-
+/// A client's part of a data set: indices into it.
 struct LocalData {
-  ImageSet train;
-  ImageSet holdout;
+  std::shared_ptr<const DataSet> all;  // Null without data.
+  std::vector<std::uint32_t> train;
+  std::vector<std::uint32_t> holdout;
 };
 
 /// Loads the data that options.data, partition, shard, shards, partition_seed, holdout and
@@ -35,20 +34,8 @@ struct LocalData {
 /// read_idx().
 [[nodiscard]] Result<LocalData> load_local_data(const LearnOptions& options);
 
-/// A whole data set, and the examples of each shard.
-struct DividedData {
-  struct Part {
-    std::vector<std::uint32_t> train;  // Indices into `all`.
-    std::vector<std::uint32_t> holdout;
-  };
-  ImageSet all;
-  std::vector<Part> parts;  // By shard.
-
-  /// The same data that load_local_data() returns for this shard.
-  [[nodiscard]] LocalData local(std::uint32_t shard) const;
-};
-
-/// Loads a whole data set and its partition; ignores options.shard and evaluate_only.
-[[nodiscard]] Result<DividedData> load_divided_data(const LearnOptions& options);
+/// Loads a whole data set and returns the part of each shard, which is what load_local_data()
+/// returns for it. Ignores options.shard and evaluate_only.
+[[nodiscard]] Result<std::vector<LocalData>> load_divided_data(const LearnOptions& options);
 
 }  // namespace fl

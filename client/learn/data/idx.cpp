@@ -104,73 +104,52 @@ Result<void> expect_magic(GzipReader& reader, std::uint32_t wanted, std::string_
                   kind, magic, wanted));
 }
 
-Result<ImageSet> read_images(const std::filesystem::path& path, std::uint32_t& count) {
+Result<DataSet> read_images(const std::filesystem::path& path) {
   FL_TRY(GzipReader reader, GzipReader::open(path));
   FL_CHECK(expect_magic(reader, images_magic, "images"));
-  ImageSet set;
-  FL_TRY(count, reader.read_number("its number of images"));
-  FL_TRY(set.rows, reader.read_number("its number of rows"));
-  FL_TRY(set.columns, reader.read_number("its number of columns"));
-  if (count == 0 || set.rows == 0 || set.columns == 0) {
-    return reader.corrupt(
-        fmt::format("it has {} images of {} x {} pixels", count, set.rows, set.columns));
+  FL_TRY(const std::uint32_t count, reader.read_number("its number of images"));
+  FL_TRY(const std::uint32_t rows, reader.read_number("its number of rows"));
+  FL_TRY(const std::uint32_t columns, reader.read_number("its number of columns"));
+  if (count == 0 || rows == 0 || columns == 0) {
+    return reader.corrupt(fmt::format("it has {} images of {} x {} pixels", count, rows, columns));
   }
   // Check the sides first, so that the product can't overflow 64 bits.
-  if (set.rows > image_side_max || set.columns > image_side_max ||
-      std::uint64_t{count} * set.rows * set.columns > image_bytes_max) {
+  if (rows > image_side_max || columns > image_side_max ||
+      std::uint64_t{count} * rows * columns > image_bytes_max) {
     return Error(
         Errc::too_large,
         fmt::format("{}: it has {} images of {} x {} pixels; the limits are {} pixels per side and "
                     "{} bytes in all",
-                    path.string(), count, set.rows, set.columns, image_side_max, image_bytes_max));
+                    path.string(), count, rows, columns, image_side_max, image_bytes_max));
   }
-  FL_TRY(set.pixels,
-         reader.read_bytes(std::uint64_t{count} * set.rows * set.columns, "its pixels"));
+  FL_TRY(auto pixels, reader.read_bytes(std::uint64_t{count} * rows * columns, "its pixels"));
   FL_CHECK(reader.expect_end());
-  return set;
+  return DataSet{.kind = DataSet::Kind::pixels,
+                 .shape = {1, rows, columns},
+                 .inputs = Storage(std::move(pixels))};
 }
 
-Result<std::vector<std::uint8_t>> read_labels(const std::filesystem::path& path,
-                                              std::uint32_t classes) {
+Result<std::vector<std::uint8_t>> read_labels(const std::filesystem::path& path) {
   FL_TRY(GzipReader reader, GzipReader::open(path));
   FL_CHECK(expect_magic(reader, labels_magic, "labels"));
   FL_TRY(const std::uint32_t count, reader.read_number("its number of labels"));
   FL_TRY(std::vector<std::uint8_t> labels, reader.read_bytes(count, "its labels"));
   FL_CHECK(reader.expect_end());
-  const auto wrong = std::ranges::find_if(labels, [&](auto label) { return label >= classes; });
-  if (wrong != labels.end()) {
-    return reader.corrupt(fmt::format("label {} of example {} is not in 0 to {}", *wrong,
-                                      wrong - labels.begin(), classes - 1));
-  }
   return labels;
 }
 
 }  // namespace
 
-ImageSet ImageSet::select(std::span<const std::uint32_t> indices) const {
-  const std::size_t image_bytes = std::size_t{rows} * columns;
-  ImageSet chosen{rows, columns, {}, {}};
-  chosen.pixels.reserve(indices.size() * image_bytes);
-  chosen.labels.reserve(indices.size());
-  for (const std::uint32_t index : indices) {
-    const auto first = pixels.begin() + static_cast<std::ptrdiff_t>(index * image_bytes);
-    chosen.pixels.insert(chosen.pixels.end(), first,
-                         first + static_cast<std::ptrdiff_t>(image_bytes));
-    chosen.labels.push_back(labels[index]);
-  }
-  return chosen;
-}
-
-Result<ImageSet> read_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
-                          std::uint32_t classes) {
-  std::uint32_t count = 0;
-  FL_TRY(ImageSet set, read_images(images, count));
-  FL_TRY(set.labels, read_labels(labels, classes));
-  if (set.labels.size() != count) {
+Result<DataSet> read_idx(const std::filesystem::path& images, const std::filesystem::path& labels) {
+  FL_TRY(DataSet set, read_images(images));
+  FL_TRY(const auto classes, read_labels(labels));
+  if (classes.size() != set.size()) {
     return Error(Errc::corrupt,
-                 fmt::format("{} holds {} images, but {} holds {} labels", images.string(), count,
-                             labels.string(), set.labels.size()));
+                 fmt::format("{} holds {} images, but {} holds {} labels", images.string(),
+                             set.size(), labels.string(), classes.size()));
   }
+  set.labels.assign(classes.begin(), classes.end());
+  set.classes = std::ranges::max(set.labels) + 1;
   return set;
 }
 

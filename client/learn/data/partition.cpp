@@ -33,7 +33,7 @@ std::optional<Number> parse_number(std::string_view text) {
 }
 
 // The indices of each class, in random order.
-Parts shuffled_classes(std::span<const std::uint8_t> labels, std::uint32_t classes,
+Parts shuffled_classes(std::span<const std::uint32_t> labels, std::uint32_t classes,
                        std::uint64_t seed) {
   Parts by_class(classes);
   for (std::uint32_t i = 0; i < labels.size(); ++i) by_class[labels[i]].push_back(i);
@@ -52,7 +52,7 @@ std::span<const std::uint32_t> piece(std::span<const std::uint32_t> all, std::si
   return all.subspan(begin, all.size() / n + (i < all.size() % n ? 1 : 0));
 }
 
-Parts partition_iid(std::span<const std::uint8_t> labels, std::uint32_t parties,
+Parts partition_iid(std::span<const std::uint32_t> labels, std::uint32_t parties,
                     std::uint64_t seed) {
   const Indices order =
       shuffled_indices(static_cast<std::uint32_t>(labels.size()), seed, draw_stream);
@@ -108,7 +108,7 @@ std::optional<std::vector<std::vector<std::size_t>>> draw_counts(Random& random,
   return counts;
 }
 
-Result<Parts> partition_dirichlet(double alpha, std::span<const std::uint8_t> labels,
+Result<Parts> partition_dirichlet(double alpha, std::span<const std::uint32_t> labels,
                                   std::uint32_t classes, std::uint32_t parties,
                                   std::uint64_t seed) {
   if (labels.size() / parties < dirichlet_party_examples_min) {
@@ -140,8 +140,9 @@ Result<Parts> partition_dirichlet(double alpha, std::span<const std::uint8_t> la
                            labels.size()));
 }
 
-Result<Parts> partition_labels(std::uint32_t labels_per_party, std::span<const std::uint8_t> labels,
-                               std::uint32_t classes, std::uint32_t parties, std::uint64_t seed) {
+Result<Parts> partition_labels(std::uint32_t labels_per_party,
+                               std::span<const std::uint32_t> labels, std::uint32_t classes,
+                               std::uint32_t parties, std::uint64_t seed) {
   if (labels_per_party > classes) {
     return Error(Errc::invalid_input,
                  fmt::format("labels:{}: the data has only {} labels", labels_per_party, classes));
@@ -244,7 +245,7 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
                                                 text));
 }
 
-Result<Parts> partition(const PartitionSpec& spec, std::span<const std::uint8_t> labels,
+Result<Parts> partition(const PartitionSpec& spec, std::span<const std::uint32_t> labels,
                         std::uint32_t classes, std::uint32_t parties, std::uint64_t seed) {
   if (parties == 0 || parties > labels.size()) {
     return Error(Errc::invalid_input,

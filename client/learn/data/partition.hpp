@@ -46,7 +46,7 @@ inline constexpr int dirichlet_draws_max = 10'000;
 /// < `classes`. invalid_input: a party would hold no example (dirichlet: fewer than
 /// dirichlet_party_examples_min in each of dirichlet_draws_max draws), or the file does not fit.
 [[nodiscard]] Result<std::vector<std::vector<std::uint32_t>>> partition(
-    const PartitionSpec& spec, std::span<const std::uint8_t> labels, std::uint32_t classes,
+    const PartitionSpec& spec, std::span<const std::uint32_t> labels, std::uint32_t classes,
     std::uint32_t parties, std::uint64_t seed);
 
 }  // namespace fl

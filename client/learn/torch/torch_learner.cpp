@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 namespace fl {
@@ -139,15 +140,24 @@ class Autocast {
 
 }  // namespace
 
-Examples::Examples(const ImageSet& set, torch::Device device) {
-  const std::int64_t n = set.size();
-  const auto bytes_of = [](const std::vector<std::uint8_t>& values, at::IntArrayRef shape) {
-    // from_blob wants a mutable pointer; the tensor is only read, before this function returns.
-    return torch::from_blob(const_cast<std::uint8_t*>(values.data()), shape, torch::kUInt8);
-  };
-  images =
-      bytes_of(set.pixels, {n, 1, set.rows, set.columns}).to(torch::kFloat32).div_(255).to(device);
-  labels = bytes_of(set.labels, {n}).to(torch::kInt64).to(device);
+Examples::Examples(const DataSet* set, std::span<const std::uint32_t> chosen,
+                   torch::Device device) {
+  const auto n = static_cast<std::int64_t>(chosen.size());
+  labels = torch::empty({n}, torch::kInt64);
+  if (n == 0) {
+    images = torch::empty({0});
+    return;
+  }
+  std::vector<std::int64_t> shape{n};
+  shape.insert(shape.end(), set->shape.begin(), set->shape.end());
+  const torch::Tensor pixels = torch::empty(shape, torch::kUInt8);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    std::memcpy(pixels.data_ptr<std::uint8_t>() + i * set->row_bytes(), set->row(chosen[i]).data(),
+                set->row_bytes());
+    labels.data_ptr<std::int64_t>()[i] = set->labels[chosen[i]];
+  }
+  images = pixels.to(torch::kFloat32).div_(255).to(device);
+  labels = labels.to(device);
 }
 
 std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples) {

@@ -15,7 +15,7 @@ namespace fl {
 
 /// Images and labels on the device that trains, loaded once.
 struct Examples {
-  Examples(const ImageSet& set, torch::Device device);
+  Examples(const DataSet* set, std::span<const std::uint32_t> chosen, torch::Device device);
   [[nodiscard]] std::int64_t size() const { return labels.size(0); }
 
   torch::Tensor images;  // fp32 [n, 1, rows, columns] in [0, 1]

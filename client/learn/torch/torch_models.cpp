@@ -44,7 +44,7 @@ nn::Sequential lenet() {
                          {"relu1", relu()},
                          {"fc2", nn::Linear(120, 84)},
                          {"relu2", relu()},
-                         {"fc3", nn::Linear(84, image_classes)}});
+                         {"fc3", nn::Linear(84, model_classes)}});
 }
 
 // The CNN of McMahan 2017, section 3.
@@ -56,7 +56,7 @@ nn::Sequential cnn() {
                          {"flatten", nn::Flatten()},
                          {"fc1", nn::Linear(64 * 7 * 7, 512)},
                          {"relu1", relu()},
-                         {"fc2", nn::Linear(512, image_classes)}});
+                         {"fc2", nn::Linear(512, model_classes)}});
 }
 
 // "2NN" of McMahan 2017, section 3.
@@ -66,12 +66,12 @@ nn::Sequential mlp() {
                          {"relu1", relu()},
                          {"fc2", nn::Linear(200, 200)},
                          {"relu2", relu()},
-                         {"fc3", nn::Linear(200, image_classes)}});
+                         {"fc3", nn::Linear(200, model_classes)}});
 }
 
 nn::Sequential logistic() {
   return nn::Sequential({{"flatten", nn::Flatten()},
-                         {"fc", nn::Linear(model_image_side * model_image_side, image_classes)}});
+                         {"fc", nn::Linear(model_image_side * model_image_side, model_classes)}});
 }
 
 nn::Conv2d conv3x3(std::int64_t from, std::int64_t to, std::int64_t stride) {
@@ -112,7 +112,7 @@ nn::Sequential resnet(std::int64_t blocks) {
     model->push_back(fmt::format("block{}", b + 1), ResidualBlock(before, channels));
   }
   model->push_back("pool", nn::Functional([](const torch::Tensor& x) { return x.mean({2, 3}); }));
-  model->push_back("fc", nn::Linear(channels, image_classes));
+  model->push_back("fc", nn::Linear(channels, model_classes));
   return model;
 }
 

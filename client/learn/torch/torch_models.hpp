@@ -21,6 +21,7 @@ namespace fl {
 using Module = std::shared_ptr<torch::nn::SequentialImpl>;
 
 inline constexpr std::uint32_t model_image_side = 28;  // Every built-in model takes 28 x 28 x 1.
+inline constexpr std::uint32_t model_classes = 10;
 
 /// Makes a module on the CPU that maps images [n, 1, 28, 28] in [0, 1] to logits [n, 10]. Its
 /// parameters and, after them, its statistics (is_statistic()) have the names, shapes and order of

@@ -119,8 +119,8 @@ class TorchTrainer final : public Trainer {
         device_(device),
         client_seed_(client_seed),
         learners_(std::move(learners)),
-        train_(data.train, device),
-        holdout_(data.holdout, device) {}
+        train_(data.all.get(), data.train, device),
+        holdout_(data.all.get(), data.holdout, device) {}
 
   const Layout& layout() const override { return layout_; }
   std::uint64_t train_examples() const override { return train_.size(); }
@@ -303,21 +303,24 @@ class TorchTrainer final : public Trainer {
   bool holds_update_ = false;  // The first learner's model tensor holds the update, not weights.
 };
 
-Result<void> check_images(const ImageSet& set, const LearnOptions& options) {
-  if (set.size() == 0) return {};
-  if (set.rows == model_image_side && set.columns == model_image_side) return {};
+Result<void> check_images(const DataSet& set, const LearnOptions& options) {
+  const std::vector<std::int64_t> wanted{1, model_image_side, model_image_side};
+  if (set.kind != DataSet::Kind::pixels || set.shape != wanted) {
+    return Error(
+        Errc::invalid_input,
+        fmt::format("model \"{}\" takes images of {} pixels, but examples of \"{}\" are {}",
+                    options.model, shape_text(wanted), set.source, shape_text(set.shape)));
+  }
+  if (set.classes <= model_classes) return {};
   return Error(Errc::invalid_input,
-               fmt::format("model \"{}\" takes images of {} x {} pixels, but those of \"{}\" are "
-                           "{} x {}",
-                           options.model, model_image_side, model_image_side, options.data,
-                           set.rows, set.columns));
+               fmt::format("model \"{}\" has {} classes, but \"{}\" has labels from 0 to {}",
+                           options.model, model_classes, set.source, set.classes - 1));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options, LocalData data) {
-  FL_CHECK(check_images(data.train, options));
-  FL_CHECK(check_images(data.holdout, options));
+  if (data.all) FL_CHECK(check_images(*data.all, options));
   if (options.threads < 0) {
     return Error(Errc::invalid_input,
                  fmt::format("threads {}: must be at least 0", options.threads));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/data.hpp"
 #include "tests/client/learn/idx_files.hpp"
+#include "tests/support/image_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -56,10 +57,12 @@ TEST_CASE("over all shards, each example is exactly once in a training or a held
     CHECK(data.train.size() == 8);  // A quarter of 10, rounded down, is held out.
     CHECK(data.holdout.size() == 2);
     for (const auto* part : {&data.train, &data.holdout}) {
-      for (std::size_t i = 0; i < part->size(); ++i) CHECK(part->labels[i] == part->pixels[i] % 10);
-      seen.insert(seen.end(), part->pixels.begin(), part->pixels.end());
+      const auto pixels = pixels_of(*data.all, *part);
+      for (std::size_t i = 0; i < part->size(); ++i)
+        CHECK(data.all->labels[(*part)[i]] == pixels[i] % 10);
+      seen.insert(seen.end(), pixels.begin(), pixels.end());
     }
-    CHECK(fl::load_local_data(f.options)->holdout.pixels == data.holdout.pixels);
+    CHECK(fl::load_local_data(f.options)->holdout == data.holdout);
   }
   std::ranges::sort(seen);
   CHECK(seen.size() == 40);
@@ -73,15 +76,14 @@ TEST_CASE("divided data equal the shards that clients read") {
   f.options.holdout = 0.3;
   f.options.partition = "labels:4";
   const auto divided = fl::load_divided_data(f.options).value();
-  REQUIRE(divided.parts.size() == 3);
+  REQUIRE(divided.size() == 3);
   for (std::uint32_t shard = 0; shard < 3; ++shard) {
     f.options.shard = shard;
     const auto alone = fl::load_local_data(f.options).value();
-    const auto shared = divided.local(shard);
-    CHECK(shared.train.pixels == alone.train.pixels);
-    CHECK(shared.train.labels == alone.train.labels);
-    CHECK(shared.holdout.pixels == alone.holdout.pixels);
-    CHECK(shared.holdout.labels == alone.holdout.labels);
+    CHECK(divided[shard].train == alone.train);
+    CHECK(divided[shard].holdout == alone.holdout);
+    CHECK(pixels_of(*divided[shard].all) == pixels_of(*alone.all));
+    CHECK(divided[shard].all->labels == alone.all->labels);
   }
 }
 
@@ -92,7 +94,7 @@ TEST_CASE("an evaluate-only client holds out the whole set") {
   CHECK(fl::load_local_data(f.options)->holdout.size() == 40);
   f.options.data += ":test";
   const auto data = fl::load_local_data(f.options).value();
-  CHECK(data.holdout.pixels == std::vector<std::uint8_t>{'a', 'b', 'c', 'd', 'e'});
+  CHECK(pixels_of(*data.all, data.holdout) == std::vector<std::uint8_t>{'a', 'b', 'c', 'd', 'e'});
   CHECK(data.train.size() == 0);
 }
 

@@ -20,16 +20,16 @@ namespace {
 constexpr std::uint32_t classes = 10;
 using Parts = std::vector<std::vector<std::uint32_t>>;
 
-std::vector<std::uint8_t> balanced_labels(std::size_t n) {
-  std::vector<std::uint8_t> labels(n);
-  for (std::size_t i = 0; i < n; ++i) labels[i] = static_cast<std::uint8_t>(i * 7 % classes);
+std::vector<std::uint32_t> balanced_labels(std::size_t n) {
+  std::vector<std::uint32_t> labels(n);
+  for (std::size_t i = 0; i < n; ++i) labels[i] = static_cast<std::uint32_t>(i * 7 % classes);
   return labels;
 }
 
 fl::PartitionSpec spec_of(std::string_view text) { return fl::parse_partition(text).value(); }
 
 std::array<std::size_t, classes> histogram(const std::vector<std::uint32_t>& part,
-                                           const std::vector<std::uint8_t>& labels) {
+                                           const std::vector<std::uint32_t>& labels) {
   std::array<std::size_t, classes> counts{};
   for (const std::uint32_t i : part) ++counts.at(labels.at(i));
   return counts;
@@ -70,7 +70,7 @@ TEST_CASE("every example belongs to exactly one party") {
         REQUIRE(parts->size() == parties);
         CHECK(std::ranges::none_of(*parts, &std::vector<std::uint32_t>::empty));
         // Only a class that no party drew may be missing; then all its examples are missing.
-        std::set<std::uint8_t> dropped;
+        std::set<std::uint32_t> dropped;
         const auto count = owners(*parts, labels.size());
         for (std::size_t i = 0; i < count.size(); ++i) {
           if (count[i] == 0) dropped.insert(labels[i]);
@@ -151,8 +151,9 @@ TEST_CASE("an impossible partition is an error that says why") {
   expect_error(fl::partition(spec_of("dirichlet:0.001"), labels, classes, 9, 1), "draws");
   expect_error(fl::partition(spec_of("labels:11"), labels, classes, 5, 1), "only 10 labels");
   // All examples have label 0, so parties with other labels get none.
-  expect_error(fl::partition(spec_of("labels:1"), std::vector<std::uint8_t>(95, 0), classes, 20, 1),
-               "would hold no example");
+  expect_error(
+      fl::partition(spec_of("labels:1"), std::vector<std::uint32_t>(95, 0), classes, 20, 1),
+      "would hold no example");
   CHECK(fl::partition(spec_of("iid"), labels, classes, 95, 1).has_value());
 }
 

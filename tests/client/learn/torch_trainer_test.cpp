@@ -6,6 +6,7 @@
 #include "client/learn/torch/torch_models.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "shared/params/model_table.hpp"
+#include "tests/client/learn/made_up_images.hpp"
 
 #include <doctest/doctest.h>
 #include <torch/cuda.h>
@@ -28,22 +29,9 @@
 
 namespace {
 
-constexpr std::uint32_t side = fl::model_image_side;
+using namespace fl::test;
 
-// Images of noise with a bright square, whose place depends on the class.
-fl::ImageSet made_up_images(std::uint32_t n, std::uint64_t seed) {
-  fl::ImageSet set{side, side, {}, {}};
-  fl::Random random(seed, 0);
-  for (std::uint32_t i = 0; i < n; ++i) {
-    const std::uint32_t label = random.below(fl::image_classes);
-    set.labels.push_back(static_cast<std::uint8_t>(label));
-    for (std::uint32_t pixel = 0; pixel < side * side; ++pixel) {
-      const bool bright = pixel / side / 6 == label / 4 && pixel % side / 7 == label % 4;
-      set.pixels.push_back(static_cast<std::uint8_t>(random.below(100) + (bright ? 155 : 0)));
-    }
-  }
-  return set;
-}
+constexpr std::uint32_t side = fl::model_image_side;
 
 fl::Result<std::unique_ptr<fl::Trainer>> make(const std::string& model, fl::LocalData data,
                                               const std::string& device = "cpu",
@@ -56,7 +44,7 @@ fl::Result<std::unique_ptr<fl::Trainer>> make(const std::string& model, fl::Loca
 double accuracy_of(const fl::EvalReport& report) { return report.metrics.at(0).value; }
 
 std::unique_ptr<fl::Trainer> trainer_of(const std::string& model, std::uint32_t examples) {
-  return make(model, {made_up_images(examples, 1), made_up_images(30, 2)}).value();
+  return make(model, with_holdout(made_up_images(examples, 1), made_up_images(30, 2))).value();
 }
 
 std::vector<float> train(fl::Trainer& trainer, std::span<const float> global,
@@ -157,18 +145,18 @@ std::unique_ptr<torch::optim::Optimizer> plain_optimizer(const fl::TrainSettings
 
 /// Takes the optimizer's steps on loss_of(images, labels), over the batches of all epochs.
 void take_plain_steps(
-    const fl::ImageSet& set, const fl::TrainSettings& s, torch::optim::Optimizer& optimizer,
+    const fl::DataSet& set, const fl::TrainSettings& s, torch::optim::Optimizer& optimizer,
     const std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>& loss_of) {
   const std::int64_t n = set.size();
   for (std::uint64_t epoch = 0; epoch < s.local_epochs; ++epoch) {
     const auto order = fl::shuffled_indices(set.size(), fl::mix_seeds(s.seed, 0), epoch);
     for (std::int64_t at = 0; at < n; at += s.batch_size) {
       const auto count = std::min<std::int64_t>(s.batch_size, n - at);
-      const fl::ImageSet batch = set.select(std::span(order).subspan(at, count));
+      const fl::DataSet batch = set.select(std::span(order).subspan(at, count));
       torch::Tensor x = torch::empty({count, 1, side, side});
-      for (std::size_t i = 0; i < batch.pixels.size(); ++i) {
-        x.data_ptr<float>()[i] = static_cast<float>(batch.pixels[i]) / 255.0f;
-      }
+      const auto pixels = fl::test::pixels_of(batch);
+      for (std::size_t i = 0; i < pixels.size(); ++i)
+        x.data_ptr<float>()[i] = static_cast<float>(pixels[i]) / 255.0f;
       torch::Tensor y = torch::empty({count}, torch::kInt64);
       std::ranges::copy(batch.labels, y.data_ptr<std::int64_t>());
       const torch::Tensor loss = loss_of(x, y);
@@ -180,7 +168,7 @@ void take_plain_steps(
 }
 
 /// The update of LeNet. `correction` is added to each element of every gradient.
-std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> global,
+std::vector<float> plain_update(const fl::DataSet& set, std::span<const float> global,
                                 const fl::TrainSettings& s, double correction = 0) {
   PlainLenet model;
   model.load(global);
@@ -205,7 +193,7 @@ std::vector<float> plain_update(const fl::ImageSet& set, std::span<const float> 
 }
 
 /// The update of resnet8, trained in train() mode. Its statistics come last.
-std::vector<float> plain_resnet_update(const fl::ImageSet& set, std::span<const float> global,
+std::vector<float> plain_resnet_update(const fl::DataSet& set, std::span<const float> global,
                                        const fl::TrainSettings& s) {
   const auto module = fl::make_module("resnet8").value();
   std::vector<torch::Tensor> tensors = module->parameters();
@@ -241,7 +229,7 @@ TEST_CASE("every module has the layout of the model table") {
     INFO((module ? std::string() : module.error().message()));
     REQUIRE(module.has_value());
     const torch::Tensor logits = (*module)->forward(torch::zeros({3, 1, side, side}));
-    CHECK(logits.sizes() == at::IntArrayRef{3, fl::image_classes});
+    CHECK(logits.sizes() == at::IntArrayRef{3, fl::model_classes});
     ++modules;
   }
   CHECK(modules == 6);
@@ -252,7 +240,7 @@ TEST_CASE("every module has the layout of the model table") {
 // same batches: each term alone, and all together. 100 examples in batches of 32 leave a short last
 // batch.
 TEST_CASE("updates equal those of torch::optim::SGD") {
-  const fl::ImageSet images = made_up_images(100, 1);
+  const fl::DataSet images = made_up_images(100, 1);
   const auto trainer = trainer_of("lenet", 100);
   const auto global = trainer->initial_weights(3).value();
   const fl::TrainSettings plain = {.local_epochs = 3, .batch_size = 32, .lr = 0.05, .seed = 9};
@@ -272,7 +260,7 @@ TEST_CASE("updates equal those of torch::optim::SGD") {
 
 TEST_CASE(
     "with BatchNorm, parameters equal those of torch::optim, statistics those of the module") {
-  const fl::ImageSet images = made_up_images(60, 1);
+  const fl::DataSet images = made_up_images(60, 1);
   const auto trainer = trainer_of("resnet8", 60);
   const auto global = trainer->initial_weights(3).value();
   fl::TrainSettings settings = {.local_epochs = 2, .batch_size = 16, .lr = 0.05, .seed = 9};
@@ -312,7 +300,7 @@ TEST_CASE(
 }
 
 TEST_CASE("updates equal those of torch::optim's other optimizers") {
-  const fl::ImageSet images = made_up_images(100, 1);
+  const fl::DataSet images = made_up_images(100, 1);
   const auto trainer = trainer_of("lenet", 100);
   const auto global = trainer->initial_weights(3).value();
   fl::TrainSettings settings = {.local_epochs = 3,
@@ -331,7 +319,7 @@ TEST_CASE("updates equal those of torch::optim's other optimizers") {
 }
 
 TEST_CASE("the correction is added to every gradient, and gradient() is that of all examples") {
-  const fl::ImageSet images = made_up_images(700, 1);  // More than one batch of gradient().
+  const fl::DataSet images = made_up_images(700, 1);  // More than one batch of gradient().
   const auto trainer = trainer_of("lenet", 700);
   const auto global = trainer->initial_weights(3).value();
   fl::TrainSettings settings = {.local_epochs = 1, .batch_size = 350, .lr = 0.05, .momentum = 0.9};
@@ -367,7 +355,7 @@ TEST_CASE("the client's own seed changes the order of the examples") {
   for (const std::uint64_t client_seed : {0, 1}) {
     auto trainer = fl::make_torch_trainer(
         {.model = "mlp", .data = "", .device = "cpu", .threads = 1, .client_seed = client_seed},
-        {made_up_images(100, 1), {}});
+        to_train_on(made_up_images(100, 1)));
     updates.push_back(train(**trainer, global, {.batch_size = 10}));
   }
   CHECK(updates[0] != updates[1]);
@@ -464,7 +452,7 @@ TEST_CASE("with local_seconds it trains as many steps as fit") {
 }
 
 TEST_CASE("lower precision changes an update by no more than its rounding") {
-  const fl::ImageSet images = made_up_images(100, 1);
+  const fl::DataSet images = made_up_images(100, 1);
   const fl::TrainSettings settings = {.local_epochs = 3, .batch_size = 32, .lr = 0.05, .seed = 9};
   const auto whole = trainer_of("lenet", 100);
   const auto global = whole->initial_weights(3).value();
@@ -472,7 +460,7 @@ TEST_CASE("lower precision changes an update by no more than its rounding") {
   for (const std::string precision : {"bf16", "fp16"}) {
     const double epsilon = precision == "bf16" ? 0x1p-8 : 0x1p-11;
     CAPTURE(precision);
-    const auto trainer = make("lenet", {images, {}}, "cpu", precision).value();
+    const auto trainer = make("lenet", to_train_on(images), "cpu", precision).value();
     const auto update = train(*trainer, global, settings);
     CHECK(update != expected);
     std::vector<float> off(update.size());
@@ -486,8 +474,8 @@ TEST_CASE("lower precision changes an update by no more than its rounding") {
 // uses batches of one example and weights so large that gradients overflow fp16 at the first scale.
 // The one step taken must be that of a later example, as fp32 takes it.
 TEST_CASE("fp16 skips steps that overflow") {
-  const fl::ImageSet images = made_up_images(10, 1);
-  const auto trainer = make("mlp", {images, {}}, "cpu", "fp16").value();
+  const fl::DataSet images = made_up_images(10, 1);
+  const auto trainer = make("mlp", to_train_on(images), "cpu", "fp16").value();
   auto global = trainer->initial_weights(3).value();
   for (float& weight : global) weight *= 6;
   const fl::TrainSettings settings = {.local_steps = 1, .batch_size = 1, .seed = 9};
@@ -495,7 +483,8 @@ TEST_CASE("fp16 skips steps that overflow") {
   const auto order = fl::shuffled_indices(10, fl::mix_seeds(9, 0), 0);
   std::vector<std::size_t> alike;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto alone = make("mlp", {images.select(std::span(order).subspan(i, 1)), {}}).value();
+    const auto alone =
+        make("mlp", to_train_on(images.select(std::span(order).subspan(i, 1)))).value();
     auto off = train(*alone, global, settings);
     const double size = norm(off);
     std::ranges::transform(update, off, off.begin(), std::minus());
@@ -508,7 +497,7 @@ TEST_CASE("fp16 skips steps that overflow") {
 // With full batches and a small learning rate, all steps are nearly the same. So the threads
 // together get as far as one thread with as many steps, except for lost writes.
 TEST_CASE("hogwild's threads share weights and steps") {
-  const fl::ImageSet images = made_up_images(100, 1);
+  const fl::DataSet images = made_up_images(100, 1);
   const fl::TrainSettings settings = {.local_steps = 90, .batch_size = 100, .lr = 1e-4};
   const auto alone = trainer_of("mlp", 100);
   const auto global = alone->initial_weights(3).value();
@@ -516,7 +505,8 @@ TEST_CASE("hogwild's threads share weights and steps") {
   const auto one = alone->train(global, settings, {}, expected, {});
   const auto threads =
       fl::make_torch_trainer(
-          {.model = "mlp", .data = "", .device = "cpu", .threads = 1, .hogwild = 3}, {images, {}})
+          {.model = "mlp", .data = "", .device = "cpu", .threads = 1, .hogwild = 3},
+          to_train_on(images))
           .value();
   std::vector<float> update(global.size());
   const auto report = threads->train(global, settings, {}, update, {});
@@ -531,7 +521,7 @@ TEST_CASE("one thread's error ends all of them") {
   const auto threads =
       fl::make_torch_trainer(
           {.model = "mlp", .data = "", .device = "cpu", .threads = 1, .hogwild = 3},
-          {made_up_images(100, 1), {}})
+          to_train_on(made_up_images(100, 1)))
           .value();
   expect_error(*threads, threads->initial_weights(3).value(),
                {.round = 5, .local_epochs = 1'000'000, .batch_size = 50, .lr = 1e38},
@@ -579,8 +569,8 @@ TEST_CASE("invalid settings are refused by name") {
 // certainty. It is right for the share of that class, and for all other examples the loss is the
 // bias. With all zeros, the classes are equally likely and the loss is ln 10.
 TEST_CASE("evaluation reports the right loss and accuracy for a model with known answers") {
-  const fl::ImageSet images = made_up_images(1234, 5);  // Two full batches and a short one.
-  const auto trainer = make("logistic", {{}, images}).value();
+  const fl::DataSet images = made_up_images(1234, 5);  // Two full batches and a short one.
+  const auto trainer = make("logistic", held_out(images)).value();
   std::vector<float> weights(trainer->layout().elements(), 0.0f);
   CHECK(trainer->evaluate(weights, {})->loss == doctest::Approx(std::log(10.0)));
 
@@ -594,12 +584,12 @@ TEST_CASE("evaluation reports the right loss and accuracy for a model with known
 }
 
 TEST_CASE("a trainer may have no training data or no held-out data") {
-  const auto evaluator = make("logistic", {{}, made_up_images(10, 1)}).value();
+  const auto evaluator = make("logistic", held_out(made_up_images(10, 1))).value();
   const auto weights = evaluator->initial_weights(1).value();
   CHECK(evaluator->train_examples() == 0);
   CHECK(evaluator->holdout_examples() == 10);
   expect_error(*evaluator, weights, {}, fl::Errc::invalid_input, "no examples to train on");
-  const auto learner = make("logistic", {made_up_images(10, 1), {}}).value();
+  const auto learner = make("logistic", to_train_on(made_up_images(10, 1))).value();
   CHECK(learner->evaluate(weights, {})->examples == 0);
 }
 
@@ -610,7 +600,7 @@ TEST_CASE("making a trainer from wrong data or options is an error that names th
     CHECK(trainer.error().code() == fl::Errc::invalid_input);
     CHECK(trainer.error().message().find(words) != std::string::npos);
   };
-  expect(make("lenet", {fl::ImageSet{2, 2, {1, 2, 3, 4}, {0}}, {}}), "2 x 2");
+  expect(make("lenet", to_train_on(fl::test::images(2, 2, {1, 2, 3, 4}, {0}))), "1x2x2");
   expect(make("resnet", {}), "resnet");
   expect(make("lenet", {}, "tpu"), "tpu");
   expect(make("lenet", {}, "cpu", "fp8"), "fp8");
@@ -630,7 +620,7 @@ TEST_CASE("an update on a GPU is coded there, with the same bytes as on the CPU"
     MESSAGE("skipped: there is no GPU");
     return;
   }
-  const auto trainer = make("cnn", {made_up_images(200, 1), {}}, "cuda").value();
+  const auto trainer = make("cnn", to_train_on(made_up_images(200, 1)), "cuda").value();
   fl::DeviceCoder coder(trainer->make_codec_device().value());
   REQUIRE(coder.is_there());
   auto weights = trainer->initial_weights(3).value();

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/learn/data/dataset.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <functional>
+#include <numeric>
+
+namespace fl {
+
+namespace {
+
+/// The entries of `all` for these examples, `each` of one; nothing if there are none.
+template <class Value>
+std::vector<Value> chosen(const std::vector<Value>& all, std::span<const std::uint32_t> indices,
+                          std::uint32_t each = 1) {
+  if (all.empty()) return {};
+  std::vector<Value> some;
+  some.reserve(indices.size() * each);
+  for (const std::uint32_t index : indices) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(std::size_t{index} * each);
+    some.insert(some.end(), first, first + each);
+  }
+  return some;
+}
+
+}  // namespace
+
+std::uint64_t DataSet::row_elements() const {
+  return static_cast<std::uint64_t>(
+      std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
+}
+
+std::uint64_t DataSet::row_bytes() const {
+  return row_elements() * (kind == Kind::values ? sizeof(float) : 1);
+}
+
+std::uint32_t DataSet::size() const {
+  return static_cast<std::uint32_t>(inputs.bytes().size() / row_bytes());
+}
+
+DataSet DataSet::select(std::span<const std::uint32_t> indices) const {
+  DataSet some = *this;
+  std::vector<std::byte> rows;
+  rows.reserve(indices.size() * row_bytes());
+  for (const std::uint32_t index : indices) {
+    const auto one = row(index);
+    rows.insert(rows.end(), one.begin(), one.end());
+  }
+  some.inputs = Storage(std::move(rows));
+  some.labels = chosen(labels, indices);
+  some.targets = chosen(targets, indices, outputs);
+  some.lengths = chosen(lengths, indices);
+  some.groups = chosen(groups, indices);
+  return some;
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  return fmt::format("{}", fmt::join(shape, "x"));
+}
+
+}  // namespace fl

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// DataSet: examples as every reader gives them and every built-in trainer takes them. Readers fill
+// one; afterwards nothing changes it. Any thread.
+#pragma once
+
+#include "client/learn/data/storage.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// The bytes of a piece of text: an example of a set of texts. Two neighbouring pieces share one
+/// byte, which the first one has to predict.
+inline constexpr std::uint32_t text_piece_bytes = 1025;
+
+struct DataSet {
+  enum class Kind {
+    pixels,  // Bytes, 0 to 255, which stand for 0 to 1. The shape is channels, rows, columns.
+    values,  // fp32, any shape. A NaN is a missing value.
+    text,    // Bytes. The shape is text_piece_bytes.
+  };
+  Kind kind = Kind::values;
+  std::vector<std::int64_t> shape = {};  // Of one example.
+  Storage inputs = {};                   // The examples one after another, each row_bytes() long.
+
+  // What there is to predict; a set of texts has neither. Whole numbers that may be classes as well
+  // as values (a column "y" with 0 and 1) are in both.
+  std::vector<std::uint32_t> labels = {};  // The class of each example.
+  std::uint32_t classes = 0;               // Labels are less; 0 without labels.
+  std::vector<float> targets = {};         // `outputs` values of each example, never NaN.
+  std::uint32_t outputs = 0;
+
+  std::vector<std::uint16_t> lengths = {};  // text: bytes of each piece; behind them are zeros.
+
+  /// The group of each example, for the partition by:COLUMN; empty if there is none. Groups are
+  /// numbered in the order of their names' bytes.
+  std::vector<std::uint32_t> groups = {};
+  std::vector<std::string> group_names = {};
+
+  std::string source = {};  // What --data said, for messages.
+
+  [[nodiscard]] std::uint64_t row_elements() const;  // Values of an example's input.
+  [[nodiscard]] std::uint64_t row_bytes() const;
+  [[nodiscard]] std::uint32_t size() const;
+  [[nodiscard]] std::span<const std::byte> row(std::uint64_t example) const {
+    return inputs.bytes().subspan(example * row_bytes(), row_bytes());
+  }
+  /// A set of its own with these examples, in this order. Each index must be < size().
+  [[nodiscard]] DataSet select(std::span<const std::uint32_t> indices) const;
+};
+
+/// "3x32x32", for messages and model specs.
+[[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
+
+}  // namespace fl
