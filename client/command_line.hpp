@@ -2,8 +2,8 @@
 // The command line of fl-client.
 #pragma once
 
+#include "client/learn/learn_options.hpp"
 #include "client/learn/process/trainer_channel.hpp"
-#include "client/learn/trainer.hpp"
 #include "shared/base/limits.hpp"
 
 #include <cstdint>

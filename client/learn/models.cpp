@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // make_trainer(): chooses the trainer for a model.
 #include "client/learn/data/data.hpp"
+#include "client/learn/learn_options.hpp"
 #include "client/learn/synthetic_trainer.hpp"
-#include "client/learn/trainer.hpp"
 #include "shared/params/model_table.hpp"
 
 #ifdef FL_HAS_TORCH

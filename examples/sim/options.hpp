@@ -2,7 +2,7 @@
 // The command line of fl-sim.
 #pragma once
 
-#include "client/learn/trainer.hpp"
+#include "client/learn/learn_options.hpp"
 #include "server/run/settings.hpp"
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "client/learn/data/data.hpp"
-#include "client/learn/trainer.hpp"
+#include "client/learn/learn_options.hpp"
 #include "examples/sim/attack.hpp"
 #include "shared/params/layout.hpp"
 

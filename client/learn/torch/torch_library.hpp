@@ -6,7 +6,7 @@
 #pragma once
 
 #include "client/learn/data/data.hpp"
-#include "client/learn/trainer.hpp"
+#include "client/learn/learn_options.hpp"
 
 #include <memory>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/random.hpp"
-#include "client/learn/trainer.hpp"
+#include "client/learn/learn_options.hpp"
 #include "kernels/kernels.hpp"
 #include "shared/params/model_table.hpp"
 

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line says about a built-in model and its data, and the trainer made of that.
+#pragma once
+
+#include "client/learn/trainer.hpp"
+#include "shared/base/error.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace fl {
+
+struct LocalData;
+
+/// The options of the command line about model, data and training.
+struct LearnOptions {
+  std::string model;  // A name for builtin_layout(); the server chooses it.
+  std::string data;   // "fashion-mnist", "fashion-mnist:test", "idx:DIR[:test]"; "" for synthetic.
+  std::string partition = "iid";  // See client/learn/data/partition.hpp.
+  std::uint32_t shard = 0;        // Counts from 0: 3/10 on the command line is shard 2 of 10.
+  std::uint32_t shards = 1;
+  std::uint64_t partition_seed = 0;
+  double holdout = 0.1;            // Fraction of the shard that is held out for evaluation.
+  bool evaluate_only = false;      // All data is held out; the client does not train.
+  std::string device = "auto";     // "cpu", "cuda", "auto".
+  std::string precision = "fp32";  // "fp32", "bf16", "fp16": of the passes; weights stay fp32.
+  int threads = 0;                 // 0: one per core.
+  int hogwild = 1;                 // Threads that train the same weights without locks.
+  std::uint64_t client_seed = 0;   // Mixed into shuffles and synthetic updates; one per client.
+};
+
+/// Makes the trainer for options.model and loads its data (client/learn/models.cpp). An unknown
+/// model, unreadable data or a missing device is an error that names it and lists what exists.
+[[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options);
+/// The same with data that was loaded already; options.data, shard and so on are ignored.
+[[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options,
+                                                            LocalData data);
+
+}  // namespace fl
