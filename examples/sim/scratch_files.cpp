@@ -13,8 +13,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <iterator>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -213,34 +213,59 @@ struct ScratchFiles::Contents {
   std::size_t lent_bytes = 0;
 };
 
-/// Keeps the contents of the last small uploads that were closed, because they may be opened again.
-/// Any thread.
-class ScratchFiles::Recent {
+/// The uploads that were closed. The server may read them again until it removes them, to add up
+/// the round's sums in a wider format. What does not fit into memory is written to the disk. Any
+/// thread.
+class ScratchFiles::Kept {
  public:
-  void keep(std::shared_ptr<Contents> contents) {
-    const std::size_t bytes = contents->size;
-    if (bytes > file_bytes_max) return;
+  /// A failure shows as a missing file when the upload is read again.
+  void keep(const std::string& path, std::shared_ptr<Contents> contents) {
     const std::lock_guard lock(mutex_);
-    kept_.emplace_back(std::move(contents), bytes);
-    for (bytes_ += bytes; bytes_ > bytes_max; kept_.pop_front()) bytes_ -= kept_.front().second;
+    drop_locked(path);
+    if (bytes_ + contents->size > bytes_max) {
+      if (auto file = posix_files().open(path, OpenMode::truncate)) {
+        for (std::size_t at = 0; at < contents->size;) {
+          const Bytes run = contents->run_at(at, contents->size - at);
+          if (!(*file)->write_at(at, run)) return;
+          at += run.size();
+        }
+        on_disk_.insert(path);
+      }
+      return;
+    }
+    bytes_ += contents->size;
+    in_memory_[path] = std::move(contents);
+  }
+  void drop(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    drop_locked(path);
+  }
+  [[nodiscard]] bool is_on_disk(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    return on_disk_.contains(path);
   }
 
  private:
-  static constexpr std::size_t file_bytes_max = 1 << 18;
-  static constexpr std::size_t bytes_max = 2 << 20;
+  static constexpr std::size_t bytes_max = 256 << 20;
+
+  void drop_locked(const std::string& path) {
+    if (const auto node = in_memory_.extract(path)) bytes_ -= node.mapped()->size;
+    if (on_disk_.erase(path) > 0) static_cast<void>(posix_files().remove(path));
+  }
 
   std::mutex mutex_;  // Guards the members below.
-  std::deque<std::pair<std::shared_ptr<Contents>, std::size_t>> kept_;
+  std::map<std::string, std::shared_ptr<Contents>> in_memory_;
+  std::set<std::string> on_disk_;
   std::size_t bytes_ = 0;
 };
 
 class ScratchFiles::Passing final : public File {
  public:
-  /// `recent` keeps the contents when the file is closed; may be null.
-  Passing(std::shared_ptr<Contents> contents, std::shared_ptr<Recent> recent)
-      : contents_(std::move(contents)), recent_(std::move(recent)) {}
+  /// `kept` keeps the contents under `path` when the file is closed; may be null.
+  Passing(std::shared_ptr<Contents> contents, std::shared_ptr<Kept> kept, std::string path)
+      : contents_(std::move(contents)), kept_(std::move(kept)), path_(std::move(path)) {}
   ~Passing() override {
-    if (recent_) recent_->keep(std::move(contents_));
+    if (kept_) kept_->keep(path_, std::move(contents_));
   }
 
   Result<std::size_t> read_at(std::uint64_t offset, MutableBytes out) override {
@@ -275,13 +300,14 @@ class ScratchFiles::Passing final : public File {
 
  private:
   std::shared_ptr<Contents> contents_;
-  std::shared_ptr<Recent> recent_;
+  std::shared_ptr<Kept> kept_;
+  std::string path_;
 };
 
 ScratchFiles::ScratchFiles(bool keeps_uploads)
     : keeps_uploads_(keeps_uploads),
       buffers_(std::make_shared<Buffers>()),
-      recent_(std::make_shared<Recent>()) {}
+      kept_(std::make_shared<Kept>()) {}
 
 bool ScratchFiles::is_passing(const std::filesystem::path& path) const {
   constexpr std::array<std::string_view, 3> of_client = {"update-", "client.json", "download-"};
@@ -303,20 +329,21 @@ Result<std::unique_ptr<File>> ScratchFiles::open(const std::filesystem::path& pa
   const std::string name = path.filename().string();
   const bool must_exist = mode == OpenMode::read || mode == OpenMode::update;
   if (must_exist && !names.contains(name)) return not_found(path);
+  if (mode == OpenMode::read && kept_->is_on_disk(path.string())) return disk_.open(path, mode);
   auto& place = names[name];
   const bool is_new = mode == OpenMode::truncate || mode == OpenMode::fresh;
   auto contents = is_new ? nullptr : place.lock();
   if (!contents) contents = std::make_shared<Contents>(buffers_);
   place = contents;
-  // The server may read earlier uploads again, to rebuild the round's sums in a wider format.
   const bool is_upload = name.starts_with("task-");
   return std::unique_ptr<File>(
-      std::make_unique<Passing>(std::move(contents), is_upload ? recent_ : nullptr));
+      std::make_unique<Passing>(std::move(contents), is_upload ? kept_ : nullptr, path.string()));
 }
 
 Result<void> ScratchFiles::rename(const std::filesystem::path& from,
                                   const std::filesystem::path& to) {
   if (!is_passing(from)) return disk_.rename(from, to);
+  kept_->drop(from.string());
   const std::lock_guard lock(mutex_);
   const auto node = folders_[from.parent_path().string()].extract(from.filename().string());
   if (node.empty()) return not_found(from);
@@ -326,6 +353,7 @@ Result<void> ScratchFiles::rename(const std::filesystem::path& from,
 
 Result<void> ScratchFiles::remove(const std::filesystem::path& path) {
   if (!is_passing(path)) return disk_.remove(path);
+  kept_->drop(path.string());
   const std::lock_guard lock(mutex_);
   folders_[path.parent_path().string()].erase(path.filename().string());
   return {};

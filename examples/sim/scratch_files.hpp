@@ -3,8 +3,9 @@
 // crash, so nothing is synced. There are two kinds of files:
 //   - Passing files (updates on both ends, partial downloads, clients' manifests) are in memory
 //     while somebody has them open. When the last user closes one, its bytes are dropped and only
-//     its name stays, except for the last 2 MiB of small uploads. So the memory needed depends on
-//     the clients at work, not on all clients. Where uploads are read again they are lasting files.
+//     its name stays, except for a round's uploads, which are kept until the server removes
+//     them: 256 MiB of them in memory, the others on the disk. So the memory needed depends on the
+//     clients at work, not on all clients. Where all uploads are read again they are lasting files.
 //   - Lasting files (checkpoints, residuals of error feedback, references of deltas, states of
 //     codecs) are files of the operating system.
 //
@@ -37,7 +38,7 @@ class ScratchFiles final : public Files {
 
  private:
   class Passing;
-  class Recent;
+  class Kept;
   struct Contents;
   struct Buffers;
   using Names = std::map<std::string, std::weak_ptr<Contents>>;
@@ -48,7 +49,7 @@ class ScratchFiles final : public Files {
   const bool keeps_uploads_;
   Files& disk_ = posix_files();
   std::shared_ptr<Buffers> buffers_;
-  std::shared_ptr<Recent> recent_;
+  std::shared_ptr<Kept> kept_;
   std::mutex mutex_;                      // Guards the members below.
   std::map<std::string, Names> folders_;  // The passing files by folder.
 };
