@@ -7,6 +7,7 @@
 #include "shared/base/version.hpp"
 #include "shared/codec/spec/table.hpp"
 #include "shared/wire/metric_messages.hpp"
+#include "shared/wire/summary_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -129,6 +130,9 @@ Awaitable<Result<void>> Agent::shake_hands() {
   next.mutable_ready()->set_train_examples(options_.evaluator ? 0 : trainer_->train_examples());
   next.mutable_ready()->set_holdout_examples(trainer_->holdout_examples());
   write_metric_kinds(trainer_->metrics(), *next.mutable_ready()->mutable_metrics());
+  // Later the model has what the server makes of them.
+  if (welcome.version_digest().empty() && !options_.evaluator)
+    write_summaries(trainer_->summaries(), *next.mutable_ready());
   co_return co_await send(std::move(next));
 }
 

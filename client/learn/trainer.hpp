@@ -8,6 +8,7 @@
 #include "kernels/codec_device.hpp"
 #include "shared/algorithm/local_work.hpp"
 #include "shared/base/error.hpp"
+#include "shared/params/column_summary.hpp"
 #include "shared/params/layout.hpp"
 #include "shared/params/metric.hpp"
 
@@ -44,6 +45,9 @@ class Trainer {
   /// The metrics that evaluate() measures besides the loss, always the same; the main one first.
   /// check_metrics() must accept it.
   [[nodiscard]] virtual std::span<const MetricKind> metrics() const { return {}; }
+  /// Summaries of the values that the model scales (builtin_summaries()), in their order, over the
+  /// training examples. The server makes the model's means and variances of all clients'.
+  [[nodiscard]] virtual std::vector<ColumnSummary> summaries() const { return {}; }
   /// Returns layout().elements() values. The same built-in model and seed give the same bits on
   /// every machine. Errors: invalid_input, if a trainer that is a program of the user's can't.
   [[nodiscard]] virtual Result<std::vector<float>> initial_weights(std::uint64_t seed) const = 0;

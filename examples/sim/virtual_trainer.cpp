@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/sim/virtual_trainer.hpp"
 
+#include "client/learn/data/fit.hpp"
 #include "client/learn/data/random.hpp"
 #include "client/learn/synthetic_trainer.hpp"
 #include "shared/params/model_table.hpp"
@@ -20,11 +21,12 @@ class VirtualTrainer final : public Trainer {
 
   const Layout& layout() const override { return shared_.layout; }
   std::uint64_t train_examples() const override {
-    return shared_.data.empty() ? synthetic_examples : shared_.data[shard_].train.size();
+    return shared_.data.empty() ? synthetic_examples : examples_in(shared_.data[shard_].train);
   }
   std::uint64_t holdout_examples() const override {
-    return shared_.data.empty() ? 0 : shared_.data[shard_].holdout.size();
+    return shared_.data.empty() ? 0 : examples_in(shared_.data[shard_].holdout);
   }
+  std::vector<ColumnSummary> summaries() const override { return summarise(shared_.spec, data()); }
   std::span<const MetricKind> metrics() const override {
     return builtin_metrics(shared_.options.model);
   }
@@ -62,6 +64,9 @@ class VirtualTrainer final : public Trainer {
   }
 
  private:
+  [[nodiscard]] std::uint64_t examples_in(std::span<const std::uint32_t> chosen) const {
+    return fl::examples_in(shared_.spec, *shared_.data[shard_].all, chosen);
+  }
   [[nodiscard]] bool is_malicious() const {
     return shared_.attack.kind != Attack::Kind::none && shard_ < shared_.malicious;
   }
@@ -121,7 +126,11 @@ class VirtualTrainer final : public Trainer {
 
 Result<SharedLearning> load_shared_learning(LearnOptions options) {
   FL_TRY(Layout layout, builtin_layout(options.model));
-  SharedLearning shared{.options = std::move(options), .layout = std::move(layout), .data = {}};
+  FL_TRY(ModelSpec spec, parse_model(options.model));
+  SharedLearning shared{.options = std::move(options),
+                        .spec = std::move(spec),
+                        .layout = std::move(layout),
+                        .data = {}};
   if (shared.options.model.starts_with("synthetic:")) {
     FL_TRY([[maybe_unused]] const auto trainer, make_trainer(shared.options));
     return shared;

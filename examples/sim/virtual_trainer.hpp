@@ -8,6 +8,7 @@
 #include "client/learn/learn_options.hpp"
 #include "examples/sim/attack.hpp"
 #include "shared/params/layout.hpp"
+#include "shared/params/model_spec.hpp"
 
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@ namespace fl {
 /// What all virtual clients share. Read only; any thread.
 struct SharedLearning {
   LearnOptions options;  // The model, one thread, and the number of shards.
+  ModelSpec spec;
   Layout layout;
   std::vector<LocalData> data;  // By shard; empty if the model is synthetic.
   /// If not 0, each client trains a random number of epochs in each round, from this to the number

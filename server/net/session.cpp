@@ -5,6 +5,7 @@
 #include "shared/base/log.hpp"
 #include "shared/base/printable.hpp"
 #include "shared/wire/metric_messages.hpp"
+#include "shared/wire/summary_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -168,7 +169,9 @@ Awaitable<Result<void>> Session::shake_hands() {
   FL_CO_TRY(*header.mutable_welcome(),
             co_await on(engine_->executor(), find_welcome(engine_, facts_.name, hello)));
   header.mutable_welcome()->set_authorities(authorities_);
+  const bool has_model = !header.welcome().version_digest().empty();
   FL_CO_CHECK(co_await send(std::move(header)));
+  link_->expect_messages_of(limits::ready_bytes_max);
   FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
   if (second.header.bye().tensors_size() > 0)
     co_return co_await on(engine_->executor(), find_differences(engine_, second.header.bye()));
@@ -191,6 +194,9 @@ Awaitable<Result<void>> Session::shake_hands() {
   facts_.train_examples = second.header.ready().train_examples();
   facts_.holdout_examples = second.header.ready().holdout_examples();
   facts_.metrics = read_metric_kinds(second.header.ready().metrics());
+  if (!has_model && !facts_.evaluator) {
+    FL_CO_TRY(facts_.summaries, read_summaries(second.header.ready()));
+  }
   co_return success();
 }
 

@@ -41,7 +41,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       verdicts_(control_, store_, spool_, strand_),
       uploads_({control_, store_, compute_, plan_, spool_, references_, roster_, tasks_, sums_,
                 verdicts_, evaluations_, end_, past_, group_, bulk_}),
-      initial_({control_, store_, compute_, plan_, files, versions_, evaluations_},
+      initial_({control_, store_, compute_, plan_, files, roster_, versions_, evaluations_},
                std::move(make_weights)),
       offers_({control_, store_, plan_, roster_, tasks_, picker_, references_, versions_, sums_,
                uploads_, past_}),
@@ -104,7 +104,8 @@ Awaitable<Result<void>> RoundEngine::restore() {
   FL_CO_CHECK(co_await restore_versions());
   FL_CO_CHECK(co_await restore_clients());
   FL_CO_CHECK(co_await restore_round());
-  if (versions_.empty() && !plan_.came_from_seed()) FL_CO_CHECK(co_await initial_.make());
+  if (versions_.empty() && !plan_.settings.initial_weights.empty())
+    FL_CO_CHECK(co_await initial_.make());
   control_.set_restored();
   co_return success();
 }
@@ -197,8 +198,10 @@ Awaitable<Result<void>> RoundEngine::gather() {
     if (tasks_.has_round()) co_return success();  // It goes on after a restart.
     const bool has_trainers = roster_.trainer_count() >= plan_.settings.min_clients;
     // Only when somebody is here: until then the run's method may change
-    // (Changeable::before_first_model).
-    if (roster_.trainer_count() > 0 && versions_.empty()) {
+    // (Changeable::before_first_model). A model that scales values waits for all who are to be
+    // here.
+    const bool may_make = plan_.summaries() > 0 ? has_trainers : roster_.trainer_count() > 0;
+    if (may_make && versions_.empty()) {
       FL_CO_CHECK(co_await initial_.make());
       continue;
     }

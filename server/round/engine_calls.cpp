@@ -122,6 +122,8 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
                                                      facts.train_examples, examples_max));
   }
   FL_CO_CHECK(evaluations_.check_metrics_of(facts));
+  if (!facts.summaries.empty() || (versions_.empty() && !facts.evaluator))
+    FL_CO_CHECK(check_summaries(facts.summaries, plan_.summaries(), facts.train_examples));
   // It may have been revoked since it was admitted, or its name was enrolled with another key.
   auto touch = [facts](Store& store) -> Result<void> {
     if (!facts.serial.empty()) {

@@ -14,7 +14,8 @@ namespace fl {
 
 Awaitable<Result<void>> InitialModel::make() {
   parts_.control.expect_strand();
-  auto work = [this] { return write(); };
+  const auto scaling = summaries();
+  auto work = [this, &scaling] { return write(scaling); };
   const auto made = co_await parts_.store.with_room(parts_.compute, std::move(work));
   if (!made) co_return made.error();
   auto record = [run = parts_.plan.run.id, made = *made](Store& store) {
@@ -30,13 +31,40 @@ Awaitable<Result<void>> InitialModel::make() {
   co_return success();
 }
 
+/// What all trainers that are here tell together. Each counts with its examples, as in a round.
+/// Under a robust rule it is the median over the trainers, of means and of variances, so that none
+/// of them decides alone.
+std::vector<ColumnSummary> InitialModel::summaries() const {
+  if (parts_.plan.summaries() == 0) return {};
+  std::vector<std::vector<ColumnSummary>> told;
+  std::vector<std::uint64_t> examples;
+  for (const auto& peer : parts_.roster.trainers()) {
+    if (peer->facts().summaries.empty()) continue;
+    told.push_back(peer->facts().summaries);
+    examples.push_back(peer->facts().train_examples);
+  }
+  log_info("mean and variance of {} values come from {} trainers", parts_.plan.summaries(),
+           told.size());
+  if (!parts_.plan.rule.is_mean()) return median_summaries(told);
+  const std::uint64_t most = parts_.plan.examples_max(examples);
+  std::vector<ColumnSummary> all(parts_.plan.summaries());
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    const double share = most == 0 || examples[i] <= most
+                             ? 1
+                             : static_cast<double>(most) / static_cast<double>(examples[i]);
+    add_summaries(all, told[i], share);
+  }
+  return all;
+}
+
 /// On a worker, as the two below.
-Result<CheckpointRecord> InitialModel::write() const {
+Result<CheckpointRecord> InitialModel::write(std::span<const ColumnSummary> summaries) const {
   const RunPlan& plan = parts_.plan;
   std::vector<std::pair<std::string, std::string>> notes{{"run", plan.run.key},
                                                          {"model", plan.run.model}};
-  if (!plan.came_from_seed()) notes.emplace_back("from", plan.settings.initial_weights);
-  FL_TRY(std::vector<float> values, plan.came_from_seed() ? values_of_seed() : values_of_file());
+  const bool has_file = !plan.settings.initial_weights.empty();
+  if (has_file) notes.emplace_back("from", plan.settings.initial_weights);
+  FL_TRY(std::vector<float> values, has_file ? values_of_file() : values_of_seed(summaries));
   values.resize(plan.layout.elements());  // What travels with the model begins with zeros.
   FL_TRY(auto out,
          CheckpointWriter::create(parts_.files, parts_.versions.folder(), 0, plan.layout, notes));
@@ -45,9 +73,11 @@ Result<CheckpointRecord> InitialModel::write() const {
 }
 
 /// The model's own tensors, without those that are personal.
-Result<std::vector<float>> InitialModel::values_of_seed() const {
+Result<std::vector<float>> InitialModel::values_of_seed(
+    std::span<const ColumnSummary> summaries) const {
   const RunPlan& plan = parts_.plan;
-  FL_TRY(const auto whole, from_seed_(plan.run.model, plan.run.seed));
+  FL_TRY(auto whole, from_seed_(plan.run.model, plan.run.seed));
+  if (!summaries.empty()) write_scaling(plan.run.model, summaries, whole);
   std::vector<float> values(plan.run_layout.model_elements);
   std::vector<float> personal(plan.run_layout.personal_elements);
   plan.run_layout.split(whole, values, personal);

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Version 0 of the model: from a file of the user's, or made from the seed. No client has a part in
-// it, so none can begin a run with weights of its own. On the engine's strand.
+// its parameters, so none can begin a run with weights of its own. A model that scales values also
+// gets their means and variances over the examples of all trainers that are here. On the engine's
+// strand.
 #pragma once
 
 #include "server/round/evaluations.hpp"
+#include "server/round/roster.hpp"
 #include "shared/base/async/offload.hpp"
+#include "shared/params/column_summary.hpp"
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -19,6 +24,7 @@ class InitialModel {
     Offload& compute;
     const RunPlan& plan;
     Files& files;
+    Roster& roster;
     Versions& versions;
     Evaluations& evaluations;
   };
@@ -30,9 +36,11 @@ class InitialModel {
   Awaitable<Result<void>> make();
 
  private:
-  [[nodiscard]] Result<CheckpointRecord> write() const;
+  [[nodiscard]] std::vector<ColumnSummary> summaries() const;
+  [[nodiscard]] Result<CheckpointRecord> write(std::span<const ColumnSummary> summaries) const;
   [[nodiscard]] Result<std::vector<float>> values_of_file() const;
-  [[nodiscard]] Result<std::vector<float>> values_of_seed() const;
+  [[nodiscard]] Result<std::vector<float>> values_of_seed(
+      std::span<const ColumnSummary> summaries) const;
 
   Parts parts_;
   WeightsFromSeed from_seed_;

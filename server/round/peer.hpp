@@ -4,6 +4,7 @@
 #pragma once
 
 #include "proto/wire.pb.h"
+#include "shared/params/column_summary.hpp"
 #include "shared/params/metric.hpp"
 
 #include <cstdint>
@@ -23,6 +24,8 @@ class Peer {
     std::uint64_t train_examples = 0;
     std::uint64_t holdout_examples = 0;
     std::vector<MetricKind> metrics = {};  // Checked by join().
+    /// Of a trainer that was here before there was a model; checked by join().
+    std::vector<ColumnSummary> summaries = {};
   };
 
   virtual ~Peer() = default;

@@ -78,8 +78,15 @@ struct RunPlan {
   [[nodiscard]] std::uint64_t client_seed_of(Round round, const std::string& client) const;
   /// The sketches that can be added up in a round: those of the one codec that all are asked for.
   [[nodiscard]] SummedSketches summed_sketches(Round round) const;
-  /// The initial model is made from the seed, not taken from a file.
-  [[nodiscard]] bool came_from_seed() const { return settings.initial_weights.empty(); }
+  /// The values of which the clients tell mean and variance for the initial model: those that a
+  /// built-in model scales (builtin_summaries()). 0 if the initial model comes from a file.
+  [[nodiscard]] std::uint64_t summaries() const {
+    return settings.initial_weights.empty() ? builtin_summaries(run.model) : 0;
+  }
+  /// The initial model follows from model and seed alone.
+  [[nodiscard]] bool came_from_seed() const {
+    return settings.initial_weights.empty() && summaries() == 0;
+  }
 };
 
 }  // namespace fl

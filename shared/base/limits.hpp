@@ -23,6 +23,8 @@ inline constexpr std::size_t run_model_bytes_max = 128;
 inline constexpr std::size_t spec_bytes_max = 64 << 10;
 /// What a client may send before it is Ready, and later while it uploads nothing.
 inline constexpr std::size_t hello_bytes_max = 16 << 10;
+/// Of Ready: three numbers for each of up to scaled_values_max values (model_spec.hpp).
+inline constexpr std::size_t ready_bytes_max = 128 << 10;
 inline constexpr std::size_t request_bytes_max = 64 << 10;
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
 /// longer than that behind a chunk.

@@ -2,14 +2,16 @@
 #include "shared/params/model_table.hpp"
 
 #include "kernels/generic/philox.hpp"
-#include "shared/base/limits.hpp"
+#include "shared/params/model_spec.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
+#include <iterator>
+#include <numbers>
+#include <utility>
 
 namespace fl {
 
@@ -17,141 +19,174 @@ namespace {
 
 struct Tensor {
   TensorSpec spec;
-  std::int64_t fan_in = 0;  // Number of inputs of an output value; 0: all values are `constant`.
+  double bound = 0;  // Initial values are uniform in [-bound, bound). 0: all are `constant`.
   float constant = 0;
 };
 
+/// A model's tensors, which its parts append.
 struct Model {
-  ModelRow row;
   std::vector<Tensor> parameters;
   std::vector<Tensor> statistics;
 
   /// `shape` has the outputs first, as in PyTorch.
   Model& weight(std::string_view layer, std::vector<std::int64_t> shape) {
-    std::int64_t fan_in = 1;
-    for (std::size_t i = 1; i < shape.size(); ++i) fan_in *= shape[i];
-    parameters.push_back({{fmt::format("{}.weight", layer), std::move(shape)}, fan_in});
+    double fan_in = 1;
+    for (std::size_t i = 1; i < shape.size(); ++i) fan_in *= static_cast<double>(shape[i]);
+    parameters.push_back(
+        {{fmt::format("{}.weight", layer), std::move(shape)}, 1 / std::sqrt(fan_in)});
     return *this;
   }
-  /// A weight and a bias with the same fan-in.
+  /// A weight and a bias with the same bound.
   Model& layer(std::string_view name, std::vector<std::int64_t> shape) {
     const std::int64_t outputs = shape.front();
     weight(name, std::move(shape));
-    parameters.push_back({{fmt::format("{}.bias", name), {outputs}}, parameters.back().fan_in});
+    parameters.push_back({{fmt::format("{}.bias", name), {outputs}}, parameters.back().bound});
+    return *this;
+  }
+  Model& embedding(std::string_view name, std::int64_t rows, std::int64_t width) {
+    constexpr double deviation = 0.02;  // As in GPT-2.
+    parameters.push_back(
+        {{fmt::format("{}.weight", name), {rows, width}}, deviation * std::numbers::sqrt3});
+    return *this;
+  }
+  /// The weight and bias of a LayerNorm or BatchNorm.
+  Model& norm(std::string_view name, std::int64_t width) {
+    parameters.push_back({{fmt::format("{}.weight", name), {width}}, 0, 1});
+    parameters.push_back({{fmt::format("{}.bias", name), {width}}, 0, 0});
+    return *this;
+  }
+  Model& mean_and_variance(std::string_view name, std::int64_t values) {
+    statistics.push_back({{fmt::format("{}.running_mean", name), {values}}, 0, 0});
+    statistics.push_back({{fmt::format("{}.running_var", name), {values}}, 0, 1});
     return *this;
   }
   Model& batch_norm(std::string_view name, std::int64_t channels) {
-    const auto named = [&](std::string_view tensor, float constant) {
-      return Tensor{{fmt::format("{}.{}", name, tensor), {channels}}, 0, constant};
-    };
-    parameters.push_back(named("weight", 1));
-    parameters.push_back(named("bias", 0));
-    statistics.push_back(named("running_mean", 0));
-    statistics.push_back(named("running_var", 1));
-    return *this;
+    return norm(name, channels).mean_and_variance(name, channels);
   }
 };
 
-// He 2016, section 4.2, for 28 x 28 x 1: three times `blocks` blocks of 16, 32 and 64 channels,
-// with shortcuts that have no parameters (option A).
-Model resnet(ModelRow row, std::int64_t blocks) {
-  Model model{row, {}, {}};
-  model.weight("conv1", {16, 1, 3, 3}).batch_norm("bn1", 16);
+// Dense layers fc1, fc2, ...; a single one is fc.
+void add_dense(Model& model, const ModelSpec& spec) {
+  if (spec.hidden.empty()) {
+    model.layer("fc", {spec.outputs, spec.input[0]});
+    return;
+  }
+  std::int64_t before = spec.input[0];
+  std::size_t number = 0;
+  for (const std::int64_t width : spec.hidden)
+    model.layer(fmt::format("fc{}", ++number), {width, std::exchange(before, width)});
+  model.layer(fmt::format("fc{}", ++number), {spec.outputs, before});
+}
+
+// NIID-Bench, Li 2022, SimpleCNN on 28x28x1: no padding, max-pooling by 2 after each conv.
+void add_lenet(Model& model) {
+  model.layer("conv1", {6, 1, 5, 5})
+      .layer("conv2", {16, 6, 5, 5})
+      .layer("fc1", {120, 256})
+      .layer("fc2", {84, 120})
+      .layer("fc3", {10, 84});
+}
+
+// McMahan 2017, section 3: padding 2 keeps the size, pooling halves it twice.
+void add_cnn(Model& model, const ModelSpec& spec) {
+  model.layer("conv1", {32, spec.input[0], 5, 5})
+      .layer("conv2", {64, 32, 5, 5})
+      .layer("fc1", {512, 64 * (spec.input[1] / 2 / 2) * (spec.input[2] / 2 / 2)})
+      .layer("fc2", {spec.outputs, 512});
+}
+
+// He 2016, section 4.2: three times `blocks` blocks of 16, 32 and 64 channels, with shortcuts that
+// have no parameters (option A).
+void add_resnet(Model& model, const ModelSpec& spec) {
+  model.weight("conv1", {16, spec.input[0], 3, 3}).batch_norm("bn1", 16);
   std::int64_t channels = 16;
-  for (std::int64_t b = 0; b < 3 * blocks; ++b) {
+  for (std::int64_t b = 0; b < 3 * spec.blocks; ++b) {
     const auto name = [b](std::string_view part) { return fmt::format("block{}.{}", b + 1, part); };
     const std::int64_t before = channels;
-    channels = std::int64_t{16} << (b / blocks);
+    channels = std::int64_t{16} << (b / spec.blocks);
     model.weight(name("conv1"), {channels, before, 3, 3}).batch_norm(name("bn1"), channels);
     model.weight(name("conv2"), {channels, channels, 3, 3}).batch_norm(name("bn2"), channels);
   }
-  return model.layer("fc", {10, channels});
+  model.layer("fc", {spec.outputs, channels});
 }
 
-const std::vector<Model>& models() {
-  static const std::vector<Model> table = {
-      // NIID-Bench, Li 2022, SimpleCNN on 28x28x1: no padding, max-pooling by 2 after each conv.
-      Model{{"lenet", "two 5x5 convolutions, three dense layers; 44,426 parameters"}, {}, {}}
-          .layer("conv1", {6, 1, 5, 5})
-          .layer("conv2", {16, 6, 5, 5})
-          .layer("fc1", {120, 256})
-          .layer("fc2", {84, 120})
-          .layer("fc3", {10, 84}),
-      // McMahan 2017, section 3: padding 2 keeps 28x28, pooling leaves 7x7x64.
-      Model{{"cnn", "the CNN of the FedAvg paper; 1,663,370 parameters"}, {}, {}}
-          .layer("conv1", {32, 1, 5, 5})
-          .layer("conv2", {64, 32, 5, 5})
-          .layer("fc1", {512, 3136})
-          .layer("fc2", {10, 512}),
-      resnet({"resnet8", "ResNet of 8 layers with BatchNorm; 75,002 parameters"}, 1),
-      resnet({"resnet20", "ResNet of 20 layers with BatchNorm; 269,434 parameters"}, 3),
-      // McMahan 2017, section 3, "2NN".
-      Model{{"mlp", "two hidden layers of 200; 199,210 parameters"}, {}, {}}
-          .layer("fc1", {200, 784})
-          .layer("fc2", {200, 200})
-          .layer("fc3", {10, 200}),
-      Model{{"logistic", "logistic regression; 7,850 parameters"}, {}, {}}.layer("fc", {10, 784}),
-  };
-  return table;
+// Radford 2019 (GPT-2), section 2.3: the norm comes before each part, and the embedding of tokens
+// also gives the logits.
+void add_transformer(Model& model, const ModelSpec& spec) {
+  const std::int64_t width = spec.width;
+  model.embedding("tokens", spec.outputs, width).embedding("positions", spec.input[0], width);
+  for (std::int64_t b = 0; b < spec.layers; ++b) {
+    const auto name = [b](std::string_view part) { return fmt::format("block{}.{}", b + 1, part); };
+    model.norm(name("norm1"), width)
+        .layer(name("attention"), {3 * width, width})
+        .layer(name("projection"), {width, width})
+        .norm(name("norm2"), width)
+        .layer(name("fc1"), {4 * width, width})
+        .layer(name("fc2"), {width, 4 * width});
+  }
+  model.norm("norm", width);
 }
 
 /// In the layout's order.
-std::vector<Tensor> tensors_of(const Model& model) {
-  std::vector<Tensor> tensors = model.parameters;
-  tensors.insert(tensors.end(), model.statistics.begin(), model.statistics.end());
+std::vector<Tensor> tensors_of(const ModelSpec& spec) {
+  Model model;
+  switch (spec.family) {
+    case ModelSpec::Family::synthetic:
+      model.parameters.push_back({{"weight", {spec.input[0]}}, 0, 0});
+      break;
+    case ModelSpec::Family::mlp: add_dense(model, spec); break;
+    case ModelSpec::Family::lenet: add_lenet(model); break;
+    case ModelSpec::Family::cnn: add_cnn(model, spec); break;
+    case ModelSpec::Family::resnet: add_resnet(model, spec); break;
+    case ModelSpec::Family::transformer: add_transformer(model, spec); break;
+  }
+  if (spec.scales_inputs) model.mean_and_variance("input", spec.input[0]);
+  if (spec.scales_targets) model.mean_and_variance("target", spec.outputs);
+  std::vector<Tensor> tensors = std::move(model.parameters);
+  tensors.insert(tensors.end(), std::move_iterator(model.statistics.begin()),
+                 std::move_iterator(model.statistics.end()));
   return tensors;
 }
 
-constexpr std::string_view synthetic_prefix = "synthetic:";
-constexpr ModelRow synthetic_row = {"synthetic:N",
-                                    "one tensor of N zeros; updates are random noise, for tests"};
-
-const Model* find_model(std::string_view name) {
-  const auto found = std::ranges::find(models(), name, [](const Model& m) { return m.row.name; });
-  return found == models().end() ? nullptr : &*found;
-}
-
-Result<Layout> synthetic_layout(std::string_view model) {
-  const std::string_view digits = model.substr(synthetic_prefix.size());
-  std::int64_t elements = 0;
-  const auto [end, failed] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), elements);
-  if (failed != std::errc{} || end != digits.data() + digits.size() || elements < 1 ||
-      static_cast<std::uint64_t>(elements) > limits::parameters_max) {
-    return Error(Errc::invalid_input, fmt::format("model \"{}\": N must be a number from 1 to {}",
-                                                  model, limits::parameters_max));
-  }
-  return Layout::make({{"weight", {elements}}});
-}
+constexpr std::array<ModelRow, 12> rows = {{
+    {"lenet", "two 5x5 convolutions, three dense layers; 44,426 parameters"},
+    {"cnn", "the CNN of the FedAvg paper; 1,663,370 parameters"},
+    {"resnet8", "ResNet of 8 layers with BatchNorm; 75,002 parameters"},
+    {"resnet20", "ResNet of 20 layers with BatchNorm; 269,434 parameters"},
+    {"mlp", "two hidden layers of 200; 199,210 parameters"},
+    {"logistic", "logistic regression; 7,850 parameters"},
+    {"linear:IN-OUT", "linear regression"},
+    {"logistic:IN-OUT", "logistic regression"},
+    {"mlp:IN-H1-...-OUT", "dense layers"},
+    {"cnn:CxHxW-OUT, resnetN:CxHxW-OUT", "the same networks for other images"},
+    {"transformer:layers=4,width=256,heads=4,context=256", "GPT-like, predicts the next byte"},
+    {"synthetic:N", "one tensor of N zeros; updates are random noise, for tests"},
+}};
 
 }  // namespace
 
 Result<Layout> builtin_layout(std::string_view model) {
-  if (model.starts_with(synthetic_prefix)) return synthetic_layout(model);
-  const Model* found = find_model(model);
-  if (found == nullptr) {
-    return Error(Errc::invalid_input, fmt::format("unknown model \"{}\"; the models are: {}", model,
-                                                  builtin_model_names()));
-  }
+  FL_TRY(const ModelSpec spec, parse_model(model));
   std::vector<TensorSpec> specs;
-  for (const Tensor& tensor : tensors_of(*found)) specs.push_back(tensor.spec);
-  return Layout::make(specs);
+  for (Tensor& tensor : tensors_of(spec)) specs.push_back(std::move(tensor.spec));
+  auto layout = Layout::make(specs);
+  if (!layout) return layout.error().at(fmt::format("model \"{}\"", model));
+  return layout;
 }
 
 Result<std::vector<float>> builtin_initial_weights(std::string_view model, std::uint64_t seed) {
   FL_TRY(const Layout layout, builtin_layout(model));
+  FL_TRY(const ModelSpec spec, parse_model(model));
   std::vector<float> weights(layout.elements());
-  const Model* found = find_model(model);
-  if (found == nullptr) return weights;  // Synthetic: zeros.
-  const std::vector<Tensor> made = tensors_of(*found);
+  const std::vector<Tensor> made = tensors_of(spec);
   for (std::size_t t = 0; t < made.size(); ++t) {
     const Layout::Tensor& tensor = layout.tensors()[t];
     const auto values = std::span(weights).subspan(tensor.offset, tensor.elements);
-    if (made[t].fan_in == 0) {
+    if (made[t].bound == 0) {
       std::ranges::fill(values, made[t].constant);
       continue;
     }
-    const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(made[t].fan_in)));
+    const auto bound = static_cast<float>(made[t].bound);
     for (std::uint64_t i = 0; i < values.size(); ++i) {
       const philox::Block block = philox::block_at(seed, t, philox::counter_of(i));
       // 24 random bits, so that the conversion to float is exact: -1 to 1 - 2^-23 in equal steps.
@@ -162,21 +197,43 @@ Result<std::vector<float>> builtin_initial_weights(std::string_view model, std::
   return weights;
 }
 
-std::span<const MetricKind> builtin_metrics(std::string_view model) {
-  static const std::array measured{known_metric("accuracy")};
-  if (model.starts_with("synthetic:")) return {};
-  return measured;
+std::uint64_t builtin_summaries(std::string_view model) {
+  const auto spec = parse_model(model);
+  return spec ? spec->scaled_inputs() + spec->scaled_targets() : 0;
 }
 
-std::span<const ModelRow> builtin_models() {
-  static const std::vector<ModelRow> rows = [] {
-    std::vector<ModelRow> all;
-    for (const Model& model : models()) all.push_back(model.row);
-    all.push_back(synthetic_row);
-    return all;
-  }();
-  return rows;
+void write_scaling(std::string_view model, std::span<const ColumnSummary> summaries,
+                   std::span<float> weights) {
+  const ModelSpec spec = parse_model(model).value();
+  FL_ASSERT(summaries.size() == spec.scaled_inputs() + spec.scaled_targets());
+  // The scaling comes last: means, then variances, of the inputs and then of the targets.
+  auto out = weights.last(2 * summaries.size());
+  for (const std::uint64_t values : {spec.scaled_inputs(), spec.scaled_targets()}) {
+    for (std::size_t i = 0; i < values; ++i) {
+      const ColumnSummary& one = summaries[i];
+      const auto variance = static_cast<float>(one.count > 0 ? one.squares / one.count : 0);
+      out[i] = static_cast<float>(one.mean);
+      out[values + i] = std::isnormal(variance) ? variance : 1.0F;
+    }
+    out = out.subspan(2 * values);
+    summaries = summaries.subspan(values);
+  }
 }
+
+std::span<const MetricKind> builtin_metrics(std::string_view model) {
+  static const std::array classes{known_metric("accuracy")};
+  static const std::array two_classes{known_metric("accuracy"), known_metric("auroc")};
+  static const std::array values{known_metric("mae"), known_metric("r2")};
+  static const std::array bytes{known_metric("perplexity")};
+  const auto spec = parse_model(model);
+  if (!spec || spec->task == ModelSpec::Task::none) return {};
+  if (spec->task == ModelSpec::Task::regression) return values;
+  if (spec->task == ModelSpec::Task::language) return bytes;
+  if (spec->outputs == 2) return two_classes;
+  return classes;
+}
+
+std::span<const ModelRow> builtin_models() { return rows; }
 
 std::string builtin_model_names() {
   std::string names;

@@ -5,9 +5,11 @@
 #pragma once
 
 #include "shared/base/error.hpp"
+#include "shared/params/column_summary.hpp"
 #include "shared/params/layout.hpp"
 #include "shared/params/metric.hpp"
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,21 +20,32 @@ namespace fl {
 /// A model of users' own begins with this; all others are built in.
 inline constexpr std::string_view custom_prefix = "custom:";
 
-/// The layout of a built-in model: "lenet", "cnn", "resnet8", "resnet20", "mlp", "logistic" or
-/// "synthetic:N". All but the last take images of 28x28x1 and have 10 classes. Statistics
-/// (layout.hpp) come after the parameters. Any other name is invalid_input; the message lists the
-/// models.
+/// The layout of a built-in model (model_spec.hpp). Statistics (layout.hpp) come after the
+/// parameters; those of a scaled model are input.running_mean, input.running_var,
+/// target.running_mean and target.running_var, and come last. Any other name is invalid_input; the
+/// message lists the models.
 [[nodiscard]] Result<Layout> builtin_layout(std::string_view model);
 
 /// Deterministic initial weights, with the same bits on every machine. Weights and biases are
-/// uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default for Linear and Conv2d, from
-/// Philox(seed, tensor index, element). A BatchNorm begins with ones and zeros, as in PyTorch.
-/// "synthetic:N" begins with zeros.
+/// uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default for Linear and Conv2d, and
+/// embeddings uniform with a deviation of 0.02, from Philox(seed, tensor index, element). A
+/// BatchNorm, a LayerNorm and a scaling begin as the identity. "synthetic:N" begins with zeros.
 [[nodiscard]] Result<std::vector<float>> builtin_initial_weights(std::string_view model,
                                                                  std::uint64_t seed);
 
-/// What the trainers of a built-in model measure besides the loss: "accuracy". Nothing for
-/// "synthetic:N", which has no data.
+/// The number of values that a model scales: its inputs, then its targets. A trainer of such a
+/// model summarises each over its training examples. 0 for a model that scales none, and for an
+/// unknown one.
+[[nodiscard]] std::uint64_t builtin_summaries(std::string_view model);
+/// Writes means and variances into the scaling tensors of a model's weights. A value that nobody
+/// has, or that is always the same, is not scaled: variance 1. `model` must be built in, and
+/// `summaries` have builtin_summaries(model) elements.
+void write_scaling(std::string_view model, std::span<const ColumnSummary> summaries,
+                   std::span<float> weights);
+
+/// What the trainers of a built-in model measure besides the loss: accuracy, and AUROC of two
+/// classes; mean absolute error and R2; or perplexity. Nothing for "synthetic:N", which has no
+/// data.
 [[nodiscard]] std::span<const MetricKind> builtin_metrics(std::string_view model);
 
 /// A model's line in --help.

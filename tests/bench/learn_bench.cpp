@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint32_t examples = 1920;
 constexpr std::uint32_t batch_size = 64;
-constexpr std::uint32_t side = fl::model_image_side;
+constexpr std::uint32_t side = 28;
 
 fl::DataSet noise() {
   fl::Random random(1, 0);

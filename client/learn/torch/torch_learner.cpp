@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 namespace fl {
@@ -19,10 +18,10 @@ namespace {
 // The example indices of the steps, one step after the other, in a new order for every epoch.
 class Batches {
  public:
-  Batches(std::int64_t examples, std::int64_t batch_size, std::uint64_t seed, torch::Device device)
-      : examples_(examples), batch_size_(batch_size), seed_(seed), device_(device) {}
+  Batches(std::int64_t examples, std::int64_t batch_size, std::uint64_t seed)
+      : examples_(examples), batch_size_(batch_size), seed_(seed) {}
 
-  /// int64 [batch_size], or shorter at the end of an epoch.
+  /// int64 [batch_size] on the CPU, or shorter at the end of an epoch.
   torch::Tensor next() {
     if (at_ == 0) shuffle();
     const std::int64_t n = std::min(batch_size_, examples_ - at_);
@@ -34,15 +33,13 @@ class Batches {
  private:
   void shuffle() {
     const auto indices = shuffled_indices(static_cast<std::uint32_t>(examples_), seed_, epoch_++);
-    const torch::Tensor order = torch::empty({examples_}, torch::kInt64);
-    std::ranges::copy(indices, order.data_ptr<std::int64_t>());
-    order_ = order.to(device_);
+    order_ = torch::empty({examples_}, torch::kInt64);
+    std::ranges::copy(indices, order_.mutable_data_ptr<std::int64_t>());
   }
 
   std::int64_t examples_;
   std::int64_t batch_size_;
   std::uint64_t seed_;
-  torch::Device device_;
   std::uint64_t epoch_ = 0;
   std::int64_t at_ = 0;
   torch::Tensor order_;
@@ -140,26 +137,6 @@ class Autocast {
 
 }  // namespace
 
-Examples::Examples(const DataSet* set, std::span<const std::uint32_t> chosen,
-                   torch::Device device) {
-  const auto n = static_cast<std::int64_t>(chosen.size());
-  labels = torch::empty({n}, torch::kInt64);
-  if (n == 0) {
-    images = torch::empty({0});
-    return;
-  }
-  std::vector<std::int64_t> shape{n};
-  shape.insert(shape.end(), set->shape.begin(), set->shape.end());
-  const torch::Tensor pixels = torch::empty(shape, torch::kUInt8);
-  for (std::size_t i = 0; i < chosen.size(); ++i) {
-    std::memcpy(pixels.data_ptr<std::uint8_t>() + i * set->row_bytes(), set->row(chosen[i]).data(),
-                set->row_bytes());
-    labels.data_ptr<std::int64_t>()[i] = set->labels[chosen[i]];
-  }
-  images = pixels.to(torch::kFloat32).div_(255).to(device);
-  labels = labels.to(device);
-}
-
 std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples) {
   const std::uint64_t wanted = std::uint64_t{settings.batch_size} * settings.accumulate;
   return static_cast<std::int64_t>(std::min(wanted, static_cast<std::uint64_t>(examples)));
@@ -168,15 +145,16 @@ std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples)
 Result<Learner> Learner::make(std::string_view model, torch::Device device,
                               torch::ScalarType precision, torch::Tensor values) {
   FL_TRY(const Layout layout, builtin_layout(model));
+  FL_TRY(ModelSpec spec, parse_model(model));
   FL_TRY(Module module, make_module(model));
   FlatParameters parameters(module, layout, device, std::move(values));
-  return Learner(std::move(module), std::move(parameters), precision);
+  return Learner(std::move(spec), std::move(module), std::move(parameters), precision);
 }
 
 Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::uint64_t number) {
   const TrainSettings& settings = run.settings;
   Batches batches(examples.size(), step_examples(settings, examples.size()),
-                  number == 0 ? run.seed : mix_seeds(run.seed, number), examples.labels.device());
+                  number == 0 ? run.seed : mix_seeds(run.seed, number));
   Optimizer optimizer(run, parameters_);
   LossScale scale;
   LocalShare done;
@@ -216,13 +194,12 @@ double Learner::add_gradient(const Examples& examples, const torch::Tensor& batc
   for (std::int64_t at = 0; at < all && !stop.stop_requested(); at += at_once) {
     const torch::Tensor part = batch.narrow(0, at, std::min(at_once, all - at));
     const double share = static_cast<double>(part.size(0)) / static_cast<double>(all);
-    const torch::Tensor images = examples.images.index_select(0, part);
-    const torch::Tensor logits = [&] {
-      const Autocast autocast(images.device(), precision_);
-      return forward(images, true).to(torch::kFloat32);
+    const Batch now = examples.batch(part);
+    const torch::Tensor outputs = [&] {
+      const Autocast autocast(now.inputs.device(), precision_);
+      return forward(now.inputs, true).to(torch::kFloat32);
     }();
-    torch::Tensor loss =
-        torch::cross_entropy_loss(logits, examples.labels.index_select(0, part)) * share;
+    torch::Tensor loss = this->loss(outputs, now.targets, at::Reduction::Mean) * share;
     mean += loss.item<double>();
     if (precision_ == torch::kFloat16) loss = loss * scale.factor();
     loss.backward();

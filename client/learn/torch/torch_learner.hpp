@@ -3,24 +3,16 @@
 // files of fl_learn_torch include this header, because it brings libtorch's headers.
 #pragma once
 
-#include "client/learn/data/data.hpp"
 #include "client/learn/torch/loss_scale.hpp"
+#include "client/learn/torch/torch_examples.hpp"
 #include "client/learn/torch/torch_models.hpp"
+#include "client/learn/torch/torch_task.hpp"
 #include "client/learn/trainer.hpp"
 #include "shared/base/async/clock.hpp"
 
 #include <atomic>
 
 namespace fl {
-
-/// Images and labels on the device that trains, loaded once.
-struct Examples {
-  Examples(const DataSet* set, std::span<const std::uint32_t> chosen, torch::Device device);
-  [[nodiscard]] std::int64_t size() const { return labels.size(0); }
-
-  torch::Tensor images;  // fp32 [n, 1, rows, columns] in [0, 1]
-  torch::Tensor labels;  // int64 [n]
-};
 
 /// The number of examples of an optimizer step. The last step of an epoch may have fewer.
 [[nodiscard]] std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples);
@@ -58,21 +50,31 @@ class Learner {
                                          std::uint64_t number);
 
   [[nodiscard]] FlatParameters& parameters() { return parameters_; }
-  /// Returns the logits. If `is_training`, a BatchNorm uses the statistics of these images and
+  [[nodiscard]] const ModelSpec& spec() const { return spec_; }
+  /// Returns the outputs. If `is_training`, a BatchNorm uses the statistics of these inputs and
   /// updates its own; otherwise it uses its own.
-  [[nodiscard]] torch::Tensor forward(const torch::Tensor& images, bool is_training) {
+  [[nodiscard]] torch::Tensor forward(const torch::Tensor& inputs, bool is_training) {
     if (module_->is_training() != is_training) module_->train(is_training);
-    return module_->forward(images);
+    return module_->forward(inputs);
+  }
+  /// loss_of() this learner's outputs.
+  [[nodiscard]] torch::Tensor loss(const torch::Tensor& outputs, const torch::Tensor& targets,
+                                   at::Reduction::Reduction reduction) const {
+    return loss_of(spec_, parameters_.target, outputs, targets, reduction);
   }
 
  private:
-  Learner(Module module, FlatParameters parameters, torch::ScalarType precision)
-      : module_(std::move(module)), parameters_(std::move(parameters)), precision_(precision) {}
+  Learner(ModelSpec spec, Module module, FlatParameters parameters, torch::ScalarType precision)
+      : spec_(std::move(spec)),
+        module_(std::move(module)),
+        parameters_(std::move(parameters)),
+        precision_(precision) {}
 
   double add_gradient(const Examples& examples, const torch::Tensor& batch, std::int64_t at_once,
                       const LossScale& scale, const std::stop_token& stop);
   bool take_scale_out(LossScale& scale);
 
+  ModelSpec spec_;
   Module module_;
   FlatParameters parameters_;
   torch::ScalarType precision_;

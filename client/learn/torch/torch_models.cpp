@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/torch_models.hpp"
 
+#include "shared/params/model_spec.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
@@ -8,10 +9,12 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <utility>
 
 namespace fl {
@@ -44,34 +47,56 @@ nn::Sequential lenet() {
                          {"relu1", relu()},
                          {"fc2", nn::Linear(120, 84)},
                          {"relu2", relu()},
-                         {"fc3", nn::Linear(84, model_classes)}});
+                         {"fc3", nn::Linear(84, 10)}});
+}
+
+// Mean and variance that a model knows of the values at its input or output, as its statistics. At
+// the input they scale the values and put the mean in place of a missing one. Those of the output
+// are used by the loss (TargetScale), and here they are only kept.
+struct Scaling : nn::Module {
+  Scaling(std::int64_t values, bool is_input)
+      : is_input_(is_input),
+        mean(register_buffer("running_mean", torch::zeros({values}))),
+        variance(register_buffer("running_var", torch::ones({values}))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    if (!is_input_) return x;
+    const torch::Tensor deviation = variance.clamp_min(std::numeric_limits<float>::min()).sqrt();
+    return torch::nan_to_num((x - mean) / deviation, 0.0);
+  }
+
+  bool is_input_;
+  torch::Tensor mean;
+  torch::Tensor variance;
+};
+
+// Dense layers with ReLU between them; McMahan 2017, section 3, has one with two hidden layers.
+nn::Sequential dense(const ModelSpec& spec) {
+  nn::Sequential model({{"flatten", nn::Flatten()}});
+  if (spec.scales_inputs) model->push_back("input", Scaling(spec.input[0], true));
+  std::int64_t before = spec.input[0];
+  std::size_t number = 0;
+  for (const std::int64_t width : spec.hidden) {
+    ++number;
+    model->push_back(fmt::format("fc{}", number), nn::Linear(std::exchange(before, width), width));
+    model->push_back(fmt::format("relu{}", number), relu());
+  }
+  std::string last = spec.hidden.empty() ? "fc" : fmt::format("fc{}", number + 1);
+  model->push_back(std::move(last), nn::Linear(before, spec.outputs));
+  return model;
 }
 
 // The CNN of McMahan 2017, section 3.
-nn::Sequential cnn() {
-  return nn::Sequential({{"conv1", conv(1, 32, 2)},
+nn::Sequential cnn(const ModelSpec& spec) {
+  const std::int64_t left = 64 * (spec.input[1] / 2 / 2) * (spec.input[2] / 2 / 2);
+  return nn::Sequential({{"conv1", conv(spec.input[0], 32, 2)},
                          {"pool1", pool_relu()},
                          {"conv2", conv(32, 64, 2)},
                          {"pool2", pool_relu()},
                          {"flatten", nn::Flatten()},
-                         {"fc1", nn::Linear(64 * 7 * 7, 512)},
+                         {"fc1", nn::Linear(left, 512)},
                          {"relu1", relu()},
-                         {"fc2", nn::Linear(512, model_classes)}});
-}
-
-// "2NN" of McMahan 2017, section 3.
-nn::Sequential mlp() {
-  return nn::Sequential({{"flatten", nn::Flatten()},
-                         {"fc1", nn::Linear(model_image_side * model_image_side, 200)},
-                         {"relu1", relu()},
-                         {"fc2", nn::Linear(200, 200)},
-                         {"relu2", relu()},
-                         {"fc3", nn::Linear(200, model_classes)}});
-}
-
-nn::Sequential logistic() {
-  return nn::Sequential({{"flatten", nn::Flatten()},
-                         {"fc", nn::Linear(model_image_side * model_image_side, model_classes)}});
+                         {"fc2", nn::Linear(512, spec.outputs)}});
 }
 
 nn::Conv2d conv3x3(std::int64_t from, std::int64_t to, std::int64_t stride) {
@@ -102,33 +127,91 @@ struct ResidualBlock : nn::Module {
   std::int64_t added;  // Channels.
 };
 
-// He 2016, section 4.2: 6 blocks + 2 layers.
-nn::Sequential resnet(std::int64_t blocks) {
-  nn::Sequential model({{"conv1", conv3x3(1, 16, 1)}, {"bn1", nn::BatchNorm2d(16)}});
+// He 2016, section 4.2: 6n + 2 layers.
+nn::Sequential resnet(const ModelSpec& spec) {
+  nn::Sequential model({{"conv1", conv3x3(spec.input[0], 16, 1)}, {"bn1", nn::BatchNorm2d(16)}});
   model->push_back("relu1", relu());
   std::int64_t channels = 16;
-  for (std::int64_t b = 0; b < 3 * blocks; ++b) {
-    const std::int64_t before = std::exchange(channels, std::int64_t{16} << (b / blocks));
+  for (std::int64_t b = 0; b < 3 * spec.blocks; ++b) {
+    const std::int64_t before = std::exchange(channels, std::int64_t{16} << (b / spec.blocks));
     model->push_back(fmt::format("block{}", b + 1), ResidualBlock(before, channels));
   }
   model->push_back("pool", nn::Functional([](const torch::Tensor& x) { return x.mean({2, 3}); }));
-  model->push_back("fc", nn::Linear(channels, model_classes));
+  model->push_back("fc", nn::Linear(channels, spec.outputs));
   return model;
 }
 
-nn::Sequential resnet8() { return resnet(1); }
-nn::Sequential resnet20() { return resnet(3); }
-
-struct ModuleRow {
-  std::string_view model;
-  nn::Sequential (*make)();
+/// Adds a learned vector for each place in the context. Radford 2018, section 3.1.
+struct Positions : nn::Module {
+  Positions(std::int64_t context, std::int64_t width)
+      : weight(register_parameter("weight", torch::zeros({context, width}))) {}
+  torch::Tensor forward(const torch::Tensor& x) { return x + weight.narrow(0, 0, x.size(1)); }
+  torch::Tensor weight;
 };
-constexpr std::array<ModuleRow, 6> modules = {{{"lenet", lenet},
-                                               {"cnn", cnn},
-                                               {"resnet8", resnet8},
-                                               {"resnet20", resnet20},
-                                               {"mlp", mlp},
-                                               {"logistic", logistic}}};
+
+/// Radford 2019 (GPT-2), section 2.3: a norm before the attention and one before the dense layers.
+struct TransformerBlock : nn::Module {
+  TransformerBlock(std::int64_t width, std::int64_t heads)
+      : norm1(register_module("norm1", layer_norm(width))),
+        attention(register_module("attention", nn::Linear(width, 3 * width))),
+        projection(register_module("projection", nn::Linear(width, width))),
+        norm2(register_module("norm2", layer_norm(width))),
+        fc1(register_module("fc1", nn::Linear(width, 4 * width))),
+        fc2(register_module("fc2", nn::Linear(4 * width, width))),
+        heads_(heads) {}
+
+  static nn::LayerNorm layer_norm(std::int64_t width) {
+    return nn::LayerNorm(nn::LayerNormOptions({width}));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = x + projection(attend(norm1(x)));
+    return y + fc2(torch::gelu(fc1(norm2(y))));
+  }
+
+  /// Causal self-attention; Vaswani 2017, section 3.2. x: [n, length, width].
+  torch::Tensor attend(const torch::Tensor& x) {
+    const std::int64_t length = x.size(1);
+    const auto split =
+        attention(x).view({x.size(0), length, 3, heads_, -1}).permute({2, 0, 3, 1, 4});
+    const torch::Tensor mixed =
+        at::scaled_dot_product_attention(split[0], split[1], split[2], {}, 0.0, true);
+    return mixed.transpose(1, 2).reshape(x.sizes());
+  }
+
+  nn::LayerNorm norm1;
+  nn::Linear attention;  // Makes queries, keys and values.
+  nn::Linear projection;
+  nn::LayerNorm norm2;
+  nn::Linear fc1;
+  nn::Linear fc2;
+  std::int64_t heads_;
+};
+
+nn::Sequential transformer(const ModelSpec& spec) {
+  const nn::Embedding tokens(spec.outputs, spec.width);
+  nn::Sequential model({{"tokens", tokens}});
+  model->push_back("positions", Positions(spec.input[0], spec.width));
+  for (std::int64_t b = 0; b < spec.layers; ++b)
+    model->push_back(fmt::format("block{}", b + 1), TransformerBlock(spec.width, spec.heads));
+  model->push_back("norm", TransformerBlock::layer_norm(spec.width));
+  model->push_back("logits", nn::Functional([tokens](const torch::Tensor& x) {
+                     return torch::linear(x, tokens->weight);
+                   }));
+  return model;
+}
+
+nn::Sequential network(const ModelSpec& spec) {
+  switch (spec.family) {
+    case ModelSpec::Family::synthetic: break;
+    case ModelSpec::Family::mlp: return dense(spec);
+    case ModelSpec::Family::lenet: return lenet();
+    case ModelSpec::Family::cnn: return cnn(spec);
+    case ModelSpec::Family::resnet: return resnet(spec);
+    case ModelSpec::Family::transformer: return transformer(spec);
+  }
+  return nullptr;
+}
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
@@ -173,13 +256,15 @@ Result<void> check_layout(const Module& module, const Layout& layout, std::strin
 }  // namespace
 
 Result<Module> make_module(std::string_view model) {
-  const auto row = std::ranges::find(modules, model, &ModuleRow::model);
-  if (row == modules.end()) {
+  FL_TRY(const ModelSpec spec, parse_model(model));
+  nn::Sequential made = network(spec);
+  if (made.is_empty()) {
     return Error(Errc::invalid_input,
                  fmt::format("there is no libtorch module for model \"{}\"", model));
   }
+  if (spec.scales_targets) made->push_back("target", Scaling(spec.outputs, false));
   FL_TRY(const Layout layout, builtin_layout(model));
-  Module module = row->make().ptr();
+  Module module = made.ptr();
   FL_CHECK(check_layout(module, layout, model));
   return module;
 }
@@ -211,6 +296,8 @@ FlatParameters::FlatParameters(const Module& module, const Layout& layout, torch
     // If a tensor has a gradient already, backward() adds to it in place.
     if (t < parameters) values.mutable_grad() = view_into(gradient);
     if (tensor.name.ends_with("running_var")) variances.push_back(view_into(model));
+    if (tensor.name == "target.running_mean") target.mean = view_into(model);
+    if (tensor.name == "target.running_var") target.variance = view_into(model);
   }
 }
 

@@ -3,7 +3,7 @@
 // this header, because it brings libtorch's headers.
 #pragma once
 
-#include "client/learn/data/data.hpp"
+#include "client/learn/torch/torch_task.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
 
@@ -20,13 +20,11 @@ namespace fl {
 
 using Module = std::shared_ptr<torch::nn::SequentialImpl>;
 
-inline constexpr std::uint32_t model_image_side = 28;  // Every built-in model takes 28 x 28 x 1.
-inline constexpr std::uint32_t model_classes = 10;
-
-/// Makes a module on the CPU that maps images [n, 1, 28, 28] in [0, 1] to logits [n, 10]. Its
-/// parameters and, after them, its statistics (is_statistic()) have the names, shapes and order of
-/// builtin_layout(model). Its weights are arbitrary. Errors: invalid_input for a model without a
-/// module; internal if the module differs from the layout, with the first tensor that differs.
+/// Makes a module on the CPU that maps a batch of inputs (Batch, torch_examples.hpp) to outputs:
+/// fp32 [n, outputs], or [n, context, 256] of a transformer. Its parameters and, after them, its
+/// statistics (is_statistic()) have the names, shapes and order of builtin_layout(model). Its
+/// weights are arbitrary. Errors: invalid_input for a model without a module; internal if the
+/// module differs from the layout, with the first tensor that differs.
 [[nodiscard]] Result<Module> make_module(std::string_view model);
 
 /// The parameters of a module and their gradients as flat vectors in the order of the layout. So
@@ -40,6 +38,7 @@ struct FlatParameters {
   torch::Tensor model;     // fp32 [layout.elements()]
   torch::Tensor weights;   // View of its P parameters, which come before the statistics: fp32 [P].
   torch::Tensor gradient;  // fp32 [P]; backward() adds to it.
+  TargetScale target;      // Views into `model`, if it scales its targets.
   std::vector<torch::Tensor> variances;  // Views into `model`, one for each running_var.
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/torch_trainer.hpp"
 
+#include "client/learn/data/fit.hpp"
 #include "client/learn/data/random.hpp"
 #include "client/learn/torch/torch_learner.hpp"
 #ifdef FL_HAS_CUDA
@@ -29,7 +30,8 @@ namespace fl {
 
 namespace {
 
-constexpr std::int64_t evaluation_batch = 500;
+constexpr std::int64_t evaluated_at_once = 500;         // Examples of a batch; of text,
+constexpr std::int64_t bytes_evaluated_at_once = 8192;  // so many bytes.
 
 /// Makes glibc keep freed memory. Every step allocates and frees the same tensors; returning their
 /// pages to the kernel and asking for them again would take a third of a small model's time.
@@ -119,12 +121,18 @@ class TorchTrainer final : public Trainer {
         device_(device),
         client_seed_(client_seed),
         learners_(std::move(learners)),
-        train_(data.all.get(), data.train, device),
-        holdout_(data.all.get(), data.holdout, device) {}
+        train_(data.all, data.train, first().spec(), device),
+        holdout_(data.all, data.holdout, first().spec(), device),
+        summaries_(summarise(first().spec(), data)) {}
 
   const Layout& layout() const override { return layout_; }
-  std::uint64_t train_examples() const override { return train_.size(); }
-  std::uint64_t holdout_examples() const override { return holdout_.size(); }
+  std::uint64_t train_examples() const override {
+    return static_cast<std::uint64_t>(train_.size());
+  }
+  std::uint64_t holdout_examples() const override {
+    return static_cast<std::uint64_t>(holdout_.size());
+  }
+  std::vector<ColumnSummary> summaries() const override { return summaries_; }
   std::span<const MetricKind> metrics() const override { return builtin_metrics(model_); }
   bool takes_steps_together() const override { return learners_.size() > 1; }
 
@@ -170,12 +178,13 @@ class TorchTrainer final : public Trainer {
     return guarded([&]() -> Result<void> {
       load(flat(weights));
       const std::int64_t all = train_.size();
-      for (std::int64_t at = 0; at < all; at += evaluation_batch) {
+      for (std::int64_t at = 0; at < all; at += evaluation_batch()) {
         if (stop.stop_requested()) return Error(Errc::cancelled, "the gradient was stopped");
-        const std::int64_t n = std::min(evaluation_batch, all - at);
-        const torch::Tensor logits = first().forward(train_.images.narrow(0, at, n), true);
-        torch::cross_entropy_loss(logits, train_.labels.narrow(0, at, n), {}, at::Reduction::Sum)
-            .div(static_cast<double>(all))
+        const std::int64_t n = std::min(evaluation_batch(), all - at);
+        const Batch batch = train_.batch(at, n);
+        first()
+            .loss(first().forward(batch.inputs, true), batch.targets, at::Reduction::Sum)
+            .div(static_cast<double>(train_.predictions()))
             .backward();
       }
       const torch::NoGradGuard no_grad;
@@ -192,21 +201,15 @@ class TorchTrainer final : public Trainer {
     return guarded([&]() -> Result<EvalReport> {
       const c10::InferenceMode inference;
       load(flat(weights));
-      double loss = 0;
-      std::int64_t right = 0;
-      for (std::int64_t at = 0; at < holdout_.size(); at += evaluation_batch) {
+      if (holdout_.size() == 0) return EvalReport{};
+      Measurement measured(first().spec(), first().parameters().target);
+      for (std::int64_t at = 0; at < holdout_.size(); at += evaluation_batch()) {
         if (stop.stop_requested()) return Error(Errc::cancelled, "evaluation stopped");
-        const std::int64_t n = std::min(evaluation_batch, holdout_.size() - at);
-        const torch::Tensor labels = holdout_.labels.narrow(0, at, n);
-        const torch::Tensor logits = first().forward(holdout_.images.narrow(0, at, n), false);
-        loss += torch::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum).item<double>();
-        right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
+        const std::int64_t n = std::min(evaluation_batch(), holdout_.size() - at);
+        const Batch batch = holdout_.batch(at, n);
+        measured.add(first().forward(batch.inputs, false), batch.targets);
       }
-      const auto examples = holdout_examples();
-      if (examples == 0) return EvalReport{};
-      const auto n = static_cast<double>(examples);
-      return EvalReport{
-          examples, loss / n, {{.name = "accuracy", .value = static_cast<double>(right) / n}}};
+      return measured.report(holdout_);
     });
   }
 
@@ -241,6 +244,11 @@ class TorchTrainer final : public Trainer {
   }
 
   Learner& first() { return learners_.front(); }
+  [[nodiscard]] std::int64_t evaluation_batch() const {
+    const ModelSpec& spec = learners_.front().spec();
+    if (spec.task != ModelSpec::Task::language) return evaluated_at_once;
+    return std::max<std::int64_t>(1, bytes_evaluated_at_once / spec.input[0]);
+  }
 
   /// The parameters' part of a tensor with model.size(0) values.
   torch::Tensor parameters_of(const torch::Tensor& values) {
@@ -300,27 +308,15 @@ class TorchTrainer final : public Trainer {
   std::vector<Learner> learners_;
   Examples train_;
   Examples holdout_;
+  std::vector<ColumnSummary> summaries_;
   bool holds_update_ = false;  // The first learner's model tensor holds the update, not weights.
 };
-
-Result<void> check_images(const DataSet& set, const LearnOptions& options) {
-  const std::vector<std::int64_t> wanted{1, model_image_side, model_image_side};
-  if (set.kind != DataSet::Kind::pixels || set.shape != wanted) {
-    return Error(
-        Errc::invalid_input,
-        fmt::format("model \"{}\" takes images of {} pixels, but examples of \"{}\" are {}",
-                    options.model, shape_text(wanted), set.source, shape_text(set.shape)));
-  }
-  if (set.classes <= model_classes) return {};
-  return Error(Errc::invalid_input,
-               fmt::format("model \"{}\" has {} classes, but \"{}\" has labels from 0 to {}",
-                           options.model, model_classes, set.source, set.classes - 1));
-}
 
 }  // namespace
 
 Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options, LocalData data) {
-  if (data.all) FL_CHECK(check_images(*data.all, options));
+  FL_TRY(const ModelSpec spec, parse_model(options.model));
+  FL_CHECK(check_fit(spec, options.model, data));
   if (options.threads < 0) {
     return Error(Errc::invalid_input,
                  fmt::format("threads {}: must be at least 0", options.threads));

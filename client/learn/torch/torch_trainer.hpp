@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains and evaluates the built-in image models with libtorch: mini-batch SGD on the CPU or on one
+// Trains and evaluates the built-in models with libtorch: mini-batch SGD on the CPU or on one
 // CUDA device. On the CPU of one machine, with the same number of threads, the same weights,
 // settings and data give the same update bit for bit. This header includes nothing of libtorch.
 #pragma once
@@ -13,14 +13,14 @@ namespace fl {
 
 /// Makes a trainer of options.model with `data` on options.device. Sets the number of libtorch's
 /// threads for the whole process to options.threads. Errors. invalid_input: a model without a
-/// module, images that are not 28 x 28, a missing CUDA device, an unknown precision, or Hogwild on
+/// module, data that do not fit it, a missing CUDA device, an unknown precision, or Hogwild on
 /// a GPU. internal: libtorch itself failed.
 ///
 /// train() does w -= lr * v with v = momentum * v + g. g is the gradient of the batch's mean
-/// cross-entropy + weight_decay * w + proximal_mu * (w - w_global). Weight decay and momentum are
+/// loss + weight_decay * w + proximal_mu * (w - w_global). Weight decay and momentum are
 /// as in PyTorch's SGD. The proximal term is FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith,
-/// "Federated Optimization in Heterogeneous Networks", 2020, section 3.2. The reported loss is the
-/// cross-entropy only.
+/// "Federated Optimization in Heterogeneous Networks", 2020, section 3.2. The reported loss is
+/// that of torch_task.hpp only.
 ///
 /// Epoch e visits the examples in the order
 /// shuffled_indices(n, mix_seeds(settings.seed, client_seed), e). The last batch of an epoch may be

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The examples of one part of a client's data, as tensors, a batch at a time. The data stay where
+// they are, in memory or in a mapped file; of a batch a copy is made. Only the files of
+// fl_learn_torch include this header, because it brings libtorch's headers.
+#pragma once
+
+#include "client/learn/data/data.hpp"
+#include "shared/params/model_spec.hpp"
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace fl {
+
+/// On the device that trains.
+struct Batch {
+  torch::Tensor inputs;   // fp32 [n, shape of an example]; of text int64 [n, context].
+  torch::Tensor targets;  // int64 [n] classes; fp32 [n, outputs] values; int64 [n, context] bytes.
+};
+
+/// A target with this class is not predicted: it is behind the end of a piece of text.
+inline constexpr std::int64_t no_target = -100;
+
+/// On a GPU inputs of at most this size are kept in its memory; more are copied for each batch.
+inline constexpr std::uint64_t resident_bytes_max = 4ull << 30;
+
+/// Any thread; nothing changes.
+class Examples {
+ public:
+  /// `all` must fit the model (check_fit()), or be null, and then `chosen` is empty.
+  Examples(std::shared_ptr<const DataSet> all, std::span<const std::uint32_t> chosen,
+           const ModelSpec& spec, torch::Device device);
+
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(rows_.size()); }
+  /// What the mean loss is a mean of: the examples or, of text, the bytes that are predicted.
+  [[nodiscard]] std::int64_t predictions() const { return predictions_; }
+  /// `positions` is int64 [n] on the CPU, each from 0 to size() - 1.
+  [[nodiscard]] Batch batch(const torch::Tensor& positions) const;
+  /// The examples at positions [begin, begin + n).
+  [[nodiscard]] Batch batch(std::int64_t begin, std::int64_t n) const {
+    return batch(torch::arange(begin, begin + n, torch::kInt64));
+  }
+
+ private:
+  /// An example: an index into the data set and, of text, the first byte in that piece.
+  struct Row {
+    std::uint32_t example = 0;
+    std::uint32_t begin = 0;
+  };
+
+  [[nodiscard]] std::vector<Row> rows_at(const torch::Tensor& positions) const;
+  [[nodiscard]] torch::Tensor gather(std::span<const Row> rows) const;
+  [[nodiscard]] torch::Tensor targets_of(std::span<const Row> rows) const;
+  [[nodiscard]] Batch text(std::span<const Row> rows) const;
+
+  std::shared_ptr<const DataSet> all_;
+  std::vector<Row> rows_;
+  ModelSpec::Task task_;
+  std::int64_t context_ = 0;  // Of text.
+  std::int64_t outputs_;
+  std::int64_t predictions_ = 0;
+  torch::Device device_;
+  torch::Tensor resident_;  // On a GPU, all inputs as they are stored; may be undefined.
+};
+
+}  // namespace fl

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shared/params/model_spec.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/base/spec/spec_options.hpp"
+#include "shared/base/spec/spec_text.hpp"
+#include "shared/params/model_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+using Family = ModelSpec::Family;
+using Loss = ModelSpec::Loss;
+using Task = ModelSpec::Task;
+
+Error wrong(std::string_view model, std::string_view what) {
+  return {Errc::invalid_input, fmt::format("model \"{}\": {}", model, what)};
+}
+
+/// The short names, all for 28x28 grey images and 10 classes, as specs with sizes.
+std::string_view spelled_out(std::string_view model) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> short_names = {
+      {{"cnn", "cnn:1x28x28-10"},
+       {"resnet8", "resnet8:1x28x28-10"},
+       {"resnet20", "resnet20:1x28x28-10"},
+       {"mlp", "mlp:784-200-200-10,scale=none"},  // McMahan 2017, section 3, "2NN".
+       {"logistic", "logistic:784-10,scale=none"}}};
+  const auto found =
+      std::ranges::find(short_names, model, [](const auto& row) { return row.first; });
+  return found == short_names.end() ? model : found->second;
+}
+
+/// Numbers from 1 to model_size_max with `mark` between them; none if a part is no such number.
+std::optional<std::vector<std::int64_t>> sizes_in(std::string_view text, char mark) {
+  std::vector<std::int64_t> sizes;
+  for (std::optional<std::string_view> rest = text; rest;) {
+    const auto [head, tail] = cut(*rest, mark);
+    const auto size = number_in<std::int64_t>(head);
+    if (!size || *size < 1 || *size > model_size_max) return std::nullopt;
+    sizes.push_back(*size);
+    rest = tail;
+  }
+  return sizes;
+}
+
+/// The dense layers of "IN-H1-OUT".
+Result<void> read_dense(ModelSpec& spec, std::string_view model, std::string_view sizes,
+                        bool may_have_hidden) {
+  const auto numbers = sizes_in(sizes, '-');
+  if (!numbers || numbers->size() < 2 || (!may_have_hidden && numbers->size() > 2) ||
+      numbers->size() > static_cast<std::size_t>(model_layers_max)) {
+    return wrong(model, fmt::format("'{}' must be {}, whole numbers from 1 to {} such as {}", sizes,
+                                    may_have_hidden ? "IN-H1-...-OUT" : "IN-OUT", model_size_max,
+                                    may_have_hidden ? "30-64-2" : "30-2"));
+  }
+  spec.family = Family::mlp;
+  spec.input = {numbers->front()};
+  spec.outputs = numbers->back();
+  spec.hidden.assign(numbers->begin() + 1, numbers->end() - 1);
+  return {};
+}
+
+/// The images and classes of "CxHxW-OUT".
+Result<void> read_images(ModelSpec& spec, std::string_view model, std::string_view sizes) {
+  const auto [shape, outputs] = cut(sizes, '-');
+  const auto image = sizes_in(shape, 'x');
+  const auto classes = outputs ? sizes_in(*outputs, '-') : std::nullopt;
+  if (!image || image->size() != 3 || !classes || classes->size() != 1) {
+    return wrong(model,
+                 fmt::format("'{}' must be CHANNELSxHEIGHTxWIDTH-OUT, such as 3x32x32-10", sizes));
+  }
+  spec.input = *image;
+  spec.outputs = classes->front();
+  return {};
+}
+
+Result<void> read_resnet(ModelSpec& spec, std::string_view model, std::string_view layers,
+                         std::string_view sizes) {
+  const auto number = number_in<std::int64_t>(layers);
+  if (!number || *number < 8 || *number > model_layers_max || (*number - 2) % 6 != 0) {
+    return wrong(model, fmt::format("resnet{}: the number of layers must be 6n + 2: 8, 14, 20, 32, "
+                                    "44, 56, 110 ...",
+                                    layers));
+  }
+  spec.family = Family::resnet;
+  spec.blocks = (*number - 2) / 6;
+  return read_images(spec, model, sizes);
+}
+
+Result<ModelSpec> read_transformer(std::string_view model) {
+  FL_TRY(auto options, SpecOptions::parse(model));
+  ModelSpec spec{.family = Family::transformer, .task = Task::language, .input = {}};
+  spec.layers = options.count("layers", 4, 1);
+  spec.width = options.count("width", 256, 1);
+  spec.heads = options.count("heads", 4, 1);
+  spec.input = {options.count("context", 256, 2)};
+  spec.outputs = 256;
+  FL_CHECK(options.finish());
+  if (spec.layers > model_layers_max || spec.width > model_size_max ||
+      spec.width % spec.heads != 0) {
+    return wrong(model, fmt::format("width must be a multiple of heads and at most {}, and layers "
+                                    "at most {}",
+                                    model_size_max, model_layers_max));
+  }
+  if (spec.input[0] > transformer_context_max) {
+    return wrong(model,
+                 fmt::format("context {} is more than {}", spec.input[0], transformer_context_max));
+  }
+  return spec;
+}
+
+Result<ModelSpec> read_synthetic(std::string_view model, std::string_view elements) {
+  const auto number = number_in<std::int64_t>(elements);
+  if (!number || *number < 1 || static_cast<std::uint64_t>(*number) > limits::parameters_max)
+    return wrong(model, fmt::format("N must be a number from 1 to {}", limits::parameters_max));
+  return ModelSpec{.input = {*number}};
+}
+
+/// Task and loss, from what the family allows and from the options.
+Result<void> read_task(ModelSpec& spec, std::string_view model, std::string_view name,
+                       std::string_view options_text) {
+  const std::string text =
+      fmt::format("{}{}{}", name, options_text.empty() ? "" : ":", options_text);
+  FL_TRY(auto options, SpecOptions::parse(text));
+  const bool is_free = name != "linear" && name != "logistic";
+  std::string_view loss =
+      name == "linear" || (is_free && spec.outputs == 1) ? "mse" : "cross-entropy";
+  if (name == "linear") {
+    loss = options.word("loss", {"mse", "mae"});
+  } else if (is_free && spec.outputs == 1) {
+    loss = options.word("loss", {"mse", "mae", "cross-entropy"});
+  } else if (is_free) {
+    loss = options.word("loss", {"cross-entropy", "mse", "mae"});
+  }
+  const bool is_scaled = options.word("scale", {"all", "none"}) == "all";
+  FL_CHECK(options.finish());
+  spec.loss = loss == "mse" ? Loss::mse : loss == "mae" ? Loss::mae : Loss::cross_entropy;
+  spec.task = spec.loss == Loss::cross_entropy ? Task::classification : Task::regression;
+  if (spec.task == Task::classification && spec.outputs < 2)
+    return wrong(model, "a classification has at least 2 classes, and OUT is 1");
+  spec.scales_inputs = is_scaled && spec.family == Family::mlp;
+  spec.scales_targets = is_scaled && spec.task == Task::regression;
+  if (spec.scaled_inputs() + spec.scaled_targets() > scaled_values_max) {
+    return wrong(model,
+                 fmt::format("it would have to know mean and variance of {} values, and the "
+                             "limit is {}: add ,scale=none",
+                             spec.scaled_inputs() + spec.scaled_targets(), scaled_values_max));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t ModelSpec::scaled_inputs() const {
+  if (!scales_inputs) return 0;
+  return static_cast<std::uint64_t>(
+      std::accumulate(input.begin(), input.end(), std::int64_t{1}, std::multiplies<>()));
+}
+
+std::uint64_t ModelSpec::scaled_targets() const {
+  return scales_targets ? static_cast<std::uint64_t>(outputs) : 0;
+}
+
+Result<ModelSpec> parse_model(std::string_view model) {
+  if (model == "lenet") {
+    return ModelSpec{
+        .family = Family::lenet, .task = Task::classification, .input = {1, 28, 28}, .outputs = 10};
+  }
+  const auto [name, after_name] = cut(spelled_out(model), ':');
+  if (name == "transformer") return read_transformer(model);
+  if (name == "synthetic" && after_name) return read_synthetic(model, *after_name);
+  const auto [sizes, options] = cut(after_name.value_or(""), ',');
+  ModelSpec spec;
+  constexpr std::string_view resnet = "resnet";
+  if (!after_name) {
+    return Error(Errc::invalid_input, fmt::format("unknown model \"{}\"; the models are: {}", model,
+                                                  builtin_model_names()));
+  }
+  if (name == "linear" || name == "logistic" || name == "mlp") {
+    FL_CHECK(read_dense(spec, model, sizes, name == "mlp"));
+  } else if (name == "cnn") {
+    spec.family = Family::cnn;
+    FL_CHECK(read_images(spec, model, sizes));
+    if (spec.input[1] < 4 || spec.input[2] < 4)
+      return wrong(model, "images must have at least 4x4 pixels");
+  } else if (name.starts_with(resnet) && name.size() > resnet.size()) {
+    FL_CHECK(read_resnet(spec, model, name.substr(resnet.size()), sizes));
+  } else {
+    return Error(Errc::invalid_input, fmt::format("unknown model \"{}\"; the models are: {}", model,
+                                                  builtin_model_names()));
+  }
+  if (options && options->empty()) return wrong(model, "no KEY=VALUE follows its comma");
+  FL_CHECK(read_task(spec, model, name, options.value_or("")));
+  return spec;
+}
+
+}  // namespace fl

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which data a model takes, and what a client tells of its values.
+#include "client/learn/data/fit.hpp"
+
+#include "tests/support/image_data.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace fl::test {
+namespace {
+
+constexpr float missing = std::numeric_limits<float>::quiet_NaN();
+
+/// Three examples of two values, with one target each.
+DataSet table() {
+  return {.kind = DataSet::Kind::values,
+          .shape = {2},
+          .inputs = Storage(std::vector<float>{1, 10, 3, missing, 5, 30}),
+          .targets = {100, 200, 600},
+          .outputs = 1,
+          .source = "csv:table.csv"};
+}
+
+DataSet text() {
+  DataSet set{.kind = DataSet::Kind::text,
+              .shape = {text_piece_bytes},
+              .inputs = Storage(std::vector<std::uint8_t>(std::size_t{2} * text_piece_bytes, 'a')),
+              .lengths = {text_piece_bytes, 300},
+              .source = "text:books"};
+  return set;
+}
+
+std::string refusal(std::string_view model, DataSet set) {
+  const auto fit = check_fit(parse_model(model).value(), model, local(std::move(set)));
+  return fit ? "" : fit.error().message();
+}
+
+}  // namespace
+
+TEST_CASE("a model takes data of its sizes, and else says its own and theirs") {
+  const auto grey = [] { return images(2, 3, std::vector<std::uint8_t>(12), {0, 9}); };
+  CHECK(refusal("linear:2-1", table()).empty());
+  CHECK(refusal("mlp:6-10", grey()).empty());
+  CHECK(refusal("linear:6-1", grey()).empty());  // Labels are values, too.
+  CHECK(refusal("transformer:context=100", text()).empty());
+  const auto expect = [](const std::string& said, const std::string& words) {
+    CAPTURE(said);
+    CHECK(said.find(words) != std::string::npos);
+  };
+  expect(refusal("linear:3-1", table()), "takes 3 values an example, but \"csv:table.csv\" has 2");
+  expect(refusal("linear:2-2", table()), "takes 2 targets an example, but \"csv:table.csv\" has 1");
+  expect(refusal("logistic:2-2", table()), "targets that are not whole numbers from 0");
+  expect(refusal("mlp:6-9", grey()), "takes labels from 0 to 8, but \"images\" has labels to 9");
+  expect(refusal("cnn:1x28x28-10", grey()),
+         "images of 1x28x28, but \"images\" has examples of 1x2x3");
+  expect(refusal("cnn:1x28x28-10", text()), "takes images or numbers, but \"text:books\" has text");
+  expect(refusal("transformer", table()), "takes text, but");
+  expect(refusal("linear:2-1,scale=none", table()), "has one in example 1, value 1");
+}
+
+TEST_CASE("a client without data fits every model") {
+  CHECK(check_fit(parse_model("linear:2-1").value(), "linear:2-1", LocalData()).has_value());
+}
+
+TEST_CASE("summaries are of the training examples, without missing values") {
+  const LocalData data = local(table(), 1);
+  const auto told = summarise(parse_model("linear:2-1").value(), data);
+  CHECK(told == std::vector<ColumnSummary>{{2, 2, 2}, {1, 10, 0}, {2, 150, 5000}});
+  CHECK(summarise(parse_model("linear:2-1,scale=none").value(), data).empty());
+  const auto pixels = summarise(parse_model("logistic:2-2").value(),
+                                local(images(1, 2, {0, 255, 255, 255}, {0, 1})));
+  CHECK(pixels == std::vector<ColumnSummary>{{2, 0.5, 0.5}, {2, 1, 0}});
+}
+
+TEST_CASE("a language model sees the windows of pieces as examples") {
+  CHECK(windows_in(text_piece_bytes, 1024) == 1);
+  CHECK(windows_in(text_piece_bytes, 256) == 4);
+  CHECK(windows_in(text_piece_bytes, 100) == 11);  // The last one has 24 bytes.
+  CHECK(windows_in(2, 100) == 1);
+  const DataSet set = text();
+  const std::vector<std::uint32_t> both = {0, 1};
+  CHECK(examples_in(parse_model("transformer:context=100").value(), set, both) == 11 + 3);
+  CHECK(examples_in(parse_model("mlp:1025-2").value(), set, both) == 2);
+}
+
+}  // namespace fl::test

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Built-in models whose sizes stand in their names, in runs of the real programs: what they know of
+all clients' values, and clients whose data do not fit."""
+
+import struct
+import unittest
+
+from federation import BIN, FederationTest, wait_until, write_images
+from sim_test import read_tensors
+
+PIXELS = 28 * 28
+
+
+def pixel_values(examples):
+    """The values of write_images() by pixel."""
+    values = [float32(i % 256 / 255) for i in range(examples * PIXELS)]
+    return [values[pixel::PIXELS] for pixel in range(PIXELS)]
+
+
+def float32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def moments(values):
+    mean = sum(values) / len(values)
+    return mean, sum((value - mean) ** 2 for value in values) / len(values)
+
+
+@unittest.skipUnless((BIN / "libfl-torch.so").exists(), "built without libtorch")
+class Models(FederationTest):
+    names = ("client-1", "client-2", "client-3")  # As fl-sim calls its clients.
+
+    def clients(self, federation, data, *flags):
+        for i, name in enumerate(self.names):
+            shard = ("--shard", f"{i + 1}/3", "--holdout", 0, "--threads", 1)
+            yield federation.client(name, "--data", f"idx:{data}", *shard, *flags)
+
+    def versions(self, federation):
+        return federation.query(
+            "SELECT version, digest FROM checkpoint WHERE run_id = (SELECT max(id) FROM run)"
+        )
+
+    def test_a_model_scales_by_the_mean_and_variance_of_all_clients_values(self):
+        """The run of the real programs, whose server dies when the initial model is recorded, and
+        that of fl-sim begin with the same values and end in the same model."""
+        federation = self.make()
+        examples = 50
+        data = write_images(federation.folder / "data", examples)
+        run = ("--model", f"linear:{PIXELS}-1", "--rounds", 2, "--lr", 0.001, "--batch-size", 8)
+        run = (*run, "--deadline", 0, "--codec", "none", "--keep-checkpoints", 5)
+        server = federation.server(
+            "--new-run", "--min-clients", 3, *run, failpoint="initial.committed"
+        )
+        clients = list(self.clients(federation, data))
+        server.wait()
+        server = federation.server()
+        for program in (server, *clients):
+            self.expect_exit(program)
+        real = self.versions(federation)
+        self.assertEqual([version for version, _ in real], [0, 1, 2])
+
+        initial = read_tensors(federation.checkpoints / "round-000000.safetensors")
+        wanted = [moments(values) for values in pixel_values(examples)]
+        for pixel, (mean, variance) in enumerate(wanted):
+            self.assertAlmostEqual(initial["input.running_mean"][pixel], mean, delta=1e-6)
+            self.assertAlmostEqual(initial["input.running_var"][pixel], variance, delta=1e-6)
+        mean, variance = moments([i % 10 for i in range(examples)])
+        self.assertAlmostEqual(initial["target.running_mean"][0], mean, delta=1e-5)
+        self.assertAlmostEqual(initial["target.running_var"][0], variance, delta=1e-5)
+        trained = read_tensors(federation.checkpoints / "round-000002.safetensors")
+        self.assertEqual(trained["input.running_var"], initial["input.running_var"])
+        self.assertNotEqual(trained["fc.weight"], initial["fc.weight"])
+
+        flags = ("--clients", 3, "--min-clients", 3, "--data", f"idx:{data}", *run)
+        code, _, err = federation.command("fl-sim", "--state", federation.state, *flags)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(self.versions(federation), real)
+
+    def test_a_robust_rule_takes_medians_of_what_clients_tell(self):
+        federation = self.make()
+        data = write_images(federation.folder / "data", 45)
+        run = ("--model", f"linear:{PIXELS}-1", "--rounds", 1, "--aggregate", "median")
+        flags = ("--clients", 3, "--min-clients", 3, "--data", f"idx:{data}", "--partition", "labels:4")
+        code, _, err = federation.command("fl-sim", "--state", federation.state, *flags, *run)
+        self.assertEqual(code, 0, err)
+        initial = read_tensors(federation.checkpoints / "round-000000.safetensors")
+        # Labels 0 to 9 in turn: a mean over all of them would be 4.4.
+        self.assertNotAlmostEqual(initial["target.running_mean"][0], 4.4, delta=1e-3)
+        self.assertGreater(initial["target.running_var"][0], 0)
+
+    def test_a_client_whose_data_have_other_sizes_says_both_and_takes_no_part(self):
+        federation = self.make()
+        data = write_images(federation.folder / "data", 30)
+        server = federation.server("--new-run", "--model", "cnn:3x32x32-10", "--min-clients", 1)
+        client = federation.client("client-1", "--data", f"idx:{data}")
+        self.assertEqual(client.wait(), 1)
+        said = f'takes images of 3x32x32, but "idx:{data}" has examples of 1x28x28'
+        self.assertIn(said, client.stderr())
+        told = "SELECT count(*) FROM event WHERE text LIKE ?"
+        wait_until(
+            "the server has noted the reason",
+            lambda: federation.query(told, f"client-1 takes no part: %{said}%") == [(1,)],
+        )
+        server.signal(2)
+        self.expect_exit(server)
+
+
+if __name__ == "__main__":
+    unittest.main()
