@@ -246,7 +246,7 @@ class ScratchFiles::Kept {
   }
 
  private:
-  static constexpr std::size_t bytes_max = 256 << 20;
+  static constexpr std::size_t bytes_max = 2 << 20;
 
   void drop_locked(const std::string& path) {
     if (const auto node = in_memory_.extract(path)) bytes_ -= node.mapped()->size;

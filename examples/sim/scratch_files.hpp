@@ -4,7 +4,7 @@
 //   - Passing files (updates on both ends, partial downloads, clients' manifests) are in memory
 //     while somebody has them open. When the last user closes one, its bytes are dropped and only
 //     its name stays, except for a round's uploads, which are kept until the server removes
-//     them: 256 MiB of them in memory, the others on the disk. So the memory needed depends on the
+//     them: 2 MiB of them in memory, the others on the disk. So the memory needed depends on the
 //     clients at work, not on all clients. Where all uploads are read again they are lasting files.
 //   - Lasting files (checkpoints, residuals of error feedback, references of deltas, states of
 //     codecs) are files of the operating system.
