@@ -2,16 +2,20 @@
 #include "client/command_line.hpp"
 
 #include "client/learn/data/partition.hpp"
+#include "client/learn/data/readers/readers.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/message.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace fl {
 
@@ -119,8 +123,8 @@ void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& i
     throw CLI::RequiredError("TOKEN, - or --join-file FILE");
   if (initial && !options.trainer.is_set()) throw CLI::RequiredError("--trainer or --trainer-once");
   if (!options.trainer.is_set()) return;
-  for (const char* flag : {"--data", "--partition", "--partition-seed", "--shard", "--holdout",
-                           "--device", "--precision", "--hogwild"}) {
+  for (const char* flag : {"--data", "--data-memory", "--partition", "--partition-seed", "--shard",
+                           "--holdout", "--device", "--precision", "--hogwild"}) {
     if (app.count(flag) > 0)
       throw CLI::ValidationError(flag,
                                  "is for built-in models; your trainer has data and devices "
@@ -128,14 +132,41 @@ void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& i
   }
 }
 
+/// Parses "512MiB". Returns an error text, or "".
+std::string parse_memory(const std::string& text, std::uint64_t& bytes) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto number = number_in<std::uint64_t>(std::string_view(text).substr(0, digits));
+  const std::string unit = text.substr(digits);
+  int shift = -1;
+  for (const auto& [name, power] : {std::pair{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}}) {
+    if (unit == name) shift = power;
+  }
+  if (number && shift >= 0 && *number > 0 && *number <= UINT64_MAX >> shift) {
+    bytes = *number << shift;
+    return "";
+  }
+  return fmt::format("'{}' is not a size of at least 1 byte, for example 4GiB, 500MiB or 65536",
+                     text);
+}
+
 }  // namespace
 
 void declare_data_flags(CLI::App& app, LearnOptions& learn) {
   app.add_option("--data", learn.data,
-                 "The local data: fashion-mnist or idx:DIR; append :test for the test set");
+                 fmt::format("The local data, one of: {} (docs/guide/data.md)", reader_usages()));
+  app.add_option(
+         "--data-memory",
+         [&learn](const CLI::results_t& given) {
+           if (const auto wrong = parse_memory(given.front(), learn.data_memory_bytes);
+               !wrong.empty())
+             throw CLI::ValidationError("--data-memory", wrong);
+           return true;
+         },
+         "Memory for the data; more of them are kept in a temporary file in TMPDIR, or else in "
+         "/var/tmp (default: a quarter of the machine's memory)")
+      ->type_name("SIZE");
   app.add_option("--partition", learn.partition,
-                 "How to divide the data into shards: iid, dirichlet:ALPHA, labels:K or "
-                 "file:PARTS.json")
+                 fmt::format("How to divide the data into shards, one of: {}", partition_usages))
       ->check([](const std::string& text) -> std::string {
         const auto spec = parse_partition(text);
         return spec ? "" : spec.error().message();

@@ -16,9 +16,10 @@ struct LocalData;
 /// The options of the command line about model, data and training.
 struct LearnOptions {
   std::string model;  // A name for builtin_layout(); the server chooses it.
-  std::string data;   // "fashion-mnist", "fashion-mnist:test", "idx:DIR[:test]"; "" for synthetic.
-  std::string partition = "iid";  // See client/learn/data/partition.hpp.
-  std::uint32_t shard = 0;        // Counts from 0: 3/10 on the command line is shard 2 of 10.
+  std::string data;   // See client/learn/data/readers/readers.cpp; "" for synthetic.
+  std::uint64_t data_memory_bytes = 0;  // Inputs beyond this go to the disk; 0: a default.
+  std::string partition = "iid";        // See client/learn/data/partition.hpp.
+  std::uint32_t shard = 0;              // Counts from 0: 3/10 on the command line is shard 2 of 10.
   std::uint32_t shards = 1;
   std::uint64_t partition_seed = 0;
   double holdout = 0.1;            // Fraction of the shard that is held out for evaluation.

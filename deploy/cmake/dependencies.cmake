@@ -18,6 +18,8 @@ endif()
 find_path(FL_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
 find_path(FL_XXHASH_INCLUDE xxhash.h REQUIRED)
 find_library(FL_XXHASH_LIBRARY xxhash REQUIRED)
+find_path(FL_CSV_INCLUDE csv.h REQUIRED)
+find_library(FL_CSV_LIBRARY csv REQUIRED)
 
 # Asio's and Beast's own functions are compiled once, here, rather than in each file that uses them.
 add_library(fl_asio STATIC deploy/cmake/asio.cpp deploy/cmake/beast.cpp)
@@ -37,3 +39,8 @@ endif()
 
 add_library(fl_toml INTERFACE)
 target_include_directories(fl_toml SYSTEM INTERFACE ${FL_TOMLPP_INCLUDE})
+
+# What the readers of data need (client/learn/data/readers).
+add_library(fl_csv INTERFACE)
+target_include_directories(fl_csv SYSTEM INTERFACE ${FL_CSV_INCLUDE})
+target_link_libraries(fl_csv INTERFACE ${FL_CSV_LIBRARY})

@@ -19,6 +19,10 @@ nlohmann::json parse_json(std::string_view text) {
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
+nlohmann::ordered_json parse_ordered_json(std::string_view text) {
+  return nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
 bool scan_json(std::string_view text, JsonScanner& scanner) {
   return nlohmann::json::sax_parse(text, &scanner);
 }

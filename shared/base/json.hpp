@@ -14,6 +14,9 @@ namespace fl {
 /// object nor an array nor a string.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text);
 
+/// The same, with the members of objects in the order of the text.
+[[nodiscard]] nlohmann::ordered_json parse_ordered_json(std::string_view text);
+
 /// Gets the parts of a text one after another. Each function returns whether to go on. Not a
 /// callback of the parser: with one, nlohmann needs time quadratic in an object's members.
 using JsonScanner = nlohmann::json::json_sax_t;

@@ -19,19 +19,14 @@ struct LocalData {
   std::vector<std::uint32_t> holdout;
 };
 
-/// Loads the data that options.data, partition, shard, shards, partition_seed, holdout and
-/// evaluate_only describe. options.data is one of:
-///
-///   fashion-mnist, fashion-mnist:test   files in /usr/share/datasets/fashion-mnist, from the
-///   Debian
-///                                       package dataset-fashion-mnist; the environment variable
-///                                       FL_DATA replaces /usr/share/datasets
-///   idx:DIR, idx:DIR:test               the four files of MNIST in DIR, each with or without .gz
+/// Loads the data that options.data, data_memory_bytes, partition, shard, shards, partition_seed,
+/// holdout and evaluate_only describe. Which texts options.data may have:
+/// client/learn/data/readers/readers.cpp.
 ///
 /// The shard is put in a random order that depends on partition_seed and shard; the last `holdout`
 /// (a fraction) of it is the held-out part. With evaluate_only the whole data set is held out and
 /// the partition is ignored. Errors: invalid_input, which names the option, and those of
-/// read_idx().
+/// read_data().
 [[nodiscard]] Result<LocalData> load_local_data(const LearnOptions& options);
 
 /// Loads a whole data set and returns the part of each shard, which is what load_local_data()

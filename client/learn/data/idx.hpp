@@ -16,8 +16,9 @@ inline constexpr std::uint64_t image_bytes_max = 4ull << 30;  // The pixels of o
 /// Reads an image file and its label file; the shape is 1 x rows x columns. Errors name the file
 /// and the place in it: not_found, io, too_large, and corrupt for a wrong magic number, a truncated
 /// file, bytes after the end, broken gzip data, different counts of images and labels, or no
-/// examples.
+/// examples. Pixels beyond `memory_bytes` go to the disk (see StorageWriter).
 [[nodiscard]] Result<DataSet> read_idx(const std::filesystem::path& images,
-                                       const std::filesystem::path& labels);
+                                       const std::filesystem::path& labels,
+                                       std::uint64_t memory_bytes = 0);
 
 }  // namespace fl

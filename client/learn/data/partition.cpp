@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <numeric>
 #include <optional>
+#include <queue>
 #include <utility>
 
 namespace fl {
@@ -52,10 +54,8 @@ std::span<const std::uint32_t> piece(std::span<const std::uint32_t> all, std::si
   return all.subspan(begin, all.size() / n + (i < all.size() % n ? 1 : 0));
 }
 
-Parts partition_iid(std::span<const std::uint32_t> labels, std::uint32_t parties,
-                    std::uint64_t seed) {
-  const Indices order =
-      shuffled_indices(static_cast<std::uint32_t>(labels.size()), seed, draw_stream);
+Parts partition_iid(std::uint32_t examples, std::uint32_t parties, std::uint64_t seed) {
+  const Indices order = shuffled_indices(examples, seed, draw_stream);
   Parts parts(parties);
   for (std::uint32_t p = 0; p < parties; ++p) append(parts[p], piece(order, p, parties));
   return parts;
@@ -172,6 +172,40 @@ Result<Parts> partition_labels(std::uint32_t labels_per_party,
   return parts;
 }
 
+// Numbers of examples, and who has them: the smallest first.
+using Load = std::pair<std::size_t, std::uint32_t>;
+
+Result<Parts> partition_by(const std::string& column, const PartitionInput& input,
+                           std::uint32_t parties) {
+  if (parties > input.group_count) {
+    return Error(
+        Errc::invalid_input,
+        fmt::format("by:{}: {} parties can't share {} groups, because a group stays whole; "
+                    "use at most {} parties",
+                    column, parties, input.group_count, input.group_count));
+  }
+  std::vector<Load> groups(input.group_count);
+  for (std::uint32_t g = 0; g < groups.size(); ++g) groups[g].second = g;
+  for (const std::uint32_t group : input.groups) ++groups[group].first;
+  std::vector<std::uint32_t> owner(input.group_count);
+  std::iota(owner.begin(), owner.end(), 0U);
+  if (parties < input.group_count) {
+    std::ranges::stable_sort(groups, std::ranges::greater(), &Load::first);
+    std::priority_queue<Load, std::vector<Load>, std::greater<>> least;
+    for (std::uint32_t p = 0; p < parties; ++p) least.emplace(0, p);
+    for (const Load& group : groups) {
+      const Load party = least.top();
+      least.pop();
+      owner[group.second] = party.second;
+      least.emplace(party.first + group.first, party.second);
+    }
+  }
+  Parts parts(parties);
+  for (std::uint32_t i = 0; i < input.groups.size(); ++i)
+    parts[owner[input.groups[i]]].push_back(i);
+  return parts;
+}
+
 /// Reads part `p` of a partition file. Writes each example's party to `owners`, where -1 means
 /// none.
 Result<Indices> read_part(const nlohmann::json& numbers, std::size_t p, std::vector<int>& owners) {
@@ -218,6 +252,7 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
   using Kind = PartitionSpec::Kind;
   constexpr std::string_view dirichlet = "dirichlet:";
   constexpr std::string_view labels = "labels:";
+  constexpr std::string_view by = "by:";
   constexpr std::string_view file = "file:";
   if (text == "iid") return PartitionSpec{};
   if (text.starts_with(dirichlet)) {
@@ -238,28 +273,38 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
     return Error(Errc::invalid_input,
                  fmt::format("partition \"{}\": K must be a whole number of at least 1", text));
   }
+  if (text.starts_with(by) && text.size() > by.size())
+    return PartitionSpec{.kind = Kind::by, .column = std::string(text.substr(by.size()))};
   if (text.starts_with(file) && text.size() > file.size())
     return PartitionSpec{.kind = Kind::file, .file = std::string(text.substr(file.size()))};
-  return Error(Errc::invalid_input, fmt::format("unknown partition \"{}\"; use one of: iid, "
-                                                "dirichlet:ALPHA, labels:K, file:PARTS.json",
-                                                text));
+  return Error(Errc::invalid_input,
+               fmt::format("unknown partition \"{}\"; use one of: {}", text, partition_usages));
 }
 
-Result<Parts> partition(const PartitionSpec& spec, std::span<const std::uint32_t> labels,
-                        std::uint32_t classes, std::uint32_t parties, std::uint64_t seed) {
-  if (parties == 0 || parties > labels.size()) {
+Result<Parts> partition(const PartitionSpec& spec, const PartitionInput& input,
+                        std::uint32_t parties, std::uint64_t seed) {
+  using Kind = PartitionSpec::Kind;
+  if (parties == 0 || parties > input.examples) {
     return Error(Errc::invalid_input,
-                 fmt::format("can't divide {} examples among {} parties", labels.size(), parties));
+                 fmt::format("can't divide {} examples among {} parties", input.examples, parties));
   }
+  if ((spec.kind == Kind::dirichlet || spec.kind == Kind::labels) && input.labels.empty()) {
+    return Error(Errc::invalid_input,
+                 "the data have no classes to divide them by; use iid, by:COLUMN or "
+                 "file:PARTS.json");
+  }
+  if (spec.kind == Kind::by && input.groups.empty())
+    return Error(Errc::invalid_input, fmt::format("by:{}: the data have no groups", spec.column));
   switch (spec.kind) {
-    case PartitionSpec::Kind::iid: return partition_iid(labels, parties, seed);
-    case PartitionSpec::Kind::dirichlet:
-      return partition_dirichlet(spec.alpha, labels, classes, parties, seed);
-    case PartitionSpec::Kind::labels:
-      return partition_labels(spec.labels_per_party, labels, classes, parties, seed);
-    case PartitionSpec::Kind::file: break;
+    case Kind::iid: return partition_iid(input.examples, parties, seed);
+    case Kind::dirichlet:
+      return partition_dirichlet(spec.alpha, input.labels, input.classes, parties, seed);
+    case Kind::labels:
+      return partition_labels(spec.labels_per_party, input.labels, input.classes, parties, seed);
+    case Kind::by: return partition_by(spec.column, input, parties);
+    case Kind::file: break;
   }
-  return read_parts(spec.file, labels.size(), parties);
+  return read_parts(spec.file, input.examples, parties);
 }
 
 }  // namespace fl

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Divides a data set among the parties of a federation. Every party computes the whole partition
-// from the labels and the seed and takes its own part, so nothing has to be sent. The result is the
-// same on every machine. Any thread.
+// from the labels (or groups) and the seed and takes its own part, so nothing has to be sent. The
+// result is the same on every machine. Any thread.
 //
 //   iid               a random order, cut into equal parts
 //   dirichlet:ALPHA   divides each class in proportions drawn from Dir(ALPHA); a small ALPHA makes
 //                     uneven parts
 //   labels:K          each party holds examples of K classes only
+//   by:COLUMN         a natural division: by hospital, by author. As many parties as there are
+//   groups
+//                     hold one each, in the order of the names; fewer parties hold several
 //   file:PARTS.json   a given partition: a JSON array with an array of example numbers for each
 //                     party, counted from 0 in the order of the data set
 //
@@ -25,11 +28,21 @@
 namespace fl {
 
 struct PartitionSpec {
-  enum class Kind { iid, dirichlet, labels, file };
+  enum class Kind { iid, dirichlet, labels, by, file };
   Kind kind = Kind::iid;
   double alpha = 0;                    // For Kind::dirichlet.
   std::uint32_t labels_per_party = 0;  // For Kind::labels.
+  std::string column{};                // For Kind::by.
   std::string file{};                  // For Kind::file: its path.
+};
+
+/// The examples that are to be divided.
+struct PartitionInput {
+  std::uint32_t examples = 0;
+  std::span<const std::uint32_t> labels = {};  // Of each example; empty without labels.
+  std::uint32_t classes = 0;                   // Labels are less.
+  std::span<const std::uint32_t> groups = {};  // Of each example; empty if nobody asked for them.
+  std::uint32_t group_count = 0;               // Groups are less; each has an example.
 };
 
 inline constexpr double dirichlet_alpha_min = 1e-6;
@@ -40,13 +53,20 @@ inline constexpr int dirichlet_draws_max = 10'000;
 /// Parses one of the forms above. Anything else is invalid_input.
 [[nodiscard]] Result<PartitionSpec> parse_partition(std::string_view text);
 
-/// Returns for each of `parties` the indices into `labels` that it holds. No example is in two
+/// The forms above, for --help and errors.
+inline constexpr std::string_view partition_usages =
+    "iid, dirichlet:ALPHA, labels:K, by:COLUMN, file:PARTS.json";
+
+/// Returns for each of `parties` the indices of the examples that it holds. No example is in two
 /// parts. Every example is in one, with two exceptions: labels:K drops the examples of a class that
-/// no party drew, as NIID-Bench does, and a file may leave out examples. Every label must be
-/// < `classes`. invalid_input: a party would hold no example (dirichlet: fewer than
-/// dirichlet_party_examples_min in each of dirichlet_draws_max draws), or the file does not fit.
-[[nodiscard]] Result<std::vector<std::vector<std::uint32_t>>> partition(
-    const PartitionSpec& spec, std::span<const std::uint32_t> labels, std::uint32_t classes,
-    std::uint32_t parties, std::uint64_t seed);
+/// no party drew, as NIID-Bench does, and a file may leave out examples. by: gives the largest
+/// group first, to the party with the fewest examples so far; of equal ones the first.
+/// invalid_input: a party would hold no example (dirichlet: fewer than dirichlet_party_examples_min
+/// in each of dirichlet_draws_max draws; by: more parties than groups), the examples have no labels
+/// or groups, or the file does not fit.
+[[nodiscard]] Result<std::vector<std::vector<std::uint32_t>>> partition(const PartitionSpec& spec,
+                                                                        const PartitionInput& input,
+                                                                        std::uint32_t parties,
+                                                                        std::uint64_t seed);
 
 }  // namespace fl

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/data.hpp"
+#include "client/learn/data/readers/readers.hpp"
 #include "tests/client/learn/idx_files.hpp"
 #include "tests/support/image_data.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -127,10 +129,20 @@ TEST_CASE("errors for wrong options name the option") {
     f.expect(Errc::invalid_input, "quantity:3");
   }
   SUBCASE("data") {
-    for (const std::string data : {"cifar", "idx:", ":test", "fashion-mnist:train"}) {
+    for (const std::string data : {"cifar", ":test", "IDX:x"}) {
       f.options.data = data;
       f.expect(Errc::invalid_input, "unknown data \"" + data + "\"");
+      for (const fl::ReaderRow& row : fl::reader_table()) f.expect(Errc::invalid_input, row.usage);
     }
+    for (const std::string data :
+         {"idx:", "idx", "idx::test", "fashion-mnist:", "fashion-mnist:train"}) {
+      f.options.data = data;
+      f.expect(Errc::invalid_input, "data \"" + data + "\": say ");
+    }
+  }
+  SUBCASE("a natural division of data without columns") {
+    f.options.partition = "by:site";
+    f.expect(Errc::invalid_input, "nothing that by:site could name; data with groups are csv");
   }
   SUBCASE("a folder without the files") {
     std::filesystem::remove(f.folder.path() / "train-images-idx3-ubyte");
@@ -152,4 +164,31 @@ TEST_CASE("FL_DATA names another folder for the data sets") {
   f.options.evaluate_only = true;
   CHECK(fl::load_local_data(f.options)->holdout.size() == 5);
   unsetenv("FL_DATA");
+}
+
+// Each site is a client, and its column is no input of the model.
+TEST_CASE("a table is divided by one of its columns") {
+  const TemporaryFolder folder;
+  std::string text = "site,a,y\n";
+  for (int i = 0; i < 30; ++i) text += fmt::format("site-{},{},{}\n", i % 3, i, i % 3);
+  write_plain(folder / "table.csv", text);
+  fl::LearnOptions options{.model = "",
+                           .data = fmt::format("csv:{},target=y", (folder / "table.csv").string()),
+                           .partition = "by:site",
+                           .shards = 3,
+                           .holdout = 0.2};
+  const auto divided = fl::load_divided_data(options).value();
+  for (std::uint32_t shard = 0; shard < 3; ++shard) {
+    options.shard = shard;
+    const auto data = fl::load_local_data(options).value();
+    CHECK(data.train == divided[shard].train);
+    CHECK(data.train.size() == 8);
+    CHECK(data.holdout.size() == 2);
+    CHECK(data.all->shape == std::vector<std::int64_t>{1});
+    for (const std::uint32_t example : data.train) CHECK(data.all->labels[example] == shard);
+  }
+  options.shards = 4;
+  const auto refused = fl::load_local_data(options);
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().message().find("4 parties can't share 3 groups") != std::string::npos);
 }

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/learn/data/readers/csv_rows.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+constexpr std::size_t csv_buffer_bytes = 64 << 10;
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+
+}  // namespace
+
+CsvRows::Parser::Parser() : csv() { csv_init(&csv, CSV_STRICT | CSV_STRICT_FINI); }
+CsvRows::Parser::~Parser() { csv_free(&csv); }
+
+CsvRows::CsvRows(GzipReader file)
+    : file_(std::move(file)), parser_(std::make_unique<Parser>()), buffer_(csv_buffer_bytes) {}
+
+Result<CsvRows> CsvRows::open(const std::filesystem::path& path, char separator) {
+  FL_TRY(GzipReader file, GzipReader::open(path));
+  CsvRows rows(std::move(file));
+  csv_set_delim(&rows.parser_->csv, static_cast<unsigned char>(separator));
+  return rows;
+}
+
+Error CsvRows::wrong(std::string_view what) const {
+  return {Errc::corrupt, fmt::format("{}, line {}: {}", path(), row_line_, what)};
+}
+
+/// Reads on when everything was parsed; false at the end of the file.
+Result<bool> CsvRows::fill() {
+  if (begin_ < end_) return true;
+  FL_TRY(end_, file_.read_some(buffer_));
+  begin_ = 0;
+  if (std::exchange(is_at_start_, false)) {
+    const std::string_view start(reinterpret_cast<const char*>(buffer_.data()), end_);
+    if (start.starts_with(byte_order_mark)) begin_ = byte_order_mark.size();
+    if (start.starts_with("\xff\xfe") || start.starts_with("\xfe\xff"))
+      return wrong("the file is UTF-16; save it as UTF-8");
+  }
+  return begin_ < end_;
+}
+
+// Up to the next line end, so that a piece ends at most one row and lies in one line.
+std::string_view CsvRows::next_piece() {
+  const std::uint8_t* const from = buffer_.data() + begin_;
+  const std::uint8_t* const until = buffer_.data() + end_;
+  const std::uint8_t* at =
+      std::find_if(from, until, [](std::uint8_t byte) { return byte == CSV_LF || byte == CSV_CR; });
+  if (at != until) ++at;
+  begin_ += static_cast<std::size_t>(at - from);
+  return {reinterpret_cast<const char*>(from), static_cast<std::size_t>(at - from)};
+}
+
+Result<void> CsvRows::feed(std::string_view piece) {
+  // libcsv is C: nothing may be thrown through it.
+  const auto on_field = [](void* field, std::size_t bytes, void* user) noexcept {
+    auto& parser = *static_cast<Parser*>(user);
+    if (bytes > 0) parser.text.append(static_cast<const char*>(field), bytes);
+    parser.ends.push_back(parser.text.size());
+  };
+  const auto on_row = [](int, void* user) noexcept {
+    static_cast<Parser*>(user)->is_complete = true;
+  };
+  csv_parser& csv = parser_->csv;
+  if (piece.empty()) {
+    if (csv_fini(&csv, on_field, on_row, parser_.get()) != 0)
+      return wrong("a quoted field does not end");
+  } else if (csv_parse(&csv, piece.data(), piece.size(), on_field, on_row, parser_.get()) !=
+             piece.size()) {
+    return wrong(csv_error(&csv) == CSV_EPARSE
+                     ? "a quote stands where none may: a field with quotes must be quoted as a "
+                       "whole, and quotes in it doubled"
+                     : csv_strerror(csv_error(&csv)));
+  }
+  if (parser_->text.size() + csv_get_buffer_size(&csv) <= csv_row_bytes_max &&
+      parser_->ends.size() <= csv_row_bytes_max / sizeof(float)) {
+    return {};
+  }
+  return Error(Errc::too_large,
+               fmt::format("{}, line {}: the row has more than {} bytes; is a quote missing?",
+                           path(), row_line_, csv_row_bytes_max));
+}
+
+void CsvRows::take_row() {
+  fields_.clear();
+  std::size_t from = 0;
+  for (const std::size_t end : parser_->ends) {
+    fields_.emplace_back(parser_->text.data() + from, end - from);
+    from = end;
+  }
+}
+
+Result<bool> CsvRows::next() {
+  parser_->text.clear();
+  parser_->ends.clear();
+  parser_->is_complete = false;
+  while (!is_at_end_) {
+    FL_TRY(const bool has_more, fill());
+    if (!is_in_row_) row_line_ = line_;
+    if (!has_more) {
+      is_at_end_ = true;
+      FL_CHECK(feed({}));
+      break;
+    }
+    const std::string_view piece = next_piece();
+    // The line end "\r\n" is two pieces and one line.
+    if (after_return_ && piece.front() == CSV_LF) --line_;
+    if (!is_in_row_) row_line_ = line_;
+    FL_CHECK(feed(piece));
+    after_return_ = piece.back() == CSV_CR;
+    if (after_return_ || piece.back() == CSV_LF) ++line_;
+    if (parser_->is_complete) {
+      is_in_row_ = false;
+      break;
+    }
+    if (piece.find_first_not_of(" \t\r\n") != std::string_view::npos) is_in_row_ = true;
+  }
+  if (!parser_->is_complete) return false;
+  take_row();
+  return true;
+}
+
+}  // namespace fl
