@@ -52,8 +52,8 @@ std::vector<std::string> ReaderOptions::words(std::string_view key) {
 Result<void> ReaderOptions::finish() const {
   if (!wrong_.empty()) return wrong_data(*request_, wrong_);
   if (left_.empty()) return {};
-  return wrong_data(*request_,
-                    fmt::format("unknown option {}; known are: {}", left_.front().first, known_));
+  return wrong_data(*request_, fmt::format("unknown option {}; known are: {}", left_.front().first,
+                                           known_.empty() ? "none" : known_));
 }
 
 }  // namespace fl

@@ -16,6 +16,7 @@ constexpr std::array reader_rows{
     ReaderRow{"fashion-mnist", "fashion-mnist[:test]", "", read_fashion_mnist},
     ReaderRow{"idx", "idx:DIR[:test]", "", read_idx_folder},
     ReaderRow{"csv", "csv:FILE,target=COLUMN", "a column", read_csv},
+    ReaderRow{"text", "text:FILE|DIR", "file or folder", read_text},
 };
 
 std::string group_usages() {

@@ -48,5 +48,6 @@ struct ReaderRow {
 Result<DataSet> read_fashion_mnist(const DataRequest& request);
 Result<DataSet> read_idx_folder(const DataRequest& request);
 Result<DataSet> read_csv(const DataRequest& request);
+Result<DataSet> read_text(const DataRequest& request);
 
 }  // namespace fl

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// text:FILE and text:DIR: documents as bytes, cut into pieces. Piece k of a document has the bytes
+// from k * (text_piece_bytes - 1) on, so that neighbours share one byte.
+#include "client/learn/data/gzip_reader.hpp"
+#include "client/learn/data/readers/group_names.hpp"
+#include "client/learn/data/readers/reader_options.hpp"
+#include "client/learn/data/storage_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+namespace fl {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view text_usage = "text:FILE or text:DIR";
+constexpr std::size_t documents_max = 1 << 24;
+
+struct Document {
+  fs::path path;
+  std::string name;  // Its path in the folder, or its file name.
+};
+
+/// The files below a folder whose names, and whose folders' names, don't begin with a dot.
+Result<std::vector<Document>> documents_in(const fs::path& folder) {
+  std::vector<Document> documents;
+  std::error_code failed;
+  const auto error = [&] {
+    return Error(Errc::io,
+                 fmt::format("read the folder {}: {}", folder.string(), failed.message()));
+  };
+  fs::recursive_directory_iterator entry(folder, failed);
+  for (; !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
+    const bool is_hidden = entry->path().filename().string().starts_with('.');
+    if (is_hidden) entry.disable_recursion_pending();
+    std::error_code lost;  // A link to nothing is no regular file.
+    if (is_hidden || !entry->is_regular_file(lost)) continue;
+    documents.push_back(
+        {.path = entry->path(), .name = entry->path().lexically_relative(folder).generic_string()});
+    if (documents.size() > documents_max) {
+      return Error(Errc::too_large,
+                   fmt::format("{}: more than {} files", folder.string(), documents_max));
+    }
+  }
+  if (failed) return error();
+  std::ranges::sort(documents, {}, &Document::name);
+  return documents;
+}
+
+Result<std::vector<Document>> find_documents(const fs::path& path) {
+  std::error_code failed;
+  const auto status = fs::status(path, failed);
+  if (status.type() == fs::file_type::not_found)
+    return Error(Errc::not_found, fmt::format("no file or folder {}", path.string()));
+  if (status.type() != fs::file_type::directory)
+    return std::vector<Document>{{.path = path, .name = path.filename().string()}};
+  return documents_in(path);
+}
+
+class TextPieces {
+ public:
+  /// `group`: "file", "folder" or "".
+  TextPieces(std::uint64_t memory_bytes, std::string_view group)
+      : group_(group), writer_(memory_bytes) {
+    set_.kind = DataSet::Kind::text;
+    set_.shape = {text_piece_bytes};
+  }
+
+  Result<void> add(const Document& document) {
+    FL_TRY(GzipReader file, GzipReader::open(document.path));
+    FL_TRY(std::size_t filled, file.read_some(piece_));
+    while (filled >= 2) {
+      FL_CHECK(add_piece(document, filled));
+      if (filled < piece_.size()) break;
+      piece_[0] = piece_.back();
+      FL_TRY(const std::size_t more, file.read_some(std::span(piece_).subspan(1)));
+      filled = 1 + more;
+    }
+    return {};
+  }
+
+  Result<DataSet> finish() {
+    FL_TRY(set_.inputs, writer_.finish());
+    groups_.finish(set_);
+    return std::move(set_);
+  }
+
+ private:
+  Result<void> add_piece(const Document& document, std::size_t filled) {
+    if (set_.lengths.size() == examples_max) {
+      return Error(Errc::too_large,
+                   fmt::format("{}: more than {} pieces of {} bytes", document.path.string(),
+                               examples_max, text_piece_bytes));
+    }
+    std::fill(piece_.begin() + static_cast<std::ptrdiff_t>(filled), piece_.end(), std::uint8_t{0});
+    set_.lengths.push_back(static_cast<std::uint16_t>(filled));
+    if (!group_.empty()) FL_CHECK(groups_.add(group_of(document)));
+    return writer_.append(std::as_bytes(std::span(piece_)));
+  }
+  [[nodiscard]] std::string group_of(const Document& document) const {
+    if (group_ == "file") return document.name;
+    const std::string folder = fs::path(document.name).parent_path().generic_string();
+    return folder.empty() ? "." : folder;
+  }
+
+  std::string_view group_;
+  StorageWriter writer_;
+  GroupNames groups_;
+  DataSet set_;
+  std::array<std::uint8_t, text_piece_bytes> piece_{};
+};
+
+}  // namespace
+
+Result<DataSet> read_text(const DataRequest& request) {
+  FL_TRY(ReaderOptions options, ReaderOptions::parse(request, text_usage));
+  FL_CHECK(options.finish());
+  if (!request.group.empty() && request.group != "file" && request.group != "folder") {
+    return wrong_data(request,
+                      fmt::format("by:{}: texts are divided by:file or by:folder", request.group));
+  }
+  FL_TRY(const auto documents, find_documents(options.path()));
+  TextPieces pieces(request.memory_bytes, request.group);
+  for (const Document& document : documents) FL_CHECK(pieces.add(document));
+  FL_TRY(DataSet set, pieces.finish());
+  if (!set.lengths.empty()) return set;
+  return Error(Errc::corrupt,
+               fmt::format("{}: there is no file with at least 2 bytes", options.path()));
+}
+
+}  // namespace fl
