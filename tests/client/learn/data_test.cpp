@@ -142,7 +142,7 @@ TEST_CASE("errors for wrong options name the option") {
   }
   SUBCASE("a natural division of data without columns") {
     f.options.partition = "by:site";
-    f.expect(Errc::invalid_input, "nothing that by:site could name; data with groups are csv");
+    f.expect(Errc::invalid_input, "nothing that by:site could name; data with groups are npz");
   }
   SUBCASE("a folder without the files") {
     std::filesystem::remove(f.folder.path() / "train-images-idx3-ubyte");

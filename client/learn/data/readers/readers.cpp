@@ -15,6 +15,7 @@ namespace {
 constexpr std::array reader_rows{
     ReaderRow{"fashion-mnist", "fashion-mnist[:test]", "", read_fashion_mnist},
     ReaderRow{"idx", "idx:DIR[:test]", "", read_idx_folder},
+    ReaderRow{"npz", "npz:FILE", "an array", read_npz},
     ReaderRow{"csv", "csv:FILE,target=COLUMN", "a column", read_csv},
     ReaderRow{"text", "text:FILE|DIR", "file or folder", read_text},
 };

@@ -47,6 +47,7 @@ struct ReaderRow {
 
 Result<DataSet> read_fashion_mnist(const DataRequest& request);
 Result<DataSet> read_idx_folder(const DataRequest& request);
+Result<DataSet> read_npz(const DataRequest& request);
 Result<DataSet> read_csv(const DataRequest& request);
 Result<DataSet> read_text(const DataRequest& request);
 
