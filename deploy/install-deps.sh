@@ -20,7 +20,7 @@ packages=(
   # Libraries. Boost is chosen below.
   libssl-dev libsqlite3-dev protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev
   nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libxxhash-dev zlib1g-dev
-  libcsv-dev libminizip-dev
+  libcsv-dev libminizip-dev libturbojpeg0-dev libpng-dev
   # Tests, benchmarks and the demo's data.
   doctest-dev sqlite3 dataset-fashion-mnist
 )

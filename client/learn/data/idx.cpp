@@ -34,7 +34,7 @@ Result<void> expect_magic(GzipReader& reader, std::uint32_t wanted, std::string_
                   kind, magic, wanted));
 }
 
-Result<DataSet> read_images(const std::filesystem::path& path, std::uint64_t memory_bytes) {
+Result<DataSet> read_idx_images(const std::filesystem::path& path, std::uint64_t memory_bytes) {
   FL_TRY(GzipReader reader, GzipReader::open(path));
   FL_CHECK(expect_magic(reader, images_magic, "images"));
   FL_TRY(const std::uint32_t count, read_number(reader, "its number of images"));
@@ -66,7 +66,7 @@ Result<DataSet> read_images(const std::filesystem::path& path, std::uint64_t mem
       .kind = DataSet::Kind::pixels, .shape = {1, rows, columns}, .inputs = std::move(pixels)};
 }
 
-Result<std::vector<std::uint8_t>> read_labels(const std::filesystem::path& path) {
+Result<std::vector<std::uint8_t>> read_idx_labels(const std::filesystem::path& path) {
   FL_TRY(GzipReader reader, GzipReader::open(path));
   FL_CHECK(expect_magic(reader, labels_magic, "labels"));
   FL_TRY(const std::uint32_t count, read_number(reader, "its number of labels"));
@@ -84,8 +84,8 @@ Result<std::vector<std::uint8_t>> read_labels(const std::filesystem::path& path)
 
 Result<DataSet> read_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
                          std::uint64_t memory_bytes) {
-  FL_TRY(DataSet set, read_images(images, memory_bytes));
-  FL_TRY(const auto classes, read_labels(labels));
+  FL_TRY(DataSet set, read_idx_images(images, memory_bytes));
+  FL_TRY(const auto classes, read_idx_labels(labels));
   if (classes.size() != set.size()) {
     return Error(Errc::corrupt,
                  fmt::format("{} holds {} images, but {} holds {} labels", images.string(),

@@ -49,6 +49,7 @@ Result<DataSet> read_fashion_mnist(const DataRequest& request);
 Result<DataSet> read_idx_folder(const DataRequest& request);
 Result<DataSet> read_npz(const DataRequest& request);
 Result<DataSet> read_csv(const DataRequest& request);
+Result<DataSet> read_images(const DataRequest& request);
 Result<DataSet> read_text(const DataRequest& request);
 
 }  // namespace fl

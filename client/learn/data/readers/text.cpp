@@ -2,6 +2,7 @@
 // text:FILE and text:DIR: documents as bytes, cut into pieces. Piece k of a document has the bytes
 // from k * (text_piece_bytes - 1) on, so that neighbours share one byte.
 #include "client/learn/data/gzip_reader.hpp"
+#include "client/learn/data/readers/file_list.hpp"
 #include "client/learn/data/readers/group_names.hpp"
 #include "client/learn/data/readers/reader_options.hpp"
 #include "client/learn/data/storage_writer.hpp"
@@ -21,47 +22,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view text_usage = "text:FILE or text:DIR";
-constexpr std::size_t documents_max = 1 << 24;
 
-struct Document {
-  fs::path path;
-  std::string name;  // Its path in the folder, or its file name.
-};
-
-/// The files below a folder whose names, and whose folders' names, don't begin with a dot.
-Result<std::vector<Document>> documents_in(const fs::path& folder) {
-  std::vector<Document> documents;
-  std::error_code failed;
-  const auto error = [&] {
-    return Error(Errc::io,
-                 fmt::format("read the folder {}: {}", folder.string(), failed.message()));
-  };
-  fs::recursive_directory_iterator entry(folder, failed);
-  for (; !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
-    const bool is_hidden = entry->path().filename().string().starts_with('.');
-    if (is_hidden) entry.disable_recursion_pending();
-    std::error_code lost;  // A link to nothing is no regular file.
-    if (is_hidden || !entry->is_regular_file(lost)) continue;
-    documents.push_back(
-        {.path = entry->path(), .name = entry->path().lexically_relative(folder).generic_string()});
-    if (documents.size() > documents_max) {
-      return Error(Errc::too_large,
-                   fmt::format("{}: more than {} files", folder.string(), documents_max));
-    }
-  }
-  if (failed) return error();
-  std::ranges::sort(documents, {}, &Document::name);
-  return documents;
-}
-
-Result<std::vector<Document>> find_documents(const fs::path& path) {
+Result<std::vector<ListedFile>> find_documents(const fs::path& path) {
   std::error_code failed;
   const auto status = fs::status(path, failed);
   if (status.type() == fs::file_type::not_found)
     return Error(Errc::not_found, fmt::format("no file or folder {}", path.string()));
   if (status.type() != fs::file_type::directory)
-    return std::vector<Document>{{.path = path, .name = path.filename().string()}};
-  return documents_in(path);
+    return std::vector<ListedFile>{{.path = path, .name = path.filename().string()}};
+  return list_files(path);
 }
 
 class TextPieces {
@@ -73,7 +42,7 @@ class TextPieces {
     set_.shape = {text_piece_bytes};
   }
 
-  Result<void> add(const Document& document) {
+  Result<void> add(const ListedFile& document) {
     FL_TRY(GzipReader file, GzipReader::open(document.path));
     FL_TRY(std::size_t filled, file.read_some(piece_));
     while (filled >= 2) {
@@ -93,7 +62,7 @@ class TextPieces {
   }
 
  private:
-  Result<void> add_piece(const Document& document, std::size_t filled) {
+  Result<void> add_piece(const ListedFile& document, std::size_t filled) {
     if (set_.lengths.size() == examples_max) {
       return Error(Errc::too_large,
                    fmt::format("{}: more than {} pieces of {} bytes", document.path.string(),
@@ -104,7 +73,7 @@ class TextPieces {
     if (!group_.empty()) FL_CHECK(groups_.add(group_of(document)));
     return writer_.append(std::as_bytes(std::span(piece_)));
   }
-  [[nodiscard]] std::string group_of(const Document& document) const {
+  [[nodiscard]] std::string group_of(const ListedFile& document) const {
     if (group_ == "file") return document.name;
     const std::string folder = fs::path(document.name).parent_path().generic_string();
     return folder.empty() ? "." : folder;
@@ -128,7 +97,7 @@ Result<DataSet> read_text(const DataRequest& request) {
   }
   FL_TRY(const auto documents, find_documents(options.path()));
   TextPieces pieces(request.memory_bytes, request.group);
-  for (const Document& document : documents) FL_CHECK(pieces.add(document));
+  for (const ListedFile& document : documents) FL_CHECK(pieces.add(document));
   FL_TRY(DataSet set, pieces.finish());
   if (!set.lengths.empty()) return set;
   return Error(Errc::corrupt,

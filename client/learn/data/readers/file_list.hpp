@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files below a folder. Any thread.
+#pragma once
+
+#include "shared/base/error.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+inline constexpr std::size_t listed_files_max = 1 << 26;
+
+struct ListedFile {
+  std::filesystem::path path;
+  std::string name;  // The path below the folder.
+};
+
+/// The regular files in a folder and in the folders in it, in the order of their names' bytes.
+/// Files and folders whose names begin with a dot are left out; links to folders are not followed.
+/// Errors: io, too_large.
+[[nodiscard]] Result<std::vector<ListedFile>> list_files(const std::filesystem::path& folder);
+
+}  // namespace fl

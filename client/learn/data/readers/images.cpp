@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// images:DIR: a folder of JPEG and PNG files for each class. docs/guide/data.md has the options.
+#include "client/learn/data/idx.hpp"
+#include "client/learn/data/readers/file_list.hpp"
+#include "client/learn/data/readers/image_file.hpp"
+#include "client/learn/data/readers/reader_options.hpp"
+#include "client/learn/data/storage_writer.hpp"
+#include "shared/base/io/file.hpp"
+#include "shared/base/printable.hpp"
+#include "shared/base/spec/spec_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view images_usage = "images:DIR[,classes=A+B]";
+constexpr std::uint64_t class_list_bytes_max = 16 << 20;
+
+struct Size {
+  std::uint32_t rows = 0;
+  std::uint32_t columns = 0;
+};
+
+/// What the command line says.
+struct ImagePlan {
+  fs::path folder;
+  std::vector<std::string> classes;  // Empty: the folders' names are numbers.
+  std::optional<Size> size;
+  std::uint32_t channels = 3;
+};
+
+/// The words of a file, one a line.
+Result<std::vector<std::string>> read_class_list(const std::string& path) {
+  FL_TRY(const std::string text, posix_files().read_all(path, class_list_bytes_max));
+  std::vector<std::string> classes;
+  for (std::optional<std::string_view> rest = text; rest;) {
+    auto [line, next] = cut(*rest, '\n');
+    rest = next;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty()) classes.emplace_back(line);
+  }
+  if (classes.empty()) return Error(Errc::corrupt, fmt::format("{}: it names no class", path));
+  return classes;
+}
+
+Result<ImagePlan> parse_plan(const DataRequest& request) {
+  FL_TRY(ReaderOptions options, ReaderOptions::parse(request, images_usage));
+  ImagePlan plan;
+  plan.folder = options.path();
+  plan.classes = options.words("classes");
+  const std::string size = options.text("size");
+  const std::string channels = options.text("channels");
+  FL_CHECK(options.finish());
+  if (plan.classes.size() == 1 && plan.classes.front().ends_with(".txt")) {
+    FL_TRY(plan.classes, read_class_list(plan.classes.front()));
+  }
+  std::vector<std::string> sorted = plan.classes;
+  std::ranges::sort(sorted);
+  const auto twice = std::ranges::adjacent_find(sorted);
+  if (twice != sorted.end())
+    return wrong_data(request, fmt::format("the class {} is named twice", printable(*twice)));
+  if (plan.classes.size() > classes_max)
+    return wrong_data(request, fmt::format("more than {} classes", classes_max));
+  if (!size.empty()) {
+    const auto [rows, columns] = cut(size, 'x');
+    const auto height = number_in<std::uint32_t>(rows);
+    const auto width = number_in<std::uint32_t>(columns.value_or(""));
+    if (!height || !width || *height == 0 || *width == 0 || *height > image_side_max ||
+        *width > image_side_max) {
+      return wrong_data(request, fmt::format("size={}: must be ROWSxCOLUMNS, each from 1 to {}",
+                                             size, image_side_max));
+    }
+    plan.size = Size{.rows = *height, .columns = *width};
+  }
+  if (!channels.empty() && channels != "1" && channels != "3")
+    return wrong_data(request, fmt::format("channels={}: must be 1 (grey) or 3", channels));
+  if (channels == "1") plan.channels = 1;
+  return plan;
+}
+
+/// The names of the folders in a folder, sorted; hidden ones are left out.
+Result<std::vector<std::string>> list_folders(const fs::path& folder) {
+  std::error_code failed;
+  std::vector<std::string> names;
+  fs::directory_iterator entry(folder, failed);
+  for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+    std::string name = entry->path().filename().string();
+    std::error_code lost;
+    if (!name.starts_with('.') && entry->is_directory(lost)) names.push_back(std::move(name));
+  }
+  if (failed == std::errc::no_such_file_or_directory)
+    return Error(Errc::not_found, fmt::format("no folder {}", folder.string()));
+  if (failed) {
+    return Error(Errc::io,
+                 fmt::format("read the folder {}: {}", folder.string(), failed.message()));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+class ImageSet {
+ public:
+  ImageSet(ImagePlan plan, std::uint64_t memory_bytes)
+      : plan_(std::move(plan)), writer_(memory_bytes) {
+    set_.kind = DataSet::Kind::pixels;
+  }
+
+  Result<DataSet> read() {
+    FL_TRY(const auto folders, list_folders(plan_.folder));
+    for (const std::string& name : folders) {
+      FL_TRY(const std::uint32_t number, class_of(name));
+      FL_TRY(const auto files, list_files(plan_.folder / name));
+      for (const ListedFile& file : files) {
+        if (const auto added = add(file.path, number); !added)
+          return added.error().at(file.path.string());
+      }
+    }
+    if (set_.labels.empty()) {
+      return Error(Errc::corrupt,
+                   fmt::format("{}: there are no images; put them into a folder for each class",
+                               plan_.folder.string()));
+    }
+    const auto size = *plan_.size;
+    set_.shape = {plan_.channels, size.rows, size.columns};
+    set_.classes = plan_.classes.empty() ? std::ranges::max(set_.labels) + 1
+                                         : static_cast<std::uint32_t>(plan_.classes.size());
+    FL_TRY(set_.inputs, writer_.finish());
+    return std::move(set_);
+  }
+
+ private:
+  /// A class has the same number at every client, whichever classes a client has.
+  Result<std::uint32_t> class_of(const std::string& name) const {
+    const std::string folder = (plan_.folder / name).string();
+    if (plan_.classes.empty()) {
+      const auto number = number_in<std::uint32_t>(name);
+      if (number && *number < classes_max && std::to_string(*number) == name) return *number;
+      return Error(Errc::invalid_input,
+                   fmt::format("{}: the folder's name is not the number of a class; name the "
+                               "classes, at all clients in the same order: classes=A+B, or "
+                               "classes=FILE.txt with one a line",
+                               folder));
+    }
+    const auto found = std::ranges::find(plan_.classes, name);
+    if (found != plan_.classes.end())
+      return static_cast<std::uint32_t>(found - plan_.classes.begin());
+    return Error(Errc::invalid_input,
+                 fmt::format("{}: classes= does not name the class of this folder", folder));
+  }
+
+  Result<void> add(const fs::path& path, std::uint32_t number) {
+    if (set_.labels.size() == examples_max)
+      return Error(Errc::too_large, fmt::format("more than {} images", examples_max));
+    FL_TRY(const std::string bytes, posix_files().read_all(path, image_file_bytes_max));
+    FL_TRY(Image image, decode_image(std::as_bytes(std::span(bytes)), plan_.channels));
+    FL_CHECK(fit(image));
+    set_.labels.push_back(number);
+    // From pixels with channels side by side to one channel behind the other.
+    planes_.resize(image.pixels.size());
+    const std::size_t area = image.pixels.size() / plan_.channels;
+    for (std::size_t i = 0; i < image.pixels.size(); ++i)
+      planes_[i % plan_.channels * area + i / plan_.channels] = image.pixels[i];
+    return writer_.append(std::span<const std::uint8_t>(planes_));
+  }
+
+  /// Gives the image the size of all.
+  Result<void> fit(Image& image) {
+    if (!plan_.size) {
+      if (image.rows > image_side_max || image.columns > image_side_max) {
+        return Error(Errc::too_large,
+                     fmt::format("it has {} x {} pixels; the limit is {} pixels per side: resize "
+                                 "all images with size=ROWSxCOLUMNS",
+                                 image.rows, image.columns, image_side_max));
+      }
+      plan_.size = Size{.rows = image.rows, .columns = image.columns};
+      is_from_first_ = true;
+    }
+    if (image.rows == plan_.size->rows && image.columns == plan_.size->columns) return {};
+    if (is_from_first_) {
+      return Error(Errc::invalid_input,
+                   fmt::format("it has {} x {} pixels, the first image has {} x {}; resize all "
+                               "images with size=ROWSxCOLUMNS",
+                               image.rows, image.columns, plan_.size->rows, plan_.size->columns));
+    }
+    image = resize_image(image, plan_.size->rows, plan_.size->columns);
+    return {};
+  }
+
+  ImagePlan plan_;
+  StorageWriter writer_;
+  DataSet set_;
+  std::vector<std::uint8_t> planes_;
+  bool is_from_first_ = false;  // The size is that of the first image, not of the command line.
+};
+
+}  // namespace
+
+Result<DataSet> read_images(const DataRequest& request) {
+  FL_TRY(ImagePlan plan, parse_plan(request));
+  return ImageSet(std::move(plan), request.memory_bytes).read();
+}
+
+}  // namespace fl
