@@ -115,12 +115,13 @@ void declare_trainer_flags(CLI::App& app, ClientOptions& options) {
 
 /// Throws for flags that can't stand together, and for a flag that is missing.
 void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& initial,
-                    const ClientOptions& options) {
+                    const ClientOptions& options, bool is_own) {
+  if (join && options.join.empty() && options.join_file.empty())
+    throw CLI::RequiredError("TOKEN, - or --join-file FILE");
+  if (is_own) return;
   if (app.count("--partition") > 0 && app.count("--shard") == 0 && !options.learn.evaluate_only)
     throw CLI::ValidationError("--partition",
                                "also needs --shard K/N, which says which shard is this client's");
-  if (join && options.join.empty() && options.join_file.empty())
-    throw CLI::RequiredError("TOKEN, - or --join-file FILE");
   if (initial && !options.trainer.is_set()) throw CLI::RequiredError("--trainer or --trainer-once");
   if (!options.trainer.is_set()) return;
   for (const char* flag : {"--data", "--data-memory", "--partition", "--partition-seed", "--shard",
@@ -147,6 +148,74 @@ std::string parse_memory(const std::string& text, std::uint64_t& bytes) {
   }
   return fmt::format("'{}' is not a size of at least 1 byte, for example 4GiB, 500MiB or 65536",
                      text);
+}
+
+constexpr const char* about =
+    "Takes part in a federation: trains on this machine's data and sends model updates, never "
+    "the data.\n"
+    "  fl-client --join TOKEN --data fashion-mnist        join a server, then train\n"
+    "  fl-client --data fashion-mnist --shard 3/10        train, after joining once\n"
+    "  fl-client --trainer 'python3 train.py'             train with a program of your own";
+
+/// Flags about the part of the data that is this client's.
+void declare_shard_flag(CLI::App& app, LearnOptions& learn) {
+  app.add_option(
+         "--shard",
+         [&learn](const CLI::results_t& given) {
+           if (const auto wrong = parse_shard(given.front(), learn); !wrong.empty())
+             throw CLI::ValidationError("--shard", wrong);
+           return true;
+         },
+         "Use part K of N of the data (default: all of it)")
+      ->type_name("K/N");
+}
+
+void declare_hogwild_flag(CLI::App& app, LearnOptions& learn) {
+  app.add_option(
+         "--hogwild", learn.hogwild,
+         "Threads that train the same weights without locks, on a CPU; they share the threads of "
+         "--threads. With more than 1, results are not reproducible")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+}
+
+/// Flags that a program with a trainer of its own has added.
+void declare_own_flags(CLI::App& app, const ClientProgram& program) {
+  for (const ClientFlag& flag : program.flags)
+    app.add_option(flag.name, *flag.value, flag.help)->capture_default_str();
+}
+
+/// The flags of fl-client, without sub-commands. `is_own`: for a program with a trainer of its own.
+void declare_flags(CLI::App& app, const ClientProgram& program, ClientOptions& options,
+                   bool is_own) {
+  auto& learn = options.learn;
+  app.add_option("--state", options.state,
+                 "Folder for this client's key, certificate and unsent updates")
+      ->check(not_empty())
+      ->capture_default_str();
+  declare_server_flags(app, options);
+  app.add_option("--model", learn.model,
+                 is_own ? std::string("Train this model only (default: any that the server asks "
+                                      "for)")
+                        : fmt::format("Train this model only: {} (default: any that the server "
+                                      "asks for)",
+                                      builtin_model_names()));
+  if (!is_own) {
+    declare_data_flags(app, learn);
+    declare_shard_flag(app, learn);
+  }
+  app.add_flag("--evaluate-only", learn.evaluate_only,
+               "Evaluate every model version on the data; don't train");
+  if (!is_own) declare_trainer_flags(app, options);
+  app.add_option("--threads", learn.threads,
+                 is_own ? "Threads for encoding; 0 means one per core"
+                        : "Threads for training and encoding; 0 means one per core")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  if (!is_own) declare_hogwild_flag(app, learn);
+  app.add_flag("--log-json", options.log_json, "Log as JSON objects");
+  app.add_flag("--verbose", options.verbose, "Log more");
+  declare_own_flags(app, program);
 }
 
 }  // namespace
@@ -191,54 +260,17 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
       ->capture_default_str();
 }
 
-int parse_options(int argc, char** argv, ClientOptions& options) {
-  CLI::App app{
-      "Takes part in a federation: trains on this machine's data and sends model updates, never "
-      "the data.\n"
-      "  fl-client --join TOKEN --data fashion-mnist        join a server, then train\n"
-      "  fl-client --data fashion-mnist --shard 3/10        train, after joining once\n"
-      "  fl-client --trainer 'python3 train.py'             train with a program of your own",
-      "fl-client"};
-  app.set_version_flag("--version", fmt::format("fl-client {}, protocol {}",
+int parse_options(int argc, char** argv, const ClientProgram& program, ClientOptions& options) {
+  const bool is_own = static_cast<bool>(program.make_trainer);
+  options.program = program.name;
+  CLI::App app{is_own ? program.about : std::string(about), program.name};
+  app.set_version_flag("--version", fmt::format("{} {}, protocol {}", program.name,
                                                 software_version_and_commit, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags");
   app.fallthrough();
   // The last of repeated flags counts, so that a user can append flags to a script's.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  auto& learn = options.learn;
-  app.add_option("--state", options.state,
-                 "Folder for this client's key, certificate and unsent updates")
-      ->check(not_empty())
-      ->capture_default_str();
-  declare_server_flags(app, options);
-  app.add_option("--model", learn.model,
-                 fmt::format("Train this model only: {} (default: any that the server asks for)",
-                             builtin_model_names()));
-  declare_data_flags(app, learn);
-  app.add_option(
-         "--shard",
-         [&learn](const CLI::results_t& given) {
-           if (const auto wrong = parse_shard(given.front(), learn); !wrong.empty())
-             throw CLI::ValidationError("--shard", wrong);
-           return true;
-         },
-         "Use part K of N of the data (default: all of it)")
-      ->type_name("K/N");
-  app.add_flag("--evaluate-only", learn.evaluate_only,
-               "Evaluate every model version on the data; don't train");
-  declare_trainer_flags(app, options);
-  app.add_option("--threads", learn.threads,
-                 "Threads for training and encoding; 0 means one per core")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  app.add_option(
-         "--hogwild", learn.hogwild,
-         "Threads that train the same weights without locks, on a CPU; they share the threads of "
-         "--threads. With more than 1, results are not reproducible")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  app.add_flag("--log-json", options.log_json, "Log as JSON objects");
-  app.add_flag("--verbose", options.verbose, "Log more");
+  declare_flags(app, program, options, is_own);
   auto* join = app.add_subcommand("join", "Joins with a token, then exits");
   join->add_option(
       "TOKEN", options.join,
@@ -254,7 +286,7 @@ int parse_options(int argc, char** argv, ClientOptions& options) {
 
   try {
     app.parse(argc, argv);
-    check_together(app, *join, *initial, options);
+    check_together(app, *join, *initial, options, is_own);
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);
   }

@@ -2,6 +2,7 @@
 // The command line of fl-client.
 #pragma once
 
+#include "client/client_main.hpp"
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/trainer_channel.hpp"
 #include "shared/base/limits.hpp"
@@ -16,6 +17,7 @@ class App;
 namespace fl {
 
 struct ClientOptions {
+  std::string program = "fl-client";  // ClientProgram::name, for errors.
   std::string state = "fl-client-state";
   std::string join;        // A join token to enrol with first, "-" for standard input, or "".
   std::string join_file;   // A file with the join token, or "".
@@ -36,7 +38,8 @@ struct ClientOptions {
 void declare_data_flags(CLI::App& app, LearnOptions& learn);
 
 /// Parses the command line. Returns the exit code if the program must exit now (--help, a wrong
-/// flag), or -1 to continue.
-int parse_options(int argc, char** argv, ClientOptions& options);
+/// flag), or -1 to continue. A program with a trainer of its own has its own flags in place of
+/// those about built-in models and --trainer.
+int parse_options(int argc, char** argv, const ClientProgram& program, ClientOptions& options);
 
 }  // namespace fl

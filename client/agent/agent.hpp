@@ -45,9 +45,6 @@ class IdentityKeeper {
   virtual Result<void> take_renewal(const wire::Renewed& renewed) = 0;
 };
 
-/// Makes the trainer for a model and loads its data. Called on the worker, once per model.
-using TrainerFactory = std::function<Result<std::unique_ptr<Trainer>>(const std::string& model)>;
-
 class Agent {
  public:
   struct Options {

@@ -25,6 +25,7 @@ class SyntheticTrainer final : public Trainer {
   const Layout& layout() const override { return layout_; }
   std::uint64_t train_examples() const override { return synthetic_examples; }
   std::uint64_t holdout_examples() const override { return 0; }
+  Abilities abilities() const override { return Abilities::all(); }
   Result<std::vector<float>> initial_weights(std::uint64_t) const override {
     return std::vector<float>(layout_.elements());
   }

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainer: the interface between a client and a model. It trains on the local data, evaluates, and
-// makes initial weights. A Trainer has one model and one data set. Weights and updates are flat
-// fp32 vectors in the order of layout(). One thread at a time (the agent's worker). This header
-// includes nothing of libtorch.
+// Trainer: the interface between a client and a model. Derive from it to train a model of your own
+// in C++ (client/client_main.hpp, examples/custom-trainer). A Trainer has one model and one data
+// set.
+//
+// Weights, updates and gradients are flat fp32 vectors: the tensors' values one after the other,
+// each tensor in row-major order, as layout() lists them.
+//
+// All calls come from one thread at a time and may block for as long as the work takes; meanwhile
+// other threads of the client talk with the server. A Trainer may use threads of its own. An error
+// of the code invalid_input means that this piece of work failed: the server hears why, asks
+// another client, and may ask this one again in the next round. Any other error ends the client.
 #pragma once
 
 #include "kernels/codec_device.hpp"
@@ -13,6 +20,7 @@
 #include "shared/params/metric.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -38,10 +46,13 @@ class Trainer {
  public:
   virtual ~Trainer() = default;
 
+  /// The model's tensors. It must not change, and the reference must stay valid. A model that is
+  /// not built in (`custom:NAME`) has its parameters first, sorted by name, then its statistics
+  /// (is_statistic()), sorted by name.
   [[nodiscard]] virtual const Layout& layout() const = 0;
   /// The number of examples in the training part and in the held-out part of the data.
   [[nodiscard]] virtual std::uint64_t train_examples() const = 0;
-  [[nodiscard]] virtual std::uint64_t holdout_examples() const = 0;
+  [[nodiscard]] virtual std::uint64_t holdout_examples() const { return 0; }
   /// The metrics that evaluate() measures besides the loss, always the same; the main one first.
   /// check_metrics() must accept it.
   [[nodiscard]] virtual std::span<const MetricKind> metrics() const { return {}; }
@@ -49,14 +60,19 @@ class Trainer {
   /// training examples. The server makes the model's means and variances of all clients'.
   [[nodiscard]] virtual std::vector<ColumnSummary> summaries() const { return {}; }
   /// Returns layout().elements() values. The same built-in model and seed give the same bits on
-  /// every machine. Errors: invalid_input, if a trainer that is a program of the user's can't.
-  [[nodiscard]] virtual Result<std::vector<float>> initial_weights(std::uint64_t seed) const = 0;
+  /// every machine. Errors: invalid_input, if a trainer that is not built in can't.
+  [[nodiscard]] virtual Result<std::vector<float>> initial_weights(
+      [[maybe_unused]] std::uint64_t seed) const {
+    return Error(Errc::invalid_input, "this trainer makes no initial weights");
+  }
 
   /// Trains from the weights `global` on and writes the difference, w_local - w_global, to
   /// `update`. Both have layout().elements() values. `correction` has as many values or none. It is
   /// added to the gradient in every step; its values for statistics (shared/params/layout.hpp),
-  /// which have no gradient, are ignored. Errors: cancelled after a request through `stop`;
-  /// invalid_input for a loss that is not finite, with the step.
+  /// which have no gradient, are ignored. The same arguments should give the same bits, so that an
+  /// update which is lost in a crash can be made again. Errors: cancelled after a request through
+  /// `stop`, which should be heard within a second; invalid_input for a loss that is not finite,
+  /// with the step.
   [[nodiscard]] virtual Result<TrainReport> train(std::span<const float> global,
                                                   const TrainSettings& settings,
                                                   std::span<const float> correction,
@@ -64,21 +80,29 @@ class Trainer {
                                                   std::stop_token stop) = 0;
   /// Writes the gradient of the mean loss over all training examples, plus weight_decay * weights.
   /// `weights` and `gradient` have layout().elements() values. Statistics get zeros.
-  [[nodiscard]] virtual Result<void> gradient(std::span<const float> weights,
-                                              const TrainSettings& settings,
-                                              std::span<float> gradient, std::stop_token stop) = 0;
+  [[nodiscard]] virtual Result<void> gradient([[maybe_unused]] std::span<const float> weights,
+                                              [[maybe_unused]] const TrainSettings& settings,
+                                              [[maybe_unused]] std::span<float> gradient,
+                                              [[maybe_unused]] std::stop_token stop) {
+    return Error(Errc::invalid_input, "this trainer computes no gradient of all its data");
+  }
   /// Evaluates on the held-out part (all data, if the client only evaluates). Without such data the
   /// report has 0 examples.
-  [[nodiscard]] virtual Result<EvalReport> evaluate(std::span<const float> weights,
-                                                    std::stop_token stop) = 0;
+  [[nodiscard]] virtual Result<EvalReport> evaluate([[maybe_unused]] std::span<const float> weights,
+                                                    [[maybe_unused]] std::stop_token stop) {
+    return EvalReport{};
+  }
 
-  /// The abilities of a trainer besides training in its own way. A built-in one has all.
+  /// What a trainer can do besides training in its own way. A federated method that needs more
+  /// than that refuses the trainer.
   struct Abilities {
-    bool optimizer = true;   // Trains with the settings' optimizer and steps, and counts its steps.
-    bool proximal = true;    // Follows TrainSettings::proximal_mu.
-    bool correction = true;  // Adds the correction.
-    bool gradient = true;    // Has gradient().
-    bool initial = true;     // Has initial_weights() of every model.
+    bool optimizer = false;  // Trains with the settings' optimizer and steps, and counts its steps.
+    bool proximal = false;   // Follows TrainSettings::proximal_mu.
+    bool correction = false;  // Adds the correction.
+    bool gradient = false;    // Has gradient().
+    bool initial = false;     // Has initial_weights().
+
+    [[nodiscard]] static Abilities all() { return {true, true, true, true, true}; }
   };
   [[nodiscard]] virtual Abilities abilities() const { return {}; }
   /// Called before the first work for a run, with its key.
@@ -97,5 +121,10 @@ class Trainer {
   /// Valid until the next call.
   [[nodiscard]] virtual const float* update_on_device() { return nullptr; }
 };
+
+/// Makes the trainer for a model of the server's, such as "custom:houses". Called on the thread
+/// that later calls the trainer, once for each model in a row. `model` is "" if the trainer is to
+/// make initial weights. Errors: invalid_input, if it can't train this model.
+using TrainerFactory = std::function<Result<std::unique_ptr<Trainer>>(const std::string& model)>;
 
 }  // namespace fl

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: the programs, libfl-codec.so with its header, and the codecs as a C++ library:
+# cmake --install: the programs, libfl-codec.so with its header, and two C++ libraries: the codecs, and
+# the client, for trainers of one's own:
 #
-#   find_package(Tributary)
+#   find_package(Tributary)                       # or: COMPONENTS codec client
 #   target_link_libraries(my-program PRIVATE Tributary::codec)
+#   target_link_libraries(my-client PRIVATE Tributary::client)
 #
-# Its headers are those of the source, by the same names: #include "shared/codec/encode/codec.hpp".
+# Their headers are those of the source, by the same names: #include "shared/codec/encode/codec.hpp".
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/tributary)
@@ -31,6 +33,16 @@ install(DIRECTORY shared/base shared/params shared/codec DESTINATION ${headers}/
   FILES_MATCHING PATTERN "*.hpp" PATTERN flags.hpp EXCLUDE)
 install(DIRECTORY kernels DESTINATION ${headers}
   FILES_MATCHING PATTERN "*.hpp" PATTERN cuda EXCLUDE PATTERN x86 EXCLUDE PATTERN scalar EXCLUDE)
+
+# libfl-client.so, and the headers that client_main.hpp includes.
+if(TARGET fl_client_shared)
+  install(TARGETS fl_client_shared EXPORT TributaryClient LIBRARY INCLUDES DESTINATION ${headers})
+  install(EXPORT TributaryClient NAMESPACE Tributary:: FILE TributaryClientTargets.cmake
+    DESTINATION ${package})
+  install(FILES client/client_main.hpp DESTINATION ${headers}/client)
+  install(FILES client/learn/trainer.hpp DESTINATION ${headers}/client/learn)
+  install(FILES shared/algorithm/local_work.hpp DESTINATION ${headers}/shared/algorithm)
+endif()
 
 configure_package_config_file(deploy/cmake/TributaryConfig.cmake.in
   ${CMAKE_BINARY_DIR}/TributaryConfig.cmake INSTALL_DESTINATION ${package})

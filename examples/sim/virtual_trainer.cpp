@@ -30,6 +30,7 @@ class VirtualTrainer final : public Trainer {
   std::span<const MetricKind> metrics() const override {
     return builtin_metrics(shared_.options.model);
   }
+  Abilities abilities() const override { return Abilities::all(); }
   Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
     return builtin_initial_weights(shared_.options.model, seed).value();
   }

@@ -2,9 +2,11 @@
 """Installs a build into a temporary folder, and uses it there as somebody else's project would."""
 
 import os
+import random
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -19,6 +21,10 @@ int main(void) {
   return flc_version() == FLC_VERSION ? 0 : 1;
 }
 """
+
+
+# What Tributary::codec needs and Tributary::client does not.
+CODEC_PACKAGES = ("Threads", "OpenSSL", "Protobuf", "spdlog", "fmt", "nlohmann_json")
 
 
 def run(*command, **options):
@@ -72,6 +78,88 @@ class Install(unittest.TestCase):
             f"-Wl,-rpath,{library.parent}", "-o", self.folder / "names",
         )  # fmt: skip
         self.assertIn("ecuq", run(self.folder / "names"))
+
+    def test_a_project_with_a_trainer_of_its_own_takes_part_in_a_run(self):
+        client = self.build_custom_trainer()
+        # The helper takes the programs of FL_BIN.
+        os.environ["FL_BIN"] = str(self.prefix / "bin")
+        sys.path.insert(0, str(SOURCE / "tests" / "process"))
+        import federation as helper
+
+        federation = helper.Federation(self.folder / "federation")
+        self.addCleanup(federation.close)
+        tables = {name: self.folder / f"{name}.csv" for name in "ab"}
+        for number, (name, path) in enumerate(tables.items()):
+            draw = random.Random(number)
+            with path.open("w") as file:
+                for _ in range(500):
+                    x = [draw.gauss(number, 1), draw.gauss(0, 1)]
+                    print(*x, 3 + 2 * x[0] - x[1] + draw.gauss(0, 0.1), sep=",", file=file)
+        weights = self.folder / "linear.safetensors"
+        run(client, "--data", tables["a"], "initial-weights", weights)
+        server = federation.server(
+            *("--model", "custom:linear", "--initial-weights", weights, "--codec", "ecuq:2+ef"),
+            *("--min-clients", 2, "--rounds", 12, "--lr", 0.1, "--proximal-mu", 0.001),
+        )
+        clients = [
+            federation.start(
+                f"client-{name}",
+                [client, "--state", self.folder / name, "--data", path]
+                + ["--join", federation.token(name)],
+            )
+            for name, path in tables.items()
+        ]
+        for program in [server, *clients]:
+            self.assertEqual(program.wait(), 0, str(program))
+        tasks = federation.query("SELECT client, codec, state, count(*) FROM task GROUP BY client")
+        self.assertEqual(tasks, [(name, "ecuq:2+ef", "accepted", 12) for name in "ab"])
+        losses = [loss for (loss,) in federation.query("SELECT train_loss FROM round_summary")]
+        self.assertLess(losses[-1], losses[0] / 20, losses)
+        errors = federation.query(
+            "SELECT value FROM metric WHERE name = 'mae' AND version = 12 ORDER BY client"
+        )
+        self.assertEqual(len(errors), 2)
+        # The noise alone makes a mean error of 0.08.
+        self.assertLess(max(errors)[0], 0.15, errors)
+
+    def test_a_trainer_of_ones_own_has_the_flags_that_make_sense(self):
+        client = self.build_custom_trainer()
+        self.assertRegex(run(client, "--version"), r"\Alinear-client \d+\.\d+\.\d+.*, protocol \d+")
+        said = run(client, "--help")
+        for flag in "--data", "--join", "--stay", "--state", "--config", "--max-parameters":
+            self.assertRegex(said, rf"(?m)^ +{flag}\b")
+        for flag in "--partition", "--device", "--trainer", "--hogwild", "--shard":
+            self.assertNotIn(flag, said)
+        for flags, code, reason in (
+            (["--partition", "iid"], 2, "--partition"),
+            (["initial-weights", "x"], 1, "name a file by --data FILE"),
+            (["--state", self.folder / "none"], 1, "with 'linear-client --join-file FILE ...'"),
+        ):
+            command = [str(word) for word in (client, *flags)]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(reason, done.stderr)
+
+    def test_a_trainer_of_ones_own_sees_no_library_inside_of_the_clients(self):
+        (library,) = self.prefix.glob("lib*/**/libfl-client.so")
+        names = run("nm", "-DC", "--defined-only", library)
+        shown = [line.split(None, 2)[2] for line in names.splitlines()]
+        self.assertEqual([name for name in shown if not name.startswith("fl::")], [])
+        self.assertIn("fl::client_main(int, char**, fl::ClientProgram)", shown)
+
+    def build_custom_trainer(self):
+        """The built example. It must find none of the packages that only the codecs need."""
+        build = self.folder / "custom-trainer"
+        if not build.exists():
+            run(
+                "cmake", "-G", "Ninja", "-S", SOURCE / "examples" / "custom-trainer", "-B", build,
+                f"-DCMAKE_PREFIX_PATH={self.prefix}",
+                *(f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in CODEC_PACKAGES),
+            )  # fmt: skip
+            commands = run("ninja", "-C", build, "-t", "commands")
+            self.assertNotRegex(commands, rf"-I *{re.escape(str(SOURCE))}")
+            run("ninja", "-C", build)
+        return build / "linear-client"
 
 
 if __name__ == "__main__":

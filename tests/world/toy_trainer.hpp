@@ -57,6 +57,7 @@ class ToyTrainer final : public Trainer {
   std::uint64_t train_examples() const override { return part_.examples; }
   std::uint64_t holdout_examples() const override { return part_.holdout; }
   std::span<const MetricKind> metrics() const override { return kinds_; }
+  Abilities abilities() const override { return Abilities::all(); }
   Result<std::vector<float>> initial_weights(std::uint64_t seed) const override;
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
                             std::span<const float> correction, std::span<float> update,

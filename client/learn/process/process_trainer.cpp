@@ -306,18 +306,4 @@ Result<std::unique_ptr<Trainer>> make_process_trainer(std::shared_ptr<TrainerPro
       std::make_unique<ProcessTrainer>(std::move(program), std::move(model)));
 }
 
-Result<void> write_initial_weights(const std::shared_ptr<TrainerProgram>& program,
-                                   std::uint64_t seed, const fs::path& path) {
-  ProcessTrainer trainer(program, std::string(custom_prefix));
-  FL_TRY(const auto weights, trainer.initial_weights(seed));
-  const std::vector<ElementType> fp32(trainer.layout().tensors().size(), ElementType::f32);
-  Files& files = posix_files();
-  const fs::path temporary = path.string() + ".tmp";
-  FL_TRY(const auto file, files.open(temporary, OpenMode::fresh));
-  FL_CHECK(write_safetensors(*file, trainer.layout(), weights, fp32));
-  FL_CHECK(file->sync());
-  FL_CHECK(files.rename(temporary, path));
-  return files.sync_folder(fs::absolute(path).parent_path());
-}
-
 }  // namespace fl

@@ -57,10 +57,4 @@ class TrainerProgram {
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_process_trainer(
     std::shared_ptr<TrainerProgram> program, std::string model);
 
-/// Asks the program for initial weights and writes them to a safetensors file. Errors:
-/// invalid_input: the program can't make any.
-[[nodiscard]] Result<void> write_initial_weights(const std::shared_ptr<TrainerProgram>& program,
-                                                 std::uint64_t seed,
-                                                 const std::filesystem::path& path);
-
 }  // namespace fl

@@ -157,11 +157,7 @@ Result<MetricKind> parse_metric(const json& value) {
 }
 
 Result<void> take_abilities(const json& message, Trainer::Abilities& abilities) {
-  abilities = {.optimizer = false,
-               .proximal = false,
-               .correction = false,
-               .gradient = false,
-               .initial = false};
+  abilities = {};
   const json* const told = find(message, "supports");
   if (told == nullptr) return {};
   if (!told->is_array()) return wrong("supports", "is not a list");

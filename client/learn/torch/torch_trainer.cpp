@@ -134,6 +134,7 @@ class TorchTrainer final : public Trainer {
   }
   std::vector<ColumnSummary> summaries() const override { return summaries_; }
   std::span<const MetricKind> metrics() const override { return builtin_metrics(model_); }
+  Abilities abilities() const override { return Abilities::all(); }
   bool takes_steps_together() const override { return learners_.size() > 1; }
 
   Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {

@@ -3,6 +3,7 @@
 // raises, floods or lies. The program is scripted_trainer.py.
 #include "client/learn/process/process_trainer.hpp"
 
+#include "client/learn/initial_file.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/log.hpp"
 #include "tests/support/print_result.hpp"
@@ -304,7 +305,7 @@ TEST_CASE("a command for each request answers by files") {
 TEST_CASE("initial weights are written as the server's file") {
   Running running("-");
   const auto path = running.state.path / "initial.safetensors";
-  REQUIRE(write_initial_weights(running.program, 5, path));
+  REQUIRE(write_initial_weights(*running.trainer, 5, path));
   const auto file = posix_files().open(path, OpenMode::read).value();
   std::vector<float> values(8);
   REQUIRE(read_safetensors(*file, running.trainer->layout(), values));

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joins a server if asked to, then runs an Agent until the run ends or a signal stops it.
+#include "client/client_main.hpp"
+
+#include "client/agent/agent.hpp"
+#include "client/agent/connection.hpp"
+#include "client/command_line.hpp"
+#include "client/learn/data/data.hpp"
+#include "client/learn/guarded_trainer.hpp"
+#include "client/learn/initial_file.hpp"
+#include "client/learn/process/process_trainer.hpp"
+#include "shared/base/async/stop_signals.hpp"
+#include "shared/base/io/secret_file.hpp"
+#include "shared/base/log.hpp"
+#include "shared/base/state_lock.hpp"
+#include "shared/params/model_table.hpp"
+#include "shared/wire/enroll_client.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+Awaitable<void> join_server(JoinToken token, std::string name, std::filesystem::path folder,
+                            std::optional<Result<ClientIdentity>>& out) {
+  out = co_await enroll_over_https(std::move(token), std::move(name), std::move(folder),
+                                   posix_files());
+}
+
+Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& options) {
+  net::io_context io;
+  std::optional<Result<ClientIdentity>> joined;
+  net::co_spawn(io, join_server(token, options.name, identity_folder(options.state), joined),
+                rethrow);
+  io.run();
+  return std::move(*joined);
+}
+
+/// Joins the server. `fl-client join` reports an unreachable server immediately. A client that is
+/// to train keeps trying, as it does later when the connection breaks.
+Result<void> join(const JoinToken& token, const ClientOptions& options) {
+  std::minstd_rand jitter(std::random_device{}());
+  for (int attempt = 0;; ++attempt) {
+    const auto joined = try_to_join(token, options);
+    if (joined) {
+      log_info("joined {} as '{}'", to_string(joined->server()), joined->name());
+      return {};
+    }
+    const Errc code = joined.error().code();
+    const bool may_pass = code == Errc::unavailable || code == Errc::deadline;
+    if (options.only_join || !may_pass) return joined.error();
+    if (attempt % 10 == 0) log_warn("{}; trying again", joined.error().message());
+    std::this_thread::sleep_for(
+        backoff_pause(attempt, std::generate_canonical<double, 32>(jitter)));
+  }
+}
+
+/// Whether the token has not been used for the identity in the state folder, or there is none.
+/// `conflict`: the identity belongs to another federation than the token.
+Result<bool> is_new(const JoinToken& token, const ClientOptions& options) {
+  const auto folder = identity_folder(options.state);
+  if (!ClientIdentity::is_present(posix_files(), folder)) return true;
+  FL_TRY(const ClientIdentity identity, ClientIdentity::load(posix_files(), folder));
+  FL_TRY(const auto authorities, parse_certificates(identity.ca_pem()));
+  const bool is_known = std::ranges::any_of(authorities, [&token](const CertificatePtr& authority) {
+    const auto fingerprint = spki_fingerprint(*authority);
+    return fingerprint && *fingerprint == token.ca_fingerprint;
+  });
+  if (!is_known)
+    return Error(
+        Errc::conflict,
+        fmt::format("{} holds the identity of client '{}' of another federation than the join "
+                    "token's: remove that folder, or choose another --state",
+                    folder.string(), identity.name()));
+  return identity.token_id() != token.id_hex();
+}
+
+/// The token's text: from the command line, from --join-file, or from standard input.
+Result<std::string> read_token(const ClientOptions& options) {
+  std::string text = options.join;
+  if (text == "-") {
+    std::getline(std::cin, text);
+  } else if (!options.join_file.empty()) {
+    FL_TRY(text, read_secret_file(posix_files(), options.join_file));
+  }
+  const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
+  std::erase_if(text, is_space);
+  if (text.empty()) return Error(Errc::not_found, "there is no join token in it");
+  return text;
+}
+
+/// Joins, unless this token was used before: a command line with --join may be run again, even
+/// after the token has expired, or was removed from where it is read.
+Result<void> join_once(const ClientOptions& options) {
+  const auto text = read_token(options);
+  if (!text) {
+    const Error error = text.error().at(
+        options.join_file.empty() ? "--join -" : "--join-file " + options.join_file);
+    const bool is_joined =
+        ClientIdentity::is_present(posix_files(), identity_folder(options.state));
+    if (!is_joined || options.only_join || error.code() != Errc::not_found) return error;
+    log_info("{}; this client has joined before", error.message());
+    return {};
+  }
+  FL_TRY(const JoinToken token, parse_token(*text));
+  FL_TRY(const bool is_needed, is_new(token, options));
+  if (!is_needed) {
+    if (options.only_join) log_info("this client has already joined with this token");
+    return {};
+  }
+  const bool had_identity =
+      ClientIdentity::is_present(posix_files(), identity_folder(options.state));
+  // Check that the data can be read before the token is used up.
+  if (!had_identity && !options.learn.data.empty()) FL_CHECK(load_local_data(options.learn));
+  auto joined = join(token, options);
+  if (joined || options.only_join || !had_identity) return joined;
+  log_warn("can't join with this token: {}; continuing with the existing identity",
+           joined.error().message());
+  return {};
+}
+
+/// Ends what happens before the client's main loop at the first Ctrl-C or SIGTERM.
+class StopWhileStarting {
+ public:
+  StopWhileStarting() : signals_(io_) {
+    signals_.on_stop([this] { stop_.request_stop(); });
+    thread_ = std::jthread([this] { io_.run(); });
+  }
+  ~StopWhileStarting() {
+    signals_.cancel();
+    io_.stop();
+  }
+  StopWhileStarting(const StopWhileStarting&) = delete;
+  StopWhileStarting& operator=(const StopWhileStarting&) = delete;
+  [[nodiscard]] std::stop_token token() const { return stop_.get_token(); }
+
+ private:
+  net::io_context io_{1};
+  StopSignals signals_;
+  std::stop_source stop_;
+  std::jthread thread_;
+};
+
+/// Starts the user's trainer, if there is one to start.
+Result<std::shared_ptr<TrainerProgram>> start_program(const ClientOptions& options) {
+  if (!options.trainer.is_set()) return std::shared_ptr<TrainerProgram>();
+  const StopWhileStarting stop;
+  FL_TRY(auto program, TrainerProgram::start(options.trainer, options.state, stop.token()));
+  const TrainerHello& hello = program->hello();
+  log_info("the trainer has {} parameters in {} tensors, {} training examples, {} held out",
+           hello.layout.elements(), hello.layout.tensors().size(), hello.train_examples,
+           hello.holdout_examples);
+  return program;
+}
+
+/// Makes the trainer of each run's model. `own` makes it if it is not empty, else `program` if
+/// there is one.
+TrainerFactory trainer_factory(const LearnOptions& learn, std::optional<LocalData> data,
+                               const std::shared_ptr<TrainerProgram>& program,
+                               const TrainerFactory& own) {
+  if (own) return [own](const std::string& model) { return make_guarded_trainer(own, model); };
+  if (program) {
+    return [program](const std::string& model) { return make_process_trainer(program, model); };
+  }
+  // The first model takes the data that is loaded already; a later one loads it again. A synthetic
+  // model takes no data, and make_trainer() reports an error if there is some.
+  auto first = std::make_shared<std::optional<LocalData>>(std::move(data));
+  return [learn, first](const std::string& model) {
+    LearnOptions mine = learn;
+    mine.model = model;
+    auto loaded = model.starts_with("synthetic:") ? std::nullopt : std::exchange(*first, {});
+    return loaded ? make_trainer(mine, std::move(*loaded)) : make_trainer(mine);
+  };
+}
+
+Result<void> make_initial_weights(const ClientOptions& options, const TrainerFactory& own) {
+  FL_TRY(const auto program, start_program(options));
+  FL_TRY(const auto trainer, own ? make_guarded_trainer(own, options.learn.model)
+                                 : make_process_trainer(program, std::string(custom_prefix)));
+  FL_CHECK(write_initial_weights(*trainer, options.initial_seed, options.initial_weights));
+  log_info("wrote {}: start the server with --model custom:NAME --initial-weights {}",
+           options.initial_weights, options.initial_weights);
+  return {};
+}
+
+Result<void> train(const ClientOptions& options, const TrainerFactory& own) {
+  Files& files = posix_files();
+  const auto folder = identity_folder(options.state);
+  if (!ClientIdentity::is_present(files, folder)) {
+    return Error(Errc::not_found,
+                 fmt::format("{} holds no identity: join first, with '{} --join-file FILE ...'; "
+                             "'fl-server enroll --name NAME' prints a token",
+                             options.state, options.program));
+  }
+  FL_TRY(ClientIdentity identity, ClientIdentity::load(files, folder));
+  // Report a wrong model name or bad data before connecting to the server.
+  if (!options.learn.model.empty() && !options.trainer.is_set() && !own)
+    FL_CHECK(builtin_layout(options.learn.model));
+  std::optional<LocalData> first_data;
+  if (!options.learn.data.empty()) {
+    FL_TRY(first_data, load_local_data(options.learn));
+  }
+  const auto started = start_program(options);
+  if (!started && started.error().code() == Errc::cancelled) {
+    log_info("stopped");
+    return {};
+  }
+  FL_TRY(const auto program, started);
+
+  net::io_context io(1);
+  auto strand = net::make_strand(io);
+  Offload worker(1);
+  WsConnector connector(strand, files, std::move(identity));
+  LearnOptions learn = options.learn;
+  learn.client_seed =
+      Digest::of(bytes_of(std::string_view(connector.identity().name()))).short_id();
+  auto factory = trainer_factory(learn, std::move(first_data), program, own);
+  Agent::Options agent_options;
+  agent_options.evaluator = learn.evaluate_only;
+  agent_options.stay = options.stay;
+  agent_options.parameters_max = options.parameters_max;
+  agent_options.model = learn.model;
+  agent_options.threads = learn.threads;
+  agent_options.jitter_seed = std::random_device{}();
+  Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
+              std::move(factory), worker, agent_options);
+
+  StopSignals signals(io);
+  signals.on_stop([&] { net::post(strand, [&agent] { agent.stop(); }); });
+  Result<Agent::Outcome> outcome = Agent::Outcome::stopped;
+  log_info("client '{}' of {}", connector.identity().name(),
+           to_string(connector.identity().server()));
+  net::co_spawn(strand, agent.run(),
+                [&](const std::exception_ptr& failure, Result<Agent::Outcome> result) {
+                  if (failure) std::rethrow_exception(failure);
+                  outcome = std::move(result);
+                  signals.cancel();
+                });
+  io.run();
+  if (program) program->end();
+  if (!outcome) return outcome.error();
+  if (*outcome == Agent::Outcome::stopped)
+    log_info("stopped; an update that is not delivered is kept for the next start");
+  return {};
+}
+
+Result<void> run(const ClientOptions& options, const TrainerFactory& own) {
+  FL_CHECK(posix_files().make_folder(options.state));
+  FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
+  if (!options.initial_weights.empty()) return make_initial_weights(options, own);
+  if (!options.join.empty() || !options.join_file.empty()) FL_CHECK(join_once(options));
+  return options.only_join ? success() : train(options, own);
+}
+
+}  // namespace
+
+int client_main(int argc, char** argv, ClientProgram program) {
+  keep_files_private();
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    ClientOptions options;
+    if (const int code = parse_options(argc, argv, program, options); code >= 0) return code;
+    start_log(options.log_json, options.verbose);
+    const auto result = run(options, program.make_trainer);
+    if (result) return 0;
+    log_fatal(program.name, result.error().message());
+  } catch (const std::exception& error) {
+    log_fatal(program.name, error.what());
+  }
+  return 1;
+}
+
+}  // namespace fl
