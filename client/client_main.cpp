@@ -131,28 +131,6 @@ Result<void> join_once(const ClientOptions& options) {
   return {};
 }
 
-/// Ends what happens before the client's main loop at the first Ctrl-C or SIGTERM.
-class StopWhileStarting {
- public:
-  StopWhileStarting() : signals_(io_) {
-    signals_.on_stop([this] { stop_.request_stop(); });
-    thread_ = std::jthread([this] { io_.run(); });
-  }
-  ~StopWhileStarting() {
-    signals_.cancel();
-    io_.stop();
-  }
-  StopWhileStarting(const StopWhileStarting&) = delete;
-  StopWhileStarting& operator=(const StopWhileStarting&) = delete;
-  [[nodiscard]] std::stop_token token() const { return stop_.get_token(); }
-
- private:
-  net::io_context io_{1};
-  StopSignals signals_;
-  std::stop_source stop_;
-  std::jthread thread_;
-};
-
 /// Starts the user's trainer, if there is one to start.
 Result<std::shared_ptr<TrainerProgram>> start_program(const ClientOptions& options) {
   if (!options.trainer.is_set()) return std::shared_ptr<TrainerProgram>();
@@ -160,8 +138,8 @@ Result<std::shared_ptr<TrainerProgram>> start_program(const ClientOptions& optio
   FL_TRY(auto program, TrainerProgram::start(options.trainer, options.state, stop.token()));
   const TrainerHello& hello = program->hello();
   log_info("the trainer has {} parameters in {} tensors, {} training examples, {} held out",
-           hello.layout.elements(), hello.layout.tensors().size(), hello.train_examples,
-           hello.holdout_examples);
+           hello.layout.elements(), hello.layout.tensors().size(), hello.examples.train,
+           hello.examples.holdout);
   return program;
 }
 

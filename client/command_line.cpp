@@ -68,51 +68,6 @@ std::string parse_variable(const std::string& text, TrainerCommand& trainer) {
   return "";
 }
 
-/// Flags about a trainer that is a program of the user's.
-void declare_trainer_flags(CLI::App& app, ClientOptions& options) {
-  TrainerCommand& trainer = options.trainer;
-  auto* const command =
-      app.add_option("--trainer", trainer.command,
-                     "Train with this command, which runs as long as the client: your own model "
-                     "and data, in any language (docs/design/trainer-protocol.md)")
-          ->type_name("COMMAND")
-          ->check(not_empty());
-  auto* const once = app.add_option("--trainer-once", trainer.once,
-                                    "Train with this command, which is run anew for each request "
-                                    "and answers by files")
-                         ->type_name("COMMAND")
-                         ->check(not_empty())
-                         ->excludes(command);
-  app.add_option("--trainer-socket", trainer.socket,
-                 "Train with a program that somebody else starts and that connects to this "
-                 "socket, which must not exist yet")
-      ->type_name("PATH")
-      ->check(not_empty())
-      ->excludes(command)
-      ->excludes(once);
-  app.add_option(
-         "--trainer-env",
-         [&trainer](const CLI::results_t& given) {
-           for (const auto& text : given) {
-             if (const auto wrong = parse_variable(text, trainer); !wrong.empty())
-               throw CLI::ValidationError("--trainer-env", wrong);
-           }
-           return true;
-         },
-         "Add this variable to the trainer's environment; may be repeated")
-      ->type_name("NAME=VALUE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--trainer-timeout", trainer.silence_s,
-                 "End a trainer that shows no life for so many seconds during a request")
-      ->check(CLI::Range(1.0, 1e7))
-      ->capture_default_str();
-  app.add_option("--trainer-retries", trainer.retries,
-                 "End when the trainer has failed so many times in a row")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-}
-
 /// Throws for flags that can't stand together, and for a flag that is missing.
 void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& initial,
                     const ClientOptions& options, bool is_own) {
@@ -124,13 +79,8 @@ void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& i
                                "also needs --shard K/N, which says which shard is this client's");
   if (initial && !options.trainer.is_set()) throw CLI::RequiredError("--trainer or --trainer-once");
   if (!options.trainer.is_set()) return;
-  for (const char* flag : {"--data", "--data-memory", "--partition", "--partition-seed", "--shard",
-                           "--holdout", "--device", "--precision", "--hogwild"}) {
-    if (app.count(flag) > 0)
-      throw CLI::ValidationError(flag,
-                                 "is for built-in models; your trainer has data and devices "
-                                 "of its own");
-  }
+  refuse_beside_trainer(app, {"--data", "--data-memory", "--partition", "--partition-seed",
+                              "--shard", "--holdout", "--device", "--precision", "--hogwild"});
 }
 
 /// Parses "512MiB". Returns an error text, or "".
@@ -206,7 +156,7 @@ void declare_flags(CLI::App& app, const ClientProgram& program, ClientOptions& o
   }
   app.add_flag("--evaluate-only", learn.evaluate_only,
                "Evaluate every model version on the data; don't train");
-  if (!is_own) declare_trainer_flags(app, options);
+  if (!is_own) declare_trainer_flags(app, options.trainer);
   app.add_option("--threads", learn.threads,
                  is_own ? "Threads for encoding; 0 means one per core"
                         : "Threads for training and encoding; 0 means one per core")
@@ -258,6 +208,58 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
          "(slower on hardware without that format); weights and updates are always fp32")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
+}
+
+void declare_trainer_flags(CLI::App& app, TrainerCommand& trainer) {
+  auto* const command =
+      app.add_option("--trainer", trainer.command,
+                     "Train with this command, which runs as long as this program: your own "
+                     "model and data, in any language (docs/design/trainer-protocol.md)")
+          ->type_name("COMMAND")
+          ->check(not_empty());
+  auto* const once = app.add_option("--trainer-once", trainer.once,
+                                    "Train with this command, which is run anew for each request "
+                                    "and answers by files")
+                         ->type_name("COMMAND")
+                         ->check(not_empty())
+                         ->excludes(command);
+  app.add_option("--trainer-socket", trainer.socket,
+                 "Train with a program that somebody else starts and that connects to this "
+                 "socket, which must not exist yet")
+      ->type_name("PATH")
+      ->check(not_empty())
+      ->excludes(command)
+      ->excludes(once);
+  app.add_option(
+         "--trainer-env",
+         [&trainer](const CLI::results_t& given) {
+           for (const auto& text : given) {
+             if (const auto wrong = parse_variable(text, trainer); !wrong.empty())
+               throw CLI::ValidationError("--trainer-env", wrong);
+           }
+           return true;
+         },
+         "Add this variable to the trainer's environment; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--trainer-timeout", trainer.silence_s,
+                 "End a trainer that shows no life for so many seconds during a request")
+      ->check(CLI::Range(1.0, 1e7))
+      ->capture_default_str();
+  app.add_option("--trainer-retries", trainer.retries,
+                 "End when the trainer has failed so many times in a row")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+}
+
+void refuse_beside_trainer(const CLI::App& app, std::initializer_list<const char*> flags) {
+  for (const char* flag : flags) {
+    if (app.count(flag) > 0)
+      throw CLI::ValidationError(flag,
+                                 "is for built-in models; your trainer has data and devices "
+                                 "of its own");
+  }
 }
 
 int parse_options(int argc, char** argv, const ClientProgram& program, ClientOptions& options) {

@@ -8,6 +8,7 @@
 #include "shared/base/limits.hpp"
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace CLI {
@@ -36,6 +37,13 @@ struct ClientOptions {
 /// Declares the flags about data and training that fl-client and fl-sim share: --data, --partition,
 /// --partition-seed, --holdout, --device, --precision. `learn` must live until `app` has parsed.
 void declare_data_flags(CLI::App& app, LearnOptions& learn);
+
+/// Declares the flags about a trainer that is a program of the user's, which fl-client and fl-sim
+/// share: --trainer, --trainer-once, --trainer-socket, --trainer-env, --trainer-timeout,
+/// --trainer-retries. `trainer` must live until `app` has parsed.
+void declare_trainer_flags(CLI::App& app, TrainerCommand& trainer);
+/// Throws if one of these flags, which are for built-in models, was given beside such a trainer.
+void refuse_beside_trainer(const CLI::App& app, std::initializer_list<const char*> flags);
 
 /// Parses the command line. Returns the exit code if the program must exit now (--help, a wrong
 /// flag), or -1 to continue. A program with a trainer of its own has its own flags in place of

@@ -55,6 +55,7 @@ class GuardedTrainer final : public Trainer {
   std::uint64_t train_examples() const override { return own_->train_examples(); }
   std::uint64_t holdout_examples() const override { return own_->holdout_examples(); }
   std::span<const MetricKind> metrics() const override { return own_->metrics(); }
+  std::vector<ColumnSummary> summaries() const override { return own_->summaries(); }
   Abilities abilities() const override { return own_->abilities(); }
   void enter_run(const std::string& run_key) override { own_->enter_run(run_key); }
   bool takes_steps_together() const override { return own_->takes_steps_together(); }

@@ -5,6 +5,7 @@
 #include "examples/sim/in_process_link.hpp"
 #include "examples/sim/scratch_files.hpp"
 #include "examples/sim/virtual_trainer.hpp"
+#include "examples/sim/worker_trainer.hpp"
 #include "server/admin/status_line.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/net/session.hpp"
@@ -28,6 +29,13 @@
 namespace fl {
 
 namespace {
+
+/// What trains: the model, and the makers of the clients' trainers.
+struct Learning {
+  Layout layout;
+  std::function<TrainerFactory(std::uint32_t shard)> client;
+  TrainerFactory evaluator;  // Of central data; null: there are none.
+};
 
 /// What all clients share. It outlives them.
 struct World {
@@ -86,13 +94,82 @@ class VirtualClient final : public Connector {
   Agent agent_;
 };
 
+/// Federation's trainers, for models that are built in.
+Result<SharedLearning> load_builtin(const SimOptions& options) {
+  FL_TRY(SharedLearning learning, load_shared_learning(options.learn));
+  learning.epochs_from = options.epochs_from;
+  FL_TRY(learning.attack, parse_attack(options.attack));
+  learning.malicious = options.malicious;
+  learning.client_seed = [](std::uint32_t shard) {
+    const std::string name = name_of(shard);
+    return Digest::of(bytes_of(std::string_view(name))).short_id();
+  };
+  learning.task_seed = [seed = options.settings.seed](Round round, std::uint32_t shard) {
+    return client_seed(seed, round, name_of(shard));
+  };
+  return learning;
+}
+
+/// `shared` must outlive the trainers.
+Learning builtin_learning(const SharedLearning& shared, const SimOptions& options) {
+  Learning learning{.layout = shared.layout, .client = {}, .evaluator = nullptr};
+  learning.client = [&shared](std::uint32_t shard) -> TrainerFactory {
+    return [&shared, shard, seed = shared.client_seed(shard)](const std::string&) {
+      return Result<std::unique_ptr<Trainer>>(make_virtual_trainer(shared, shard, seed));
+    };
+  };
+  if (options.test.empty()) return learning;
+  LearnOptions test = options.learn;
+  test.data = options.test;
+  test.evaluate_only = true;
+  learning.evaluator = [test](const std::string&) { return make_trainer(test); };
+  return learning;
+}
+
+std::filesystem::path folder_of(const SimOptions& options, const std::string& client) {
+  return std::filesystem::absolute(options.state) / "clients" / client;
+}
+
+/// Starts the user's programs. Without a file of initial weights, one of them makes it.
+Result<std::unique_ptr<WorkerPool>> start_workers(SimOptions& options) {
+  const StopWhileStarting stop;
+  const auto state = std::filesystem::absolute(options.state);
+  FL_TRY(auto workers, WorkerPool::start(options.trainer, state, options.threads, stop.token()));
+  if (options.settings.initial_weights.empty()) {
+    const auto file = state / "initial-weights.safetensors";
+    FL_CHECK(workers->write_initial_weights(options.settings.seed, file));
+    options.settings.initial_weights = file.string();
+  }
+  FL_CHECK(take_tensors(posix_files(), options.settings));
+  FL_TRY(const Layout layout, model_layout(options.settings));
+  if (layout.digest() == workers->hello().layout.digest()) return workers;
+  return Error(Errc::conflict,
+               fmt::format("--initial-weights {} has other tensors than the trainer's model",
+                           options.settings.initial_weights));
+}
+
+/// `workers` must outlive the trainers.
+Learning worker_learning(WorkerPool& workers, const SimOptions& options) {
+  Learning learning{.layout = workers.hello().layout, .client = {}, .evaluator = nullptr};
+  learning.client = [&workers, &options](std::uint32_t shard) -> TrainerFactory {
+    const PlayedClient client{.number = shard,
+                              .clients = options.clients,
+                              .state = folder_of(options, name_of(shard)),
+                              .examples = {}};
+    return [&workers, client](const std::string& model) {
+      return make_worker_trainer(workers, model, client);
+    };
+  };
+  if (workers.hello().examples.holdout == 0) return learning;
+  learning.evaluator = [&workers](const std::string& model) {
+    return make_worker_trainer(workers, model, std::nullopt);
+  };
+  return learning;
+}
+
 Result<void> check(const SimOptions& options) {
-  if (options.settings.model.starts_with(custom_prefix))
-    return Error(Errc::invalid_input,
-                 fmt::format("--model {}: fl-sim can't train it; custom models are trained by "
-                             "clients in other languages",
-                             options.settings.model));
-  FL_CHECK(check_settings(options.settings));
+  // Of a program's model nothing is known before it says hello; choose_run() checks then.
+  if (!options.trainer.is_set()) FL_CHECK(check_settings(options.settings));
   if (options.settings.min_clients > options.clients) {
     return Error(Errc::invalid_input, fmt::format("--min-clients {} is more than --clients {}",
                                                   options.settings.min_clients, options.clients));
@@ -122,7 +199,7 @@ Result<void> check(const SimOptions& options) {
 /// The engine, its clients, and the io_context that runs all their strands.
 class Federation {
  public:
-  Federation(const SimOptions& options, ChosenRun run, const SharedLearning& learning, Store& store)
+  Federation(const SimOptions& options, ChosenRun run, Learning learning, Store& store)
       : options_(options),
         run_(std::move(run)),
         world_(io_, static_cast<std::size_t>(options.threads), models_max(run_.settings),
@@ -134,17 +211,10 @@ class Federation {
                                std::filesystem::path(options.state) / "references"})),
         signals_(io_),
         stopped_(engine_->executor()) {
-    for (std::uint32_t shard = 0; shard < options.clients; ++shard) {
-      const std::uint64_t seed = learning.client_seed(shard);
-      add(name_of(shard), false, [&learning, shard, seed](const std::string&) {
-        return Result<std::unique_ptr<Trainer>>(make_virtual_trainer(learning, shard, seed));
-      });
-    }
-    if (options.test.empty()) return;
-    LearnOptions test = options.learn;
-    test.data = options.test;
-    test.evaluate_only = true;
-    add("evaluator", true, [test](const std::string&) { return make_trainer(test); });
+    for (std::uint32_t shard = 0; shard < options.clients; ++shard)
+      add(name_of(shard), false, learning.client(shard));
+    has_evaluator_ = learning.evaluator != nullptr;
+    if (has_evaluator_) add("evaluator", true, std::move(learning.evaluator));
   }
 
   Result<void> run() {
@@ -173,7 +243,7 @@ class Federation {
  private:
   /// The number of threads: one for each client at work, one for the evaluator if there is one, and
   /// one that handles signals and messages while the others train.
-  [[nodiscard]] int crew_size() const { return options_.threads + (options_.test.empty() ? 1 : 2); }
+  [[nodiscard]] int crew_size() const { return options_.threads + (has_evaluator_ ? 2 : 1); }
   /// As many versions as the server keeps. An older one is useless: the server has no deltas from
   /// it.
   static std::size_t models_max(const RunSettings& settings) {
@@ -238,6 +308,7 @@ class Federation {
   std::shared_ptr<RoundEngine> engine_;
   CurrentEngine current_{engine_};
   std::vector<std::unique_ptr<VirtualClient>> clients_;
+  bool has_evaluator_ = false;
   StopSignals signals_;
   Signal stopped_;  // On the engine's strand.
   std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
@@ -247,21 +318,21 @@ class Federation {
 
 }  // namespace
 
-Result<std::vector<RoundSummary>> run_federation(const SimOptions& options) {
+Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
   FL_CHECK(check(options));
-  FL_TRY(SharedLearning learning, load_shared_learning(options.learn));
-  learning.epochs_from = options.epochs_from;
-  FL_TRY(learning.attack, parse_attack(options.attack));
-  learning.malicious = options.malicious;
-  learning.client_seed = [](std::uint32_t shard) {
-    const std::string name = name_of(shard);
-    return Digest::of(bytes_of(std::string_view(name))).short_id();
-  };
-  learning.task_seed = [seed = options.settings.seed](Round round, std::uint32_t shard) {
-    return client_seed(seed, round, name_of(shard));
-  };
+  const bool has_programs = options.trainer.is_set();
+  std::optional<SharedLearning> builtin;
+  if (!has_programs) {
+    FL_TRY(builtin, load_builtin(options));
+  }
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
+  std::unique_ptr<WorkerPool> workers;
+  if (has_programs) {
+    FL_TRY(workers, start_workers(options));
+  }
+  Learning learning =
+      builtin ? builtin_learning(*builtin, options) : worker_learning(*workers, options);
   Store::Options store_options;
   store_options.path = std::filesystem::path(options.state) / "history.sqlite";
   store_options.durable = false;
@@ -272,7 +343,7 @@ Result<std::vector<RoundSummary>> run_federation(const SimOptions& options) {
   wanted.new_run = true;
   FL_TRY(ChosenRun run, choose_run(*store, wanted));
   const RunId id = run.record.id;
-  Federation federation(options, std::move(run), learning, *store);
+  Federation federation(options, std::move(run), std::move(learning), *store);
   const auto ended = federation.run();
   // A run that was interrupted can't be resumed, because the clients' state is lost.
   FL_TRY(const auto open, store->open_run());

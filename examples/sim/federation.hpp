@@ -17,6 +17,6 @@ namespace fl {
 
 /// Begins a new run in options.state and runs it to its end, or until SIGINT or SIGTERM. Returns
 /// its rounds.
-[[nodiscard]] Result<std::vector<RoundSummary>> run_federation(const SimOptions& options);
+[[nodiscard]] Result<std::vector<RoundSummary>> run_federation(SimOptions options);
 
 }  // namespace fl

@@ -7,6 +7,7 @@
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/flags.hpp"
 #include "shared/base/version.hpp"
+#include "shared/params/model_table.hpp"
 #include "shared/wire/message.hpp"
 
 #include <fmt/format.h>
@@ -19,6 +20,22 @@ namespace fl {
 namespace {
 
 constexpr std::uint32_t clients_max = 100'000;
+constexpr const char* model_of_trainer = "custom:simulated";  // Without --model.
+
+/// Throws for flags that can't stand together, and for a flag that is missing.
+void check_together(const CLI::App& app, SimOptions& options) {
+  const bool is_custom = options.settings.model.starts_with(custom_prefix);
+  if (!options.trainer.is_set()) {
+    if (is_custom)
+      throw CLI::RequiredError("--model custom:NAME: --trainer COMMAND, which trains it,");
+    return;
+  }
+  refuse_beside_trainer(app, {"--data", "--partition", "--partition-seed", "--holdout", "--device",
+                              "--precision", "--test", "--epochs-from", "--malicious", "--attack"});
+  if (options.given.contains("model") && !is_custom)
+    throw CLI::ValidationError("--model", "is custom:NAME where --trainer trains");
+  if (!is_custom) options.settings.model = model_of_trainer;
+}
 
 }  // namespace
 
@@ -29,7 +46,8 @@ int parse_options(int argc, char** argv, SimOptions& options) {
       "'fl-server history --state DIR'.\n"
       "  fl-sim --clients 100 --model synthetic:1000000 --rounds 5\n"
       "  fl-sim --clients 10 --data fashion-mnist --partition dirichlet:0.5 "
-      "--test fashion-mnist:test",
+      "--test fashion-mnist:test\n"
+      "  fl-sim --clients 100 --trainer 'python3 train.py'   simulate a model of your own",
       "fl-sim"};
   app.set_version_flag("--version", fmt::format("fl-sim {}, protocol {}",
                                                 software_version_and_commit, protocol_version));
@@ -44,7 +62,8 @@ int parse_options(int argc, char** argv, SimOptions& options) {
       ->check(CLI::Range(1u, clients_max))
       ->capture_default_str();
   app.add_option("--threads", options.threads,
-                 "Number of clients that train at the same time; 0 means one per core")
+                 "Number of clients that train at the same time, and of programs that --trainer "
+                 "starts; 0 means one per core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("--test", options.test,
@@ -66,9 +85,11 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   options.learn.holdout = 0;
   declare_run_settings(app, options.settings, options.given);
   declare_data_flags(app, options.learn);
+  declare_trainer_flags(app, options.trainer);
 
   try {
     app.parse(argc, argv);
+    check_together(app, options);
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);
   }

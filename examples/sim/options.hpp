@@ -3,6 +3,7 @@
 #pragma once
 
 #include "client/learn/learn_options.hpp"
+#include "client/learn/process/trainer_channel.hpp"
 #include "server/run/settings.hpp"
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct SimOptions {
   RunSettings settings;
   std::set<std::string> given;  // The names of the run's flags on the command line.
   LearnOptions learn;
+  TrainerCommand trainer;  // Programs of the user's that train instead of `learn`.
 };
 
 /// Parses the command line. Returns the exit code if the program must exit now (--help, a wrong

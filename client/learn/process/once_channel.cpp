@@ -43,7 +43,7 @@ class OnceChannel final : public TrainerChannel {
     const std::string type = request.value("type", "");
     FL_CHECK(run(request, patience));
     json message = json::object();
-    if (type == "train" || type == "evaluate") {
+    if (type == "train" || type == "evaluate" || type == "client") {
       FL_TRY(message, read_json("metrics.json"));
     }
     const bool has_update = posix_files().exists(task_folder() / "update.safetensors");

@@ -61,14 +61,22 @@ std::optional<std::uint64_t> first_not_finite(std::span<const float> values) {
   return static_cast<std::uint64_t>(found - values.begin());
 }
 
+/// Says in a request which client it is for.
+void add_client(json& request, const PlayedClient& client) {
+  request["client"] = client.number;
+  request["clients"] = client.clients;
+  request["state"] = client.state.string();
+}
+
 class ProcessTrainer final : public Trainer {
  public:
-  ProcessTrainer(std::shared_ptr<TrainerProgram> program, std::string model)
-      : program_(std::move(program)), model_(std::move(model)) {}
+  ProcessTrainer(std::shared_ptr<TrainerProgram> program, std::string model,
+                 std::optional<PlayedClient> client)
+      : program_(std::move(program)), model_(std::move(model)), client_(std::move(client)) {}
 
   const Layout& layout() const override { return program_->hello().layout; }
-  std::uint64_t train_examples() const override { return program_->hello().train_examples; }
-  std::uint64_t holdout_examples() const override { return program_->hello().holdout_examples; }
+  std::uint64_t train_examples() const override { return counts().train; }
+  std::uint64_t holdout_examples() const override { return counts().holdout; }
   std::span<const MetricKind> metrics() const override { return program_->hello().metrics; }
   Abilities abilities() const override { return program_->hello().abilities; }
   void enter_run(const std::string& run_key) override { run_key_ = run_key; }
@@ -100,8 +108,8 @@ class ProcessTrainer final : public Trainer {
       FL_CHECK(write_tensors(files.correction, tensors(), correction, fp32));
       request["correction"] = files.correction.string();
     }
-    FL_TRY(const auto answer, program_->ask(std::move(request), stop, settings.deadline_s));
-    const auto told = parse_train_answer(answer.message, program_->hello());
+    FL_TRY(const auto answer, ask(std::move(request), stop, settings.deadline_s));
+    const auto told = parse_train_answer(answer.message, train_examples());
     if (!told) return program_->failed(told.error());
     if (auto read = read_tensors(answer.result, tensors(), update); !read)
       return program_->failed(read.error());
@@ -133,14 +141,22 @@ class ProcessTrainer final : public Trainer {
     FL_TRY(const auto files, program_->prepare(stop));
     FL_CHECK(write_tensors(files.weights, tensors(), weights, types()));
     json request{{"type", "evaluate"}, {"weights", files.weights.string()}};
-    FL_TRY(const auto answer, program_->ask(std::move(request), stop));
-    auto report = parse_eval_answer(answer.message, program_->hello());
+    FL_TRY(const auto answer, ask(std::move(request), stop));
+    auto report = parse_eval_answer(answer.message, holdout_examples(), metrics());
     if (!report) return program_->failed(report.error());
     program_->succeeded();
     return report;
   }
 
  private:
+  [[nodiscard]] const ExampleCounts& counts() const {
+    return client_ ? client_->examples : program_->hello().examples;
+  }
+  [[nodiscard]] Result<TrainerChannel::Answer> ask(json request, std::stop_token stop,
+                                                   double silence_s = 0) const {
+    if (client_) add_client(request, *client_);
+    return program_->ask(std::move(request), std::move(stop), silence_s);
+  }
   [[nodiscard]] const Layout& tensors() const { return program_->hello().files; }
   [[nodiscard]] std::span<const ElementType> types() const { return program_->hello().types; }
 
@@ -152,7 +168,7 @@ class ProcessTrainer final : public Trainer {
       FL_CHECK(write_tensors(files.weights, tensors(), weights, types()));
       request["weights"] = files.weights.string();
     }
-    FL_TRY(const auto answer, program_->ask(std::move(request), stop));
+    FL_TRY(const auto answer, ask(std::move(request), stop));
     if (auto read = read_tensors(answer.result, tensors(), out); !read)
       return program_->failed(read.error());
     if (const auto index = first_not_finite(out)) {
@@ -179,21 +195,44 @@ class ProcessTrainer final : public Trainer {
 
   std::shared_ptr<TrainerProgram> program_;
   std::string model_;
+  std::optional<PlayedClient> client_;
   std::string run_key_;
 };
 
 }  // namespace
 
-TrainerProgram::TrainerProgram(TrainerCommand command, TensorFolder folder)
-    : command_(std::move(command)), folder_(std::move(folder)) {}
+int TrainerFailures::add(const std::vector<std::string>& asked) {
+  const std::lock_guard lock(mutex_);
+  int most = 0;
+  for (const auto& what : asked) most = std::max(most, ++counts_[what]);
+  return most;
+}
+
+void TrainerFailures::forget(const std::vector<std::string>& asked) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& what : asked) counts_.erase(what);
+}
+
+int TrainerFailures::worst() const {
+  const std::lock_guard lock(mutex_);
+  int worst = 0;
+  for (const auto& count : counts_) worst = std::max(worst, count.second);
+  return worst;
+}
+
+TrainerProgram::TrainerProgram(TrainerCommand command, TensorFolder folder,
+                               std::shared_ptr<TrainerFailures> failures)
+    : command_(std::move(command)), folder_(std::move(folder)), failures_(std::move(failures)) {}
 
 TrainerProgram::~TrainerProgram() = default;
 
-Result<std::shared_ptr<TrainerProgram>> TrainerProgram::start(const TrainerCommand& command,
-                                                              const fs::path& state,
-                                                              std::stop_token stop) {
+Result<std::shared_ptr<TrainerProgram>> TrainerProgram::start(
+    const TrainerCommand& command, const fs::path& state, std::stop_token stop,
+    std::shared_ptr<TrainerFailures> failures) {
   FL_TRY(TensorFolder folder, TensorFolder::make(state));
-  std::shared_ptr<TrainerProgram> program(new TrainerProgram(command, std::move(folder)));
+  if (!failures) failures = std::make_shared<TrainerFailures>();
+  std::shared_ptr<TrainerProgram> program(
+      new TrainerProgram(command, std::move(folder), std::move(failures)));
   if (command.once.empty()) {
     FL_TRY(program->channel_, make_socket_channel(program->command_, program->folder_));
   } else {
@@ -210,7 +249,7 @@ Result<std::shared_ptr<TrainerProgram>> TrainerProgram::start(const TrainerComma
     const Error error = program->failed(hello.error());
     if (error.code() == Errc::internal) return error;
     log_warn("{}; trying again", error.message());
-    if (!sleep_for_or_stop(pause_after(program->worst_failures()), stop))
+    if (!sleep_for_or_stop(pause_after(program->failures_->worst()), stop))
       return Error(Errc::cancelled, "stopped");
   }
   const TrainerHello& hello = program->hello_;
@@ -219,12 +258,13 @@ Result<std::shared_ptr<TrainerProgram>> TrainerProgram::start(const TrainerComma
              fmt::format("{}", fmt::join(hello.left, ", ")));
   // Weights, correction and result, each in the widest type.
   constexpr std::uint64_t bytes_of_element = 3 * sizeof(double);
-  FL_CHECK(program->folder_.make_room(hello.layout.elements() * bytes_of_element));
+  const auto programs = static_cast<std::uint64_t>(command.programs);
+  FL_CHECK(program->folder_.make_room(hello.layout.elements() * bytes_of_element * programs));
   return program;
 }
 
 Result<TrainerHello> TrainerProgram::say_hello(const std::stop_token& stop) {
-  type_ = "hello";
+  asked_ = {"'hello'"};
   const auto silence = std::chrono::duration<double>(command_.silence_s);
   FL_TRY(const json message,
          channel_->hello({stop, std::chrono::duration_cast<Duration>(silence)}));
@@ -233,21 +273,14 @@ Result<TrainerHello> TrainerProgram::say_hello(const std::stop_token& stop) {
   return hello;
 }
 
-int TrainerProgram::worst_failures() const {
-  int worst = 0;
-  for (const auto& failure : failures_) worst = std::max(worst, failure.second);
-  return worst;
-}
-
 Result<void> TrainerProgram::start_anew(const std::stop_token& stop) {
-  if (!failures_.empty() && !sleep_for_or_stop(pause_after(worst_failures()), stop))
+  const int failures = failures_->worst();
+  if (failures > 0 && !sleep_for_or_stop(pause_after(failures), stop))
     return Error(Errc::cancelled, "stopped");
   log_info("starting the trainer again");
   FL_TRY(const TrainerHello hello, say_hello(stop));
   const bool is_same = hello.layout.digest() == hello_.layout.digest() &&
-                       hello.types == hello_.types &&
-                       hello.train_examples == hello_.train_examples &&
-                       hello.holdout_examples == hello_.holdout_examples;
+                       hello.types == hello_.types && hello.examples == hello_.examples;
   if (is_same) {
     succeeded();
     return {};
@@ -255,7 +288,7 @@ Result<void> TrainerProgram::start_anew(const std::stop_token& stop) {
   channel_->end();
   return Error(Errc::conflict,
                "the trainer has other tensors or another number of examples than before: "
-               "start fl-client again");
+               "start this program again");
 }
 
 Result<TrainerChannel::InputFiles> TrainerProgram::prepare(const std::stop_token& stop) {
@@ -275,7 +308,9 @@ Result<TrainerChannel::Answer> TrainerProgram::ask(json request, std::stop_token
       silence_s > 0 ? std::min(silence_s, command_.silence_s) : command_.silence_s;
   const auto silence =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(shortest));
-  type_ = request.at("type").get<std::string>();
+  asked_ = {fmt::format("'{}'", request.at("type").get<std::string>())};
+  if (const auto client = request.find("client"); client != request.end())
+    asked_.push_back(fmt::format("{} for client {}", asked_.front(), json_text(*client)));
   auto answer = channel_->ask(std::move(request), {std::move(stop), silence});
   if (!answer && answer.error().code() == Errc::cancelled) return answer.error();
   if (!answer) return failed(answer.error());
@@ -292,18 +327,31 @@ Result<TrainerChannel::Answer> TrainerProgram::ask(json request, std::stop_token
 }
 
 Error TrainerProgram::failed(const Error& error) {
-  const int failures = ++failures_[type_];
+  const int failures = failures_->add(asked_);
   if (failures < command_.retries) return {Errc::invalid_input, error.message()};
   if (failures == 1) return {Errc::internal, error.message()};
-  return {Errc::internal, fmt::format("the trainer has failed {} times in a row at '{}', the last "
+  return {Errc::internal, fmt::format("the trainer has failed {} times in a row at {}, the last "
                                       "time with: {}",
-                                      failures, type_, error.message())};
+                                      failures, asked_.front(), error.message())};
+}
+
+Result<ExampleCounts> ask_for_examples(TrainerProgram& program, const PlayedClient& client,
+                                       std::stop_token stop) {
+  json request{{"type", "client"}};
+  add_client(request, client);
+  FL_TRY([[maybe_unused]] const auto files, program.prepare(stop));
+  FL_TRY(const auto answer, program.ask(std::move(request), std::move(stop)));
+  auto counts = parse_client_answer(answer.message);
+  if (!counts) return program.failed(counts.error());
+  program.succeeded();
+  return counts;
 }
 
 Result<std::unique_ptr<Trainer>> make_process_trainer(std::shared_ptr<TrainerProgram> program,
-                                                      std::string model) {
+                                                      std::string model,
+                                                      std::optional<PlayedClient> client) {
   return std::unique_ptr<Trainer>(
-      std::make_unique<ProcessTrainer>(std::move(program), std::move(model)));
+      std::make_unique<ProcessTrainer>(std::move(program), std::move(model), std::move(client)));
 }
 
 }  // namespace fl

@@ -7,19 +7,40 @@
 #include "client/learn/process/trainer_messages.hpp"
 #include "client/learn/trainer.hpp"
 
+#include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace fl {
+
+/// Counts failures in a row, by what was asked. Programs that do the same work share one. Any
+/// thread.
+class TrainerFailures {
+ public:
+  /// Returns the highest count of these, with this failure.
+  int add(const std::vector<std::string>& asked);
+  void forget(const std::vector<std::string>& asked);
+  [[nodiscard]] int worst() const;
+
+ private:
+  mutable std::mutex mutex_;  // Guards counts_.
+  std::map<std::string, int> counts_;
+};
 
 /// One thread at a time; the calls block.
 class TrainerProgram {
  public:
   /// Starts the program and hears its hello. It is tried command.retries times. `state` is the
-  /// client's state folder. Errors: those of the last attempt; cancelled.
+  /// client's state folder. `failures` is null unless programs share one. Errors: those of the last
+  /// attempt; cancelled.
   [[nodiscard]] static Result<std::shared_ptr<TrainerProgram>> start(
-      const TrainerCommand& command, const std::filesystem::path& state, std::stop_token stop);
+      const TrainerCommand& command, const std::filesystem::path& state, std::stop_token stop,
+      std::shared_ptr<TrainerFailures> failures = nullptr);
   ~TrainerProgram();
 
   [[nodiscard]] const TrainerHello& hello() const { return hello_; }
@@ -28,20 +49,21 @@ class TrainerProgram {
   [[nodiscard]] Result<TrainerChannel::InputFiles> prepare(const std::stop_token& stop);
   /// Sends the request and returns the answer. `silence_s`: how long the program may show no life,
   /// if shorter than the command says; 0: no shorter. Errors: cancelled; invalid_input: it has
-  /// failed, with its reason. After TrainerCommand::retries failures of this type of request,
-  /// without an answer that was right in between, the error is `internal`, which ends the client.
+  /// failed, with its reason. After TrainerCommand::retries failures of this type of request, or
+  /// of this type for one client, without an answer that was right in between, the error is
+  /// `internal`, which ends the client.
   [[nodiscard]] Result<TrainerChannel::Answer> ask(nlohmann::json request, std::stop_token stop,
                                                    double silence_s = 0);
   /// Counts what was wrong with the last answer as a failure of the program, as ask() does.
   [[nodiscard]] Error failed(const Error& error);
   /// Call when the last answer was right.
-  void succeeded() { failures_.erase(type_); }
+  void succeeded() { failures_->forget(asked_); }
   /// Asks the program to end.
   void end() { channel_->end(); }
 
  private:
-  TrainerProgram(TrainerCommand command, TensorFolder folder);
-  [[nodiscard]] int worst_failures() const;
+  TrainerProgram(TrainerCommand command, TensorFolder folder,
+                 std::shared_ptr<TrainerFailures> failures);
   [[nodiscard]] Result<void> start_anew(const std::stop_token& stop);
   [[nodiscard]] Result<TrainerHello> say_hello(const std::stop_token& stop);
 
@@ -49,12 +71,27 @@ class TrainerProgram {
   TensorFolder folder_;
   std::unique_ptr<TrainerChannel> channel_;
   TrainerHello hello_;
-  std::string type_ = "hello";           // The last request's type.
-  std::map<std::string, int> failures_;  // In a row, by type of request.
+  std::vector<std::string> asked_;  // What the last request asked: its type, and that for whom.
+  std::shared_ptr<TrainerFailures> failures_;
 };
 
-/// `model` is the run's model. Errors: invalid_input if the program can't train it.
+/// One of the clients that a program plays (fl-sim).
+struct PlayedClient {
+  std::uint32_t number = 0;  // From 0 to `clients` - 1.
+  std::uint32_t clients = 1;
+  std::filesystem::path state;  // The folder of what it keeps.
+  ExampleCounts examples = {};
+};
+
+/// Asks a program how many examples a client has; client.examples is ignored.
+[[nodiscard]] Result<ExampleCounts> ask_for_examples(TrainerProgram& program,
+                                                     const PlayedClient& client,
+                                                     std::stop_token stop);
+
+/// `model` is the run's model. `client`: the one that is played; nothing if the program is a client
+/// itself. Errors: invalid_input if the program can't train it.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_process_trainer(
-    std::shared_ptr<TrainerProgram> program, std::string model);
+    std::shared_ptr<TrainerProgram> program, std::string model,
+    std::optional<PlayedClient> client = {});
 
 }  // namespace fl

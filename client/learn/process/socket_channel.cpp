@@ -118,6 +118,10 @@ class SocketChannel final : public TrainerChannel {
     }
     FL_TRY(json message, read(patience, "before it said hello"));
     if (text_of(message, "type") == "hello") return message;
+    if (text_of(message, "type") == "error") {
+      return Error(Errc::invalid_input,
+                   fmt::format("the trainer can't begin: {}", text_of(message, "reason")));
+    }
     return Error(Errc::invalid_input, fmt::format("the trainer's first message is not hello: {}",
                                                   json_text(message).substr(0, 100)));
   }

@@ -26,6 +26,7 @@ struct TrainerCommand {
   std::vector<std::pair<std::string, std::string>> variables;  // Added to its environment.
   double silence_s = 600;  // A program that shows no life for so long during a request is ended.
   int retries = 3;         // So many failures in a row are final.
+  int programs = 1;        // So many of them share this machine's memory.
 
   [[nodiscard]] bool is_set() const { return !command.empty() || !once.empty() || !socket.empty(); }
 };

@@ -196,6 +196,14 @@ Result<MetricValue> parse_metric_value(const std::string& name, const json& valu
   return metric;
 }
 
+Result<ExampleCounts> parse_counts(const json& message, bool may_lack_train) {
+  ExampleCounts counts;
+  const auto otherwise = may_lack_train ? std::optional<std::uint64_t>(0) : std::nullopt;
+  FL_TRY(counts.train, count(message, "train_examples", otherwise));
+  FL_TRY(counts.holdout, count(message, "holdout_examples", 0));
+  return counts;
+}
+
 }  // namespace
 
 Result<TrainerHello> parse_hello(const json& message) {
@@ -208,8 +216,11 @@ Result<TrainerHello> parse_hello(const json& message) {
   }
   TrainerHello hello;
   FL_CHECK(take_tensors(message, hello));
-  FL_TRY(hello.train_examples, count(message, "train_examples", std::nullopt));
-  FL_TRY(hello.holdout_examples, count(message, "holdout_examples", 0));
+  if (const json* const clients = find(message, "clients")) {
+    if (!clients->is_boolean()) return wrong("clients", "is neither true nor false");
+    hello.plays_clients = clients->get<bool>();
+  }
+  FL_TRY(hello.examples, parse_counts(message, hello.plays_clients));
   if (const json* const metrics = find(message, "metrics")) {
     if (!metrics->is_array()) return wrong("metrics", "is not a list");
     for (const json& value : *metrics) {
@@ -220,6 +231,10 @@ Result<TrainerHello> parse_hello(const json& message) {
     return right.error().at("the trainer's 'metrics'");
   FL_CHECK(take_abilities(message, hello.abilities));
   return hello;
+}
+
+Result<ExampleCounts> parse_client_answer(const json& message) {
+  return parse_counts(message, false);
 }
 
 json settings_json(const TrainSettings& settings) {
@@ -236,16 +251,16 @@ json settings_json(const TrainSettings& settings) {
           {"seed", settings.seed}};
 }
 
-Result<TrainAnswer> parse_train_answer(const json& message, const TrainerHello& hello) {
+Result<TrainAnswer> parse_train_answer(const json& message, std::uint64_t train_examples) {
   TrainAnswer answer;
   FL_TRY(const std::string wrote, text(message, "wrote", "weights"));
   if (wrote != "weights" && wrote != "update")
     return wrong("wrote", "is neither 'weights' nor 'update'");
   answer.is_update = wrote == "update";
-  FL_TRY(answer.report.examples, count(message, "examples", hello.train_examples));
-  if (answer.report.examples == 0 || answer.report.examples > hello.train_examples) {
-    return wrong("examples", fmt::format("is {}: it must be from 1 to hello's {}",
-                                         answer.report.examples, hello.train_examples));
+  FL_TRY(answer.report.examples, count(message, "examples", train_examples));
+  if (answer.report.examples == 0 || answer.report.examples > train_examples) {
+    return wrong("examples", fmt::format("is {}: it must be from 1 to the client's {}",
+                                         answer.report.examples, train_examples));
   }
   FL_TRY(answer.report.steps, count(message, "steps", 1));
   if (answer.report.steps == 0) return wrong("steps", "is 0: it must be at least 1");
@@ -253,12 +268,13 @@ Result<TrainAnswer> parse_train_answer(const json& message, const TrainerHello& 
   return answer;
 }
 
-Result<EvalReport> parse_eval_answer(const json& message, const TrainerHello& hello) {
+Result<EvalReport> parse_eval_answer(const json& message, std::uint64_t holdout_examples,
+                                     std::span<const MetricKind> kinds) {
   EvalReport report;
-  FL_TRY(report.examples, count(message, "examples", hello.holdout_examples));
-  if (report.examples > hello.holdout_examples) {
-    return wrong("examples", fmt::format("is {}: hello has {} held-out examples", report.examples,
-                                         hello.holdout_examples));
+  FL_TRY(report.examples, count(message, "examples", holdout_examples));
+  if (report.examples > holdout_examples) {
+    return wrong("examples", fmt::format("is {}: there are {} held-out examples", report.examples,
+                                         holdout_examples));
   }
   if (report.examples == 0) return report;
   FL_TRY(report.loss, number(message, "loss"));
@@ -267,7 +283,7 @@ Result<EvalReport> parse_eval_answer(const json& message, const TrainerHello& he
   if (!metrics->is_object()) return wrong("metrics", "is not an object");
   for (const auto& [name, value] : metrics->items()) {
     FL_TRY(MetricValue metric, parse_metric_value(name, value));
-    FL_CHECK(check_metric_value(metric, hello.metrics));
+    FL_CHECK(check_metric_value(metric, kinds));
     report.metrics.push_back(std::move(metric));
   }
   return report;

@@ -20,6 +20,13 @@ inline constexpr int trainer_protocol = 1;
 /// makes the layout another one where that differs.
 inline constexpr std::string_view frozen_prefix = "frozen.";
 
+/// How many examples a client has.
+struct ExampleCounts {
+  std::uint64_t train = 0;
+  std::uint64_t holdout = 0;
+  bool operator==(const ExampleCounts&) const = default;
+};
+
 /// A trainer program's first message.
 struct TrainerHello {
   Layout layout;  // Parameters, then statistics, both sorted by name.
@@ -28,26 +35,31 @@ struct TrainerHello {
   Layout files;
   std::vector<ElementType> types;  // For each tensor of `files`.
   std::vector<std::string> left;   // Names of tensors that stay where they are: whole numbers.
-  std::uint64_t train_examples = 0;
-  std::uint64_t holdout_examples = 0;
+  ExampleCounts examples;
   std::vector<MetricKind> metrics;
   Trainer::Abilities abilities;
+  bool plays_clients = false;  // Requests may say which client they are for.
 };
 
 /// Errors: invalid_input, with the member that is wrong.
 [[nodiscard]] Result<TrainerHello> parse_hello(const nlohmann::json& message);
 
+/// The answer to "client". Errors: invalid_input.
+[[nodiscard]] Result<ExampleCounts> parse_client_answer(const nlohmann::json& message);
+
 [[nodiscard]] nlohmann::json settings_json(const TrainSettings& settings);
 
-/// The answer to "train"; report.seconds stays 0. Errors: invalid_input.
+/// The answer to "train" of a client with so many examples; report.seconds stays 0. Errors:
+/// invalid_input.
 struct TrainAnswer {
   TrainReport report;
   bool is_update = false;  // Else whole weights.
 };
 [[nodiscard]] Result<TrainAnswer> parse_train_answer(const nlohmann::json& message,
-                                                     const TrainerHello& hello);
-/// Reads the answer to "evaluate". Errors: invalid_input.
+                                                     std::uint64_t train_examples);
+/// The answer to "evaluate" of a client with so many examples. Errors: invalid_input.
 [[nodiscard]] Result<EvalReport> parse_eval_answer(const nlohmann::json& message,
-                                                   const TrainerHello& hello);
+                                                   std::uint64_t holdout_examples,
+                                                   std::span<const MetricKind> metrics);
 
 }  // namespace fl

@@ -29,6 +29,16 @@ void StopSignals::on_stop(std::function<void()> stop) {
   });
 }
 
+StopWhileStarting::StopWhileStarting() : signals_(io_) {
+  signals_.on_stop([this] { stop_.request_stop(); });
+  thread_ = std::jthread([this] { io_.run(); });
+}
+
+StopWhileStarting::~StopWhileStarting() {
+  signals_.cancel();
+  io_.stop();
+}
+
 WithoutStopSignals::WithoutStopSignals() {
   sigset_t both;
   sigemptyset(&both);

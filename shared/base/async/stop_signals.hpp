@@ -10,6 +10,8 @@
 
 #include <csignal>
 #include <functional>
+#include <stop_token>
+#include <thread>
 
 namespace fl {
 
@@ -25,6 +27,22 @@ class StopSignals {
 
  private:
   net::signal_set signals_;
+};
+
+/// Ends what a program does before its main loop at the first signal.
+class StopWhileStarting {
+ public:
+  StopWhileStarting();
+  ~StopWhileStarting();
+  StopWhileStarting(const StopWhileStarting&) = delete;
+  StopWhileStarting& operator=(const StopWhileStarting&) = delete;
+  [[nodiscard]] std::stop_token token() const { return stop_.get_token(); }
+
+ private:
+  net::io_context io_{1};
+  StopSignals signals_;
+  std::stop_source stop_;
+  std::jthread thread_;
 };
 
 /// Threads that are started while this object exists block both signals, so that other threads (in

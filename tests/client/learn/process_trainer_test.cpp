@@ -164,6 +164,8 @@ TEST_CASE("a program that can't start ends with its last words") {
   CHECK_MESSAGE(is_right, silent.message());
   CHECK(says(start_error("not-json"), "not a JSON object: hello"));
   CHECK(says(start_error("other-type"), "first message is not hello"));
+  CHECK(
+      says(start_error("cannot-begin"), "the trainer can't begin: FileNotFoundError: part-1.npz"));
 }
 
 TEST_CASE("a start that fails is tried again, and the last error is final") {
@@ -262,7 +264,7 @@ TEST_CASE("a cancelled task ends soon, and the program stays if it answers") {
   const auto report = running.train(1, {}, stop.get_token());
   REQUIRE_FALSE(report);
   CHECK(report.error().code() == Errc::cancelled);
-  CHECK(running.program->hello().train_examples == 40);
+  CHECK(running.program->hello().examples.train == 40);
   const std::vector<float> weights(8);
   CHECK(running.trainer->evaluate(weights, {}));
   CHECK(running.state.starts() == 1);
@@ -300,6 +302,35 @@ TEST_CASE("a command for each request answers by files") {
   const auto report = failing.train();
   REQUIRE_FALSE(report);
   CHECK(says(report.error(), "exit status 3"));
+}
+
+TEST_CASE("a program plays clients, each with its number, examples and folder") {
+  Running running([](TrainerCommand& c) { c.variables.emplace_back("CLIENTS", "30"); }, "-");
+  REQUIRE(running.program->hello().plays_clients);
+  PlayedClient client{.number = 2, .clients = 5, .state = running.state.path / "two"};
+  client.examples = ask_for_examples(*running.program, client, {}).value();
+  CHECK(client.examples == ExampleCounts{.train = 42, .holdout = 0});
+  running.trainer = make_process_trainer(running.program, "custom:scripted", client).value();
+  const auto report = running.train(7);
+  REQUIRE(report);
+  CHECK(report->examples == 42);
+  CHECK(running.update == std::vector<float>(8, 3.0F));
+  std::ifstream file(client.state / "trained");
+  std::string line;
+  REQUIRE(std::getline(file, line));
+  CHECK(line == "7 2 5");
+}
+
+TEST_CASE("programs with the same work count their failures together, and for each client") {
+  TrainerFailures failures;
+  CHECK(failures.add({"'train'", "'train' for client 1"}) == 1);
+  CHECK(failures.add({"'train'", "'train' for client 2"}) == 2);
+  // Another client's success does not make this one's failure undone.
+  failures.forget({"'train'", "'train' for client 2"});
+  CHECK(failures.worst() == 1);
+  CHECK(failures.add({"'train'", "'train' for client 1"}) == 2);
+  failures.forget({"'train'", "'train' for client 1"});
+  CHECK(failures.worst() == 0);
 }
 
 TEST_CASE("initial weights are written as the server's file") {

@@ -4,11 +4,13 @@
 tensors w (2 x 3) and b (2); training adds 1 to each value, and a correction if there is one. The
 argument says what it does wrong:
 
-  - | exit-at-start | silent-start | not-json | other-type | exit-in-train | hang | error | diverged |
+  - | exit-at-start | silent-start | not-json | other-type | cannot-begin | exit-in-train | hang | error | diverged |
   cancellable | short | misshapen | not-finite | stale | flood | other-layout-later | once [NAME]
 
 Environment: each start adds a line to the file STARTS; a training takes SECONDS; DTYPE, SUPPORTS and
-FROZEN go into hello; with ALWAYS it does wrong in each start, not in the first one only."""
+FROZEN go into hello; with ALWAYS it does wrong in each start, not in the first one only. With CLIENTS
+it plays clients: number k of n has 40 + k examples, and each training adds 1 + k and a line to the
+file `trained` in the client's folder; the program itself has CLIENTS examples to measure on."""
 
 import json
 import os
@@ -62,6 +64,7 @@ def hello(number):
     shapes = dict(TENSORS)
     if MODE == "other-layout-later" and number > 1:
         shapes["b"] = [3]
+    clients = os.environ.get("CLIENTS")
     tensors = [{"name": n, "shape": s, "dtype": DTYPE} for n, s in shapes.items()]
     tensors.append({"name": "count", "shape": [], "dtype": "I64"})
     return {
@@ -69,7 +72,8 @@ def hello(number):
         "protocol": 1,
         "tensors": tensors,
         "train_examples": 40,
-        "holdout_examples": 10,
+        "holdout_examples": int(clients or 10),
+        "clients": clients is not None,
         "metrics": ["accuracy", {"name": "f1"}],
         "supports": os.environ.get(
             "SUPPORTS", "optimizer proximal correction gradient initial"
@@ -83,16 +87,25 @@ def trained(request):
     correction = read(request["correction"]) if "correction" in request else {}
     for name, values in weights.items():
         added = correction.get(name, [0] * len(values))
-        weights[name] = [v + 1 + a for v, a in zip(values, added)]
+        more = 1 + request.get("client", 0)
+        weights[name] = [v + more + a for v, a in zip(values, added)]
+    if "client" in request:
+        folder = pathlib.Path(request["state"])
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "trained", "a", encoding="utf-8") as file:
+            file.write(f"{request['round']} {request['client']} {request['clients']}\n")
     return weights
 
 
 def answer(request):
     """The members of `done`, after the result's file is written."""
+    if request["type"] == "client":
+        return {"train_examples": 40 + request["client"], "holdout_examples": 0}
     if request["type"] == "evaluate":
+        assert "client" not in request
         first = read(request["weights"])["w"][0]
         f1 = {"value": 0.5, "weight": 7}
-        return {"examples": 10, "loss": first, "metrics": {"accuracy": 0.75, "f1": f1}}
+        return {"loss": first, "metrics": {"accuracy": 0.75, "f1": f1}}
     if request["type"] == "initial":
         write(request["out"], {n: [request["seed"]] * (6 if n == "w" else 2) for n in TENSORS})
         return {}
@@ -126,7 +139,11 @@ def serve():
     line.connect(os.environ["TRIBUTARY_SOCKET"])
     if MODE == "silent-start":
         time.sleep(60)
-    first = {"not-json": b"hello\n", "other-type": b'{"type": "done"}\n'}.get(MODE)
+    first = {
+        "not-json": b"hello\n",
+        "other-type": b'{"type": "done"}\n',
+        "cannot-begin": b'{"type": "error", "reason": "FileNotFoundError: part-1.npz"}\n',
+    }.get(MODE)
     line.sendall(first or json.dumps(hello(number)).encode() + b"\n")
 
     def send(message):
