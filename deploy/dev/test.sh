@@ -91,7 +91,7 @@ check() {
 }
 
 # For the tests of the Python package with PyTorch, which are skipped without it.
-torch_packages=('python3-torch?' 'python3-numpy?')
+torch_packages=('python3-torch?' 'python3-numpy?' 'python3-pandas?')
 
 quick_tests() {
   need_machine

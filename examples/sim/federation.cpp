@@ -203,7 +203,7 @@ class Federation {
       : options_(options),
         run_(std::move(run)),
         world_(io_, static_cast<std::size_t>(options.threads), models_max(run_.settings),
-               run_.settings.aggregate != "mean"),
+               run_.settings.aggregate != "mean" || options.trainer.is_set()),
         engine_(std::make_shared<RoundEngine>(
             net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
             RoundEngine::Workers{&store_thread_, &world_.workers},

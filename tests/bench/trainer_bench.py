@@ -8,14 +8,19 @@
   torch   The images a second of a small CNN that PyTorch trains through the package, against a bare
           loop of PyTorch on the same data, in turn in the same program. Times of a program of its own
           differ by 20 % from start to start.
+  simulate
+          The images a second of a LeNet in a simulation: 100 clients of 600 images on two workers, against
+          a bare loop on two processes, in turn; and the processor's seconds of the whole programs, which
+          depend less on what else the machine does.
 
-    ./dev bench trainer [round|torch ...]
+    ./dev bench trainer [round|torch|simulate ...]
 
 FL_PYTHON names the Python with numpy (round) and PyTorch (torch); by default python3."""
 
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 
@@ -96,6 +101,78 @@ fl.run(Timed(net, (x, y)), state=sys.argv[1])
 )
 
 
+# Each repeat simulates some rounds, and then trains as many in bare loops.
+SIMULATE = """
+import multiprocessing, resource, sys, time
+import torch
+from torch import nn
+import tributary_fl as fl
+from tributary_fl.torch import Trainer
+
+CLIENTS, EXAMPLES, WORKERS, WARM_UP, ROUNDS, REPEATS = 100, 600, 2, 1, 2, 7
+torch.set_num_threads(1)
+torch.manual_seed(0)
+x, y = torch.randn(CLIENTS, EXAMPLES, 1, 28, 28), torch.randint(10, (CLIENTS, EXAMPLES))
+
+def lenet():
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84),
+        nn.ReLU(), nn.Linear(84, 10))
+
+def factory(client):
+    return Trainer(lenet, (x[client], y[client]))
+
+def simulated(state):
+    history = fl.simulate(factory, CLIENTS, rounds=ROUNDS + WARM_UP, workers=WORKERS, state=state,
+                          log=state + "-log", options=["--batch-size", "64"])
+    rounds = history.rounds[history.rounds["run_id"] == history.runs["id"].max()]
+    return sum(rounds["seconds"][WARM_UP:])
+
+def loop(first, barrier):
+    net = lenet()
+    for turn in range(ROUNDS + WARM_UP):
+        if turn in (0, WARM_UP):
+            barrier.wait()
+        for client in range(first, CLIENTS, WORKERS):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+            order = torch.randperm(EXAMPLES)
+            for start in range(0, EXAMPLES, 64):
+                part = order[start:start + 64]
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(net(x[client][part]), y[client][part]).backward()
+                optimizer.step()
+    barrier.wait()
+
+def bare():
+    fork = multiprocessing.get_context("fork")
+    barrier = fork.Barrier(WORKERS + 1)
+    loops = [fork.Process(target=loop, args=(k, barrier)) for k in range(WORKERS)]
+    for one in loops:
+        one.start()
+    barrier.wait()
+    barrier.wait()
+    begin = time.perf_counter()
+    barrier.wait()
+    seconds = time.perf_counter() - begin
+    for one in loops:
+        one.join()
+    return seconds
+
+def processor():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+images = CLIENTS * EXAMPLES * ROUNDS
+for _ in range(REPEATS):
+    begin = processor()
+    ours = images / simulated(sys.argv[1])
+    middle = processor()
+    theirs = images / bare()
+    print(ours, theirs, middle - begin, processor() - middle, flush=True)
+"""
+
+
 def script(federation, name, text):
     path = federation.folder / f"{name}.py"
     path.write_text(text)
@@ -168,8 +245,29 @@ def bench_torch(federation):
     )
 
 
+def bench_simulate(federation):
+    path = federation.folder / "simulate.py"
+    path.write_text(SIMULATE)
+    package = f"{SOURCE / 'client/python'}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [PYTHON, path, federation.folder / "simulated"],
+        env={**os.environ, "PYTHONPATH": package},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    rows = [[float(word) for word in line.split()] for line in done.stdout.splitlines()]
+    for at, what in (0, "images a second"), (2, "seconds of the processor"):
+        ratios = [row[at] / row[at + 1] for row in rows]
+        print(f"{what}, ratio of each turn:", *(f"{ratio:.3f}" for ratio in ratios))
+        tell(
+            f"{what} of 100 simulated clients, against bare loops on as many processes",
+            *(statistics.median(row[column] for row in rows) for column in (at, at + 1)),
+        )
+
+
 def main():
-    benches = {"round": bench_round, "torch": bench_torch}
+    benches = {"round": bench_round, "torch": bench_torch, "simulate": bench_simulate}
     for name in sys.argv[1:] or benches:
         with tempfile.TemporaryDirectory(prefix="tributary-", dir="/dev/shm") as folder:
             federation = Federation(folder)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """fl-sim whose trainers are programs of the user's, each of which plays many clients. The program is
-tests/client/learn/scripted_trainer.py: client k has 40 + k examples and adds 1 + k in each round."""
+tests/client/learn/scripted_trainer.py: client k has 40 + k examples and adds 1 + k in each round.
+"""
 
 import os
 import pathlib
@@ -34,7 +35,9 @@ def workers_of(program):
         ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
     ).stdout.splitlines()[1:]
     rows = [line.split(None, 2) for line in lines]
-    return [int(pid) for pid, parent, what in rows if int(parent) == program.pid and SCRIPT.name in what]
+    return [
+        int(pid) for pid, parent, what in rows if int(parent) == program.pid and SCRIPT.name in what
+    ]
 
 
 def are_gone(pids):
@@ -46,7 +49,12 @@ class SimulatedTrainers(FederationTest):
         return (
             *("--state", federation.state, "--clients", CLIENTS, "--rounds", rounds, "--seed", 5),
             *("--threads", workers, "--trainer", f"exec python3 {SCRIPT} {mode}"),
-            *("--trainer-env", "CLIENTS=30", "--trainer-env", f"STARTS={federation.folder / 'starts'}"),
+            *(
+                "--trainer-env",
+                "CLIENTS=30",
+                "--trainer-env",
+                f"STARTS={federation.folder / 'starts'}",
+            ),
             *more,
         )
 
@@ -148,7 +156,9 @@ class SimulatedTrainers(FederationTest):
         maker = ("--trainer", f"python3 {SCRIPT} -", "initial-weights", path)
         self.expect_exit(federation.client("maker", *maker))
         other = ("--trainer-env", "FROZEN=abc0", "--initial-weights", path)
-        self.assertIn("has other tensors than the trainer's model", self.last_error(federation, *other))
+        self.assertIn(
+            "has other tensors than the trainer's model", self.last_error(federation, *other)
+        )
         silent = ("--trainer-env", "SUPPORTS=optimizer")
         self.assertIn("does not support 'initial'", self.last_error(federation, *silent))
         self.assertIn("finished", self.state_after(federation, *silent, "--initial-weights", path))

@@ -6,9 +6,10 @@
 
     fl.run(Trainer(model, train_data, eval_data=held_out), join=TOKEN)
 
-run() takes part in a federation. `tributary_fl.torch` and `tributary_fl.numpy` have trainers,
-`tributary_fl.metrics` what these measure. history() and track() read what a server has recorded;
-load() reads its models. `tributary_fl.codec` has the codecs."""
+run() takes part in a federation; simulate() runs a whole one on this machine.
+`tributary_fl.torch` and `tributary_fl.numpy` have trainers, `tributary_fl.metrics` what these
+measure. history() and track() read what a server has recorded; load() reads its models.
+`tributary_fl.codec` has the codecs."""
 
 from __future__ import annotations
 
@@ -22,11 +23,12 @@ from ._trainer import (
 )  # fmt: skip
 from ._version import __version__
 from ._history import History, history, track
+from ._simulate import simulate
 
 __all__ = [
     "Cancelled", "Diverged", "Error", "EvalReport", "Hello", "History", "MetricInfo",
     "OptimizerSettings", "Settings", "Task", "TrainReport", "Trainer", "__version__", "history",
-    "load", "run", "track",
+    "load", "run", "simulate", "track",
 ]  # fmt: skip
 
 

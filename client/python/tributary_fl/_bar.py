@@ -8,11 +8,14 @@ import sys
 from typing import Any, Iterator
 
 
+is_on = True  # Not where several programs share a terminal.
+
+
 @contextlib.contextmanager
 def progress_bar(what: str, steps: float) -> Iterator[Any]:
     """Gives tqdm's bar of so many steps, or None."""
     bar = None
-    if sys.stderr.isatty():
+    if is_on and sys.stderr.isatty():
         with contextlib.suppress(ImportError):
             import tqdm
 

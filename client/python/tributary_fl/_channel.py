@@ -16,6 +16,7 @@ import threading
 import traceback
 from typing import Any, Callable
 
+from ._players import Players
 from ._trainer import Cancelled, Diverged, Task, Trainer, check_finite
 
 LINE_BYTES_MAX = 64 << 20
@@ -54,7 +55,12 @@ class Channel:
 
     def serve(self, trainer: Trainer) -> None:
         """Says hello, then answers requests until `bye` or the end of the connection."""
-        if not self._send(trainer.hello().message()):
+        try:
+            hello = trainer.hello().message()
+        except Exception as error:
+            self._send({"type": "error", "reason": _reason(error)})
+            raise
+        if not self._send(hello):
             return
         while True:
             request = self._requests.get()
@@ -111,7 +117,6 @@ class Channel:
             return number in self._cancelled or self._is_over.is_set()
 
         def fail(reason: str, diverged: bool = False) -> dict[str, Any]:
-            reason = reason[:REASON_LENGTH_MAX]
             return {"type": "error", "id": number, "reason": reason, "diverged": diverged}
 
         task = Task(request, is_cancelled, self._send)
@@ -125,11 +130,17 @@ class Channel:
         except Exception as error:
             self._failure = error
             traceback.print_exc()
-            return fail("".join(traceback.format_exception_only(type(error), error)).strip())
+            return fail(_reason(error))
         finally:
             self._cancelled.discard(number or 0)
             sys.stdout.flush()
             sys.stderr.flush()
+
+
+def _reason(error: BaseException) -> str:
+    """An exception in a few words."""
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    return text[:REASON_LENGTH_MAX]
 
 
 def _work(trainer: Trainer, task: Task) -> dict[str, Any]:
@@ -141,6 +152,8 @@ def _work(trainer: Trainer, task: Task) -> dict[str, Any]:
         if report.examples is not None:
             done["examples"] = int(report.examples)
         return done
+    if task.kind == "client" and isinstance(trainer, Players):
+        return trainer.on_client(task)
     if task.kind == "evaluate":
         return trainer.on_evaluate(task).message()
     if task.kind == "gradient":

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import sys
+from typing import Sequence
 
 from ._trainer import Error
 
@@ -33,6 +34,18 @@ def in_folders(name: str) -> str | None:
         if (folder / name).is_file():
             return str(folder / name)
     return None
+
+
+def last_error(name: str, lines: Sequence[str], code: int) -> str:
+    """The line of its log that says why a program has ended."""
+    said = [line for line in lines if line.strip()]
+    for line in reversed(said):
+        if line.startswith(f"{name}: "):
+            return line[len(f"{name}: ") :]
+    if code < 0:
+        return f"{name} was ended by signal {-code}"
+    errors = [line for line in said if " error" in line.lower()]
+    return (errors or said or [f"{name} has ended with status {code}"])[-1]
 
 
 def _become(name: str) -> None:

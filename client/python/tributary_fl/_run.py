@@ -74,7 +74,7 @@ def run(
     command += ["--max-parameters", str(max_parameters)] if max_parameters is not None else []
     command += list(options)
     token = _token(join)
-    with _private_folder() as folder, _log_file(log) as sink:
+    with private_folder() as folder, log_file(log) as sink:
         client = _Client(command, token, os.path.join(folder, "socket"), sink)
         try:
             client.serve(trainer)
@@ -90,7 +90,7 @@ def _token(join: str | os.PathLike[str] | None) -> str | None:
 
 
 @contextlib.contextmanager
-def _private_folder() -> Iterator[str]:
+def private_folder() -> Iterator[str]:
     parent = None
     if len(os.fsencode(tempfile.gettempdir())) > SOCKET_PATH_BYTES_MAX - 40:
         parent = "/tmp"
@@ -102,7 +102,7 @@ def _private_folder() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _log_file(path: Path | None) -> Iterator[IO[str]]:
+def log_file(path: Path | None) -> Iterator[IO[str]]:
     if path is None:
         yield sys.stderr
     else:
@@ -113,10 +113,10 @@ def _log_file(path: Path | None) -> Iterator[IO[str]]:
 _libc = ctypes.CDLL(None)
 
 
-def _end_with_parent() -> None:
-    """Between fork and exec: lets the kernel kill fl-client together with this process. Else it
-    would wait for another trainer, and keep the state folder from the next start of this program.
-    fl-client loses nothing by that."""
+def end_with_parent() -> None:
+    """In a process that has just been forked: lets the kernel kill it together with its parent.
+    fl-client would wait for another trainer else, and keep the state folder from the next start of
+    this program. It loses nothing by that."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -137,7 +137,7 @@ class _Client:
             stdin=subprocess.PIPE if token is not None else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,  # A terminal's Ctrl-C comes to this process only.
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
         )
         self._reader = threading.Thread(target=self._copy_log, daemon=True)
         self._reader.start()
@@ -163,7 +163,7 @@ class _Client:
         if self._interrupts:
             raise KeyboardInterrupt
         if code != 0:
-            raise Error(self._last_error(code)) from failure
+            raise Error(_programs.last_error("fl-client", self._lines, code)) from failure
 
     def close(self) -> None:
         if self._process.poll() is None:
@@ -188,17 +188,6 @@ class _Client:
             self._lines = [*self._lines[-LOG_LINES_KEPT:], line.rstrip("\n")]
             self._sink.write(line)
             self._sink.flush()
-
-    def _last_error(self, code: int) -> str:
-        """The line that says why fl-client has ended."""
-        said = [line for line in self._lines if line.strip()]
-        for line in reversed(said):
-            if line.startswith("fl-client: "):
-                return line[len("fl-client: ") :]
-        if code < 0:
-            return f"fl-client was ended by signal {-code}"
-        errors = [line for line in said if " error" in line.lower()]
-        return (errors or said or [f"fl-client has ended with status {code}"])[-1]
 
     @contextlib.contextmanager
     def _forwarded_interrupts(self) -> Iterator[None]:

@@ -49,8 +49,8 @@ class MetricInfo:
 @dataclass(frozen=True)
 class Hello:
     """What a trainer says of itself: the tensors that are trained and sent, the numbers of its
-    examples, its metrics (the main one first), what it can do (of SUPPORTS), and the digest of its
-    frozen weights ("": none)."""
+    examples, its metrics (the main one first), what it can do (of SUPPORTS), the digest of its
+    frozen weights ("": none), and whether it plays many clients."""
 
     tensors: Sequence[Tensor]
     train_examples: int
@@ -58,6 +58,7 @@ class Hello:
     metrics: Sequence[MetricInfo] = ()
     supports: Sequence[str] = ()
     frozen: str = ""
+    plays_clients: bool = False
 
     def message(self) -> dict[str, Any]:
         return {
@@ -72,6 +73,7 @@ class Hello:
             "metrics": [vars(metric) for metric in self.metrics],
             "supports": list(self.supports),
             "frozen": self.frozen,
+            **({"clients": True} if self.plays_clients else {}),
         }
 
 

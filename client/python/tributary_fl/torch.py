@@ -300,9 +300,12 @@ class Trainer(_trainer.Trainer):
             real(own).copy_(mapped(file, name))
             corrections.append(own)
 
+        if not start and not corrections:
+            return lambda: None
+
         def add() -> None:
             with torch.no_grad():
-                for at, parameter in enumerate(self._parameters if start or corrections else ()):
+                for at, parameter in enumerate(self._parameters):
                     if parameter.grad is None:  # It took no part in the loss.
                         parameter.grad = torch.zeros_like(parameter)
                     if start:
