@@ -26,6 +26,9 @@ int fuzz_safetensors(const std::uint8_t* data, std::size_t size);
 int fuzz_token(const std::uint8_t* data, std::size_t size);
 int fuzz_enrolment(const std::uint8_t* data, std::size_t size);
 int fuzz_idx(const std::uint8_t* data, std::size_t size);
+int fuzz_csv(const std::uint8_t* data, std::size_t size);
+int fuzz_npz(const std::uint8_t* data, std::size_t size);
+int fuzz_image(const std::uint8_t* data, std::size_t size);
 }
 
 namespace {
@@ -132,3 +135,6 @@ TEST_CASE("fuzzing: safetensors files") { replay("safetensors", fuzz_safetensors
 TEST_CASE("fuzzing: join tokens") { replay("token", fuzz_token); }
 TEST_CASE("fuzzing: messages of enrolment") { replay("enrolment", fuzz_enrolment); }
 TEST_CASE("fuzzing: IDX files") { replay("idx", fuzz_idx); }
+TEST_CASE("fuzzing: CSV files and schemas") { replay("csv", fuzz_csv); }
+TEST_CASE("fuzzing: numpy's files") { replay("npz", fuzz_npz); }
+TEST_CASE("fuzzing: JPEG and PNG files") { replay("image", fuzz_image); }

@@ -15,7 +15,11 @@ constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 }  // namespace
 
-CsvRows::Parser::Parser() : csv() { csv_init(&csv, CSV_STRICT | CSV_STRICT_FINI); }
+CsvRows::Parser::Parser() : csv() {
+  csv_init(&csv, CSV_STRICT | CSV_STRICT_FINI);
+  // A long field grows by so much; by the 128 bytes of libcsv it would be copied too often.
+  csv_set_blk_size(&csv, csv_buffer_bytes);
+}
 CsvRows::Parser::~Parser() { csv_free(&csv); }
 
 CsvRows::CsvRows(GzipReader file)
