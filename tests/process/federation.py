@@ -26,6 +26,7 @@ import tempfile
 import time
 import unittest
 import weakref
+import zipfile
 import zlib
 
 BIN = pathlib.Path(os.environ["FL_BIN"])
@@ -351,3 +352,45 @@ def write_images(folder, examples):
     labels = struct.pack(">II", 0x801, examples) + bytes(i % 10 for i in range(examples))
     (folder / "train-labels-idx1-ubyte").write_bytes(labels)
     return folder
+
+
+def npy(dtype, shape, values):
+    """An array as numpy writes it into a .npz file."""
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + values
+
+
+def png(rows, columns, pixels):
+    """A grey PNG file."""
+    lines = b"".join(b"\0" + pixels[i * columns : (i + 1) * columns] for i in range(rows))
+
+    def chunk(kind, body):
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
+
+    size = struct.pack(">IIBBBBB", columns, rows, 8, 0, 0, 0, 0)
+    parts = [(b"IHDR", size), (b"IDAT", zlib.compress(lines)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, body) for kind, body in parts)
+
+
+def write_images_in_all_formats(folder, sites):
+    """Writes 28 x 28 images, 12 of each class one behind the other, and the site of each, one of
+    `sites` in turn. Returns what --data may be: the same for the programs."""
+    count, area = 120, 28 * 28
+    labels = bytes(i // 12 for i in range(count))
+    images = [bytes((i * 7 + k * (1 + i // 12)) % 256 for k in range(area)) for i in range(count)]
+    for name in ("idx", "images"):
+        (folder / name).mkdir(parents=True)
+    magic = struct.pack(">IIII", 0x803, count, 28, 28)
+    (folder / "idx/train-images-idx3-ubyte").write_bytes(magic + b"".join(images))
+    (folder / "idx/train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, count) + labels)
+    with zipfile.ZipFile(folder / "all.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", npy("|u1", f"({count}, 28, 28)", b"".join(images)))
+        archive.writestr("y.npy", npy("|u1", f"({count},)", labels))
+        names = b"".join(sites[i % len(sites)].encode().ljust(8, b"\0") for i in range(count))
+        archive.writestr("site.npy", npy("|S8", f"({count},)", names))
+    for i, image in enumerate(images):
+        (folder / f"images/{labels[i]}").mkdir(exist_ok=True)
+        (folder / f"images/{labels[i]}/{i:04}.png").write_bytes(png(28, 28, image))
+    return f"idx:{folder}/idx", f"npz:{folder}/all.npz", f"images:{folder}/images,channels=1"

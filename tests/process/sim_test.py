@@ -8,7 +8,14 @@ import signal
 import struct
 import unittest
 
-from federation import BIN, WAIT_MAX_S, FederationTest, wait_until, write_images
+from federation import (
+    BIN,
+    WAIT_MAX_S,
+    FederationTest,
+    wait_until,
+    write_images,
+    write_images_in_all_formats,
+)
 
 # Codecs with state from round to round, and clients that miss rounds.
 HARD = (
@@ -150,6 +157,31 @@ class Sim(FederationTest):
         self.assertEqual(drawn[0], drawn[1])
         epochs = [steps / math.ceil(examples / 4) for _, _, steps, examples in drawn[0]]
         self.assertEqual(set(epochs), {2, 3, 4, 5})
+
+    def test_the_format_of_the_data_makes_no_difference(self):
+        """The same images as IDX, numpy's and PNG files, in memory and on the disk; and divided by
+        site, where each client has the examples of one."""
+        if not (BIN / "libfl-torch.so").exists():
+            self.skipTest("NOTHING WAS TRAINED: this build has no libtorch")
+        federation = self.make()
+        sites = ("Oslo", "Bern", "Oslo", "Rome", "Oslo", "Bern")
+        formats = write_images_in_all_formats(federation.folder / "data", sites)
+        flags = ("--clients", 3, "--model", "logistic", "--rounds", 2, "--holdout", 0)
+        shard = ("--partition", "labels:5")
+        digests = set()
+        for data in formats:
+            for memory in ("4GiB", 1):
+                out = self.sim(federation, *flags, *shard, "--data", data, "--data-memory", memory)
+                digests.add(out.split("model digest ")[1].split()[0])
+        self.assertEqual(len(digests), 1)
+        by_site = ("--data", formats[1], "--partition", "by:site")
+        self.sim(federation, *flags, *by_site)
+        counted = federation.query(
+            "SELECT client, examples FROM task WHERE round = 1"
+            " AND run_id = (SELECT max(id) FROM run) ORDER BY client"
+        )
+        # In the order of the sites' names: Bern, Oslo, Rome.
+        self.assertEqual(counted, [("client-1", 40), ("client-2", 60), ("client-3", 20)])
 
     def test_batch_norm_statistics_travel_or_stay(self):
         if not (BIN / "libfl-torch.so").exists():
