@@ -329,7 +329,9 @@ Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   std::unique_ptr<WorkerPool> workers;
   if (has_programs) {
-    FL_TRY(workers, start_workers(options));
+    auto started = start_workers(options);
+    if (!started && started.error().code() == Errc::cancelled) return std::vector<RoundSummary>();
+    FL_TRY(workers, std::move(started));
   }
   Learning learning =
       builtin ? builtin_learning(*builtin, options) : worker_learning(*workers, options);

@@ -193,6 +193,15 @@ class SimulatedTrainers(FederationTest):
                 self.assertEqual(program.wait(), 0 if number == signal.SIGINT else -signal.SIGKILL)
                 wait_until("the workers are gone", lambda: are_gone(workers))
 
+    def test_a_start_can_be_stopped(self):
+        federation = self.make()
+        program = self.start(federation, mode="silent-start")
+        wait_until("the workers have started", lambda: len(workers_of(program)) == 2)
+        workers = workers_of(program)
+        program.signal(signal.SIGINT)
+        self.expect_exit(program)
+        self.assertTrue(are_gone(workers))
+
     def test_a_command_for_each_request(self):
         federation = self.make()
         once = ("--trainer-once", f"python3 {SCRIPT} once", "--trainer-env", "CLIENTS=30")

@@ -60,7 +60,7 @@ class Constant(Trainer):
         weights = {"w": np.zeros(size, np.float32)}
         metrics = [fl.MetricInfo("mean", "lower")] if holdout else []
         super().__init__(weights, examples, holdout, metrics=metrics)
-        self.client = client
+        self.client, self.holdout = client, holdout
 
     def train(self, weights, task):
         folder = pathlib.Path(self.state_folder)
@@ -73,7 +73,7 @@ class Constant(Trainer):
         return fl.TrainReport(1, len(mine))
 
     def evaluate(self, weights, task):
-        return fl.EvalReport(20, 0.5, {"mean": float(weights["w"].mean())})
+        return fl.EvalReport(self.holdout, 0.5, {"mean": float(weights["w"].mean())})
 
 
 def newest(frames):
@@ -191,6 +191,16 @@ class Simulations(Runs):
             self.assertEqual(set(tasks[tasks["round"] == round]["loss"]), {float(round)})
         (w,) = fl.load(self.state / "checkpoints" / "round-000003.safetensors").values()
         np.testing.assert_allclose(w, 3 * step, rtol=1e-5)
+
+    def test_without_central_data_the_clients_measure_on_their_own(self):
+        flags = ["--codec", "none"]
+        self.simulate(lambda client: Constant(client, 10, 5 + client), 3, rounds=2, options=flags)
+        metrics = fl.history(self.state).metrics
+        means = metrics[(metrics["name"] == "mean") & (metrics["version"] == 1)]
+        self.assertEqual(
+            sorted(zip(means["client"], means["examples"], means["value"])),
+            [("client-1", 5, 2.0), ("client-2", 6, 2.0), ("client-3", 7, 2.0)],
+        )
 
     def test_updates_whose_parts_differ_a_million_times(self):
         """The server then reads earlier uploads again, of which all together have 12 MB."""
