@@ -239,7 +239,7 @@ class Simulations(Runs):
             (
                 lambda client: Constant(client, examples=0),
                 None,
-                "client 0 has no training examples",
+                r"client \d has no training examples",
             ),
             (Constant, Constant(0, holdout=5, size=9), "the evaluator has another model"),
         ):

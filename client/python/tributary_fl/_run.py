@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import IO, Any, Iterator, Sequence, Union
+from typing import IO, Any, Callable, Iterator, Sequence, Union
 
 from . import _channel, _programs
 from ._trainer import Error, Trainer
@@ -120,6 +120,36 @@ def end_with_parent() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+class Interrupts:
+    """Ctrl-C goes to a child of this process: the first one asks it to stop. The third one is as
+    without this, in case that the child does not end."""
+
+    def __init__(self, child: subprocess.Popen[Any], also: Callable[[], None] = lambda: None):
+        self.count = 0
+        self._child = child
+        self._also = also
+
+    @contextlib.contextmanager
+    def forwarded(self) -> Iterator[None]:
+        try:
+            before = signal.signal(signal.SIGINT, self._forward)
+        except ValueError:  # Not the main thread, which alone gets signals.
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _forward(self, number: int, frame: Any) -> None:
+        self.count += 1
+        if self.count > 2:
+            raise KeyboardInterrupt
+        with contextlib.suppress(ProcessLookupError):
+            self._child.send_signal(signal.SIGINT)
+        self._also()
+
+
 class _Client:
     """fl-client as a child of this process, which it does not start a trainer for."""
 
@@ -127,7 +157,6 @@ class _Client:
         self._socket_path = socket_path
         self._sink = sink
         self._lines: list[str] = []
-        self._interrupts = 0
         self._channel: _channel.Channel | None = None
         command = [*command, "--trainer-socket", socket_path]
         # Not on the command line, which every user of this machine can read.
@@ -139,6 +168,7 @@ class _Client:
             start_new_session=True,  # A terminal's Ctrl-C comes to this process only.
             preexec_fn=end_with_parent,
         )
+        self._interrupts = Interrupts(self._process, self._stop_channel)
         self._reader = threading.Thread(target=self._copy_log, daemon=True)
         self._reader.start()
         if self._process.stdin is not None and token is not None:
@@ -148,11 +178,11 @@ class _Client:
 
     def serve(self, trainer: Trainer) -> None:
         failure: BaseException | None = None
-        with self._forwarded_interrupts():
+        with self._interrupts.forwarded():
             # Again where fl-client has lost its patience with the trainer and waits for another.
-            while self._interrupts == 0 and (sock := self._connect()) is not None:
+            while self._interrupts.count == 0 and (sock := self._connect()) is not None:
                 self._channel = _channel.Channel(sock)
-                if self._interrupts:
+                if self._interrupts.count:
                     self._channel.stop()
                 self._channel.serve(trainer)
                 failure = self._channel.failure or failure
@@ -160,10 +190,14 @@ class _Client:
                     break
             code = self._process.wait()
         self._reader.join(READ_WAIT_S)
-        if self._interrupts:
+        if self._interrupts.count:
             raise KeyboardInterrupt
         if code != 0:
             raise Error(_programs.last_error("fl-client", self._lines, code)) from failure
+
+    def _stop_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.stop()
 
     def close(self) -> None:
         if self._process.poll() is None:
@@ -175,7 +209,7 @@ class _Client:
 
     def _connect(self) -> socket.socket | None:
         """The socket, once fl-client listens; None if it has ended, or is to end."""
-        while self._process.poll() is None and self._interrupts == 0:
+        while self._process.poll() is None and self._interrupts.count == 0:
             with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
                 return _channel.connect(self._socket_path)
             time.sleep(CONNECT_PAUSE_S)
@@ -188,26 +222,3 @@ class _Client:
             self._lines = [*self._lines[-LOG_LINES_KEPT:], line.rstrip("\n")]
             self._sink.write(line)
             self._sink.flush()
-
-    @contextlib.contextmanager
-    def _forwarded_interrupts(self) -> Iterator[None]:
-        """While it lasts, Ctrl-C goes to fl-client: the first one asks it to stop."""
-
-        def forward(number: int, frame: Any) -> None:
-            self._interrupts += 1
-            if self._interrupts > 2:
-                raise KeyboardInterrupt
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGINT)
-            if self._channel is not None:
-                self._channel.stop()
-
-        try:
-            before = signal.signal(signal.SIGINT, forward)
-        except ValueError:  # Not the main thread, which alone gets signals.
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)

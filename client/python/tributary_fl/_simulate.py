@@ -18,12 +18,14 @@ import sys
 import time
 import traceback
 import warnings
-from typing import IO, Any, Iterator, NoReturn, Sequence
+from typing import IO, NoReturn, Sequence
 
 from . import _bar, _channel, _programs
 from ._history import History, history
 from ._players import Evaluator, Players, TrainerFactory
-from ._run import CONNECT_PAUSE_S, LOG_LINES_KEPT, Path, end_with_parent, log_file, private_folder
+from ._run import (
+    CONNECT_PAUSE_S, LOG_LINES_KEPT, Interrupts, Path, end_with_parent, log_file, private_folder,
+)  # fmt: skip
 from ._trainer import Error
 
 LOOK_S = 0.1  # Between two looks at the workers.
@@ -97,7 +99,6 @@ class _Simulation:
         self._sink = sink
         self._lines: list[str] = []
         self._rest = b""
-        self._interrupts = 0
         self._pids: dict[int, int] = {}  # By the worker's number.
         self._due = dict.fromkeys(range(1, workers + 1), 0.0)  # When to start those that don't run.
         self._process = subprocess.Popen(
@@ -108,15 +109,16 @@ class _Simulation:
             start_new_session=True,  # A terminal's Ctrl-C comes to this process.
             preexec_fn=end_with_parent,
         )
+        self._interrupts = Interrupts(self._process)
 
     def run(self) -> None:
-        with self._forwarded_interrupts():
+        with self._interrupts.forwarded():
             self._tend_workers()
             while self._copy_log():
                 self._tend_workers()
             code = self._process.wait()
             self._await_workers()
-        if self._interrupts:
+        if self._interrupts.count:
             raise KeyboardInterrupt
         if code != 0:
             raise Error(_programs.last_error("fl-sim", self._lines, code))
@@ -181,7 +183,7 @@ class _Simulation:
         until = time.monotonic() + END_WAIT_S
         self._reap()
         while self._pids:
-            if time.monotonic() > until or self._interrupts > 1:
+            if time.monotonic() > until or self._interrupts.count > 1:
                 self._kill_workers()
             time.sleep(CONNECT_PAUSE_S)
             self._reap()
@@ -190,27 +192,6 @@ class _Simulation:
         for pid in self._pids.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-    @contextlib.contextmanager
-    def _forwarded_interrupts(self) -> Iterator[None]:
-        """While it lasts, Ctrl-C goes to fl-sim: the first one asks it to stop."""
-
-        def forward(number: int, frame: Any) -> None:
-            self._interrupts += 1
-            if self._interrupts > 2:
-                raise KeyboardInterrupt
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGINT)
-
-        try:
-            before = signal.signal(signal.SIGINT, forward)
-        except ValueError:  # Not the main thread, which alone gets signals.
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
 
 def _worker(path: str, players: Players, parent: int) -> NoReturn:
