@@ -1,341 +1,249 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A Tributary client in Python. This file is the conversation:
+"""client.py STATE_FOLDER DATA.npz [TOKEN]: an example of the wire protocol. See README.md."""
 
-    Hello -> Welcome -> Ready, then round by round
-    Offer -> Fetch -> Model, Chunks -> (train) -> Begin -> Resume -> Chunks -> Verdict, until Bye.
-
-messages.py encodes the messages, codec.py encodes updates, kept.py saves what a restart needs, enrol.py
-gets the client's certificate, and model.py has the models.
-"""
-
-import argparse
-import asyncio
-import contextlib
-import math
-import pathlib
-import random
-import runpy
-import sys
+import asyncio, base64, contextlib, hashlib, http.client, json, os, pathlib, random, socket, ssl
+import struct, sys, tempfile, time, zlib
 
 import numpy as np
 import websockets.asyncio.client as websocket
+import wire_pb2 as wire
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization as form
+from cryptography.hazmat.primitives.asymmetric import ec
 from websockets.exceptions import InvalidStatus, WebSocketException
+from xxhash import xxh3_128_digest as digest
 
-import codec
-import enrol
-import kept
-from enrol import Refused
-from messages import digest, encode_plain, frame, layout_digest, make_upload
-from messages import metric_kinds, metric_values, parse, shown, wire
-from model import make_model
-
-PROTOCOL = 5
-MESSAGE_BYTES_MAX = 2 << 20
-LATER_PAUSE_S = 2
-# The methods for which a client only needs SGD, perhaps with a proximal term.
+PROTOCOL, MESSAGE_BYTES_MAX, CHUNK_BYTES, BLOCK = 5, 2 << 20, 1 << 16, 1 << 16
+PAUSE_MIN_S, PAUSE_MAX_S, LATER_S, TIMEOUT_S, SILENCE_S = 0.1, 15, 2, 15, 300
 STRATEGIES = "fedavg fedprox fedavgm slowmo diloco fedadagrad fedadam fedyogi".split()
-BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 15
-TENSORS_TOLD_BYTES_MAX = 128 << 10
-NOTHING = -1, None
 
 
-class Finished(Exception):
-    """The run is over."""
+class Ended(Exception):
+    """This client can't go on, for a reason that its user must know. No text: the run is over."""
 
 
-class OtherTensors(Refused):
-    """The model has other tensors than the run. The server says which, if it is told these."""
+def trusting(authorities):
+    """A TLS context that trusts the authorities of one server only, and so checks no host name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version, context.check_hostname = ssl.TLSVersion.TLSv1_3, False
+    context.load_verify_locations(cadata=authorities)
+    return context
 
-    def __init__(self, model, layout):
-        super().__init__(f"the run's model '{model}' has other tensors than this client's")
-        self.layout = layout
 
-    def tensors(self):
-        told, left = [], TENSORS_TOLD_BYTES_MAX
-        for name, shape in self.layout:
-            tensor = wire.Tensor(name=name, shape=shape)
-            left -= tensor.ByteSize() + 8
-            if left < 0:
-                break
-            told.append(tensor)
-        return told
+class Line:
+    """The model: the tensor `weight` is (b, w). A step takes all examples, whatever batch is offered."""
+
+    def __init__(self, path):
+        data = np.load(path)
+        self.x = np.c_[np.ones(len(data["y"])), data["x"]].astype(np.float32)
+        self.y, (self.examples, self.size) = data["y"].astype(np.float32), self.x.shape
+        self.layout = digest(struct.pack("<QQ6sq", 6, 1, b"weight", self.size))
+        assert self.size > 2, "x needs two columns or more: one or two values are coded otherwise"
+
+    def train(self, start, offer):
+        if offer.optimizer not in ("", "sgd") or offer.local_seconds:
+            raise ValueError("this client knows --optimizer sgd only, and no --local-seconds")
+        steps, weights, velocity = offer.local_steps or offer.local_epochs, start.copy(), 0
+        for _ in range(steps):
+            error = self.x @ weights - self.y
+            gradient = error @ self.x / self.examples + offer.weight_decay * weights
+            velocity = offer.momentum * velocity + gradient + offer.proximal_mu * (weights - start)
+            weights -= offer.lr * velocity
+        return weights - start, steps, float(np.square(error).mean() / 2)
+
+    def encode(self, update):
+        """Codec `none` (shared/codec/payload/reader.hpp): blocks of fp32 after a byte that says so."""
+        if update.shape != (self.size,) or not np.isfinite(update).all():
+            raise ValueError(f"the update is not {self.size} finite values")
+        parts = np.split(update.astype("<f4"), range(BLOCK, self.size, BLOCK))
+        blocks = [b"\0" + part.tobytes() for part in parts]
+        head = struct.pack("<4sI8s", b"FLP3", BLOCK, self.layout[:8])
+        return b"".join([head, struct.pack(f"<{len(blocks)}I", *map(len, blocks)), *blocks])
 
 
 class Client:
-    """One client of a federation.
+    """`offer`: the newest task, not begun. `pending`: an update without verdict. `part`: of a download."""
 
-    pending      an upload without a verdict: (UploadBegin, payload); it outlives a connection
-    request      the newest Offer that is not done yet
-    to_evaluate  the versions to evaluate
-    replica      the version that was fetched last, and its weights"""
+    def __init__(self, folder, model):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.file, self.model, self.run_key = folder / "identity.json", model, None
+        self.kept = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.pause_s, self.part = PAUSE_MIN_S, (0, bytearray())
 
-    def __init__(self, folder, data="", models=make_model, is_evaluator=False):
-        self.folder = pathlib.Path(folder)
-        self.server, self.tls = enrol.load(self.folder)
-        self.data, self.models, self.is_evaluator = data, models, is_evaluator
-        self.run_key = self.pending = self.request = None
-        self.to_evaluate = []
-        self.backoff_s = BACKOFF_MIN_S
-        self.refusals = 0  # In a row.
+    def keep(self, **changes):
+        self.kept |= changes
+        new, durably = self.file.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_SYNC
+        with open(os.open(new, durably, 0o600), "w") as file:
+            json.dump(self.kept, file)
+        new.replace(self.file)
 
-    async def run(self):
-        """Takes part until the run is over. Reconnects when a connection breaks."""
+    def request(self):
+        """A signing request for the next key. That is kept first, for the answer may be lost."""
+        if "next" not in self.kept:
+            kind = form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+            self.keep(next=ec.generate_private_key(ec.SECP256R1()).private_bytes(*kind).decode())
+        key = form.load_pem_private_key(self.kept["next"].encode(), None)
+        builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+        return builder.sign(key, hashes.SHA256()).public_bytes(form.Encoding.PEM).decode()
+
+    def take(self, certificate, ca, **facts):
+        self.keep(key=self.kept.pop("next"), certificate=certificate, ca=ca, **facts)
+
+    def join(self, token):
+        """Enrols with the token (shared/identity/token.hpp)."""
+        data = base64.urlsafe_b64decode(token[5:] + "A" * (-len(token[5:]) % 4)) + bytes(320)
+        end = 1 + data[0]
+        port, pinned, number, secret, check = struct.unpack_from("<H32s8s16sI", data, end)
+        if not token.startswith("flj1.") or check != zlib.crc32(data[: end + 58]):
+            raise Ended("this is not a complete join token: copy it again")
+        host, context = data[1:end].decode(), ssl._create_unverified_context()
+        with context.wrap_socket(socket.create_connection((host, port), TIMEOUT_S)) as tls:
+            chain = [one.public_bytes() for one in tls._sslobj.get_unverified_chain()]
+        keys = [x509.load_pem_x509_certificate(pem.encode()).public_key() for pem in chain]
+        spki = form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo
+        prints = [hashlib.sha256(key.public_bytes(*spki)).digest() for key in keys]
+        if pinned not in prints:  # Nothing secret was sent until here.
+            raise Ended(f"{host}:{port} is not the server that this token was made for")
+        context = trusting(chain[prints.index(pinned)])
+        https = http.client.HTTPSConnection(host, port, context=context, timeout=TIMEOUT_S)
+        secret = base64.urlsafe_b64encode(secret).decode().rstrip("=")
+        body = {"token_id": number.hex(), "secret": secret, "name": "", "csr": self.request()}
+        https.request("POST", "/v1/enroll", json.dumps(body), {"Content-Type": "application/json"})
+        answer = json.load(response := https.getresponse())
+        if response.status != 200:
+            raise (ConnectionError if response.status >= 500 else Ended)(answer["error"])
+        server = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.take(answer["certificate"], answer["ca"], server=server, token=token)
+
+    async def run(self, token=""):
+        """Takes part until Ended. Connects again, after a growing pause, when the line breaks."""
         while True:
             try:
+                if token and token != self.kept.get("token"):
+                    self.join(token)
                 await self.serve()
-            except Finished:
-                return print("the run is over")
-            except (OSError, WebSocketException) as error:
+            except (OSError, WebSocketException, http.client.HTTPException) as error:
                 if isinstance(error, InvalidStatus) and error.response.status_code == 401:
-                    raise Refused(error.response.body.decode(errors="replace")) from None
-                print(f"{shown(error)}; trying again")
-            await asyncio.sleep(self.backoff_s * random.random())
-            self.backoff_s = min(2 * self.backoff_s, BACKOFF_MAX_S)
+                    raise Ended(error.response.body.decode()) from None
+                if isinstance(error, ssl.SSLCertVerificationError) or getattr(error, "filename", None):
+                    raise Ended(error) from None  # Another server, or a file: the line is not broken.
+                print(f"{error!r}; trying again")
+            await asyncio.sleep(self.pause_s * random.uniform(0.5, 1))
+            self.pause_s = min(2 * self.pause_s, PAUSE_MAX_S)
 
     async def serve(self):
-        """Serves one connection. It ends with an exception: the server's Bye or a broken connection."""
-        async with self.connect() as self.ws:
+        if "server" not in self.kept:
+            raise Ended("this client has not joined: start it with a TOKEN")
+        context, address = trusting(self.kept["ca"]), f"wss://{self.kept['server']}/v1/session"
+        with tempfile.NamedTemporaryFile("w", dir=self.file.parent) as file:
+            print(self.kept["key"] + self.kept["certificate"], file=file, flush=True)
+            context.load_cert_chain(file.name)
+        # The library answers pings at all times. On a slow line the answers to its own may come late.
+        options = dict(ping_timeout=SILENCE_S, max_size=MESSAGE_BYTES_MAX, proxy=None, ssl=context)
+        async with websocket.connect(address, **options) as self.ws:
             try:
                 await self.shake_hands()
-                self.backoff_s = BACKOFF_MIN_S
-                await self.upload()  # An upload that the last connection did not finish.
                 while True:
-                    await self.train(await self.next_offer())
                     await self.upload()
-            except Refused as reason:  # Tell the server, which records it in its history.
-                bye = wire.Bye(cause=wire.Bye.LEAVING, reason=shown(reason))
+                    await (self.work(self.offer) if self.offer else self.receive("offer"))
+            except Ended as reason:
                 with contextlib.suppress(WebSocketException):
-                    if isinstance(reason, OtherTensors):
-                        bye.tensors.extend(reason.tensors())
-                        bye.has_more_tensors = len(bye.tensors) < len(reason.layout)
-                    await self.send(bye=bye)
-                    if bye.tensors:
-                        await self.receive("bye")  # Raises what the server says.
+                    await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING, reason=str(reason)))
                 raise
 
-    def connect(self):
-        address = f"wss://{self.server}/v1/session"
-        return websocket.connect(address, ssl=self.tls, proxy=None, max_size=MESSAGE_BYTES_MAX)
-
     async def send(self, payload=b"", **kind):
-        await self.ws.send(frame(payload, **kind))
+        header = wire.Header(**kind).SerializeToString()
+        await self.ws.send(struct.pack("<I", len(header)) + header + payload)
 
     async def receive(self, *kinds):
-        """Returns (header, payload) of the next message of these kinds. Requests that arrive before
-        it are kept in `request` and `to_evaluate`."""
         while True:
-            header, payload = parse(await self.ws.recv())
-            kind = header.WhichOneof("kind")
-            if kind == "bye":
-                if header.bye.cause == wire.Bye.FINISHED:
-                    await self.send(bye=wire.Bye(cause=wire.Bye.LEAVING))
-                endings = {wire.Bye.FINISHED: Finished, wire.Bye.REFUSED: Refused}
-                raise endings.get(header.bye.cause, ConnectionError)(header.bye.reason)
-            if kind == "offer":
-                self.request = header
-            if kind == "evaluate":
-                self.to_evaluate.append(header.evaluate.version)
-            if kind == "offer" and header.offer.initial_digest:
-                if self.initial is None or header.offer.initial_digest != digest(self.initial):
-                    raise Refused(
-                        "this client's initial weights differ from the run's: install the same "
-                        "release on server and client"
-                    )
-            if kind in kinds:
-                return header, payload
+            message = await self.ws.recv()
+            end = 4 + struct.unpack_from("<I", message)[0]
+            header = wire.Header.FromString(message[4:end])
+            if header.HasField("bye"):
+                endings = {wire.Bye.FINISHED: Ended(), wire.Bye.REFUSED: Ended(header.bye.reason)}
+                raise endings.get(header.bye.cause, ConnectionError(header.bye.reason))
+            if header.HasField("offer"):
+                self.offer = header.offer
+            if header.HasField("renewed"):
+                self.take(header.renewed.certificate_pem, header.renewed.ca_pem)
+            if header.WhichOneof("kind") in kinds:
+                return header, message[end:]
 
     async def shake_hands(self):
-        """Hello, Welcome, Ready. The server takes the client's name from its certificate."""
-        self.request, self.to_evaluate = None, []  # The server repeats requests that are still open.
-        hello = wire.Hello(protocol=PROTOCOL, software="python", codecs=codec.names())
-        hello.evaluator = self.is_evaluator
-        await self.send(hello=hello)
+        self.offer = None  # The server repeats it if it is open.
+        await self.send(hello=wire.Hello(protocol=PROTOCOL, software="client.py", codecs=["none"]))
         welcome = (await self.receive("welcome"))[0].welcome
         if welcome.strategy.partition(":")[0] not in STRATEGIES:
-            raise Refused(f"this client does not implement the run's strategy '{welcome.strategy}'")
+            raise Ended(f"this client does not know the run's method '{welcome.strategy}'")
+        if welcome.layout_digest != self.model.layout:
+            raise Ended(f"the run's model is not one tensor 'weight' [{self.model.size}]")
         if welcome.run_key != self.run_key:
-            self.model = self.models(welcome.model, self.data)
-            if not any(math.prod(shape) for _, shape in self.model.layout):
-                raise Refused("no tensor of the model has an element: nothing to train")
-            if layout_digest(self.model.layout) != welcome.layout_digest:
-                raise OtherTensors(welcome.model, self.model.layout)
-            # A built-in model's weights are compared with the server's (receive()).
-            has_initial = hasattr(self.model, "initial")
-            self.initial = None
-            if has_initial:
-                self.initial = np.ascontiguousarray(self.model.initial(welcome.seed), np.float32)
-            self.coder = codec.Coder(self.model.layout) if codec.LIBRARY else None
-            self.run_key, self.replica = welcome.run_key, NOTHING
-            self.pending = kept.load(self.folder, self.run_key, self.coder)
-        held_out = getattr(self.model, "held_out", 0)
-        if self.is_evaluator and not held_out:
-            raise Refused("--evaluate-only needs held-out examples, and this model has none")
-        examples = 0 if self.is_evaluator else self.model.examples
-        ready = wire.Ready(train_examples=examples, holdout_examples=held_out)
-        ready.metrics.extend(metric_kinds(getattr(self.model, "metrics", ())))
-        await self.send(ready=ready)
+            self.run_key, self.pending, self.have = welcome.run_key, None, (-1, None)
+        await self.send(ready=wire.Ready(train_examples=self.model.examples))
+        own = x509.load_pem_x509_certificate(self.kept["certificate"].encode())
+        begin, end = own.not_valid_before_utc.timestamp(), own.not_valid_after_utc.timestamp()
+        is_other = welcome.authorities != hashlib.sha256(self.kept["ca"].encode()).digest()
+        if is_other or time.time() > begin + (end - begin) * 2 / 3:
+            await self.send(renew=wire.Renew(csr_pem=self.request()))
+        self.pause_s = PAUSE_MIN_S
 
-    async def next_offer(self):
-        """Returns the newest task."""
-        while True:
-            while self.to_evaluate:
-                await self.evaluate(self.to_evaluate.pop(0))
-            if self.request:
-                request, self.request = self.request, None
-                return request.offer
-            await self.receive("offer", "evaluate")
-
-    async def evaluate(self, version):
-        """Evaluates a version on the held-out examples. The server asks a client that trains for the
-        run's last version only, and one that only evaluates for every version."""
-        weights = await self.fetch(version)
-        if weights is None:
-            gone = wire.Failed(version=version, reason=f"version {version} is gone")
-            return await self.send(failed=gone)
-        measured = dict(version=version, examples=getattr(self.model, "held_out", 0))
-        if measured["examples"]:
-            loss, values = await asyncio.to_thread(self.model.evaluate, weights)
-            measured.update(loss=loss, metrics=metric_values(values))
-        await self.send(evaluation=wire.Evaluation(**measured))
-
-    async def train(self, offer):
-        """Does one task and makes its update the pending upload."""
-        if offer.optimizer not in ("", "sgd"):
-            reason = shown(f"optimizer '{offer.optimizer}' is unknown here")
-            return await self.send(failed=wire.Failed(task=offer.task, reason=reason))
-        weights = await self.fetch(offer.version)
-        if weights is None or self.request:
-            return  # The version is gone, or there is a newer request.
-        # Train in a thread, so that this coroutine can answer the server's pings meanwhile.
-        measured = {}
-        if offer.evaluate_holdout and getattr(self.model, "held_out", 0):
-            held_loss, values = await asyncio.to_thread(self.model.evaluate, weights)
-            measured = dict(has_holdout=True, holdout_examples=self.model.held_out)
-            measured.update(holdout_loss=held_loss, holdout_metrics=metric_values(values))
-        update, steps, loss = await asyncio.to_thread(self.model.train, weights, offer)
-        print(f"round {offer.round}: trained, loss {loss:.4f}")
-        try:
-            payload, nmse = await asyncio.to_thread(self.encode, offer, update)
-        except ValueError as error:  # The update has a wrong size or is not finite.
-            print(f"round {offer.round}: {error}")
-            return await self.send(failed=wire.Failed(task=offer.task, reason=str(error)))
+    async def work(self, offer):
+        """Does a task, unless its version is gone or a newer one is there. Its update is pending then."""
+        self.offer = None
+        if self.have[0] != offer.version:
+            await self.fetch(offer.version)
+        if self.have[0] != offer.version or self.offer:
+            return
+        try:  # In a thread: the server's pings must be answered meanwhile.
+            update, steps, loss = await asyncio.to_thread(self.model.train, self.have[1], offer)
+            payload = self.model.encode(update)
+        except Exception as error:
+            reason = f"round {offer.round}: {type(error).__name__}: {error}"[:500]
+            await self.send(failed=wire.Failed(task=offer.task, reason=reason))
+            raise Ended(reason) from error
         task = dict(task=offer.task, round=offer.round, version=offer.version, codec=offer.codec)
-        result = dict(examples=self.model.examples, steps=steps, loss=loss, nmse=nmse)
-        self.pending = make_upload(payload, **task, **result, **measured)
-        kept.save(self.folder, self.run_key, self.pending, self.coder)
-
-    def encode(self, offer, update):
-        if self.coder is None:  # Without the library this client offers codec "none" only.
-            return encode_plain(update, self.model.layout), 0.0
-        seeds = offer.seed, offer.shared_seed or offer.seed
-        return self.coder.encode(offer.codec, offer.round, seeds, update)
+        facts = dict(examples=self.model.examples, steps=steps, loss=loss, bytes=len(payload))
+        self.pending = wire.UploadBegin(**task, **facts, digest=digest(payload)), payload
 
     async def fetch(self, version):
-        """Returns the weights of a version, or None if the server no longer has it. With
-        --downlink-codec the server sends deltas from the version that this client has."""
-        have, weights = self.replica
-        if have == version:
-            return weights
-        fetch = wire.Fetch(version=version)
-        if self.coder and weights is not None and have < version:
-            fetch.have_base, fetch.have_version = True, have
-            fetch.have_digest = digest(weights)
-        await self.send(fetch=fetch)
+        """Gets the weights of a version, if it is not gone. Goes on where a broken download ended."""
+        transfer, data = self.part
+        await self.send(fetch=wire.Fetch(version=version, transfer=transfer, offset=len(data)))
         header, _ = await self.receive("model", "failed")
         if header.HasField("failed"):
-            return None
-        model_bytes = 4 * sum(math.prod(shape) for _, shape in self.model.layout)
-        if header.model.bytes > model_bytes:
-            raise ConnectionError(f"{header.model.bytes} bytes for a model of {model_bytes} bytes")
-        data = bytearray()
+            return
+        del data[header.model.offset :]
+        self.part = header.model.transfer, data
         while len(data) < header.model.bytes:
-            _, part = await self.receive("chunk")
-            data += part
-            if len(data) > header.model.bytes or not part:
-                raise ConnectionError("the chunks of a model have another size than announced")
-        self.replica = NOTHING  # Until the digest is checked.
-        if header.model.full:
-            weights = np.frombuffer(data, np.float32)
-        else:
-            weights = await asyncio.to_thread(self.add_steps, weights, header.model.deltas, data)
-        if digest(weights) != header.model.digest:
-            raise ConnectionError(f"digest mismatch of model version {version}")
-        weights.flags.writeable = False
-        self.replica = version, weights
-        return weights
-
-    def add_steps(self, weights, deltas, data):
-        begin = 0
-        for delta in deltas:
-            weights = weights + self.coder.decode(bytes(data[begin : begin + delta.bytes]))
-            begin += delta.bytes
-        return weights
+            data += (await self.receive("chunk"))[1]
+        self.part = 0, bytearray()
+        if digest(data) != header.model.digest:
+            raise ConnectionError(f"digest mismatch of version {version}")
+        self.have = version, np.frombuffer(data, "<f4")
 
     async def upload(self):
-        """Uploads what is pending, and repeats that until it has a verdict."""
+        """Sends what is pending until it has a verdict, from the first byte on that the server lacks."""
         while self.pending:
             begin, payload = self.pending
             await self.send(begin=begin)
             header, _ = await self.receive("resume", "verdict")
             if header.HasField("resume"):
-                await self.send_chunks(header.resume)
+                step = min(header.resume.chunk_bytes, CHUNK_BYTES)
+                for at in range(header.resume.offset, len(payload), step):
+                    chunk = wire.Chunk(transfer=begin.task, offset=at)
+                    await self.send(payload[at : at + step], chunk=chunk)
                 header, _ = await self.receive("verdict")
             if header.verdict.outcome == wire.Verdict.LATER:
-                await asyncio.sleep(LATER_PAUSE_S)
-                continue
-            self.pending = None
-            self.settle(header.verdict.outcome, payload)
-            if self.request and self.request.offer.task == begin.task:
-                self.request = None  # The server had repeated this task after a reconnection.
-            outcome = wire.Verdict.Outcome.Name(header.verdict.outcome)
-            print(f"round {begin.round}: {outcome} {shown(header.verdict.reason)}")
-
-    def settle(self, outcome, payload):
-        """With error feedback, an update that did not count goes back into the residual. If a second
-        update in a row is refused, the residual is dropped, because it may be the reason."""
-        if outcome == wire.Verdict.ACCEPTED:
-            self.refusals = 0
-        elif outcome == wire.Verdict.REFUSED:
-            self.refusals += 1
-        is_refused_again = outcome == wire.Verdict.REFUSED and self.refusals > 1
-        if self.coder and is_refused_again:
-            self.coder.residual = None
-        elif self.coder and outcome != wire.Verdict.ACCEPTED:
-            self.coder.take_back(payload)
-        kept.save(self.folder, self.run_key, None, self.coder)
-
-    async def send_chunks(self, resume):
-        """Sends the payload from the first byte that the server does not have yet."""
-        begin, payload = self.pending
-        for at in range(resume.offset, len(payload), resume.chunk_bytes):
-            part = payload[at : at + resume.chunk_bytes]
-            await self.send(part, chunk=wire.Chunk(transfer=begin.task, offset=at))
-
-
-def main():
-    parser = argparse.ArgumentParser(description="A Tributary client in Python")
-    state = "folder for the key, the certificate and unsent updates"
-    parser.add_argument("--state", type=pathlib.Path, default="python-client-state", help=state)
-    join = "join the server with this token first, unless this client has joined before"
-    parser.add_argument("--join", metavar="TOKEN", help=join)
-    parser.add_argument("--data", default="", help=".npz file with x [n, 784] and y [n], for logistic")
-    evaluate_only = "evaluate every version; don't train"
-    parser.add_argument("--evaluate-only", action="store_true", help=evaluate_only)
-    parser.add_argument("--models", help="a Python file with your own make_model(NAME, DATA)")
-    options = parser.parse_args()
-    sys.stdout.reconfigure(line_buffering=True)
-    try:
-        if options.join:
-            enrol.join(options.join, options.state)
-        models = runpy.run_path(options.models)["make_model"] if options.models else make_model
-        client = Client(options.state, options.data, models, options.evaluate_only)
-        asyncio.run(client.run())
-    except (Refused, OSError) as error:
-        sys.exit(f"client.py: {shown(error)}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+                await asyncio.sleep(LATER_S)
+            elif header.verdict.task == begin.task:  # A verdict may come twice.
+                self.pending = None
+                print(f"round {begin.round}: {wire.Verdict.Outcome.Name(header.verdict.outcome)}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        folder, data, *token = sys.argv[1:]
+        asyncio.run(Client(pathlib.Path(folder), Line(data)).run(*token))
+    except (Ended, OSError, KeyError, ValueError) as error:
+        sys.exit(f"client.py: {str(error)!r}" if str(error) else 0)

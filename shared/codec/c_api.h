@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A C interface to the codecs, for programs in any language that can call C. It is built as
- * libfl-codec.so beside fl-client. examples/python-client/codec.py calls it from Python.
+ * libfl-codec.so beside fl-client. client/python/tributary_fl/codec.py calls it from Python.
  *
  * A vector has flc_coder_elements() fp32 values, in the layout's order. A function that fails
  * returns NULL or -1; flc_error() then gives the reason. Only one thread at a time may use a coder.

@@ -12,7 +12,7 @@ import numpy as np
 import websockets
 
 from federation import AsyncFederationTest
-from python_peer import Finished, Peer, enrol, frame, identity, parse, wire
+from python_peer import Ended, Peer, frame, identity, join, parse, wire
 
 SIZE = 100000
 RUN = ("--new-run", "--model", f"synthetic:{SIZE}", "--min-clients", 2, "--deadline", 2)
@@ -62,9 +62,9 @@ class Hostile(AsyncFederationTest):
             await peer.send(hello=wire.Hello(protocol=5, codecs=["none"]))
             await peer.receive("welcome")
             other = self.federation.folder / "another key"
-            await asyncio.to_thread(enrol.join, self.federation.token("evil"), other)
+            await asyncio.to_thread(join, self.federation.token("evil"), other)
             await peer.send(ready=wire.Ready(train_examples=10))
-            with self.assertRaisesRegex(enrol.Refused, "has a newer certificate"):
+            with self.assertRaisesRegex(Ended, "has a newer certificate"):
                 await peer.receive("offer")
         await self.run_to_its_end()
 
@@ -82,7 +82,7 @@ class Hostile(AsyncFederationTest):
             token = self.federation.token("evil", *flags)
             folder = identity(self.federation, "evil")
             await asyncio.to_thread(shutil.rmtree, folder)
-            await asyncio.to_thread(enrol.join, token, folder)
+            await asyncio.to_thread(join, token, folder)
 
         await refused("enroll --name evil --role evaluator", True, holdout_examples=10)
         await join_again("--role", "evaluator", "--max-examples", 50)
@@ -337,7 +337,7 @@ class Hostile(AsyncFederationTest):
             self.assertEqual((await peer.verdict()).outcome, wire.Verdict.ACCEPTED)
             # Announced once more, the update is accepted but not counted again. The run may be
             # over.
-            with contextlib.suppress(Finished):
+            with contextlib.suppress(Ended):
                 await peer.send(begin=begin)
                 self.assertEqual((await peer.verdict()).outcome, wire.Verdict.ACCEPTED)
         for program in [self.server, *honest]:

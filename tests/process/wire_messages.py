@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes and decodes what is on the wire: the messages of proto/wire.proto, and the payload of codec
-`none`. codec.py has the other codecs."""
+`none` for any layout. The example of examples/python-client finds the compiled schema here."""
 
 import importlib
 import math
@@ -40,11 +40,6 @@ def parse(message):
     """Decodes a message; returns (header, payload)."""
     end = 4 + struct.unpack_from("<I", message)[0]
     return wire.Header.FromString(message[4:end]), message[end:]
-
-
-def shown(text):
-    """Text from the server, without the characters that could control a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in str(text)[:1000])
 
 
 def digest(data):
@@ -87,24 +82,6 @@ def encode_plain(values, layout):
     form = b"FLP3" if len(sizes) == len(blocks) else b"FLP4"
     prefix = struct.pack("<4sI8s", form, BLOCK_ELEMENTS, layout_digest(layout)[:8])
     return b"".join([prefix, struct.pack(f"<{len(sizes)}I", *sizes), *blocks])
-
-
-def metric_kinds(metrics):
-    """Encodes what a model declares: [(name, "higher" or "lower", "mean", "log_mean" or "none")]."""
-    return [
-        wire.MetricKind(
-            name=name,
-            lower_is_better=better == "lower",
-            combine=wire.MetricKind.Combine.Value(how.upper()),
-        )
-        for name, better, how in metrics
-    ]
-
-
-def metric_values(values):
-    """Encodes what a model measured: {name: value} or {name: (value, weight)}."""
-    pairs = {name: v if isinstance(v, tuple) else (v, 0) for name, v in values.items()}
-    return [wire.Metric(name=name, value=v, weight=w) for name, (v, w) in pairs.items()]
 
 
 def make_upload(payload, **fields):
