@@ -106,6 +106,17 @@ TEST_CASE("images: a class has the number that classes= gives it, whichever a cl
   }
 }
 
+TEST_CASE("images: by:folder divides by the folders in the classes' folders") {
+  const ImageFolder f;
+  f.add("0/Oslo/a.png", {1, 2, 3, 4, 5, 6});
+  f.add("2/Oslo/a.png", {1, 2, 3, 4, 5, 6});
+  f.add("2/Bern/left/a.png", {1, 2, 3, 4, 5, 6});
+  const fl::DataSet set = read_twice(f.data(), "folder");
+  CHECK(set.labels == Labels{0, 0, 0, 2, 2, 2});
+  CHECK(set.group_names == std::vector<std::string>{".", "Bern/left", "Oslo", "deep"});
+  CHECK(set.groups == Labels{2, 0, 0, 1, 2, 3});
+}
+
 TEST_CASE("images: every kind of PNG gives its pixels, in colour and in grey") {
   const Pixels rgb = {255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30};
   const std::string colour = png_bytes(2, 2, PNG_FORMAT_RGB, rgb.data());
@@ -234,7 +245,7 @@ TEST_CASE("images: options and folders that are wrong are refused") {
     expect_no_data(f.data(",size=" + size), Errc::invalid_input, {"size=" + size + ": must be"});
   expect_no_data(f.data(",channels=4"), Errc::invalid_input, {"channels=4: must be 1"});
   expect_no_data(f.data(",colour=1"), Errc::invalid_input, {"unknown option colour"});
-  expect_no_data(f.data(), Errc::invalid_input, {"nothing that by:site could name"}, "site");
+  expect_no_data(f.data(), Errc::invalid_input, {"by:site", "by:folder"}, "site");
   const TemporaryFolder empty;
   expect_no_data("images:" + empty.path().string(), Errc::corrupt, {"no images"});
   std::filesystem::create_directory(empty / "0");

@@ -7,6 +7,11 @@
 
 namespace fl {
 
+std::string folder_of(const ListedFile& file) {
+  const std::size_t slash = file.name.rfind('/');
+  return slash == std::string::npos ? "." : file.name.substr(0, slash);
+}
+
 Result<std::vector<ListedFile>> list_files(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   std::vector<ListedFile> files;

@@ -17,6 +17,9 @@ struct ListedFile {
   std::string name;  // The path below the folder.
 };
 
+/// The path of the file's folder below the listed one; "." if that is its folder.
+[[nodiscard]] std::string folder_of(const ListedFile& file);
+
 /// The regular files in a folder and in the folders in it, in the order of their names' bytes.
 /// Files and folders whose names begin with a dot are left out; links to folders are not followed.
 /// Errors: io, too_large.

@@ -2,6 +2,7 @@
 // images:DIR: a folder of JPEG and PNG files for each class. docs/guide/data.md has the options.
 #include "client/learn/data/idx.hpp"
 #include "client/learn/data/readers/file_list.hpp"
+#include "client/learn/data/readers/group_names.hpp"
 #include "client/learn/data/readers/image_file.hpp"
 #include "client/learn/data/readers/reader_options.hpp"
 #include "client/learn/data/storage_writer.hpp"
@@ -37,6 +38,7 @@ struct ImagePlan {
   std::vector<std::string> classes;  // Empty: the folders' names are numbers.
   std::optional<Size> size;
   std::uint32_t channels = 3;
+  bool by_folder = false;  // Group images by the folders in the classes' folders.
 };
 
 /// The words of a file, one a line.
@@ -85,6 +87,9 @@ Result<ImagePlan> parse_plan(const DataRequest& request) {
   if (!channels.empty() && channels != "1" && channels != "3")
     return wrong_data(request, fmt::format("channels={}: must be 1 (grey) or 3", channels));
   if (channels == "1") plan.channels = 1;
+  if (!request.group.empty() && request.group != "folder")
+    return wrong_data(request, fmt::format("by:{}: images are divided by:folder", request.group));
+  plan.by_folder = !request.group.empty();
   return plan;
 }
 
@@ -121,7 +126,7 @@ class ImageSet {
       FL_TRY(const std::uint32_t number, class_of(name));
       FL_TRY(const auto files, list_files(plan_.folder / name));
       for (const ListedFile& file : files) {
-        if (const auto added = add(file.path, number); !added)
+        if (const auto added = add(file, number); !added)
           return added.error().at(file.path.string());
       }
     }
@@ -135,6 +140,7 @@ class ImageSet {
     set_.classes = plan_.classes.empty() ? std::ranges::max(set_.labels) + 1
                                          : static_cast<std::uint32_t>(plan_.classes.size());
     FL_TRY(set_.inputs, writer_.finish());
+    groups_.finish(set_);
     return std::move(set_);
   }
 
@@ -158,13 +164,14 @@ class ImageSet {
                  fmt::format("{}: classes= does not name the class of this folder", folder));
   }
 
-  Result<void> add(const fs::path& path, std::uint32_t number) {
+  Result<void> add(const ListedFile& file, std::uint32_t number) {
     if (set_.labels.size() == examples_max)
       return Error(Errc::too_large, fmt::format("more than {} images", examples_max));
-    FL_TRY(const std::string bytes, posix_files().read_all(path, image_file_bytes_max));
+    FL_TRY(const std::string bytes, posix_files().read_all(file.path, image_file_bytes_max));
     FL_TRY(Image image, decode_image(std::as_bytes(std::span(bytes)), plan_.channels));
     FL_CHECK(fit(image));
     set_.labels.push_back(number);
+    if (plan_.by_folder) FL_CHECK(groups_.add(folder_of(file)));
     // From pixels with channels side by side to one channel behind the other.
     planes_.resize(image.pixels.size());
     const std::size_t area = image.pixels.size() / plan_.channels;
@@ -198,6 +205,7 @@ class ImageSet {
 
   ImagePlan plan_;
   StorageWriter writer_;
+  GroupNames groups_;
   DataSet set_;
   std::vector<std::uint8_t> planes_;
   bool is_from_first_ = false;  // The size is that of the first image, not of the command line.

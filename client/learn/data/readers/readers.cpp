@@ -17,7 +17,7 @@ constexpr std::array reader_rows{
     ReaderRow{"idx", "idx:DIR[:test]", "", read_idx_folder},
     ReaderRow{"npz", "npz:FILE", "an array", read_npz},
     ReaderRow{"csv", "csv:FILE,target=COLUMN", "a column", read_csv},
-    ReaderRow{"images", "images:DIR", "", read_images},
+    ReaderRow{"images", "images:DIR", "folder", read_images},
     ReaderRow{"text", "text:FILE|DIR", "file or folder", read_text},
 };
 

@@ -75,8 +75,7 @@ class TextPieces {
   }
   [[nodiscard]] std::string group_of(const ListedFile& document) const {
     if (group_ == "file") return document.name;
-    const std::string folder = fs::path(document.name).parent_path().generic_string();
-    return folder.empty() ? "." : folder;
+    return folder_of(document);
   }
 
   std::string_view group_;
