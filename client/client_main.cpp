@@ -204,6 +204,7 @@ Result<void> train(const ClientOptions& options, const TrainerFactory& own) {
   LearnOptions learn = options.learn;
   learn.client_seed =
       Digest::of(bytes_of(std::string_view(connector.identity().name()))).short_id();
+  learn.state = options.state;
   auto factory = trainer_factory(learn, std::move(first_data), program, own);
   Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;

@@ -79,8 +79,9 @@ void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& i
                                "also needs --shard K/N, which says which shard is this client's");
   if (initial && !options.trainer.is_set()) throw CLI::RequiredError("--trainer or --trainer-once");
   if (!options.trainer.is_set()) return;
-  refuse_beside_trainer(app, {"--data", "--data-memory", "--partition", "--partition-seed",
-                              "--shard", "--holdout", "--device", "--precision", "--hogwild"});
+  refuse_beside_trainer(
+      app, {"--data", "--data-memory", "--partition", "--partition-seed", "--shard", "--holdout",
+            "--keep-moments", "--device", "--precision", "--hogwild"});
 }
 
 /// Parses "512MiB". Returns an error text, or "".
@@ -199,6 +200,9 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
                  "Fraction of the shard that is held out for evaluation")
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str();
+  app.add_flag("--keep-moments", learn.keep_moments,
+               "Let the optimizer's moments (momentum, Adam) go on from round to round, as DiLoCo "
+               "needs it; they are kept on the disk");
   app.add_option("--device", learn.device, "Where to train: cpu, cuda or auto")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();

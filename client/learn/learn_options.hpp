@@ -28,8 +28,20 @@ struct LearnOptions {
   std::string precision = "fp32";  // "fp32", "bf16", "fp16": of the passes; weights stay fp32.
   int threads = 0;                 // 0: one per core.
   int hogwild = 1;                 // Threads that train the same weights without locks.
-  std::uint64_t client_seed = 0;   // Mixed into shuffles and synthetic updates; one per client.
+  /// The optimizer's moments go on from round to round, in files in `state`.
+  bool keep_moments = false;
+  std::string state = {};         // The client's folder; used with keep_moments only.
+  std::uint64_t client_seed = 0;  // Mixed into shuffles and synthetic updates; one per client.
 };
+
+/// What a built-in trainer with these options can do. With moments that are kept, the path of a
+/// round's steps does not begin at the round's weights alone, as methods that correct or count
+/// steps assume.
+[[nodiscard]] inline Trainer::Abilities abilities_of(const LearnOptions& options) {
+  Trainer::Abilities can = Trainer::Abilities::all();
+  if (options.keep_moments) can.optimizer = can.correction = false;
+  return can;
+}
 
 /// Makes the trainer for options.model and loads its data (client/learn/models.cpp). An unknown
 /// model, unreadable data or a missing device is an error that names it and lists what exists.

@@ -94,7 +94,11 @@ class VirtualClient final : public Connector {
   Agent agent_;
 };
 
-/// Federation's trainers, for models that are built in.
+std::filesystem::path folder_of(const SimOptions& options, const std::string& client) {
+  return std::filesystem::absolute(options.state) / "clients" / client;
+}
+
+/// Federation's trainers, for models that are built in. `options` must outlive them.
 Result<SharedLearning> load_builtin(const SimOptions& options) {
   FL_TRY(SharedLearning learning, load_shared_learning(options.learn));
   learning.epochs_from = options.epochs_from;
@@ -103,6 +107,9 @@ Result<SharedLearning> load_builtin(const SimOptions& options) {
   learning.client_seed = [](std::uint32_t shard) {
     const std::string name = name_of(shard);
     return Digest::of(bytes_of(std::string_view(name))).short_id();
+  };
+  learning.folder = [&options](std::uint32_t shard) {
+    return folder_of(options, name_of(shard)).string();
   };
   learning.task_seed = [seed = options.settings.seed](Round round, std::uint32_t shard) {
     return client_seed(seed, round, name_of(shard));
@@ -124,10 +131,6 @@ Learning builtin_learning(const SharedLearning& shared, const SimOptions& option
   test.evaluate_only = true;
   learning.evaluator = [test](const std::string&) { return make_trainer(test); };
   return learning;
-}
-
-std::filesystem::path folder_of(const SimOptions& options, const std::string& client) {
-  return std::filesystem::absolute(options.state) / "clients" / client;
 }
 
 /// Starts the user's programs. Without a file of initial weights, one of them makes it.

@@ -30,7 +30,8 @@ class VirtualTrainer final : public Trainer {
   std::span<const MetricKind> metrics() const override {
     return builtin_metrics(shared_.options.model);
   }
-  Abilities abilities() const override { return Abilities::all(); }
+  Abilities abilities() const override { return abilities_of(shared_.options); }
+  void enter_run(const std::string& run_key) override { run_key_ = run_key; }
   Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
     return builtin_initial_weights(shared_.options.model, seed).value();
   }
@@ -103,7 +104,10 @@ class VirtualTrainer final : public Trainer {
   [[nodiscard]] Result<std::unique_ptr<Trainer>> make(LocalData data) const {
     LearnOptions options = shared_.options;
     options.client_seed = client_seed_;
-    return make_trainer(options, std::move(data));
+    if (options.keep_moments) options.state = shared_.folder(shard_);
+    FL_TRY(auto trainer, make_trainer(options, std::move(data)));
+    trainer->enter_run(run_key_);
+    return trainer;
   }
   [[nodiscard]] Result<std::unique_ptr<Trainer>> make() const { return make(data()); }
   /// With poisoned data, if this client's attack wants that.
@@ -121,6 +125,7 @@ class VirtualTrainer final : public Trainer {
   const SharedLearning& shared_;
   std::uint32_t shard_;
   std::uint64_t client_seed_;
+  std::string run_key_;
 };
 
 }  // namespace

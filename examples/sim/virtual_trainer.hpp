@@ -30,6 +30,8 @@ struct SharedLearning {
   /// The seed of a shard's training in a round, and that of its shuffles; for omniscient attacks.
   std::function<std::uint64_t(std::uint32_t round, std::uint32_t shard)> task_seed = {};
   std::function<std::uint64_t(std::uint32_t shard)> client_seed = {};
+  /// The folder of a shard's client, for what its optimizer keeps.
+  std::function<std::string(std::uint32_t shard)> folder = {};
 };
 
 /// Loads the data, once. invalid_input: model and data do not fit each other.

@@ -375,6 +375,17 @@ Result<void> write_safetensors(File& file, const Layout& layout, std::span<const
   return file.truncate(end);
 }
 
+Result<void> replace_safetensors(Files& files, const std::filesystem::path& path,
+                                 const Layout& layout, std::span<const float> values) {
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  FL_TRY(const auto file, files.open(temporary, OpenMode::fresh));
+  const std::vector<ElementType> fp32(layout.tensors().size(), ElementType::f32);
+  FL_CHECK(write_safetensors(*file, layout, values, fp32));
+  FL_CHECK(file->sync());
+  FL_CHECK(files.rename(temporary, path));
+  return files.sync_folder(std::filesystem::absolute(path).parent_path());
+}
+
 void round_to_types(const Layout& layout, std::span<const ElementType> types,
                     std::span<float> values) {
   FL_ASSERT(values.size() == layout.elements() && types.size() == layout.tensors().size());

@@ -11,6 +11,7 @@
 #include "shared/params/layout.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -46,6 +47,11 @@ enum class ElementType { f32, f16, bf16, f64 };
 [[nodiscard]] Result<void> write_safetensors(File& file, const Layout& layout,
                                              std::span<const float> values,
                                              std::span<const ElementType> types);
+
+/// The same in fp32, in place of the file at `path`: after a crash the old one is there whole, or
+/// the new one.
+[[nodiscard]] Result<void> replace_safetensors(Files& files, const std::filesystem::path& path,
+                                               const Layout& layout, std::span<const float> values);
 
 /// Rounds each tensor's values to its type and back, in place.
 void round_to_types(const Layout& layout, std::span<const ElementType> types,

@@ -76,6 +76,40 @@ class Models(FederationTest):
         self.assertEqual(code, 0, err)
         self.assertEqual(self.versions(federation), real)
 
+    def test_moments_go_on_from_round_to_round_whoever_dies(self):
+        """A client dies after it has trained round 2, before its update is on the disk, and trains
+        that round again from the moments of round 1."""
+        federation = self.make()
+        data = write_images(federation.folder / "data", 60)
+        run = ("--model", "logistic", "--rounds", 4, "--lr", 0.01, "--batch-size", 8)
+        run = (*run, "--optimizer", "adam", "--deadline", 0, "--codec", "ecuq:4+ef")
+        run = (*run, "--keep-checkpoints", 9)
+        server = federation.server("--new-run", "--min-clients", 3, *run)
+        clients = {
+            name: client
+            for name, client in zip(self.names, self.clients(federation, data, "--keep-moments"))
+        }
+        wait_until("a round is over", lambda: federation.rounds_done() >= 1)
+        clients["client-2"].kill()
+        shard = ("--shard", "2/3", "--holdout", 0, "--threads", 1, "--keep-moments")
+        doomed = ("client-2", "--data", f"idx:{data}", *shard)
+        dying = federation.client(*doomed, failpoint="update.trained")
+        wait_until("it has died or ended", lambda: not dying.running())
+        clients["client-2"] = federation.client(*doomed)
+        for program in (server, *clients.values()):
+            self.expect_exit(program)
+        real = self.versions(federation)
+        kept = sorted(file.name[-18:] for file in (federation.folder / "client-2").glob("optimizer-*"))
+        self.assertEqual(kept, ["000003.safetensors", "000004.safetensors"])
+        flags = ("--clients", 3, "--min-clients", 3, "--data", f"idx:{data}", *run)
+        simulated = []
+        for more in (("--keep-moments",), ()):
+            code, _, err = federation.command("fl-sim", "--state", federation.state, *flags, *more)
+            self.assertEqual(code, 0, err)
+            simulated.append(self.versions(federation))
+        self.assertEqual(simulated[0], real)
+        self.assertNotEqual(simulated[1], real)
+
     def test_a_robust_rule_takes_medians_of_what_clients_tell(self):
         federation = self.make()
         data = write_images(federation.folder / "data", 45)

@@ -45,18 +45,36 @@ class Batches {
   torch::Tensor order_;
 };
 
-// The local optimizers, on flat vectors. Each round makes a new object, so their state starts at 0.
+/// A moment that is kept, on the device; zeros if there is none.
+torch::Tensor moment_from(const std::vector<float>& kept, const torch::Tensor& like) {
+  if (kept.size() != static_cast<std::size_t>(like.numel())) return torch::zeros_like(like);
+  return torch::tensor(at::ArrayRef<float>(kept)).to(like.device());
+}
+
+std::vector<float> kept_from(const torch::Tensor& moment) {
+  if (!moment.defined()) return {};
+  const torch::Tensor values = moment.cpu().contiguous();
+  return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
+}
+
+// The local optimizers, on flat vectors. Each round makes a new object. Its state starts at 0, or
+// from the moments that are kept.
 class Optimizer {
  public:
-  Optimizer(const LocalRun& run, FlatParameters& parameters)
+  Optimizer(const LocalRun& run, FlatParameters& parameters, const Moments* moments)
       : settings_(run.settings),
         parameters_(parameters),
         global_(run.start),
         correction_(run.correction) {
     const bool has_moments = !settings_.optimizer.is_sgd();
-    if (settings_.momentum > 0 || has_moments) first_ = torch::zeros_like(parameters.weights);
-    if (has_moments) second_ = torch::zeros_like(parameters.weights);
+    const Moments none;
+    const Moments& kept = moments != nullptr ? *moments : none;
+    if (settings_.momentum > 0 || has_moments) first_ = moment_from(kept.first, parameters.weights);
+    if (has_moments) second_ = moment_from(kept.second, parameters.weights);
+    steps_ = kept.steps;
   }
+
+  [[nodiscard]] Moments moments() const { return {kept_from(first_), kept_from(second_), steps_}; }
 
   /// Takes one step with the gradient, then sets the gradient to zero.
   void step() {
@@ -101,8 +119,8 @@ class Optimizer {
     ++steps_;
     first_.mul_(o.beta1).add_(g, 1 - o.beta1);
     second_.mul_(o.beta2).addcmul_(g, g, 1 - o.beta2);
-    const double bias1 = 1 - std::pow(o.beta1, steps_);
-    const double bias2 = 1 - std::pow(o.beta2, steps_);
+    const double bias1 = 1 - std::pow(o.beta1, static_cast<double>(steps_));
+    const double bias2 = 1 - std::pow(o.beta2, static_cast<double>(steps_));
     const torch::Tensor scale = second_.sqrt().div_(std::sqrt(bias2)).add_(o.epsilon);
     w.addcdiv_(first_, scale, -settings_.lr / bias1);
   }
@@ -113,7 +131,7 @@ class Optimizer {
   const torch::Tensor& correction_;
   torch::Tensor first_;   // Momentum, or Adam's first moment.
   torch::Tensor second_;  // Adam's second moment.
-  double steps_ = 0;
+  std::uint64_t steps_ = 0;
 };
 
 // While an object exists, this thread's operations use `type` where that pays, like torch.autocast
@@ -155,7 +173,8 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
   const TrainSettings& settings = run.settings;
   Batches batches(examples.size(), step_examples(settings, examples.size()),
                   number == 0 ? run.seed : mix_seeds(run.seed, number));
-  Optimizer optimizer(run, parameters_);
+  Moments* const moments = number == 0 ? run.moments : nullptr;
+  Optimizer optimizer(run, parameters_, moments);
   LossScale scale;
   LocalShare done;
   std::uint64_t step = run.begun++;
@@ -181,6 +200,7 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
     ++done.steps;
     step = run.begun++;
   }
+  if (moments != nullptr) *moments = optimizer.moments();
   return done;
 }
 

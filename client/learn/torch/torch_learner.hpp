@@ -3,6 +3,7 @@
 // files of fl_learn_torch include this header, because it brings libtorch's headers.
 #pragma once
 
+#include "client/learn/torch/kept_moments.hpp"
 #include "client/learn/torch/loss_scale.hpp"
 #include "client/learn/torch/torch_examples.hpp"
 #include "client/learn/torch/torch_models.hpp"
@@ -26,6 +27,7 @@ struct LocalRun {
   std::uint64_t steps = 0;        // The number of steps of all threads together.
   TimePoint end = never;          // No step begins after this time, except the first one.
   std::stop_token stop = {};
+  Moments* moments = nullptr;  // Not null: the first thread's optimizer goes on with them.
   std::atomic<std::uint64_t> begun = 0;  // Steps that were begun.
 };
 
@@ -43,7 +45,8 @@ class Learner {
   [[nodiscard]] static Result<Learner> make(std::string_view model, torch::Device device,
                                             torch::ScalarType precision, torch::Tensor values = {});
 
-  /// Takes steps until the run has enough. Optimizer and loss scale start from their initial state.
+  /// Takes steps until the run has enough. Optimizer (without LocalRun::moments) and loss scale
+  /// start from their initial state.
   /// `number` is the number of the thread, from 0. Errors, with round and step: cancelled;
   /// invalid_input for a loss that is not finite or a gradient that does not fit into fp16.
   [[nodiscard]] Result<LocalShare> train(LocalRun& run, const Examples& examples,

@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -114,16 +115,19 @@ Result<void> check(const TrainSettings& s) {
 class TorchTrainer final : public Trainer {
  public:
   /// `learners` has at least one element; all share the same weights.
-  TorchTrainer(std::string model, Layout layout, std::vector<Learner> learners,
-               const LocalData& data, torch::Device device, std::uint64_t client_seed)
-      : model_(std::move(model)),
+  TorchTrainer(const LearnOptions& options, Layout layout, std::vector<Learner> learners,
+               const LocalData& data, torch::Device device)
+      : model_(options.model),
         layout_(std::move(layout)),
         device_(device),
-        client_seed_(client_seed),
+        client_seed_(options.client_seed),
         learners_(std::move(learners)),
         train_(data.all, data.train, first().spec(), device),
         holdout_(data.all, data.holdout, first().spec(), device),
-        summaries_(summarise(first().spec(), data)) {}
+        summaries_(summarise(first().spec(), data)) {
+    abilities_ = abilities_of(options);
+    if (options.keep_moments) kept_.emplace(posix_files(), options.state);
+  }
 
   const Layout& layout() const override { return layout_; }
   std::uint64_t train_examples() const override {
@@ -134,7 +138,8 @@ class TorchTrainer final : public Trainer {
   }
   std::vector<ColumnSummary> summaries() const override { return summaries_; }
   std::span<const MetricKind> metrics() const override { return builtin_metrics(model_); }
-  Abilities abilities() const override { return Abilities::all(); }
+  Abilities abilities() const override { return abilities_; }
+  void enter_run(const std::string& run_key) override { run_key_ = run_key; }
   bool takes_steps_together() const override { return learners_.size() > 1; }
 
   Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
@@ -163,10 +168,16 @@ class TorchTrainer final : public Trainer {
         run.end = begin + std::chrono::duration_cast<Duration>(
                               std::chrono::duration<double>(settings.local_seconds));
       }
+      Moments moments;
+      if (kept_) {
+        FL_TRY(moments, kept_->before(run_key_, settings.round));
+        run.moments = &moments;
+      }
       FL_TRY(TrainReport report, run_threads(run));
       // This copy waits for the device, so nothing that reads the update there later has to.
       flat(update).copy_(first().parameters().model.sub_(start));
       FL_CHECK(check_finite(update, settings, report.steps));
+      if (kept_) FL_CHECK(kept_->keep(run_key_, settings.round, moments));
       holds_update_ = true;
       report.seconds = seconds(Clock::now() - begin);
       return report;
@@ -310,6 +321,9 @@ class TorchTrainer final : public Trainer {
   Examples train_;
   Examples holdout_;
   std::vector<ColumnSummary> summaries_;
+  Abilities abilities_;
+  std::optional<KeptMoments> kept_;
+  std::string run_key_;
   bool holds_update_ = false;  // The first learner's model tensor holds the update, not weights.
 };
 
@@ -326,6 +340,11 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
     FL_TRY(const torch::Device device, find_device(options.device));
     FL_TRY(const torch::ScalarType precision, find_precision(options.precision));
     FL_TRY(Layout layout, builtin_layout(options.model));
+    if (options.keep_moments && options.hogwild > 1) {
+      return Error(Errc::invalid_input,
+                   "--keep-moments and --hogwild don't go together: its threads have moments of "
+                   "their own");
+    }
     if (options.hogwild < 1 || (options.hogwild > 1 && device.is_cuda())) {
       return Error(Errc::invalid_input,
                    fmt::format("hogwild {}: must be 1 or more, and 1 on a GPU", options.hogwild));
@@ -339,7 +358,7 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
     torch::set_num_threads(std::max(1, threads_for(options.threads) / options.hogwild));
     if (device.is_cpu()) keep_freed_memory();
     return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
-        options.model, std::move(layout), std::move(learners), data, device, options.client_seed));
+        options, std::move(layout), std::move(learners), data, device));
   });
 }
 

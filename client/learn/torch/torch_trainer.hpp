@@ -31,6 +31,9 @@ namespace fl {
 /// loss is scaled (loss_scale.hpp). A step whose gradient overflows is skipped, and the next batch
 /// takes its place.
 ///
+/// With options.keep_moments the optimizer's moments begin where those of the client's round before
+/// ended, also after a restart; they are in options.state (kept_moments.hpp).
+///
 /// With options.hogwild = N > 1, N threads take the round's steps on the same weights without
 /// locks, each with its own order of examples, gradient and momentum: Niu, Recht, Re, Wright,
 /// "Hogwild!: A Lock-Free Approach to Parallelizing Stochastic Gradient Descent", 2011,
