@@ -2,6 +2,7 @@
 """Built-in models whose sizes stand in their names, in runs of the real programs: what they know of
 all clients' values, and clients whose data do not fit."""
 
+import random
 import struct
 import unittest
 
@@ -109,6 +110,54 @@ class Models(FederationTest):
             simulated.append(self.versions(federation))
         self.assertEqual(simulated[0], real)
         self.assertNotEqual(simulated[1], real)
+
+    def test_three_hospitals_tables_give_the_regression_of_all_of_them(self):
+        """One table a run, divided by its column `site`; the sites' patients differ, and some values
+        are missing. Compared with the line that the data were made from."""
+        federation = self.make()
+        random.seed(5)
+        lines = ["site,age,dose,pressure"]
+        for i in range(600):
+            site = i % 3
+            age, dose = random.gauss(40 + 10 * site, 8), random.gauss(2000, 500)
+            pressure = 70 + 1.5 * age - 0.01 * dose + random.gauss(0, 2)
+            lines.append(f"{'abc'[site]},{age:.2f},{dose:.0f},{pressure:.3f}")
+        table = federation.folder / "table.csv"
+        table.write_text("\n".join(lines) + "\n")
+        data = ("--data", f"csv:{table},target=pressure", "--partition", "by:site")
+        run = ("--model", "linear:2-1", "--rounds", 60, "--lr", 0.05, "--batch-size", 32)
+        flags = ("--clients", 3, "--min-clients", 3, "--holdout", 0.2, *data, *run)
+        code, out, err = federation.command("fl-sim", "--state", federation.state, *flags)
+        self.assertEqual(code, 0, err)
+        # The held-out examples of the version before the last: the last is not evaluated by trainers.
+        measured = federation.query(
+            "SELECT value FROM metric WHERE name = 'r2' AND version = (SELECT max(version) FROM metric)"
+        )
+        self.assertEqual(len(measured), 3)
+        tensors = read_tensors(federation.checkpoints / "round-000060.safetensors")
+        deviation = tensors["target.running_var"][0] ** 0.5
+        for i, slope in enumerate((1.5, -0.01)):
+            scale = deviation / tensors["input.running_var"][i] ** 0.5
+            self.assertAlmostEqual(tensors["fc.weight"][i] * scale / slope, 1, delta=0.03)
+        self.assertGreater(min(value for (value,) in measured), 0.95)
+
+    def test_a_language_model_learns_from_folders_of_text(self):
+        federation = self.make()
+        folder = federation.folder / "books"
+        for number, words in enumerate(("the cat sat. ", "a dog ran. ", "the dog sat. ")):
+            (folder / f"shelf-{number % 2}").mkdir(parents=True, exist_ok=True)
+            (folder / f"shelf-{number % 2}" / f"{number}.txt").write_text(words * 600)
+        model = "transformer:layers=1,width=32,heads=2,context=32"
+        data = ("--data", f"text:{folder}", "--partition", "by:file", "--holdout", 0.2)
+        run = ("--model", model, "--rounds", 8, "--optimizer", "adam", "--lr", 0.01)
+        flags = ("--clients", 3, *data, *run, "--batch-size", 8)
+        code, out, err = federation.command("fl-sim", "--state", federation.state, *flags)
+        self.assertEqual(code, 0, err)
+        self.assertIn("perplexity", out)
+        rows = federation.query("SELECT min(value), max(value) FROM metric WHERE name = 'perplexity'")
+        ((best, worst),) = rows
+        self.assertGreater(worst, 200)  # 256 bytes that are equally likely.
+        self.assertLess(best, 2.5)
 
     def test_a_robust_rule_takes_medians_of_what_clients_tell(self):
         federation = self.make()
