@@ -221,7 +221,8 @@ def _worker(path: str, players: Players, parent: int) -> NoReturn:
 def _prepare_worker() -> None:
     """One thread for each worker. Threads of the process that it is a fork of are not there any
     more, and a library that asked them to work would wait for ever. And the memory of a batch is
-    kept for the next one: to get it anew for each takes a third of a small model's time."""
+    kept for the next one: to get it anew for each takes up to a third of a small model's
+    time."""
     with contextlib.suppress(AttributeError):  # Not of every C library.
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, MEMORY_KEPT // 8)
