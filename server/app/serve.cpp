@@ -175,6 +175,19 @@ Places take_places() {
   return places;
 }
 
+/// A run that waits for more clients than this process has places for would wait for ever.
+Result<void> check_run(const RunSettings& settings, const Places& places) {
+  FL_CHECK(check_settings(settings));
+  if (settings.min_clients > places.sessions) {
+    log_warn(
+        "the run needs {} clients at a time, and the files that this process may open are enough "
+        "for {}: start the server with 'ulimit -n {}' or more, or with fewer --min-clients",
+        settings.min_clients, places.sessions,
+        limits::files_reserved + 2 * std::uint64_t{settings.min_clients});
+  }
+  return {};
+}
+
 /// Makes the state folder and locks it for this process.
 Result<StateLock> take_state(Files& files, const ServerOptions& options) {
   const std::filesystem::path state(options.state);
@@ -264,7 +277,7 @@ Result<int> serve(const ServerOptions& options) {
   const net::any_io_executor strand = net::make_strand(io);
   const auto pause = std::make_shared<StoreThread::Pause>();
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
-    FL_CHECK(check_settings(run.settings));
+    FL_CHECK(check_run(run.settings, places));
     FL_TRY(const Layout layout, model_layout(run.settings));
     return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
                                          RoundEngine::Workers{&store_thread, &compute, pause},

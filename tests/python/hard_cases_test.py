@@ -173,6 +173,42 @@ class HardCases(Runs):
         accepted = federation.query("SELECT count(*) FROM task WHERE state = 'accepted'")
         self.assertEqual(accepted, [(4,)])
 
+    def test_more_members_than_the_server_has_places_for(self):
+        """Those who have a place make the run. The others wait, and come in when one is free."""
+        names = [f"site-{number}" for number in range(20)]
+        run = ("--new-run", "--model", "synthetic:100", "--rounds", 1_000_000, "--min-clients", 4)
+        federation = self.make()
+        # Of 144 files 128 are the server's own; the others are places for eight members.
+        server = federation.server(*run, "--deadline", 3, files_max=144)
+        tokens = {name: federation.token(name) for name in names}
+        clients = {
+            name: federation.client(name, "--join", token, "--threads", 1)
+            for name, token in tokens.items()
+        }
+        asked = "SELECT DISTINCT client FROM task WHERE run_id = (SELECT max(id) FROM run)"
+        wait_until("eight take part", lambda: len(federation.query(asked)) >= 8)
+        server.wait_for("the server has 8 sessions, which is its limit")
+        first = [name for (name,) in federation.query(asked)]
+        self.assertLess(len(first), 20)
+        for name in first:
+            clients[name].kill()
+        others = lambda: {name for (name,) in federation.query(asked)} - set(first)  # noqa: E731
+        wait_until("others take part", lambda: len(others()) >= 4)
+        rounds = federation.rounds_done()
+        wait_until("more rounds are done", lambda: federation.rounds_done() > rounds + 1)
+        self.assertTrue(server.running())
+        turned_away = server.stderr().count("which is its limit")
+        self.assertLess(turned_away, 200)
+
+    def test_a_server_without_places_for_its_run_says_so(self):
+        federation = self.make()
+        run = ("--new-run", "--model", "synthetic:100", "--min-clients", 9)
+        server = federation.server(*run, files_max=144)
+        server.wait_for("the run needs 9 clients at a time")
+        self.assertIn("are enough for 8: start the server with 'ulimit -n 146'", server.stderr())
+        enough = self.make("enough").server(*run, files_max=146)
+        self.assertNotIn("the run needs", enough.stderr())
+
     def test_a_program_without_its_data_ends_and_takes_no_part(self):
         federation = self.begin(PROGRAM, "--codec", "none")
         program = self.client(federation, "a", "has-no-data")
