@@ -185,6 +185,34 @@ class Trainers(FederationTest):
         for pid in children:
             self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
+    def test_a_client_that_stays_trains_the_next_run_with_the_same_program(self):
+        federation = self.make()
+        server = self.begin(federation, "--stay", rounds=2)
+        clients = [federation.client(name, "--stay", *trainer()) for name in "ab"]
+        server.wait_for("waiting for another run")
+        programs = [children_of(client.pid) for client in clients]
+        self.assertEqual([len(found) for found in programs], [1, 1])
+        begin = ("--initial-weights", federation.folder / "initial.safetensors")
+        code, _, error = federation.server_command(
+            *("queue", "--model", "custom:scripted", *begin, "--rounds", 3, "--min-clients", 2),
+            *("--codec", "none"),
+        )
+        self.assertEqual(code, 0, error)
+        over = "SELECT count(*) FROM run WHERE state = 'finished'"
+        wait_until("the second run is over", lambda: federation.query(over) == [(2,)])
+        self.assertEqual([children_of(client.pid) for client in clients], programs)
+        tasks = federation.query(
+            "SELECT run_id, client, count(*) FROM task WHERE state = 'accepted'"
+            " GROUP BY run_id, client ORDER BY run_id, client"
+        )
+        self.assertEqual([row[1:] for row in tasks], [("a", 2), ("b", 2), ("a", 3), ("b", 3)])
+        self.assertEqual(self.last_values(federation)[:8], (8.0,) * 8)
+        for program in [*clients, server]:
+            program.signal(signal.SIGTERM)
+            self.expect_exit(program)
+        self.assertEqual([children_of(client.pid) for client in clients], [[], []])
+        self.assertEqual(folders_in_memory(federation), [])
+
     def test_a_program_that_somebody_else_starts(self):
         federation = self.make()
         server = self.begin(federation, rounds=2)
