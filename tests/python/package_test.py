@@ -141,6 +141,21 @@ class Codecs(unittest.TestCase):
             sent - coder.decode(payload) + coder.residual, 3.0 * update, atol=1e-4
         )
 
+    def test_a_payload_beyond_2_gib(self):
+        wanted = 12 << 30
+        with open("/proc/meminfo") as file:
+            free = re.search(r"MemAvailable: +(\d+) kB", file.read())
+        if int(free[1]) << 10 < wanted:
+            self.skipTest(f"NO LARGE VECTOR WAS CODED: that takes {wanted >> 30} GiB of memory")
+        elements = (2 << 30) // 4 + 100_000
+        vector = np.zeros(elements, np.float32)
+        vector[-3:] = 1, 2, 3
+        payload = codec.encode("none", vector)
+        self.assertGreater(len(payload), 2 << 30)
+        vector[-3:] = 0
+        self.assertIs(codec.decode(payload, elements, vector), vector)
+        np.testing.assert_array_equal(vector[-4:], [0, 1, 2, 3])
+
     def test_a_wrong_spec_and_a_damaged_payload(self):
         with self.assertRaisesRegex(ValueError, "nonsense"):
             codec.encode("nonsense:3", np.zeros(10))
