@@ -3,6 +3,7 @@
 is tests/client/learn/scripted_trainer.py, which adds 1 to each weight in each round: whatever happens
 on the way, version r is the initial weights plus r."""
 
+import ctypes
 import os
 import pathlib
 import signal
@@ -36,12 +37,19 @@ def children_of(pid):
     return [int(row[0]) for row in rows if int(row[1]) == pid and SCRIPT.name in row[2]]
 
 
+class Xxh128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
 def folders_in_memory(federation):
-    return [
-        path
-        for path in pathlib.Path("/dev/shm").glob(f"tributary-{os.geteuid()}-*")
-        if path.stat().st_mtime > federation.folder.stat().st_ctime
-    ]
+    """The folders for tensors of this federation's clients. Their names follow from the state
+    folders, so those of other tests that run at the same time are told apart."""
+    hash_of = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+    hash_of.restype, hash_of.argtypes = Xxh128, [ctypes.c_char_p, ctypes.c_size_t]
+    states = [os.fsencode(path.resolve()) for path in federation.folder.iterdir() if path.is_dir()]
+    digits = [f"{hash_of(state, len(state)).high:016x}"[:12] for state in states]
+    folders = [pathlib.Path(f"/dev/shm/tributary-{os.geteuid()}-{twelve}") for twelve in digits]
+    return [folder for folder in folders if folder.exists()]
 
 
 class Trainers(FederationTest):
@@ -192,6 +200,7 @@ class Trainers(FederationTest):
         server.wait_for("waiting for another run")
         programs = [children_of(client.pid) for client in clients]
         self.assertEqual([len(found) for found in programs], [1, 1])
+        self.assertEqual(len(folders_in_memory(federation)), 2)
         begin = ("--initial-weights", federation.folder / "initial.safetensors")
         code, _, error = federation.server_command(
             *("queue", "--model", "custom:scripted", *begin, "--rounds", 3, "--min-clients", 2),
