@@ -173,6 +173,36 @@ class Hostile(AsyncFederationTest):
         await self.finish_run()
         self.assertNotIn("libprotobuf", self.server.stderr())
 
+    async def test_impossible_summaries_of_values(self):
+        """Of a model that scales two inputs and a target."""
+        self.federation = self.make()
+        server = self.federation.server("--new-run", "--model", "linear:2-1", "--min-clients", 2)
+        hello = frame(hello=wire.Hello(protocol=5, codecs=["none"]))
+
+        def ready(counts, means, squares):
+            told = {"value_counts": counts, "value_means": means, "value_squares": squares}
+            return [hello, frame(ready=wire.Ready(train_examples=10, **told))]
+
+        wrong = {
+            "none at all": (ready([], [], []), "0 values are told, and the model has 3"),
+            "too few": (ready([1], [1], [0]), "1 values are told, and the model has 3"),
+            "of unlike number": (ready([1, 1, 1], [1], [0]), "3 counts, 1 means and 1 squares"),
+            "of more examples": (ready([10, 11, 10], [0] * 3, [1] * 3), "value 2 has count 11"),
+            "an infinite mean": (ready([1] * 3, [0, 0, 1e39], [0] * 3), "value 3 has count 1"),
+            "no number": (ready([1] * 3, [0] * 3, [0, float("nan"), 0]), "value 2 has count 1"),
+        }
+        for what, (messages, reason) in wrong.items():
+            await self.farewell(what, messages, reason, hands=False)
+        # One alone does not begin the run, whatever it tells.
+        async with Peer(self.federation, "evil") as peer:
+            for message in ready([10] * 3, [1e30] * 3, [0] * 3):
+                await peer.ws.send(message)
+            header, _ = parse(await asyncio.wait_for(peer.ws.recv(), 20))
+            self.assertTrue(header.HasField("welcome"))
+            self.assertEqual(self.federation.digests(), [])
+        server.signal(2)
+        self.assertEqual(await asyncio.to_thread(server.wait), 0)
+
     async def test_an_oversized_message_closes_with_its_own_code(self):
         self.begin_run(1)
         async with Peer(self.federation, "evil") as peer:
