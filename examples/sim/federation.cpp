@@ -40,8 +40,8 @@ struct Learning {
 /// What all clients share. It outlives them.
 struct World {
   /// There are as many work slots as threads. More would only compete for memory and caches.
-  World(net::io_context& io, std::size_t threads, std::size_t models_max, bool keeps_uploads)
-      : workers(io.get_executor()), slots(threads), models(models_max), files(keeps_uploads) {}
+  World(net::io_context& io, std::size_t threads, std::size_t models_max)
+      : workers(io.get_executor()), slots(threads), models(models_max) {}
 
   Offload workers;  // Runs the clients' training and the engine's aggregation.
   WorkSlots slots;
@@ -205,8 +205,7 @@ class Federation {
   Federation(const SimOptions& options, ChosenRun run, Learning learning, Store& store)
       : options_(options),
         run_(std::move(run)),
-        world_(io_, static_cast<std::size_t>(options.threads), models_max(run_.settings),
-               run_.settings.aggregate != "mean" || options.trainer.is_set()),
+        world_(io_, static_cast<std::size_t>(options.threads), models_max(run_.settings)),
         engine_(std::make_shared<RoundEngine>(
             net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
             RoundEngine::Workers{&store_thread_, &world_.workers},

@@ -304,18 +304,15 @@ class ScratchFiles::Passing final : public File {
   std::string path_;
 };
 
-ScratchFiles::ScratchFiles(bool keeps_uploads)
-    : keeps_uploads_(keeps_uploads),
-      buffers_(std::make_shared<Buffers>()),
-      kept_(std::make_shared<Kept>()) {}
+ScratchFiles::ScratchFiles()
+    : buffers_(std::make_shared<Buffers>()), kept_(std::make_shared<Kept>()) {}
 
 bool ScratchFiles::is_passing(const std::filesystem::path& path) const {
-  constexpr std::array<std::string_view, 3> of_client = {"update-", "client.json", "download-"};
-  constexpr std::array<std::string_view, 2> of_spool = {"task-", "spare-"};
+  constexpr std::array<std::string_view, 5> prefixes = {"update-", "client.json", "download-",
+                                                        "task-", "spare-"};
   const std::string name = path.filename().string();
-  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
-  return std::ranges::any_of(of_client, begins) ||
-         (!keeps_uploads_ && std::ranges::any_of(of_spool, begins));
+  return std::ranges::any_of(prefixes,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 Result<std::unique_ptr<File>> ScratchFiles::open(const std::filesystem::path& path, OpenMode mode) {
@@ -329,7 +326,10 @@ Result<std::unique_ptr<File>> ScratchFiles::open(const std::filesystem::path& pa
   const std::string name = path.filename().string();
   const bool must_exist = mode == OpenMode::read || mode == OpenMode::update;
   if (must_exist && !names.contains(name)) return not_found(path);
-  if (mode == OpenMode::read && kept_->is_on_disk(path.string())) return disk_.open(path, mode);
+  if (must_exist && kept_->is_on_disk(path.string())) {
+    FL_TRY(auto file, disk_.open(path, mode));
+    return std::unique_ptr<File>(std::make_unique<Unsynced>(std::move(file)));
+  }
   auto& place = names[name];
   const bool is_new = mode == OpenMode::truncate || mode == OpenMode::fresh;
   auto contents = is_new ? nullptr : place.lock();

@@ -5,7 +5,7 @@
 //     while somebody has them open. When the last user closes one, its bytes are dropped and only
 //     its name stays, except for a round's uploads, which are kept until the server removes
 //     them: 2 MiB of them in memory, the others on the disk. So the memory needed depends on the
-//     clients at work, not on all clients. Where all uploads are read again they are lasting files.
+//     clients at work, not on all clients.
 //   - Lasting files (checkpoints, residuals of error feedback, references of deltas, states of
 //     codecs) are files of the operating system.
 //
@@ -26,8 +26,7 @@ namespace fl {
 
 class ScratchFiles final : public Files {
  public:
-  /// `keeps_uploads`: the server reads a round's uploads again when the round closes.
-  explicit ScratchFiles(bool keeps_uploads = false);
+  ScratchFiles();
   Result<std::unique_ptr<File>> open(const std::filesystem::path& path, OpenMode mode) override;
   Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
   Result<void> remove(const std::filesystem::path& path) override;
@@ -46,7 +45,6 @@ class ScratchFiles final : public Files {
   /// Whether a file of this name is a passing file, in memory.
   [[nodiscard]] bool is_passing(const std::filesystem::path& path) const;
 
-  const bool keeps_uploads_;
   Files& disk_ = posix_files();
   std::shared_ptr<Buffers> buffers_;
   std::shared_ptr<Kept> kept_;

@@ -114,35 +114,33 @@ TEST_CASE("an upload is kept until it is removed, however large it is and the ot
   const fl::test::TemporaryFolder folder;
   const std::vector<std::byte> first(100, std::byte{7});
   const std::vector<std::byte> large(100 << 20, std::byte{9});
-  for (const bool keeps_uploads : {false, true}) {
-    ScratchFiles files(keeps_uploads);
-    const auto write = [&](const char* name, Bytes bytes) {
-      const auto file = files.open(folder.path() / name, OpenMode::truncate);
-      REQUIRE(file);
-      REQUIRE((*file)->write_at(0, bytes));
-    };
-    const auto check = [&](const char* name, Bytes bytes) {
-      const auto again = files.open(folder.path() / name, OpenMode::read);
-      REQUIRE(again);
-      std::vector<std::byte> there(bytes.size());
-      REQUIRE((*again)->read_exactly(0, there));
-      CHECK(std::ranges::equal(there, bytes));
-    };
-    write("task-1", first);
-    for (const char* const name : {"task-2", "task-3", "task-4"}) write(name, large);
-    write("task-5", first);
-    for (const char* const name : {"task-1", "task-5"}) check(name, first);
-    for (const char* const name : {"task-2", "task-3", "task-4"}) check(name, large);
-    check("task-1", first);
-    REQUIRE(files.remove(folder.path() / "task-4"));
-    CHECK_FALSE(files.exists(folder.path() / "task-4"));
-    CHECK(files.open(folder.path() / "task-4", OpenMode::read).has_error());
-    write("task-4", first);
-    check("task-4", first);
-    for (const char* const name : {"task-1", "task-2", "task-3", "task-4", "task-5"})
-      REQUIRE(files.remove(folder.path() / name));
-    CHECK(std::filesystem::is_empty(folder.path()));
-  }
+  ScratchFiles files;
+  const auto write = [&](const char* name, Bytes bytes) {
+    const auto file = files.open(folder.path() / name, OpenMode::truncate);
+    REQUIRE(file);
+    REQUIRE((*file)->write_at(0, bytes));
+  };
+  const auto check = [&](const char* name, Bytes bytes) {
+    const auto again = files.open(folder.path() / name, OpenMode::read);
+    REQUIRE(again);
+    std::vector<std::byte> there(bytes.size());
+    REQUIRE((*again)->read_exactly(0, there));
+    CHECK(std::ranges::equal(there, bytes));
+  };
+  write("task-1", first);
+  for (const char* const name : {"task-2", "task-3", "task-4"}) write(name, large);
+  write("task-5", first);
+  for (const char* const name : {"task-1", "task-5"}) check(name, first);
+  for (const char* const name : {"task-2", "task-3", "task-4"}) check(name, large);
+  check("task-1", first);
+  REQUIRE(files.remove(folder.path() / "task-4"));
+  CHECK_FALSE(files.exists(folder.path() / "task-4"));
+  CHECK(files.open(folder.path() / "task-4", OpenMode::read).has_error());
+  write("task-4", first);
+  check("task-4", first);
+  for (const char* const name : {"task-1", "task-2", "task-3", "task-4", "task-5"})
+    REQUIRE(files.remove(folder.path() / name));
+  CHECK(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_CASE("files that share their bytes hold what was written to them") {
