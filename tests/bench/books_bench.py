@@ -13,7 +13,6 @@ Twenty minutes on two cores.
 import argparse
 import json
 import math
-import os
 import pathlib
 import re
 import shutil
@@ -21,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 
-SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
-BIN = pathlib.Path(os.environ.get("FL_BIN", SOURCE / "build/bin"))
+from places import BIN
+
 SITES = 8
 BATCH = 16
 MODEL = "transformer:layers=2,width=64,heads=4,context=128"

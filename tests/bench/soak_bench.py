@@ -16,18 +16,13 @@ import contextlib
 import os
 import pathlib
 import resource
-import sys
 import tempfile
 import threading
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-SOURCE = HERE.parent.parent
-os.environ.setdefault("FL_BIN", str(SOURCE / "build/bin"))
-os.environ.setdefault("FL_SOURCE", str(SOURCE))
-sys.path.insert(0, str(HERE.parent / "process"))
-from federation import Federation, wait_until  # noqa: E402
-from python_peer import Peer, WebSocketException, identity, join_many, wire  # noqa: E402
+import places  # noqa: F401  It lets tests/process be imported.
+from federation import Federation, wait_until
+from python_peer import Peer, WebSocketException, identity, join_many, wire
 
 ELEMENTS = 10_000
 FLAGS = (

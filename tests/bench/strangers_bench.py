@@ -9,7 +9,6 @@ attacker runs on the same machine and takes its part of the processors.
 
 import contextlib
 import multiprocessing
-import os
 import pathlib
 import resource
 import selectors
@@ -18,13 +17,9 @@ import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-SOURCE = HERE.parent.parent
-os.environ.setdefault("FL_BIN", str(SOURCE / "build/bin"))
-os.environ.setdefault("FL_SOURCE", str(SOURCE))
-sys.path.insert(0, str(HERE.parent / "process"))
-import raw_peer  # noqa: E402
-from federation import Federation, wait_until  # noqa: E402
+import places  # noqa: F401  It lets tests/process be imported.
+import raw_peer
+from federation import Federation, wait_until
 
 CLIENTS = 10
 CONNECTIONS = 4200

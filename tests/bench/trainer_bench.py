@@ -18,18 +18,13 @@
 FL_PYTHON names the Python with numpy (round) and PyTorch (torch); by default python3."""
 
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
-SOURCE = HERE.parent.parent
-os.environ.setdefault("FL_BIN", str(SOURCE / "build/bin"))
-os.environ.setdefault("FL_SOURCE", str(SOURCE))
-sys.path.insert(0, str(HERE.parent / "process"))
-from federation import Federation  # noqa: E402
+from places import SOURCE
+from federation import Federation
 
 PYTHON = os.environ.get("FL_PYTHON", "python3")
 PARAMETERS = 10_000_000
