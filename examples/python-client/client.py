@@ -68,7 +68,7 @@ class Client:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.file, self.model, self.run_key = folder / "identity.json", model, None
         self.kept = json.loads(self.file.read_text()) if self.file.exists() else {}
-        self.pause_s, self.part = PAUSE_MIN_S, (0, bytearray())
+        self.pause_s, self.part, self.pending = PAUSE_MIN_S, (0, bytearray()), None
 
     def keep(self, **changes):
         self.kept |= changes
@@ -163,7 +163,8 @@ class Client:
             if header.HasField("bye"):
                 endings = {wire.Bye.FINISHED: Ended(), wire.Bye.REFUSED: Ended(header.bye.reason)}
                 raise endings.get(header.bye.cause, ConnectionError(header.bye.reason))
-            if header.HasField("offer"):
+            pending = self.pending[0].task if self.pending else 0
+            if header.HasField("offer") and header.offer.task != pending:  # It may come again.
                 self.offer = header.offer
             if header.HasField("renewed"):
                 self.take(header.renewed.certificate_pem, header.renewed.ca_pem)

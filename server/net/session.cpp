@@ -171,7 +171,8 @@ Awaitable<Result<void>> Session::shake_hands() {
   header.mutable_welcome()->set_authorities(authorities_);
   const bool has_model = !header.welcome().version_digest().empty();
   FL_CO_CHECK(co_await send(std::move(header)));
-  link_->expect_messages_of(limits::ready_bytes_max);
+  // Summaries are told only where they make the model.
+  if (!has_model) link_->expect_messages_of(limits::ready_bytes_max);
   FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
   if (second.header.bye().tensors_size() > 0)
     co_return co_await on(engine_->executor(), find_differences(engine_, second.header.bye()));

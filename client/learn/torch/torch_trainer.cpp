@@ -116,7 +116,7 @@ class TorchTrainer final : public Trainer {
  public:
   /// `learners` has at least one element; all share the same weights.
   TorchTrainer(const LearnOptions& options, Layout layout, std::vector<Learner> learners,
-               const LocalData& data, torch::Device device)
+               LocalData data, torch::Device device)
       : model_(options.model),
         layout_(std::move(layout)),
         device_(device),
@@ -124,7 +124,7 @@ class TorchTrainer final : public Trainer {
         learners_(std::move(learners)),
         train_(data.all, data.train, first().spec(), device),
         holdout_(data.all, data.holdout, first().spec(), device),
-        summaries_(summarise(first().spec(), data)) {
+        data_(std::move(data)) {
     abilities_ = abilities_of(options);
     if (options.keep_moments) kept_.emplace(posix_files(), options.state);
   }
@@ -136,7 +136,10 @@ class TorchTrainer final : public Trainer {
   std::uint64_t holdout_examples() const override {
     return static_cast<std::uint64_t>(holdout_.size());
   }
-  std::vector<ColumnSummary> summaries() const override { return summaries_; }
+  /// Made when asked for: fl-sim makes a trainer for each piece of work, and few are asked.
+  std::vector<ColumnSummary> summaries() const override {
+    return summarise(learners_.front().spec(), data_);
+  }
   std::span<const MetricKind> metrics() const override { return builtin_metrics(model_); }
   Abilities abilities() const override { return abilities_; }
   void enter_run(const std::string& run_key) override { run_key_ = run_key; }
@@ -320,7 +323,7 @@ class TorchTrainer final : public Trainer {
   std::vector<Learner> learners_;
   Examples train_;
   Examples holdout_;
-  std::vector<ColumnSummary> summaries_;
+  LocalData data_;
   Abilities abilities_;
   std::optional<KeptMoments> kept_;
   std::string run_key_;
@@ -358,7 +361,7 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
     torch::set_num_threads(std::max(1, threads_for(options.threads) / options.hogwild));
     if (device.is_cpu()) keep_freed_memory();
     return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
-        options, std::move(layout), std::move(learners), data, device));
+        options, std::move(layout), std::move(learners), std::move(data), device));
   });
 }
 
