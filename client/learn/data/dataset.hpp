@@ -23,11 +23,11 @@ struct DataSet {
     text,    // Bytes. The shape is text_piece_bytes.
   };
   Kind kind = Kind::values;
-  std::vector<std::int64_t> shape = {};  // Of one example.
+  std::vector<std::int64_t> shape = {};  // The shape of one example.
   Storage inputs = {};                   // The examples one after another, each row_bytes() long.
 
-  // What there is to predict; a set of texts has neither. Whole numbers that may be classes as well
-  // as values (a column "y" with 0 and 1) are in both.
+  // What a model learns to predict: classes or values. A set of texts has neither. Whole numbers
+  // that may be either (a column "y" with 0 and 1) are in both.
   std::vector<std::uint32_t> labels = {};  // The class of each example.
   std::uint32_t classes = 0;               // Labels are less; 0 without labels.
   std::vector<float> targets = {};         // `outputs` values of each example, never NaN.
@@ -40,7 +40,7 @@ struct DataSet {
   std::vector<std::uint32_t> groups = {};
   std::vector<std::string> group_names = {};
 
-  std::string source = {};  // What --data said, for messages.
+  std::string source = {};  // The text of --data, for messages.
 
   [[nodiscard]] std::uint64_t row_elements() const;  // Values of an example's input.
   [[nodiscard]] std::uint64_t row_bytes() const;
