@@ -200,9 +200,12 @@ Line line_of(const RunSummary& of) {
           utc(of.run.started_at)};
 }
 
+/// Nothing for a metric that is not from 0 to 1, of which there are no points.
 std::optional<double> bytes_per_point(const CodecSummary& of) {
-  if (!of.accuracy_first || !of.accuracy_last) return std::nullopt;
-  const double points = 100 * (*of.accuracy_last - *of.accuracy_first);
+  const KnownMetric* const known = find_known_metric(of.metric);
+  if (known == nullptr || !known->is_fraction) return std::nullopt;
+  if (!of.value_first || !of.value_last) return std::nullopt;
+  const double points = 100 * (*of.value_last - *of.value_first);
   if (!(points > 0)) return std::nullopt;
   return static_cast<double>(of.bytes) / points;
 }
@@ -220,6 +223,9 @@ Json object_of(const CodecSummary& of) {
           {"bytes", of.bytes},
           {"accuracy_first", number_or_null(of.accuracy_first)},
           {"accuracy_last", number_or_null(of.accuracy_last)},
+          {"metric", of.metric},
+          {"value_first", number_or_null(of.value_first)},
+          {"value_last", number_or_null(of.value_last)},
           {"bytes_per_point", number_or_null(bytes_per_point(of))}};
 }
 
@@ -264,7 +270,8 @@ Line line_of(const CodecSummary& of) {
           per_update(of.encode_seconds),
           per_update(of.decode_seconds),
           fmt::format("{:.4f}", of.nmse),
-          accuracy_text(of.accuracy_last),
+          of.value_last ? fmt::format("{} {}", of.metric, figure_text(of.metric, of.value_last))
+                        : unknown,
           a_point ? human_bytes(static_cast<std::uint64_t>(*a_point)) : unknown};
 }
 
@@ -397,7 +404,7 @@ std::string format_rows(const std::vector<CodecSummary>& codecs, Format format) 
   if (format != Format::table) return machine_text(codecs, format);
   if (codecs.empty()) return "no update was accepted yet\n";
   return table_of({"codec", "run", "updates", "fp32", "sent", "ratio", "encode", "decode", "NMSE",
-                   "accuracy", "traffic a point"},
+                   "measured last", "traffic a point"},
                   codecs, 1);
 }
 

@@ -249,6 +249,9 @@ struct CodecSummary {
   std::uint64_t bytes = 0;               // Of the rounds with such updates, up and down.
   std::optional<double> accuracy_first;  // The first and the last that were measured in the run.
   std::optional<double> accuracy_last;
+  std::string metric;  // The run's main metric, and its first and last value.
+  std::optional<double> value_first;
+  std::optional<double> value_last;
 };
 
 /// Something that happened and is in no other table: who came and went, what was refused.

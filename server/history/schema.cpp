@@ -278,13 +278,40 @@ CREATE VIEW evaluation (run_id, version, name, value, clients, examples, evaluat
   GROUP BY run_id, version, name;
 )sql";
 
+// With the run's main metric, whatever it is, besides the accuracy.
+constexpr const char* codecs_by_metric = R"sql(
+DROP VIEW codec_summary;
+CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, encode_seconds,
+                           decode_seconds, train_seconds, nmse, bytes, accuracy_first,
+                           accuracy_last, metric, value_first, value_last) AS
+  SELECT t.run_id, t.codec, count(*), sum(t.raw_bytes), sum(t.update_bytes),
+         sum(t.encode_seconds), sum(t.decode_seconds), sum(t.train_seconds), avg(t.nmse),
+         (SELECT sum(r.bytes_up + r.bytes_down) FROM round AS r
+          WHERE r.run_id = t.run_id AND r.ended_at IS NOT NULL
+            AND EXISTS (SELECT 1 FROM task AS o WHERE o.run_id = r.run_id AND o.round = r.round
+                        AND o.codec = t.codec AND o.state = 'accepted')),
+         (SELECT value FROM evaluation AS e WHERE e.run_id = t.run_id AND e.name = 'accuracy'
+          ORDER BY version LIMIT 1),
+         (SELECT value FROM evaluation AS e WHERE e.run_id = t.run_id AND e.name = 'accuracy'
+          ORDER BY version DESC LIMIT 1),
+         (SELECT name FROM run_metric AS m WHERE m.run_id = t.run_id),
+         (SELECT value FROM evaluation AS e JOIN run_metric AS m USING (run_id, name)
+          WHERE e.run_id = t.run_id ORDER BY version LIMIT 1),
+         (SELECT value FROM evaluation AS e JOIN run_metric AS m USING (run_id, name)
+          WHERE e.run_id = t.run_id ORDER BY version DESC LIMIT 1)
+  FROM task AS t
+  WHERE t.state = 'accepted'
+  GROUP BY t.run_id, t.codec;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
                                          Migration{"no fixed point of sums", no_fixed_point},
                                          Migration{"table audit", audit},
                                          Migration{"roles and limits of claims", roles},
-                                         Migration{"metrics by name", metrics_by_name}};
+                                         Migration{"metrics by name", metrics_by_name},
+                                         Migration{"codecs by the main metric", codecs_by_metric}};
 
 struct Marks {
   int application = 0;

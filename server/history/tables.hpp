@@ -157,6 +157,9 @@ inline constexpr Column<CodecSummary> codec_summary_columns[] = {
     column<&CodecSummary::bytes>("bytes"),
     column<&CodecSummary::accuracy_first>("accuracy_first"),
     column<&CodecSummary::accuracy_last>("accuracy_last"),
+    column<&CodecSummary::metric>("metric"),
+    column<&CodecSummary::value_first>("value_first"),
+    column<&CodecSummary::value_last>("value_last"),
 };
 inline constexpr Table<CodecSummary> codec_summary_view{"codec_summary", codec_summary_columns};
 

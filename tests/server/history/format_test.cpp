@@ -201,24 +201,31 @@ TEST_CASE("the codecs are printed as a table, as JSON and as CSV") {
   of.bytes = 150'000;
   of.accuracy_first = 0.125;
   of.accuracy_last = 0.875;
+  of.metric = "f1";
+  of.value_first = 0.25;
+  of.value_last = 0.75;
   CodecSummary early;
   early.codec = "none";
   early.updates = 1;
   CHECK(format_rows(std::vector<CodecSummary>{of, early}, Format::table) ==
-        "codec             run  updates    fp32     sent  ratio   encode   decode    NMSE  accuracy"
-        "  traffic a point\n"
-        "topk:0.01+qsgd:4    3       20  4.0 MB  50.0 kB   80.0  2.50 ms  1.00 ms  0.4321   87.50 %"
-        "           2.0 kB\n"
-        "none                0        1     0 B      0 B      -  0.00 ms  0.00 ms  0.0000         -"
-        "                -\n");
+        "codec             run  updates    fp32     sent  ratio   encode   decode    NMSE"
+        "  measured last  traffic a point\n"
+        "topk:0.01+qsgd:4    3       20  4.0 MB  50.0 kB   80.0  2.50 ms  1.00 ms  0.4321"
+        "     f1 75.00 %           3.0 kB\n"
+        "none                0        1     0 B      0 B      -  0.00 ms  0.00 ms  0.0000"
+        "              -                -\n");
   CHECK(format_rows(std::vector<CodecSummary>{}, Format::table) == "no update was accepted yet\n");
   const auto json = parse_json(format_rows(std::vector<CodecSummary>{of, early}, Format::json));
-  CHECK(json[0]["bytes_per_point"] == 2000);
+  CHECK(json[0]["bytes_per_point"] == 3000);
   CHECK(json[1]["bytes_per_point"].is_null());
   CHECK(format_rows(std::vector<CodecSummary>{of}, Format::csv) ==
         "run_id,codec,updates,raw_bytes,update_bytes,encode_seconds,decode_seconds,train_seconds,"
-        "nmse,bytes,accuracy_first,accuracy_last,bytes_per_point\n"
-        "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.02,0.0,0.4321,150000,0.125,0.875,2000.0\n");
+        "nmse,bytes,accuracy_first,accuracy_last,metric,value_first,value_last,bytes_per_point\n"
+        "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.02,0.0,0.4321,150000,0.125,0.875,f1,0.25,0.75,"
+        "3000.0\n");
+  of.metric = "perplexity";  // Of which there are no points.
+  const auto other = parse_json(format_rows(std::vector<CodecSummary>{of}, Format::json));
+  CHECK(other[0]["bytes_per_point"].is_null());
 }
 
 TEST_CASE("the codecs that clients were asked for are printed as a table, as JSON and as CSV") {

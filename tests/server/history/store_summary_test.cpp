@@ -132,6 +132,9 @@ TEST_CASE("codec_summary agrees with figures worked out by hand") {
   CHECK(row.bytes == 3000);  // The whole round's bytes, with both codecs.
   CHECK(row.accuracy_first == 0.125);
   CHECK(row.accuracy_last == 0.875);
+  CHECK(row.metric == "accuracy");
+  CHECK(row.value_first == 0.125);
+  CHECK(row.value_last == 0.875);
 }
 
 TEST_CASE("round_summary has exactly its documented columns") {
