@@ -39,9 +39,9 @@ struct PartitionSpec {
 /// The examples that are to be divided.
 struct PartitionInput {
   std::uint32_t examples = 0;
-  std::span<const std::uint32_t> labels = {};  // Of each example; empty without labels.
+  std::span<const std::uint32_t> labels = {};  // The label of each example; empty without labels.
   std::uint32_t classes = 0;                   // Labels are less.
-  std::span<const std::uint32_t> groups = {};  // Of each example; empty if nobody asked for them.
+  std::span<const std::uint32_t> groups = {};  // The group of each; empty if not asked for.
   std::uint32_t group_count = 0;               // Groups are less; each has an example.
 };
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <string_view>
 
 namespace fl {
@@ -50,21 +50,25 @@ Result<std::vector<std::string>> ours(Files& files, const std::filesystem::path&
   return names;
 }
 
+/// The newest round before `round` that has a file of this run.
+std::optional<std::uint32_t> newest_before(const std::vector<std::string>& names,
+                                           const std::string& run_key, std::uint32_t round) {
+  std::optional<std::uint32_t> newest;
+  for (const std::string& name : names) {
+    const auto [key, its_round] = parts_of(name);
+    if (key == run_key && its_round < round) newest = std::max(newest.value_or(0), its_round);
+  }
+  return newest;
+}
+
 }  // namespace
 
 Result<Moments> KeptMoments::before(const std::string& run_key, std::uint32_t round) {
   FL_TRY(const auto names, ours(files_, folder_));
-  std::string newest;
-  std::uint32_t newest_round = 0;
-  for (const std::string& name : names) {
-    const auto [key, its_round] = parts_of(name);
-    if (key != run_key || its_round >= round || its_round < newest_round) continue;
-    newest = name;
-    newest_round = its_round;
-  }
+  const auto newest = newest_before(names, run_key, round);
   Moments moments;
-  if (newest.empty()) return moments;
-  const auto path = folder_ / newest;
+  if (!newest) return moments;
+  const auto path = folder_ / name_of(run_key, *newest);
   const auto read = [&]() -> Result<void> {
     FL_TRY(const auto file, files_.open(path, OpenMode::read));
     FL_TRY(const SafetensorsInfo info, read_safetensors_header(*file));
@@ -94,11 +98,7 @@ Result<void> KeptMoments::keep(const std::string& run_key, std::uint32_t round,
   const std::string name = name_of(run_key, round);
   FL_CHECK(replace_safetensors(files_, folder_ / name, layout_of(moments), values));
   FL_TRY(const auto names, ours(files_, folder_));
-  std::uint32_t before = 0;
-  for (const std::string& other : names) {
-    const auto [key, its_round] = parts_of(other);
-    if (key == run_key && its_round < round) before = std::max(before, its_round);
-  }
+  const auto before = newest_before(names, run_key, round);
   for (const std::string& other : names) {
     const auto [key, its_round] = parts_of(other);
     const bool is_used = key == run_key && (its_round == round || its_round == before);

@@ -61,8 +61,7 @@ struct Scaling : nn::Module {
 
   torch::Tensor forward(const torch::Tensor& x) {
     if (!is_input_) return x;
-    const torch::Tensor deviation = variance.clamp_min(std::numeric_limits<float>::min()).sqrt();
-    return torch::nan_to_num((x - mean) / deviation, 0.0);
+    return torch::nan_to_num((x - mean) / deviation_of(variance), 0.0);
   }
 
   bool is_input_;

@@ -19,7 +19,7 @@ double sum_of(const torch::Tensor& values) {
 
 }  // namespace
 
-torch::Tensor TargetScale::deviation() const {
+torch::Tensor deviation_of(const torch::Tensor& variance) {
   return variance.clamp_min(std::numeric_limits<float>::min()).sqrt();
 }
 

@@ -14,13 +14,16 @@
 
 namespace fl {
 
+/// The standard deviation, above 0 even where rounding has made a variance 0.
+[[nodiscard]] torch::Tensor deviation_of(const torch::Tensor& variance);
+
 /// Mean and variance of the targets of a regression, fp32 [outputs] each: views into the model's
 /// weights. Undefined if the model does not scale its targets.
 struct TargetScale {
   torch::Tensor mean;
   torch::Tensor variance;
 
-  [[nodiscard]] torch::Tensor deviation() const;
+  [[nodiscard]] torch::Tensor deviation() const { return deviation_of(variance); }
   /// Targets with mean 0 and variance 1, as the model predicts them.
   [[nodiscard]] torch::Tensor scaled(const torch::Tensor& targets) const;
 };

@@ -25,10 +25,10 @@ namespace fl {
 namespace {
 
 constexpr std::string_view csv_usage = "csv:FILE,target=COLUMN";
-constexpr std::size_t shown_bytes_max = 64;  // Of a field, in an error.
+constexpr std::size_t shown_bytes_max = 64;  // Bytes of a field that an error shows.
 constexpr float missing = std::numeric_limits<float>::quiet_NaN();
 
-/// What the command line says.
+/// The options of --data and --partition.
 struct Plan {
   std::vector<std::string> targets;
   std::vector<std::string> ignored;
@@ -36,12 +36,12 @@ struct Plan {
   std::optional<CsvSchema> schema;
 };
 
-/// What is done with a column of the file.
+/// How a column of the file is used.
 struct Column {
   enum class Role { ignored, number, words, target, classes, group };
   std::string name;
   Role role = Role::number;
-  std::size_t at = 0;  // Of its first input, or of its target.
+  std::size_t at = 0;  // The index of its first input, or of its target.
   std::map<std::string, std::uint32_t, std::less<>> words = {};
 };
 
@@ -103,7 +103,7 @@ class CsvTable {
   GroupNames groups_;
   DataSet set_;
   std::vector<Column> columns_;
-  std::vector<float> inputs_;  // Of the row being read.
+  std::vector<float> inputs_;  // The inputs of the row being read.
   std::uint64_t examples_ = 0;
 };
 

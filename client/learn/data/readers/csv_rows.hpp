@@ -37,7 +37,7 @@ class CsvRows {
   [[nodiscard]] Error wrong(std::string_view what) const;
 
  private:
-  /// What libcsv calls back with. It stays where it is when the object moves.
+  /// The object that libcsv calls back with. It stays where it is when the object moves.
   struct Parser {
     Parser();
     ~Parser();
@@ -59,13 +59,13 @@ class CsvRows {
   GzipReader file_;
   std::unique_ptr<Parser> parser_;
   std::vector<std::uint8_t> buffer_;
-  std::size_t begin_ = 0;  // What is in buffer_ and was not parsed yet.
+  std::size_t begin_ = 0;  // The first byte in buffer_ that was not parsed yet.
   std::size_t end_ = 0;
   bool is_at_start_ = true;
   bool is_at_end_ = false;
   bool is_in_row_ = false;     // A row has begun and not ended.
   bool after_return_ = false;  // The last byte that was parsed is a carriage return.
-  std::uint64_t line_ = 1;     // Of the next byte to parse.
+  std::uint64_t line_ = 1;     // The line of the next byte to parse.
   std::uint64_t row_line_ = 1;
   std::vector<std::string_view> fields_;
 };

@@ -32,7 +32,7 @@ struct Size {
   std::uint32_t columns = 0;
 };
 
-/// What the command line says.
+/// The options of --data.
 struct ImagePlan {
   fs::path folder;
   std::vector<std::string> classes;  // Empty: the folders' names are numbers.
