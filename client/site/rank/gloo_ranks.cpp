@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only file that includes c10d's header for Gloo. The headers of Gloo itself are those in
+// client/site/rank/gloo.
+#include "client/site/rank/ranks.hpp"
+
+#include <csignal>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <utility>
+
+namespace fl {
+
+std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
+                                       const RankOptions& options) {
+  // Gloo writes to sockets of ranks that may have died.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    store->setTimeout(options.timeout);
+    const auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
+    gloo->devices.push_back(
+        options.interface.empty()
+            ? c10d::ProcessGroupGloo::createDefaultDevice()
+            : c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
+    const auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
+    group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
+                      c10::intrusive_ptr<c10d::Backend>(backend));
+    group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+    return std::make_unique<Ranks>(
+        std::move(group), torch::Device(torch::kCPU), std::move(store), options.timeout,
+        [options](Ranks::Store other, int other_rank, int other_size) {
+          return make_gloo_ranks(std::move(other), other_rank, other_size, options);
+        });
+  } catch (const std::exception& error) {
+    throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1, error.what());
+  }
+}
+
+}  // namespace fl

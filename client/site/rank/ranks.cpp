@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/ranks.hpp"
+
+#include "shared/base/error.hpp"
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+std::uint64_t bytes_of(const torch::Tensor& values) {
+  return static_cast<std::uint64_t>(values.nbytes());
+}
+
+/// How many ranks get the values from this one in Gloo's broadcast, a binomial tree.
+int children_of(int rank, int size, int root) {
+  const int place = (rank + size - root) % size;
+  int count = 0;
+  for (int bit = 1; bit < size; bit *= 2)
+    if (place < bit && place + bit < size) ++count;
+  return count;
+}
+
+}  // namespace
+
+/// Asserts that no other thread is inside of a call.
+class Ranks::Turn {
+ public:
+  explicit Turn(std::atomic<bool>& is_busy) : is_busy_(is_busy) {
+    FL_ASSERT(!is_busy_.exchange(true));
+  }
+  ~Turn() { is_busy_ = false; }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::atomic<bool>& is_busy_;
+};
+
+Ranks::Ranks(Group group, torch::Device device, Store store, std::chrono::milliseconds timeout,
+             Maker maker)
+    : group_(std::move(group)),
+      backend_(group_->getBackend(device.type())),
+      device_(device),
+      store_(std::move(store)),
+      timeout_(timeout),
+      maker_(std::move(maker)),
+      rank_(group_->getRank()),
+      size_(group_->getSize()) {}
+
+Ranks::~Ranks() = default;
+
+void Ranks::await(c10d::Work& work) const {
+  if (!work.wait(timeout_)) throw std::runtime_error("it was aborted");
+  if (work.exception()) std::rethrow_exception(work.exception());
+}
+
+template <class Body>
+void Ranks::guarded(const char* operation, int peer, const Body& body) {
+  if (has_failed_) throw RankFailure(operation, peer, "the group failed before");
+  try {
+    body();
+  } catch (const std::exception& error) {
+    has_failed_ = true;
+    backend_->abort();  // Frees what waits on a GPU; nothing over Gloo, whose calls end by time.
+    throw RankFailure(operation, peer, error.what());
+  }
+}
+
+void Ranks::run(const char* operation, const Start& start) {
+  guarded(operation, -1, [&] { await(*start()); });
+}
+
+void Ranks::sum(torch::Tensor& values) {
+  FL_ASSERT(values.is_contiguous());
+  if (size_ == 1 || values.numel() == 0) return;
+  const Turn turn(is_busy_);
+  run("sum", [&] {
+    std::vector<at::Tensor> tensors = {values};
+    return backend_->allreduce(tensors, {.timeout = timeout_});
+  });
+  bytes_sent_ += 2 * bytes_of(values) * (size_ - 1) / size_;
+}
+
+std::int64_t Ranks::sum(std::int64_t value) {
+  torch::Tensor values = torch::tensor({value}, torch::kInt64).to(device_);
+  sum(values);
+  return values.item<std::int64_t>();
+}
+
+void Ranks::broadcast(torch::Tensor& values, int root) {
+  FL_ASSERT(values.is_contiguous() && root >= 0 && root < size_);
+  if (size_ == 1 || values.numel() == 0) return;
+  const Turn turn(is_busy_);
+  run("broadcast", [&] {
+    std::vector<at::Tensor> tensors = {values};
+    return backend_->broadcast(tensors, {.rootRank = root, .timeout = timeout_});
+  });
+  bytes_sent_ += bytes_of(values) * children_of(rank_, size_, root);
+}
+
+void Ranks::all_gather(torch::Tensor& out, const torch::Tensor& in) {
+  FL_ASSERT(in.is_contiguous() && out.is_contiguous() && out.numel() == in.numel() * size_);
+  if (in.numel() == 0) return;
+  const Turn turn(is_busy_);
+  run("all-gather", [&] {
+    torch::Tensor to = out.flatten();
+    torch::Tensor from = in.flatten();
+    return backend_->_allgather_base(to, from, {.timeout = timeout_});
+  });
+  bytes_sent_ += bytes_of(in) * (size_ - 1);
+}
+
+void Ranks::all_to_all(torch::Tensor& out, const torch::Tensor& in,
+                       std::vector<std::int64_t> out_rows, std::vector<std::int64_t> in_rows) {
+  FL_ASSERT(in.is_contiguous() && out.is_contiguous());
+  FL_ASSERT(std::cmp_equal(out_rows.size(), size_) && std::cmp_equal(in_rows.size(), size_));
+  const std::int64_t rows = in.size(0);
+  const std::int64_t sent = rows - in_rows[static_cast<size_t>(rank_)];
+  const Turn turn(is_busy_);
+  run("all-to-all", [&] {
+    torch::Tensor from = in;
+    return backend_->alltoall_base(out, from, out_rows, in_rows, {.timeout = timeout_});
+  });
+  if (rows > 0) bytes_sent_ += bytes_of(in) / rows * sent;
+}
+
+void Ranks::barrier() {
+  const Turn turn(is_busy_);
+  run("barrier", [&] {
+    c10d::BarrierOptions options;
+    options.timeout = timeout_;
+    return backend_->barrier(options);
+  });
+}
+
+void Ranks::send(const torch::Tensor& values, int to) {
+  const Transfer transfer{.rank = to, .tensor = values};
+  exchange({&transfer, 1}, {});
+}
+
+void Ranks::receive(torch::Tensor& values, int from) {
+  const Transfer transfer{.rank = from, .tensor = values};
+  exchange({}, {&transfer, 1});
+}
+
+void Ranks::exchange(std::span<const Transfer> sends, std::span<const Transfer> receives) {
+  const Turn turn(is_busy_);
+  std::vector<std::pair<int, c10::intrusive_ptr<c10d::Work>>> started;
+  const auto start = [&](std::span<const Transfer> transfers, bool is_send) {
+    std::vector<int> tags(static_cast<size_t>(size_));  // The number of transfers with each rank.
+    for (const Transfer& transfer : transfers) {
+      FL_ASSERT(transfer.tensor.is_contiguous() && transfer.rank != rank_);
+      if (transfer.tensor.numel() == 0) continue;
+      const int tag = tags.at(static_cast<size_t>(transfer.rank))++;
+      std::vector<at::Tensor> tensors = {transfer.tensor};
+      guarded(is_send ? "send" : "receive", transfer.rank, [&] {
+        auto work = is_send ? backend_->send(tensors, transfer.rank, tag)
+                            : backend_->recv(tensors, transfer.rank, tag);
+        started.emplace_back(transfer.rank, std::move(work));
+      });
+      if (is_send) bytes_sent_ += bytes_of(transfer.tensor);
+    }
+  };
+  const bool as_one = backend_->supportsCoalescing();  // NCCL's, which would block one by one.
+  if (as_one) backend_->startCoalescing();
+  start(receives, false);
+  start(sends, true);
+  if (as_one) return run("exchange", [&] { return backend_->endCoalescing(); });
+  for (const auto& [rank, work] : started) guarded("exchange", rank, [&] { await(*work); });
+}
+
+void Ranks::mean_in_rank_order(torch::Tensor& values) {
+  FL_ASSERT(values.is_contiguous() && values.dim() == 1);
+  const std::int64_t length = values.numel();
+  const std::int64_t part = (length + size_ - 1) / size_;
+  std::vector<std::int64_t> lengths;  // Of the part that each rank adds up.
+  for (int i = 0; i < size_; ++i) lengths.push_back(std::clamp(length - i * part, 0L, part));
+  const std::int64_t own = lengths[static_cast<size_t>(rank_)];
+
+  torch::Tensor all = torch::empty({size_, part}, values.options());
+  torch::Tensor received = all.flatten().narrow(0, 0, size_ * own);
+  all_to_all(received, values, std::vector<std::int64_t>(static_cast<size_t>(size_), own), lengths);
+  torch::Tensor mean = torch::zeros({part}, values.options());
+  torch::Tensor sums = mean.narrow(0, 0, own);
+  for (int i = 0; i < size_; ++i) {
+    const torch::Tensor addend = received.narrow(0, i * own, own);
+    if (i == 0)
+      sums.copy_(addend);
+    else
+      sums.add_(addend);
+  }
+  sums.div_(size_);
+  all_gather(all, mean);
+  values.copy_(all.flatten().narrow(0, 0, length));
+}
+
+std::unique_ptr<Ranks> Ranks::subgroup(const std::vector<int>& members, const std::string& name) {
+  const auto place = std::ranges::find(members, rank_);
+  FL_ASSERT(place != members.end());
+  return maker_(c10::make_intrusive<c10d::PrefixStore>(name, store_),
+                static_cast<int>(place - members.begin()), static_cast<int>(members.size()));
+}
+
+}  // namespace fl

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks of a site that compute together: blocking collectives of one group over c10d, with Gloo
+// on CPUs or NCCL on GPUs. Every call ends within the group's timeout. All ranks of a group make
+// the same calls in the same order, with tensors of the same sizes; Gloo ends the whole process
+// when sizes differ, so compare layouts before the first collective. One thread at a time makes
+// calls.
+//
+// The group is neither encrypted nor authenticated (the Gloo of the torch wheel can do neither):
+// its network must be trusted, and the interface named.
+#pragma once
+
+#include <torch/types.h>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+namespace fl {
+
+/// A collective that failed or took too long: a rank has died or hangs, or the network is cut. It
+/// is an exception because it travels out of loss.backward(), through code of libtorch. The group
+/// is of no use afterwards: make a new one from the ranks that are left.
+class RankFailure : public std::runtime_error {
+ public:
+  RankFailure(std::string operation, int rank, const std::string& reason)
+      : std::runtime_error(operation + (rank < 0 ? "" : " with rank " + std::to_string(rank)) +
+                           " failed: " + reason),
+        operation_(std::move(operation)),
+        rank_(rank) {}
+  [[nodiscard]] const std::string& operation() const { return operation_; }
+  /// The rank that did not answer; -1 if it is not known. Collectives of Gloo do not name it.
+  [[nodiscard]] int rank() const { return rank_; }
+
+ private:
+  std::string operation_;
+  int rank_;
+};
+
+/// A tensor that goes to another rank or comes from it: contiguous, of the same number of bytes at
+/// both ends.
+struct Transfer {
+  int rank = 0;
+  torch::Tensor tensor;
+};
+
+/// All functions throw RankFailure, on every rank that notices; after that each throws at once.
+/// Tensors are contiguous and on the group's device.
+class Ranks {
+ public:
+  using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+  using Store = c10::intrusive_ptr<c10d::Store>;
+  /// Makes a group of the same kind over another store.
+  using Maker = std::function<std::unique_ptr<Ranks>(Store store, int rank, int size)>;
+
+  /// Use make_gloo_ranks() or make_nccl_ranks(). `group` has one backend, for `device`.
+  Ranks(Group group, torch::Device device, Store store, std::chrono::milliseconds timeout,
+        Maker maker);
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+  ~Ranks();
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] torch::Device device() const { return device_; }
+
+  /// Sums over the ranks, in place, with the backend's own algorithm. All ranks get the same bits.
+  /// Sums of integers are exact. Floats are rounded at each hop, in an order that depends on the
+  /// place in the vector.
+  void sum(torch::Tensor& values);
+  [[nodiscard]] std::int64_t sum(std::int64_t value);
+  /// The values of rank `root` become those of all.
+  void broadcast(torch::Tensor& values, int root);
+  /// `in` [n, …] of all ranks, in their order, as `out` [size, n, …].
+  void all_gather(torch::Tensor& out, const torch::Tensor& in);
+  /// in_rows[r] rows of `in` go to rank r, out_rows[r] rows of `out` come from it, in the order of
+  /// the ranks. A row is an element of the first dimension. Rank s has in_rows[r] equal to
+  /// out_rows[s] of rank r.
+  void all_to_all(torch::Tensor& out, const torch::Tensor& in, std::vector<std::int64_t> out_rows,
+                  std::vector<std::int64_t> in_rows);
+  /// Ends when all ranks have come here.
+  void barrier();
+
+  void send(const torch::Tensor& values, int to);
+  void receive(torch::Tensor& values, int from);
+  /// Starts all transfers, then waits for all, in any order: no rank waits for another one that
+  /// waits for it. The n-th send to a rank meets the n-th receive of that rank from this one. Empty
+  /// tensors are skipped at both ends.
+  void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives);
+
+  /// The mean over the ranks, in place, the same bits from run to run: each rank adds up a part of
+  /// the vector in rank order ((x0 + x1) + x2 …, in the vector's type), divides by size(), and all
+  /// gather the parts. Over Gloo it sends as much as sum(). Flat tensors of floats.
+  void mean_in_rank_order(torch::Tensor& values);
+
+  /// Payload bytes that this rank has sent since the group was made, by each collective's formula:
+  /// those that Gloo's algorithms send, and for NCCL those of a ring. Neither headers nor the calls
+  /// that others make on group() are in it.
+  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
+
+  /// A group of some ranks of this one: members[i] of this group is rank i of the new one. Exactly
+  /// the members call this, with the same list and a name that this group has not used before.
+  [[nodiscard]] std::unique_ptr<Ranks> subgroup(const std::vector<int>& members,
+                                                const std::string& name);
+
+  /// For c10d's Reducer and other users of c10d. Whoever starts collectives on it keeps to the same
+  /// rule: one thread at a time.
+  [[nodiscard]] const Group& group() const { return group_; }
+
+ private:
+  class Turn;
+  using Start = std::function<c10::intrusive_ptr<c10d::Work>()>;
+  void run(const char* operation, const Start& start);
+  template <class Body>
+  void guarded(const char* operation, int peer, const Body& body);
+  void await(c10d::Work& work) const;
+
+  Group group_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  torch::Device device_;
+  Store store_;
+  std::chrono::milliseconds timeout_;
+  Maker maker_;
+  int rank_;
+  int size_;
+  bool has_failed_ = false;
+  std::atomic<bool> is_busy_ = false;
+  std::atomic<std::uint64_t> bytes_sent_ = 0;
+};
+
+struct RankOptions {
+  /// Each call ends after this time, and so does making the group.
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  /// Gloo's network interface, such as "eth0". Empty: the one that this host's name stands for, or
+  /// loopback if it stands for none.
+  std::string interface = {};
+};
+
+/// A group of `size` ranks that meet at `store`, over Gloo, for tensors on the CPU. Throws
+/// RankFailure when not all of them come in time.
+[[nodiscard]] std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
+                                                     const RankOptions& options = {});
+
+/// The same over NCCL, for tensors on the CUDA device of that number, with a non-blocking
+/// communicator that is aborted at a failure. Sets TORCH_NCCL_ASYNC_ERROR_HANDLING=0 for the
+/// process, so that no watchdog ends it. Throws RankFailure in a build without NCCL.
+[[nodiscard]] std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size,
+                                                     int device, const RankOptions& options = {});
+[[nodiscard]] bool has_nccl();
+
+}  // namespace fl

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of a group of ranks: values, bytes, and what happens when a rank dies or hangs.
+#include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+#include <atomic>
+
+namespace fl::test {
+namespace {
+
+/// What rank `rank` brings: other values on each rank, the same in each run.
+torch::Tensor values_of(int rank, std::int64_t length) {
+  return torch::sin(torch::arange(length, torch::kFloat32) * (rank + 1)) * 100;
+}
+
+torch::Tensor mean_of(int size, std::int64_t length) {
+  torch::Tensor sum = values_of(0, length);
+  for (int rank = 1; rank < size; ++rank) sum += values_of(rank, length);
+  return sum / size;
+}
+
+}  // namespace
+
+TEST_CASE("collectives give what they promise at every size of group") {
+  for (const int size : {1, 2, 3, 4, 5}) {
+    CAPTURE(size);
+    std::atomic<int> right = 0;
+    on_ranks(size, [&](Ranks& ranks) {
+      const int rank = ranks.rank();
+      torch::Tensor sum = values_of(rank, 1001);
+      ranks.sum(sum);
+      right += torch::allclose(sum, mean_of(size, 1001) * size, 1e-5, 1e-3);
+
+      const std::int64_t big = std::int64_t{1} << 60;  // A double would round it.
+      right += ranks.sum(big / size + rank) == big / size * size + size * (size - 1) / 2;
+
+      torch::Tensor copy = values_of(rank, 17).to(torch::kBFloat16);
+      ranks.broadcast(copy, size - 1);
+      right += copy.equal(values_of(size - 1, 17).to(torch::kBFloat16));
+
+      torch::Tensor all = torch::empty({size, 3, 5});
+      ranks.all_gather(all, values_of(rank, 15).view({3, 5}));
+      for (int i = 0; i < size; ++i) right += all[i].flatten().equal(values_of(i, 15));
+
+      // Rank s sends r + 1 rows to rank r.
+      std::vector<std::int64_t> in_rows;
+      for (int i = 0; i < size; ++i) in_rows.push_back(i + 1);
+      const std::int64_t in_count = size * (size + 1) / 2;
+      torch::Tensor received = torch::empty({size * (rank + 1), 2});
+      ranks.all_to_all(received, torch::full({in_count, 2}, static_cast<float>(rank)),
+                       std::vector<std::int64_t>(static_cast<size_t>(size), rank + 1), in_rows);
+      for (int i = 0; i < size; ++i)
+        right += received.narrow(0, i * (rank + 1), rank + 1).eq(i).all().item<bool>();
+      ranks.barrier();
+
+      for (const std::int64_t length : {0, 1, 7, 1024, 4099}) {
+        torch::Tensor mean = values_of(rank, length);
+        ranks.mean_in_rank_order(mean);
+        right += mean.equal(mean_of(size, length));  // The same bits.
+      }
+    });
+    CHECK(right == size * (3 + 2 * size + 5));
+  }
+}
+
+TEST_CASE("an exchange meets in order, whoever starts first") {
+  std::atomic<int> right = 0;
+  on_ranks(3, [&](Ranks& ranks) {
+    const int next = (ranks.rank() + 1) % 3;
+    const int previous = (ranks.rank() + 2) % 3;
+    std::vector<Transfer> sends;
+    std::vector<Transfer> receives;
+    for (int i = 0; i < 4; ++i) {
+      sends.push_back({next, torch::full({100'000 * i}, 10 * ranks.rank() + i, torch::kInt)});
+      receives.push_back({previous, torch::zeros({100'000 * i}, torch::kInt)});
+    }
+    ranks.exchange(sends, receives);
+    for (int i = 0; i < 4; ++i)
+      right += receives[static_cast<size_t>(i)].tensor.eq(10 * previous + i).all().item<bool>();
+    torch::Tensor value = torch::tensor({1.5F});
+    if (ranks.rank() == 0) ranks.send(value, 2);
+    if (ranks.rank() == 2) ranks.receive(value.zero_(), 0);
+    right += value.item<float>() == 1.5F;
+  });
+  CHECK(right == 3 * 5);
+}
+
+TEST_CASE("a subgroup has the members that it was asked for, in their order") {
+  std::atomic<int> right = 0;
+  on_ranks(4, [&](Ranks& ranks) {
+    if (ranks.rank() == 1) return;
+    const auto some = ranks.subgroup({3, 0, 2}, "some");
+    torch::Tensor all = torch::empty({3, 1}, torch::kInt64);
+    some->all_gather(all, torch::tensor({ranks.rank()}, torch::kInt64));
+    right += all.flatten().equal(torch::tensor({3, 0, 2}, torch::kInt64));
+    right += std::vector{3, 0, 2}.at(static_cast<size_t>(some->rank())) == ranks.rank();
+  });
+  CHECK(right == 6);
+}
+
+TEST_CASE("bytes_sent() is what the sockets carry") {
+  constexpr std::int64_t length = 1'000'003;
+  using Call = std::function<void(Ranks&, torch::Tensor&)>;
+  const std::vector<std::pair<std::string, Call>> calls = {
+      {"sum", [](Ranks& ranks, torch::Tensor& values) { ranks.sum(values); }},
+      {"broadcast", [](Ranks& ranks, torch::Tensor& values) { ranks.broadcast(values, 1); }},
+      {"all-gather",
+       [](Ranks& ranks, torch::Tensor& values) {
+         torch::Tensor all = torch::empty({ranks.size(), length});
+         ranks.all_gather(all, values);
+       }},
+      {"mean", [](Ranks& ranks, torch::Tensor& values) { ranks.mean_in_rank_order(values); }},
+      {"exchange", [](Ranks& ranks, torch::Tensor& values) {
+         torch::Tensor other = torch::empty_like(values);
+         const Transfer in{(ranks.rank() + ranks.size() - 1) % ranks.size(), other};
+         const Transfer out{(ranks.rank() + 1) % ranks.size(), values};
+         ranks.exchange({&out, 1}, {&in, 1});
+       }}};
+  for (const int size : {2, 3, 4}) {
+    for (const auto& [name, call] : calls) {
+      CAPTURE(size);
+      CAPTURE(name);
+      std::atomic<std::uint64_t> said = 0;
+      std::uint64_t before = 0;
+      std::uint64_t after = 0;
+      on_ranks(size, [&](Ranks& ranks) {
+        torch::Tensor values = values_of(ranks.rank(), length);
+        ranks.barrier();
+        if (ranks.rank() == 0) before = socket_bytes();
+        ranks.barrier();
+        const std::uint64_t begin = ranks.bytes_sent();
+        call(ranks, values);
+        said += ranks.bytes_sent() - begin;
+        ranks.barrier();
+        if (ranks.rank() == 0) after = socket_bytes();
+        ranks.barrier();
+      });
+      const double carried = static_cast<double>(after - before);
+      CHECK(said >= 4 * length);
+      CHECK(static_cast<double>(said) == doctest::Approx(carried).epsilon(0.002));
+    }
+  }
+}
+
+TEST_CASE("a rank that leaves makes the others fail at once, and then for good") {
+  std::atomic<int> failed = 0;
+  on_ranks(3, [&](Ranks& ranks) {
+    torch::Tensor values = values_of(ranks.rank(), 100'000);
+    ranks.sum(values);
+    if (ranks.rank() == 1) return;
+    try {
+      ranks.sum(values);
+    } catch (const RankFailure& failure) {
+      failed += failure.operation() == "sum" && failure.rank() == -1;
+    }
+    try {
+      ranks.barrier();
+    } catch (const RankFailure& failure) {
+      failed += std::string_view(failure.what()) == "barrier failed: the group failed before";
+    }
+  });
+  CHECK(failed == 4);
+}
+
+TEST_CASE("a rank that hangs is noticed by the deadline, and named where one waits for it") {
+  std::atomic<int> failed = 0;
+  std::atomic<int> waiting = 2;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto until_failed = [&](const std::function<void()>& call, int rank) {
+    try {
+      call();
+    } catch (const RankFailure& failure) {
+      failed += failure.rank() == rank;
+    }
+    --waiting;
+  };
+  on_ranks(
+      3,
+      [&](Ranks& ranks) {
+        torch::Tensor values = values_of(ranks.rank(), 10);
+        ranks.sum(values);
+        if (ranks.rank() == 0) until_failed([&] { ranks.receive(values, 1); }, 1);
+        if (ranks.rank() == 2) until_failed([&] { ranks.sum(values); }, -1);
+        while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      },
+      loopback(std::chrono::milliseconds(1000)));
+  CHECK(failed == 2);
+  CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(990));
+}
+
+TEST_CASE("a rank that never comes ends the making of the group") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  CHECK_THROWS_AS((void)make_gloo_ranks(store, 0, 2, loopback(std::chrono::milliseconds(300))),
+                  RankFailure);
+}
+
+TEST_CASE("a build without NCCL says so") {
+  if (has_nccl()) return;
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  CHECK_THROWS_AS((void)make_nccl_ranks(store, 0, 1, 0), RankFailure);
+}
+
+}  // namespace fl::test
