@@ -9,6 +9,7 @@
 #include "client/learn/guarded_trainer.hpp"
 #include "client/learn/initial_file.hpp"
 #include "client/learn/process/process_trainer.hpp"
+#include "client/site/site.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/log.hpp"
@@ -143,14 +144,40 @@ Result<std::shared_ptr<TrainerProgram>> start_program(const ClientOptions& optio
   return program;
 }
 
-/// Makes the trainer of each run's model. `own` makes it if it is not empty, else `program` if
-/// there is one.
+/// Starts the ranks of a site, if the client is one.
+Result<std::shared_ptr<Site>> start_site(const ClientOptions& options, const LearnOptions& learn) {
+  if (!options.site.is_set()) return std::shared_ptr<Site>();
+  std::optional<SitePlace> place;
+  if (options.site.launched) {
+    FL_TRY(place, find_place(system_environment(), options.site.address));
+  }
+  const StopWhileStarting stop;
+  return Site::start(options.site, place, learn, options.state, stop.token());
+}
+
+/// What trains beside this program; all may be empty.
+struct Helpers {
+  TrainerFactory own;
+  std::shared_ptr<TrainerProgram> program;
+  std::shared_ptr<Site> site;
+};
+
+/// Makes the trainer of each run's model.
 TrainerFactory trainer_factory(const LearnOptions& learn, std::optional<LocalData> data,
-                               const std::shared_ptr<TrainerProgram>& program,
-                               const TrainerFactory& own) {
-  if (own) return [own](const std::string& model) { return make_guarded_trainer(own, model); };
+                               const Helpers& helpers) {
+  const auto& [own, program, site] = helpers;
+  if (own) {
+    return [own = own](const std::string& model) { return make_guarded_trainer(own, model); };
+  }
+  if (site) {
+    return [site = site, learn](const std::string& model) {
+      return make_site_trainer(site, learn, model);
+    };
+  }
   if (program) {
-    return [program](const std::string& model) { return make_process_trainer(program, model); };
+    return [program = program](const std::string& model) {
+      return make_process_trainer(program, model);
+    };
   }
   // The first model takes the data that is loaded already; a later one loads it again. A synthetic
   // model takes no data, and make_trainer() reports an error if there is some.
@@ -161,6 +188,14 @@ TrainerFactory trainer_factory(const LearnOptions& learn, std::optional<LocalDat
     auto loaded = model.starts_with("synthetic:") ? std::nullopt : std::exchange(*first, {});
     return loaded ? make_trainer(mine, std::move(*loaded)) : make_trainer(mine);
   };
+}
+
+Result<Helpers> start_helpers(const ClientOptions& options, const LearnOptions& learn,
+                              const TrainerFactory& own) {
+  Helpers helpers{.own = own, .program = {}, .site = {}};
+  FL_TRY(helpers.program, start_program(options));
+  FL_TRY(helpers.site, start_site(options, learn));
+  return helpers;
 }
 
 Result<void> make_initial_weights(const ClientOptions& options, const TrainerFactory& own) {
@@ -186,26 +221,21 @@ Result<void> train(const ClientOptions& options, const TrainerFactory& own) {
   // Report a wrong model name or bad data before connecting to the server.
   if (!options.learn.model.empty() && !options.trainer.is_set() && !own)
     FL_CHECK(builtin_layout(options.learn.model));
+  LearnOptions learn = options.learn;
+  learn.client_seed = Digest::of(bytes_of(std::string_view(identity.name()))).short_id();
+  learn.state = options.state;
+  // The ranks of a site load the data themselves.
   std::optional<LocalData> first_data;
-  if (!options.learn.data.empty()) {
-    FL_TRY(first_data, load_local_data(options.learn));
+  if (!learn.data.empty() && !options.site.is_set()) {
+    FL_TRY(first_data, load_local_data(learn));
   }
-  const auto started = start_program(options);
-  if (!started && started.error().code() == Errc::cancelled) {
-    log_info("stopped");
-    return {};
-  }
-  FL_TRY(const auto program, started);
+  FL_TRY(Helpers helpers, start_helpers(options, learn, own));
 
   net::io_context io(1);
   auto strand = net::make_strand(io);
   Offload worker(1);
   WsConnector connector(strand, files, std::move(identity));
-  LearnOptions learn = options.learn;
-  learn.client_seed =
-      Digest::of(bytes_of(std::string_view(connector.identity().name()))).short_id();
-  learn.state = options.state;
-  auto factory = trainer_factory(learn, std::move(first_data), program, own);
+  auto factory = trainer_factory(learn, std::move(first_data), helpers);
   Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;
   agent_options.stay = options.stay;
@@ -228,7 +258,7 @@ Result<void> train(const ClientOptions& options, const TrainerFactory& own) {
                   signals.cancel();
                 });
   io.run();
-  if (program) program->end();
+  if (helpers.program) helpers.program->end();
   if (!outcome) return outcome.error();
   if (*outcome == Agent::Outcome::stopped)
     log_info("stopped; an update that is not delivered is kept for the next start");
@@ -240,7 +270,11 @@ Result<void> run(const ClientOptions& options, const TrainerFactory& own) {
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   if (!options.initial_weights.empty()) return make_initial_weights(options, own);
   if (!options.join.empty() || !options.join_file.empty()) FL_CHECK(join_once(options));
-  return options.only_join ? success() : train(options, own);
+  if (options.only_join) return {};
+  auto trained = train(options, own);
+  if (trained || trained.error().code() != Errc::cancelled) return trained;
+  log_info("stopped");
+  return {};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "client/learn/data/partition.hpp"
 #include "client/learn/data/readers/readers.hpp"
+#include "client/site/site_flags.hpp"
 #include "shared/base/flags.hpp"
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
@@ -78,10 +79,11 @@ void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& i
     throw CLI::ValidationError("--partition",
                                "also needs --shard K/N, which says which shard is this client's");
   if (initial && !options.trainer.is_set()) throw CLI::RequiredError("--trainer or --trainer-once");
+  check_site_flags(app, options.site);
   if (!options.trainer.is_set()) return;
   refuse_beside_trainer(
-      app, {"--data", "--data-memory", "--partition", "--partition-seed", "--shard", "--holdout",
-            "--keep-moments", "--device", "--precision", "--hogwild"});
+      app, {"--ranks", "--site", "--data", "--data-memory", "--partition", "--partition-seed",
+            "--shard", "--holdout", "--keep-moments", "--device", "--precision", "--hogwild"});
 }
 
 /// Parses "512MiB". Returns an error text, or "".
@@ -158,6 +160,7 @@ void declare_flags(CLI::App& app, const ClientProgram& program, ClientOptions& o
   app.add_flag("--evaluate-only", learn.evaluate_only,
                "Evaluate every model version on the data; don't train");
   if (!is_own) declare_trainer_flags(app, options.trainer);
+  if (!is_own) declare_site_flags(app, options.site);
   app.add_option("--threads", learn.threads,
                  is_own ? "Threads for encoding; 0 means one per core"
                         : "Threads for training and encoding; 0 means one per core")

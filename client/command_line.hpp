@@ -5,6 +5,7 @@
 #include "client/client_main.hpp"
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/trainer_channel.hpp"
+#include "client/site/site_options.hpp"
 #include "shared/base/limits.hpp"
 
 #include <cstdint>
@@ -29,6 +30,7 @@ struct ClientOptions {
   bool log_json = false;
   bool verbose = false;
   LearnOptions learn;
+  SiteOptions site;                // Many ranks that train together; not set: one process.
   TrainerCommand trainer;          // A program of the user's that trains instead of `learn`.
   std::string initial_weights;     // `fl-client initial-weights FILE`: the file to write, or "".
   std::uint64_t initial_seed = 0;  // The seed of the weights in that file.

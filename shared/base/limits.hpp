@@ -107,6 +107,19 @@ inline constexpr double quota_renewals_per_s = 1.0 / 3600;
 inline constexpr double quota_sessions = 60;  // A client on a bad line comes back every 5 s or so.
 inline constexpr double quota_sessions_per_s = 0.5;
 
+// Ranks of a site.
+inline constexpr int ranks_max = 4096;
+inline constexpr double rank_timeout_s = 60;   // The default of --rank-timeout.
+inline constexpr auto rank_beat = 1s;          // How often agent and rank show that they are there.
+inline constexpr auto rank_silence = 15s;      // Then the other end is taken for lost.
+inline constexpr auto rank_gone_wait = 200ms;  // For a rank's end after its connection has closed.
+inline constexpr auto rank_send_wait = 10s;    // For the other end to take a message.
+inline constexpr auto rank_greeting = 10s;     // From a connection to its hello.
+inline constexpr std::size_t rank_strangers_max = 16;  // Connections beside two for each rank.
+inline constexpr std::size_t rank_keys_max = 1 << 20;  // In the store through which they meet.
+inline constexpr int site_attempts_max = 10;    // At one piece of work, with a new group each time.
+inline constexpr auto rank_restart_pause = 1s;  // Before a rank that ended is started again.
+
 // A trainer that is a program of the user's.
 inline constexpr std::size_t trainer_message_bytes_max = 64 << 20;
 inline constexpr auto trainer_grace = 10s;     // To end, or to answer a cancelled request.

@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <boost/algorithm/hex.hpp>
@@ -25,6 +26,14 @@ Sha256 sha256(Bytes bytes) {
   Sha256 digest;
   SHA256(data_of(bytes), bytes.size(), digest.data());
   return digest;
+}
+
+Sha256 hmac_sha256(Bytes key, Bytes bytes) {
+  Sha256 code;
+  unsigned int length = 0;
+  FL_ASSERT(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), data_of(bytes),
+                 bytes.size(), code.data(), &length) != nullptr);
+  return code;
 }
 
 Result<void> fill_random(MutableBytes out) {

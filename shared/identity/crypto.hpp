@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cryptographic primitives of this folder, all from OpenSSL: SHA-256, random bytes, base64url,
-// hexadecimal, and a comparison in constant time. Any thread.
+// The cryptographic primitives of this folder, all from OpenSSL: SHA-256, HMAC, random bytes,
+// base64url, hexadecimal, and a comparison in constant time. Any thread.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -16,6 +16,9 @@ namespace fl {
 using Sha256 = std::array<std::uint8_t, 32>;
 
 [[nodiscard]] Sha256 sha256(Bytes bytes);
+
+/// HMAC-SHA-256 (RFC 2104) of `bytes` with a key of any length.
+[[nodiscard]] Sha256 hmac_sha256(Bytes key, Bytes bytes);
 
 /// Fills `out` with random bytes that are good enough for keys. `internal`: the generator failed.
 [[nodiscard]] Result<void> fill_random(MutableBytes out);

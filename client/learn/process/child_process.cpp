@@ -65,7 +65,8 @@ using Pipe = std::array<int, 2>;  // The end to read from, the end to write to.
 /// Reads what the command prints, in a thread of its own, so that the command never waits for us.
 class ChildProcess::Output {
  public:
-  explicit Output(int file) : file_(file), thread_([this](std::stop_token stop) { run(stop); }) {}
+  Output(int file, std::string name)
+      : file_(file), name_(std::move(name)), thread_([this](std::stop_token stop) { run(stop); }) {}
   ~Output() {
     thread_.request_stop();
     thread_.join();
@@ -122,7 +123,7 @@ class ChildProcess::Output {
   }
 
   void end_line() {
-    if (lines_.passes("trainer")) log_info("trainer: {}", line_);
+    if (lines_.passes(name_)) log_info("{}: {}", name_, line_);
     const std::lock_guard lock(mutex_);
     last_.push_back(std::exchange(line_, {}));
     if (last_.size() > limits::trainer_last_lines) last_.pop_front();
@@ -133,6 +134,7 @@ class ChildProcess::Output {
   }
 
   int file_;
+  std::string name_;
   std::atomic<TimePoint> last_at_ = Clock::now();
   std::string line_;  // The thread's.
   LineLimit lines_{{.lines_max = limits::trainer_lines_max, .window = limits::lines_window}};
@@ -162,11 +164,11 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const Options& options
 
   Pipe pipe{};
   if (pipe2(pipe.data(), O_CLOEXEC) != 0)
-    return Error(Errc::unavailable, errno_error("can't make a pipe for the trainer").message());
+    return Error(Errc::unavailable, errno_error("can't make a pipe for " + options.name).message());
   const pid_t self = getpid();
   const pid_t pid = fork();
   if (pid == 0) become(arguments.data(), pointers.data(), folder.c_str(), pipe[1], self);
-  const Error failure = errno_error("can't start the trainer");
+  const Error failure = errno_error("can't start " + options.name);
   close(pipe[1]);
   if (pid < 0) {
     close(pipe[0]);
@@ -174,7 +176,8 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const Options& options
   }
   setpgid(pid, pid);  // As the child does itself: whoever comes first.
   const WithoutStopSignals guard;
-  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, std::make_unique<Output>(pipe[0])));
+  return std::unique_ptr<ChildProcess>(
+      new ChildProcess(pid, std::make_unique<Output>(pipe[0], options.name)));
 }
 
 ChildProcess::~ChildProcess() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChildProcess: a command of the user's that runs beside this program, in a process group of its
-// own. Linux kills it when the thread that started it ends, so it does not outlive a kill -9 of
-// this program. Any thread, one at a time.
+// ChildProcess: a command, of the user's or a rank of a site, that runs beside this program, in a
+// process group of its own. Linux kills it when the thread that started it ends, so it does not
+// outlive a kill -9 of this program. Any thread, one at a time.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -24,11 +24,12 @@ class ChildProcess {
   struct Options {
     std::string command;                                         // For /bin/sh -c.
     std::vector<std::pair<std::string, std::string>> variables;  // Added to our environment.
-    std::filesystem::path folder;                                // Where it runs; empty: here.
+    std::filesystem::path folder = {};                           // Where it runs; empty: here.
+    std::string name = "trainer";                                // In the log.
   };
 
   /// Starts the command. Its standard input is empty. What it prints goes into our log line by
-  /// line, "trainer: LINE"; of a flood the log has the beginning and a count. Errors: `unavailable`
+  /// line, "NAME: LINE"; of a flood the log has the beginning and a count. Errors: `unavailable`
   /// (no memory, too many processes).
   [[nodiscard]] static Result<std::unique_ptr<ChildProcess>> start(const Options& options);
   /// Kills the group, if it runs.

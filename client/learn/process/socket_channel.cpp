@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trainer that runs for long and answers through a Unix socket, one JSON object a line.
 #include "client/learn/process/child_process.hpp"
+#include "client/learn/process/socket_line.hpp"
 #include "client/learn/process/trainer_channel.hpp"
-#include "client/learn/process/unix_socket.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -188,7 +188,7 @@ class SocketChannel final : public TrainerChannel {
   const std::filesystem::path path_;
   UnixListener listener_;
   std::unique_ptr<ChildProcess> child_;  // Null: somebody else starts it.
-  std::unique_ptr<UnixLine> line_;
+  std::unique_ptr<SocketLine> line_;
   std::uint64_t last_id_ = 0;
 };
 

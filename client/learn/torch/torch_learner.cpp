@@ -155,8 +155,10 @@ class Autocast {
 
 }  // namespace
 
-std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples) {
-  const std::uint64_t wanted = std::uint64_t{settings.batch_size} * settings.accumulate;
+std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples,
+                           std::int64_t ranks) {
+  const std::uint64_t wanted =
+      std::uint64_t{settings.batch_size} * settings.accumulate * static_cast<std::uint64_t>(ranks);
   return static_cast<std::int64_t>(std::min(wanted, static_cast<std::uint64_t>(examples)));
 }
 
@@ -171,20 +173,21 @@ Result<Learner> Learner::make(std::string_view model, torch::Device device,
 
 Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::uint64_t number) {
   const TrainSettings& settings = run.settings;
-  Batches batches(examples.size(), step_examples(settings, examples.size()),
+  const std::int64_t ranks = run.together == nullptr ? 1 : run.together->size();
+  Batches batches(examples.size(), step_examples(settings, examples.size(), ranks),
                   number == 0 ? run.seed : mix_seeds(run.seed, number));
   Moments* const moments = number == 0 ? run.moments : nullptr;
   Optimizer optimizer(run, parameters_, moments);
   LossScale scale;
   LocalShare done;
   std::uint64_t step = run.begun++;
-  while (step < run.steps && (step == 0 || Clock::now() < run.end)) {
+  while (step < run.steps && (step == 0 || has_time(run))) {
     const auto place = [&] {
       return fmt::format("round {}, step {} of {}", settings.round, step + 1, run.steps);
     };
     if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
     const torch::Tensor batch = batches.next();
-    const double loss = add_gradient(examples, batch, settings.batch_size, scale, run.stop);
+    const double loss = add_gradient(run, examples, batch, scale);
     if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
     if (!std::isfinite(loss)) {
       return Error(Errc::invalid_input, fmt::format("the loss is {}", loss)).at(place());
@@ -194,9 +197,8 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
     }
     if (!take_scale_out(scale)) continue;
     optimizer.step();
-    const auto seen = static_cast<std::uint64_t>(batch.size(0));
-    done.examples += seen;
-    done.loss_sum += loss * static_cast<double>(seen);
+    done.examples += static_cast<std::uint64_t>(batch.size(0));
+    done.loss_sum += loss * static_cast<double>(batch.size(0));
     ++done.steps;
     step = run.begun++;
   }
@@ -204,16 +206,44 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
   return done;
 }
 
-/// Adds the scaled gradient of the mean loss of these examples, `at_once` examples at a time, and
-/// returns that loss. After a stop request the loss is incomplete.
-double Learner::add_gradient(const Examples& examples, const torch::Tensor& batch,
-                             std::int64_t at_once, const LossScale& scale,
-                             const std::stop_token& stop) {
-  const std::int64_t all = batch.size(0);
+/// Whether there is time for another step. Ranks that train together do as the first one says.
+bool Learner::has_time(const LocalRun& run) const {
+  bool has_time = Clock::now() < run.end;
+  if (run.together != nullptr && run.end != never) {
+    torch::Tensor told = torch::full({1}, has_time ? 1.0 : 0.0, parameters_.model.options());
+    run.together->broadcast(told);
+    has_time = told.item<double>() != 0;
+  }
+  return has_time;
+}
+
+/// Adds the scaled gradient of the mean loss of these examples, settings.batch_size examples at a
+/// time, and returns that loss. Of ranks together: the gradient of the mean loss of all examples,
+/// and this rank's share in that loss. After a stop request the loss is incomplete.
+double Learner::add_gradient(const LocalRun& run, const Examples& examples,
+                             const torch::Tensor& batch, const LossScale& scale) {
+  StepSync* const together = run.together;
+  const double all = static_cast<double>(batch.size(0));
+  torch::Tensor mine = batch;
+  // Ranks' gradients are averaged, so a rank's own is that much larger.
+  double weight = 1;
+  if (together != nullptr) {
+    const RankPart part = part_of(batch.size(0), together->rank(), together->size());
+    mine = batch.narrow(0, part.begin, part.end - part.begin);
+    weight = static_cast<double>(together->size());
+    // A rank without an example takes part in the reduction all the same.
+    const bool is_idle = mine.size(0) == 0;
+    if (is_idle) mine = batch.narrow(0, 0, 1);
+    if (is_idle) weight = 0;
+  }
+  const std::int64_t at_once = run.settings.batch_size;
+  const std::int64_t n = mine.size(0);
   double mean = 0;
-  for (std::int64_t at = 0; at < all && !stop.stop_requested(); at += at_once) {
-    const torch::Tensor part = batch.narrow(0, at, std::min(at_once, all - at));
-    const double share = static_cast<double>(part.size(0)) / static_cast<double>(all);
+  for (std::int64_t at = 0; at < n && !run.stop.stop_requested(); at += at_once) {
+    const torch::Tensor part = mine.narrow(0, at, std::min(at_once, n - at));
+    const double share = weight * static_cast<double>(part.size(0)) / all;
+    const bool is_last = at + at_once >= n;
+    if (together != nullptr) together->before_forward(trained_, is_last);
     const Batch now = examples.batch(part);
     const torch::Tensor outputs = [&] {
       const Autocast autocast(now.inputs.device(), precision_);
@@ -222,9 +252,10 @@ double Learner::add_gradient(const Examples& examples, const torch::Tensor& batc
     torch::Tensor loss = this->loss(outputs, now.targets, at::Reduction::Mean) * share;
     mean += loss.item<double>();
     if (precision_ == torch::kFloat16) loss = loss * scale.factor();
+    if (together != nullptr) together->before_backward(is_last);
     loss.backward();
   }
-  return mean;
+  return weight == 0 ? 0 : mean / weight;
 }
 
 /// Divides the gradient by the loss scale (fp16 only). If it has overflowed, sets it to zero and

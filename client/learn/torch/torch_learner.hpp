@@ -5,6 +5,7 @@
 
 #include "client/learn/torch/kept_moments.hpp"
 #include "client/learn/torch/loss_scale.hpp"
+#include "client/learn/torch/step_sync.hpp"
 #include "client/learn/torch/torch_examples.hpp"
 #include "client/learn/torch/torch_models.hpp"
 #include "client/learn/torch/torch_task.hpp"
@@ -15,8 +16,10 @@
 
 namespace fl {
 
-/// The number of examples of an optimizer step. The last step of an epoch may have fewer.
-[[nodiscard]] std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples);
+/// The number of examples of an optimizer step of so many ranks together. The last step of an epoch
+/// may have fewer.
+[[nodiscard]] std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples,
+                                         std::int64_t ranks = 1);
 
 /// The training of one round, shared by all its threads.
 struct LocalRun {
@@ -27,7 +30,8 @@ struct LocalRun {
   std::uint64_t steps = 0;        // The number of steps of all threads together.
   TimePoint end = never;          // No step begins after this time, except the first one.
   std::stop_token stop = {};
-  Moments* moments = nullptr;  // Not null: the first thread's optimizer goes on with them.
+  Moments* moments = nullptr;    // Not null: the first thread's optimizer goes on with them.
+  StepSync* together = nullptr;  // Not null: other ranks take the same steps, one thread each.
   std::atomic<std::uint64_t> begun = 0;  // Steps that were begun.
 };
 
@@ -70,15 +74,18 @@ class Learner {
   Learner(ModelSpec spec, Module module, FlatParameters parameters, torch::ScalarType precision)
       : spec_(std::move(spec)),
         module_(std::move(module)),
+        trained_(module_->parameters()),
         parameters_(std::move(parameters)),
         precision_(precision) {}
 
-  double add_gradient(const Examples& examples, const torch::Tensor& batch, std::int64_t at_once,
-                      const LossScale& scale, const std::stop_token& stop);
+  double add_gradient(const LocalRun& run, const Examples& examples, const torch::Tensor& batch,
+                      const LossScale& scale);
+  [[nodiscard]] bool has_time(const LocalRun& run) const;
   bool take_scale_out(LossScale& scale);
 
   ModelSpec spec_;
   Module module_;
+  std::vector<torch::Tensor> trained_;  // The module's parameters, in the layout's order.
   FlatParameters parameters_;
   torch::ScalarType precision_;
 };

@@ -9,6 +9,7 @@
 #endif
 #include "kernels/kernels.hpp"
 #include "shared/base/async/parallel.hpp"
+#include "shared/base/spec/spec_text.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -49,6 +50,8 @@ template <class Function>
 auto guarded(Function function) -> decltype(function()) {
   try {
     return function();
+  } catch (const SyncFailure& error) {
+    return Error(Errc::unavailable, error.what());
   } catch (const c10::Error& error) {
     return Error(Errc::internal, fmt::format("libtorch: {}", error.what_without_backtrace()));
   } catch (const std::exception& error) {
@@ -58,11 +61,22 @@ auto guarded(Function function) -> decltype(function()) {
 
 Result<torch::Device> find_device(const std::string& name) {
   if (name == "cpu") return torch::Device(torch::kCPU);
-  if (name != "cuda" && name != "auto") {
+  const bool is_cuda = name == "cuda" || name.starts_with("cuda:");
+  if (!is_cuda && name != "auto") {
     return Error(Errc::invalid_input,
                  fmt::format("unknown device \"{}\"; use one of: cpu, cuda, auto", name));
   }
-  if (torch::cuda::is_available()) return torch::Device(torch::kCUDA);
+  if (torch::cuda::is_available()) {
+    const auto number = number_in<std::uint8_t>(
+        std::string_view(name).substr(std::min(name.size(), std::string_view("cuda:").size())));
+    const auto devices = static_cast<int>(torch::cuda::device_count());
+    if (number && *number >= devices) {
+      return Error(Errc::invalid_input,
+                   fmt::format("device \"{}\": there are {} CUDA devices", name, devices));
+    }
+    return number ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(*number))
+                  : torch::Device(torch::kCUDA);
+  }
   if (name == "auto") return torch::Device(torch::kCPU);
   return Error(Errc::invalid_input,
                "device \"cuda\": libtorch finds no CUDA device (no GPU, no driver, or a libtorch "
@@ -116,8 +130,9 @@ class TorchTrainer final : public Trainer {
  public:
   /// `learners` has at least one element; all share the same weights.
   TorchTrainer(const LearnOptions& options, Layout layout, std::vector<Learner> learners,
-               LocalData data, torch::Device device)
-      : model_(options.model),
+               LocalData data, torch::Device device, StepSync* together)
+      : together_(together),
+        model_(options.model),
         layout_(std::move(layout)),
         device_(device),
         client_seed_(options.client_seed),
@@ -165,7 +180,8 @@ class TorchTrainer final : public Trainer {
       LocalRun run{.settings = settings, .start = parameters_of(start), .stop = std::move(stop)};
       if (!correction.empty()) run.correction = parameters_of(flat(correction).to(device_));
       run.seed = mix_seeds(settings.seed, client_seed_);
-      const std::int64_t step_size = step_examples(settings, train_.size());
+      run.together = together_;
+      const std::int64_t step_size = step_examples(settings, train_.size(), ranks());
       run.steps = steps_max(settings, (train_.size() + step_size - 1) / step_size);
       if (settings.local_seconds > 0) {
         run.end = begin + std::chrono::duration_cast<Duration>(
@@ -173,14 +189,15 @@ class TorchTrainer final : public Trainer {
       }
       Moments moments;
       if (kept_) {
-        FL_TRY(moments, kept_->before(run_key_, settings.round));
+        FL_CHECK(begin_moments(settings.round, moments));
         run.moments = &moments;
       }
       FL_TRY(TrainReport report, run_threads(run));
+      if (together_ != nullptr) join(report);
       // This copy waits for the device, so nothing that reads the update there later has to.
       flat(update).copy_(first().parameters().model.sub_(start));
       FL_CHECK(check_finite(update, settings, report.steps));
-      if (kept_) FL_CHECK(kept_->keep(run_key_, settings.round, moments));
+      if (kept_ && is_first_rank()) FL_CHECK(kept_->keep(run_key_, settings.round, moments));
       holds_update_ = true;
       report.seconds = seconds(Clock::now() - begin);
       return report;
@@ -306,6 +323,53 @@ class TorchTrainer final : public Trainer {
                        .seconds = 0};
   }
 
+  [[nodiscard]] std::int64_t ranks() const { return together_ == nullptr ? 1 : together_->size(); }
+  [[nodiscard]] bool is_first_rank() const {
+    return together_ == nullptr || together_->rank() == 0;
+  }
+
+  /// What ranks have of their own after their steps together: the loss of their examples, and the
+  /// statistics of BatchNorms.
+  void join(TrainReport& report) {
+    torch::Tensor statistics = first().parameters().model.narrow(
+        0, first().parameters().weights.size(0),
+        first().parameters().model.size(0) - first().parameters().weights.size(0));
+    if (statistics.size(0) > 0) {
+      torch::Tensor sums = statistics.to(torch::kFloat64);
+      together_->sum(sums);
+      statistics.copy_(sums.div_(static_cast<double>(ranks())));
+    }
+    torch::Tensor loss = torch::full({1}, report.loss, torch::dtype(torch::kFloat64));
+    loss = loss.to(device_);
+    together_->sum(loss);
+    report.loss = loss.item<double>();
+  }
+
+  /// The moments before a round. Those of rank 0 are those of all.
+  Result<void> begin_moments(std::uint32_t round, Moments& moments) {
+    if (is_first_rank()) {
+      FL_TRY(moments, kept_->before(run_key_, round));
+    }
+    if (together_ == nullptr) return {};
+    const auto parameters = static_cast<std::size_t>(first().parameters().weights.size(0));
+    torch::Tensor told = torch::tensor({static_cast<std::int64_t>(moments.first.size()),
+                                        static_cast<std::int64_t>(moments.second.size()),
+                                        static_cast<std::int64_t>(moments.steps)},
+                                       torch::kInt64)
+                             .to(device_);
+    together_->broadcast(told);
+    moments.steps = static_cast<std::uint64_t>(told[2].item<std::int64_t>());
+    for (const auto& [values, index] : {std::pair(&moments.first, 0), {&moments.second, 1}}) {
+      const auto n = static_cast<std::size_t>(told[index].item<std::int64_t>());
+      if (n != parameters) continue;
+      values->resize(n);
+      torch::Tensor shared = flat(*values).to(device_);
+      together_->broadcast(shared);
+      flat(*values).copy_(shared);
+    }
+    return {};
+  }
+
   // The last step may have overflowed; no loss is computed after it that would show that.
   Result<void> check_finite(std::span<const float> update, const TrainSettings& settings,
                             std::uint64_t steps) const {
@@ -316,6 +380,7 @@ class TorchTrainer final : public Trainer {
                              steps, layout_.describe(bad), update[bad]));
   }
 
+  StepSync* together_;  // Null: it trains alone.
   std::string model_;
   Layout layout_;
   torch::Device device_;
@@ -333,6 +398,11 @@ class TorchTrainer final : public Trainer {
 }  // namespace
 
 Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options, LocalData data) {
+  return make_torch_trainer(options, std::move(data), nullptr);
+}
+
+Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options, LocalData data,
+                                                    StepSync* together) {
   FL_TRY(const ModelSpec spec, parse_model(options.model));
   FL_CHECK(check_fit(spec, options.model, data));
   if (options.threads < 0) {
@@ -348,6 +418,10 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
                    "--keep-moments and --hogwild don't go together: its threads have moments of "
                    "their own");
     }
+    if (together != nullptr && options.hogwild > 1) {
+      return Error(Errc::invalid_input,
+                   "--hogwild and the ranks of a site don't go together: ranks share each step");
+    }
     if (options.hogwild < 1 || (options.hogwild > 1 && device.is_cuda())) {
       return Error(Errc::invalid_input,
                    fmt::format("hogwild {}: must be 1 or more, and 1 on a GPU", options.hogwild));
@@ -361,7 +435,7 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
     torch::set_num_threads(std::max(1, threads_for(options.threads) / options.hogwild));
     if (device.is_cpu()) keep_freed_memory();
     return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
-        options, std::move(layout), std::move(learners), std::move(data), device));
+        options, std::move(layout), std::move(learners), std::move(data), device, together));
   });
 }
 

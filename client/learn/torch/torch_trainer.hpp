@@ -40,5 +40,15 @@ namespace fl {
 /// algorithm 1. Writes may be lost, so results are not reproducible.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
                                                                   LocalData data);
+class StepSync;
+/// A rank of a site: train() is called on all ranks with the same arguments and data, and all make
+/// the same update. A step has batch_size examples a rank; with N ranks it does what one would do
+/// with batches of N * batch_size, up to rounding and to BatchNorm, which sees a rank's own
+/// examples; its statistics are averaged. Only rank 0 keeps moments on the disk. `together` must
+/// outlive the trainer. Errors of train(): unavailable if another rank is lost. invalid_input:
+/// Hogwild.
+[[nodiscard]] Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
+                                                                  LocalData data,
+                                                                  StepSync* together);
 
 }  // namespace fl

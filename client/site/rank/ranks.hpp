@@ -9,6 +9,8 @@
 // its network must be trusted, and the interface named.
 #pragma once
 
+#include "client/learn/torch/step_sync.hpp"
+
 #include <torch/types.h>
 #include <atomic>
 #include <chrono>
@@ -16,7 +18,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
@@ -26,11 +27,11 @@ namespace fl {
 /// A collective that failed or took too long: a rank has died or hangs, or the network is cut. It
 /// is an exception because it travels out of loss.backward(), through code of libtorch. The group
 /// is of no use afterwards: make a new one from the ranks that are left.
-class RankFailure : public std::runtime_error {
+class RankFailure : public SyncFailure {
  public:
   RankFailure(std::string operation, int rank, const std::string& reason)
-      : std::runtime_error(operation + (rank < 0 ? "" : " with rank " + std::to_string(rank)) +
-                           " failed: " + reason),
+      : SyncFailure(operation + (rank < 0 ? "" : " with rank " + std::to_string(rank)) +
+                    " failed: " + reason),
         operation_(std::move(operation)),
         rank_(rank) {}
   [[nodiscard]] const std::string& operation() const { return operation_; }

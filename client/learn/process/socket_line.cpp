@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/learn/process/unix_socket.hpp"
+#include "client/learn/process/socket_line.hpp"
 
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -21,13 +21,6 @@ namespace {
 
 constexpr std::size_t read_bytes = 64 << 10;
 
-/// Waits until the socket can be read or written. False: it can't after `wait`.
-bool wait_for(int socket, short events, Duration wait) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(wait, Duration::zero()));
-  pollfd ready{.fd = socket, .events = events, .revents = 0};
-  return poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1'000'000))) > 0;
-}
-
 /// Whether the process at the other end is of this user, or of root.
 bool is_ours(int socket) {
   ucred peer{};
@@ -38,15 +31,21 @@ bool is_ours(int socket) {
 
 }  // namespace
 
+bool wait_for_socket(int socket, short events, Duration wait) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(wait, Duration::zero()));
+  pollfd ready{.fd = socket, .events = events, .revents = 0};
+  return poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1'000'000))) > 0;
+}
+
 Descriptor::~Descriptor() {
   if (number_ >= 0) close(number_);
 }
 
-bool UnixLine::send(std::string line, TimePoint until) {
+bool SocketLine::send(std::string line, TimePoint until) {
   line += '\n';
   std::string_view left = line;
   while (!left.empty()) {
-    if (!wait_for(socket_.number(), POLLOUT, until - Clock::now())) return false;
+    if (!wait_for_socket(socket_.number(), POLLOUT, until - Clock::now())) return false;
     const ssize_t sent =
         ::send(socket_.number(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
@@ -56,7 +55,7 @@ bool UnixLine::send(std::string line, TimePoint until) {
   return true;
 }
 
-Result<std::optional<std::string>> UnixLine::receive(Duration wait) {
+Result<std::optional<std::string>> SocketLine::receive(Duration wait) {
   const TimePoint until = Clock::now() + wait;
   for (;;) {
     const auto end = received_.find('\n', searched_);
@@ -68,18 +67,20 @@ Result<std::optional<std::string>> UnixLine::receive(Duration wait) {
     }
     searched_ = received_.size();
     if (searched_ > limits::trainer_message_bytes_max) {
-      return Error(Errc::too_large, fmt::format("the trainer sent a line of more than {} bytes",
+      return Error(Errc::too_large, fmt::format("{} sent a line of more than {} bytes", peer_,
                                                 limits::trainer_message_bytes_max));
     }
-    if (!wait_for(socket_.number(), POLLIN, until - Clock::now()))
+    if (!wait_for_socket(socket_.number(), POLLIN, until - Clock::now()))
       return std::optional<std::string>();
     received_.resize(searched_ + read_bytes);
     const ssize_t got = recv(socket_.number(), received_.data() + searched_, read_bytes, 0);
     received_.resize(searched_ + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return Error(Errc::unavailable, "the trainer has closed its socket");
+    if (got <= 0) return Error(Errc::unavailable, peer_ + " has closed its socket");
   }
 }
+
+void SocketLine::shut() { ::shutdown(socket_.number(), SHUT_RDWR); }
 
 Result<UnixListener> UnixListener::make(const std::filesystem::path& path) {
   sockaddr_un address{};
@@ -106,20 +107,20 @@ UnixListener::~UnixListener() {
   if (socket_.number() >= 0) unlink(path_.c_str());
 }
 
-Result<std::unique_ptr<UnixLine>> UnixListener::accept(Duration wait) {
-  if (!wait_for(socket_.number(), POLLIN, wait)) return std::unique_ptr<UnixLine>();
+Result<std::unique_ptr<SocketLine>> UnixListener::accept(Duration wait) {
+  if (!wait_for_socket(socket_.number(), POLLIN, wait)) return std::unique_ptr<SocketLine>();
   Descriptor made(accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC));
   if (made.number() < 0) {
     if (errno == EINTR || errno == ECONNABORTED || errno == EMFILE || errno == ENFILE)
-      return std::unique_ptr<UnixLine>();
+      return std::unique_ptr<SocketLine>();
     return errno_error(path_.string());
   }
   if (!is_ours(made.number())) {
     log_warn("{}: a process of another user has connected; its connection is closed",
              path_.string());
-    return std::unique_ptr<UnixLine>();
+    return std::unique_ptr<SocketLine>();
   }
-  return std::make_unique<UnixLine>(std::move(made));
+  return std::make_unique<SocketLine>(std::move(made), "the trainer");
 }
 
 }  // namespace fl

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of text through a Unix socket, with blocking calls that have a time limit. One thread at a
-// time.
+// Lines of text through a socket, with blocking calls that have a time limit.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -14,6 +13,9 @@
 #include <utility>
 
 namespace fl {
+
+/// Waits until the socket can be read (POLLIN) or written (POLLOUT). False: it can't after `wait`.
+[[nodiscard]] bool wait_for_socket(int socket, short events, Duration wait);
 
 /// Owns a file descriptor.
 class Descriptor {
@@ -30,23 +32,29 @@ class Descriptor {
   int number_;
 };
 
-/// One connection.
-class UnixLine {
+/// One connection. One thread sends at a time, and one receives.
+class SocketLine {
  public:
-  explicit UnixLine(Descriptor socket) : socket_(std::move(socket)) {}
+  /// `peer` names the other end in errors: "the trainer".
+  SocketLine(Descriptor socket, std::string peer)
+      : socket_(std::move(socket)), peer_(std::move(peer)) {}
 
   /// Sends the line, with its end added. False: the peer has gone, or did not read until `until`.
   [[nodiscard]] bool send(std::string line, TimePoint until);
   /// The next line without its end; nothing if none is complete after `wait`. Errors: unavailable
   /// (the peer has gone), too_large (more than limits::trainer_message_bytes_max).
   [[nodiscard]] Result<std::optional<std::string>> receive(Duration wait);
+  /// Ends the connection: both ends' calls return. Any thread.
+  void shut();
 
  private:
   Descriptor socket_;
+  std::string peer_;
   std::string received_;
   std::size_t searched_ = 0;  // So many bytes of `received_` hold no end of a line.
 };
 
+/// Accepts connections at a path. One thread at a time.
 class UnixListener {
  public:
   /// Listens at `path`, which must not exist. Errors: invalid_input (the path is too long),
@@ -57,7 +65,7 @@ class UnixListener {
   UnixListener& operator=(UnixListener&&) = delete;
 
   /// The next connection of a process of this user; null if there is none after `wait`.
-  [[nodiscard]] Result<std::unique_ptr<UnixLine>> accept(Duration wait);
+  [[nodiscard]] Result<std::unique_ptr<SocketLine>> accept(Duration wait);
 
  private:
   UnixListener(Descriptor socket, std::filesystem::path path)

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks that train one model together do in each step. Each takes its part of every batch; the
+// gradients become the mean over all. client/site/rank implements it. Only the files of
+// fl_learn_torch and of the site's ranks include this header, because it brings libtorch's headers.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// Another rank is lost, or did not do its part in time. An exception, because it travels out of
+/// loss.backward(), through code of libtorch.
+class SyncFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The thread that trains. Functions throw SyncFailure. All ranks make the same calls.
+class StepSync {
+ public:
+  virtual ~StepSync() = default;
+
+  [[nodiscard]] virtual std::int64_t rank() const = 0;
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// Call before each forward pass. `parameters`: what is trained, always the same; their gradients
+  /// are defined. After the backward pass of one that is the step's last, each gradient is the mean
+  /// over the ranks of what the step's passes have added up; the other passes only add.
+  virtual void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) = 0;
+  /// Call between the two.
+  virtual void before_backward(bool is_last) = 0;
+  /// Makes the values those of rank 0. Contiguous, on the device that trains.
+  virtual void broadcast(torch::Tensor& values) = 0;
+  /// Adds up the values of all ranks. The same.
+  virtual void sum(torch::Tensor& values) = 0;
+};
+
+/// The part [begin, end) of `n` examples that a rank takes: contiguous, in rank order, as equal as
+/// can be.
+struct RankPart {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+[[nodiscard]] inline RankPart part_of(std::int64_t n, std::int64_t rank, std::int64_t size) {
+  return {n * rank / size, n * (rank + 1) / size};
+}
+
+}  // namespace fl

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/hub.hpp"
+
+#include "client/site/site_handshake.hpp"
+#include "client/site/site_messages.hpp"
+#include "shared/base/async/stop_signals.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace fl {
+
+using nlohmann::json;
+
+namespace {
+
+/// For waits that may be long: `never` itself is too far for a condition variable.
+TimePoint far_away() { return Clock::now() + std::chrono::hours(1); }
+
+}  // namespace
+
+/// One connection.
+struct SiteHub::Peer {
+  explicit Peer(Descriptor socket) : line(std::move(socket), "the rank") {}
+
+  /// Any thread. A peer that does not read is lost.
+  void send(const json& message) {
+    const std::lock_guard lock(send_mutex);
+    if (!line.send(json_text(message), Clock::now() + limits::rank_send_wait)) line.shut();
+  }
+
+  SocketLine line;
+  std::mutex send_mutex;
+  SiteMember member;  // Set before it is in peers_; constant then.
+  std::jthread thread;
+  std::atomic<bool> is_over = false;
+};
+
+std::string to_string(const SiteMember& member) {
+  return fmt::format("rank {} ({}, process {})", member.rank, member.host, member.process);
+}
+
+SiteHub::SiteHub(Options options, TcpListener listener)
+    : options_(std::move(options)), listener_(std::move(listener)) {
+  const WithoutStopSignals guard;
+  thread_ = std::jthread([this](const std::stop_token& stop) { accept_all(stop); });
+}
+
+Result<std::unique_ptr<SiteHub>> SiteHub::open(Options options) {
+  FL_TRY(TcpListener listener, TcpListener::make(options.host, options.port));
+  return std::unique_ptr<SiteHub>(new SiteHub(std::move(options), std::move(listener)));
+}
+
+SiteHub::~SiteHub() {
+  thread_.request_stop();
+  thread_.join();
+  std::set<PeerPtr> left;
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+    left = std::move(connections_);
+    connections_.clear();
+  }
+  for (const PeerPtr& peer : left) {
+    peer->thread.request_stop();
+    peer->line.shut();
+    peer->thread.join();
+  }
+}
+
+void SiteHub::accept_all(const std::stop_token& stop) {
+  const std::size_t connections_max =
+      2 * static_cast<std::size_t>(options_.size) + limits::rank_strangers_max;
+  while (!stop.stop_requested()) {
+    Descriptor socket = listener_.accept(limits::trainer_look);
+    std::vector<PeerPtr> over;
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(connections_, [&over](const PeerPtr& peer) {
+        if (peer->is_over) over.push_back(peer);
+        return peer->is_over.load();
+      });
+      if (socket.number() >= 0 && connections_.size() < connections_max) {
+        auto peer = std::make_shared<Peer>(std::move(socket));
+        connections_.insert(peer);
+        const WithoutStopSignals guard;
+        peer->thread = std::jthread([this, peer](const std::stop_token& end) { serve(peer, end); });
+      }
+    }
+    for (const PeerPtr& peer : over) peer->thread.join();
+  }
+}
+
+/// A connection's thread.
+void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
+  if (auto greeted = greet(*peer); !greeted) {
+    log_warn("a connection to the site's port was closed: {}", greeted.error().message());
+  } else if (auto entered = enter(peer); !entered) {
+    log_warn("{}", entered.error().message());
+    peer->send({{"type", "refused"}, {"reason", entered.error().message()}});
+  } else {
+    TimePoint heard = Clock::now();
+    TimePoint told = heard;
+    Error reason(Errc::unavailable, "the client ends");
+    while (!stop.stop_requested()) {
+      const auto line = peer->line.receive(limits::rank_beat);
+      if (!line) {
+        reason = line.error();
+        break;
+      }
+      const TimePoint now = Clock::now();
+      if (now - told >= limits::rank_beat) {
+        peer->send({{"type", "alive"}});
+        told = now;
+      }
+      if (*line) {
+        heard = now;
+        hear(peer, parse_json(**line));
+      } else if (now - heard > options_.silence) {
+        reason = Error(Errc::unavailable,
+                       fmt::format("it was silent for {:.0f} s", seconds(options_.silence)));
+        break;
+      }
+    }
+    leave(peer, reason);
+  }
+  peer->line.shut();
+  peer->is_over = true;
+}
+
+/// Checks who has connected and reads its hello into peer.member.
+Result<void> SiteHub::greet(Peer& peer) {
+  const TimePoint until = Clock::now() + limits::rank_greeting;
+  FL_CHECK(greet_rank(peer.line, options_.secret, until));
+  FL_TRY(const auto line, peer.line.receive(until - Clock::now()));
+  if (!line) return Error(Errc::deadline, "no hello in time");
+  auto member = parse_rank_hello(parse_json(*line), options_.size);
+  if (!member) {
+    peer.send({{"type", "refused"}, {"reason", member.error().message()}});
+    return member.error();
+  }
+  peer.member = std::move(*member);
+  return {};
+}
+
+Result<void> SiteHub::enter(const PeerPtr& peer) {
+  PeerPtr before;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_ending_) return Error(Errc::unavailable, "the client ends");
+    PeerPtr& place = peers_[peer->member.rank];
+    before = std::exchange(place, peer);
+  }
+  if (before) {
+    log_warn("{} has come a second time; the one before is dropped", to_string(peer->member));
+    before->line.shut();
+  }
+  peer->send({{"type", "welcome"}});
+  changed_.notify_all();
+  return {};
+}
+
+void SiteHub::leave(const PeerPtr& peer, const Error& reason) {
+  bool is_lost = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = peers_.find(peer->member.rank);
+        found != peers_.end() && found->second == peer) {
+      peers_.erase(found);
+      is_lost = !is_ending_;
+    }
+    for (Asked& asked : asked_) {
+      if (asked.peer != peer || asked.answer) continue;
+      asked.answer = std::make_unique<Result<json>>(Error(
+          Errc::unavailable, fmt::format("{}: {}", to_string(peer->member), reason.message())));
+    }
+    std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.peer == peer; });
+  }
+  if (is_lost) {
+    log_warn("{} is lost: {}", to_string(peer->member), reason.message());
+    if (options_.on_lost) options_.on_lost(peer->member.rank);
+  }
+  changed_.notify_all();
+}
+
+void SiteHub::hear(const PeerPtr& peer, const json& message) {
+  const std::string type = member_text(message, "type");
+  if (type == "done" || type == "error") {
+    take_answer(peer, message);
+  } else if (type != "alive") {
+    use_store(peer, type, message);
+  }
+}
+
+void SiteHub::take_answer(const PeerPtr& peer, const json& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto id = member_number(message, "id");
+    for (Asked& asked : asked_) {
+      if (asked.id != id || asked.peer != peer || asked.answer) continue;
+      asked.answer = std::make_unique<Result<json>>(
+          member_text(message, "type") == "done"
+              ? Result<json>(message)
+              : Result<json>(parse_rank_error(message).at(to_string(peer->member))));
+    }
+  }
+  changed_.notify_all();
+}
+
+/// What a rank's c10d store asks for.
+void SiteHub::use_store(const PeerPtr& peer, const std::string& type, const json& message) {
+  const std::string key = member_text(message, "key");
+  const std::uint64_t id = member_number(message, "id");
+  std::unique_lock lock(mutex_);
+  json answer{{"type", "value"}, {"id", id}};
+  if (type == "set") {
+    lock.unlock();
+    return set_key(key, member_text(message, "value"));
+  }
+  if (type == "add") {
+    std::int64_t sum = 0;
+    if (const auto found = store_.find(key); found != store_.end()) sum = counter_of(found->second);
+    sum += member_integer(message, "amount");
+    answer["sum"] = sum;
+    const std::string value = counter_text(sum);
+    lock.unlock();
+    set_key(key, value);
+  } else if (type == "get") {
+    const auto found = store_.find(key);
+    if (found == store_.end()) {
+      if (member_number(message, "wait") != 0) {
+        waiters_.push_back({peer, id, key});
+        return;
+      }
+      answer["is_there"] = false;
+    } else {
+      answer["value"] = found->second;
+    }
+    lock.unlock();
+  } else if (type == "delete") {
+    answer["is_there"] = store_.erase(key) > 0;
+    lock.unlock();
+  } else {
+    return;
+  }
+  peer->send(answer);
+}
+
+void SiteHub::set_key(const std::string& key, const std::string& value) {
+  std::vector<Waiter> found;
+  {
+    const std::lock_guard lock(mutex_);
+    if (store_.size() >= limits::rank_keys_max) return;
+    store_[key] = value;
+    std::erase_if(waiters_, [&](const Waiter& waiter) {
+      if (waiter.key == key) found.push_back(waiter);
+      return waiter.key == key;
+    });
+  }
+  for (const Waiter& waiter : found)
+    waiter.peer->send({{"type", "value"}, {"id", waiter.id}, {"value", value}});
+}
+
+std::vector<SiteMember> SiteHub::members() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<SiteMember> all;
+  for (const auto& [rank, peer] : peers_) all.push_back(peer->member);
+  return all;
+}
+
+std::vector<SiteMember> SiteHub::wait_for(std::size_t count, TimePoint until,
+                                          const std::stop_token& stop) const {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, stop, until, [&] { return peers_.size() >= count; });
+  }
+  return members();
+}
+
+void SiteHub::send_asked(const std::vector<Request>& requests) {
+  std::vector<std::pair<PeerPtr, json>> to_send;
+  {
+    const std::lock_guard lock(mutex_);
+    asked_.clear();
+    for (const Request& request : requests) {
+      Asked& asked = asked_.emplace_back();
+      asked.id = next_id_++;
+      if (const auto found = peers_.find(request.rank); found != peers_.end()) {
+        asked.peer = found->second;
+        json message = request.message;
+        message["id"] = asked.id;
+        to_send.emplace_back(asked.peer, std::move(message));
+      } else {
+        asked.answer = std::make_unique<Result<json>>(
+            Error(Errc::unavailable, fmt::format("rank {} is not there", request.rank)));
+      }
+    }
+  }
+  for (const auto& [peer, message] : to_send) peer->send(message);
+}
+
+void SiteHub::request_stop() {
+  std::vector<std::pair<PeerPtr, std::uint64_t>> working;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Asked& asked : asked_) {
+      if (asked.peer && !asked.answer) working.emplace_back(asked.peer, asked.id);
+    }
+  }
+  for (const auto& [peer, id] : working) peer->send({{"type", "stop"}, {"id", id}});
+}
+
+bool SiteHub::all_answered() const {
+  return std::ranges::all_of(asked_, [](const Asked& asked) { return asked.answer != nullptr; });
+}
+
+bool SiteHub::has_failure() const {
+  return std::ranges::any_of(
+      asked_, [](const Asked& asked) { return asked.answer && !asked.answer->has_value(); });
+}
+
+std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
+                                       const std::stop_token& stop) {
+  send_asked(requests);
+  std::unique_lock lock(mutex_);
+  TimePoint until = never;
+  bool has_stopped = false;
+  bool has_failed = false;
+  while (!all_answered()) {
+    if (stop.stop_requested() && !std::exchange(has_stopped, true)) {
+      until = std::min<TimePoint>(until, Clock::now() + limits::trainer_grace);
+      lock.unlock();
+      request_stop();
+      lock.lock();
+    }
+    if (has_failure() && !std::exchange(has_failed, true)) {
+      until =
+          std::min<TimePoint>(until, Clock::now() + options_.collective + limits::trainer_grace);
+    }
+    if (Clock::now() >= until) {
+      lock.unlock();
+      drop_silent();
+      lock.lock();
+      until = never;
+    }
+    const auto is_news = [&] { return all_answered() || (has_failure() && !has_failed); };
+    changed_.wait_until(lock, has_stopped ? std::stop_token() : stop, std::min(until, far_away()),
+                        is_news);
+  }
+  std::vector<Result<json>> answers;
+  for (Asked& asked : asked_) answers.push_back(std::move(*asked.answer));
+  asked_.clear();
+  return answers;
+}
+
+/// Drops those who have not answered; leave() answers for them.
+void SiteHub::drop_silent() {
+  std::vector<int> silent;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Asked& asked : asked_) {
+      if (!asked.answer) silent.push_back(asked.peer->member.rank);
+    }
+  }
+  for (const int rank : silent) drop(rank, "it did not answer in time");
+}
+
+void SiteHub::drop(int rank, const std::string& reason) {
+  PeerPtr peer;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(rank);
+    if (found == peers_.end()) return;
+    peer = found->second;
+  }
+  log_warn("{} is dropped: {}", to_string(peer->member), reason);
+  peer->line.shut();
+}
+
+void SiteHub::end_ranks() {
+  std::vector<PeerPtr> all;
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+    for (const auto& [rank, peer] : peers_) all.push_back(peer);
+  }
+  for (const PeerPtr& peer : all) peer->send({{"type", "end"}});
+}
+
+void SiteHub::tell(const std::string& text) {
+  std::vector<PeerPtr> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [rank, peer] : peers_) all.push_back(peer);
+  }
+  for (const PeerPtr& peer : all) peer->send({{"type", "note"}, {"text", text}});
+}
+
+void SiteHub::clear_store() {
+  const std::lock_guard lock(mutex_);
+  store_.clear();
+  waiters_.clear();
+}
+
+}  // namespace fl

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// SiteHub: the agent's end of its connections to the ranks of a site. It knows which ranks are
+// there, keeps the store through which they find each other (a c10d store, whose other end is
+// RankLink), and sends them requests. One line of JSON a message (docs/design/sites.md).
+#pragma once
+
+#include "client/site/tcp.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/base/error.hpp"
+#include "shared/base/json.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fl {
+
+/// A rank that is connected.
+struct SiteMember {
+  int rank = 0;  // Its number in the site, from 0.
+  std::string host;
+  std::int64_t process = 0;
+  bool is_here = false;  // On the agent's machine: it can map the agent's files.
+};
+/// "rank 3 (node7, process 812)"
+[[nodiscard]] std::string to_string(const SiteMember& member);
+
+/// Any thread; ask() one at a time.
+class SiteHub {
+ public:
+  struct Options {
+    std::string host;        // Where to listen; "" for all addresses.
+    std::uint16_t port = 0;  // 0: any.
+    std::string secret;
+    int size = 1;                                // Ranks of the site.
+    Duration silence{};                          // A rank that is silent for so long is lost.
+    Duration collective{};                       // How long a collective of the ranks may take.
+    std::function<void(int rank)> on_lost = {};  // Called on a thread of the hub.
+  };
+  /// Errors: those of TcpListener::make().
+  [[nodiscard]] static Result<std::unique_ptr<SiteHub>> open(Options options);
+  /// Ends all connections. The ranks end then.
+  ~SiteHub();
+  SiteHub(const SiteHub&) = delete;
+  SiteHub& operator=(const SiteHub&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
+  /// The ranks that are connected, by number.
+  [[nodiscard]] std::vector<SiteMember> members() const;
+  /// Waits until `count` ranks are connected, until `until`, or for a stop request.
+  [[nodiscard]] std::vector<SiteMember> wait_for(std::size_t count, TimePoint until,
+                                                 const std::stop_token& stop) const;
+
+  struct Request {
+    int rank = 0;
+    nlohmann::json message;
+  };
+  /// Sends the requests at the same time and returns an answer for each. After a stop request the
+  /// ranks are asked to stop. Once one has failed, the others have the time of a collective left.
+  /// Who does not answer in time is dropped. Errors in an answer: unavailable (the rank was lost,
+  /// or it lost another), cancelled, and what else the rank says.
+  [[nodiscard]] std::vector<Result<nlohmann::json>> ask(const std::vector<Request>& requests,
+                                                        const std::stop_token& stop);
+  /// Ends a rank's connection.
+  void drop(int rank, const std::string& reason);
+  /// Asks all ranks to end.
+  void end_ranks();
+  /// Puts a line into the log of every rank.
+  void tell(const std::string& text);
+  /// Forgets the store's keys.
+  void clear_store();
+
+ private:
+  struct Peer;
+  using PeerPtr = std::shared_ptr<Peer>;
+  /// What one rank was asked.
+  struct Asked {
+    std::uint64_t id = 0;
+    PeerPtr peer;  // Null if it was not there.
+    std::unique_ptr<Result<nlohmann::json>> answer;
+  };
+  struct Waiter {
+    PeerPtr peer;
+    std::uint64_t id = 0;
+    std::string key;
+  };
+
+  SiteHub(Options options, TcpListener listener);
+  void accept_all(const std::stop_token& stop);
+  void serve(const PeerPtr& peer, const std::stop_token& stop);
+  [[nodiscard]] Result<void> greet(Peer& peer);
+  [[nodiscard]] Result<void> enter(const PeerPtr& peer);
+  void leave(const PeerPtr& peer, const Error& reason);
+  void hear(const PeerPtr& peer, const nlohmann::json& message);
+  void take_answer(const PeerPtr& peer, const nlohmann::json& message);
+  void use_store(const PeerPtr& peer, const std::string& type, const nlohmann::json& message);
+  void set_key(const std::string& key, const std::string& value);
+  void send_asked(const std::vector<Request>& requests);
+  void request_stop();
+  void drop_silent();
+  [[nodiscard]] bool all_answered() const;
+  [[nodiscard]] bool has_failure() const;
+
+  const Options options_;
+  TcpListener listener_;
+  mutable std::mutex mutex_;  // Guards all below, up to the thread.
+  mutable std::condition_variable_any changed_;
+  std::map<int, PeerPtr> peers_;   // By rank.
+  std::set<PeerPtr> connections_;  // All of them, with those that have not said hello.
+  std::vector<Asked> asked_;
+  std::uint64_t next_id_ = 1;
+  std::map<std::string, std::string> store_;
+  std::vector<Waiter> waiters_;
+  bool is_ending_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace fl

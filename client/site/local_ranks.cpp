@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/local_ranks.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
+namespace fl {
+
+namespace {
+
+/// For /bin/sh.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+Result<std::filesystem::path> rank_program() {
+  std::error_code failure;
+  const auto here = std::filesystem::read_symlink("/proc/self/exe", failure).parent_path();
+  auto path = here / "fl-rank";
+  if (std::filesystem::exists(path, failure)) return path;
+  return Error(Errc::not_found,
+               fmt::format("{} is missing: a site's ranks are this program", path.string()));
+}
+
+}  // namespace
+
+Result<void> LocalRanks::start_missing() {
+  FL_TRY(const auto program, rank_program());
+  const std::lock_guard lock(mutex_);
+  for (const SitePlace& place : options_.places) {
+    auto& child = ranks_[place.rank];
+    if (child && !child->has_ended()) continue;
+    if (child) endings_[place.rank] = child->ending();
+    if (const auto ending = endings_.find(place.rank); ending != endings_.end()) {
+      log_warn("rank {} ended ({}); starting it again", place.rank, ending->second);
+      endings_.erase(ending);
+    }
+    ChildProcess::Options start;
+    start.command = "exec " + quoted(program.string());
+    start.name = fmt::format("rank {}", place.rank);
+    start.variables = {
+        {rank_variables::address, fmt::format("{}:{}", place.host, place.port)},
+        {rank_variables::secret, options_.secret},
+        {rank_variables::timeout, fmt::to_string(options_.timeout_s)},
+        {rank_variables::rank, std::to_string(place.rank)},
+        {rank_variables::size, std::to_string(place.size)},
+        {rank_variables::local_rank, std::to_string(place.local_rank)},
+        {rank_variables::local_size, std::to_string(place.local_size)},
+    };
+    FL_TRY(child, ChildProcess::start(start));
+  }
+  return {};
+}
+
+std::string LocalRanks::ending_of(int rank) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = endings_.find(rank); found != endings_.end()) return found->second;
+  const auto child = ranks_.find(rank);
+  const bool has_ended = child != ranks_.end() && child->second && child->second->has_ended();
+  return has_ended ? child->second->ending() : "";
+}
+
+void LocalRanks::end(int rank) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end() || !found->second) return;
+  const bool ended_itself = found->second->wait(Clock::now() + limits::rank_gone_wait);
+  endings_[rank] = ended_itself ? found->second->ending() : "it was stopped or hung, and is killed";
+  found->second.reset();  // Kills it, also if it is stopped.
+}
+
+void LocalRanks::end_all() {
+  const std::lock_guard lock(mutex_);
+  const TimePoint until = Clock::now() + limits::trainer_grace;
+  for (auto& [rank, child] : ranks_) {
+    if (child && !child->wait(until)) log_warn("rank {} does not end and is killed", rank);
+    child.reset();
+  }
+}
+
+}  // namespace fl

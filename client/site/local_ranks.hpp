@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// LocalRanks: the ranks that the agent has started on its own machine, fl-rank once for each.
+#pragma once
+
+#include "client/learn/process/child_process.hpp"
+#include "client/site/site_options.hpp"
+#include "shared/base/error.hpp"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fl {
+
+/// Any thread. Linux kills the ranks when the thread that started them ends.
+class LocalRanks {
+ public:
+  struct Options {
+    std::vector<SitePlace> places;  // Of the ranks to start.
+    std::string secret;
+    double timeout_s = 60;
+  };
+  explicit LocalRanks(Options options) : options_(std::move(options)) {}
+
+  /// Starts those that do not run. One that has ended is started anew, with a line in the log that
+  /// says how it ended. Errors: unavailable.
+  [[nodiscard]] Result<void> start_missing();
+  /// How a rank ended, or "" if it runs or is none of ours.
+  [[nodiscard]] std::string ending_of(int rank);
+  /// Ends a rank that is lost but may still run: it could be stopped or hang.
+  void end(int rank);
+  /// Waits for all to end by themselves, and ends those that do not.
+  void end_all();
+
+ private:
+  Options options_;
+  std::mutex mutex_;  // Guards those below.
+  std::map<int, std::string>
+      endings_;  // Of ranks that were ended or have ended, until a new start.
+  std::map<int, std::unique_ptr<ChildProcess>> ranks_;
+};
+
+}  // namespace fl

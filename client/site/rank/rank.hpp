@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rank: what one rank of a site does, as its agent asks: load data and a model, enter a group, and
+// train, evaluate or compute a gradient with it.
+#pragma once
+
+#include "client/learn/data/data.hpp"
+#include "client/site/rank/data_parallel.hpp"
+#include "client/site/rank_link.hpp"
+#include "client/site/site_messages.hpp"
+#include "client/site/site_options.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// One thread; the calls block.
+class Rank {
+ public:
+  /// `link` must outlive the object.
+  Rank(RankLink& link, SitePlace place) : link_(link), place_(std::move(place)) {}
+
+  /// Does what the agent asks until it asks this rank to end. Errors: unavailable (the agent is
+  /// lost).
+  [[nodiscard]] Result<void> run();
+
+ private:
+  [[nodiscard]] Result<nlohmann::json> answer(const nlohmann::json& request);
+  [[nodiscard]] Result<nlohmann::json> load(LearnOptions learn);
+  [[nodiscard]] Result<nlohmann::json> enter(const GroupOptions& group);
+  [[nodiscard]] Result<nlohmann::json> train(const RankWork& work);
+  [[nodiscard]] Result<nlohmann::json> evaluate(const RankWork& work);
+  [[nodiscard]] Result<nlohmann::json> gradient(const RankWork& work);
+  [[nodiscard]] Result<void> check_ready() const;
+  void leave_group();
+
+  RankLink& link_;
+  const SitePlace place_;
+  std::string data_key_;  // What the data were loaded for.
+  LocalData data_;
+  std::string model_;
+  DataParallel together_;
+  std::unique_ptr<Trainer> trainer_;  // Of model_; null before the first one.
+  std::shared_ptr<Ranks> ranks_;      // Null outside of a group.
+};
+
+}  // namespace fl

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// RankLink: a rank's connection to the agent of its site. The agent asks for work through it, and
+// the ranks find each other through the store at its other end.
+#pragma once
+
+#include "client/learn/process/socket_line.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/base/error.hpp"
+#include "shared/base/json.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+namespace fl {
+
+/// Any thread.
+class RankLink {
+ public:
+  struct Options {
+    std::string host;
+    std::uint16_t port = 0;
+    std::string secret;
+    int rank = 0;
+    int size = 1;
+    Duration silence{};                  // An agent that is silent for so long is lost.
+    TimePoint until = never;             // Until then connecting is tried again.
+    std::function<void()> on_lost = {};  // Called when the agent is lost, on a thread of the link.
+  };
+  /// Errors: unauthenticated; conflict (the agent refuses this rank, with its reason); unavailable.
+  [[nodiscard]] static Result<std::unique_ptr<RankLink>> connect(const Options& options);
+  ~RankLink();
+  RankLink(const RankLink&) = delete;
+  RankLink& operator=(const RankLink&) = delete;
+
+  /// Waits for the agent's next request. Errors: cancelled if the agent asks this rank to end,
+  /// unavailable if it is lost.
+  [[nodiscard]] Result<nlohmann::json> next();
+  /// Stops when the agent asks to stop the request that next() returned last, or is lost.
+  [[nodiscard]] std::stop_token stop_token();
+  /// Answers that request: with "type": "done" and "id" added, or with the error.
+  void answer(Result<nlohmann::json> message);
+
+  // The store. Keys and values are any bytes. All ranks see the same keys.
+  void set(const std::string& key, std::string_view value);
+  /// Waits until `until` for the key. Errors: deadline, unavailable.
+  [[nodiscard]] Result<std::string> get(const std::string& key, TimePoint until);
+  /// Whether the key is there. Errors: as get().
+  [[nodiscard]] Result<bool> has(const std::string& key, TimePoint until);
+  /// Adds to a number, which begins at 0, and returns the sum. Errors: as get().
+  [[nodiscard]] Result<std::int64_t> add(const std::string& key, std::int64_t amount,
+                                         TimePoint until);
+  /// Returns whether the key was there. Errors: as get().
+  [[nodiscard]] Result<bool> remove(const std::string& key, TimePoint until);
+
+ private:
+  RankLink(std::unique_ptr<SocketLine> line, const Options& options);
+  void receive_all(const std::stop_token& stop);
+  void hear(nlohmann::json message);
+  void lose(const Error& reason);
+  void send(const nlohmann::json& message);
+  /// Asks the store and waits for its answer.
+  [[nodiscard]] Result<nlohmann::json> ask_store(nlohmann::json request, TimePoint until);
+
+  std::unique_ptr<SocketLine> line_;
+  const Duration silence_;
+  const std::function<void()> on_lost_;
+  std::mutex send_mutex_;
+  std::mutex mutex_;  // Guards all below, up to the thread.
+  std::condition_variable changed_;
+  std::deque<nlohmann::json> requests_;
+  std::map<std::uint64_t, std::optional<nlohmann::json>> asked_;  // Of the store; by id.
+  std::uint64_t next_id_ = 1;
+  std::uint64_t request_id_ = 0;  // Of what next() returned last.
+  std::uint64_t stopped_id_ = 0;  // Of what is to stop.
+  std::stop_source stop_;
+  std::optional<Error> lost_;
+  std::jthread thread_;
+};
+
+}  // namespace fl

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/site.hpp"
+
+#include "client/site/site_handshake.hpp"
+#include "shared/base/io/secret_file.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace fl {
+
+using nlohmann::json;
+
+namespace {
+
+Duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+/// The ranks of a site that are not among `members`: "1, 3".
+std::string missing(int size, const std::vector<SiteMember>& members) {
+  std::vector<int> absent;
+  for (int rank = 0; rank < size; ++rank) {
+    const bool is_there = std::ranges::any_of(
+        members, [rank](const SiteMember& member) { return member.rank == rank; });
+    if (!is_there) absent.push_back(rank);
+  }
+  return fmt::format("{}", fmt::join(absent, ", "));
+}
+
+bool is_same(const std::vector<SiteMember>& a, const std::vector<SiteMember>& b) {
+  return std::ranges::equal(a, b, [](const SiteMember& x, const SiteMember& y) {
+    return x.rank == y.rank && x.process == y.process && x.host == y.host;
+  });
+}
+
+/// Copies if there is something to copy.
+void copy(std::span<const float> from, std::span<float> to) { std::ranges::copy(from, to.begin()); }
+
+const char* name_of(Site::Kind kind) {
+  switch (kind) {
+    case Site::Kind::train: return "train";
+    case Site::Kind::evaluate: return "evaluate";
+    case Site::Kind::gradient: return "gradient";
+  }
+  return "";
+}
+
+/// The ranks that the agent starts itself.
+std::vector<SitePlace> own_places(const SiteOptions& options, const std::optional<SitePlace>& place,
+                                  std::uint16_t port) {
+  if (place) return {*place};
+  std::vector<SitePlace> places;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    places.push_back({.rank = rank,
+                      .size = options.ranks,
+                      .local_rank = rank,
+                      .local_size = options.ranks,
+                      .host = "127.0.0.1",
+                      .port = port,
+                      .launcher = {}});
+  }
+  return places;
+}
+
+}  // namespace
+
+Site::Site(SiteOptions options, LearnOptions learn, TensorFolder folder, int size)
+    : options_(std::move(options)),
+      learn_(std::move(learn)),
+      folder_(std::move(folder)),
+      size_(size) {}
+
+Site::~Site() {
+  if (hub_) hub_->end_ranks();
+  if (local_) local_->end_all();
+}
+
+Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
+                                          const std::optional<SitePlace>& place,
+                                          const LearnOptions& learn,
+                                          const std::filesystem::path& state,
+                                          const std::stop_token& stop) {
+  FL_TRY(TensorFolder folder, TensorFolder::make(state));
+  const int size = place ? place->size : options.ranks;
+  std::shared_ptr<Site> site(new Site(options, learn, std::move(folder), size));
+  std::string secret;
+  if (!options.secret_file.empty()) {
+    FL_TRY(secret, read_secret_file(posix_files(), options.secret_file));
+  } else {
+    FL_TRY(secret, make_site_secret());
+  }
+  SiteHub::Options hub;
+  hub.host = place ? place->host : "127.0.0.1";
+  hub.port = place ? place->port : std::uint16_t{0};
+  hub.secret = secret;
+  hub.size = size;
+  hub.silence = std::min<Duration>(duration_of(options.timeout_s), limits::rank_silence);
+  hub.collective = duration_of(options.timeout_s);
+  // A rank that is stopped still has its connections to the others, which wait for it.
+  hub.on_lost = [raw = site.get()](int rank) {
+    if (raw->local_) raw->local_->end(rank);
+  };
+  FL_TRY(site->hub_, SiteHub::open(std::move(hub)));
+  site->local_ = std::make_unique<LocalRanks>(LocalRanks::Options{
+      own_places(options, place, site->hub_->port()), secret, options.timeout_s});
+  log_info("a site of {} ranks{}", size, place ? " under " + place->launcher : "");
+  FL_TRY(const auto members, site->gather(stop));
+  site->learn_.model.clear();
+  FL_CHECK(site->load_at(members, stop));
+  return site;
+}
+
+/// Waits for all ranks or, when the time is over, for enough of them.
+Result<std::vector<SiteMember>> Site::gather(const std::stop_token& stop) {
+  const TimePoint until = Clock::now() + duration_of(options_.timeout_s);
+  std::vector<SiteMember> members;
+  for (;;) {
+    FL_CHECK(local_->start_missing());
+    const TimePoint next = std::min<TimePoint>(until, Clock::now() + limits::rank_restart_pause);
+    members = hub_->wait_for(static_cast<std::size_t>(size_), next, stop);
+    if (std::cmp_equal(members.size(), size_)) return members;
+    if (stop.stop_requested()) return Error(Errc::cancelled, "stopped");
+    if (Clock::now() >= until) break;
+  }
+  const int least = options_.ranks_min > 0 ? options_.ranks_min : size_;
+  const std::string text = fmt::format("{} of {} ranks are there; missing: {}", members.size(),
+                                       size_, missing(size_, members));
+  hub_->tell(text);
+  const bool is_enough = std::cmp_greater_equal(members.size(), least) &&
+                         std::ranges::any_of(members, &SiteMember::is_here);
+  if (!is_enough) {
+    return Error(Errc::unavailable,
+                 fmt::format("{}, after {:g} s (--rank-timeout)", text, options_.timeout_s));
+  }
+  log_warn("{}; the site goes on without them", text);
+  return members;
+}
+
+/// Sends these requests. Errors: the first error of a rank that says something of the work; else
+/// the first one.
+Result<std::vector<json>> Site::ask_all(const std::vector<SiteHub::Request>& requests,
+                                        const std::stop_token& stop) {
+  auto answers = hub_->ask(requests, stop);
+  if (stop.stop_requested()) return Error(Errc::cancelled, "stopped");
+  std::optional<Error> first;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i]) continue;
+    const bool is_loss = answers[i].error().code() == Errc::unavailable;
+    if (!is_loss) return answers[i].error();
+    const std::string how = local_->ending_of(requests[i].rank);
+    losses_.push_back(answers[i].error().message() + (how.empty() ? "" : ": " + how));
+    if (!first) first = answers[i].error();
+  }
+  if (first) return *first;
+  std::vector<json> all;
+  for (auto& answer : answers) all.push_back(std::move(*answer));
+  return all;
+}
+
+/// Has these ranks load data and, if there is one, the model.
+Result<RankLoaded> Site::load_at(const std::vector<SiteMember>& members,
+                                 const std::stop_token& stop) {
+  std::vector<SiteHub::Request> requests;
+  for (const SiteMember& member : members)
+    requests.push_back({member.rank, {{"type", "load"}, {"learn", to_json_of(learn_)}}});
+  FL_TRY(const auto answers, ask_all(requests, stop));
+  RankLoaded first;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    FL_TRY(RankLoaded loaded, parse_as<RankLoaded>(answers[i]));
+    if (i == 0) {
+      first = std::move(loaded);
+      continue;
+    }
+    const bool is_same = loaded.layout == first.layout && loaded.train == first.train &&
+                         loaded.holdout == first.holdout;
+    if (!is_same) {
+      return Error(Errc::conflict,
+                   fmt::format("{} has {} training examples, {} held out and model {}; {} has {}, "
+                               "{} and {}: all ranks need the same --data",
+                               to_string(members[0]), first.train, first.holdout, first.layout,
+                               to_string(members[i]), loaded.train, loaded.holdout, loaded.layout));
+    }
+  }
+  return first;
+}
+
+Result<RankLoaded> Site::load(const std::string& model, const Layout& layout,
+                              const std::stop_token& stop) {
+  learn_.model = model;
+  if (layout.elements() != elements_) {
+    elements_ = layout.elements();
+    for (SharedValues* values : {&weights_, &correction_, &result_}) *values = SharedValues();
+    FL_CHECK(folder_.make_room(3 * elements_ * sizeof(float)));
+  }
+  FL_TRY(const auto members, gather(stop));
+  FL_TRY(RankLoaded loaded, load_at(members, stop));
+  if (loaded.layout != layout.digest().hex()) {
+    return Error(Errc::internal,
+                 fmt::format("the ranks have another layout of model {}: {}, not {}", model,
+                             loaded.layout, layout.digest().hex()));
+  }
+  return loaded;
+}
+
+/// Makes a group of the ranks that are there, unless it is there already.
+Result<void> Site::make_group(const std::stop_token& stop) {
+  FL_TRY(auto members, gather(stop));
+  // The first rank of the group maps files of this machine.
+  std::ranges::rotate(members, std::ranges::find_if(members, &SiteMember::is_here));
+  if (is_same(members, group_) && group_model_ == learn_.model) return {};
+  group_.clear();
+  FL_CHECK(load_at(members, stop));
+  hub_->clear_store();
+  ++generation_;
+  std::vector<SiteHub::Request> requests;
+  for (const SiteMember& member : members) {
+    GroupOptions group;
+    group.generation = generation_;
+    group.rank = static_cast<int>(requests.size());
+    group.size = static_cast<int>(members.size());
+    group.backend = options_.backend;
+    group.interface = options_.ranks > 0 && options_.interface.empty() ? "lo" : options_.interface;
+    group.hook = options_.hook;
+    group.bucket_mb = options_.bucket_mb;
+    group.timeout_s = options_.timeout_s;
+    requests.push_back({member.rank, {{"type", "group"}, {"group", to_json_of(group)}}});
+  }
+  FL_CHECK(ask_all(requests, stop));
+  group_ = std::move(members);
+  group_model_ = learn_.model;
+  return {};
+}
+
+Result<json> Site::try_work(Kind kind, const RankWork& work, const std::stop_token& stop) {
+  FL_CHECK(make_group(stop));
+  std::vector<SiteHub::Request> requests;
+  const std::size_t workers = kind == Kind::train ? group_.size() : 1;
+  for (std::size_t i = 0; i < workers; ++i) {
+    RankWork mine = work;
+    if (i > 0) mine.files = {};
+    requests.push_back({group_[i].rank, {{"type", name_of(kind)}, {"work", to_json_of(mine)}}});
+  }
+  auto answers = ask_all(requests, stop);
+  if (!answers) {
+    // Whoever waited for the one that failed has no group any more.
+    group_.clear();
+    return answers.error();
+  }
+  return std::move(answers->front());
+}
+
+Result<void> Site::make_files(bool has_correction) {
+  const auto& folder = folder_.tensors();
+  if (weights_.values().size() != elements_) {
+    FL_TRY(weights_, SharedValues::make(folder / "weights.f32", elements_));
+    FL_TRY(result_, SharedValues::make(folder / "result.f32", elements_));
+  }
+  if (has_correction && correction_.values().size() != elements_) {
+    FL_TRY(correction_, SharedValues::make(folder / "correction.f32", elements_));
+  }
+  return {};
+}
+
+Result<json> Site::work(Kind kind, RankWork work, std::span<const float> weights,
+                        std::span<const float> correction, std::span<float> result,
+                        const std::stop_token& stop) {
+  FL_CHECK(make_files(!correction.empty()));
+  const auto& folder = folder_.tensors();
+  copy(weights, weights_.values());
+  work.files.weights = (folder / "weights.f32").string();
+  if (!correction.empty()) {
+    copy(correction, correction_.values());
+    work.has_correction = true;
+    work.files.correction = (folder / "correction.f32").string();
+  }
+  if (!result.empty()) work.files.result = (folder / "result.f32").string();
+  for (int attempt = 1;; ++attempt) {
+    auto answer = try_work(kind, work, stop);
+    if (answer) {
+      copy(std::span<const float>(result_.values()).first(result.size()), result);
+      return answer;
+    }
+    if (answer.error().code() != Errc::unavailable) return answer.error();
+    if (attempt == limits::site_attempts_max) {
+      return Error(Errc::invalid_input,
+                   fmt::format("the site lost ranks {} times in a row, the last time: {}", attempt,
+                               answer.error().message()));
+    }
+    log_warn("{}; '{}' begins again with a new group", answer.error().message(), name_of(kind));
+  }
+}
+
+}  // namespace fl

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/site_flags.hpp"
+
+#include "shared/base/flags.hpp"
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+
+namespace fl {
+
+void declare_site_flags(CLI::App& app, SiteOptions& options) {
+  auto* const ranks =
+      app.add_option("--ranks", options.ranks,
+                     "Train with so many ranks on this machine, which share each step: one a GPU, "
+                     "or one a part of the cores (docs/guide/sites.md)")
+          ->check(CLI::Range(1, limits::ranks_max));
+  app.add_flag("--site", options.launched,
+               "This process is one of several ranks that torchrun, srun or mpirun has started, "
+               "perhaps on several machines; the first one is the client")
+      ->excludes(ranks);
+  app.add_option("--ranks-min", options.ranks_min,
+                 "Go on with so many ranks when others are lost (default: all are waited for)")
+      ->check(CLI::Range(1, limits::ranks_max));
+  app.add_option("--rank-timeout", options.timeout_s,
+                 "Seconds that ranks wait for each other before one is taken for lost")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
+  app.add_option("--backend", options.backend, "How ranks talk: gloo (CPUs), nccl (GPUs) or auto")
+      ->check(CLI::IsMember({"gloo", "nccl", "auto"}))
+      ->capture_default_str();
+  app.add_option("--bucket-mb", options.bucket_mb,
+                 "Reduce gradients in pieces of so many MiB, while the rest is computed (default: "
+                 "4)")
+      ->check(CLI::Range(0.01, 4096.0));
+  app.add_option("--site-interface", options.interface,
+                 "The network interface through which ranks talk, such as eth0 (default: that of "
+                 "the host's name; with --ranks, loopback)");
+  app.add_option("--site-address", options.address,
+                 "Where the first rank's client listens for the others (default: MASTER_ADDR, one "
+                 "port above MASTER_PORT)")
+      ->type_name("HOST:PORT")
+      ->check([](const std::string& text) {
+        const auto parsed = parse_host_port(text);
+        return parsed ? std::string() : parsed.error().message();
+      });
+  app.add_option("--site-secret-file", options.secret_file,
+                 "A file with a secret that all ranks of the site know; needed with --site")
+      ->check(not_empty());
+}
+
+void check_site_flags(const CLI::App& app, const SiteOptions& options) {
+  if (!options.is_set()) {
+    for (const char* flag : {"--ranks-min", "--rank-timeout", "--backend", "--bucket-mb",
+                             "--site-interface", "--site-address", "--site-secret-file"}) {
+      if (app.count(flag) > 0)
+        throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
+    }
+    return;
+  }
+  if (options.launched && options.secret_file.empty()) {
+    throw CLI::ValidationError(
+        "--site",
+        "also needs --site-secret-file FILE, the same file on all machines; make it by: "
+        "head -c 32 /dev/urandom | base64 > FILE");
+  }
+  if (options.ranks > 0 && options.ranks_min > options.ranks)
+    throw CLI::ValidationError("--ranks-min", fmt::format("is above --ranks {}", options.ranks));
+}
+
+}  // namespace fl

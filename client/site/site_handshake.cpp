@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/site_handshake.hpp"
+
+#include "shared/base/json.hpp"
+#include "shared/identity/crypto.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace fl {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t random_digits = 64;
+
+Result<std::string> random_text() {
+  std::array<std::byte, random_digits / 2> bytes{};
+  FL_CHECK(fill_random(bytes));
+  return to_hex(bytes);
+}
+
+std::string proof_of(std::string_view secret, std::string_view who, std::string_view agent,
+                     std::string_view rank) {
+  const std::string text = fmt::format("tributary site {} {} {}", who, agent, rank);
+  const Sha256 code = hmac_sha256(bytes_of(secret), bytes_of(std::string_view(text)));
+  return to_hex(std::as_bytes(std::span(code)));
+}
+
+Result<void> send(SocketLine& line, const json& message, TimePoint until) {
+  if (line.send(json_text(message), until)) return {};
+  return Error(Errc::unavailable, "the connection has ended");
+}
+
+/// A message whose members `names` are texts of random_digits characters.
+Result<json> receive(SocketLine& line, std::initializer_list<const char*> names, TimePoint until) {
+  FL_TRY(const auto text, line.receive(until - Clock::now()));
+  if (!text) return Error(Errc::deadline, "no answer in time");
+  json message = parse_json(*text);
+  for (const char* name : names) {
+    const bool is_there = message.is_object() && message.contains(name) &&
+                          message[name].is_string() &&
+                          message[name].get_ref<const std::string&>().size() == random_digits;
+    if (!is_there)
+      return Error(Errc::unauthenticated, "the other end is no part of a Tributary site");
+  }
+  return message;
+}
+
+Result<void> check_proof(const json& message, const std::string& wanted) {
+  const auto& told = message["proof"].get_ref<const std::string&>();
+  if (equal_in_constant_time(bytes_of(std::string_view(told)), bytes_of(std::string_view(wanted))))
+    return {};
+  return Error(Errc::unauthenticated, "the other end has another site secret (--site-secret-file)");
+}
+
+}  // namespace
+
+Result<std::string> make_site_secret() { return random_text(); }
+
+Result<void> greet_rank(SocketLine& line, std::string_view secret, TimePoint until) {
+  FL_TRY(const std::string mine, random_text());
+  FL_CHECK(send(line, {{"agent", mine}}, until));
+  FL_TRY(const json said, receive(line, {"rank", "proof"}, until));
+  const auto& other = said["rank"].get_ref<const std::string&>();
+  FL_CHECK(check_proof(said, proof_of(secret, "rank", mine, other)));
+  return send(line, {{"proof", proof_of(secret, "agent", mine, other)}}, until);
+}
+
+Result<void> greet_agent(SocketLine& line, std::string_view secret, TimePoint until) {
+  FL_TRY(const json said, receive(line, {"agent"}, until));
+  FL_TRY(const std::string mine, random_text());
+  const auto& other = said["agent"].get_ref<const std::string&>();
+  FL_CHECK(send(line, {{"rank", mine}, {"proof", proof_of(secret, "rank", other, mine)}}, until));
+  const auto told = receive(line, {"proof"}, until);
+  // An agent that refuses the proof ends the connection.
+  if (!told && told.error().code() == Errc::unavailable)
+    return Error(Errc::unauthenticated,
+                 "the agent refused this rank: is its site secret (--site-secret-file) the same?");
+  if (!told) return told.error();
+  return check_proof(*told, proof_of(secret, "agent", other, mine));
+}
+
+}  // namespace fl

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/site_messages.hpp"
+
+#include "shared/base/version.hpp"
+#include "shared/identity/crypto.hpp"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+namespace fl {
+
+using nlohmann::json;
+
+// How nlohmann's library converts our types: all members of each, by name.
+
+/// A number that may be infinite or no number, for which JSON has no sign.
+static json real(double value) {
+  return std::isfinite(value) ? json(value) : json(fmt::to_string(value));
+}
+static void take_real(const json& from, double& value) {
+  value = from.is_string() ? std::strtod(from.get_ref<const std::string&>().c_str(), nullptr)
+                           : from.get<double>();
+}
+
+static void to_json(json& out, const ColumnSummary& value) {
+  out = {real(value.count), real(value.mean), real(value.squares)};
+}
+static void from_json(const json& in, ColumnSummary& value) {
+  take_real(in.at(0), value.count);
+  take_real(in.at(1), value.mean);
+  take_real(in.at(2), value.squares);
+}
+static void to_json(json& out, const MetricValue& value) {
+  out = {{"name", value.name}, {"value", real(value.value)}, {"weight", real(value.weight)}};
+}
+static void from_json(const json& in, MetricValue& value) {
+  in.at("name").get_to(value.name);
+  take_real(in.at("value"), value.value);
+  take_real(in.at("weight"), value.weight);
+}
+static void to_json(json& out, const EvalReport& value) {
+  out = {{"examples", value.examples}, {"loss", real(value.loss)}, {"metrics", value.metrics}};
+}
+static void from_json(const json& in, EvalReport& value) {
+  in.at("examples").get_to(value.examples);
+  take_real(in.at("loss"), value.loss);
+  in.at("metrics").get_to(value.metrics);
+}
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LocalOptimizer, kind, beta1, beta2, epsilon)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainSettings, round, local_epochs, local_steps, local_seconds,
+                                   batch_size, accumulate, optimizer, lr, momentum, weight_decay,
+                                   proximal_mu, deadline_s, seed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes, partition, shard,
+                                   shards, partition_seed, holdout, evaluate_only, device,
+                                   precision, threads, hogwild, keep_moments, state, client_seed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GroupOptions, generation, rank, size, backend, interface, hook,
+                                   bucket_mb, timeout_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankLoaded, layout, train, holdout, summaries)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFiles, weights, correction, result)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, files)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds)
+
+namespace {
+
+constexpr std::array codes{Errc::invalid_input, Errc::unavailable, Errc::cancelled,
+                           Errc::not_found,     Errc::conflict,    Errc::deadline};
+
+}  // namespace
+
+json to_json_of(const LearnOptions& value) { return value; }
+json to_json_of(const GroupOptions& value) { return value; }
+json to_json_of(const RankLoaded& value) { return value; }
+json to_json_of(const RankWork& value) { return value; }
+json to_json_of(const TrainReport& value) { return value; }
+json to_json_of(const EvalReport& value) { return value; }
+
+template <class Value>
+Result<Value> parse_as(const json& message) {
+  try {
+    return message.get<Value>();
+  } catch (const json::exception& error) {
+    return Error(Errc::protocol, fmt::format("a message of the site: {}", error.what()));
+  }
+}
+template Result<LearnOptions> parse_as(const json&);
+template Result<GroupOptions> parse_as(const json&);
+template Result<RankLoaded> parse_as(const json&);
+template Result<RankWork> parse_as(const json&);
+template Result<TrainReport> parse_as(const json&);
+template Result<EvalReport> parse_as(const json&);
+
+std::string member_text(const json& message, const char* name) {
+  const auto found = message.is_object() ? message.find(name) : message.end();
+  return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::uint64_t member_number(const json& message, const char* name) {
+  const auto found = message.is_object() ? message.find(name) : message.end();
+  return found != message.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+std::int64_t member_integer(const json& message, const char* name) {
+  const auto found = message.is_object() ? message.find(name) : message.end();
+  return found != message.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+json rank_hello(const SiteMember& member, int size) {
+  return {{"type", "hello"},
+          {"rank", member.rank},
+          {"size", size},
+          {"host", member.host},
+          {"process", member.process},
+          {"boot", boot_id()},
+          {"version", software_version_and_commit}};
+}
+
+Result<SiteMember> parse_rank_hello(const json& message, int size) {
+  if (member_text(message, "type") != "hello")
+    return Error(Errc::protocol, "a rank began with another message than its hello");
+  SiteMember member;
+  member.rank = static_cast<int>(member_integer(message, "rank"));
+  member.host = member_text(message, "host");
+  member.process = member_integer(message, "process");
+  member.is_here = member_text(message, "boot") == boot_id() && member.host == host_name();
+  const std::string version = member_text(message, "version");
+  if (version != software_version_and_commit) {
+    return Error(Errc::conflict,
+                 fmt::format("{} is of version {}, the agent of {}", to_string(member), version,
+                             software_version_and_commit));
+  }
+  const auto its_size = member_integer(message, "size");
+  if (its_size != size) {
+    return Error(Errc::conflict, fmt::format("{} belongs to a site of {} ranks, the agent to one "
+                                             "of {}",
+                                             to_string(member), its_size, size));
+  }
+  if (member.rank < 0 || member.rank >= size) {
+    return Error(Errc::conflict,
+                 fmt::format("{}: ranks count from 0 to {}", to_string(member), size - 1));
+  }
+  return member;
+}
+
+json rank_error(const Error& error) {
+  return {{"type", "error"}, {"code", to_string(error.code())}, {"reason", error.message()}};
+}
+
+Error parse_rank_error(const json& message) {
+  const std::string told = member_text(message, "code");
+  for (const Errc code : codes) {
+    if (told == to_string(code)) return {code, member_text(message, "reason")};
+  }
+  return {Errc::internal, member_text(message, "reason")};
+}
+
+std::string counter_text(std::int64_t value) {
+  return to_base64url(bytes_of(std::string_view(std::to_string(value))));
+}
+
+std::int64_t counter_of(const std::string& text) {
+  const auto digits = from_base64url(text);
+  std::int64_t value = 0;
+  if (digits) std::from_chars(digits->data(), digits->data() + digits->size(), value);
+  return value;
+}
+
+}  // namespace fl

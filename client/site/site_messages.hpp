@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages between the agent of a site and its ranks, as JSON (docs/design/sites.md). Both come
+// from the same build, which the hello checks. Pure functions; any thread.
+#pragma once
+
+#include "client/learn/learn_options.hpp"
+#include "client/learn/trainer.hpp"
+#include "client/site/hub.hpp"
+#include "shared/base/error.hpp"
+#include "shared/base/json.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// How the ranks of a site train together.
+struct GroupOptions {
+  int generation = 0;  // Counts the groups of a site from 1.
+  int rank = 0;        // In this group, from 0.
+  int size = 1;
+  std::string backend = "gloo";
+  std::string interface = {};      // Gloo's network interface; "" for the host's own.
+  std::string hook = "allreduce";  // How gradients are reduced (client/site/rank/hooks).
+  double bucket_mb = 0;            // Gradients are reduced in pieces of this size; 0: a default.
+  double timeout_s = 60;           // Of a collective.
+};
+
+/// What a rank says of the model and data that it has loaded.
+struct RankLoaded {
+  std::string layout;  // The digest.
+  std::uint64_t train = 0;
+  std::uint64_t holdout = 0;
+  std::vector<ColumnSummary> summaries = {};
+};
+
+/// Files that agent and rank 0 map; flat fp32 vectors. "" for what there is not.
+struct RankFiles {
+  std::string weights = {};
+  std::string correction = {};
+  std::string result = {};
+};
+
+/// A piece of work for the group: train, or on rank 0 alone evaluate or gradient.
+struct RankWork {
+  std::string run = {};  // The run's key.
+  TrainSettings settings = {};
+  bool has_correction = false;
+  RankFiles files = {};
+};
+
+/// The rank's hello: what it is.
+[[nodiscard]] nlohmann::json rank_hello(const SiteMember& member, int size);
+/// Errors: conflict for a rank of another build or of another site.
+[[nodiscard]] Result<SiteMember> parse_rank_hello(const nlohmann::json& message, int size);
+
+[[nodiscard]] nlohmann::json rank_error(const Error& error);
+[[nodiscard]] Error parse_rank_error(const nlohmann::json& message);
+
+[[nodiscard]] nlohmann::json to_json_of(const LearnOptions& value);
+[[nodiscard]] nlohmann::json to_json_of(const GroupOptions& value);
+[[nodiscard]] nlohmann::json to_json_of(const RankLoaded& value);
+[[nodiscard]] nlohmann::json to_json_of(const RankWork& value);
+[[nodiscard]] nlohmann::json to_json_of(const TrainReport& value);
+[[nodiscard]] nlohmann::json to_json_of(const EvalReport& value);
+/// The other way. Errors: protocol, with the member that is wrong.
+template <class Value>
+[[nodiscard]] Result<Value> parse_as(const nlohmann::json& message);
+
+/// The member, or "" or 0 if it is not there or of another type.
+[[nodiscard]] std::string member_text(const nlohmann::json& message, const char* name);
+[[nodiscard]] std::uint64_t member_number(const nlohmann::json& message, const char* name);
+[[nodiscard]] std::int64_t member_integer(const nlohmann::json& message, const char* name);
+
+/// A counter of the store, which holds texts in base64url.
+[[nodiscard]] std::string counter_text(std::int64_t value);
+[[nodiscard]] std::int64_t counter_of(const std::string& text);
+
+/// What tells machines apart: the name of this one, and an identifier of its running system.
+[[nodiscard]] std::string host_name();
+[[nodiscard]] std::string boot_id();
+
+}  // namespace fl

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line and the environment say about a site: one client of many ranks.
+#pragma once
+
+#include "shared/base/error.hpp"
+#include "shared/base/limits.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace fl {
+
+struct SiteOptions {
+  int ranks = 0;          // So many ranks on this machine; 0: none, or those of the launcher.
+  bool launched = false;  // --site: torchrun, srun or mpirun has started this process as a rank.
+  int ranks_min = 0;      // A round may go on with so many ranks; 0: all are needed.
+  std::string backend = "auto";    // "gloo", "nccl", "auto".
+  std::string hook = "allreduce";  // How gradients are reduced.
+  double bucket_mb = 0;            // Gradients are reduced in pieces of this size; 0: a default.
+  std::string interface;           // The network interface of the ranks; "": the host's own.
+  std::string address;             // HOST:PORT where the agent listens; "": by the launcher.
+  std::string secret_file;
+  double timeout_s =
+      limits::rank_timeout_s;  // Of a collective, of a rank's silence, and for ranks to come.
+
+  [[nodiscard]] bool is_set() const { return ranks > 0 || launched; }
+};
+
+/// The place of a process in a site.
+struct SitePlace {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  // Among the ranks of this machine.
+  int local_size = 1;
+  std::string host;  // Of the agent.
+  std::uint16_t port = 0;
+  std::string launcher;  // "torchrun", "Slurm", "Open MPI".
+};
+
+/// The value of an environment variable, if it is set.
+using Environment = std::function<std::optional<std::string>(const char* name)>;
+[[nodiscard]] Environment system_environment();
+
+/// Reads the place from the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+/// MASTER_ADDR, MASTER_PORT), of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,
+/// SLURM_NTASKS_PER_NODE, SLURM_LAUNCH_NODE_IPADDR) or of Open MPI (OMPI_COMM_WORLD_RANK, _SIZE,
+/// _LOCAL_RANK, _LOCAL_SIZE). `address`: HOST:PORT of --site-address, or "". The agent's port is
+/// then that, or one above MASTER_PORT. Errors: invalid_input, with the variable that is missing or
+/// wrong.
+[[nodiscard]] Result<SitePlace> find_place(const Environment& environment,
+                                           const std::string& address);
+
+/// Parses HOST:PORT; an IPv6 address stands in brackets. Errors: invalid_input.
+[[nodiscard]] Result<std::pair<std::string, std::uint16_t>> parse_host_port(
+    const std::string& text);
+
+/// The variables by which fl-rank learns its place; the secret is one of them, because a command
+/// line can be seen by other users.
+namespace rank_variables {
+inline constexpr const char* address = "TRIBUTARY_SITE_ADDRESS";
+inline constexpr const char* secret = "TRIBUTARY_SITE_SECRET";
+inline constexpr const char* timeout = "TRIBUTARY_SITE_TIMEOUT";
+inline constexpr const char* rank = "TRIBUTARY_SITE_RANK";
+inline constexpr const char* size = "TRIBUTARY_SITE_SIZE";
+inline constexpr const char* local_rank = "TRIBUTARY_SITE_LOCAL_RANK";
+inline constexpr const char* local_size = "TRIBUTARY_SITE_LOCAL_SIZE";
+}  // namespace rank_variables
+
+}  // namespace fl
