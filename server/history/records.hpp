@@ -222,6 +222,13 @@ struct ClientHistory {
   double last_seconds = 0;                    // After how long, as TaskRecord::seconds.
 };
 
+/// A client's tasks in a row that ended without an update that counts.
+struct Misses {
+  int in_a_row = 0;
+  double lost_seconds = 0;   // What the last of them took.
+  double seconds_since = 0;  // Since the round of the last one was closed; 0: it is open.
+};
+
 /// Which codec a client was asked for in a round whose clients may have different ones, and why.
 struct CodecAsked {
   RunId run = 0;

@@ -121,6 +121,10 @@ class Store {
   [[nodiscard]] Result<std::map<std::string, std::uint64_t>> accepted_counts(RunId run);
   /// Each client's last accepted task with a codec "delta+…" in a closed round.
   [[nodiscard]] Result<std::map<std::string, TaskId>> newest_deltas(RunId run);
+  /// The clients whose newest decided tasks did not count. A task that was late is one of them if
+  /// its round lasted for `deadline_s`; with 0 it never is. `now` is in seconds since 1970.
+  [[nodiscard]] Result<std::map<std::string, Misses>> misses(RunId run, double deadline_s,
+                                                             double now);
   [[nodiscard]] Result<std::optional<TaskRecord>> find_task(RunId run, TaskId task);
   /// Writes the verdicts of several tasks at once (the engine commits in groups). If one of them
   /// has a verdict already, that is `conflict`, and nothing is changed.

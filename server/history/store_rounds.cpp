@@ -298,6 +298,32 @@ Result<std::map<std::string, TaskId>> Store::newest_deltas(RunId run) {
   return newest;
 }
 
+Result<std::map<std::string, Misses>> Store::misses(RunId run, double deadline_s, double now) {
+  std::map<std::string, Misses> found;
+  const auto note = [&](const Row& row) {
+    Misses& misses = found[row.text(0)];
+    misses.in_a_row = static_cast<int>(row.integer(1));
+    misses.lost_seconds = row.real(2);
+    misses.seconds_since = now - row.optional_real(3).value_or(now);
+    return true;
+  };
+  // With max() SQLite takes the other columns from the row that has the maximum. The times of a
+  // round are sums of seconds since 1970: they are right to a microsecond, not to the last bit.
+  FL_CHECK(
+      db_->query("SELECT t.client, count(*),"
+                 " iif(t.state = 'late', r.ended_at - r.started_at, t.seconds),"
+                 " r.ended_at, max(t.id) FROM task AS t"
+                 " JOIN round AS r ON r.run_id = t.run_id AND r.round = t.round"
+                 " LEFT JOIN (SELECT client, max(id) AS id FROM task"
+                 " WHERE run_id = ?1 AND state = 'accepted' GROUP BY client) AS counted"
+                 " ON counted.client = t.client"
+                 " WHERE t.run_id = ?1 AND t.id > ifnull(counted.id, 0)"
+                 " AND (t.state IN ('lost', 'refused') OR (t.state = 'late' AND ?2 > 0"
+                 " AND r.ended_at - r.started_at >= ?2 - 0.001)) GROUP BY t.client",
+                 note, run, deadline_s));
+  return found;
+}
+
 Result<std::optional<TaskRecord>> Store::find_task(RunId run, TaskId task) {
   return db_->find(task_table.select("WHERE run_id = ?1 AND id = ?2"), task_table.reader(), run,
                    number_of(task));

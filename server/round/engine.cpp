@@ -147,6 +147,13 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
     FL_CO_TRY(const auto counts, co_await store_.with_store(std::move(count)));
     roster_.set_update_counts(counts);
   }
+  // Where late updates count, a client may be late without harm.
+  const double deadline = plan_.mode.carries() ? 0 : plan_.settings.deadline_s;
+  auto list_misses = [run, deadline, now = Clock::unix_seconds()](Store& store) {
+    return store.misses(run, deadline, now);
+  };
+  FL_CO_TRY(const auto misses, co_await store_.with_store(std::move(list_misses)));
+  roster_.set_misses(misses);
   auto refer = [run](Store& store) { return store.newest_deltas(run); };
   FL_CO_TRY(auto newest, co_await store_.with_store(std::move(refer)));
   co_return references_.prepare(std::move(newest));

@@ -9,6 +9,19 @@
 
 namespace fl {
 
+namespace {
+
+/// For how long a client is not asked that has missed so often in a row and took so long each time.
+Duration bench_time(int misses, Duration lost) {
+  if (misses < limits::misses_max) return Duration::zero();
+  constexpr int doublings_max = 10;
+  const Duration pause = std::min<Duration>(lost, limits::bench_max) *
+                         (2 << std::min(misses - limits::misses_max, doublings_max));
+  return std::clamp<Duration>(pause, limits::bench_min, limits::bench_max);
+}
+
+}  // namespace
+
 void Roster::enter(PeerPointer peer) {
   const auto& facts = peer->facts();
   if (!facts.evaluator) join_pace(facts.name);
@@ -159,16 +172,26 @@ void Roster::count_update(const std::string& name) {
   client.benched_until = {};
 }
 
+void Roster::set_misses(const std::map<std::string, Misses>& all) {
+  const auto duration_of = [](double seconds) {
+    const double bounded = std::clamp(seconds, 0.0, fl::seconds(limits::bench_max));
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(bounded));
+  };
+  for (const auto& [name, misses] : all) {
+    Client& client = clients_[name];
+    client.misses = misses.in_a_row;
+    // A clock that was set back makes the time since then negative: it counts as none.
+    client.benched_until = Clock::now() +
+                           bench_time(misses.in_a_row, duration_of(misses.lost_seconds)) -
+                           duration_of(misses.seconds_since);
+  }
+}
+
 Duration Roster::note_miss(const std::string& name, Duration lost) {
   Client& client = clients_[name];
-  ++client.misses;
-  if (client.misses < limits::misses_max) return Duration::zero();
-  constexpr int doublings_max = 10;
-  const Duration pause = std::min<Duration>(lost, limits::bench_max) *
-                         (2 << std::min(client.misses - limits::misses_max, doublings_max));
-  const Duration bounded = std::clamp<Duration>(pause, limits::bench_min, limits::bench_max);
-  client.benched_until = Clock::now() + bounded;
-  return bounded;
+  const Duration pause = bench_time(++client.misses, lost);
+  if (pause > Duration::zero()) client.benched_until = Clock::now() + pause;
+  return pause;
 }
 
 int Roster::misses_of(const std::string& client) const {

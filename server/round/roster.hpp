@@ -3,6 +3,7 @@
 // received, whether it is waited for, and how many updates it has sent. On the engine's strand.
 #pragma once
 
+#include "server/history/records.hpp"
 #include "server/round/peer.hpp"
 #include "shared/base/async/clock.hpp"
 
@@ -86,8 +87,11 @@ class Roster {
   /// client with limits::misses_max misses.
   [[nodiscard]] std::vector<PeerPointer> trainers_in_pace(std::size_t least) const;
 
-  // Clients without updates that count. A restart forgets them ------------------------------------
+  // Clients without updates that count
+  // -------------------------------------------------------------
 
+  /// At a start, with what the history has of them (Store::misses).
+  void set_misses(const std::map<std::string, Misses>& misses);
   /// A client was asked, and what it did in the time `lost` does not count. Returns for how long it
   /// is not asked now; zero for its first misses (limits::misses_max).
   Duration note_miss(const std::string& client, Duration lost);

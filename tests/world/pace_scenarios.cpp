@@ -63,6 +63,36 @@ TEST_CASE("a client that never answers is asked less and less often, and costs l
   }
 }
 
+TEST_CASE("a client that never answers is not asked more often because the server restarts") {
+  class Restarts {
+   public:
+    static Awaitable<void> run(World& world) {
+      for (int i = 0; i < 20; ++i) {
+        co_await sleep_for(20s);
+        world.kill_server(false);
+      }
+    }
+  };
+  for (const char* const mode : {"sync", "async:buffer=2"}) {
+    CAPTURE(std::string(mode));
+    WorldOptions options = calm(3);
+    options.settings.mode = mode;
+    options.settings.min_clients = 2;
+    options.settings.rounds = 400;
+    options.settings.deadline_s = 5;
+    options.sessions_first = 3;
+    World world(options);
+    silence(world);
+    world.spawn(Restarts::run(world));
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(world.server_starts() > 5);
+    const auto asked = tasks_of_client(world, "client-3");
+    CHECK(asked.size() >= 3);
+    CHECK(asked.size() <= 12);
+  }
+}
+
 TEST_CASE("a client that answers again is asked as before") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;

@@ -189,5 +189,22 @@ TEST_CASE("a client without updates that count is not asked for twice as long af
   CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b", "mute"});
 }
 
+TEST_CASE("after a restart a client is not asked for the rest of its time") {
+  Simulation simulation;
+  Roster roster(0);
+  for (const char* const name : {"a", "b", "c", "d", "e"}) roster.enter(trainer(name));
+  roster.set_misses({{"a", {.in_a_row = 2, .lost_seconds = 30, .seconds_since = 0}},
+                     {"b", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = 59}},
+                     {"c", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = 60}},
+                     {"d", {.in_a_row = 4, .lost_seconds = 30, .seconds_since = 119}},
+                     {"e", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = -1e9}}});
+  CHECK(names_of(roster.trainers_to_ask(0)) == Names{"a", "c"});
+  CHECK(roster.misses_of("d") == 4);
+  CHECK(roster.note_miss("a", 30s) == 60s);  // Its third.
+  CHECK(names_of(roster.trainers_to_ask(0)) == Names{"c"});
+  roster.count_update("e");
+  CHECK(names_of(roster.trainers_to_ask(0)) == Names{"c", "e"});
+}
+
 }  // namespace
 }  // namespace fl::test
