@@ -78,8 +78,16 @@ def build(targets):
     return None if status == 0 else output
 
 
+def first_failure(output):
+    """The test case that failed, where the output has one, else its last line: a crash, or no time left."""
+    mark = "TEST CASE:"
+    lines = output.strip().splitlines() or ["no output"]
+    cases = [line.removeprefix(mark).strip() for line in lines if line.startswith(mark)]
+    return cases[0] if cases else lines[-1]
+
+
 def test(fault):
-    """Runs the fault's tests. Returns None if all pass, else the first that does not."""
+    """Runs the fault's tests. Returns None if all pass, else (the first that does not, its output)."""
     for target, cases in fault.tests:
         command = [str(BUILD / "bin" / target)] + ([f"-tc={cases}"] if cases else [])
         status, output = run(command, TEST_SECONDS_MAX, {"FL_SIM_SEEDS": "50"})
@@ -98,7 +106,9 @@ def try_fault(fault):
         if output is not None:
             return "no build", output
         failed = test(fault)
-        return ("missed", "") if failed is None else ("caught", f"by {failed[0]}")
+        if failed is None:
+            return "missed", ""
+        return "caught", f"by {failed[0]}: {first_failure(failed[1])}"
     finally:
         path.write_text(right)
 
