@@ -53,6 +53,7 @@ struct ServerOptions {
   std::int64_t drop = 0;  // Takes this run out of the queue; 0: adds one.
   // rotate-ca
   bool finish = false;
+  bool intermediate = false;
   // enroll, revoke
   std::string name;
   double expires_s = 3600;

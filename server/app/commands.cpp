@@ -294,6 +294,24 @@ void declare_rotate(CLI::App& command, ServerOptions& options) {
   command.add_flag("--finish", options.finish,
                    "Drop the old authority: members that have not been connected since the new one "
                    "was made must join again");
+  command
+      .add_flag("--intermediate", options.intermediate,
+                "Make an intermediate authority, valid for a year, which certifies the server and "
+                "the clients. Then ca.key is not needed any more and may be kept offline")
+      ->excludes("--finish");
+}
+
+Result<void> make_intermediate(Store& store, Authority& authority, const ServerOptions& options) {
+  const auto folder = identity_folder(options);
+  FL_TRY(const std::string passphrase, ca_passphrase(options));
+  FL_CHECK(authority.make_intermediate(posix_files(), folder, Clock::unix_seconds(), passphrase));
+  note_event(store, 0, EventLevel::notice, "a new intermediate authority was made");
+  fmt::print(
+      "there is a new intermediate authority. Now move {} to a safe place that is not on this\n"
+      "machine: the server does not need it until you run this command again, within a year.\n"
+      "Members renew their certificates when they connect\n",
+      (folder / "ca.key").string());
+  return {};
 }
 
 Result<void> rotate_authority(const ServerOptions& options) {
@@ -302,6 +320,7 @@ Result<void> rotate_authority(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
   FL_TRY(Authority authority, open_authority(*store, options));
   const auto folder = identity_folder(options);
+  if (options.intermediate) return make_intermediate(*store, authority, options);
   if (options.finish) {
     FL_CHECK(authority.finish_rotation(posix_files(), folder));
     note_event(*store, 0, EventLevel::notice, "the old authority was dropped");
@@ -385,7 +404,8 @@ constexpr Command table[] = {
      .run = revoke_client},
     {.name = "rotate-ca",
      .help = "Makes a new certificate authority beside the old one, while the server is stopped. "
-             "Members renew by themselves; then --finish drops the old one",
+             "Members renew by themselves; then --finish drops the old one. Or makes an "
+             "intermediate, so that the authority's key may be kept offline",
      .declare = declare_rotate,
      .run = rotate_authority},
     {.name = "codecs", .help = "Lists the codecs", .run = print_codecs},

@@ -31,6 +31,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <thread>
@@ -90,6 +91,18 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
       "More clients: fl-server enroll --name NAME prints a token for each.\n\n",
       to_string(address), *token, needs_data ? " --data fashion-mnist" : "");
   std::fflush(stdout);
+}
+
+/// The operator must bring the authority's key before its intermediate expires.
+void warn_of_intermediate(const Authority& authority) {
+  const auto life = authority.intermediate_life();
+  const double now = Clock::unix_seconds();
+  if (!life || now < life->renew_at()) return;
+  log_warn(
+      "the intermediate authority expires in {:.0f} days, and then nobody gets in: stop the "
+      "server, "
+      "put ca.key back into the identity folder, and run 'fl-server rotate-ca --intermediate'",
+      std::max(0.0, (life->not_after - now) / day_s));
 }
 
 /// Where clients and operators reach this server.
@@ -266,6 +279,7 @@ Result<int> serve(const ServerOptions& options) {
   store_options.path = state / "history.sqlite";
   FL_TRY(const auto store, Store::open(store_options));
   FL_TRY(const Authority authority, open_authority(*store, options));
+  warn_of_intermediate(authority);
 
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));

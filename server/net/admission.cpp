@@ -188,7 +188,8 @@ Awaitable<void> Admission::watch(std::shared_ptr<std::atomic<bool>> stop) {
     [[maybe_unused]] const auto added = co_await store_.with_store(std::move(add_counts));
     for (const auto& left_out : refusals_.take_left_out()) record_refusal(to_string(left_out));
     if (is_certificate_due()) {
-      if (auto renewed = renew_certificate(); !renewed)
+      const auto renewed = renew_certificate();
+      if (!renewed && refusals_.passes("the server's certificate"))
         log_error("the server's certificate: {}", renewed.error().message());
     }
     co_await sleep_for(limits::revocation_poll);

@@ -17,6 +17,7 @@ namespace fl {
 
 inline constexpr double day_s = 86400;
 inline constexpr double authority_life_s = 20 * 365 * day_s;
+inline constexpr double intermediate_life_s = 365 * day_s;
 inline constexpr double certificate_life_s = 90 * day_s;
 /// Certificates are valid from this long before now, for peers whose clock is behind ours.
 inline constexpr double clock_skew_s = 300;
@@ -55,6 +56,13 @@ struct ServerCertificate {
 ///     whose certificate is not of the newest authority renews it.
 /// Then the old one is dropped. Files: ca.key and ca.crt, and ca-next.key and ca-next.crt
 /// meanwhile.
+///
+/// With an intermediate authority (rotate-ca --intermediate) the authority's own key is needed no
+/// more until the next one is made, and may be kept elsewhere. The intermediate certifies the
+/// server and the clients, who trust the authority and the intermediate. ca-intermediate.pem has
+/// its key and certificate, then the certificates of earlier ones that have not expired: their
+/// clients are still let in. An intermediate that has
+/// expired issues nothing.
 class Authority {
  public:
   /// Loads FOLDER/ca.key and FOLDER/ca.crt. If neither exists, makes them and the folder. The key
@@ -62,51 +70,70 @@ class Authority {
   /// this makes the certificate. With a passphrase the keys' files are encrypted, those too that
   /// were not before. Errors name the file: corrupt (unreadable, key and certificate don't match,
   /// or a certificate without a key), unauthenticated (expired, no or a wrong passphrase), and
-  /// those of Files.
+  /// those of Files. Where there is an intermediate, FOLDER/ca.key is not looked at.
   static Result<Authority> open_or_create(Files& files, const std::filesystem::path& folder,
                                           double now, const std::string& passphrase = "");
 
   /// Makes the new authority. `conflict`: there are two already.
   [[nodiscard]] Result<void> begin_rotation(Files& files, const std::filesystem::path& folder,
                                             double now, const std::string& passphrase);
-  /// Drops the old authority. `conflict`: there is only one.
+  /// Drops the old authority, with its intermediate. `conflict`: there is only one.
   [[nodiscard]] Result<void> finish_rotation(Files& files, const std::filesystem::path& folder);
+  /// Makes an intermediate, in place of the one that there is. Needs FOLDER/ca.key, else not_found.
+  /// `conflict`: there are two authorities, or this one may not have an intermediate.
+  [[nodiscard]] Result<void> make_intermediate(Files& files, const std::filesystem::path& folder,
+                                               double now, const std::string& passphrase);
 
   /// The authority that certifies the server and that join tokens name.
   [[nodiscard]] const std::string& certificate_pem() const { return current_.pem; }
   [[nodiscard]] const Sha256& fingerprint() const { return current_.fingerprint; }
-  /// All that are trusted, the current one first.
-  [[nodiscard]] std::string trusted_pem() const { return current_.pem + (next_ ? next_->pem : ""); }
+  /// All that are trusted, the current one first, with its intermediates.
+  [[nodiscard]] std::string trusted_pem() const;
+  /// Of the intermediate, if there is one.
+  [[nodiscard]] std::optional<Validity> intermediate_life() const;
 
-  /// Issues a client certificate, valid for 90 days, for `name` and the key in the signing request
-  /// (PEM). The request's signature must be valid, which proves that the peer holds the key; all
-  /// other contents of the request are ignored. invalid_input: a bad name, a bad request, or a key
-  /// that is not P-256.
+  /// Issues a client certificate, valid for 90 days at most, for `name` and the key in the signing
+  /// request (PEM). The request's signature must be valid, which proves that the peer holds the
+  /// key; all other contents of the request are ignored. invalid_input: a bad name, a bad request,
+  /// or a key that is not P-256.
   [[nodiscard]] Result<ClientCertificate> issue_client(std::string_view name,
                                                        std::string_view request_pem,
                                                        double now) const;
 
-  /// Makes a new key and issues a server certificate for it, valid for 90 days. `hosts` are the
-  /// host names and IP addresses of the server, at least one, else invalid_input. Browsers and curl
-  /// check them; our own clients don't.
+  /// Makes a new key and issues a server certificate for it, valid for 90 days at most. `hosts` are
+  /// the host names and IP addresses of the server, at least one, else invalid_input. Browsers and
+  /// curl check them; our own clients don't.
   [[nodiscard]] Result<ServerCertificate> issue_server(const std::vector<std::string>& hosts,
                                                        double now) const;
 
  private:
   /// A key and its certificate.
   struct Signer {
-    KeyPtr key;
+    KeyPtr key;  // Null: it is kept elsewhere, and an intermediate signs.
     CertificatePtr certificate;
     std::string pem;
     Sha256 fingerprint{};
+    Validity life;
   };
   explicit Authority(Signer current) : current_(std::move(current)) {}
+  static Result<Signer> signer_of(KeyPtr key, CertificatePtr certificate);
+  static Result<Signer> open_signer_elsewhere(Files& files, const std::filesystem::path& path,
+                                              double now);
   static Result<Signer> open_signer(Files& files, const std::filesystem::path& key_path,
                                     const std::filesystem::path& certificate_path, double now,
                                     const std::string& passphrase);
-  [[nodiscard]] const Signer& newest() const { return next_ ? *next_ : current_; }
+  [[nodiscard]] Result<void> open_intermediate(Files& files, const std::filesystem::path& path,
+                                               double now, const std::string& passphrase);
+  [[nodiscard]] Result<void> write_intermediate(Files& files, const std::filesystem::path& path,
+                                                const std::string& passphrase) const;
+  [[nodiscard]] const Signer& server_signer() const {
+    return intermediate_ ? *intermediate_ : current_;
+  }
+  [[nodiscard]] const Signer& client_signer() const { return next_ ? *next_ : server_signer(); }
 
   Signer current_;
+  std::optional<Signer> intermediate_;
+  std::string former_pem_;  // Earlier intermediates.
   std::optional<Signer> next_;
 };
 

@@ -166,6 +166,167 @@ TEST_CASE("with a passphrase the authority's keys are encrypted, those of before
   }
 }
 
+// Made by version 0.1.0: its path length is 0.
+constexpr const char* key_of_0_1 = R"(-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgOwil8quSId8EYCAU
+GjU0aRMnDuZjGFVcxR+LgeQAKnehRANCAAQ73FJZaxMIU9cJbHDNAC94TUtisENE
+RWNnhqaOHmUVIsMPHyg5z7X5E/tQocvRaP3p5GPQ+9c0AfqoYLT3+Une
+-----END PRIVATE KEY-----
+)";
+constexpr const char* certificate_of_0_1 = R"(-----BEGIN CERTIFICATE-----
+MIIBgTCCASagAwIBAgIRAMJ/ppP7UsxfZqyhwzOTGmQwCgYIKoZIzj0EAwIwHjEc
+MBoGA1UEAwwTVHJpYnV0YXJ5IGF1dGhvcml0eTAeFw0yNjExMjYwMDE4NTNaFw00
+NjExMjEwMDIzNTNaMB4xHDAaBgNVBAMME1RyaWJ1dGFyeSBhdXRob3JpdHkwWTAT
+BgcqhkjOPQIBBggqhkjOPQMBBwNCAAQ73FJZaxMIU9cJbHDNAC94TUtisENERWNn
+hqaOHmUVIsMPHyg5z7X5E/tQocvRaP3p5GPQ+9c0AfqoYLT3+Uneo0UwQzASBgNV
+HRMBAf8ECDAGAQH/AgEAMA4GA1UdDwEB/wQEAwIBBjAdBgNVHQ4EFgQUBvpOE+Ab
+QzqNXkLe9UgGcOgUYwowCgYIKoZIzj0EAwIDSQAwRgIhAMedbUG2iFE3R1BLYcYF
+m3xnLUrJH1CJu5pBWVtgq4laAiEAiWZHDyY/WmanjfPX4NbQxfye9OCoGYT9xvDV
+FG96Pwc=
+-----END CERTIFICATE-----
+)";
+
+TEST_CASE("with an intermediate the authority's key may be elsewhere") {
+  const TemporaryFolder temp;
+  const Path folder = temp / "identity";
+  Authority made = open(folder).value();
+  const Sha256 fingerprint = made.fingerprint();
+  CHECK(!made.intermediate_life());
+  const std::string key = take_key_away(made, folder, some_time).value();
+  CHECK(mode_of(folder / "ca-intermediate.pem") == 0600);
+
+  Authority authority = open(folder).value();
+  CHECK(authority.fingerprint() == fingerprint);
+  CHECK(authority.trusted_pem() == made.trusted_pem());
+  CHECK(authority.intermediate_life()->not_after == some_time + intermediate_life_s);
+  const auto trusted = parse_certificates(authority.trusted_pem()).value();
+  REQUIRE(trusted.size() == 2);
+  CHECK(is_signed_by(*trusted[1], *trusted[0]));
+  const auto client = authority.issue_client("a", new_request_pem(), some_time).value();
+  CHECK(is_signed_by(*parse_certificate(client.pem).value(), *trusted[1]));
+  const auto server = authority.issue_server({"localhost"}, some_time).value();
+  const auto chain = parse_certificates(server.chain_pem).value();
+  REQUIRE(chain.size() == 3);
+  CHECK(is_signed_by(*chain[0], *trusted[1]));
+  CHECK(to_pem(*chain[1]).value() + to_pem(*chain[2]).value() ==
+        to_pem(*trusted[1]).value() + to_pem(*trusted[0]).value());
+
+  // The next one takes the key.
+  const auto refused = authority.make_intermediate(posix_files(), folder, some_time, "");
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Errc::not_found);
+  CHECK(contains(refused.error().message(), (folder / "ca.key").string()));
+  write_text(folder / "ca.key", to_pem(*make_key().value()).value());
+  CHECK(authority.make_intermediate(posix_files(), folder, some_time, "").error().code() ==
+        Errc::corrupt);
+  write_text(folder / "ca.key", key);
+  REQUIRE(authority.make_intermediate(posix_files(), folder, some_time + day_s, ""));
+  CHECK(parse_certificates(authority.trusted_pem())->size() == 3);
+  CHECK(contains(authority.trusted_pem(), to_pem(*trusted[1]).value()));
+  const double first_ends = some_time + intermediate_life_s;
+  CHECK(parse_certificates(open(folder, first_ends)->trusted_pem())->size() == 3);
+  CHECK(parse_certificates(open(folder, first_ends + 1)->trusted_pem())->size() == 2);
+}
+
+TEST_CASE("what an intermediate certifies ends with it, and then it certifies nothing") {
+  const TemporaryFolder temp;
+  const Path folder = temp / "identity";
+  Authority authority = open(folder).value();
+  const std::string key = take_key_away(authority, folder, some_time).value();
+  const double end = some_time + intermediate_life_s;
+  const auto server = authority.issue_server({"localhost"}, end - day_s).value();
+  CHECK(server.life.not_after == end);
+  const auto client = authority.issue_client("a", new_request_pem(), end - day_s).value();
+  CHECK(validity(*parse_certificate(client.pem).value())->not_after == end);
+  Authority late = open(folder, end + 1).value();
+  const auto refused = late.issue_server({"localhost"}, end + 1);
+  REQUIRE(!refused);
+  CHECK(contains(refused.error().message(), "rotate-ca --intermediate"));
+  CHECK(!late.issue_client("a", new_request_pem(), end + 1));
+  write_text(folder / "ca.key", key);
+  REQUIRE(late.make_intermediate(posix_files(), folder, end + 1, ""));
+  CHECK(late.issue_server({"localhost"}, end + 1));
+}
+
+TEST_CASE("an authority that may not have an intermediate says so") {
+  const TemporaryFolder temp;
+  const Path folder = temp / "identity";
+  std::filesystem::create_directories(folder);
+  write_text(folder / "ca.key", key_of_0_1);
+  write_text(folder / "ca.crt", certificate_of_0_1);
+  Authority authority = open(folder).value();
+  const auto refused = authority.make_intermediate(posix_files(), folder, some_time, "");
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Errc::conflict);
+  CHECK(contains(refused.error().message(), "rotate-ca"));
+  REQUIRE(authority.begin_rotation(posix_files(), folder, some_time, ""));
+  CHECK(authority.make_intermediate(posix_files(), folder, some_time, "").error().code() ==
+        Errc::conflict);
+  REQUIRE(authority.finish_rotation(posix_files(), folder));
+  CHECK(authority.make_intermediate(posix_files(), folder, some_time, ""));
+}
+
+TEST_CASE("a damaged intermediate is refused by name, as is another authority's") {
+  const TemporaryFolder temp;
+  const Path folder = temp / "identity";
+  Authority authority = open(folder).value();
+  REQUIRE(take_key_away(authority, folder, some_time));
+  const std::string right = read_text(folder / "ca-intermediate.pem");
+  Authority other = open(temp / "other").value();
+  REQUIRE(take_key_away(other, temp / "other", some_time));
+  const std::string foreign = read_text(temp / "other/ca-intermediate.pem");
+  const std::string mixed = foreign.substr(0, foreign.find("-----BEGIN CERT")) +
+                            right.substr(right.find("-----BEGIN CERT"));
+  for (const std::string& text : {std::string(), right.substr(0, right.size() / 3),
+                                  right.substr(0, right.size() - 30), foreign, mixed}) {
+    write_text(folder / "ca-intermediate.pem", text);
+    const auto opened = open(folder);
+    REQUIRE(!opened);
+    CHECK(opened.error().code() == Errc::corrupt);
+    CHECK(contains(opened.error().message(), "ca-intermediate.pem"));
+  }
+  write_text(folder / "ca-intermediate.pem", right);
+  CHECK(open(folder));
+}
+
+TEST_CASE("a crash at any point of making an intermediate or dropping it leaves what works") {
+  int changes = 0;
+  for (bool done = false; !done; ++changes) {
+    const TemporaryFolder temp;
+    const Path folder = temp / "identity";
+    Authority authority = open(folder).value();
+    REQUIRE(authority.make_intermediate(posix_files(), folder, some_time, ""));
+    CrashingFiles disk(changes);
+    done = authority.make_intermediate(disk, folder, some_time, "").has_value() &&
+           authority.begin_rotation(disk, folder, some_time, "").has_value() &&
+           authority.finish_rotation(disk, folder).has_value();
+    const auto next = open(folder);
+    REQUIRE(next);
+    CHECK(next->issue_server({"localhost"}, some_time));
+    CHECK(next->issue_client("a", new_request_pem(), some_time));
+    CHECK(next->fingerprint() == authority_fingerprint(posix_files(), folder).value());
+    if (done) CHECK(!std::filesystem::exists(folder / "ca-intermediate.pem"));
+    if (done) CHECK(!next->intermediate_life());
+  }
+  CHECK(changes > 10);
+}
+
+TEST_CASE("with a passphrase an intermediate's key is encrypted, too") {
+  const TemporaryFolder temp;
+  const Path folder = temp / "identity";
+  Authority authority = open(folder).value();
+  REQUIRE(take_key_away(authority, folder, some_time));
+  CHECK(!is_encrypted_key(read_text(folder / "ca-intermediate.pem")));
+  const auto with = [&](const std::string& passphrase) {
+    return Authority::open_or_create(posix_files(), folder, some_time, passphrase);
+  };
+  REQUIRE(with("correct horse"));
+  CHECK(is_encrypted_key(read_text(folder / "ca-intermediate.pem")));
+  CHECK(with("correct horse")->issue_client("a", new_request_pem(), some_time));
+  CHECK(with("").error().code() == Errc::unauthenticated);
+  CHECK(with("wrong").error().code() == Errc::unauthenticated);
+}
+
 TEST_CASE("a client certificate has the right name, purpose and validity") {
   const TemporaryFolder temp;
   const Authority authority = open(temp / "identity").value();

@@ -120,6 +120,14 @@ inline ClientIdentity new_identity(const Authority& authority, const Path& folde
       .value();
 }
 
+/// Makes an intermediate, and takes the authority's key out of the folder.
+inline Result<std::string> take_key_away(Authority& authority, const Path& folder, double now) {
+  FL_CHECK(authority.make_intermediate(posix_files(), folder, now, ""));
+  FL_TRY(std::string key, posix_files().read_all(folder / "ca.key"));
+  FL_CHECK(posix_files().remove(folder / "ca.key"));
+  return key;
+}
+
 inline std::string new_request_pem() {
   const KeyPtr key = make_key().value();
   return to_pem(*make_request(*key).value()).value();

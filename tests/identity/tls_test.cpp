@@ -144,6 +144,45 @@ TEST_CASE("while the authority is changed, members of the old and of the new one
   CHECK(!Meeting(after, old).succeeded());
 }
 
+TEST_CASE("members know a server that is certified by an intermediate, and are known by it") {
+  TlsWorld world;
+  net::ssl::context old = client_context(world.alice).value();
+  const Path folder = world.temp / "ca";
+  const std::string key = take_key_away(world.authority, folder, world.now).value();
+  const auto make_server = [&] {
+    const auto certificate = world.authority.issue_server({"localhost"}, world.now).value();
+    return server_context(certificate, world.authority).value();
+  };
+  const auto renew = [&] {
+    const auto request = ClientIdentity::request_certificate(posix_files(), world.alice.folder());
+    const auto issued = world.authority.issue_client("alice", request.value(), world.now).value();
+    return world.alice.finish_renewing(posix_files(), issued.pem, world.authority.trusted_pem());
+  };
+  net::ssl::context server = make_server();
+  CHECK(Meeting(server, old).succeeded());
+  net::ssl::context joining = world.pinning();
+  CHECK(Meeting(server, joining).succeeded());
+  REQUIRE(renew());
+  net::ssl::context first = client_context(world.alice).value();
+  CHECK(Meeting(server, first).succeeded());
+  // Members of the first intermediate are known after it was replaced, and know the server.
+  write_text(folder / "ca.key", key);
+  REQUIRE(take_key_away(world.authority, folder, world.now));
+  net::ssl::context next = make_server();
+  CHECK(Meeting(next, old).succeeded());
+  CHECK(Meeting(next, first).succeeded());
+  REQUIRE(renew());
+  net::ssl::context second = client_context(world.alice).value();
+  CHECK(Meeting(next, second).succeeded());
+  // An intermediate of another authority is a stranger's.
+  TlsWorld other;
+  REQUIRE(take_key_away(other.authority, other.temp / "ca", other.now));
+  const auto foreign = other.authority.issue_server({"localhost"}, other.now).value();
+  net::ssl::context impostor = server_context(foreign, other.authority).value();
+  CHECK(!Meeting(impostor, second).succeeded());
+  CHECK(!Meeting(impostor, joining).succeeded());
+}
+
 TEST_CASE("TLS 1.2 is refused") {
   TlsWorld world;
   net::ssl::context client(net::ssl::context::tlsv12_client);

@@ -68,6 +68,45 @@ class Rotation(FederationTest):
         federation.join("b")
         self.connect(federation, "b", KNOWS)
 
+    def test_the_key_may_be_kept_offline(self):
+        federation = self.make()
+        self.restart(federation, *RUN)
+        self.connect(federation, "a", KNOWS)
+        self.server.kill()
+        key = federation.state / "identity" / "ca.key"
+        code, out, err = self.rotate(federation, "--intermediate")
+        self.assertEqual(code, 0, err)
+        self.assertIn(f"move {key}", out)
+        offline = federation.folder / "offline.key"
+        key.rename(offline)
+        # Members renew, those who join need the token only, and the server starts without the key.
+        self.restart(federation, *RUN)
+        self.connect(federation, "a", "renewed this client's certificate")
+        self.assertNotIn("renewed", self.connect(federation, "a", KNOWS))
+        federation.join("c")
+        self.connect(federation, "c", KNOWS)
+        self.server.kill()
+        code, _, err = self.rotate(federation, "--intermediate")
+        self.assertEqual(code, 1)
+        self.assertIn(f"{key} is missing", err)
+        # A year later the key comes back for a moment.
+        offline.rename(key)
+        code, _, err = self.rotate(federation, "--intermediate")
+        self.assertEqual(code, 0, err)
+        key.rename(offline)
+        self.restart(federation, *RUN)
+        self.connect(federation, "c", "renewed this client's certificate")
+        self.connect(federation, "b", "renewed this client's certificate")  # Was away until now.
+        # The authority itself is changed; that takes no key.
+        self.server.kill()
+        for flags in ((), ("--finish",)):
+            code, _, err = self.rotate(federation, *flags)
+            self.assertEqual(code, 0, err)
+            self.restart(federation, *RUN)
+            self.connect(federation, "c", "renewed this client's certificate")
+            self.server.kill()
+        self.assertFalse((federation.state / "identity" / "ca-intermediate.pem").exists())
+
     def test_the_key_may_be_encrypted(self):
         federation = self.make()
         secret = federation.folder / "passphrase"
