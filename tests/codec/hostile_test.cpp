@@ -194,3 +194,38 @@ TEST_CASE("errors inside a block name the block and the tensor") {
   REQUIRE_FALSE(decoded.has_value());
   CHECK(decoded.error().message() == "payload: block 0 (w[0..255]): block format 77 is not known");
 }
+
+TEST_CASE("scales that go on behind their block's end are refused before they are read") {
+  // qsgd in both forms. Each of 200 buckets has its scale before the codes.
+  std::vector<float> out(200);
+  DecodeScratch scratch;
+  for (const BlockFormat format : {BlockFormat{2}, BlockFormat{3}}) {
+    std::vector<std::byte> block(2000);
+    block[0] = static_cast<std::byte>(format);
+    store(MutableBytes(block), 1, std::uint16_t{1});  // Levels; then the size of a bucket less 1.
+    const std::size_t codes_at = 1 + 2 + 2 + 200 * sizeof(float);
+    for (std::size_t bytes = 5; bytes < codes_at; ++bytes) {
+      const auto decoded = decode_block(Bytes(block).first(bytes), out, scratch);
+      REQUIRE(decoded.has_error());
+      REQUIRE(decoded.error().message() == "qsgd scales are cut off");
+    }
+  }
+}
+
+TEST_CASE("a block that is larger than any format needs is refused before it is read") {
+  const Layout layout = layout_of({{"w", {256}}});
+  const auto open = [&](std::uint32_t size) {
+    const std::array sizes = {size};
+    auto payload = payload_prefix(BlockMap(layout, 256), sizes);
+    payload.resize(payload.size() + size);
+    SpanSource source(payload);
+    const auto reader = PayloadReader::open(source, payload.size(), layout);
+    return reader ? std::string("opened") : reader.error().message();
+  };
+  // As much as bare values, or a right factor as large as the tensor beside coded ones.
+  CHECK(open(256 * sizeof(float)) == "opened");
+  for (const std::uint32_t size : {256u * 100, 256u * 1000, 1u << 24}) {
+    CAPTURE(size);
+    CHECK(open(size).find("more than any block format needs") != std::string::npos);
+  }
+}

@@ -320,3 +320,20 @@ TEST_CASE("a unit never lets a sum overflow, and serves values within a factor o
   CHECK(exponent_above(std::numeric_limits<float>::max()) == 128);
   CHECK(exponent_above(std::numeric_limits<float>::denorm_min()) == -148);
 }
+
+TEST_CASE("a range refuses what its unit is too small for, until it begins again") {
+  SumRange range;
+  REQUIRE(range.admit(0, 1, 1));
+  CHECK(range.admit(7, 1, 1));
+  CHECK(range.admit(0, 255, 1));
+  CHECK_FALSE(range.admit(8, 1, 1));
+  CHECK(range.is_stale());
+  CHECK_FALSE(range.admit(0, 1, 1));  // Something is missing in the sums.
+  range.count(8);
+  CHECK(range.begin_again(1));
+  CHECK(range.unit_log2() == unit_log2_of(8, 1));
+  CHECK(range.admit(8, 1, 1));
+  SumRange heavy;
+  REQUIRE(heavy.admit(0, 1, 1));
+  CHECK_FALSE(heavy.admit(0, 256, 1));
+}
