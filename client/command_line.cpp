@@ -3,6 +3,7 @@
 
 #include "client/learn/data/partition.hpp"
 #include "client/learn/data/readers/readers.hpp"
+#include "client/site/site_commands.hpp"
 #include "client/site/site_flags.hpp"
 #include "shared/base/flags.hpp"
 #include "shared/base/spec/spec_text.hpp"
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <iostream>
 #include <limits>
 #include <utility>
 
@@ -291,10 +293,12 @@ int parse_options(int argc, char** argv, const ClientProgram& program, ClientOpt
   initial->add_option("--seed", options.initial_seed, "The weights are a function of this number")
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
+  const auto run_site_command = declare_site_commands(app, std::cout);
   app.require_subcommand(0, 1);
 
   try {
     app.parse(argc, argv);
+    if (const int code = run_site_command(); code >= 0) return code;
     check_together(app, *join, *initial, options, is_own);
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);

@@ -236,7 +236,8 @@ TEST_CASE("a flipped bit on the line ends the connection after the bytes before 
   Taken taken;
   const auto client = [&]() -> Awaitable<void> {
     co_await give(*pair.client, sent);
-    co_await net::steady_timer(pair.world.io, 100ms).async_wait(net::use_awaitable);
+    while (taken.bytes.size() < sent.size())
+      co_await net::steady_timer(pair.world.io, 1ms).async_wait(net::use_awaitable);
     pair.flips_next = true;
     CHECK(!co_await send(*pair.client, sent));
   };

@@ -32,10 +32,13 @@ def read_help(folder):
     """{program: {sub-command, "" for the program itself: its --help}}"""
     helps = {}
     for name in PROGRAMS:
-        text = help_of(folder / name)
-        helps[name] = {"": text}
-        for command in sub_commands(text):
-            helps[name][command] = help_of(folder / name, command)
+        helps[name] = {}
+        waiting = [()]
+        while waiting:
+            words = waiting.pop(0)
+            text = helps[name][" ".join(words)] = help_of(folder / name, *words)
+            # Those of a group stand behind it.
+            waiting = [(*words, command) for command in sub_commands(text)] + waiting
     return helps
 
 

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/plan/report.hpp"
+
+#include "shared/base/json.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+const char* name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none: return "none";
+    case Recompute::selective: return "selective";
+    default: return "full";
+  }
+}
+
+const char* name_of(PlanPrecision precision) {
+  switch (precision) {
+    case PlanPrecision::bf16: return "bf16";
+    case PlanPrecision::fp16: return "fp16";
+    default: return "fp32";
+  }
+}
+
+const char* name_of(HookLoss loss) {
+  switch (loss) {
+    case HookLoss::none: return "nothing";
+    case HookLoss::rounding: return "rounds";
+    case HookLoss::feedback: return "error feedback";
+    default: return "another method";
+  }
+}
+
+std::vector<HookResult> hooks_of(const PlanReport& report) {
+  const Plan& best = report.plans.front();
+  if (!best.misfit.empty()) return {};
+  return compare_hooks(best, report.shape, report.machines, report.training.precision,
+                       report.code_bytes_s);
+}
+
+std::string advice_of(const PlanReport& report, const std::vector<HookResult>& hooks) {
+  const Plan& best = report.plans.front();
+  if (best.misfit.empty()) return compression_advice(best, hooks);
+  return "No plan fits: take more GPUs, GPUs with more memory, a shorter sequence or a smaller "
+         "model. Offload keeps the optimizer in host memory.";
+}
+
+void write_head(std::string& out, const PlanReport& report) {
+  const ModelShape& shape = report.shape;
+  const SiteMachines& site = report.machines;
+  fmt::format_to(
+      std::back_inserter(out), "{} parameters: {} layers, hidden size {}, {} heads{}\n",
+      in_count(shape.parameters), shape.layers, shape.hidden, shape.heads,
+      shape.is_assumed ? " (GPT's proportions; or give --layers, --hidden, --heads)" : "");
+  fmt::format_to(
+      std::back_inserter(out),
+      "a step of {} sequences of {} tokens in {}, on {} GPUs, {} a node, {} of {} usable\n\n",
+      report.training.batch, shape.sequence, name_of(report.training.precision), site.gpus,
+      std::min(site.gpus, site.gpus_per_node), in_bytes(site.memory_bytes * (1 - site.headroom)),
+      in_bytes(site.memory_bytes));
+}
+
+void write_plans(std::string& out, const PlanReport& report) {
+  const auto at = std::back_inserter(out);
+  fmt::format_to(
+      at, "{:<24} {:>5} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}\n",
+      "plan", "dp", "tp", "pp", "micro", "recompute", "memory", "step", "compute", "bubble",
+      "tp+pp", "dp", "sent");
+  int row = 0;
+  for (const Plan& plan : report.plans) {
+    if (!plan.misfit.empty() || row++ == report.rows_max) break;
+    const Division& how = plan.division;
+    fmt::format_to(
+        at, "{:<24} {:>5} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}\n",
+        how.family(), how.dp, how.tp, how.pp, how.micro_batch, name_of(how.recompute),
+        in_bytes(plan.memory_bytes), in_seconds(plan.step_s),
+        in_seconds(plan.compute_s + plan.host_s), in_seconds(plan.bubble_s),
+        in_seconds(plan.tensor_s + plan.pipeline_s), in_seconds(plan.exposed_s),
+        in_bytes(plan.tensor_bytes + plan.pipeline_bytes + plan.data_bytes.gradients +
+                 plan.data_bytes.weights));
+  }
+  if (row > 0)
+    out += "memory: of a GPU. dp: what the computation does not hide. sent: by a GPU in a step.\n";
+}
+
+void write_misfits(std::string& out, const PlanReport& report) {
+  bool is_first = true;
+  for (const Plan& plan : report.plans) {
+    if (plan.misfit.empty()) continue;
+    if (std::exchange(is_first, false)) out += "\ndoes not fit\n";
+    const Division& how = plan.division;
+    const std::string what =
+        plan.memory_bytes < 1e17
+            ? fmt::format("{} (dp {}, tp {}, pp {})", how.family(), how.dp, how.tp, how.pp)
+            : how.family();
+    fmt::format_to(std::back_inserter(out), "{:<46} {}\n", what, plan.misfit);
+  }
+}
+
+void write_hooks(std::string& out, const std::vector<HookResult>& hooks) {
+  const auto at = std::back_inserter(out);
+  fmt::format_to(at, "\n{:<20} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "hook, first plan",
+                 "bits", "sent", "links", "coding", "step", "saved", "loses");
+  for (const HookResult& result : hooks) {
+    const double saved = std::abs(result.saved_s) < 5e-7 ? 0 : result.saved_s;
+    fmt::format_to(at, "{:<20} {:>6.2f} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", result.hook.name,
+                   result.hook.bits, in_bytes(result.sent_bytes), in_seconds(result.link_s),
+                   in_seconds(result.coding_s), in_seconds(result.step_s),
+                   (saved < 0 ? "-" : "") + in_seconds(std::abs(saved)), name_of(result.hook.loss));
+  }
+}
+
+nlohmann::ordered_json as_json(const Plan& plan) {
+  const Division& how = plan.division;
+  nlohmann::ordered_json row{{"plan", how.family()}, {"fits", plan.misfit.empty()}};
+  if (!plan.misfit.empty()) row["reason"] = plan.misfit;
+  if (plan.step_s == 0) return row;
+  row.update({{"dp", how.dp},
+              {"tp", how.tp},
+              {"pp", how.pp},
+              {"zero", how.zero},
+              {"offload", how.offload},
+              {"micro_batch", how.micro_batch},
+              {"microbatches", plan.microbatches},
+              {"recompute", name_of(how.recompute)},
+              {"memory_bytes", plan.memory_bytes},
+              {"state_bytes", plan.state.on_gpu()},
+              {"activation_bytes", plan.activation_bytes},
+              {"host_bytes", plan.host_bytes},
+              {"tensor_sent_bytes", plan.tensor_bytes},
+              {"pipeline_sent_bytes", plan.pipeline_bytes},
+              {"data_sent_bytes", plan.data_bytes.gradients + plan.data_bytes.weights},
+              {"step_s", plan.step_s},
+              {"compute_s", plan.compute_s},
+              {"bubble_s", plan.bubble_s},
+              {"tensor_s", plan.tensor_s},
+              {"pipeline_s", plan.pipeline_s},
+              {"data_s", plan.gradients_s + plan.weights_s},
+              {"data_exposed_s", plan.exposed_s},
+              {"host_s", plan.host_s}});
+  return row;
+}
+
+}  // namespace
+
+std::string plan_text(const PlanReport& report) {
+  std::string out;
+  write_head(out, report);
+  const auto hooks = hooks_of(report);
+  if (report.plans.front().misfit.empty()) write_plans(out, report);
+  write_misfits(out, report);
+  if (!hooks.empty()) write_hooks(out, hooks);
+  return out + "\n" + advice_of(report, hooks) + "\n";
+}
+
+std::string plan_json(const PlanReport& report) {
+  const ModelShape& shape = report.shape;
+  const auto hooks = hooks_of(report);
+  nlohmann::ordered_json all{{"model",
+                              {{"parameters", shape.parameters},
+                               {"layers", shape.layers},
+                               {"hidden", shape.hidden},
+                               {"heads", shape.heads},
+                               {"sequence", shape.sequence},
+                               {"is_assumed", shape.is_assumed}}},
+                             {"plans", nlohmann::ordered_json::array()},
+                             {"hooks", nlohmann::ordered_json::array()}};
+  for (const Plan& plan : report.plans) all["plans"].push_back(as_json(plan));
+  for (const HookResult& result : hooks) {
+    all["hooks"].push_back({{"hook", result.hook.name},
+                            {"bits", result.hook.bits},
+                            {"sent_bytes", result.sent_bytes},
+                            {"link_s", result.link_s},
+                            {"coding_s", result.coding_s},
+                            {"step_s", result.step_s},
+                            {"saved_s", result.saved_s},
+                            {"loses", name_of(result.hook.loss)}});
+  }
+  all["advice"] = advice_of(report, hooks);
+  return json_text(all) + "\n";
+}
+
+}  // namespace fl

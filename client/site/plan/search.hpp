@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Searches the ways to divide a training among a site's GPUs, by the formulas of formulas.hpp.
+#pragma once
+
+#include "client/site/plan/formulas.hpp"
+#include "client/site/plan/inputs.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// How a training is divided. Ranks are numbered tensor parallelism first, then data, then pipeline
+/// parallelism, as Megatron-LM does it, so that a tensor-parallel group is inside a node.
+struct Division {
+  std::int64_t dp = 1;
+  std::int64_t tp = 1;
+  std::int64_t pp = 1;
+  int zero = 0;  // 0: plain data parallelism; ZeRO-1, 2, 3.
+  bool offload = false;
+  std::int64_t micro_batch = 1;  // Sequences.
+  Recompute recompute = Recompute::selective;
+
+  /// "ZeRO-1 + TP", "DP", "ZeRO-2 + offload + PP".
+  [[nodiscard]] std::string family() const;
+};
+
+struct Plan {
+  Division division;
+  std::int64_t microbatches = 1;
+
+  // Bytes of one GPU.
+  StateMemory state;
+  double activation_bytes = 0;
+  double working_bytes = 0;  // ZeRO-3's two gathered layers.
+  double memory_bytes = 0;   // All of it.
+  double host_bytes = 0;     // Of one node.
+
+  // Bytes that one GPU sends in a step.
+  double tensor_bytes = 0;
+  double pipeline_bytes = 0;
+  DataParallelBytes data_bytes;
+
+  // Seconds of a step.
+  double compute_s = 0;  // With recomputation, without the bubble.
+  double bubble_s = 0;
+  double tensor_s = 0;
+  double pipeline_s = 0;
+  double gradients_s = 0;  // Reducing the gradients, hidden parts included.
+  double weights_s = 0;    // Gathering the weights, hidden parts included.
+  double exposed_s = 0;    // What of these two the computation does not hide.
+  double host_s = 0;       // Offload: transfers, and Adam on the CPU.
+  double step_s = 0;
+
+  std::string misfit;  // Why it can't be used; "": it fits.
+};
+
+/// The ranks of a data-parallel group: on each node, and the nodes.
+struct GroupShape {
+  std::int64_t local = 1;
+  std::int64_t nodes = 1;
+};
+[[nodiscard]] GroupShape data_group(const SiteMachines& machines, const Division& division);
+
+/// The part of the communication that runs beside computation and is really hidden: what an overlap
+/// of buckets reached on a shaped link was 0.45 to 0.89.
+inline constexpr double overlap_efficiency = 0.8;
+
+/// Seconds of a communication that are not hidden behind `window_s` of computation.
+[[nodiscard]] double exposed_seconds(double communication_s, double window_s);
+/// Seconds of the backward pass in which gradients are reduced, and of all computation that hides
+/// the gathering of weights.
+[[nodiscard]] double gradient_window(const Plan& plan);
+
+/// The plan of one division. The division must be possible: dp tp pp = gpus, and so on.
+[[nodiscard]] Plan make_plan(const ModelShape& shape, const SiteMachines& machines,
+                             const PlanTraining& training, const Division& division);
+
+/// The best plan of each family, the fastest first, and then those that do not fit, the one that
+/// misses least first. A family that is not possible at all has a plan with nothing but `misfit`.
+[[nodiscard]] std::vector<Plan> search_plans(const ModelShape& shape, const SiteMachines& machines,
+                                             const PlanTraining& training);
+
+}  // namespace fl

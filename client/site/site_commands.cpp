@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/site_commands.hpp"
+
+#include "client/site/plan/report.hpp"
+#include "shared/base/flags.hpp"
+
+#include <memory>
+#include <ostream>
+#include <string>
+
+namespace fl {
+
+namespace {
+
+/// What `fl-client site recommend` was asked.
+struct RecommendOptions {
+  PlanReport report;
+  std::string precision = "bf16";
+  std::string recompute = "auto";
+  bool as_json = false;
+};
+
+/// A flag whose value is a number with a unit. `shown`: the default.
+void add_quantity(CLI::App& app, const std::string& name, double& value, const std::string& help,
+                  const std::string& shown = "") {
+  auto* const option = app.add_option(
+      name,
+      [name, &value](const CLI::results_t& given) {
+        const auto number = parse_quantity(given.front());
+        if (!number) throw CLI::ValidationError(name, number.error().message());
+        value = *number;
+        return true;
+      },
+      help);
+  option->type_name("NUMBER");
+  if (!shown.empty()) option->default_str(shown);
+}
+
+void declare_model_flags(CLI::App& app, RecommendOptions& options) {
+  ModelShape& shape = options.report.shape;
+  add_quantity(app, "--params", shape.parameters, "Parameters of the model, as 7e9 or 7B");
+  app.get_option("--params")->required();
+  const auto count = [&app](const char* name, std::int64_t& value, const char* help,
+                            bool has_default) {
+    auto* const option = app.add_option(name, value, help)->check(whole_number(1, 1'000'000'000));
+    if (has_default) option->capture_default_str();
+  };
+  count("--layers", shape.layers, "Layers (default: in GPT-3's proportions)", false);
+  count("--hidden", shape.hidden, "Hidden size (default: in GPT-3's proportions)", false);
+  count("--heads", shape.heads, "Attention heads (default: of 128 values each)", false);
+  count("--vocabulary", shape.vocabulary, "Tokens that the model knows", true);
+  count("--sequence", shape.sequence, "Tokens of a sequence", true);
+  count("--batch", options.report.training.batch, "Sequences in a step of all GPUs together", true);
+  app.add_option("--precision", options.precision,
+                 "Number format of weights and gradients: bf16, fp16 (mixed precision with fp32 "
+                 "weights in the optimizer) or fp32")
+      ->check(CLI::IsMember({"bf16", "fp16", "fp32"}))
+      ->capture_default_str();
+  app.add_option("--recompute", options.recompute,
+                 "Activations that the backward pass computes again: none, selective (scores of "
+                 "attention), full, or auto for selective or full")
+      ->check(CLI::IsMember({"auto", "none", "selective", "full"}))
+      ->capture_default_str();
+}
+
+void declare_machine_flags(CLI::App& app, RecommendOptions& options) {
+  SiteMachines& site = options.report.machines;
+  app.add_option("--gpus", site.gpus, "GPUs of the site")
+      ->check(whole_number(1, 1'000'000))
+      ->required();
+  app.add_option("--gpus-per-node", site.gpus_per_node, "GPUs of one node")
+      ->check(whole_number(1, 1'000'000))
+      ->capture_default_str();
+  add_quantity(app, "--memory", site.memory_bytes, "Memory of a GPU in bytes, as 80G or 80GiB");
+  app.get_option("--memory")->required();
+  add_quantity(app, "--intra", site.intra_bytes_s,
+               "Bytes/s that a GPU sends to another one of its node, in one direction; G is 10^9");
+  add_quantity(app, "--inter", site.inter_bytes_s,
+               "Bytes/s that a GPU sends to another node: its share of the node's link (200 Gbit/s "
+               "are 25G)");
+  add_quantity(app, "--flops", site.flops_s, "Peak FLOP/s of a GPU in that number format", "312T");
+  app.add_option("--utilisation", site.utilisation, "Part of the peak that one GPU alone reaches")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+  app.add_option("--headroom", site.headroom,
+                 "Part of the memory that stays free for the framework and fragmentation")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+  add_quantity(app, "--host", site.host_bytes_s, "Bytes/s between a GPU and its host, for offload",
+               "20G");
+  add_quantity(app, "--host-memory", site.host_memory_bytes,
+               "Memory of a node in bytes, for offload (default: as much as it takes)");
+  add_quantity(app, "--host-memory-speed", site.host_memory_bytes_s,
+               "Bytes/s of a node's memory, for offload", "100G");
+  add_quantity(
+      app, "--code-speed", options.report.code_bytes_s,
+      "Bytes/s of fp32 gradient that a GPU codes and decodes; './dev bench codecs' measures "
+      "a CPU's",
+      "10G");
+}
+
+/// A wrong value that only shows beside the others.
+template <class T>
+T value_or_throw(Result<T> result) {
+  if (!result) throw CLI::ValidationError("site recommend", result.error().message());
+  if constexpr (!std::is_void_v<T>) return *std::move(result);
+}
+
+int recommend(RecommendOptions& options, std::ostream& out) {
+  PlanReport& report = options.report;
+  report.training.precision = options.precision == "fp32"   ? PlanPrecision::fp32
+                              : options.precision == "fp16" ? PlanPrecision::fp16
+                                                            : PlanPrecision::bf16;
+  report.training.any_recompute = options.recompute == "auto";
+  report.training.recompute = options.recompute == "none"   ? Recompute::none
+                              : options.recompute == "full" ? Recompute::full
+                                                            : Recompute::selective;
+  value_or_throw(check_inputs(report.machines, report.training));
+  report.shape = value_or_throw(complete_shape(report.shape));
+  report.plans = search_plans(report.shape, report.machines, report.training);
+  out << (options.as_json ? plan_json(report) : plan_text(report));
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> declare_site_commands(CLI::App& app, std::ostream& out) {
+  auto* const site = app.add_subcommand(
+      "site", "Looks at a datacenter's site: how to divide a training among its GPUs");
+  site->require_subcommand(1);
+  auto* const recommend_command = site->add_subcommand(
+      "recommend",
+      "Says how to divide the training of a transformer among GPUs: memory, time and traffic of "
+      "data, "
+      "tensor and pipeline parallelism, ZeRO and offload, and which communication hook pays\n"
+      "  fl-client site recommend --params 7e9 --gpus 16 --memory 80G --intra 300G --inter 25G");
+  // Flags of a client are no flags of this.
+  recommend_command->fallthrough(false);
+  const auto options = std::make_shared<RecommendOptions>();
+  options->report.code_bytes_s = 10e9;
+  declare_model_flags(*recommend_command, *options);
+  declare_machine_flags(*recommend_command, *options);
+  recommend_command->add_option("--rows", options->report.rows_max, "Plans to show")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  recommend_command->add_flag("--json", options->as_json, "Print JSON, with all numbers");
+  return [options, recommend_command, &out] {
+    return *recommend_command ? recommend(*options, out) : -1;
+  };
+}
+
+}  // namespace fl

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formulas of client/site/plan/ against published cases, whose values are worked out by hand in
+// docs/design/sites-planning.md; and the search against what each plan must obey.
+#include "client/site/plan/compression.hpp"
+#include "client/site/plan/formulas.hpp"
+#include "client/site/plan/inputs.hpp"
+#include "client/site/plan/search.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+using namespace fl;
+using doctest::Approx;
+
+namespace {
+
+constexpr auto bf16 = PlanPrecision::bf16;
+
+ModelShape gpt3() {
+  return {.parameters = 175e9,
+          .layers = 96,
+          .hidden = 12288,
+          .heads = 96,
+          .vocabulary = 51'200,
+          .sequence = 2048};
+}
+
+/// 7 billion parameters on two nodes of eight GPUs with 80 GB.
+ModelShape seven_billion() { return complete_shape({.parameters = 7e9}).value(); }
+
+SiteMachines two_nodes(double inter_bytes_s = 25e9) {
+  SiteMachines site;
+  site.gpus = 16;
+  site.memory_bytes = 80e9;
+  site.intra_bytes_s = 300e9;
+  site.inter_bytes_s = inter_bytes_s;
+  return site;
+}
+
+const HookResult& hook(const std::vector<HookResult>& all, const std::string& name) {
+  return *std::ranges::find_if(all, [&](const HookResult& one) { return one.hook.name == name; });
+}
+
+}  // namespace
+
+TEST_CASE("quantities have units of 1000 and of 1024") {
+  CHECK(parse_quantity("7e9").value() == 7e9);
+  CHECK(parse_quantity("7B").value() == 7e9);
+  CHECK(parse_quantity("80G").value() == 80e9);
+  CHECK(parse_quantity("80GB").value() == 80e9);
+  CHECK(parse_quantity("2.5GB/s").value() == 2.5e9);
+  CHECK(parse_quantity("1.5GiB").value() == 1.5 * 1024 * 1024 * 1024);
+  CHECK(parse_quantity("312T").value() == 312e12);
+  for (const char* text : {"", "G", "0", "-3", "nan", "inf", "1e999", "7X", "7 G", "7GG", "0x10"}) {
+    CAPTURE(text);
+    CHECK(parse_quantity(text).has_error());
+  }
+  CHECK(in_bytes(72.5e9) == "72.5 GB");
+  CHECK(in_bytes(999.7e6) == "1.00 GB");
+  CHECK(in_seconds(0.0123) == "12.3 ms");
+  CHECK(in_seconds(3 * 3600.0) == "3.00 h");
+  CHECK(in_count(175e9) == "175 billion");
+}
+
+TEST_CASE("a shape that is not given is in GPT-3's proportions") {
+  const ModelShape seven = seven_billion();
+  CHECK(seven.layers == 32);
+  CHECK(seven.hidden == 4096);
+  CHECK(seven.heads == 32);
+  const ModelShape large = complete_shape({.parameters = 175e9}).value();
+  CHECK(large.layers == 96);
+  CHECK(large.hidden == 12288);
+  CHECK(large.heads == 96);
+  CHECK(large.is_assumed);
+  CHECK_FALSE(complete_shape(gpt3()).value().is_assumed);
+  CHECK(complete_shape({.parameters = 7e9, .layers = 2, .hidden = 512}).has_error());
+  CHECK(complete_shape({.parameters = 7e9, .layers = 32, .hidden = 4096, .heads = 7}).has_error());
+}
+
+TEST_CASE("memory of weights, gradients and optimizer is that of ZeRO's table 1") {
+  // 7.5 billion parameters on 64 GPUs (Rajbhandari 2020): 120, 31.4, 16.6 and 1.88 GB.
+  const auto gigabytes = [](int zero) {
+    return state_memory(7.5e9, bf16, zero, 64, false).on_gpu() / 1e9;
+  };
+  CHECK(gigabytes(0) == Approx(120.0));
+  CHECK(gigabytes(1) == Approx(31.40625));
+  CHECK(gigabytes(2) == Approx(16.640625));
+  CHECK(gigabytes(3) == Approx(1.875));
+  // LLaMA 70B: 16 bytes a parameter, in fp32 too.
+  CHECK(state_memory(70e9, bf16, 0, 1, false).on_gpu() == Approx(1120e9));
+  CHECK(state_memory(70e9, PlanPrecision::fp32, 0, 1, false).on_gpu() == Approx(1120e9));
+  // Offload keeps the weights: 140 GB, and 14 bytes a parameter in the hosts of all GPUs.
+  const StateMemory offload = state_memory(70e9, bf16, 2, 8, true);
+  CHECK(offload.on_gpu() == Approx(140e9));
+  CHECK(offload.on_host * 8 == Approx(980e9));
+}
+
+TEST_CASE("activations are those of Korthikanti's table 2") {
+  // One sequence and layer of GPT-3: s b h = 25,165,824 values; 5 a s / h = 80.
+  const auto layer = [](std::int64_t tp, Recompute recompute) {
+    return layer_activation_bytes(gpt3(), 1, tp, recompute, bf16);
+  };
+  CHECK(layer(1, Recompute::none) == Approx(25'165'824.0 * 114));
+  CHECK(layer(1, Recompute::selective) == Approx(25'165'824.0 * 34));
+  CHECK(layer(8, Recompute::selective) == Approx(25'165'824.0 * 4.25));
+  CHECK(layer(8, Recompute::full) == Approx(25'165'824.0 * 2));
+  // "saves 70 %" for GPT-3 and 65 % for MT-NLG (section 5).
+  CHECK(1 - layer(1, Recompute::selective) / layer(1, Recompute::none) ==
+        Approx(0.70).epsilon(0.01));
+  const ModelShape mt_nlg{.parameters = 530e9, .layers = 105, .hidden = 20480, .heads = 128};
+  CHECK(1 - layer_activation_bytes(mt_nlg, 1, 8, Recompute::selective, bf16) /
+                layer_activation_bytes(mt_nlg, 1, 8, Recompute::none, bf16) ==
+        Approx(0.65).epsilon(0.01));
+
+  // The first of 8 stages has 8 microbatches of 12 layers in flight, and their dropout masks.
+  const double in_flight = 25'165'824.0 / 8 * (8 * 12 * 34 + 8);
+  CHECK(stage_activation_bytes(gpt3(), 1, 64, 8, 8, Recompute::selective, bf16) ==
+        Approx(in_flight));
+  // Without a pipeline the logits come on top: 4 s b h (1 + v / h) bytes, v / h = 4.1667.
+  const double alone = 25'165'824.0 / 8 * (96 * 34 + 1 + 4 * (1 + 51'200.0 / 12'288));
+  CHECK(stage_activation_bytes(gpt3(), 1, 64, 8, 1, Recompute::selective, bf16) == Approx(alone));
+}
+
+TEST_CASE("arithmetic of GPT-3 takes 34 days on 1024 GPUs") {
+  // Narayanan 2021, section 5.1: 300 billion tokens at 140 TFLOP/s a GPU, with full recomputation.
+  const double tokens_a_step = 1536.0 * 2048;
+  const double days =
+      step_flops(gpt3(), 1536, Recompute::full) * 300e9 / tokens_a_step / (1024 * 140e12) / 86'400;
+  CHECK(days == Approx(34).epsilon(0.04));
+  // Attention's scores are s / (6 h) of the rest: 2.8 %.
+  CHECK(step_flops(gpt3(), 1, Recompute::none) / (6 * 175e9 * 2048) ==
+        Approx(1 + 12 * 96 * 12288 * 2048.0 / (6 * 175e9)));
+}
+
+TEST_CASE("traffic of tensor, pipeline and data parallelism") {
+  // GPT-3, one layer and sequence, 8 ranks: 4 all-reduces of 25,165,824 values of 2 bytes.
+  CHECK(tensor_parallel_bytes(gpt3(), 1, 8, Recompute::selective, bf16) == Approx(352'321'536.0));
+  CHECK(tensor_parallel_bytes(gpt3(), 1, 8, Recompute::full, bf16) == Approx(528'482'304.0));
+  CHECK(tensor_parallel_bytes(gpt3(), 1, 1, Recompute::full, bf16) == 0);
+  CHECK(pipeline_bytes(gpt3(), 1, 8, bf16) == Approx(12'582'912.0));
+  CHECK(pipeline_bubble(8, 56) == Approx(0.125));
+  CHECK(pipeline_bubble(1, 4) == 0);
+
+  // LLaMA 70B, 64 replicas: 140 GB of gradients, 2 * 63 / 64 of it in a ring.
+  const auto sent = [](int zero, std::int64_t microbatches) {
+    const DataParallelBytes bytes = data_parallel_bytes(70e9, bf16, zero, 64, microbatches);
+    return bytes.gradients + bytes.weights;
+  };
+  CHECK(sent(0, 1) == Approx(275.625e9));
+  CHECK(sent(0, 8) == Approx(275.625e9));
+  CHECK(sent(1, 8) == Approx(275.625e9));
+  CHECK(sent(2, 1) == Approx(275.625e9));
+  CHECK(sent(2, 8) == Approx(9 * 137.8125e9));
+  CHECK(sent(3, 1) == Approx(1.5 * 275.625e9));  // "at most 1.5x", ZeRO, section 7.2.2.
+  CHECK(sent(3, 2) == Approx(6 * 137.8125e9));
+  CHECK(data_parallel_bytes(70e9, bf16, 0, 1, 1).gradients == 0);
+}
+
+TEST_CASE("an all-reduce over nodes uses every GPU's link") {
+  // 8 GB: 1.75 * 8 GB inside the node, then 1 GB for each GPU between two nodes.
+  CHECK(all_reduce_seconds(8e9, 8, 2, 100e9, 10e9) == Approx(0.14 + 0.1));
+  CHECK(all_reduce_seconds(8e9, 1, 2, 100e9, 10e9) == Approx(0.8));
+  CHECK(all_reduce_seconds(8e9, 1, 1, 100e9, 10e9) == 0);
+  // Each GPU fetches 1 GB from the other node, and passes 2 * 7 payloads on inside.
+  CHECK(all_gather_seconds(1e9, 8, 2, 100e9, 10e9) == Approx(0.1 + 0.14));
+}
+
+TEST_CASE("every plan that fits divides all GPUs and stays within the memory") {
+  PlanTraining training;
+  for (const std::int64_t gpus : {1, 2, 8, 16, 24, 64}) {
+    CAPTURE(gpus);
+    training.batch = 12 * gpus;
+    SiteMachines site = two_nodes();
+    site.gpus = gpus;
+    const auto plans = search_plans(seven_billion(), site, training);
+    CHECK(plans.size() == 16);
+    bool had_misfit = false;
+    for (const Plan& plan : plans) {
+      CAPTURE(plan.division.family());
+      if (!plan.misfit.empty()) {
+        had_misfit = true;
+        continue;
+      }
+      CHECK_FALSE(had_misfit);  // Those that fit come first.
+      const Division& how = plan.division;
+      CHECK(how.dp * how.tp * how.pp == gpus);
+      CHECK(how.dp * how.micro_batch * plan.microbatches == training.batch);
+      CHECK(how.tp <= 8);
+      CHECK(32 % how.tp == 0);
+      CHECK(32 % how.pp == 0);
+      CHECK(plan.memory_bytes <= 72e9);
+      CHECK(plan.step_s >= plans.front().step_s * 0.98);
+    }
+  }
+}
+
+TEST_CASE("a plan says why it does not fit") {
+  const auto plans = search_plans(seven_billion(), two_nodes(), {});
+  CHECK(plans.front().division.family() == "ZeRO-1");
+  const auto& plain =
+      *std::ranges::find_if(plans, [](const Plan& plan) { return plan.division.family() == "DP"; });
+  CHECK(plain.misfit.find("112 GB of weights, gradients and optimizer") != std::string::npos);
+  CHECK(plain.misfit.find("72.0 GB are usable") != std::string::npos);
+
+  ModelShape odd = seven_billion();
+  odd.heads = 1;
+  odd.layers = 31;
+  for (const Plan& plan : search_plans(odd, two_nodes(), {})) {
+    if (plan.division.tp > 1) CHECK(plan.misfit.find("divides 1 heads") != std::string::npos);
+    if (plan.division.tp == 1 && plan.division.pp > 1)
+      CHECK(plan.misfit.find("divides 31 layers") != std::string::npos);
+  }
+
+  SiteMachines small = two_nodes();
+  small.host_memory_bytes = 10e9;
+  for (const Plan& plan : search_plans(seven_billion(), small, {})) {
+    if (plan.division.offload) CHECK(plan.misfit.find("a node's own memory") != std::string::npos);
+  }
+}
+
+TEST_CASE("compression pays on a slow link and not on a fast one") {
+  // One billion parameters: plain data parallelism fits.
+  const ModelShape shape = complete_shape({.parameters = 1e9}).value();
+  Division how;
+  how.dp = 16;
+  const auto compare = [&](double inter_bytes_s) {
+    const SiteMachines site = two_nodes(inter_bytes_s);
+    const Plan plan = make_plan(shape, site, {.batch = 16}, how);
+    const auto hooks = compare_hooks(plan, shape, site, bf16, 100e9);
+    return std::pair(hooks, compression_advice(plan, hooks));
+  };
+  const auto [fast, fast_advice] = compare(25e9);
+  CHECK(fast_advice.find("no compression pays") != std::string::npos);
+  CHECK(hook(fast, "codec:ecuq:1+ef").saved_s < 0);
+  CHECK(hook(fast, "allreduce").saved_s == Approx(0));
+
+  const auto [slow, slow_advice] = compare(0.125e9);
+  CHECK(slow_advice.find("compression pays") == slow_advice.find("pays") - 12);
+  CHECK(slow_advice.find("no compression") == std::string::npos);
+  // 2 * 15 / 16 of 2 GB without a hook; of a sixteenth of it with one bit a value.
+  CHECK(hook(slow, "allreduce").sent_bytes == Approx(3.75e9));
+  CHECK(hook(slow, "codec:ecuq:1+ef").sent_bytes == Approx(3.75e9 / 16));
+  CHECK(hook(slow, "codec:ecuq:1+ef").coding_s == Approx(0.04));
+  // Each of 15 others' bytes.
+  CHECK(hook(slow, "quantize:8").sent_bytes == Approx(15e9));
+  CHECK(hook(slow, "codec:ecuq:1+ef").saved_s > 0);
+
+  how.zero = 3;
+  const Plan sharded = make_plan(shape, two_nodes(), {.batch = 16}, how);
+  CHECK(compare_hooks(sharded, shape, two_nodes(), bf16, 100e9).empty());
+}

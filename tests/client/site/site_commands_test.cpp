@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/site_commands.hpp"
+
+#include "shared/base/json.hpp"
+
+#include <doctest/doctest.h>
+#include <CLI/CLI.hpp>
+
+#include <sstream>
+#include <string>
+
+using namespace fl;
+
+namespace {
+
+struct Ran {
+  std::string out;
+  std::string error;  // Of a wrong command line.
+  int code = -1;
+};
+
+Ran run(const std::string& line) {
+  Ran ran;
+  std::ostringstream out;
+  CLI::App app;
+  app.fallthrough();
+  std::string data;
+  app.add_option("--data", data);
+  const auto site = declare_site_commands(app, out);
+  try {
+    app.parse(line);
+    ran.code = site();
+  } catch (const CLI::ParseError& error) {
+    ran.error = error.what();
+  }
+  ran.out = out.str();
+  return ran;
+}
+
+const std::string good =
+    "site recommend --params 7e9 --gpus 16 --memory 80G --intra 300G --inter 25G ";
+
+}  // namespace
+
+TEST_CASE("site recommend prints the best plan first, and why others do not fit") {
+  const Ran ran = run(good);
+  CHECK(ran.code == 0);
+  const auto best = ran.out.find("\nZeRO-1 ");
+  const auto misfits = ran.out.find("\ndoes not fit\n");
+  REQUIRE(best != std::string::npos);
+  REQUIRE(misfits != std::string::npos);
+  CHECK(best < misfits);
+  CHECK(ran.out.find("\nDP (dp 16, tp 1, pp 1) ", misfits) != std::string::npos);
+  CHECK(ran.out.find("no compression pays") != std::string::npos);
+}
+
+TEST_CASE("site recommend prints JSON with the numbers of the text") {
+  const Ran ran = run(good + "--json");
+  const auto all = parse_json(ran.out);
+  REQUIRE(all.is_object());
+  CHECK(all["model"]["layers"] == 32);
+  CHECK(all["plans"].size() == 16);
+  CHECK(all["plans"][0]["plan"] == "ZeRO-1");
+  CHECK(all["plans"][0]["fits"] == true);
+  CHECK(all["plans"][0]["state_bytes"] == 7e9 * (4 + 12.0 / 16));
+  CHECK(all["hooks"].size() > 10);
+}
+
+TEST_CASE("site recommend without a plan that fits says so") {
+  const Ran ran = run("site recommend --params 7e9 --gpus 1 --memory 8G");
+  CHECK(ran.code == 0);
+  CHECK(ran.out.find("No plan fits") != std::string::npos);
+}
+
+TEST_CASE("site recommend refuses wrong numbers by their names") {
+  const auto refused = [](const std::string& line, const std::string& text) {
+    CAPTURE(line);
+    const Ran ran = run(line);
+    CHECK(ran.out.empty());
+    CHECK_MESSAGE(ran.error.find(text) != std::string::npos, ran.error);
+  };
+  refused("site", "subcommand is required");
+  refused("site recommend --gpus 8 --memory 80G", "--params is required");
+  refused("site recommend --gpus 8 --memory 80G --params 7X", "--params: '7X' is not a number");
+  refused("site recommend --params 7e9 --gpus 12 --memory 80G",
+          "--gpus 12 is not a multiple of --gpus-per-node 8");
+  refused("site recommend --params 7e9 --gpus 0 --memory 80G", "--gpus");
+  refused(good + "--heads 7", "--hidden 4096 can't be divided into 7 heads");
+  refused(good + "--layers 2 --hidden 64", "does not fit 2 layers of hidden size 64");
+  refused(good + "--utilisation 1.5", "--utilisation");
+  refused(good + "--recompute some", "--recompute");
+  refused("site recommend --params 7e9 --gpus 16 --memory 80G --intra 300G", "also give --inter");
+  refused("site recommend --params 7e9 --gpus 8 --memory 80G", "also give --intra");
+  // A flag of a client would have no effect.
+  refused(good + "--data here", "--data");
+}
+
+TEST_CASE("without site nothing runs") { CHECK(run("--data here").code == -1); }
