@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one thread that makes a group's calls. c10d matches collectives by the order in which a
+// process starts them. If several threads did so, or callbacks of futures, the order would differ
+// from rank to rank, and sums would silently be wrong. So work is queued here, in the same order on
+// all ranks, and is done one after the other.
+#pragma once
+
+#include "client/site/rank/ranks.hpp"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace fl {
+
+/// Any thread may queue work; all ranks must queue the same work in the same order. The group must
+/// outlive it, and nobody else may use the group meanwhile. c10d's Reducer starts collectives of
+/// its own (of unused parameters, while buckets are under way): give it another group of the same
+/// ranks.
+class Conductor {
+ public:
+  using Work = std::function<void(Ranks&)>;
+  /// Called on the conductor's thread, with the exception that ended the work or with null. Must
+  /// not throw.
+  using Done = std::function<void(std::exception_ptr)>;
+
+  explicit Conductor(Ranks& ranks);
+  Conductor(const Conductor&) = delete;
+  Conductor& operator=(const Conductor&) = delete;
+  /// Waits for the work that has begun; what is still queued ends with a RankFailure.
+  ~Conductor();
+
+  /// Queues work, and waits first while limits::tensors_max are queued.
+  void start(Work work, Done done);
+  /// Queues work and waits for its end. Rethrows its exception.
+  void run(const Work& work);
+
+ private:
+  struct Item {
+    Work work;
+    Done done;
+  };
+  void loop();
+
+  Ranks& ranks_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;
+  bool is_ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace fl
