@@ -3,16 +3,30 @@
 // client/site/rank/gloo.
 #include "client/site/rank/ranks.hpp"
 
+#include <c10/util/env.h>
 #include <csignal>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
 namespace fl {
 
-std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
-                                       const RankOptions& options) {
+namespace {
+
+void prepare_process() {
   // Gloo writes to sockets of ranks that may have died.
   std::signal(SIGPIPE, SIG_IGN);
+  // c10d's flight recorder adds each new group to a map without a lock: two groups of one process
+  // that begin at the same time crashed it. Whoever sets the variable can have the recorder.
+  c10::utils::set_env("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/false);
+}
+
+}  // namespace
+
+std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
+                                       const RankOptions& options) {
+  static std::once_flag is_prepared;
+  std::call_once(is_prepared, prepare_process);
   try {
     store->setTimeout(options.timeout);
     const auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);

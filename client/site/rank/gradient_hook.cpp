@@ -7,14 +7,14 @@
 
 namespace fl {
 
-namespace {
-
-constexpr std::string_view prefix = "residual/";
-
-}  // namespace
-
 std::int64_t Bucket::Part::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::string Bucket::key() const {
+  std::string text;
+  for (const Part& part : parts) text += (text.empty() ? "" : ",") + std::to_string(part.parameter);
+  return text;
 }
 
 torch::Tensor Bucket::view(const Part& part) const {
@@ -24,7 +24,10 @@ torch::Tensor Bucket::view(const Part& part) const {
 torch::Tensor& Residuals::of(const Bucket& bucket) {
   for (Entry& entry : entries_)
     if (entry.parts == bucket.parts) return entry.values;
-  Entry entry{.parts = bucket.parts, .values = torch::zeros_like(bucket.gradient)};
+  const auto options = bucket.gradient.options();
+  Entry entry{.parts = bucket.parts,
+              .values = torch::zeros({bucket.gradient.numel()},
+                                     device_ ? options.device(device_) : options)};
   for (const Bucket::Part& part : bucket.parts) {
     const torch::Tensor before = take(part);
     if (before.defined()) entry.values.narrow(0, part.offset, part.elements()).copy_(before);
@@ -48,15 +51,15 @@ torch::Tensor Residuals::take(const Bucket::Part& part) {
 void Residuals::save(HookState& state) const {
   for (const Entry& entry : entries_)
     for (const Bucket::Part& part : entry.parts)
-      state.emplace_back(std::string(prefix) + std::to_string(part.parameter),
+      state.emplace_back(prefix_ + std::to_string(part.parameter),
                          entry.values.narrow(0, part.offset, part.elements()).cpu().clone());
 }
 
 void Residuals::load(const HookState& state) {
   entries_.clear();
   for (const auto& [name, values] : state) {
-    if (!name.starts_with(prefix)) continue;
-    const Bucket::Part part{.parameter = std::stoll(name.substr(prefix.size())),
+    if (!name.starts_with(prefix_)) continue;
+    const Bucket::Part part{.parameter = std::stoll(name.substr(prefix_.size())),
                             .shape = {values.numel()}};
     entries_.push_back({.parts = {part}, .values = values.flatten().clone()});
   }

@@ -6,6 +6,7 @@
 #include "client/site/rank/ranks.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,9 @@ struct Bucket {
   /// In the order of their offsets, without gaps.
   std::vector<Part> parts = {};
 
+  /// Names the parameters in it, in their order: "3,2,1". c10d's Reducer forms its buckets anew
+  /// after the first step, so an index does not tell which bucket it is.
+  [[nodiscard]] std::string key() const;
   /// The part's gradient, in its shape: a view.
   [[nodiscard]] torch::Tensor view(const Part& part) const;
 };
@@ -42,6 +46,11 @@ class GradientHook {
   /// Replaces bucket.gradient by the mean, or what the hook makes of it; all ranks get the same
   /// bits. Throws RankFailure. After that the hook's state has no meaning until load().
   virtual void reduce(Bucket& bucket, Ranks& ranks) = 0;
+  /// Called after each step of the optimizer, like reduce(); is_last: no other step follows in this
+  /// round, so the parameters must become the same on all ranks. Throws RankFailure.
+  virtual void after_step(std::vector<torch::Tensor>& parameters, bool is_last, Ranks& ranks) {
+    (void)parameters, (void)is_last, (void)ranks;
+  }
   /// Copies of the state, which is this rank's own. Between two steps only.
   [[nodiscard]] virtual HookState save() const { return {}; }
   /// Goes on with a saved state. Entries that the hook does not know are ignored; what is missing
@@ -49,12 +58,17 @@ class GradientHook {
   virtual void load(const HookState&) {}
 };
 
-/// What each parameter's gradient lost so far, for hooks with error feedback. Buckets may be formed
-/// anew (c10d's Reducer does so once, after the first step): each parameter's loss moves with it.
+/// A value for each element of the gradients, from step to step, such as what error feedback keeps.
+/// Buckets may be formed anew: each parameter's values move with it.
 class Residuals {
  public:
-  /// A flat tensor like bucket.gradient, to be added to it and to be overwritten with the new loss.
-  /// Zero where there is none yet. Valid until the next call.
+  /// `prefix` begins the names in a HookState. The values lie on `device`, or where the gradients
+  /// do.
+  explicit Residuals(std::string prefix = "residual/", std::optional<torch::Device> device = {})
+      : prefix_(std::move(prefix)), device_(device) {}
+
+  /// A flat tensor like bucket.gradient, to be overwritten with new values. Zero where there are
+  /// none yet. Valid until the next call.
   [[nodiscard]] torch::Tensor& of(const Bucket& bucket);
   void save(HookState& state) const;
   void load(const HookState& state);
@@ -66,6 +80,8 @@ class Residuals {
   };
   torch::Tensor take(const Bucket::Part& part);
 
+  std::string prefix_;
+  std::optional<torch::Device> device_;
   std::vector<Entry> entries_;
 };
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/hooks/agreement.hpp"
+
+namespace fl {
+
+void divide_and_sum(torch::Tensor& values, Ranks& ranks) {
+  values.div_(ranks.size());
+  ranks.sum(values);
+}
+
+bool all_finite(const torch::Tensor& values, Ranks& ranks) {
+  return ranks.sum(values.isfinite().all().item<bool>() ? 0 : 1) == 0;
+}
+
+std::vector<torch::Tensor> gather_bytes(const torch::Tensor& own,
+                                        const std::vector<std::int64_t>& bytes, Ranks& ranks) {
+  std::vector<torch::Tensor> all;
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    if (rank == ranks.rank()) {
+      all.push_back(own);
+      continue;
+    }
+    all.push_back(torch::empty({bytes.at(static_cast<std::size_t>(rank))}, own.options()));
+    sends.push_back({.rank = rank, .tensor = own});
+    receives.push_back({.rank = rank, .tensor = all.back()});
+  }
+  ranks.exchange(sends, receives);
+  return all;
+}
+
+torch::Tensor gather(const torch::Tensor& own, Ranks& ranks) {
+  std::vector<std::int64_t> shape = own.sizes().vec();
+  shape.insert(shape.begin(), ranks.size());
+  torch::Tensor all = torch::empty(shape, own.options());
+  ranks.all_gather(all, own);
+  return all;
+}
+
+std::vector<std::int64_t> gather(std::int64_t own, Ranks& ranks) {
+  const torch::Tensor all =
+      gather(torch::tensor({own}, torch::kInt64).to(ranks.device()), ranks).flatten().cpu();
+  const std::int64_t* first = all.const_data_ptr<std::int64_t>();
+  return {first, first + all.numel()};
+}
+
+}  // namespace fl

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/hooks/agreement.hpp"
+#include "client/site/rank/hooks/hooks.hpp"
+#include "client/site/rank/hooks/low_rank.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <cmath>
+#include <map>
+
+namespace fl {
+
+namespace {
+
+class BatchedPowerSgd final : public GradientHook {
+ public:
+  explicit BatchedPowerSgd(const LowRankSettings& settings) : settings_(settings) {}
+
+  void reduce(Bucket& bucket, Ranks& ranks) override {
+    if (step_ < settings_.start) {
+      divide_and_sum(bucket.gradient, ranks);
+    } else {
+      const Bucket square = padded(bucket);
+      const std::int64_t length = bucket.gradient.numel();
+      torch::Tensor& residual = residuals_.of(square);
+      const torch::Tensor values = square.gradient + residual;
+      if (all_finite(values, ranks)) {
+        square.gradient.copy_(values);
+        approximate(square, ranks);
+        torch::sub_out(residual, values, square.gradient);
+        bucket.gradient.copy_(square.gradient.narrow(0, 0, length));
+      } else {
+        divide_and_sum(bucket.gradient, ranks);
+      }
+    }
+    if (bucket.is_last) ++step_;
+  }
+
+  [[nodiscard]] HookState save() const override {
+    HookState state = {{"step", torch::tensor({step_}, torch::kInt64)},
+                       {"drawn", torch::tensor({seeds_.drawn()}, torch::kInt64)}};
+    for (const auto& [key, q] : factors_) state.emplace_back("q/" + key, q.cpu().clone());
+    residuals_.save(state);
+    return state;
+  }
+  void load(const HookState& state) override {
+    step_ = 0;
+    factors_.clear();
+    seeds_.skip_to(0);
+    for (const auto& [name, values] : state) {
+      if (name == "step") step_ = values.item<std::int64_t>();
+      if (name == "drawn") seeds_.skip_to(values.item<std::int64_t>());
+      if (name.starts_with("q/")) factors_[name.substr(2)] = values.clone();
+    }
+    residuals_.load(state);
+  }
+
+ private:
+  /// The bucket with zeros behind it, so that its elements make a square. What the padding loses is
+  /// a part of the residual, as in PyTorch; its number is one that no parameter has.
+  static Bucket padded(const Bucket& bucket) {
+    const std::int64_t length = bucket.gradient.numel();
+    const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(length))));
+    const std::int64_t padding = side * side - length;
+    Bucket square = bucket;
+    square.gradient =
+        torch::cat({bucket.gradient, torch::zeros({padding}, bucket.gradient.options())});
+    square.parts.push_back(
+        {.parameter = -1 - bucket.parts.at(0).parameter, .offset = length, .shape = {padding}});
+    return square;
+  }
+
+  /// Replaces the gradient, seen as a square, by a low-rank approximation of the ranks' mean.
+  void approximate(const Bucket& bucket, Ranks& ranks) {
+    const auto side = static_cast<std::int64_t>(
+        std::llround(std::sqrt(static_cast<double>(bucket.gradient.numel()))));
+    torch::Tensor square = bucket.gradient.view({side, side});
+    torch::Tensor& q = factor_of(bucket, side, square.options());
+    torch::Tensor p = torch::empty_like(q);
+    orthogonalize_matrix(q);
+    torch::matmul_out(p, square, q);
+    ranks.sum(p);
+    orthogonalize_matrix(p);
+    torch::matmul_out(q, square.t(), p);
+    ranks.sum(q);
+    q.div_(ranks.size());
+    torch::matmul_out(square, p, q.t());
+  }
+
+  void orthogonalize_matrix(torch::Tensor& matrix) const {
+    torch::Tensor batch = matrix.unsqueeze(0);
+    orthogonalize(batch, settings_.epsilon);
+  }
+
+  /// The right factor [side, rank] of the step before, or a random one.
+  torch::Tensor& factor_of(const Bucket& bucket, std::int64_t side,
+                           const torch::TensorOptions& options) {
+    torch::Tensor& q = factors_[bucket.key()];
+    const std::int64_t rank = std::min(side, settings_.rank);
+    if (q.defined() && q.size(0) == side && q.size(1) == rank) {
+      q = q.to(options);
+    } else {
+      q = torch::randn({side, rank}, at::detail::createCPUGenerator(seeds_.next()),
+                       options.device(torch::kCPU))
+              .to(options);
+    }
+    return q;
+  }
+
+  LowRankSettings settings_;
+  std::int64_t step_ = 0;
+  StartSeeds seeds_;
+  std::map<std::string, torch::Tensor> factors_;  // By the bucket's key.
+  Residuals residuals_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientHook> make_batched_powersgd(SpecOptions& options) {
+  return std::make_unique<BatchedPowerSgd>(low_rank_settings(options, false));
+}
+
+}  // namespace fl

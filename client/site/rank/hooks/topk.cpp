@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/hooks/agreement.hpp"
+#include "client/site/rank/hooks/hooks.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <algorithm>
+#include <cmath>
+
+namespace fl {
+
+namespace {
+
+std::int64_t kept(double fraction, std::int64_t elements) {
+  const auto count =
+      static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(elements)));
+  return std::clamp(count, std::min<std::int64_t>(elements, 1), elements);
+}
+
+class Sparse : public GradientHook {
+ public:
+  explicit Sparse(double fraction) : fraction_(fraction) {}
+
+  void reduce(Bucket& bucket, Ranks& ranks) final {
+    torch::Tensor& residual = residuals_.of(bucket);
+    torch::Tensor values = bucket.gradient + residual;
+    if (!all_finite(values, ranks)) {
+      divide_and_sum(bucket.gradient, ranks);
+    } else {
+      const std::int64_t count = kept(fraction_, values.numel());
+      const torch::Tensor chosen = exchange(values, count, bucket, ranks);
+      residual.copy_(values).index_fill_(0, chosen, 0);
+    }
+    if (bucket.is_last) ++step_;
+  }
+  [[nodiscard]] HookState save() const final {
+    HookState state = {{"step", torch::tensor({step_}, torch::kInt64)}};
+    residuals_.save(state);
+    return state;
+  }
+  void load(const HookState& state) final {
+    step_ = 0;
+    for (const auto& [name, values] : state)
+      if (name == "step") step_ = values.item<std::int64_t>();
+    residuals_.load(state);
+  }
+
+ protected:
+  /// Replaces bucket.gradient by the mean of what the ranks send of `values`. Returns the `count`
+  /// indices that this rank sent.
+  virtual torch::Tensor exchange(const torch::Tensor& values, std::int64_t count, Bucket& bucket,
+                                 Ranks& ranks) = 0;
+  [[nodiscard]] std::int64_t step() const { return step_; }
+
+ private:
+  double fraction_;
+  std::int64_t step_ = 0;
+  Residuals residuals_;
+};
+
+class TopK final : public Sparse {
+ public:
+  using Sparse::Sparse;
+
+ private:
+  torch::Tensor exchange(const torch::Tensor& values, std::int64_t count, Bucket& bucket,
+                         Ranks& ranks) override {
+    const torch::Tensor chosen =
+        std::get<1>(values.abs().topk(count, 0, /*largest=*/true, /*sorted=*/false));
+    const torch::Tensor indices = gather(chosen.to(torch::kInt32), ranks);
+    const torch::Tensor sent = gather(values.index_select(0, chosen), ranks);
+    bucket.gradient.zero_();
+    for (int rank = 0; rank < ranks.size(); ++rank)  // In their order, so that all get the same.
+      bucket.gradient.index_add_(0, indices[rank], sent[rank]);
+    bucket.gradient.div_(ranks.size());
+    return chosen;
+  }
+};
+
+class RandK final : public Sparse {
+ public:
+  using Sparse::Sparse;
+
+ private:
+  torch::Tensor exchange(const torch::Tensor& values, std::int64_t count, Bucket& bucket,
+                         Ranks& ranks) override {
+    // The same indices on all ranks: a function of the step and the bucket.
+    const auto seed = static_cast<std::uint64_t>(step()) << 20 | bucket.index;
+    const torch::Tensor chosen =
+        torch::randperm(values.numel(), at::detail::createCPUGenerator(seed), torch::kInt64)
+            .narrow(0, 0, count)
+            .to(values.device());
+    torch::Tensor sent = values.index_select(0, chosen);
+    divide_and_sum(sent, ranks);
+    bucket.gradient.zero_().index_copy_(0, chosen, sent);
+    return chosen;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<GradientHook> make_topk(SpecOptions& options) {
+  return std::make_unique<TopK>(options.number("keep", 0.01, 1e-6, 1));
+}
+
+std::unique_ptr<GradientHook> make_randk(SpecOptions& options) {
+  return std::make_unique<RandK>(options.number("keep", 0.01, 1e-6, 1));
+}
+
+}  // namespace fl
