@@ -144,13 +144,21 @@ Result<std::shared_ptr<TrainerProgram>> start_program(const ClientOptions& optio
   return program;
 }
 
+/// The place of this process in a site, if a launcher has started it. Turns the process into a rank
+/// if it is not the first one.
+Result<std::optional<SitePlace>> find_site(const SiteOptions& options) {
+  if (!options.launched) return std::optional<SitePlace>();
+  FL_TRY(const SitePlace place, find_place(system_environment(), options.address));
+  if (place.rank == 0) return std::optional(place);
+  FL_TRY(const auto secret, read_secret_file(posix_files(), options.secret_file));
+  return become_rank(place, secret, options.timeout_s);
+}
+
 /// Starts the ranks of a site, if the client is one.
-Result<std::shared_ptr<Site>> start_site(const ClientOptions& options, const LearnOptions& learn) {
+Result<std::shared_ptr<Site>> start_site(const ClientOptions& options,
+                                         const std::optional<SitePlace>& place,
+                                         const LearnOptions& learn) {
   if (!options.site.is_set()) return std::shared_ptr<Site>();
-  std::optional<SitePlace> place;
-  if (options.site.launched) {
-    FL_TRY(place, find_place(system_environment(), options.site.address));
-  }
   const StopWhileStarting stop;
   return Site::start(options.site, place, learn, options.state, stop.token());
 }
@@ -190,11 +198,11 @@ TrainerFactory trainer_factory(const LearnOptions& learn, std::optional<LocalDat
   };
 }
 
-Result<Helpers> start_helpers(const ClientOptions& options, const LearnOptions& learn,
-                              const TrainerFactory& own) {
+Result<Helpers> start_helpers(const ClientOptions& options, const std::optional<SitePlace>& place,
+                              const LearnOptions& learn, const TrainerFactory& own) {
   Helpers helpers{.own = own, .program = {}, .site = {}};
   FL_TRY(helpers.program, start_program(options));
-  FL_TRY(helpers.site, start_site(options, learn));
+  FL_TRY(helpers.site, start_site(options, place, learn));
   return helpers;
 }
 
@@ -208,7 +216,8 @@ Result<void> make_initial_weights(const ClientOptions& options, const TrainerFac
   return {};
 }
 
-Result<void> train(const ClientOptions& options, const TrainerFactory& own) {
+Result<void> train(const ClientOptions& options, const std::optional<SitePlace>& place,
+                   const TrainerFactory& own) {
   Files& files = posix_files();
   const auto folder = identity_folder(options.state);
   if (!ClientIdentity::is_present(files, folder)) {
@@ -229,7 +238,7 @@ Result<void> train(const ClientOptions& options, const TrainerFactory& own) {
   if (!learn.data.empty() && !options.site.is_set()) {
     FL_TRY(first_data, load_local_data(learn));
   }
-  FL_TRY(Helpers helpers, start_helpers(options, learn, own));
+  FL_TRY(Helpers helpers, start_helpers(options, place, learn, own));
 
   net::io_context io(1);
   auto strand = net::make_strand(io);
@@ -266,12 +275,13 @@ Result<void> train(const ClientOptions& options, const TrainerFactory& own) {
 }
 
 Result<void> run(const ClientOptions& options, const TrainerFactory& own) {
+  FL_TRY(const auto place, find_site(options.site));
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   if (!options.initial_weights.empty()) return make_initial_weights(options, own);
   if (!options.join.empty() || !options.join_file.empty()) FL_CHECK(join_once(options));
   if (options.only_join) return {};
-  auto trained = train(options, own);
+  auto trained = train(options, place, own);
   if (trained || trained.error().code() != Errc::cancelled) return trained;
   log_info("stopped");
   return {};

@@ -3,6 +3,7 @@
 #include "client/agent/agent.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/metric_messages.hpp"
@@ -228,6 +229,10 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   begin.set_steps(report.steps);
   begin.set_loss(report.loss);
   begin.set_train_seconds(report.seconds);
+  for (const std::string& note : report.notes) {
+    if (begin.notes_size() < limits::upload_notes_max)
+      begin.add_notes(printable(note, limits::reason_bytes_max));
+  }
   if (rule != nullptr) {
     const auto at_start =
         std::span<const float>(gradient).first(std::min(gradient.size(), parameters));

@@ -34,6 +34,9 @@ struct TrainReport {
   std::uint64_t steps = 0;     // Optimizer steps taken.
   double loss = 0.0;           // Mean training loss over all examples seen.
   double seconds = 0.0;        // Wall-clock time of the training.
+  /// What went wrong and was mended, such as a rank that was lost: for the server's history, a
+  /// sentence each, at most limits::upload_notes_max.
+  std::vector<std::string> notes = {};
 };
 
 struct EvalReport {

@@ -4,7 +4,6 @@
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/async/stop_signals.hpp"
-#include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
@@ -99,7 +98,7 @@ void SiteHub::accept_all(const std::stop_token& stop) {
 /// A connection's thread.
 void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
   if (auto greeted = greet(*peer); !greeted) {
-    log_warn("a connection to the site's port was closed: {}", greeted.error().message());
+    warn_of_stranger(greeted.error());
   } else if (auto entered = enter(peer); !entered) {
     log_warn("{}", entered.error().message());
     peer->send({{"type", "refused"}, {"reason", entered.error().message()}});
@@ -131,6 +130,13 @@ void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
   }
   peer->line.shut();
   peer->is_over = true;
+}
+
+/// Anybody in the site's network can make these lines, so they are few.
+void SiteHub::warn_of_stranger(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (strangers_.passes("stranger"))
+    log_warn("a connection to the site's port was closed: {}", error.message());
 }
 
 /// Checks who has connected and reads its hello into peer.member.
@@ -333,7 +339,7 @@ std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
   bool has_failed = false;
   while (!all_answered()) {
     if (stop.stop_requested() && !std::exchange(has_stopped, true)) {
-      until = std::min<TimePoint>(until, Clock::now() + limits::trainer_grace);
+      until = std::min<TimePoint>(until, Clock::now() + options_.grace);
       lock.unlock();
       request_stop();
       lock.lock();

@@ -8,6 +8,8 @@
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/line_limit.hpp"
 
 #include <condition_variable>
 #include <cstdint>
@@ -43,6 +45,7 @@ class SiteHub {
     int size = 1;                                // Ranks of the site.
     Duration silence{};                          // A rank that is silent for so long is lost.
     Duration collective{};                       // How long a collective of the ranks may take.
+    Duration grace = limits::trainer_grace;      // To answer after that, or after a stop request.
     std::function<void(int rank)> on_lost = {};  // Called on a thread of the hub.
   };
   /// Errors: those of TcpListener::make().
@@ -98,6 +101,7 @@ class SiteHub {
   void serve(const PeerPtr& peer, const std::stop_token& stop);
   [[nodiscard]] Result<void> greet(Peer& peer);
   [[nodiscard]] Result<void> enter(const PeerPtr& peer);
+  void warn_of_stranger(const Error& error);
   void leave(const PeerPtr& peer, const Error& reason);
   void hear(const PeerPtr& peer, const nlohmann::json& message);
   void take_answer(const PeerPtr& peer, const nlohmann::json& message);
@@ -119,6 +123,8 @@ class SiteHub {
   std::uint64_t next_id_ = 1;
   std::map<std::string, std::string> store_;
   std::vector<Waiter> waiters_;
+  LineLimit strangers_{
+      {.lines_max = limits::rank_stranger_lines_max, .window = limits::lines_window}};
   bool is_ending_ = false;
   std::jthread thread_;
 };

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -35,7 +37,29 @@ Result<std::filesystem::path> rank_program() {
                fmt::format("{} is missing: a site's ranks are this program", path.string()));
 }
 
+std::vector<std::pair<std::string, std::string>> variables_of(const SitePlace& place,
+                                                              const std::string& secret,
+                                                              double timeout_s) {
+  return {
+      {rank_variables::address, fmt::format("{}:{}", place.host, place.port)},
+      {rank_variables::secret, secret},
+      {rank_variables::timeout, fmt::to_string(timeout_s)},
+      {rank_variables::rank, std::to_string(place.rank)},
+      {rank_variables::size, std::to_string(place.size)},
+      {rank_variables::local_rank, std::to_string(place.local_rank)},
+      {rank_variables::local_size, std::to_string(place.local_size)},
+  };
+}
+
 }  // namespace
+
+Error become_rank(const SitePlace& place, const std::string& secret, double timeout_s) {
+  FL_TRY(const auto program, rank_program());
+  for (const auto& [name, value] : variables_of(place, secret, timeout_s))
+    ::setenv(name.c_str(), value.c_str(), 1);
+  ::execl(program.c_str(), program.c_str(), nullptr);
+  return errno_error("can't start " + program.string());
+}
 
 Result<void> LocalRanks::start_missing() {
   FL_TRY(const auto program, rank_program());
@@ -51,15 +75,7 @@ Result<void> LocalRanks::start_missing() {
     ChildProcess::Options start;
     start.command = "exec " + quoted(program.string());
     start.name = fmt::format("rank {}", place.rank);
-    start.variables = {
-        {rank_variables::address, fmt::format("{}:{}", place.host, place.port)},
-        {rank_variables::secret, options_.secret},
-        {rank_variables::timeout, fmt::to_string(options_.timeout_s)},
-        {rank_variables::rank, std::to_string(place.rank)},
-        {rank_variables::size, std::to_string(place.size)},
-        {rank_variables::local_rank, std::to_string(place.local_rank)},
-        {rank_variables::local_size, std::to_string(place.local_size)},
-    };
+    start.variables = variables_of(place, options_.secret, options_.timeout_s);
     FL_TRY(child, ChildProcess::start(start));
   }
   return {};

@@ -15,6 +15,11 @@
 
 namespace fl {
 
+/// Turns this process into the rank of that place, which a launcher has started. Returns only with
+/// an error.
+[[nodiscard]] Error become_rank(const SitePlace& place, const std::string& secret,
+                                double timeout_s);
+
 /// Any thread. Linux kills the ranks when the thread that started them ends.
 class LocalRanks {
  public:

@@ -89,7 +89,9 @@ Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
                                           const std::stop_token& stop) {
   FL_TRY(TensorFolder folder, TensorFolder::make(state));
   const int size = place ? place->size : options.ranks;
-  std::shared_ptr<Site> site(new Site(options, learn, std::move(folder), size));
+  LearnOptions ranks = learn;
+  ranks.state = std::filesystem::absolute(state).string();
+  std::shared_ptr<Site> site(new Site(options, std::move(ranks), std::move(folder), size));
   std::string secret;
   if (!options.secret_file.empty()) {
     FL_TRY(secret, read_secret_file(posix_files(), options.secret_file));
@@ -169,7 +171,8 @@ Result<RankLoaded> Site::load_at(const std::vector<SiteMember>& members,
                                  const std::stop_token& stop) {
   std::vector<SiteHub::Request> requests;
   for (const SiteMember& member : members)
-    requests.push_back({member.rank, {{"type", "load"}, {"learn", to_json_of(learn_)}}});
+    requests.push_back(
+        {member.rank, {{"type", "load"}, {"learn", to_json_of(learn_)}, {"hook", options_.hook}}});
   FL_TRY(const auto answers, ask_all(requests, stop));
   RankLoaded first;
   for (std::size_t i = 0; i < answers.size(); ++i) {

@@ -28,6 +28,11 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
   app.add_option("--backend", options.backend, "How ranks talk: gloo (CPUs), nccl (GPUs) or auto")
       ->check(CLI::IsMember({"gloo", "nccl", "auto"}))
       ->capture_default_str();
+  app.add_option("--hook", options.hook,
+                 "How ranks reduce gradients, such as allreduce, bf16, powersgd:4 or "
+                 "codec:ecuq:2+ef (docs/guide/choose-a-hook.md)")
+      ->check(not_empty())
+      ->capture_default_str();
   app.add_option("--bucket-mb", options.bucket_mb,
                  "Reduce gradients in pieces of so many MiB, while the rest is computed (default: "
                  "4)")
@@ -50,7 +55,7 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
 
 void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   if (!options.is_set()) {
-    for (const char* flag : {"--ranks-min", "--rank-timeout", "--backend", "--bucket-mb",
+    for (const char* flag : {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--bucket-mb",
                              "--site-interface", "--site-address", "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");

@@ -48,6 +48,10 @@ class SiteTrainer final : public Trainer {
            site_->work(Site::Kind::train, work, global, correction, update, stop));
     FL_TRY(TrainReport report, parse_as<TrainReport>(answer));
     report.seconds = seconds(Clock::now() - begin);
+    report.notes = site_->take_losses();
+    log_info("round {}: {} ranks trained together; each sent {:.3g} MB of gradients",
+             settings.round, member_integer(answer, "ranks"),
+             static_cast<double>(member_number(answer, "gradient_bytes")) / 1e6);
     return report;
   }
 

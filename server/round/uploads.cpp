@@ -3,6 +3,7 @@
 
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
@@ -233,9 +234,19 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   const auto settled = co_await settle(*task, record);
   verifying.reset();
   if (!settled) co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");
+  if (outcome == wire::Verdict::ACCEPTED) report_notes(client, begin);
   if (begin.has_holdout() && outcome == wire::Verdict::ACCEPTED)
     co_await record_holdout(std::move(peer), begin);
   co_return verdict_for(begin, outcome, record.reason);
+}
+
+/// Puts what the client says went wrong meanwhile into the history.
+void Uploads::report_notes(const std::string& client, const wire::UploadBegin& begin) {
+  for (int i = 0; i < std::min(begin.notes_size(), limits::upload_notes_max); ++i) {
+    parts_.control.report_of(
+        client, EventLevel::warning,
+        fmt::format("{}: {}", client, printable(begin.notes(i), limits::reason_bytes_max)));
+  }
 }
 
 /// What follows from an error of add(): LATER if the client shall send the update again, REFUSED if

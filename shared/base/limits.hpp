@@ -18,6 +18,7 @@ inline constexpr std::size_t chunk_bytes_min = 64 << 10;
 inline constexpr std::size_t message_bytes_max = 4 + header_bytes_max + chunk_bytes_max;
 /// Of a reason (Bye, Failed, Verdict) that one end tells the other. What is longer is cut.
 inline constexpr std::size_t reason_bytes_max = 1000;
+inline constexpr int upload_notes_max = 8;  // Of UploadBegin.notes; the others are left out.
 /// Of the names of a run's model, and of its strategy, optimizer and codec.
 inline constexpr std::size_t run_model_bytes_max = 128;
 inline constexpr std::size_t spec_bytes_max = 64 << 10;
@@ -116,6 +117,7 @@ inline constexpr auto rank_gone_wait = 200ms;  // For a rank's end after its con
 inline constexpr auto rank_send_wait = 10s;    // For the other end to take a message.
 inline constexpr auto rank_greeting = 10s;     // From a connection to its hello.
 inline constexpr std::size_t rank_strangers_max = 16;  // Connections beside two for each rank.
+inline constexpr int rank_stranger_lines_max = 20;     // In the log about them, in lines_window.
 inline constexpr std::size_t rank_keys_max = 1 << 20;  // In the store through which they meet.
 inline constexpr int site_attempts_max = 10;    // At one piece of work, with a new group each time.
 inline constexpr auto rank_restart_pause = 1s;  // Before a rank that ended is started again.

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client that is a site of many ranks: real programs over Gloo on loopback."""
 
+import contextlib
 import os
-import re
 import signal
-import subprocess
 import unittest
 
-from federation import BIN, FederationTest, wait_until, write_images
+from federation import BIN, FederationTest, free_port, wait_until, write_images
 from sim_test import read_tensors
 
 EXAMPLES = 96
@@ -32,13 +31,31 @@ def ranks_of(client):
     return found
 
 
+def is_running(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def changed_environment(variables):
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+
+
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
 class Site(FederationTest):
     names = ("site",)
 
     def run_of(self, *flags, batch, rounds=2, name="federation", meanwhile=None, server=()):
         """The values of the last version of a run with one client, the site, and the client."""
-        federation = self.make(name)
+        federation = self.federation = self.make(name)
         data = write_images(federation.folder / "data", EXAMPLES)
         run = ("--model", MODEL, "--rounds", rounds, "--lr", 0.05, "--batch-size", batch)
         coordinator = federation.server(
@@ -61,11 +78,122 @@ class Site(FederationTest):
     def test_ranks_train_as_one_with_larger_batches(self):
         """N ranks with batches of B examples and one rank with batches of N * B make the same
         update, up to rounding; N ranks make the same bits in each run."""
-        alone, _, _ = self.run_of(batch=24, name="alone")
-        three, digests, _ = self.run_of("--ranks", 3, batch=8, name="three")
-        self.assert_near(alone, three, 1e-5)
-        _, again, _ = self.run_of("--ranks", 3, batch=8, name="again")
+        adam = ("--optimizer", "adamw")
+        moments = "--keep-moments"
+        alone, _, _ = self.run_of(moments, batch=24, name="alone", server=adam)
+        three, digests, _ = self.run_of(
+            "--ranks", 3, moments, batch=8, name="three", server=adam
+        )
+        self.assert_near(alone, three, 1e-4)
+        _, again, _ = self.run_of("--ranks", 3, moments, batch=8, name="again", server=adam)
         self.assertEqual(digests, again)
+
+    def test_whichever_rank_is_lost_the_model_is_the_same(self):
+        """One rank is killed and one is stopped in the middle of a run. The hook's error feedback
+        is that of each round's beginning, so the run ends in the same model."""
+        site = ("--ranks", 2, "--hook", "codec:ecuq:2+ef", "--rank-timeout", 3)
+        rounds = 30
+        _, undisturbed, _ = self.run_of(*site, batch=8, rounds=rounds, name="undisturbed")
+
+        def disturb(federation, client):
+            wait_until("five rounds", lambda: federation.rounds_done() >= 5)
+            os.kill(ranks_of(client)[0], signal.SIGKILL)
+            client.wait_for("begins again with a new group")
+            wait_until("ten rounds", lambda: federation.rounds_done() >= 10)
+            os.kill(ranks_of(client)[1], signal.SIGSTOP)
+
+        _, disturbed, client = self.run_of(
+            *site, batch=8, rounds=rounds, name="disturbed", meanwhile=disturb
+        )
+        self.assertEqual(disturbed, undisturbed)
+        said = client.stderr()
+        self.assertRegex(said, r"rank 0 \(.+, process \d+\) is lost: the rank has closed")
+        self.assertIn("rank 0 ended (killed by signal 9", said)
+        self.assertRegex(said, r"rank 1 \(.+, process \d+\) is lost: it was silent for 3 s")
+        _, events, _ = self.federation.server_command("history", "--events")
+        self.assertRegex(events, r"site: rank 0 \(.+, process \d+\): .*killed by signal 9")
+        self.assertRegex(events, r"site: rank 1 \(.+, process \d+\): .*silent for 3 s")
+
+    def test_a_killed_client_takes_its_ranks_with_it_and_goes_on_where_it_was(self):
+        site = ("--ranks", 2)
+        rounds = 20
+        _, undisturbed, _ = self.run_of(*site, batch=8, rounds=rounds, name="undisturbed")
+        federation = self.make("killed")
+        data = write_images(federation.folder / "data", EXAMPLES)
+        run = ("--model", MODEL, "--rounds", rounds, "--lr", 0.05, "--batch-size", 8)
+        server = federation.server(
+            "--new-run", "--min-clients", 1, "--codec", "none", "--deadline", 0, *run
+        )
+        flags = ("--data", f"idx:{data}", "--threads", 1, *site)
+        client = federation.client("site", *flags)
+        wait_until("five rounds", lambda: federation.rounds_done() >= 5)
+        ranks = ranks_of(client)
+        self.assertEqual(sorted(ranks), [0, 1])
+        client.kill()
+        wait_until("the ranks' end", lambda: not any(map(is_running, ranks.values())))
+        client = federation.client("site", *flags)
+        for program in (client, server):
+            self.expect_exit(program)
+        self.assertEqual(federation.digests(), undisturbed)
+
+    def launched(self, federation, rank, *flags):
+        """A process as torchrun starts it."""
+        variables = {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self.port - 1),
+        }
+        secret = federation.folder / "secret"
+        secret.write_text("a secret of this site\n")
+        secret.chmod(0o600)
+        flags = ("--site", "--site-secret-file", secret, "--site-interface", "lo", *flags)
+        with changed_environment(variables):
+            return federation.client("site", *flags)
+
+    def test_ranks_of_a_launcher_on_which_the_client_can_only_wait(self):
+        """A rank that the client has not started is lost: the client waits for it, then goes on
+        without it, if it may."""
+        self.port = free_port()
+        federation = self.make()
+        data = write_images(federation.folder / "data", EXAMPLES)
+        run = ("--model", MODEL, "--rounds", 400, "--lr", 0.05, "--batch-size", 8)
+        server = federation.server("--new-run", "--min-clients", 1, "--deadline", 0, *run)
+        flags = ("--data", f"idx:{data}", "--threads", 1)
+        flags = (*flags, "--rank-timeout", 2, "--ranks-min", 1)
+        other = self.launched(federation, 1)
+        client = self.launched(federation, 0, *flags)
+        wait_until("five rounds", lambda: federation.rounds_done() >= 5)
+        other.kill()
+        client.wait_for("1 of 2 ranks are there; missing: 1; the site goes on without them")
+        done = federation.rounds_done()
+        wait_until("more rounds", lambda: federation.rounds_done() >= done + 5)
+        other = self.launched(federation, 1)  # It is in the group of the next piece of work.
+        wait_until("its training", lambda: "entered a group of 2" in other.stderr())
+        client.signal(signal.SIGTERM)
+        self.expect_exit(client)
+        self.expect_exit(other)
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+
+    def test_what_is_wrong_is_said_at_the_start(self):
+        federation = self.make()
+        federation.server("--new-run", "--min-clients", 1, "--model", MODEL)
+        data = write_images(federation.folder / "data", EXAMPLES)
+        for code, flags, text in (
+            (1, ("--data", "idx:/nowhere"), "/nowhere/train-images"),
+            (1, ("--data", f"idx:{data}", "--hook", "best"), "powersgd"),
+            (2, ("--data", f"idx:{data}", "--site-address", "127.0.0.1"), "is not HOST:PORT"),
+            (2, ("--site",), "also needs --site-secret-file"),
+            (2, ("--ranks-min", 3), "is above --ranks 2"),
+            (2, ("--trainer", "true"), "is for built-in models"),
+        ):
+            ranks = () if "--site" in flags else ("--ranks", 2)
+            client = federation.client("site", *ranks, *flags)
+            self.expect_exit(client, code)
+            self.assertIn(text, client.stderr())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // KeptMoments: the state of a client's optimizer on its disk, from round to round (--keep-moments).
-// One file for each of the last two rounds, because the newest one may be trained again after a
-// crash. One thread at a time.
+// One thread at a time.
 #pragma once
 
+#include "client/learn/round_files.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 
@@ -25,7 +25,7 @@ struct Moments {
 class KeptMoments {
  public:
   KeptMoments(Files& files, std::filesystem::path folder)
-      : files_(files), folder_(std::move(folder)) {}
+      : files_(files), rounds_(files, std::move(folder), "optimizer", "safetensors") {}
 
   /// Those after the newest round before `round` in this run; empty if there is no file.
   /// Errors: those of the disk, and corrupt, which name the file.
@@ -36,7 +36,7 @@ class KeptMoments {
 
  private:
   Files& files_;
-  std::filesystem::path folder_;
+  RoundFiles rounds_;
 };
 
 }  // namespace fl

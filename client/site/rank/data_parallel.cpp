@@ -1,43 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/data_parallel.hpp"
 
+#include "client/site/rank/comm_hook.hpp"
+
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace fl {
 
 namespace {
 
-constexpr std::size_t first_bucket_bytes =
-    1 << 20;  // The first to be ready is small, to start early.
+constexpr std::size_t first_bucket_bytes = 1 << 20;  // Small, so that it is ready early.
 
 }  // namespace
 
-void DataParallel::enter(std::shared_ptr<Ranks> ranks, const DataParallelOptions& options) {
-  reducer_.reset();
+void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
+                         std::size_t bucket_bytes) {
+  leave();
   ranks_ = std::move(ranks);
-  options_ = options;
+  std::vector<int> all(static_cast<std::size_t>(ranks_->size()));
+  std::iota(all.begin(), all.end(), 0);
+  wire_ = ranks_->subgroup(all, "gradients");
+  hook_ = std::move(hook);
+  conductor_.emplace(*wire_);
+  bucket_bytes_ = bucket_bytes;
+}
+
+void DataParallel::leave() {
+  reducer_.reset();
+  conductor_.reset();
+  hook_.reset();
+  wire_.reset();
+  ranks_.reset();
 }
 
 void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
-  const std::size_t first = std::min(first_bucket_bytes, options_.bucket_bytes);
-  auto [buckets, limits] =
-      c10d::compute_bucket_assignment_by_size(parameters, {first, options_.bucket_bytes});
-  // A backward pass finishes the last parameters first.
-  std::ranges::reverse(buckets);
+  const std::size_t first = std::min(first_bucket_bytes, bucket_bytes_);
+  // A backward pass finishes the last parameters first. The Reducer could find that out in its
+  // first step and form its buckets anew (rebuild_buckets()); then the first step of each group
+  // would have other buckets, and so other bits.
+  const std::vector<torch::Tensor> reversed(parameters.rbegin(), parameters.rend());
+  std::vector<std::int64_t> numbers(parameters.size());
+  std::iota(numbers.rbegin(), numbers.rend(), 0);
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
+      reversed, {first, bucket_bytes_}, std::vector<bool>(parameters.size(), false), numbers);
   reducer_ = std::make_unique<c10d::Reducer>(
       parameters, std::move(buckets), ranks_->group(), std::vector<bool>(parameters.size(), false),
-      static_cast<std::int64_t>(options_.bucket_bytes), /*find_unused_parameters=*/false,
+      static_cast<std::int64_t>(bucket_bytes_), /*find_unused_parameters=*/false,
       /*gradient_as_bucket_view=*/false, std::unordered_map<std::size_t, std::string>(),
       static_cast<std::int64_t>(first), /*skip_all_reduce_unused_params=*/false,
       /*use_python_reducer=*/false, std::vector<std::int64_t>());
+  reducer_->register_comm_hook(make_comm_hook(*hook_, *conductor_, parameters));
 }
 
 void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) {
   if (!is_last) return;
   if (!reducer_) make_reducer(parameters);
   reducer_->prepare_for_forward();
-  reducer_->rebuild_buckets();
 }
 
 void DataParallel::before_backward(bool is_last) {

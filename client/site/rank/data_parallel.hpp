@@ -5,28 +5,35 @@
 #pragma once
 
 #include "client/learn/torch/step_sync.hpp"
+#include "client/site/rank/conductor.hpp"
+#include "client/site/rank/gradient_hook.hpp"
 #include "client/site/rank/ranks.hpp"
 
 #include <cstddef>
 #include <memory>
-#include <string>
+#include <optional>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <vector>
 
 namespace fl {
-
-struct DataParallelOptions {
-  std::string hook = "allreduce";
-  std::size_t bucket_bytes = 4 << 20;  // It hid most of the communication where it was measured.
-};
 
 /// The thread that trains.
 class DataParallel final : public StepSync {
  public:
   DataParallel() = default;
 
-  /// From now on the steps are taken with these ranks; null: with none, and nothing may be called.
-  void enter(std::shared_ptr<Ranks> ranks, const DataParallelOptions& options);
+  /// From now on the steps are taken with these ranks, whose gradients `hook` reduces in pieces of
+  /// so many bytes. Throws RankFailure.
+  void enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
+             std::size_t bucket_bytes);
+  /// Ends the group; the calls of StepSync need another one first.
+  void leave();
+  [[nodiscard]] bool has_group() const { return ranks_ != nullptr; }
+  /// Between two rounds only.
+  [[nodiscard]] GradientHook& hook() { return *hook_; }
+  [[nodiscard]] torch::Device device() const { return ranks_->device(); }
+  /// Bytes that this rank has sent for gradients in this group, by formula (Ranks::bytes_sent()).
+  [[nodiscard]] std::uint64_t gradient_bytes() const { return wire_->bytes_sent(); }
 
   [[nodiscard]] std::int64_t rank() const override { return ranks_->rank(); }
   [[nodiscard]] std::int64_t size() const override { return ranks_->size(); }
@@ -38,9 +45,14 @@ class DataParallel final : public StepSync {
  private:
   void make_reducer(const std::vector<torch::Tensor>& parameters);
 
-  std::shared_ptr<Ranks> ranks_;
-  DataParallelOptions options_;
+  // Each of these uses those before it. Collectives of one group must start in one thread, so the
+  // gradients, which the conductor's thread sends, have a group of their own.
+  std::unique_ptr<Ranks> ranks_;  // The thread that trains, and the Reducer within its calls.
+  std::unique_ptr<Ranks> wire_;   // The conductor's.
+  std::unique_ptr<GradientHook> hook_;
+  std::optional<Conductor> conductor_;
   std::unique_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
+  std::size_t bucket_bytes_ = 0;
 };
 
 }  // namespace fl

@@ -2,9 +2,11 @@
 #include "client/site/rank/rank.hpp"
 
 #include "client/learn/torch/torch_trainer.hpp"
+#include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/hub_store.hpp"
 #include "client/site/shared_values.hpp"
 #include "shared/base/async/parallel.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
@@ -19,6 +21,9 @@ namespace fl {
 using nlohmann::json;
 
 namespace {
+
+constexpr double bucket_mb_otherwise =
+    4;  // It hid most of the communication where it was measured.
 
 /// The options of one of `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
@@ -73,7 +78,7 @@ Result<void> Rank::run() {
     if (!request) return request.error();
     auto answered = answer(*request);
     // Those who wait for this rank hear of it by the loss of its connections.
-    if (!answered) leave_group();
+    if (!answered) together_.leave();
     link_.answer(std::move(answered));
   }
 }
@@ -82,7 +87,7 @@ Result<json> Rank::answer(const json& request) {
   const std::string type = member_text(request, "type");
   if (type == "load") {
     FL_TRY(LearnOptions learn, parse_as<LearnOptions>(request.value("learn", json())));
-    return load(std::move(learn));
+    return guarded([&] { return load(std::move(learn), member_text(request, "hook")); });
   }
   if (type == "group") {
     FL_TRY(const auto group, parse_as<GroupOptions>(request.value("group", json())));
@@ -97,7 +102,9 @@ Result<json> Rank::answer(const json& request) {
   return Error(Errc::protocol, fmt::format("the agent asks for '{}'", type));
 }
 
-Result<json> Rank::load(LearnOptions learn) {
+Result<json> Rank::load(LearnOptions learn, const std::string& hook) {
+  FL_CHECK(parse_hook(hook));
+  state_ = learn.state;
   const std::string model = learn.model;
   learn.model.clear();
   const std::string key = json_text(to_json_of(learn));
@@ -112,7 +119,7 @@ Result<json> Rank::load(LearnOptions learn) {
   loaded.holdout = data_.holdout.size();
   if (model.empty()) return to_json_of(loaded);
   if (model != model_ || !trainer_) {
-    leave_group();
+    together_.leave();
     trainer_.reset();
     learn.model = model;
     FL_TRY(trainer_,
@@ -127,7 +134,8 @@ Result<json> Rank::load(LearnOptions learn) {
 }
 
 Result<json> Rank::enter(const GroupOptions& group) {
-  leave_group();
+  together_.leave();
+  FL_TRY(ParsedHook parsed, parse_hook(group.hook));
   RankOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(group.timeout_s * 1000));
   options.interface = group.interface;
@@ -135,48 +143,69 @@ Result<json> Rank::enter(const GroupOptions& group) {
       fmt::format("group {}", group.generation), make_hub_store(link_));
   const bool is_nccl = group.backend == "nccl" ||
                        (group.backend == "auto" && has_nccl() && torch::cuda::is_available());
-  ranks_ = is_nccl ? make_nccl_ranks(store, group.rank, group.size, place_.local_rank, options)
-                   : make_gloo_ranks(store, group.rank, group.size, options);
-  DataParallelOptions parallel;
-  parallel.hook = group.hook;
-  if (group.bucket_mb > 0)
-    parallel.bucket_bytes = static_cast<std::size_t>(group.bucket_mb * (1 << 20));
-  together_.enter(ranks_, parallel);
+  auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, place_.local_rank, options)
+                       : make_gloo_ranks(store, group.rank, group.size, options);
+  const double bucket_mb = group.bucket_mb > 0 ? group.bucket_mb : bucket_mb_otherwise;
+  returns_step_ = parsed.row != nullptr && parsed.row->returns_step;
+  together_.enter(std::move(ranks), std::move(parsed.hook),
+                  static_cast<std::size_t>(bucket_mb * (1 << 20)));
+  log_info("entered a group of {} ranks, as its rank {}", group.size, group.rank);
   return json::object();
 }
 
-void Rank::leave_group() {
-  together_.enter(nullptr, {});
-  ranks_.reset();
+Result<void> Rank::check_ready() const {
+  if (trainer_ && together_.has_group()) return {};
+  return Error(Errc::unavailable, "this rank is in no group");
 }
 
-Result<void> Rank::check_ready() const {
-  if (!trainer_ || !ranks_) return Error(Errc::unavailable, "this rank is in no group");
+Result<void> Rank::begin_hook(const RankWork& work) {
+  if (!kept_) {
+    const auto folder = state_ / "ranks";
+    FL_CHECK(posix_files().make_folder(folder));
+    kept_.emplace(posix_files(), folder, place_.rank);
+  }
+  FL_TRY(const HookState state, kept_->before(work.run, work.settings.round));
+  together_.hook().load(state);
   return {};
 }
 
+/// Gives the first rank's values to all.
+void Rank::share(std::span<float> values) {
+  torch::Tensor here =
+      torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
+  torch::Tensor there = here.to(together_.device());
+  together_.broadcast(there);
+  if (together_.rank() > 0) here.copy_(there);
+}
+
 Result<json> Rank::train(const RankWork& work) {
+  const TrainSettings& settings = work.settings;
+  const bool is_plain_sgd = settings.optimizer.kind == LocalOptimizer::Kind::sgd &&
+                            settings.momentum == 0 && settings.weight_decay == 0;
+  if (returns_step_ && !is_plain_sgd) {
+    return Error(Errc::invalid_input,
+                 "the site's --hook is an optimizer of its own: it needs --optimizer sgd without "
+                 "momentum and weight decay");
+  }
   const std::size_t elements = trainer_->layout().elements();
-  const auto shared = [this](Vector& vector) {
-    torch::Tensor values =
-        torch::from_blob(vector.values().data(),
-                         {static_cast<std::int64_t>(vector.values().size())}, torch::kFloat32);
-    torch::Tensor moved = values.to(ranks_->device());
-    ranks_->broadcast(moved, 0);
-    if (ranks_->rank() > 0) values.copy_(moved);
-  };
   FL_TRY(Vector weights, open_or_make(work.files.weights, elements));
-  shared(weights);
+  share(weights.values());
   Vector correction;
   if (work.has_correction) {
     FL_TRY(correction, open_or_make(work.files.correction, elements));
-    shared(correction);
+    share(correction.values());
   }
   FL_TRY(Vector update, open_or_make(work.files.result, elements));
-  FL_TRY(const TrainReport report,
-         trainer_->train(weights.values(), work.settings, correction.values(), update.values(),
-                         link_.stop_token()));
-  return to_json_of(report);
+  FL_CHECK(begin_hook(work));
+  const std::uint64_t sent = together_.gradient_bytes();
+  FL_TRY(const TrainReport report, trainer_->train(weights.values(), settings, correction.values(),
+                                                   update.values(), link_.stop_token()));
+  if (const HookState state = together_.hook().save(); !state.empty())
+    FL_CHECK(kept_->keep(work.run, settings.round, state));
+  json answer = to_json_of(report);
+  answer["gradient_bytes"] = together_.gradient_bytes() - sent;
+  answer["ranks"] = together_.size();
+  return answer;
 }
 
 Result<json> Rank::evaluate(const RankWork& work) {

@@ -5,10 +5,12 @@
 
 #include "client/learn/data/data.hpp"
 #include "client/site/rank/data_parallel.hpp"
+#include "client/site/rank/kept_hook_state.hpp"
 #include "client/site/rank_link.hpp"
 #include "client/site/site_messages.hpp"
 #include "client/site/site_options.hpp"
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,13 +30,15 @@ class Rank {
 
  private:
   [[nodiscard]] Result<nlohmann::json> answer(const nlohmann::json& request);
-  [[nodiscard]] Result<nlohmann::json> load(LearnOptions learn);
+  [[nodiscard]] Result<nlohmann::json> load(LearnOptions learn, const std::string& hook);
   [[nodiscard]] Result<nlohmann::json> enter(const GroupOptions& group);
   [[nodiscard]] Result<nlohmann::json> train(const RankWork& work);
   [[nodiscard]] Result<nlohmann::json> evaluate(const RankWork& work);
   [[nodiscard]] Result<nlohmann::json> gradient(const RankWork& work);
   [[nodiscard]] Result<void> check_ready() const;
-  void leave_group();
+  /// Puts the hook into the state that it had before this round.
+  [[nodiscard]] Result<void> begin_hook(const RankWork& work);
+  void share(std::span<float> values);
 
   RankLink& link_;
   const SitePlace place_;
@@ -42,8 +46,10 @@ class Rank {
   LocalData data_;
   std::string model_;
   DataParallel together_;
-  std::unique_ptr<Trainer> trainer_;  // Of model_; null before the first one.
-  std::shared_ptr<Ranks> ranks_;      // Null outside of a group.
+  std::unique_ptr<Trainer> trainer_;   // Of model_; null before the first one.
+  std::optional<KeptHookState> kept_;  // Made with the first training.
+  bool returns_step_ = false;          // HookRow::returns_step of the group's hook.
+  std::filesystem::path state_;        // The client's folder.
 };
 
 }  // namespace fl

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// KeptHookState: what a rank's gradient hook keeps (what compression lost so far), on the rank's
+// disk from round to round, so that a round that is trained again begins with what it had. One
+// thread at a time.
+#pragma once
+
+#include "client/learn/round_files.hpp"
+#include "client/site/rank/gradient_hook.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace fl {
+
+class KeptHookState {
+ public:
+  /// `folder` must exist; `rank` is the rank's number in its site.
+  KeptHookState(Files& files, const std::filesystem::path& folder, int rank)
+      : files_(files), rounds_(files, folder, "hook-" + std::to_string(rank), "state") {}
+
+  /// That after the newest round before `round`; empty if there is no file. Errors: those of the
+  /// disk; corrupt, with the file.
+  [[nodiscard]] Result<HookState> before(const std::string& run_key, std::uint32_t round) const;
+  /// Writes that after `round`, durably.
+  [[nodiscard]] Result<void> keep(const std::string& run_key, std::uint32_t round,
+                                  const HookState& state) const;
+
+ private:
+  Files& files_;
+  RoundFiles rounds_;
+};
+
+}  // namespace fl

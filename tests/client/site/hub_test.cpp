@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connection between the agent of a site and its ranks: who gets in, the store, requests and
+// their answers, and ranks that are lost.
+#include "client/site/hub.hpp"
+#include "client/site/rank_link.hpp"
+#include "client/site/site_handshake.hpp"
+#include "client/site/site_messages.hpp"
+#include "shared/base/limits.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fl::test {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr auto patience = 20s;
+
+std::unique_ptr<SiteHub> hub_of(int size, Duration silence = patience) {
+  SiteHub::Options options;
+  options.host = "127.0.0.1";
+  options.secret = "secret";
+  options.size = size;
+  options.silence = silence;
+  options.collective = 100ms;
+  options.grace = 100ms;
+  return SiteHub::open(std::move(options)).value();
+}
+
+RankLink::Options rank_of(const SiteHub& hub, int rank, int size) {
+  RankLink::Options options;
+  options.host = "127.0.0.1";
+  options.port = hub.port();
+  options.secret = "secret";
+  options.rank = rank;
+  options.size = size;
+  options.silence = patience;
+  options.until = Clock::now();
+  return options;
+}
+
+std::unique_ptr<RankLink> enter(const SiteHub& hub, int rank, int size) {
+  return RankLink::connect(rank_of(hub, rank, size)).value();
+}
+
+std::vector<SiteHub::Request> to_all(int size, const json& message) {
+  std::vector<SiteHub::Request> requests;
+  for (int rank = 0; rank < size; ++rank) requests.push_back({rank, message});
+  return requests;
+}
+
+TimePoint soon() { return Clock::now() + patience; }
+
+}  // namespace
+
+TEST_CASE("a rank gets in with the site's secret, its size and a number of its own") {
+  const auto hub = hub_of(2);
+  const auto one = enter(*hub, 1, 2);
+  CHECK(hub->wait_for(2, Clock::now() + 50ms, {}).size() == 1);
+  const auto zero = enter(*hub, 0, 2);
+  const auto members = hub->wait_for(2, soon(), {});
+  REQUIRE(members.size() == 2);
+  CHECK(members[0].rank == 0);
+  CHECK(members[1].rank == 1);
+  CHECK(members[1].host == host_name());
+  CHECK(members[1].is_here);
+  CHECK(to_string(members[1]).starts_with("rank 1 (" + host_name() + ", process "));
+
+  const auto refusal = [&](RankLink::Options options) {
+    const auto link = RankLink::connect(options);
+    REQUIRE(!link.has_value());
+    return link.error();
+  };
+  auto options = rank_of(*hub, 1, 2);
+  options.secret = "other";
+  CHECK(refusal(options).code() == Errc::unauthenticated);
+  CHECK(refusal(options).message().find("--site-secret-file") != std::string::npos);
+  const Error size = refusal(rank_of(*hub, 1, 3));
+  CHECK(size.code() == Errc::conflict);
+  CHECK(size.message().find("a site of 3 ranks, the agent to one of 2") != std::string::npos);
+  CHECK(refusal(rank_of(*hub, 2, 2)).message().find("from 0 to 1") != std::string::npos);
+  CHECK(hub->members().size() == 2);
+}
+
+TEST_CASE("an agent without the secret gets no rank") {
+  auto listener = TcpListener::make("127.0.0.1", 0).value();
+  std::thread agent([&] {
+    SocketLine line(listener.accept(patience), "the rank");
+    CHECK(!greet_rank(line, "another secret", soon()).has_value());
+  });
+  RankLink::Options options;
+  options.host = "127.0.0.1";
+  options.port = listener.port();
+  options.secret = "secret";
+  options.until = Clock::now();
+  CHECK(RankLink::connect(options).error().code() == Errc::unauthenticated);
+  agent.join();
+
+  // One that does not know it but says so only at the end, as a liar would.
+  std::thread liar([&] {
+    SocketLine line(listener.accept(patience), "the rank");
+    CHECK(line.send(R"({"agent": ")" + std::string(64, 'a') + R"("})", soon()));
+    CHECK(line.receive(patience)->has_value());
+    CHECK(line.send(R"({"proof": ")" + std::string(64, 'b') + R"("})", soon()));
+    CHECK(!line.receive(patience).has_value());
+  });
+  CHECK(RankLink::connect(options).error().code() == Errc::unauthenticated);
+  liar.join();
+}
+
+TEST_CASE("strangers at the site's port are a bounded number, and cost nothing for long") {
+  const auto hub = hub_of(1);
+  std::vector<Descriptor> silent;
+  for (std::size_t i = 0; i < 3 * limits::rank_strangers_max; ++i)
+    silent.push_back(connect_tcp("127.0.0.1", hub->port(), soon()).value());
+  // Those beyond the limit were closed at once: a rank gets in when they are gone.
+  silent.clear();
+  auto options = rank_of(*hub, 0, 1);
+  options.until = soon();
+  CHECK(RankLink::connect(options).has_value());
+}
+
+TEST_CASE("all ranks see the same store") {
+  const auto hub = hub_of(2);
+  const auto zero = enter(*hub, 0, 2);
+  const auto one = enter(*hub, 1, 2);
+  const std::string bytes("\0\n\xff{}", 5);
+  std::thread later([&] {
+    std::this_thread::sleep_for(50ms);
+    zero->set("key\n", bytes);
+  });
+  CHECK(one->get("key\n", soon()).value() == bytes);  // Waits for it.
+  later.join();
+  CHECK(zero->get("key\n", soon()).value() == bytes);
+  CHECK(one->has("key\n", soon()).value());
+  CHECK(!one->has("other", soon()).value());
+  CHECK(one->get("other", Clock::now() + 50ms).error().code() == Errc::deadline);
+
+  constexpr int times = 100;
+  const auto add_up = [times](RankLink& link) {
+    for (int i = 0; i < times; ++i) CHECK(link.add("sum", 1, soon()).has_value());
+  };
+  std::thread other([&] { add_up(*one); });
+  add_up(*zero);
+  other.join();
+  CHECK(zero->add("sum", -1, soon()).value() == 2 * times - 1);
+  CHECK(zero->get("sum", soon()).value() == std::to_string(2 * times - 1));
+  CHECK(one->remove("sum", soon()).value());
+  CHECK(!one->remove("sum", soon()).value());
+  hub->clear_store();
+  CHECK(!one->has("key\n", soon()).value());
+}
+
+TEST_CASE("each rank answers what it was asked") {
+  const auto hub = hub_of(3);
+  std::vector<std::unique_ptr<RankLink>> links;
+  for (int rank = 0; rank < 3; ++rank) links.push_back(enter(*hub, rank, 3));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      for (int i = 0; i < 2; ++i) {
+        const auto request = links[static_cast<std::size_t>(rank)]->next();
+        REQUIRE(request.has_value());
+        CHECK(member_text(*request, "type") == "work");
+        if (i == 1 && rank == 1) {
+          links[1]->answer(Error(Errc::invalid_input, "the loss is nan"));
+        } else {
+          links[static_cast<std::size_t>(rank)]->answer(json{{"number", rank + 10 * i}});
+        }
+      }
+      CHECK(links[static_cast<std::size_t>(rank)]->next().error().code() == Errc::cancelled);
+    });
+  }
+  const auto first = hub->ask(to_all(3, {{"type", "work"}}), {});
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK(member_integer(*first[static_cast<std::size_t>(rank)], "number") == rank);
+  const auto second = hub->ask(to_all(3, {{"type", "work"}}), {});
+  CHECK(second[1].error().code() == Errc::invalid_input);
+  CHECK(second[1].error().message().starts_with("rank 1 ("));
+  CHECK(second[1].error().message().ends_with("the loss is nan"));
+  CHECK(member_integer(*second[2], "number") == 12);
+  hub->end_ranks();
+  for (auto& rank : ranks) rank.join();
+}
+
+TEST_CASE("a stop request reaches the ranks that work, also before they have begun") {
+  for (const bool is_late : {false, true}) {
+    CAPTURE(is_late);
+    const auto hub = hub_of(1);
+    const auto link = enter(*hub, 0, 1);
+    std::stop_source stop;
+    if (!is_late) stop.request_stop();
+    std::thread rank([&] {
+      if (!is_late) std::this_thread::sleep_for(50ms);
+      CHECK(link->next().has_value());
+      while (!link->stop_token().stop_requested()) std::this_thread::sleep_for(1ms);
+      link->answer(Error(Errc::cancelled, "stopped"));
+      CHECK(link->next().has_value());
+      CHECK(!link->stop_token().stop_requested());
+      link->answer(json::object());
+    });
+    std::thread stopper([&] {
+      std::this_thread::sleep_for(50ms);
+      stop.request_stop();
+    });
+    CHECK(hub->ask(to_all(1, {{"type", "work"}}), stop.get_token())[0].error().code() ==
+          Errc::cancelled);
+    CHECK(hub->ask(to_all(1, {{"type", "work"}}), {})[0].has_value());
+    rank.join();
+    stopper.join();
+  }
+}
+
+TEST_CASE("a rank that is lost is named, and the others may finish") {
+  std::atomic<int> lost = -1;
+  SiteHub::Options options;
+  options.host = "127.0.0.1";
+  options.secret = "secret";
+  options.size = 3;
+  options.silence = 1500ms;
+  options.collective = 1s;
+  options.on_lost = [&lost](int rank) { lost = rank; };
+  const auto hub = SiteHub::open(std::move(options)).value();
+  const auto working = enter(*hub, 0, 3);
+  auto dying = enter(*hub, 1, 3);
+  // One that says hello and nothing more, as if it were stopped.
+  SocketLine silent(connect_tcp("127.0.0.1", hub->port(), soon()).value(), "the agent");
+  REQUIRE(greet_agent(silent, "secret", soon()).has_value());
+  SiteMember self;
+  self.rank = 2;
+  REQUIRE(silent.send(json_text(rank_hello(self, 3)), soon()));
+  REQUIRE(hub->wait_for(3, soon(), {}).size() == 3);
+
+  std::thread rank([&] {
+    CHECK(working->next().has_value());
+    std::this_thread::sleep_for(100ms);
+    dying.reset();
+    working->answer(json{{"number", 7}});
+  });
+  const auto answers = hub->ask(to_all(3, {{"type", "work"}}), {});
+  rank.join();
+  CHECK(member_integer(*answers[0], "number") == 7);
+  for (const int number : {1, 2}) {
+    const auto& answer = answers[static_cast<std::size_t>(number)];
+    REQUIRE(!answer.has_value());
+    CHECK(answer.error().code() == Errc::unavailable);
+    CHECK(answer.error().message().starts_with("rank " + std::to_string(number)));
+  }
+  CHECK(answers[2].error().message().find("it was silent for") != std::string::npos);
+  CHECK(lost == 2);
+  CHECK(hub->members().size() == 1);
+  CHECK(hub->ask({{1, json{{"type", "work"}}}}, {})[0].error().message() == "rank 1 is not there");
+}
+
+TEST_CASE("a rank that hangs but shows life is dropped after another has failed") {
+  const auto hub = hub_of(2);
+  const auto failing = enter(*hub, 0, 2);
+  const auto hanging = enter(*hub, 1, 2);
+  std::thread rank([&] {
+    CHECK(failing->next().has_value());
+    failing->answer(Error(Errc::unavailable, "the sum failed"));
+  });
+  const auto answers = hub->ask(to_all(2, {{"type", "work"}}), {});
+  rank.join();
+  CHECK(answers[0].error().message().ends_with("the sum failed"));
+  CHECK(answers[1].error().code() == Errc::unavailable);
+  CHECK(hub->members().size() == 1);
+}
+
+TEST_CASE("a rank hears that its agent is gone") {
+  auto hub = hub_of(1);
+  auto options = rank_of(*hub, 0, 1);
+  std::atomic<bool> is_told = false;
+  options.on_lost = [&is_told] { is_told = true; };
+  const auto link = RankLink::connect(options).value();
+  REQUIRE(hub->wait_for(1, soon(), {}).size() == 1);
+  hub.reset();
+  CHECK(link->next().error().code() == Errc::unavailable);
+  CHECK(link->stop_token().stop_requested());
+  CHECK(link->get("key", soon()).error().code() == Errc::unavailable);
+  while (!is_told) std::this_thread::sleep_for(1ms);
+}
+
+TEST_CASE("what agent and ranks tell each other arrives as it was") {
+  TrainSettings settings{.round = 7, .local_epochs = 3, .batch_size = 9, .lr = 0.1, .seed = ~0ULL};
+  settings.optimizer.kind = LocalOptimizer::Kind::adamw;
+  const RankWork work{.run = "abc", .settings = settings, .has_correction = true, .files = {"w"}};
+  const auto again = parse_as<RankWork>(parse_json(json_text(to_json_of(work)))).value();
+  CHECK(again.settings.lr == 0.1);
+  CHECK(again.settings.seed == ~0ULL);
+  CHECK(again.settings.optimizer.kind == LocalOptimizer::Kind::adamw);
+  CHECK(again.files.weights == "w");
+  CHECK(again.has_correction);
+
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinite = std::numeric_limits<double>::infinity();
+  const EvalReport report{.examples = 3, .loss = infinite, .metrics = {{"auroc", nan, 2}}};
+  const auto told = parse_as<EvalReport>(parse_json(json_text(to_json_of(report)))).value();
+  CHECK(told.loss == infinite);
+  CHECK(std::isnan(told.metrics.at(0).value));
+  RankLoaded loaded{.layout = "ab", .train = 5, .holdout = 2, .summaries = {{5, 1.5, infinite}}};
+  const auto summary = parse_as<RankLoaded>(parse_json(json_text(to_json_of(loaded)))).value();
+  CHECK(summary.summaries == loaded.summaries);
+
+  const auto wrong = parse_as<RankLoaded>(json{{"layout", 3}});
+  CHECK(wrong.error().code() == Errc::protocol);
+}
+
+}  // namespace fl::test
