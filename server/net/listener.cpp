@@ -85,7 +85,13 @@ void Listener::note(LogLevel level, const std::string& kind, const std::string& 
 // Strangers ------------------------------------------------------------------------------------
 
 Awaitable<void> Listener::accept() {
-  while (!is_closed_) {
+  TimePoint turn = Clock::now();
+  for (std::size_t accepted = 0; !is_closed_; ++accepted) {
+    if (accepted == limits::accepts_of_turn) {
+      co_await sleep_until(turn + limits::accept_turn);
+      turn = Clock::now();
+      accepted = 0;
+    }
     auto strand = net::make_strand(io_);
     auto [ec, socket] = co_await acceptor_.async_accept(net::any_io_executor(strand), as_result);
     if (is_closed_) co_return;

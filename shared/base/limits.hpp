@@ -81,6 +81,10 @@ inline constexpr std::size_t handshakes_max = 128;  // At the same time; the oth
 inline constexpr std::size_t handshakes_of_address_max = 64;
 /// A handshake that has taken this long ends when another one waits for its place.
 inline constexpr auto handshake_turn = 1s;
+/// So many connections are accepted in a turn; what comes beyond waits in the system's queue. So
+/// those who open anew what is closed are slowed down, and a queue of 4,096 is a wait of 1.6 s.
+inline constexpr std::size_t accepts_of_turn = 25;
+inline constexpr auto accept_turn = 10ms;
 inline constexpr auto strangers_look = 100ms;  // How often the server looks for what is overdue.
 
 // Log lines and events that a peer can cause, by kind: so many in a window, then only their number.

@@ -3,6 +3,7 @@
 // costs no handshake.
 #include "server/net/listener.hpp"
 #include "server/net/acceptor.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/wire/tls_context.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -14,6 +15,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -115,6 +117,21 @@ TEST_CASE("one silent connection too many ends the oldest") {
     CHECK(ec == net::error::would_block);
   }
   CHECK(world.handler.handshakes == 0);
+}
+
+TEST_CASE("connections that are opened as fast as can be are accepted in turns") {
+  ListenerWorld world;
+  const auto began = std::chrono::steady_clock::now();
+  constexpr std::size_t turns = 60;
+  for (std::size_t i = 0; i < turns * limits::accepts_of_turn; ++i) world.connect().close();
+  // It is accepted after all of them.
+  tcp::socket last = world.connect();
+  const std::string garbage(10, 'x');
+  net::write(last, net::buffer(garbage));
+  ListenerWorld::await_end(last);
+  CHECK(world.handler.handshakes == 1);
+  // Each turn begins so long after the one before. The first began with the listener.
+  CHECK(std::chrono::steady_clock::now() - began >= (turns - 1) * limits::accept_turn);
 }
 
 }  // namespace
