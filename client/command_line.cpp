@@ -187,7 +187,7 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
              throw CLI::ValidationError("--data-memory", wrong);
            return true;
          },
-         "Memory for the data; more of them are kept in a temporary file in TMPDIR, or else in "
+         "Memory for the data; what does not fit goes to a temporary file in TMPDIR, or else in "
          "/var/tmp (default: a quarter of the machine's memory)")
       ->type_name("SIZE");
   app.add_option("--partition", learn.partition,

@@ -37,7 +37,7 @@ Seeds seeds_of(const wire::Offer& offer) {
   return shared != 0 ? Seeds(offer.seed(), shared) : Seeds(offer.seed());
 }
 
-/// The whole model's, with zeros for the personal part.
+/// The values of the whole model, with zeros for its personal part.
 std::vector<float> joined(const RunLayout& layout, std::span<const float> part) {
   std::vector<float> whole(layout.model_elements + layout.personal_elements);
   layout.join(part, std::vector<float>(layout.personal_elements), whole);
@@ -208,7 +208,7 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
     gradient.resize(model.size());
     FL_CHECK(trainer_->gradient(model, *settings, gradient, stop));
   }
-  // Trained is the whole model; the rule and the server know the part that is not personal.
+  // The whole model was trained; the rule and the server know only the part that is not personal.
   std::vector<float> moved(personal.size());
   std::vector<float> whole_update(personal.empty() ? 0 : model.size());
   const auto trained = personal.empty() ? update.first(elements) : std::span(whole_update);

@@ -22,10 +22,9 @@
 //     decoded: the change of the shared vector or, with LocalRule::follow, the update. So both ends
 //     agree whatever the codec lost, and the next change makes up for it. The shared part of an
 //     update therefore has no residual.
-//   - Residual: with each update that is coded with error feedback. If the codec of a round has
-//   none,
-//     the residual waits. An update that did not count goes back into the residual, except a delta,
-//     which is not an update.
+//   - Residual: with each update that is coded with error feedback. In a round whose codec
+//     has none the residual waits. An update that did not count goes back into the residual, except
+//     a delta, which is not an update.
 //   - Reference: when the update is accepted.
 //   - Codec state: with each update that is coded, even if the server then refuses it, because the
 //     newest state is the best start for the codec. A damaged state is dropped.

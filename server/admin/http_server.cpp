@@ -52,7 +52,7 @@ std::string format_metrics(const EngineStatus& status) {
                    help, type, value);
   };
   add("round", "gauge", "The round under way, or the last.", status.round);
-  add("rounds_total", "gauge", "Rounds that the run is to have.", status.rounds_total);
+  add("rounds_total", "gauge", "Rounds of the whole run.", status.rounds_total);
   add("clients_connected", "gauge", "Training clients connected.", status.clients);
   add("evaluators_connected", "gauge", "Evaluating clients connected.", status.evaluators);
   add("round_clients_offered", "gauge", "Clients asked in the round under way.", status.asked);

@@ -61,7 +61,7 @@ Awaitable<void> RunLoop::summarise() {
   if (rounds) {
     print_summary(*rounds, run_, options_.state);
   } else {
-    log_warn("no summary: {}", rounds.error().message());
+    log_warn("the summary of the run can't be read: {}", rounds.error().message());
   }
 }
 

@@ -19,12 +19,12 @@ class RunLoop {
   struct Actions {
     /// Makes the engine of a run. Errors: invalid_input when this program doesn't know its model.
     std::function<Result<std::shared_ptr<RoundEngine>>(const ChosenRun&)> make_engine;
-    /// A run begins: tells the world.
+    /// Called when a run begins: tells users and other programs.
     std::function<Result<void>(const RunRecord&)> announce;
   };
 
-  /// `current` has the engine of `run`. `store`: of no run. `stop` is set when the server is to
-  /// end.
+  /// `current` has the engine of `run`. `store` belongs to no run. `stop` is set when the server is
+  /// to end.
   RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run, const ServerOptions& options,
           Actions actions, const std::atomic<bool>& stop);
 

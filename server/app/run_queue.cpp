@@ -106,7 +106,7 @@ Result<void> check_initial_weights(const RunSettings& settings) {
   return {};
 }
 
-/// A first run takes the folder for models that earlier ones may have left.
+/// Refuses to begin a first run in a folder that has models of earlier ones.
 Result<void> check_history(Store& store, const ServerOptions& options) {
   FL_TRY(const auto latest, store.latest_run());
   return latest ? success() : check_no_models(options.state);

@@ -103,7 +103,7 @@ Result<void> Store::use_token(std::string_view id, const ClientRecord& client,
     const std::string text =
         fmt::format("certificate {}{}", client.certificate_serial,
                     is_repeated  ? ", asked for again by the same key"
-                    : takes_over ? " with a new key; the key before lets nobody in any more"
+                    : takes_over ? " with a new key; its old key is no longer accepted"
                                  : "");
     return note_security(takes_over ? AuditKind::takeover : AuditKind::enrolment, client.name,
                          text);
@@ -179,7 +179,7 @@ Result<void> Store::revoke(std::string_view name) {
     if (known->revoked_at != 0) return {};
     FL_TRY(const double now, db_->now());
     FL_CHECK(db_->run("UPDATE client SET revoked_at = ?2 WHERE name = ?1", name, now));
-    return note_security(AuditKind::revocation, name, "it can't come in any more");
+    return note_security(AuditKind::revocation, name, "it is never admitted again");
   });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the listener's connections need of the rest of the server: TLS, enrolment, admission,
-// sessions. And the watch that ends the sessions of clients revoked by another process. Any thread:
-// whatever touches the store goes through StoreThread.
+// Serves the listener's connections: TLS contexts, enrolment, admission and sessions. It also looks
+// for clients that another process has revoked, and ends their sessions. Any thread: all access to
+// the store goes through StoreThread.
 #pragma once
 
 #include "server/history/store_thread.hpp"
@@ -36,11 +36,11 @@ class StoreTokenBook final : public TokenBook {
 
 class Admission final : public ConnectionHandler {
  public:
-  /// `store`: of no run. Clients whose certificates are valid get sessions with `current`.
+  /// `store` belongs to no run. Clients whose certificates are valid get sessions with `current`.
   Admission(const CurrentEngine& current, StoreThread& store, const Authority& authority,
             std::vector<std::string> hosts, std::size_t sessions_max);
 
-  /// Makes the server's certificate; again when it is due.
+  /// Makes the server's certificate. Called at the start, and again when a new one is due.
   [[nodiscard]] Result<void> renew_certificate();
 
   std::shared_ptr<net::ssl::context> tls() override;

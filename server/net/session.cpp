@@ -13,7 +13,7 @@
 
 namespace fl {
 
-/// A flag beside the signal, which forgets a notification that comes early.
+/// A flag beside the signal, because a signal forgets what is notified before the wait.
 struct Session::Watched {
   explicit Watched(net::any_io_executor executor) : signal(std::move(executor)) {}
   void happen() {
@@ -179,7 +179,7 @@ Awaitable<Result<void>> Session::shake_hands() {
   if (second.header.has_bye()) {
     // It can't do what the run asks for, and says why: for the history.
     const std::string text =
-        fmt::format("{} takes no part: {}", facts_.name,
+        fmt::format("{} can't take part: {}", facts_.name,
                     printable(second.header.bye().reason(), limits::reason_bytes_max));
     net::post(engine_->executor(), [engine = engine_, name = facts_.name, text] {
       engine->report_of(name, EventLevel::warning, text);
@@ -207,7 +207,7 @@ Awaitable<Result<void>> Session::serve() {
     if (!message) co_return message.error();
     if (message->header.has_bye()) {
       if (!message->header.bye().reason().empty()) {
-        log_info("{} says bye: {}", facts_.name,
+        log_info("{} ends its session: {}", facts_.name,
                  printable(message->header.bye().reason(), limits::reason_bytes_max));
       }
       co_return success();
@@ -316,7 +316,7 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
     verdict.set_outcome(wire::Verdict::LATER);
     verdict.set_reason("the server's disk is full");
     const std::string text =
-        fmt::format("{}: upload put off: {}", facts_.name, written.error().message());
+        fmt::format("{}: upload postponed: {}", facts_.name, written.error().message());
     net::post(engine_->executor(), [engine = engine_, text] { engine->disk_is_full(text); });
     wire::Header header;
     *header.mutable_verdict() = verdict;
@@ -345,8 +345,8 @@ Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> se
     if (watched->has_happened) co_return;
     const double pace = static_cast<double>(bytes_up() - before) / window_s;
     if (pace >= bytes_per_s_min) continue;
-    std::string text = fmt::format("its upload brings {:.0f} bytes/s, and {:.0f} are the least",
-                                   pace, bytes_per_s_min);
+    std::string text =
+        fmt::format("its upload sends {:.0f} bytes/s; the least is {:.0f}", pace, bytes_per_s_min);
     net::co_spawn(engine_->executor(),
                   engine_->upload_is_slow(shared_from_this(), task, std::move(text)), rethrow);
     link_->close();
@@ -417,7 +417,7 @@ Awaitable<void> Session::say_bye(wire::Bye::Cause cause, std::string reason) {
   link_->close();
 }
 
-/// Who does not listen is not waited for: the link is closed.
+/// Does not wait for a peer that does not listen: closes the link.
 Awaitable<void> Session::say_last(wire::Header bye) {
   auto said = std::make_shared<Watched>(link_->executor());
   net::co_spawn(link_->executor(), watch(link_, limits::close_max, said),

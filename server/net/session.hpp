@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client's session on the server: the handshake, then one coroutine that answers what the
-// client says, and one that sends what the engine posts. It carries; the engine decides. It lives
-// on its link's strand and crosses to the engine's strand for every decision.
+// client says, and one that sends what the engine posts. It carries messages, and the engine
+// decides: it runs on its link's strand, and goes to the engine's strand for every decision.
 #pragma once
 
 #include "server/net/member_quota.hpp"
@@ -65,7 +65,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   bool has_ended_ = false;  // Nothing more is read from the peer.
   Signal ended_;
   UploadGrant upload_;  // With an upload while one is under way.
-  /// Payload bytes that may still come of an upload that was given a verdict half-way.
+  /// Payload bytes that may still arrive of an upload that got its verdict before its end.
   std::uint64_t tail_bytes_ = 0;
   std::shared_ptr<Watched> watched_;  // It ends the watch over the upload under way.
   MemberQuota quota_;

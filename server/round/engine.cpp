@@ -69,7 +69,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   co_return co_await end(std::move(going), is_finished);
 }
 
-/// What every run ends with, finished or not. Returns what run() does.
+/// Ends every run, finished or not. Returns what run() returns.
 Awaitable<Result<RoundEngine::Outcome>> RoundEngine::end(Result<void> going, bool is_finished) {
   // A run that is stopped while the disk is full has nothing left to save.
   const bool is_pause = !going && control_.is_stopping() && will_pass(going.error());
@@ -125,7 +125,7 @@ Awaitable<Result<void>> RoundEngine::restore_versions() {
   co_return success();
 }
 
-/// What the rounds before say: losses, who took part, who is waited for.
+/// Reads what earlier rounds tell: losses, who took part, who is waited for.
 Awaitable<Result<void>> RoundEngine::restore_clients() {
   const RunId run = plan_.run.id;
   auto summarise = [run](Store& store) { return store.summary(run); };
@@ -372,8 +372,8 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   return commit;
 }
 
-/// The new version's file is durable; now its round becomes so, in one transaction. Then what it
-/// made superfluous goes, and the version is published.
+/// Records the round in one transaction; the new version's file is durable already. Then removes
+/// what is not needed any more, and publishes the version.
 Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
   const OpenRound& round = tasks_.round();
   const auto deltas = tasks_.accepted_deltas();
@@ -457,8 +457,8 @@ Awaitable<void> RoundEngine::await_absent() {
   }
 }
 
-/// Tells the clients that the run is over. Returns when all have answered, those that only now come
-/// back too, or are given up.
+/// Tells the clients that the run is over. Returns when all have answered or are given up, with
+/// those that come back only now.
 Awaitable<void> RoundEngine::dismiss_finished() {
   control_.phase = Phase::dismissing;
   std::set<std::shared_ptr<Peer>> told;

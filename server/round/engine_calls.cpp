@@ -18,7 +18,7 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
   control_.expect_strand();
   if (control_.has_ended() && control_.phase == Phase::finished)
     return Error(Errc::cancelled, "the run is over, and no other has begun");
-  if (control_.is_going_down()) return Error(Errc::unavailable, "the server goes down");
+  if (control_.is_going_down()) return Error(Errc::unavailable, "the server is shutting down");
   if (!hello.model().empty() && hello.model() != plan_.run.model) {
     return Error(Errc::invalid_input, fmt::format("the client trains '{}', this run trains '{}'",
                                                   hello.model().substr(0, 64), plan_.run.model));
@@ -113,7 +113,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   // An upload that ended while the sums are added up again would be counted twice.
   while (!control_.is_restored() && !control_.is_going_down())
     co_await control_.changed.wait(never);
-  if (control_.is_going_down()) co_return Error(Errc::unavailable, "the server goes down");
+  if (control_.is_going_down()) co_return Error(Errc::unavailable, "the server is shutting down");
   if (!facts.evaluator && facts.train_examples == 0)
     co_return Error(Errc::invalid_input, "the client has no training examples");
   const std::uint64_t examples_max = update_weight_max / plan_.mode.unit();

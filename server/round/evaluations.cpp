@@ -199,7 +199,7 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   };
   auto declared = co_await parts_.store.with_store(std::move(write));
   if (declared) {
-    // Only what is durable is judged: so a restart comes to the same.
+    // Only durable answers are judged, so a restart comes to the same judgement.
     declared_ = std::move(*declared);
     judge(*record);
   } else if (!will_pass(declared.error())) {

@@ -86,7 +86,7 @@ void Offers::weigh_everyone(RoundRecord& round) {
   }
 }
 
-/// Says in the first round of this process what the settings can't bring about with these clients.
+/// In the first round of this process: warns of settings that can't work with these clients.
 void Offers::warn_of_settings(std::size_t available) {
   if (parts_.past.recorded_here > 0) return;
   const RunPlan& plan = parts_.plan;

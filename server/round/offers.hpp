@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom a round asks to train, and what for: opens rounds, asks substitutes for clients that will
-// not answer, and sends the offers. On the engine's strand; the main loop alone opens rounds and
-// adds tasks. Errors are the store's.
+// Opens rounds and sends their offers: chooses which clients are asked to train, and asks others in
+// place of clients that will not answer. On the engine's strand; the main loop alone opens rounds
+// and adds tasks. Errors are the store's.
 #pragma once
 
 #include "server/cohort/picker.hpp"

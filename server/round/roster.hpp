@@ -81,24 +81,23 @@ class Roster {
   // Pace: bounded staleness (SSP) of an asynchronous run ------------------------------------------
 
   void set_update_counts(const std::map<std::string, std::uint64_t>& counts);
-  /// An update was accepted. Its client answers again, if it had not (note_miss()).
+  /// An update was accepted. Its client has no misses any more (note_miss()).
   void count_update(const std::string& client);
-  /// The trainers to ask that need not wait for the slowest of them, by name. Nobody waits for a
-  /// client with limits::misses_max misses.
+  /// trainers_to_ask() without those that must wait for the slowest one. Nobody waits for a client
+  /// with limits::misses_max misses.
   [[nodiscard]] std::vector<PeerPointer> trainers_in_pace(std::size_t least) const;
 
-  // Clients without updates that count
-  // -------------------------------------------------------------
+  // Clients without updates that count ------------------------------------------------------------
 
   /// At a start, with what the history has of them (Store::misses).
   void set_misses(const std::map<std::string, Misses>& misses);
-  /// A client was asked, and what it did in the time `lost` does not count. Returns for how long it
-  /// is not asked now; zero for its first misses (limits::misses_max).
+  /// A client was asked, and after the time `lost` it has no update that counts. Returns for how
+  /// long it is not asked from now on: zero, if it has missed fewer than limits::misses_max times.
   Duration note_miss(const std::string& client, Duration lost);
-  /// In a row.
+  /// How many times in a row (note_miss()).
   [[nodiscard]] int misses_of(const std::string& client) const;
-  /// The trainers that are here and may be asked, by name; with those that are not asked for a
-  /// while, if there are fewer than `least` otherwise.
+  /// The trainers that are here and may be asked, sorted by name. If these are fewer than `least`:
+  /// all trainers that are here.
   [[nodiscard]] std::vector<PeerPointer> trainers_to_ask(std::size_t least) const;
 
  private:

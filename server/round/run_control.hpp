@@ -26,7 +26,7 @@ class RunControl {
   void fail(const Error& error);
   /// The main loop is over; nothing waits for a round any more.
   void end();
-  /// The main loop has read all that a restart needs: clients may join.
+  /// The main loop has read from the history what a restart needs: clients may join.
   void set_restored();
 
   [[nodiscard]] bool is_restored() const { return is_restored_; }
@@ -37,13 +37,13 @@ class RunControl {
 
   /// A line in the log and an event of this run.
   void report(EventLevel level, std::string text) { store_.report(level, std::move(text)); }
-  /// The same of what a client can cause as often as it likes: of each client only a few in a
+  /// The same for what a client can cause as often as it likes: of each client only a few in a
   /// minute are told one by one (LineLimit).
   void report_of(const std::string& client, EventLevel level, std::string text);
 
-  /// Counts a call from outside of the strand, which is a mistake of ours. What sessions and the
-  /// main loop call of the engine and its parts begins with it; the simulated federations check the
-  /// count.
+  /// Counts a call from another strand, which is a mistake of ours. Every function of the engine
+  /// and its parts that sessions or the main loop call begins with this; the simulated federations
+  /// check the count.
   void expect_strand() const;
   [[nodiscard]] int calls_off_strand() const { return calls_off_strand_; }
 

@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t hash_block_bytes = 1 << 20;
 constexpr std::string_view prefix = "task-";
 
-/// What lies behind the upload's bytes: the next offset, and a digest of all that the mark is
-/// about, so that a mark of another upload, or half of one, is none.
+/// The mark behind an upload's bytes: the next offset, and a digest of everything that the mark
+/// depends on. So the mark of another upload, or half a mark, is not taken for one of this upload.
 constexpr std::size_t mark_bytes = sizeof(std::uint64_t) + 16;
 
 Digest mark_digest(const Upload& upload, std::uint64_t next_offset) {
@@ -91,8 +91,8 @@ Result<void> Upload::hash_what_is_there() {
         static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), there - next_offset_));
     const MutableBytes part(block.data(), bytes);
     FL_CHECK(file_->read_exactly(next_offset_, part));
-    // Should a sync have failed before a restart, what we read is in the kernel's cache only, and
-    // counted as written: writing it again makes our own sync mean something.
+    // If a sync failed before a restart, the kernel has what we read in its cache only, but counts
+    // it as written. We write it again, so that our own sync makes it durable.
     FL_CHECK(file_->write_at(next_offset_, part));
     hasher_.update(part);
     next_offset_ += bytes;
@@ -107,7 +107,7 @@ Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
   const std::string name = fmt::format("{}{}-{}", prefix, task, digest.hex().substr(0, 16));
   std::shared_ptr<Upload> upload;
   {
-    // It is a writer before keep_only() can look at its file: what comes next writes.
+    // It must be a writer before keep_only() can look at its file, because it writes next.
     const std::lock_guard lock(mutex_);
     FL_CHECK(drop_others(task, name));
     FL_TRY(auto file, open_file(name));
@@ -120,7 +120,7 @@ Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
   return upload;
 }
 
-/// Called with mutex_ held. A client that announces another digest for its task, again and again,
+/// Called with mutex_ held. Without this a client that announces digest after digest for its task
 /// would fill the disk.
 Result<void> Spool::drop_others(TaskId task, const std::string& name) {
   const std::string begin = fmt::format("{}{}-", prefix, task);

@@ -44,7 +44,7 @@ class Upload {
 
   /// Appends; the caller has checked the chunk's offset and size (check_chunk).
   [[nodiscard]] Result<void> append(Bytes bytes);
-  /// Of a complete upload: its bytes are those that were announced (else `corrupt`), and durable.
+  /// Makes a complete upload durable. `corrupt`: its bytes are not those that were announced.
   [[nodiscard]] Result<void> finish();
   /// After finish(): the bytes were not those announced.
   [[nodiscard]] bool differs() const { return differs_; }
@@ -73,18 +73,18 @@ class Spool {
 
   /// Makes the folder.
   [[nodiscard]] Result<void> prepare();
-  /// Begins or goes on with the upload of these very bytes for this task. What another session left
-  /// of other bytes for it goes; Errc::unavailable while it is still being written, or whole.
+  /// Begins the task's upload of the bytes with this digest, or goes on with it. Removes what is
+  /// there of other bytes for this task; `unavailable` while those are being written, or whole.
   [[nodiscard]] Result<std::shared_ptr<Upload>> open(TaskId task, std::uint64_t bytes,
                                                      const Digest& digest);
-  /// Upload::finish(); what is whole stays until remove() or keep_only() takes it.
+  /// Calls Upload::finish(). A whole upload stays until remove() or keep_only() removes it.
   [[nodiscard]] Result<void> finish(Upload& upload);
   /// An accepted upload, to be read again.
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const std::string& name);
   [[nodiscard]] Result<void> remove(const std::string& name);
   /// Makes the names of new files durable.
   [[nodiscard]] Result<void> sync_names();
-  /// Clears away everything but the files of these tasks; some are kept as spares.
+  /// Removes all files but those of these tasks. Some of them become spares.
   [[nodiscard]] Result<void> keep_only(const std::set<TaskId>& tasks);
   /// Removes the spares: the disk is full, or the run is over.
   [[nodiscard]] Result<void> drop_spares();
@@ -99,7 +99,7 @@ class Spool {
   std::mutex mutex_;  // Guards what follows.
   std::vector<std::string> spares_;
   std::uint64_t next_spare_ = 0;
-  /// Whoever may still write to a file. A spare must have no such.
+  /// The uploads that may still write to a file. A file may become a spare only without any.
   std::map<std::string, std::vector<std::weak_ptr<Upload>>> writers_;
   std::set<std::string> whole_;
 };

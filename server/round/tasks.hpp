@@ -33,12 +33,12 @@ struct Task {
   int wrong_digests = 0;     // Uploads whose bytes were not those that were announced.
   TimePoint ask_again_at{};  // From then on the client may be asked again.
 
-  /// Offered, and its update is not being taken in.
+  /// It was offered and is not decided, and no update of it is being verified.
   [[nodiscard]] bool is_open() const { return record.state == TaskState::offered && !is_verifying; }
   [[nodiscard]] bool has_failed() const {
     return record.state == TaskState::refused || record.state == TaskState::lost;
   }
-  /// The client's task came to nothing: it is asked again only after a growing pause.
+  /// Its client brought no update that counts: it is asked again only after a growing pause.
   void note_failure();
 };
 
@@ -64,18 +64,18 @@ struct OpenRound {
   Traffic before;            // All traffic when it opened.
   bool is_recorded = false;  // Its row is durable, and that carried tasks belong to it.
   bool is_closing = false;   // Checks that have begun are finished; none begins.
-  /// What its updates' norms are judged by. None before the first is judged.
+  /// The norms that its updates are compared with. None before the first is judged.
   std::optional<RoundNorms> norms;
   bool has_lost_updates = false;  // While it was closing, updates were judged too large.
 
   /// Takes over the tasks that go on from the round before. The round has none yet.
   void take(std::map<std::string, Task> carried);
-  /// Adds a client's task, or the next one of a client whose last one came to nothing.
+  /// Adds a client's task, or its next one if its last one has failed.
   Task& put(Task task);
   void update_task(Task& task, TaskRecord record);
   /// It was closing, and has too few updates now.
   void reopen();
-  /// The number of tasks in a state, without a look at each.
+  /// The number of tasks in a state. Takes the same time with any number of tasks.
   [[nodiscard]] std::uint32_t count(TaskState state) const {
     return counts_[static_cast<std::size_t>(state)];
   }
@@ -101,7 +101,7 @@ class Tasks {
   /// Only while has_round(). Stays at its place until close().
   [[nodiscard]] OpenRound& round() { return *round_; }
   [[nodiscard]] const OpenRound& round() const { return *round_; }
-  /// A round opens, with what goes on from the round before.
+  /// Opens a round, with the tasks that go on from the round before.
   void open(OpenRound round);
   /// The round is recorded: its open tasks that train from `oldest_base` or a later version go on
   /// in the next one; the others end.

@@ -24,7 +24,7 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
   const TaskId id{begin.task()};
   Task* const task = co_await await_open_task(client, id);
   if (parts_.control.is_going_down())
-    co_return answer_at_once(begin, wire::Verdict::LATER, "the server goes down");
+    co_return answer_at_once(begin, wire::Verdict::LATER, "the server is shutting down");
   if (task == nullptr || !task->is_open()) {
     UploadGrant grant;
     grant.verdict = co_await verdict_of_earlier(client, begin);
@@ -61,7 +61,7 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
   co_return grant;
 }
 
-/// The pace at which an upload of so many bytes takes all the time that there is for it.
+/// The slowest pace that is in time: an upload of so many bytes takes all of the time it has.
 double Uploads::least_pace(std::uint64_t bytes) const {
   const double deadline_s = parts_.plan.settings.deadline_s;
   if (deadline_s == 0) {
@@ -249,8 +249,9 @@ void Uploads::report_notes(const std::string& client, const wire::UploadBegin& b
   }
 }
 
-/// What follows from an error of add(): LATER if the client shall send the update again, REFUSED if
-/// it is bad, which makes the record that of a refused task. The reason is in the record.
+/// The answer after an error of add(): LATER if the client should send the update again; REFUSED if
+/// the update is bad, and then the record becomes that of a refused task. The record has the
+/// reason.
 wire::Verdict::Outcome Uploads::reject(const Task& task, const UploadGrant& grant,
                                        const Error& error, TaskRecord& record) {
   RunControl& control = parts_.control;
@@ -313,7 +314,7 @@ Awaitable<Result<void>> Uploads::add(Task& task, TaskRecord& record, const Uploa
   };
   const auto undone = co_await parts_.store.with_room(parts_.compute, std::move(undo));
   if (undone) co_return judged;
-  if (will_pass(undone.error())) co_return Error(Errc::cancelled, "the server goes down");
+  if (will_pass(undone.error())) co_return Error(Errc::cancelled, "the server is shutting down");
   co_return Error(Errc::internal, "an update can't be taken back: " + undone.error().message());
 }
 
@@ -341,7 +342,7 @@ Awaitable<Result<void>> Uploads::await_judgement(Task& task, double norm) {
     }
     if (control.is_going_down()) {
       task.waits_for_others = false;
-      co_return Error(Errc::cancelled, "the server goes down");
+      co_return Error(Errc::cancelled, "the server is shutting down");
     }
     if (!has_waited) control.changed.notify();  // The round may have enough with this update.
     co_await control.changed.wait(never);
@@ -383,7 +384,7 @@ void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGra
                             static_cast<double>(begin.bytes()) / static_cast<double>(sent);
   }
   record.update_digest = grant.upload->digest();
-  // What follows, a wait for other updates perhaps, is not the client's time.
+  // The client's time ends here: from now on its update may wait for others.
   record.seconds = std::max(seconds(arrived_at - task.offered_at), record.ready_seconds);
 }
 
@@ -418,7 +419,7 @@ Awaitable<Result<void>> Uploads::settle(Task& task, TaskRecord record) {
     task.note_failure();
     note_miss(task);
   }
-  // The round may wait for it to close, and other uploads for its place.
+  // The round may be waiting for this verdict, and other uploads for this one's place.
   parts_.control.changed.notify();
   co_return committed;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates on their way in: may one begin, is it right, is it durable, does it count. On the
-// engine's strand; the sessions write the chunks themselves, on theirs.
+// Takes updates in: decides whether an upload may begin, checks it, makes it durable, and decides
+// whether it counts. On the engine's strand; sessions write the chunks themselves, on theirs.
 #pragma once
 
 #include "server/round/bulk_budget.hpp"
@@ -52,7 +52,7 @@ class Uploads {
   /// Ends a client's open task without an update: the task with this id, or with any_task whatever
   /// task it has. While a round is being recorded its tasks stay as they are, so this waits.
   Awaitable<void> lose_task(std::string client, TaskId id, std::string reason);
-  /// A client's task has come to nothing, or its time is over. After a few in a row the client is
+  /// A client's task has failed, or its time is over. After a few in a row the client is
   /// not asked for a while.
   void note_miss(const Task& task);
   void report_notes(const std::string& client, const wire::UploadBegin& begin);

@@ -10,7 +10,7 @@ namespace fl {
 
 Awaitable<Result<void>> VerdictLog::commit_verdict(TaskRecord record) {
   control_.expect_strand();
-  if (is_closed_) co_return Error(Errc::unavailable, "the server goes down");
+  if (is_closed_) co_return Error(Errc::unavailable, "the server is shutting down");
   const auto decision = std::make_shared<Decision>();
   decision->record = std::move(record);
   waiting_.push_back(decision);

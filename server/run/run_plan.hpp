@@ -54,7 +54,7 @@ struct RunPlan {
   /// `never` without --deadline.
   [[nodiscard]] TimePoint deadline_after(TimePoint start) const;
 
-  /// What all clients' examples allow one to count with (--weight-cap): a multiple of their upper
+  /// The most examples that one client may count with (--weight-cap): a multiple of the upper
   /// median. 0: no limit. Of two clients the larger one is the median, as neither is the odd one.
   [[nodiscard]] std::uint64_t examples_max(std::vector<std::uint64_t> examples) const;
   /// How much a client with so many examples counts in a round.
@@ -65,7 +65,7 @@ struct RunPlan {
                                                       const RoundRecord& round) {
     return round.examples_max == 0 ? examples : std::min(examples, round.examples_max);
   }
-  /// What the offers of a round ask for, of the open round or one before: always the same.
+  /// What the offers of a round ask for. It is the same whenever it is asked, also after the round.
   /// `losses`: the training losses of the rounds before it at least, the first round's first.
   [[nodiscard]] TrainSettings work_of(Round round, std::span<const double> losses) const {
     return local_work(settings, *strategy, round, losses);

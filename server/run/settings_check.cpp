@@ -196,7 +196,7 @@ Result<void> check_aggregate(const RunSettings& s) {
     if (rule.is_by_coordinate() && has_selector(*codec)) {
       return unfit("aggregate",
                    fmt::format("{}: with --codec {} most clients send nothing of a coordinate, and "
-                               "the middle of their zeros is 0; use a codec that sends all "
+                               "the median of their zeros is 0; use a codec that sends all "
                                "values (ecuq:4, qsgd:127, none …), or krum, multikrum, geomedian "
                                "or centered-clip",
                                s.aggregate, spec));

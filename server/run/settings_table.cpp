@@ -101,8 +101,8 @@ constexpr RunSettingRow table[] = {
      .check = [](const S& s) { return outcome_of(parse_mode(s.mode)); }},
     {.field = &S::over_select,
      .flag = "over-select",
-     .help = "Asks this many times as many clients as the round needs; 0: as many as the clients' "
-             "past speed calls for",
+     .help = "Asks this many times as many clients as the round needs; 0: as many more as were "
+             "slow in earlier rounds",
      .check =
          [](const S& s) {
            return must_be(s.over_select == 0 || (s.over_select >= 1 && s.over_select <= 100),
@@ -224,12 +224,12 @@ constexpr RunSettingRow table[] = {
      .check = [](const S& s) { return outcome_of(parse_ladder(s.codec)); }},
     {.field = &S::downlink_codec,
      .flag = "downlink-codec",
-     .help = "How the server codes model steps, for clients that have the version before",
+     .help = "How the server codes model steps, for clients that have the previous version",
      .check = [](const S& s) { return outcome_of(parse_downlink_codec(s.downlink_codec)); }},
     {.field = &S::aggregate,
      .flag = "aggregate",
-     .help = "What is made of a round's updates: mean, or so that a few malicious clients can't "
-             "steer it: median, trimmed:F, krum[:f], multikrum:f,m, geomedian or "
+     .help = "How a round's updates are combined: mean, or a rule that a few malicious clients "
+             "can't steer: median, trimmed:F, krum[:f], multikrum:f,m, geomedian or "
              "centered-clip:TAU; each but mean also as nnm+RULE",
      .check = [](const S& s) { return outcome_of(parse_aggregate(s.aggregate)); }},
     {.field = &S::seed,

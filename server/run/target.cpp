@@ -37,7 +37,7 @@ Result<void> check_known(const Target& target) {
   if (known == nullptr) return {};
   if (known->lower_is_better != target.lower_is_better) {
     return Error(Errc::invalid_input,
-                 fmt::format("of {} {} values are better: write '{}{}{}'", target.metric,
+                 fmt::format("for {}, {} values are better: write '{}{}{}'", target.metric,
                              known->lower_is_better ? "lower" : "higher", target.metric,
                              known->lower_is_better ? "<=" : ">=", target.bound));
   }
@@ -68,7 +68,8 @@ Result<Target> parse_target(const std::string& text) {
   }
   Target target{std::string(trimmed(std::string_view(text).substr(0, at))), text[at] == '<',
                 *bound};
-  if (target.metric.empty()) return Error(Errc::invalid_input, "no metric stands before the sign");
+  if (target.metric.empty())
+    return Error(Errc::invalid_input, "the name of a metric is missing before the sign");
   FL_CHECK(check_main_metric(target.metric));
   FL_CHECK(check_known(target));
   return target;

@@ -60,7 +60,7 @@ Result<void> DeltaReferences::prepare(Tasks newest) {
       ++at;
       continue;
     }
-    log_warn("{} is missing, or cut off: the next update of {} refers to nothing",
+    log_warn("{} is missing, or cut off: the next update of {} is coded without a reference",
              path_of(at->second).string(), at->first);
     at = newest_.erase(at);
   }

@@ -182,7 +182,7 @@ class Models(FederationTest):
         told = "SELECT count(*) FROM event WHERE text LIKE ?"
         wait_until(
             "the server has noted the reason",
-            lambda: federation.query(told, f"client-1 takes no part: %{said}%") == [(1,)],
+            lambda: federation.query(told, f"client-1 can't take part: %{said}%") == [(1,)],
         )
         server.signal(2)
         self.expect_exit(server)

@@ -133,7 +133,7 @@ class PythonClient(Examples):
         other = self.client(federation, "b", federation.token("b"), data=wide)
         self.assertEqual(other.wait(), 1)
         self.assertIn("not one tensor 'weight' [6]", other.stderr())
-        said = "SELECT count(*) FROM event WHERE text LIKE 'b takes no part: %''weight'' [6]'"
+        said = "SELECT count(*) FROM event WHERE text LIKE 'b can''t take part: %''weight'' [6]'"
         wait_until("the history says so", lambda: federation.query(said) == [(1,)])
         federation.server_command("revoke", "b")
         revoked = self.client(federation, "b")
@@ -158,7 +158,7 @@ class PythonClient(Examples):
         program = self.client(federation, "a", federation.token("a"))
         self.assertEqual(program.wait(), 1)
         self.assertIn("does not know the run's method 'fednova'", program.stderr())
-        said = "SELECT count(*) FROM event WHERE text LIKE 'a takes no part: %method ''fednova'''"
+        said = "SELECT count(*) FROM event WHERE text LIKE 'a can''t take part: %method ''fednova'''"
         wait_until("the history says so", lambda: federation.query(said) == [(1,)])
 
     def test_wrong_tokens_are_refused_and_told_why(self):

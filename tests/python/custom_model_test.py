@@ -152,7 +152,7 @@ class CustomModel(Runs):
         staying.wait_for("this run is not for this client")
         told = (
             "SELECT count(*) FROM event"
-            " WHERE text LIKE 'a takes no part: this run is not for this client%'"
+            " WHERE text LIKE 'a can''t take part: this run is not for this client%'"
         )
         wait_until("it says so", lambda: federation.query(told)[0][0] > 0)
         self.client(federation, "b", 0)

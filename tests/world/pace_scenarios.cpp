@@ -198,8 +198,8 @@ TEST_CASE("without a deadline an upload that trickles in is given up, and the ro
   const auto tasks = tasks_of_client(world, "client-3");
   REQUIRE(tasks.size() == 1);
   CHECK(tasks[0].state == TaskState::lost);
-  CHECK(tasks[0].reason.find("are the least") != std::string::npos);
-  CHECK(has_event(world, "client-3: its upload brings"));
+  CHECK(tasks[0].reason.find("the least is") != std::string::npos);
+  CHECK(has_event(world, "client-3: its upload sends"));
 }
 
 TEST_CASE("an upload whose bytes are not those announced is refused after three attempts") {

@@ -45,7 +45,7 @@ TEST_CASE("the error for a wrong target says what to write") {
       {"accuracy>=nan", "write 'NAME>=NUMBER'"},
       {"accuracy>=inf", "write 'NAME>=NUMBER'"},
       {"accuracy>=0.8 0.9", "write 'NAME>=NUMBER'"},
-      {">=0.8", "no metric stands before the sign"},
+      {">=0.8", "the name of a metric is missing before the sign"},
       {"Accuracy>=0.8", "a metric's name has"},
       {"own_accuracy>=0.8", "reserved"},
       {"accuracy<=0.86", "higher values are better: write 'accuracy>=0.86'"},
