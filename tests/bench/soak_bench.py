@@ -22,7 +22,7 @@ import time
 
 import places  # noqa: F401  It lets tests/process be imported.
 from federation import Federation, wait_until
-from python_peer import Peer, WebSocketException, identity, join_many, wire
+from python_peer import Peer, WebSocketException, wire
 
 ELEMENTS = 10_000
 FLAGS = (
@@ -148,8 +148,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="soak-bench-") as folder:
         federation = Federation(pathlib.Path(folder) / "federation")
         server = federation.server(*FLAGS)
-        with contextlib.redirect_stdout(None):
-            join_many(federation, [*honest, *malicious])
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(federation.join, [*honest, *malicious]))
         for name in honest:
             federation.client(name, "--threads", "1")
         wait_until("rounds", lambda: federation.rounds_done() > 20, 600)
