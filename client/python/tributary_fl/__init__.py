@@ -9,7 +9,7 @@
 run() takes part in a federation; simulate() runs a whole one on this machine.
 `tributary_fl.torch` and `tributary_fl.numpy` have trainers, `tributary_fl.metrics` what these
 measure. history() and track() read what a server has recorded; load() reads its models.
-`tributary_fl.codec` has the codecs."""
+`tributary_fl.codec` has the codecs, `tributary_fl.hooks` uses them in DistributedDataParallel."""
 
 from __future__ import annotations
 

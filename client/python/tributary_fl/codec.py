@@ -19,7 +19,7 @@ import numpy.typing as npt
 from . import _programs
 from ._trainer import Error
 
-__all__ = ["Codec", "Coder", "codecs", "decode", "encode", "names"]
+__all__ = ["Codec", "Coder", "codecs", "decode", "encode", "keeps", "names"]
 
 VERSION = 2  # FLC_VERSION of the library's C header.
 RESIDUAL, VELOCITY = 1, 2
@@ -84,6 +84,13 @@ def names() -> list[str]:
     return said.split()
 
 
+def keeps(spec: str) -> tuple[bool, bool]:
+    """Whether a codec keeps a residual (error feedback) and a velocity (momentum)."""
+    kept = _library().flc_keeps(spec.encode())
+    _check(kept >= 0)
+    return bool(kept & RESIDUAL), bool(kept & VELOCITY)
+
+
 class Coder:
     """Encodes and decodes vectors of one layout, one after another; what codecs learn from one for
     the next stays here, as do `residual` and `velocity` of error feedback (None until a codec needs
@@ -126,17 +133,16 @@ class Coder:
         round: counted from 1, for the spec's warm-ups.
         seed, shared_seed: of the random choices; the second is what all senders of a round have in
             common, by default the first."""
-        keeps = _library().flc_keeps(spec.encode())
-        _check(keeps >= 0)
-        if keeps & RESIDUAL and self.residual is None:
+        keeps_residual, keeps_velocity = keeps(spec)
+        if keeps_residual and self.residual is None:
             self.residual = np.zeros(self.elements, np.float32)
-        if keeps & VELOCITY and self.velocity is None:
+        if keeps_velocity and self.velocity is None:
             self.velocity = np.zeros(self.elements, np.float32)
         values = self._values(vector)
         # A codec without error feedback leaves the residual as it is.
         kept = [
-            self.residual if keeps & RESIDUAL else None,
-            self.velocity if keeps & VELOCITY else None,
+            self.residual if keeps_residual else None,
+            self.velocity if keeps_velocity else None,
         ]
         size, error = ctypes.c_uint64(), ctypes.c_double()
         payload = _library().flc_coder_encode(

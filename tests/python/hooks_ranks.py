@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of the groups of hooks_test.py: runs scenarios with communication hooks over Gloo, and
+writes what it has found.
+
+    hooks_ranks.py RANK RANKS FOLDER"""
+
+import hashlib
+import io
+import os
+import pathlib
+import sys
+import warnings
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tributary_fl import hooks
+
+RANK, RANKS = int(sys.argv[1]), int(sys.argv[2])
+TINY_MB = 0.02  # Makes several buckets of the model.
+
+
+def make_model():
+    torch.manual_seed(3)
+    layers = [nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 64)]
+    return nn.Sequential(*layers, nn.Tanh(), nn.Linear(64, 8))
+
+
+def batch_of(rank, step, examples=16):
+    draw = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(examples, 64, generator=draw)
+    return x, x[:, :3].argmax(1)
+
+
+def loss_of(model, rank, step, examples=16):
+    x, y = batch_of(rank, step, examples)
+    return nn.functional.cross_entropy(model(x), y)
+
+
+def gradients(model):
+    return torch.cat([p.grad.reshape(-1) for p in model.parameters()]).numpy().copy()
+
+
+def mean_gradients(model, step, examples=16):
+    """What all ranks' gradients are on average, without any group."""
+    total = np.zeros(sum(p.numel() for p in model.parameters()), np.float64)
+    for rank in range(RANKS):
+        model.zero_grad()
+        loss_of(model, rank, step, examples).backward()
+        total += gradients(model)
+    return total / RANKS
+
+
+def parallel(hook):
+    """A model of several buckets with this hook, and the parameters of each bucket it was given."""
+    seen = []
+
+    class Watched(hooks.Hook):
+        def __call__(self, state, bucket):
+            seen.append((state.step, [id(p) for p in bucket.parameters()]))
+            return super().__call__(state, bucket)
+
+    model = DistributedDataParallel(make_model(), bucket_cap_mb=TINY_MB)
+    if hook is not None:
+        watched = Watched("watched", hook.state)
+        watched.register(model)
+    return model, seen
+
+
+class Bucket:
+    """Stands for a bucket of DistributedDataParallel."""
+
+    def __init__(self, *tensors):
+        self._parameters = [nn.Parameter(tensor) for tensor in tensors]
+
+    def filled(self, values, index=0):
+        self._buffer, self._index = values, index
+        return self
+
+    def parameters(self):
+        return self._parameters
+
+    def buffer(self):
+        return self._buffer
+
+    def index(self):
+        return self._index
+
+    def is_last(self):
+        return True
+
+
+def reduced(hook, bucket, values):
+    return hook(hook.state, bucket.filled(values.clone())).wait().numpy().copy()
+
+
+def own_values(size, seed=0, rank=RANK):
+    return torch.randn(size, generator=torch.Generator().manual_seed(100 * seed + rank))
+
+
+def exact():
+    """A codec that loses nothing gives the mean, in buckets that are rebuilt."""
+    model, seen = parallel(hooks.codec("lossless"))
+    plain, errors = make_model(), []
+    for step in range(4):
+        model.zero_grad()
+        loss_of(model, RANK, step).backward()
+        expected = mean_gradients(plain, step)
+        errors.append(np.abs(gradients(model.module) - expected).max() / np.abs(expected).max())
+    buckets = [[keys for at, keys in seen if at == step] for step in range(4)]
+    return {
+        "errors": errors,
+        "buckets": len(buckets[-1]),
+        "is_rebuilt": buckets[0] != buckets[-1],
+        "bits": gradients(model.module),
+    }
+
+
+def kept(make_hook, steps=5):
+    """What was reduced over some steps of the same weights, what should have been, and what the
+    residuals have of the difference."""
+    hook = make_hook()
+    model, seen = parallel(hook)
+    plain = make_model()
+    size = sum(p.numel() for p in plain.parameters())
+    total, expected = np.zeros(size), np.zeros(size)
+    for step in range(steps):
+        model.zero_grad()
+        loss_of(model, RANK, step).backward()
+        total += gradients(model.module)
+        expected += mean_gradients(plain, step)
+    residuals = hook.state.state_dict()["residuals"]
+    return {
+        "total": total,
+        "expected": expected,
+        "residual": np.concatenate([residuals[n].numpy() for n, _ in plain.named_parameters()]),
+        "bits": gradients(model.module),
+    }
+
+
+def codec_keeps():
+    return kept(lambda: hooks.codec("ecuq:1+ef", exchange="parts" if RANKS > 2 else "auto"))
+
+
+def powersgd_keeps():
+    return kept(lambda: hooks.powersgd(1, exact_steps=1))
+
+
+def trained(hook, steps=50):
+    model, _ = parallel(hook)
+    optimizer = torch.optim.SGD(model.parameters(), 0.2, momentum=0.8)
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of(model, RANK, step % 5)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+    return np.mean(losses[-5:]), hashlib.sha256(weights.tobytes()).hexdigest()
+
+
+def training():
+    found = {}
+    exchange = "parts" if RANKS > 2 else "gather"
+    makers = {
+        "plain": lambda: None,
+        "codec": lambda: hooks.codec("ecuq:2+ef", exchange=exchange),
+        "powersgd": lambda: hooks.powersgd(4, exact_steps=5),
+    }
+    if RANKS == 2:
+        makers["again"] = makers["codec"]
+    for name, make in makers.items():
+        found[name + "_loss"], found[name + "_bits"] = trained(make())
+    return found
+
+
+def traffic():
+    """Bytes of one step, as the hook counts them and as they are given to collectives."""
+    size = 200_000
+    found = {"size": size}
+    swap = dist.all_to_all_single
+    for exchange in "gather", "parts", "auto":
+        hook, given = hooks.codec("ecuq:2+ef", exchange=exchange), []
+
+        def spy(out, values, out_sizes=None, sizes=None, group=None):
+            own = len(values) // RANKS if sizes is None else sizes[RANK]
+            given.append((len(values) - own) * values.element_size())
+            return swap(out, values, out_sizes, sizes, group=group)
+
+        dist.all_to_all_single = spy
+        try:
+            reduced(hook, Bucket(torch.empty(400, 500)), own_values(size))
+        finally:
+            dist.all_to_all_single = swap
+        found[exchange], found[exchange + "_given"] = hook.state.bytes_sent, sum(given)
+    return found
+
+
+def unbiased():
+    """How far one result is from the mean, and the average of many."""
+    size, times = 8192 * RANKS, 64
+    mean = np.mean([own_values(size, rank=rank).numpy() for rank in range(RANKS)], axis=0)
+    hook, bucket = hooks.codec("ecuq:1", seed=7), Bucket(torch.empty(size))
+    all_of = [reduced(hook, bucket, own_values(size)) for _ in range(times)]
+    norm = np.linalg.norm(mean)
+    return {
+        "one": np.linalg.norm(all_of[0] - mean) / norm,
+        "many": np.linalg.norm(np.mean(all_of, axis=0) - mean) / norm,
+        "times": times,
+    }
+
+
+def overflow():
+    """A rank with an infinite gradient: all get NaN, and the next step is as if it had not been."""
+    found = {}
+    for exchange in "gather", "parts":
+        bucket, results = Bucket(torch.empty(128, 256)), []
+        for has_overflow in False, True:
+            hook = hooks.codec("ecuq:2+ef", exchange=exchange)
+            reduced(hook, bucket, own_values(128 * 256, 1))
+            if has_overflow:
+                values = own_values(128 * 256, 2)
+                if RANK == 1:
+                    values[77] = float("inf")
+                with warnings.catch_warnings(record=True) as warned:
+                    warnings.simplefilter("always")
+                    found[exchange + "_nan"] = np.isnan(reduced(hook, bucket, values)).all()
+                found[exchange + "_warned"] = len(warned)
+                hook.state.step -= 1
+            results.append(reduced(hook, bucket, own_values(128 * 256, 3)))
+        found[exchange + "_same"] = np.array_equal(*results)
+    return found
+
+
+def resumed():
+    """A hook that goes on from a checkpoint, beside one without a break."""
+    found = {}
+    for name, make in {
+        "codec": lambda: hooks.codec("ecuq:1+ef", exchange="gather"),
+        "powersgd": lambda: hooks.powersgd(2, exact_steps=1),
+    }.items():
+        bucket, results = Bucket(torch.empty(64, 96), torch.empty(96)), []
+        for has_break in False, True:
+            hook = make()
+            for step in range(6):
+                if has_break and step == 3:
+                    file = io.BytesIO()
+                    torch.save(hook.state.state_dict(), file)
+                    file.seek(0)
+                    hook = make()
+                    hook.state.load_state_dict(torch.load(file))
+                last = reduced(hook, bucket, own_values(64 * 96 + 96, step))
+            results.append(last)
+        found[name] = np.array_equal(*results)
+        try:
+            of_another = {**hook.state.state_dict(), "residuals": {"0": torch.ones(5)}}
+            hook.state.load_state_dict(of_another)
+            reduced(hook, bucket, own_values(64 * 96 + 96))
+        except (ValueError, RuntimeError) as error:
+            found[name + "_refusal"] = str(error)
+    return found
+
+
+def low_rank():
+    """Gradients of so few examples that the factors hold all of them."""
+    model, seen = parallel(hooks.powersgd(RANKS, exact_steps=1, feedback=False))
+    plain, errors = make_model(), []
+    for step in range(4):
+        model.zero_grad()
+        loss_of(model, RANK, step, examples=1).backward()
+        expected = mean_gradients(plain, step, examples=1)
+        errors.append(np.abs(gradients(model.module) - expected).max() / np.abs(expected).max())
+    return {"errors": errors, "buckets": len([1 for step, _ in seen if step == 3])}
+
+
+def death():
+    """The last rank dies in its third step."""
+    model, _ = parallel(hooks.codec("ecuq:2+ef"))
+    for step in range(20):
+        if step == 2 and RANK == RANKS - 1:
+            os._exit(9)
+        try:
+            loss_of(model, RANK, step).backward()
+        except Exception as error:
+            return {"step": step, "error": type(error).__name__}
+    return {"step": 20}
+
+
+def main():
+    torch.set_num_threads(1)
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 1000  # Else all of the model is in the first bucket.
+    folder = pathlib.Path(sys.argv[3])
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=RANK, world_size=RANKS
+    )
+    scenarios = [exact, codec_keeps, powersgd_keeps, training, traffic, unbiased, overflow]
+    for scenario in [*scenarios, low_rank, *([resumed] if RANKS == 2 else []), death]:
+        np.savez(folder / f"{scenario.__name__}-{RANK}.npz", **scenario())
+    os._exit(0)  # Without a goodbye to the rank that is dead.
+
+
+main()
