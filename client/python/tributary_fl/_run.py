@@ -45,7 +45,8 @@ def run(
 
     Starts fl-client, which speaks with the server, and trains for it in this thread. In a program
     that fl-client itself has started as its `--trainer`, it serves that fl-client, and only `state`
-    of the arguments counts.
+    of the arguments counts. In a program that torchrun has started, rank 0 does all this, and the
+    other ranks train with it until the run is over (`tributary_fl.torch.Trainer`).
 
     trainer: the model and its data.
     join: the token that `fl-server enroll` has printed, or a path object of the file that has it.
@@ -62,9 +63,18 @@ def run(
     Raises Error, with the last error in its log, when fl-client fails. Ctrl-C ends fl-client in
     good order, a second one at once; then KeyboardInterrupt is raised."""
     trainer.state_folder = os.fspath(state)
+    if trainer.is_follower:
+        trainer.follow()
+        return
+    if int(os.environ.get("RANK", "0")) > 0 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise Error(
+            "this program is a rank of several, but its trainer is not: use a Trainer of"
+            " tributary_fl.torch, and call torch.distributed.init_process_group() before you make it"
+        )
     path = os.environ.get("TRIBUTARY_SOCKET")
     if path:
         _channel.serve_command(trainer, path)
+        trainer.finish()
         return
     command = [_programs.find("fl-client"), "--state", os.fspath(state)]
     command += ["--name", name] if name is not None else []
@@ -78,6 +88,7 @@ def run(
         client = _Client(command, token, os.path.join(folder, "socket"), sink)
         try:
             client.serve(trainer)
+            trainer.finish()
         finally:
             client.close()
 

@@ -246,6 +246,15 @@ class Trainer(abc.ABC):
     state_folder = "fl-client-state"
     """Where what must last longer than this process is kept. `tributary_fl.run` sets it."""
 
+    is_follower: Any = False
+    """Whether this process is a rank that gets its work from another; `run` then calls follow()."""
+
+    def follow(self) -> None:
+        """Works with the rank that speaks to fl-client, until its finish()."""
+
+    def finish(self) -> None:
+        """Lets the followers end. The run is over."""
+
     @abc.abstractmethod
     def hello(self) -> Hello:
         """What this trainer has and can do."""

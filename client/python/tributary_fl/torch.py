@@ -6,27 +6,33 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 import pathlib
-import random
-from typing import Any, Callable, Mapping, Sequence, Union
+import sys
+import traceback
+from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar, Union
 
-import numpy as np
 import torch
 
 from . import _trainer, metrics as _metrics
 from ._bar import progress_bar
+from ._ranks import SharedTask, ranks_here
 from ._torch_data import Data, batch_examples, groups, moved
 from ._torch_optimizer import load_optimizer, save_optimizer
+from ._torch_steps import grad_scaler, run_optimizer, seed_all, take_step
 from ._torch_tensors import (
     freeze, frozen_digest, load, load_all, mapped, real, save, spec, store_all, travelling,
 )  # fmt: skip
-from ._trainer import EvalReport, Hello, Settings, Task, TrainReport, check_finite
+from ._trainer import (
+    Cancelled, Diverged, EvalReport, Hello, Settings, Task, TrainReport, check_finite,
+)  # fmt: skip
 
 __all__ = ["EvalReport", "Settings", "Task", "TrainReport", "Trainer", "load", "save"]
 
 Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 Model = Union[torch.nn.Module, Callable[[], torch.nn.Module]]
+Report = TypeVar("Report")
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -59,6 +65,10 @@ class Trainer(_trainer.Trainer):
     examples, eval_examples: how many there are, for data without a length.
     eval_batch_size: examples in a batch of an evaluation.
 
+    In a program that torchrun starts, after torch.distributed.init_process_group(): the model is a
+    DistributedDataParallel, train_data are this rank's part, and a batch is one of each rank. Only
+    rank 0 speaks to fl-client, measures, and needs eval_data.
+
     For what does not fit, override `train_step` and `eval_step`, or the whole of `train` and
     `evaluate`."""
 
@@ -83,15 +93,20 @@ class Trainer(_trainer.Trainer):
         eval_batch_size: int = 256,
     ):
         is_module = isinstance(model, torch.nn.Module)
+        self._ranks = ranks_here()
+        self._speaks = self._ranks is None or self._ranks.is_first
         self._factory: Callable[[], Any] | None = None if is_module else model
         self._frozen = tuple(frozen)
         module: Any = model if is_module else model()
+        is_parallel = isinstance(module, torch.nn.parallel.DistributedDataParallel)
+        self._check_parallel(is_parallel)
         freeze(module, self._frozen)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.model: torch.nn.Module = module.to(self.device)
+        self.model: Any = module.to(self.device)
+        self._module: torch.nn.Module = self.model.module if is_parallel else self.model
         self.loss = loss
         self.eval_batch_size = eval_batch_size
-        self._tensors = travelling(self.model)
+        self._tensors = travelling(self._module)
         self._specs = [spec(name, tensor) for name, tensor in self._tensors]
         self._named = [(name, p) for name, p in self._tensors if isinstance(p, torch.nn.Parameter)]
         self._parameters = [parameter for _, parameter in self._named]
@@ -100,6 +115,9 @@ class Trainer(_trainer.Trainer):
         )
         self._train_data = _data(train_data, examples, workers, collate)
         self._eval_data = _data(eval_data, eval_examples, workers, collate)
+        self._examples = self._train_data.examples if self._train_data else 0
+        if self._ranks is not None:  # Of all ranks together.
+            self._examples = int(self._ranks.sums([self._examples])[0])
         self._metrics = {name: _metrics.as_metric(m) for name, m in (metrics or {}).items()}
         self._make_optimizer = optimizer
         self._autocast_type = AUTOCAST[autocast] if isinstance(autocast, str) else autocast
@@ -137,12 +155,14 @@ class Trainer(_trainer.Trainer):
         data, settings = self._require(self._train_data), task.settings
         accumulate = self._accumulate or settings.accumulate
         epoch_steps = math.ceil(data.batches(settings.batch_size) / accumulate)
+        if self._ranks is not None:
+            epoch_steps = self._ranks.most(epoch_steps)
         shuffle = torch.Generator().manual_seed(task.seed)
         passes = (data.one_pass(settings.batch_size, shuffle) for _ in itertools.count())
         steps = groups(passes, accumulate)
         add_terms = self._gradient_terms(task)
         optimizer = self._optimizer(task)
-        scaler = _grad_scaler(self.device) if self._autocast_type == torch.float16 else None
+        scaler = grad_scaler(self.device) if self._autocast_type == torch.float16 else None
         # On the device, so that no step waits for it.
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         examples, step = 0, 0
@@ -159,10 +179,14 @@ class Trainer(_trainer.Trainer):
                 if scaler is not None:
                     scaler.unscale_(optimizer)
                 add_terms()
-                _take_step(optimizer, scaler)
+                take_step(optimizer, scaler)
                 step += 1
                 if bar is not None:
                     bar.update(1)
+        if self._ranks is not None:
+            total, seen = self._ranks.sums([float(loss_sum), examples])
+            loss_sum.fill_(total)
+            examples = int(seen)
         mean = check_finite(loss())
         self._keep_optimizer(task, optimizer)
         return TrainReport(step, mean)
@@ -211,56 +235,143 @@ class Trainer(_trainer.Trainer):
     def hello(self) -> Hello:
         return Hello(
             self._specs,
-            self._train_data.examples if self._train_data else 0,
+            self._examples,
             self._eval_data.examples if self._eval_data else 0,
             [_metrics.info(name, metric) for name, metric in self._metrics.items()],
             self.supports(),
-            frozen_digest(self.model),
+            frozen_digest(self._module),
         )
 
     def on_train(self, task: Task) -> TrainReport:
-        _seed(task.seed)
-        load_all(self._tensors, task.weights())
-        self.model.train()
-        report = self.train(task)
-        store_all(self._tensors, task.out(self._specs))
-        return report
+        return self._with_all_ranks(self._train_round, task)
 
     def on_evaluate(self, task: Task) -> EvalReport:
-        load_all(self._tensors, task.weights())
-        return self.evaluate(task)
+        with self._alone():
+            load_all(self._tensors, task.weights())
+            return self.evaluate(task)
 
     def on_gradient(self, task: Task) -> None:
-        data = self._require(self._train_data)
-        _seed(task.seed)
-        load_all(self._tensors, task.weights())
-        self.model.train()
-        self.model.zero_grad()
-        for number, batch in enumerate(data.one_pass(self.eval_batch_size, None)):
-            task.progress(number)
-            with self.autocast():
-                loss = self.train_step(moved(batch, self.device))
-            torch.autograd.backward(loss * (self.batch_examples(batch) / data.examples))
-        out = task.out(self._specs)
-        decay = task.settings.weight_decay
-        with torch.no_grad():
-            for name, tensor in self._tensors:
-                gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-                if isinstance(tensor, torch.nn.Parameter):
-                    gradient = gradient.add(tensor, alpha=decay)
-                store_all([(name, gradient)], out)
-        self.model.zero_grad()
+        self._with_all_ranks(self._whole_gradient, task)
 
     def on_initial(self, task: Task) -> None:
-        _seed(task.seed)
-        out = task.out(self._specs)
+        self._with_all_ranks(self._initial_weights, task)
+
+    @property
+    def is_follower(self) -> bool:
+        return not self._speaks
+
+    def follow(self) -> None:
+        assert self._ranks is not None
+        work: dict[str, Callable[[Task], Any]] = {
+            "train": self.on_train,
+            "gradient": self.on_gradient,
+            "initial": self.on_initial,
+        }
+        while (request := self._ranks.hear()) is not None:
+            # Rank 0 raises the same, and says so to fl-client.
+            with contextlib.suppress(Cancelled, Diverged):
+                work[request["type"]](SharedTask(self._ranks, request))
+
+    def finish(self) -> None:
+        if self._ranks is not None and self._ranks.is_first:
+            self._ranks.say(None)
+
+    # What the ranks do together.
+
+    def _check_parallel(self, is_parallel: bool) -> None:
+        if self._ranks is not None and not is_parallel:
+            raise TypeError(
+                f"this program has {self._ranks.count} ranks: give the Trainer a model in a "
+                "torch.nn.parallel.DistributedDataParallel"
+            )
+        if is_parallel and self._frozen:
+            raise ValueError(
+                "frozen: set requires_grad=False before you make the DistributedDataParallel"
+            )
+
+    def _with_all_ranks(self, work: Callable[[Task], Report], task: Task) -> Report:
+        if self._ranks is None:
+            return work(task)
+        if self._ranks.is_first:
+            task = SharedTask.tell(self._ranks, task)
+        try:
+            return work(task)
+        except (Cancelled, Diverged):
+            raise
+        except BaseException:
+            # The other ranks wait for this one: torchrun ends them, and fl-client starts anew.
+            traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Here self.model does not wait for other ranks."""
+        parallel, self.model = self.model, self._module
+        try:
+            yield
+        finally:
+            self.model = parallel
+
+    def _give(self, tensors: Sequence[torch.Tensor]) -> None:
+        """All ranks get rank 0's values."""
+        if self._ranks is not None:
+            self._ranks.give(tensors)
+
+    def _begin(self, task: Task) -> None:
+        """Weights and seed of a request."""
+        seed_all((task.seed + (self._ranks.rank if self._ranks else 0)) % 2**64)
+        if self._speaks:
+            load_all(self._tensors, task.weights())
+        self._give([tensor for _, tensor in self._tensors])
+        self.model.train()
+
+    def _train_round(self, task: Task) -> TrainReport:
+        self._begin(task)
+        report = self.train(task)
+        if self._speaks:
+            store_all(self._tensors, task.out(self._specs))
+        return report
+
+    def _whole_gradient(self, task: Task) -> None:
+        data = self._require(self._train_data)
+        self._begin(task)
+        self.model.zero_grad()
+        with self._alone():
+            for number, batch in enumerate(data.one_pass(self.eval_batch_size, None)):
+                task.progress(number)
+                with self.autocast():
+                    loss = self.train_step(moved(batch, self.device))
+                torch.autograd.backward(loss * (self.batch_examples(batch) / self._examples))
+        gradients = [
+            torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+            for _, tensor in self._tensors
+        ]
+        if self._ranks is not None:
+            self._ranks.add_up(gradients)
+        if self._speaks:
+            out = task.out(self._specs)
+            decay = task.settings.weight_decay
+            with torch.no_grad():
+                for (name, tensor), gradient in zip(self._tensors, gradients):
+                    if isinstance(tensor, torch.nn.Parameter):
+                        gradient = gradient.add(tensor, alpha=decay)
+                    store_all([(name, gradient)], out)
+        self.model.zero_grad()
+
+    def _initial_weights(self, task: Task) -> None:
+        seed_all(task.seed)
         if self._factory is None:
             assert self._initial is not None
-            store_all([(n, t) for (n, _), t in zip(self._tensors, self._initial)], out)
+            tensors = [(n, t) for (n, _), t in zip(self._tensors, self._initial)]
         else:
-            module = self._factory()
+            module: Any = self._factory()
             freeze(module, self._frozen)
-            store_all(travelling(module), out)
+            is_parallel = isinstance(module, torch.nn.parallel.DistributedDataParallel)
+            tensors = travelling(module.module if is_parallel else module)
+        if self._speaks:
+            store_all(tensors, task.out(self._specs))
 
     # Parts of train().
 
@@ -281,24 +392,30 @@ class Trainer(_trainer.Trainer):
         counts = [self.batch_examples(batch) for batch in batches]
         examples = sum(counts)
         optimizer.zero_grad()
-        for batch, count in zip(batches, counts):
-            with self.autocast():
-                loss = self.train_step(moved(batch, self.device))
-            part = loss if len(batches) == 1 else loss * (count / max(1, examples))
-            torch.autograd.backward(part if scaler is None else scaler.scale(part))
+        for number, (batch, count) in enumerate(zip(batches, counts)):
+            is_last = number + 1 == len(batches)
+            # The ranks exchange their gradients once in a step.
+            waits = self._ranks is not None and not is_last
+            with self.model.no_sync() if waits else contextlib.nullcontext():
+                with self.autocast():
+                    loss = self.train_step(moved(batch, self.device))
+                part = loss if len(batches) == 1 else loss * (count / max(1, examples))
+                torch.autograd.backward(part if scaler is None else scaler.scale(part))
             loss_sum.add_(loss.detach(), alpha=count)
         return examples
 
     def _gradient_terms(self, task: Task) -> Callable[[], None]:
         """A function that adds the round's correction and proximal term to the gradients."""
-        mu, file = task.settings.proximal_mu, task.correction()
+        mu, has_correction = task.settings.proximal_mu, bool(task.request.get("correction"))
+        file = task.correction() if self._speaks else None
         start = [parameter.detach().clone() for parameter in self._parameters] if mu else []
         corrections: list[torch.Tensor] = []
-        for name, parameter in self._named if file is not None else ():
-            assert file is not None
+        for name, parameter in self._named if has_correction else ():
             own = torch.empty_like(parameter, requires_grad=False)
-            real(own).copy_(mapped(file, name))
+            if file is not None:
+                real(own).copy_(mapped(file, name))
             corrections.append(own)
+        self._give(corrections)
 
         if not start and not corrections:
             return lambda: None
@@ -329,7 +446,7 @@ class Trainer(_trainer.Trainer):
     def _keep_optimizer(self, task: Task, optimizer: torch.optim.Optimizer) -> None:
         """Writes the optimizer's state to the disk: the one of the round before stays, because this
         round may be trained again after a crash."""
-        if not self._keeps_optimizer:
+        if not self._keeps_optimizer or not self._speaks:
             return
         folder = pathlib.Path(self.state_folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -345,48 +462,9 @@ class Trainer(_trainer.Trainer):
         return sorted(found, key=_round_of)
 
 
-def run_optimizer(parameters: Sequence[torch.Tensor], settings: Settings) -> torch.optim.Optimizer:
-    """The optimizer that the run asks for, without any state."""
-    wanted, decay = settings.optimizer, settings.weight_decay
-    if wanted.name in ("sgd", "nesterov"):
-        return torch.optim.SGD(
-            parameters,
-            settings.lr,
-            settings.momentum,
-            weight_decay=decay,
-            nesterov=wanted.name == "nesterov" and settings.momentum > 0,
-        )
-    if wanted.name in ("adam", "adamw"):
-        kind = torch.optim.Adam if wanted.name == "adam" else torch.optim.AdamW
-        betas = (wanted.beta1, wanted.beta2)
-        return kind(parameters, settings.lr, betas, wanted.epsilon, decay)
-    raise ValueError(f"this version of tributary_fl does not know the optimizer '{wanted.name}'")
-
-
 def _data(data: Any, examples: int | None, workers: int, collate: Any) -> Data | None:
     return None if data is None else Data(data, examples, workers, collate)
 
 
 def _round_of(file: pathlib.Path) -> int:
     return int(file.stem.rpartition("-")[2])
-
-
-def _seed(seed: int) -> None:
-    """Seeds what models and data sets draw random numbers from."""
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
-
-
-def _grad_scaler(device: torch.device) -> Any:
-    if hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler(device.type)
-    return torch.cuda.amp.GradScaler()
-
-
-def _take_step(optimizer: torch.optim.Optimizer, scaler: Any) -> None:
-    if scaler is None:
-        optimizer.step()
-    else:
-        scaler.step(optimizer)
-        scaler.update()

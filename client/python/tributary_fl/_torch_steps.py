@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a training loop: the run's optimizer, seeds, and steps with a loss scale."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Sequence
+
+import numpy as np
+import torch
+
+from ._trainer import Settings
+
+
+def run_optimizer(parameters: Sequence[torch.Tensor], settings: Settings) -> torch.optim.Optimizer:
+    """The optimizer that the run asks for, without any state."""
+    wanted, decay = settings.optimizer, settings.weight_decay
+    if wanted.name in ("sgd", "nesterov"):
+        return torch.optim.SGD(
+            parameters,
+            settings.lr,
+            settings.momentum,
+            weight_decay=decay,
+            nesterov=wanted.name == "nesterov" and settings.momentum > 0,
+        )
+    if wanted.name in ("adam", "adamw"):
+        kind = torch.optim.Adam if wanted.name == "adam" else torch.optim.AdamW
+        betas = (wanted.beta1, wanted.beta2)
+        return kind(parameters, settings.lr, betas, wanted.epsilon, decay)
+    raise ValueError(f"this version of tributary_fl does not know the optimizer '{wanted.name}'")
+
+
+def seed_all(seed: int) -> None:
+    """Seeds what models and data sets draw random numbers from."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def grad_scaler(device: torch.device) -> Any:
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(device.type)
+    return torch.cuda.amp.GradScaler()
+
+
+def take_step(optimizer: torch.optim.Optimizer, scaler: Any) -> None:
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()

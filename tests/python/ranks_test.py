@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tributary_fl.torch.Trainer in programs of two ranks, as torchrun starts them: against a fake
+fl-client, and in a whole run with the real programs."""
+
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+import needs_torch
+import numpy as np
+
+import fake_agent
+from fake_agent import AgentWithProcess, agent_for
+
+sys.path.insert(0, str(fake_agent.PACKAGE))
+sys.path.insert(0, str(fake_agent.SOURCE / "tests" / "process"))
+
+import torch
+from torch import nn
+
+import tributary_fl as fl
+from federation import FederationTest, wait_until
+from tributary_fl.torch import Trainer
+
+START_TWO = (pathlib.Path(__file__).with_name("start_ranks.py"), "2")
+MODEL = """
+import os, pathlib, sys, torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+import tributary_fl as fl
+from tributary_fl.torch import Trainer, save
+
+torch.set_num_threads(1)
+
+
+def data(examples=70):
+    x = torch.randn(examples, 8, generator=torch.Generator().manual_seed(5))
+    return x, x[:, :3].argmax(1)
+
+
+def module():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3))
+"""
+RANKS = (
+    MODEL
+    + """
+folder = pathlib.Path(sys.argv[1])
+dist.init_process_group("gloo")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+(folder / f"pid-{rank}").write_text(str(os.getpid()))
+x, y = data()
+
+
+class Mine(Trainer):
+    def train_step(self, batch):
+        if rank == 1 and (folder / "fail").exists():
+            raise OSError("the disk of rank 1 is gone")
+        return super().train_step(batch)
+
+
+model = DistributedDataParallel(module())
+train_data = x[rank::ranks], y[rank::ranks]
+fl.run(Mine(model, train_data, eval_data=(x[:20], y[:20]), device="cpu"), state=folder / "state")
+dist.destroy_process_group()  # Else PyTorch aborts now and then at the program's end.
+"""
+)
+exec(MODEL)
+
+
+def start(folder):
+    script = pathlib.Path(folder) / "train.py"
+    script.write_text(RANKS)
+    environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return AgentWithProcess([*START_TWO, script, folder], folder, environment)
+
+
+class TwoRanks(unittest.TestCase):
+    """One program of two ranks answers all requests, as torchrun takes seconds to start."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.agent = start(cls.folder.name)
+        cls.addClassCleanup(lambda: cls.agent.close())
+        cls.hello = cls.agent.hello()
+        cls.weights = {
+            name: p.detach().numpy().copy() for name, p in module().named_parameters()
+        }
+
+    def alone(self, ask):
+        """What a trainer with one rank and all of the data answers."""
+        with agent_for(Trainer(module(), data(), eval_data=data(20), device="cpu")) as agent:
+            agent.hello()
+            return ask(agent)
+
+    def check_close(self, found, expected):
+        for name in self.weights:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
+
+    def test_hello_counts_the_examples_of_all_ranks(self):
+        self.assertEqual(self.hello["train_examples"], 70)
+        self.assertEqual(self.hello["holdout_examples"], 20)
+        names = [tensor["name"] for tensor in self.hello["tensors"]]
+        self.assertEqual(names, list(self.weights))
+
+    def test_two_ranks_train_as_one_with_twice_the_batch(self):
+        correction = {name: np.full_like(w, 0.01) for name, w in self.weights.items()}
+        settings = {"epochs": 5, "lr": 0.1, "momentum": 0.9, "proximal_mu": 0.1}
+        found, done = self.agent.train(self.weights, correction, batch_size=35, **settings)
+        expected, alone = self.alone(
+            lambda agent: agent.train(self.weights, correction, batch_size=70, **settings)
+        )
+        self.check_close(found, expected)
+        self.assertEqual(done["steps"], 5)
+        self.assertAlmostEqual(done["loss"], alone["loss"], places=5)
+
+    def test_accumulated_batches_make_one_step_of_all_ranks(self):
+        # 35 examples of each rank are three batches: steps of two and of one.
+        found, done = self.agent.train(self.weights, epochs=2, batch_size=12, accumulate=2, lr=0.1)
+        again, _ = self.agent.train(self.weights, epochs=2, batch_size=12, accumulate=2, lr=0.1)
+        self.assertEqual(done["steps"], 4)
+        for name in self.weights:
+            np.testing.assert_array_equal(found[name], again[name])
+        found, done = self.agent.train(self.weights, steps=1, batch_size=18, accumulate=2, lr=0.1)
+        expected, _ = self.alone(lambda agent: agent.train(self.weights, batch_size=70, lr=0.1))
+        self.check_close(found, expected)
+
+    def test_the_gradient_is_of_all_examples(self):
+        def ask(agent):
+            agent.ask("gradient", self.weights, settings={"weight_decay": 0.1, "seed": 1})
+            return agent.out()
+
+        self.check_close(ask(self.agent), self.alone(ask))
+
+    def test_rank_0_measures_alone(self):
+        found = self.agent.ask("evaluate", self.weights)
+        expected = self.alone(lambda agent: agent.ask("evaluate", self.weights))
+        self.assertEqual(found["examples"], 20)
+        self.assertAlmostEqual(found["loss"], expected["loss"], places=5)
+
+    def test_initial_weights_are_rank_0s(self):
+        self.agent.ask("initial", seed=4)
+        self.check_close(self.agent.out(), self.weights)
+
+    def test_a_cancelled_or_diverged_request_leaves_the_ranks_in_step(self):
+        before, _ = self.agent.train(self.weights, batch_size=8, lr=0.1)
+        settings = {"epochs": 10**6, "batch_size": 8, "seed": 1, "lr": 0.1}
+        number = self.agent.begin("train", self.weights, run="1", round=1, settings=settings)
+        while not self.agent.progress:
+            self.agent.progress += [self.agent.receive()]
+        self.agent.send({"type": "cancel", "id": number})
+        self.assertEqual(self.agent.end(number)["reason"], "cancelled")
+        settings = {"epochs": 9, "batch_size": 8, "seed": 1, "lr": 1e38, "momentum": 0.9}
+        said = self.agent.ask("train", self.weights, run="1", round=1, settings=settings)
+        self.assertTrue(said["diverged"])
+        after, _ = self.agent.train(self.weights, batch_size=8, lr=0.1)
+        for name in self.weights:
+            np.testing.assert_array_equal(before[name], after[name])
+
+    def test_zzz_an_error_of_a_rank_ends_all_and_a_new_start_has_the_same_bits(self):
+        before, _ = self.agent.train(self.weights, epochs=3, batch_size=8, lr=0.1)
+        fail = pathlib.Path(self.folder.name) / "fail"
+        fail.touch()
+        with self.assertRaises((EOFError, ConnectionError)):
+            self.agent.train(self.weights, epochs=3, batch_size=8, lr=0.1)
+        self.assertNotEqual(self.agent.process.wait(60), 0)
+        self.assertIn("the disk of rank 1 is gone", self.agent.log.read_text())
+        fail.unlink()
+        with tempfile.TemporaryDirectory() as folder:
+            agent = start(folder)
+            try:
+                agent.hello()
+                after, _ = agent.train(self.weights, epochs=3, batch_size=8, lr=0.1)
+                agent.bye()
+                self.assertEqual(agent.process.wait(60), 0, agent.log.read_text())
+            finally:
+                agent.close()
+        for name in self.weights:
+            np.testing.assert_array_equal(before[name], after[name])
+
+
+class Refusals(unittest.TestCase):
+    def test_a_rank_whose_trainer_knows_nothing_of_it(self):
+        with unittest.mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "2"}):
+            with self.assertRaisesRegex(fl.Error, "init_process_group"):
+                fl.run(Trainer(module(), data(), device="cpu"))
+
+
+class RealRun(FederationTest):
+    def test_a_killed_rank_is_started_again(self):
+        """The trainer ends with it, and fl-client starts all of it anew."""
+        federation = self.make()
+        script = federation.folder / "train.py"
+        script.write_text(RANKS)
+        torch.manual_seed(1)
+        from tributary_fl.torch import save
+
+        save(module(), federation.folder / "initial.safetensors")
+        server = federation.server(
+            *("--new-run", "--model", "custom:mine", "--codec", "ecuq:2+ef", "--rounds", 4),
+            *("--initial-weights", federation.folder / "initial.safetensors"),
+            *("--min-clients", 1, "--lr", 0.3, "--local-steps", 300),
+        )
+        trainer = " ".join(map(str, [sys.executable, *START_TWO, script, federation.folder]))
+        variables = {
+            "PYTHONPATH": fake_agent.PACKAGE,
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": 1,
+        }
+        flags = [f for name, v in variables.items() for f in ("--trainer-env", f"{name}={v}")]
+        client = federation.client("a", "--trainer", trainer, *flags)
+        wait_until("a round is done", lambda: federation.rounds_done() >= 1)
+        victim = int((federation.folder / "pid-1").read_text())
+        os.kill(victim, signal.SIGKILL)
+        self.expect_exit(server)
+        self.expect_exit(client)
+        rows = federation.query("SELECT examples, loss FROM task WHERE state = 'accepted'")
+        self.assertEqual([examples for examples, _ in rows], [70] * 4)
+        self.assertLess(rows[-1][1], rows[0][1])
+        self.assertNotEqual(int((federation.folder / "pid-1").read_text()), victim)
+        states = federation.query("SELECT state FROM run ORDER BY id")
+        self.assertEqual(states[-1], ("finished",))
+
+
+if __name__ == "__main__":
+    unittest.main()
