@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/topology.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+using Members = std::vector<int>;  // Ranks of the group that sum among themselves, in order.
+
+constexpr std::array<std::pair<Topology, std::string_view>, 7> names = {{
+    {Topology::backend, "backend"},
+    {Topology::ring, "ring"},
+    {Topology::tree, "tree"},
+    {Topology::pipelined, "pipelined"},
+    {Topology::alltoall, "alltoall"},
+    {Topology::hierarchical, "hierarchical"},
+    {Topology::hybrid, "hybrid"},
+}};
+
+/// A chunk is long enough that its latency counts little.
+constexpr std::int64_t chunk_elements_min = 16'384;
+constexpr std::int64_t chunks_max = 32;
+
+constexpr std::size_t host_bytes = 64;
+
+Members all_of(const Ranks& ranks) {
+  Members members;
+  for (int rank = 0; rank < ranks.size(); ++rank) members.push_back(rank);
+  return members;
+}
+
+int place_of(const Members& members, int rank) {
+  return static_cast<int>(std::ranges::find(members, rank) - members.begin());
+}
+
+/// Part `number` of `count` nearly equal parts.
+torch::Tensor part_of(const torch::Tensor& values, std::int64_t number, std::int64_t count) {
+  const std::int64_t begin = values.numel() * number / count;
+  return values.narrow(0, begin, values.numel() * (number + 1) / count - begin);
+}
+
+void swap_with(const torch::Tensor& out, int to, const torch::Tensor& in, int from, Ranks& ranks) {
+  const Transfer send{.rank = to, .tensor = out};
+  const Transfer receive{.rank = from, .tensor = in};
+  ranks.exchange({&send, 1}, {&receive, 1});
+}
+
+/// Afterwards the member at place p has the sum of part p; the other parts have partial sums.
+void ring_reduce_scatter(torch::Tensor& values, const Members& members, Ranks& ranks) {
+  const auto size = static_cast<int>(members.size());
+  const int place = place_of(members, ranks.rank());
+  const int next = members[static_cast<std::size_t>((place + 1) % size)];
+  const int previous = members[static_cast<std::size_t>((place + size - 1) % size)];
+  for (int step = 1; step < size; ++step) {
+    torch::Tensor mine = part_of(values, (place + size - step - 1 + size) % size, size);
+    torch::Tensor received = torch::empty_like(mine);
+    swap_with(part_of(values, (place + size - step) % size, size), next, received, previous, ranks);
+    mine.add_(received);
+  }
+}
+
+void ring_all_gather(torch::Tensor& values, const Members& members, Ranks& ranks) {
+  const auto size = static_cast<int>(members.size());
+  const int place = place_of(members, ranks.rank());
+  const int next = members[static_cast<std::size_t>((place + 1) % size)];
+  const int previous = members[static_cast<std::size_t>((place + size - 1) % size)];
+  for (int step = 0; step < size - 1; ++step)
+    swap_with(part_of(values, (place + size - step) % size, size), next,
+              part_of(values, (place + size - step - 1) % size, size), previous, ranks);
+}
+
+void ring(torch::Tensor& values, const Members& members, Ranks& ranks) {
+  if (members.size() < 2) return;
+  ring_reduce_scatter(values, members, ranks);
+  ring_all_gather(values, members, ranks);
+}
+
+/// The sum of the members goes to the first one, along a binomial tree.
+void tree_reduce(torch::Tensor& values, const Members& members, Ranks& ranks) {
+  const auto size = static_cast<int>(members.size());
+  const int place = place_of(members, ranks.rank());
+  torch::Tensor received = torch::empty_like(values);
+  for (int distance = 1; distance < size; distance *= 2) {
+    if (place % (2 * distance) != 0)
+      return ranks.send(values, members[static_cast<std::size_t>(place - distance)]);
+    if (place + distance >= size) continue;
+    ranks.receive(received, members[static_cast<std::size_t>(place + distance)]);
+    values.add_(received);
+  }
+}
+
+/// The first member's values go to all, along the same tree.
+void tree_broadcast(torch::Tensor& values, const Members& members, Ranks& ranks) {
+  const auto size = static_cast<int>(members.size());
+  const int place = place_of(members, ranks.rank());
+  int distance = 1;
+  while (distance < size) distance *= 2;
+  for (distance /= 2; distance >= 1; distance /= 2) {
+    if (place % (2 * distance) == distance)
+      ranks.receive(values, members[static_cast<std::size_t>(place - distance)]);
+    else if (place % (2 * distance) == 0 && place + distance < size)
+      ranks.send(values, members[static_cast<std::size_t>(place + distance)]);
+  }
+}
+
+/// Chunk i moves along the chain while chunk i + 1 follows it: each rank receives a chunk of the
+/// sums before it, adds its own values, and sends it on, while the next chunk arrives.
+void pipelined(torch::Tensor& values, Ranks& ranks) {
+  const std::int64_t chunks = pipeline_chunks(values.numel());
+  const int rank = ranks.rank();
+  const int last = ranks.size() - 1;
+  const auto chunk = [&](std::int64_t i) { return part_of(values, i, chunks); };
+  std::vector<torch::Tensor> received(static_cast<std::size_t>(chunks));
+  for (std::int64_t i = 0; i <= chunks; ++i) {  // Towards the last rank.
+    std::vector<Transfer> sends;
+    std::vector<Transfer> receives;
+    if (rank < last && i > 0) sends.push_back({.rank = rank + 1, .tensor = chunk(i - 1)});
+    torch::Tensor next;
+    if (rank > 0 && i < chunks) {
+      next = torch::empty_like(chunk(i));
+      receives.push_back({.rank = rank - 1, .tensor = next});
+    }
+    ranks.exchange(sends, receives);
+    if (next.defined()) chunk(i).copy_(next.add_(chunk(i)));
+  }
+  for (std::int64_t i = 0; i <= chunks; ++i) {  // And back.
+    std::vector<Transfer> sends;
+    std::vector<Transfer> receives;
+    if (rank > 0 && i > 0) sends.push_back({.rank = rank - 1, .tensor = chunk(i - 1)});
+    if (rank < last && i < chunks) receives.push_back({.rank = rank + 1, .tensor = chunk(i)});
+    ranks.exchange(sends, receives);
+  }
+}
+
+/// A mean of fp32 values times W would not be their sum in all bits, so this adds up itself.
+void alltoall(torch::Tensor& values, Ranks& ranks) {
+  const std::int64_t size = ranks.size();
+  torch::Tensor own = part_of(values, ranks.rank(), size);
+  torch::Tensor parts = torch::empty({size, own.numel()}, values.options());
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank == ranks.rank()) continue;
+    sends.push_back({.rank = rank, .tensor = part_of(values, rank, size)});
+    receives.push_back({.rank = rank, .tensor = parts[rank]});
+  }
+  ranks.exchange(sends, receives);
+  parts[ranks.rank()].copy_(own);
+  own.copy_(parts[0]);
+  for (std::int64_t rank = 1; rank < size; ++rank) own.add_(parts[rank]);
+  sends.clear();
+  receives.clear();
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank == ranks.rank()) continue;
+    sends.push_back({.rank = rank, .tensor = own});
+    receives.push_back({.rank = rank, .tensor = part_of(values, rank, size)});
+  }
+  ranks.exchange(sends, receives);
+}
+
+void hierarchical(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
+  sum_to_leader(values, nodes, ranks);
+  const Members leaders = leaders_of(nodes);
+  if (std::ranges::count(leaders, ranks.rank()) > 0) ring(values, leaders, ranks);
+  broadcast_from_leader(values, nodes, ranks);
+}
+
+/// Ranks at the same place of their nodes sum the same part over the nodes.
+void hybrid(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
+  const Members node = nodes.ranks_of(nodes.node.at(static_cast<std::size_t>(ranks.rank())));
+  const int place = place_of(node, ranks.rank());
+  Members peers;
+  for (int number = 0; number < nodes.count(); ++number)
+    peers.push_back(nodes.ranks_of(number).at(static_cast<std::size_t>(place)));
+  ring_reduce_scatter(values, node, ranks);
+  torch::Tensor part = part_of(values, place, static_cast<std::int64_t>(node.size()));
+  ring(part, peers, ranks);
+  ring_all_gather(values, node, ranks);
+}
+
+Members node_of(const Nodes& nodes, const Ranks& ranks) {
+  return nodes.ranks_of(nodes.node.at(static_cast<std::size_t>(ranks.rank())));
+}
+
+}  // namespace
+
+void sum_to_leader(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
+  tree_reduce(values, node_of(nodes, ranks), ranks);
+}
+
+void broadcast_from_leader(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
+  tree_broadcast(values, node_of(nodes, ranks), ranks);
+}
+
+std::int64_t pipeline_chunks(std::int64_t elements) {
+  return std::clamp<std::int64_t>(elements / chunk_elements_min, 1, chunks_max);
+}
+
+Result<Topology> parse_topology(std::string_view name) {
+  std::string all;
+  for (const auto& [topology, text] : names) {
+    if (text == name) return topology;
+    all += (all.empty() ? "" : ", ") + std::string(text);
+  }
+  return Error(Errc::invalid_input,
+               "no topology '" + std::string(name) + "'; there are: " + all + ", auto");
+}
+
+std::string_view to_string(Topology topology) {
+  return std::ranges::find(names, topology, &std::pair<Topology, std::string_view>::first)->second;
+}
+
+int Nodes::count() const { return node.empty() ? 0 : std::ranges::max(node) + 1; }
+
+std::vector<int> Nodes::ranks_of(int number) const {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < node.size(); ++rank)
+    if (node[rank] == number) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+bool Nodes::is_even() const {
+  const std::size_t each = ranks_of(0).size();
+  for (int number = 0; number < count(); ++number)
+    if (ranks_of(number).size() != each) return false;
+  return count() > 1 && each > 1;
+}
+
+std::vector<int> leaders_of(const Nodes& nodes) {
+  std::vector<int> leaders;
+  for (int number = 0; number < nodes.count(); ++number)
+    leaders.push_back(nodes.ranks_of(number).front());
+  return leaders;
+}
+
+Nodes find_nodes(std::string_view host, Ranks& ranks) {
+  torch::Tensor own = torch::zeros({static_cast<std::int64_t>(host_bytes)}, torch::kUInt8);
+  std::memcpy(own.data_ptr(), host.data(), std::min(host.size(), host_bytes));
+  torch::Tensor all = torch::empty({ranks.size(), static_cast<std::int64_t>(host_bytes)},
+                                   own.options().device(ranks.device()));
+  ranks.all_gather(all, own.to(ranks.device()));
+  all = all.cpu();
+  Nodes nodes;
+  std::map<std::string, int> numbers;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const auto* bytes = static_cast<const char*>(all[rank].const_data_ptr());
+    const auto next = static_cast<int>(numbers.size());
+    nodes.node.push_back(numbers.emplace(std::string(bytes, host_bytes), next).first->second);
+  }
+  return nodes;
+}
+
+void sum_by(Topology topology, torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
+  FL_ASSERT(values.is_contiguous() && values.dim() == 1);
+  if (ranks.size() == 1 || values.numel() == 0) return;
+  const Members all = all_of(ranks);
+  switch (topology) {
+    case Topology::backend: return ranks.sum(values);
+    case Topology::ring: return ring(values, all, ranks);
+    case Topology::tree: tree_reduce(values, all, ranks); return tree_broadcast(values, all, ranks);
+    case Topology::pipelined: return pipelined(values, ranks);
+    case Topology::alltoall: return alltoall(values, ranks);
+    case Topology::hybrid:
+      if (nodes.is_even()) return hybrid(values, nodes, ranks);
+      return hierarchical(values, nodes, ranks);
+    case Topology::hierarchical: return hierarchical(values, nodes, ranks);
+  }
+}
+
+}  // namespace fl

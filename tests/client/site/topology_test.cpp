@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums by each topology, and the choice of one.
+#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/links.hpp"
+#include "client/site/rank/topology_hooks.hpp"
+#include "tests/client/site/made_up_buckets.hpp"
+#include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.
+
+#include <doctest/doctest.h>
+#include <atomic>
+#include <mutex>
+
+namespace fl::test {
+namespace {
+
+const std::vector<Topology> topologies = {
+    Topology::backend,  Topology::ring,         Topology::tree,  Topology::pipelined,
+    Topology::alltoall, Topology::hierarchical, Topology::hybrid};
+
+/// All links alike, but slower between nodes.
+Links links_of(const Nodes& nodes, double latency_s, double bytes_per_s, double latency_between_s,
+               double bytes_per_s_between) {
+  Links links;
+  for (const int from : nodes.node) {
+    auto& latencies = links.latency_s.emplace_back();
+    auto& rates = links.bytes_per_s.emplace_back();
+    for (const int to : nodes.node) {
+      latencies.push_back(from == to ? latency_s : latency_between_s);
+      rates.push_back(from == to ? bytes_per_s : bytes_per_s_between);
+    }
+  }
+  return links;
+}
+
+}  // namespace
+
+TEST_CASE("each topology sums, with the same bits on all ranks, at odd sizes too") {
+  const std::vector<Nodes> layouts = {{{0, 0}},       {{0, 1}},         {{0, 0, 1}},
+                                      {{0, 1, 2}},    {{0, 0, 1, 1}},   {{0, 1, 0, 1}},
+                                      {{0, 0, 0, 1}}, {{0, 0, 1, 1, 2}}};
+  for (const Nodes& nodes : layouts) {
+    const auto size = static_cast<int>(nodes.node.size());
+    CAPTURE(size);
+    std::mutex mutex;
+    std::vector<std::vector<torch::Tensor>> found(static_cast<std::size_t>(size));
+    on_ranks(size, [&](Ranks& ranks) {
+      for (const Topology topology : topologies) {
+        for (const std::int64_t length : {0, 1, 3, 7, 1001, 70'001}) {
+          torch::Tensor values = made_up_values(length, 1, ranks.rank(), 0);
+          sum_by(topology, values, nodes, ranks);
+          found[static_cast<std::size_t>(ranks.rank())].push_back(values);
+        }
+      }
+    });
+    std::size_t i = 0;
+    for (const Topology topology : topologies) {
+      const std::string name(to_string(topology));
+      CAPTURE(name);
+      for (const std::int64_t length : {0, 1, 3, 7, 1001, 70'001}) {
+        CAPTURE(length);
+        torch::Tensor sum = torch::zeros({length});
+        for (int rank = 0; rank < size; ++rank) sum += made_up_values(length, 1, rank, 0);
+        // Multiples of 1/512 are added without rounding, so every order gives the same.
+        for (const auto& of_rank : found) CHECK(of_rank[i].equal(sum));
+        ++i;
+      }
+    }
+  }
+}
+
+TEST_CASE("alltoall and pipelined add in rank order, and every topology gives all ranks the same") {
+  constexpr int size = 5;
+  const Nodes nodes{{0, 0, 1, 1, 1}};
+  const auto rounded = [](int rank) { return torch::sin(made_up_values(1003, 2, rank, 0)) * 1e3; };
+  torch::Tensor in_order = rounded(0);
+  for (int rank = 1; rank < size; ++rank) in_order += rounded(rank);
+  for (const Topology topology : topologies) {
+    CAPTURE(to_string(topology));
+    std::vector<torch::Tensor> found(size);
+    on_ranks(size, [&](Ranks& ranks) {
+      torch::Tensor values = rounded(ranks.rank());
+      sum_by(topology, values, nodes, ranks);
+      found[static_cast<std::size_t>(ranks.rank())] = values;
+    });
+    for (const torch::Tensor& values : found) CHECK(values.equal(found[0]));
+    if (topology == Topology::alltoall || topology == Topology::pipelined)
+      CHECK(found[0].equal(in_order));
+  }
+}
+
+TEST_CASE("topologies send what their headers say") {
+  constexpr std::int64_t length = 60'000;
+  const Nodes nodes{{0, 0, 1, 1}};
+  for (const Topology topology : topologies) {
+    CAPTURE(to_string(topology));
+    std::atomic<std::uint64_t> bytes = 0;
+    on_ranks(4, [&](Ranks& ranks) {
+      torch::Tensor values = made_up_values(length, 1, ranks.rank(), 0);
+      sum_by(topology, values, nodes, ranks);
+      bytes += ranks.bytes_sent();
+    });
+    CHECK(bytes == 2 * 3 * 4 * length);  // Each of them sends 2 (W - 1) n bytes in all.
+  }
+}
+
+TEST_CASE("ranks of one host share a node") {
+  std::atomic<int> right = 0;
+  on_ranks(4, [&](Ranks& ranks) {
+    const std::string host = ranks.rank() % 2 == 0 ? "tall" : std::string(200, 'x');
+    const Nodes nodes = find_nodes(host, ranks);
+    right += nodes.node == std::vector<int>{0, 1, 0, 1};
+    right += nodes.count() == 2 && nodes.is_even();
+    right += nodes.ranks_of(1) == std::vector<int>{1, 3};
+    right += leaders_of(nodes) == std::vector<int>{0, 1};
+  });
+  CHECK(right == 16);
+  CHECK_FALSE(Nodes{{0, 0, 1}}.is_even());
+  CHECK_FALSE(Nodes{{0, 0, 0}}.is_even());
+  CHECK_FALSE(Nodes{{0, 1, 2}}.is_even());
+}
+
+TEST_CASE("between nodes a hook compresses, inside of them nothing is lost") {
+  const Nodes nodes{{0, 0, 1}};
+  std::vector<torch::Tensor> found(3);
+  std::vector<torch::Tensor> kept(3);
+  on_ranks(3, [&](Ranks& ranks) {
+    const auto hook = make_between_nodes(std::move(parse_hook("topk:0.1")->hook), nodes);
+    Bucket bucket = made_up_bucket(bucket_shapes(), 0, 0, ranks.rank());
+    hook->reduce(bucket, ranks);
+    const auto place = static_cast<std::size_t>(ranks.rank());
+    found[place] = bucket.gradient;
+    kept[place] = torch::zeros({1});
+    for (const auto& [name, values] : hook->save())
+      if (name.starts_with("residual/")) kept[place] += values.sum();
+  });
+  torch::Tensor mean;
+  for (int rank = 0; rank < 3; ++rank) {
+    const torch::Tensor values = made_up_bucket(bucket_shapes(), 0, 0, rank).gradient / 3;
+    mean = rank == 0 ? values : mean + values;
+    CHECK(found[static_cast<std::size_t>(rank)].equal(found[0]));
+  }
+  const std::int64_t sent = found[0].count_nonzero().item<std::int64_t>();
+  CHECK(sent >= 40);
+  CHECK(sent <= 80);
+  CHECK(kept[1].item<float>() == 0);  // Only leaders keep something.
+  const float missing = (mean - found[0]).sum().item<float>();
+  CHECK(missing == doctest::Approx((kept[0] + kept[2]).item<float>() / 2).epsilon(1e-3));
+
+  std::atomic<int> right = 0;
+  on_ranks(3, [&](Ranks& ranks) {
+    const auto hook = make_between_nodes(std::move(parse_hook("topk:0.1")->hook), {{0, 0, 0}});
+    Bucket bucket = made_up_bucket(bucket_shapes(), 0, 0, ranks.rank());
+    hook->reduce(bucket, ranks);
+    right += torch::allclose(bucket.gradient, mean, 1e-5, 1e-6);
+    const auto plain = make_topology_mean(Topology::tree, {{0, 0, 0}});
+    Bucket again = made_up_bucket(bucket_shapes(), 0, 0, ranks.rank());
+    plain->reduce(again, ranks);
+    right += torch::allclose(again.gradient, mean, 1e-5, 1e-6);
+  });
+  CHECK(right == 6);
+}
+
+TEST_CASE("links are measured, and are the same numbers on all ranks") {
+  std::vector<Links> found(3);
+  on_ranks(3, [&](Ranks& ranks) {
+    found[static_cast<std::size_t>(ranks.rank())] = measure_links(ranks, 1 << 16, 1);
+  });
+  for (const Links& links : found) {
+    CHECK(links.latency_s == found[0].latency_s);
+    CHECK(links.bytes_per_s == found[0].bytes_per_s);
+    for (std::size_t from = 0; from < 3; ++from) {
+      for (std::size_t to = 0; to < 3; ++to) {
+        CHECK((links.latency_s.at(from).at(to) > 0) == (from != to));
+        CHECK((links.bytes_per_s.at(from).at(to) > 0) == (from != to));
+      }
+    }
+  }
+}
+
+TEST_CASE("the choice follows size, latency and where the slow links are") {
+  const Nodes one{{0, 0, 0, 0, 0, 0, 0, 0}};
+  const Nodes two{{0, 0, 0, 0, 1, 1, 1, 1}};
+  const Nodes uneven{{0, 0, 0, 0, 0, 0, 0, 1}};
+  const Links alike = links_of(one, 50e-6, 1e9, 50e-6, 1e9);
+  const Links slow_between = links_of(two, 5e-6, 50e9, 100e-6, 1e8);
+  const Links slow_uneven = links_of(uneven, 5e-6, 50e9, 100e-6, 1e8);
+  const std::int64_t small = 1000;
+  const std::int64_t large = 100'000'000;
+
+  // 2 (W - 1) (a + n / W b), by hand: 14 (50e-6 + 0.0125).
+  CHECK(estimated_s(Topology::ring, large, one, alike) == doctest::Approx(14 * (50e-6 + 0.0125)));
+  CHECK(estimated_s(Topology::tree, large, one, alike) == doctest::Approx(6 * (50e-6 + 0.1)));
+  CHECK(estimated_s(Topology::alltoall, small, one, alike) ==
+        doctest::Approx(2 * (50e-6 + 875e-9)));
+  CHECK(estimated_s(Topology::ring, large, Nodes{{0}}, {}) == 0);
+
+  CHECK(choose_topology(small, one, alike) == Topology::alltoall);
+  // Latency counts little, and a ring's messages never share a way.
+  const Topology for_large = choose_topology(large, one, alike);
+  CHECK((for_large == Topology::alltoall || for_large == Topology::backend));
+  const Topology between = choose_topology(large, two, slow_between);
+  CHECK((between == Topology::hybrid || between == Topology::hierarchical));
+  CHECK(choose_topology(large, uneven, slow_uneven) == Topology::hierarchical);
+}
+
+TEST_CASE("a topology has a name, and an unknown one is refused with the names") {
+  for (const Topology topology : topologies)
+    CHECK(parse_topology(to_string(topology)).value() == topology);
+  CHECK(parse_topology("star").error().message().find("ring, tree") != std::string::npos);
+}
+
+}  // namespace fl::test
