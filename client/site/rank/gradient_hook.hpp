@@ -43,8 +43,9 @@ using HookState = std::vector<std::pair<std::string, torch::Tensor>>;
 class GradientHook {
  public:
   virtual ~GradientHook() = default;
-  /// Replaces bucket.gradient by the mean, or what the hook makes of it; all ranks get the same
-  /// bits. Throws RankFailure. After that the hook's state has no meaning until load().
+  /// Replaces bucket.gradient by the mean, or what the hook makes of it. All ranks get the same
+  /// bits, but with local hooks (HookRow::is_local). Throws RankFailure. After that the hook's
+  /// state has no meaning until load().
   virtual void reduce(Bucket& bucket, Ranks& ranks) = 0;
   /// Called after each step of the optimizer, like reduce(); is_last: no other step follows in this
   /// round, so the parameters must become the same on all ranks. Throws RankFailure.

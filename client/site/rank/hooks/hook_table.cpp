@@ -73,6 +73,7 @@ constexpr HookRow table[] = {
      .about = "from step START on the mean of GROUP ranks; of the parameters every PERIOD steps",
      .argument = "period",
      .takes_16_bits = true,
+     .is_local = true,
      .make = make_post_local_sgd},
 };
 

@@ -29,6 +29,9 @@ struct HookRow {
   /// The hook returns a step, not a gradient, so the learner's optimizer must be SGD without
   /// momentum and without weight decay.
   bool returns_step = false;
+  /// The ranks' gradients and parameters differ between the means that after_step() makes. Such a
+  /// hook can't work between nodes (topology_hooks.hpp).
+  bool is_local = false;
   /// Makes the hook, and asks `options` for all its settings.
   std::unique_ptr<GradientHook> (*make)(SpecOptions& options) = nullptr;
 };

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as processes: every hook and topology against one rank, each rank's own bytes, and ranks
+// that are killed or stop. This program computes nothing with libtorch outside of its children.
+#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/topology_hooks.hpp"
+#include "tests/client/site/made_up_buckets.hpp"
+#include "tests/client/site/rank_processes.hpp"  // libtorch before doctest: both have CHECK.
+
+#include <doctest/doctest.h>
+#include <cmath>
+#include <csignal>
+#include <map>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+namespace fl::test {
+namespace {
+
+/// Hooks, with the largest relative error (of the norms) of a step that they may have.
+const std::vector<std::pair<std::string, double>> hooks = {
+    {"allreduce", 1e-6},
+    {"fp16", 1e-3},
+    {"bf16", 1e-2},
+    {"powersgd:8,start=2,rate=0", 0.9},
+    {"batched-powersgd:8,start=2", 0.9},
+    {"quantize:8", 0.02},
+    {"quantize:8,channel=64", 0.02},
+    {"topk:0.5", 0.8},
+    {"randk:0.5", 1.2},
+    {"qsgd:8", 0.1},
+    {"sign", 1.2},
+    {"post-local-sgd:2,start=9", 1e-6},
+    {"codec:ecuq:8+ef", 0.05},
+};
+
+const std::vector<Topology> topologies = {Topology::ring,         Topology::tree,
+                                          Topology::pipelined,    Topology::alltoall,
+                                          Topology::hierarchical, Topology::hybrid};
+
+/// What one rank with all gradients has, relative to which the hooks' errors are.
+double error_of(const torch::Tensor& found, int size, std::int64_t step) {
+  torch::Tensor mean;
+  for (int rank = 0; rank < size; ++rank) {
+    const torch::Tensor values = made_up_bucket(bucket_shapes(), 0, step, rank).gradient;
+    mean = rank == 0 ? values : mean + values;
+  }
+  mean = mean / size;
+  return (found - mean).norm().item<double>() / mean.norm().item<double>();
+}
+
+/// For each hook and topology: the error of a step, and three numbers of its result.
+std::vector<float> try_all(Ranks& ranks) {
+  std::vector<float> numbers;
+  const auto tell = [&](GradientHook& hook) {
+    Bucket bucket;
+    for (std::int64_t step = 0; step < 3; ++step) {
+      bucket = made_up_bucket(bucket_shapes(), 0, step, ranks.rank());
+      bucket.is_last = true;
+      hook.reduce(bucket, ranks);
+    }
+    numbers.push_back(static_cast<float>(error_of(bucket.gradient, ranks.size(), 2)));
+    for (const std::int64_t place : {0, 123, 399})
+      numbers.push_back(bucket.gradient[place].item<float>());
+  };
+  for (const auto& [spec, error_max] : hooks) tell(*parse_hook(spec).value().hook);
+  Nodes nodes;
+  for (int rank = 0; rank < ranks.size(); ++rank) nodes.node.push_back(rank / 2);
+  for (const Topology topology : topologies) tell(*make_topology_mean(topology, nodes));
+  return numbers;
+}
+
+/// Sums until a rank fails, as the rank `victim` does in its second sum by `signal`. Then the
+/// others go on as a group of their own, with the same answer as a new site has. Returns the time
+/// until the failure in seconds, the number of the failed sum, and the sum of the survivors' ranks.
+std::vector<float> outlive(Ranks& ranks, const Ranks::Store& store, int victim, int signal) {
+  torch::Tensor values = torch::ones({500'000});
+  ranks.sum(values);
+  if (ranks.rank() == victim) ::raise(signal);
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    ranks.sum(values);
+  } catch (const RankFailure& failure) {
+    const std::chrono::duration<float> passed = std::chrono::steady_clock::now() - begin;
+    const int place = ranks.rank() - (ranks.rank() > victim ? 1 : 0);
+    const auto second = make_gloo_ranks(c10::make_intrusive<c10d::PrefixStore>("second", store),
+                                        place, ranks.size() - 1, loopback());
+    return {passed.count(), failure.operation() == "sum" ? 1.0F : 0.0F,
+            static_cast<float>(second->sum(ranks.rank()))};
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("every hook and topology is near what one rank has, and the same on all ranks") {
+  for (const int size : {2, 3, 4}) {
+    CAPTURE(size);
+    const RankProcesses processes(size,
+                                  [](Ranks& ranks, const Ranks::Store&) { return try_all(ranks); });
+    const std::vector<float> first = processes.told(0);
+    REQUIRE(first.size() == 4 * (hooks.size() + topologies.size()));
+    for (int rank = 1; rank < size; ++rank) CHECK(processes.told(rank) == first);
+    for (std::size_t i = 0; i < hooks.size() + topologies.size(); ++i) {
+      const bool is_hook = i < hooks.size();
+      const std::string name(is_hook ? hooks[i].first : to_string(topologies[i - hooks.size()]));
+      CAPTURE(name);
+      CHECK(first[4 * i] <= (is_hook ? hooks[i].second : 1e-6));
+    }
+  }
+}
+
+TEST_CASE("each rank sends the bytes that it says") {
+  constexpr int size = 4;
+  const RankProcesses processes(size, [](Ranks& ranks, const Ranks::Store&) {
+    std::vector<float> numbers;
+    const auto measure = [&](const std::function<void(torch::Tensor&)>& call) {
+      torch::Tensor values = torch::ones({300'000});
+      ranks.barrier();
+      const std::uint64_t said = ranks.bytes_sent();
+      const std::uint64_t carried = socket_bytes();
+      call(values);
+      ranks.barrier();
+      numbers.push_back(static_cast<float>(ranks.bytes_sent() - said));
+      numbers.push_back(static_cast<float>(socket_bytes() - carried));
+    };
+    measure([&](torch::Tensor& values) { ranks.sum(values); });
+    measure([&](torch::Tensor& values) { ranks.broadcast(values, 1); });
+    measure([&](torch::Tensor& values) { ranks.mean_in_rank_order(values); });
+    for (const Topology topology : topologies)
+      measure([&](torch::Tensor& values) { sum_by(topology, values, {{0, 0, 1, 1}}, ranks); });
+    return numbers;
+  });
+  for (int rank = 0; rank < size; ++rank) {
+    CAPTURE(rank);
+    const std::vector<float> numbers = processes.told(rank);
+    REQUIRE(numbers.size() == 2 * (3 + topologies.size()));
+    for (std::size_t i = 0; i < numbers.size(); i += 2) {
+      CAPTURE(i);
+      CHECK(numbers[i + 1] >= numbers[i]);
+      CHECK(numbers[i + 1] <= 1.01F * numbers[i] + 15'000);
+    }
+  }
+}
+
+TEST_CASE("a rank that is killed fails the others' sums, and they go on without it") {
+  for (int victim = 0; victim < 3; ++victim) {
+    CAPTURE(victim);
+    const RankProcesses processes(3, [victim](Ranks& ranks, const Ranks::Store& store) {
+      return outlive(ranks, store, victim, SIGKILL);
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::vector<float> numbers = processes.told(rank);
+      if (rank == victim) {
+        CHECK(numbers.empty());
+      } else {
+        REQUIRE(numbers.size() == 3);
+        CHECK(numbers[1] == 1);
+        CHECK(numbers[2] == 3 - victim);
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank that stops fails the others' sums at the deadline, and they go on without it") {
+  const RankProcesses processes(
+      3, [](Ranks& ranks, const Ranks::Store& store) { return outlive(ranks, store, 1, SIGSTOP); },
+      loopback(std::chrono::milliseconds(1500)));
+  float longest_s = 0;  // A rank that began later ends with the other one.
+  for (const int rank : {0, 2}) {
+    const std::vector<float> numbers = processes.told(rank);
+    REQUIRE(numbers.size() == 3);
+    longest_s = std::max(longest_s, numbers[0]);
+    CHECK(numbers[1] == 1);
+    CHECK(numbers[2] == 2);
+  }
+  CHECK(longest_s >= 1.4F);
+}
+
+}  // namespace fl::test
