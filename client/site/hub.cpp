@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 namespace fl {
@@ -222,54 +223,47 @@ void SiteHub::take_answer(const PeerPtr& peer, const json& message) {
 void SiteHub::use_store(const PeerPtr& peer, const std::string& type, const json& message) {
   const std::string key = member_text(message, "key");
   const std::uint64_t id = member_number(message, "id");
-  std::unique_lock lock(mutex_);
-  json answer{{"type", "value"}, {"id", id}};
-  if (type == "set") {
-    lock.unlock();
-    return set_key(key, member_text(message, "value"));
-  }
-  if (type == "add") {
-    std::int64_t sum = 0;
-    if (const auto found = store_.find(key); found != store_.end()) sum = counter_of(found->second);
-    sum += member_integer(message, "amount");
-    answer["sum"] = sum;
-    const std::string value = counter_text(sum);
-    lock.unlock();
-    set_key(key, value);
-  } else if (type == "get") {
-    const auto found = store_.find(key);
-    if (found == store_.end()) {
-      if (member_number(message, "wait") != 0) {
-        waiters_.push_back({peer, id, key});
-        return;
-      }
-      answer["is_there"] = false;
-    } else {
-      answer["value"] = found->second;
-    }
-    lock.unlock();
-  } else if (type == "delete") {
-    answer["is_there"] = store_.erase(key) > 0;
-    lock.unlock();
-  } else {
-    return;
-  }
-  peer->send(answer);
-}
-
-void SiteHub::set_key(const std::string& key, const std::string& value) {
-  std::vector<Waiter> found;
+  std::optional<json> answer = json{{"type", "value"}, {"id", id}};
+  std::vector<Waiter> told;  // Those who waited for this value.
+  std::string value;
   {
     const std::lock_guard lock(mutex_);
-    if (store_.size() >= limits::rank_keys_max) return;
-    store_[key] = value;
-    std::erase_if(waiters_, [&](const Waiter& waiter) {
-      if (waiter.key == key) found.push_back(waiter);
-      return waiter.key == key;
-    });
+    const auto found = store_.find(key);
+    const bool is_there = found != store_.end();
+    if (type == "set") {
+      value = member_text(message, "value");
+      told = set_key(key, value);
+      answer.reset();
+    } else if (type == "add") {
+      const std::int64_t sum =
+          (is_there ? counter_of(found->second) : 0) + member_integer(message, "amount");
+      value = counter_text(sum);
+      told = set_key(key, value);
+      (*answer)["sum"] = sum;
+    } else if (type == "get" && is_there) {
+      (*answer)["value"] = found->second;
+    } else if (type == "get" && member_number(message, "wait") != 0) {
+      waiters_.push_back({peer, id, key});
+      answer.reset();
+    } else if (type == "delete") {
+      (*answer)["is_there"] = store_.erase(key) > 0;
+    }
   }
-  for (const Waiter& waiter : found)
+  for (const Waiter& waiter : told)
     waiter.peer->send({{"type", "value"}, {"id", waiter.id}, {"value", value}});
+  if (answer) peer->send(*answer);
+}
+
+/// Returns those who waited for the key. The mutex is locked.
+std::vector<SiteHub::Waiter> SiteHub::set_key(const std::string& key, const std::string& value) {
+  std::vector<Waiter> found;
+  if (store_.size() >= limits::rank_keys_max) return found;
+  store_[key] = value;
+  std::erase_if(waiters_, [&](const Waiter& waiter) {
+    if (waiter.key == key) found.push_back(waiter);
+    return waiter.key == key;
+  });
+  return found;
 }
 
 std::vector<SiteMember> SiteHub::members() const {
@@ -345,8 +339,7 @@ std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
       lock.lock();
     }
     if (has_failure() && !std::exchange(has_failed, true)) {
-      until =
-          std::min<TimePoint>(until, Clock::now() + options_.collective + limits::trainer_grace);
+      until = std::min<TimePoint>(until, Clock::now() + options_.collective + options_.grace);
     }
     if (Clock::now() >= until) {
       lock.unlock();

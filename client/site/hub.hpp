@@ -106,7 +106,7 @@ class SiteHub {
   void hear(const PeerPtr& peer, const nlohmann::json& message);
   void take_answer(const PeerPtr& peer, const nlohmann::json& message);
   void use_store(const PeerPtr& peer, const std::string& type, const nlohmann::json& message);
-  void set_key(const std::string& key, const std::string& value);
+  [[nodiscard]] std::vector<Waiter> set_key(const std::string& key, const std::string& value);
   void send_asked(const std::vector<Request>& requests);
   void request_stop();
   void drop_silent();

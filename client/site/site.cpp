@@ -171,8 +171,11 @@ Result<RankLoaded> Site::load_at(const std::vector<SiteMember>& members,
                                  const std::stop_token& stop) {
   std::vector<SiteHub::Request> requests;
   for (const SiteMember& member : members)
-    requests.push_back(
-        {member.rank, {{"type", "load"}, {"learn", to_json_of(learn_)}, {"hook", options_.hook}}});
+    requests.push_back({member.rank,
+                        {{"type", "load"},
+                         {"learn", to_json_of(learn_)},
+                         {"hook", options_.hook},
+                         {"topology", options_.topology}}});
   FL_TRY(const auto answers, ask_all(requests, stop));
   RankLoaded first;
   for (std::size_t i = 0; i < answers.size(); ++i) {
@@ -231,6 +234,7 @@ Result<void> Site::make_group(const std::stop_token& stop) {
     group.backend = options_.backend;
     group.interface = options_.ranks > 0 && options_.interface.empty() ? "lo" : options_.interface;
     group.hook = options_.hook;
+    group.topology = options_.topology;
     group.bucket_mb = options_.bucket_mb;
     group.timeout_s = options_.timeout_s;
     requests.push_back({member.rank, {{"type", "group"}, {"group", to_json_of(group)}}});
@@ -239,6 +243,29 @@ Result<void> Site::make_group(const std::stop_token& stop) {
   group_ = std::move(members);
   group_model_ = learn_.model;
   return {};
+}
+
+Result<std::vector<RankFacts>> Site::ask_facts(const std::stop_token& stop) {
+  FL_CHECK(make_group(stop));
+  std::vector<SiteHub::Request> requests;
+  for (const SiteMember& member : group_) requests.push_back({member.rank, {{"type", "facts"}}});
+  const double asked_s = Clock::unix_seconds();
+  FL_TRY(const auto answers, ask_all(requests, stop));
+  std::vector<RankFacts> all;
+  for (const json& answer : answers) {
+    FL_TRY(RankFacts facts, parse_facts(answer.value("facts", json())));
+    facts.asked_s = asked_s;
+    all.push_back(std::move(facts));
+  }
+  return all;
+}
+
+Result<SiteMeasurement> Site::measure(const std::stop_token& stop) {
+  FL_CHECK(make_group(stop));
+  std::vector<SiteHub::Request> requests;
+  for (const SiteMember& member : group_) requests.push_back({member.rank, {{"type", "measure"}}});
+  FL_TRY(const auto answers, ask_all(requests, stop));
+  return parse_measurement(answers[0].value("measured", json()));
 }
 
 Result<json> Site::try_work(Kind kind, const RankWork& work, const std::stop_token& stop) {

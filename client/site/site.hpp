@@ -7,6 +7,7 @@
 
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/tensor_folder.hpp"
+#include "client/site/doctor.hpp"
 #include "client/site/hub.hpp"
 #include "client/site/local_ranks.hpp"
 #include "client/site/shared_values.hpp"
@@ -53,6 +54,10 @@ class Site {
                                             std::span<const float> weights,
                                             std::span<const float> correction,
                                             std::span<float> result, const std::stop_token& stop);
+  /// What the ranks say of their machines, in the order of the group that measure() makes.
+  [[nodiscard]] Result<std::vector<RankFacts>> ask_facts(const std::stop_token& stop);
+  /// Has them measure their links.
+  [[nodiscard]] Result<SiteMeasurement> measure(const std::stop_token& stop);
   /// The sentences about ranks that were lost since the last call.
   [[nodiscard]] std::vector<std::string> take_losses() { return std::exchange(losses_, {}); }
 

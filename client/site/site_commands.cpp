@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_commands.hpp"
 
+#include "client/site/doctor.hpp"
+#include "client/site/local_ranks.hpp"
 #include "client/site/plan/report.hpp"
+#include "client/site/site.hpp"
+#include "client/site/site_flags.hpp"
+#include "shared/base/async/stop_signals.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/base/io/secret_file.hpp"
+#include "shared/base/log.hpp"
 
+#include <fmt/format.h>
+
+#include <unistd.h>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -122,11 +134,67 @@ int recommend(RecommendOptions& options, std::ostream& out) {
   return 0;
 }
 
+/// What `fl-client site doctor` was asked.
+struct DoctorOptions {
+  SiteOptions site;
+  bool as_json = false;
+};
+
+/// Starts the ranks and has them measure.
+Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
+  std::optional<SitePlace> place;
+  if (options.site.launched) {
+    FL_TRY(place, find_place(system_environment(), options.site.address));
+    FL_TRY(const auto secret, read_secret_file(posix_files(), options.site.secret_file));
+    if (place->rank > 0) return become_rank(*place, secret, options.site.timeout_s);
+  }
+  const StopWhileStarting stop;
+  const auto folder =
+      std::filesystem::temp_directory_path() / fmt::format("tributary-doctor-{}", getpid());
+  LearnOptions learn;
+  learn.device = options.site.backend == "gloo" ? "cpu" : "auto";
+  FL_TRY(const auto site, Site::start(options.site, place, learn, folder, stop.token()));
+  FL_TRY(const auto facts, site->ask_facts(stop.token()));
+  FL_TRY(const auto measured, site->measure(stop.token()));
+  const auto lines = diagnose_site(facts, measured);
+  out << (options.as_json ? json_text(doctor_json(lines, measured), 2) + "\n" : doctor_text(lines));
+  return doctor_exit_code(lines);
+}
+
+int run_doctor(const DoctorOptions& options, std::ostream& out) {
+  start_log(false, false);
+  const auto code = doctor(options, out);
+  if (code) return *code;
+  out << fmt::format("fail  {}\n", code.error().message());
+  return 1;
+}
+
+std::function<int()> declare_doctor(CLI::App& site, std::ostream& out) {
+  auto* const command = site.add_subcommand(
+      "doctor",
+      "Starts a site's ranks without any data, and looks at versions, processors, clocks, settings "
+      "and the links between all ranks: a line each, with what to do; the exit code is 1 if "
+      "something fails\n"
+      "  fl-client site doctor --ranks 8");
+  command->fallthrough(false);
+  const auto options = std::make_shared<DoctorOptions>();
+  declare_site_flags(*command, options->site);
+  command->add_flag("--json", options->as_json, "Print JSON, with all figures");
+  return [command, options, &out] {
+    if (!*command) return -1;
+    check_site_flags(*command, options->site);
+    if (!options->site.is_set()) throw CLI::RequiredError("--ranks N or --site");
+    return run_doctor(*options, out);
+  };
+}
+
 }  // namespace
 
 std::function<int()> declare_site_commands(CLI::App& app, std::ostream& out) {
   auto* const site = app.add_subcommand(
-      "site", "Looks at a datacenter's site: how to divide a training among its GPUs");
+      "site",
+      "Looks at a datacenter's site: its machines and networks, and how to divide a training "
+      "among its GPUs");
   site->require_subcommand(1);
   auto* const recommend_command = site->add_subcommand(
       "recommend",
@@ -144,8 +212,9 @@ std::function<int()> declare_site_commands(CLI::App& app, std::ostream& out) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   recommend_command->add_flag("--json", options->as_json, "Print JSON, with all numbers");
-  return [options, recommend_command, &out] {
-    return *recommend_command ? recommend(*options, out) : -1;
+  const auto run_doctor_command = declare_doctor(*site, out);
+  return [options, recommend_command, run_doctor_command, &out] {
+    return *recommend_command ? recommend(*options, out) : run_doctor_command();
   };
 }
 

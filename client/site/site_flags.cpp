@@ -33,6 +33,12 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "codec:ecuq:2+ef (docs/guide/choose-a-hook.md)")
       ->check(not_empty())
       ->capture_default_str();
+  app.add_option(
+         "--topology", options.topology,
+         "The way of sums: backend, ring, tree, pipelined, alltoall, hierarchical (with any "
+         "--hook, which then works between machines), hybrid, or auto by a measurement")
+      ->check(not_empty())
+      ->capture_default_str();
   app.add_option("--bucket-mb", options.bucket_mb,
                  "Reduce gradients in pieces of so many MiB, while the rest is computed (default: "
                  "4)")
@@ -55,8 +61,9 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
 
 void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   if (!options.is_set()) {
-    for (const char* flag : {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--bucket-mb",
-                             "--site-interface", "--site-address", "--site-secret-file"}) {
+    for (const char* flag :
+         {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology", "--bucket-mb",
+          "--site-interface", "--site-address", "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
     }

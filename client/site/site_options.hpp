@@ -16,11 +16,12 @@ struct SiteOptions {
   int ranks = 0;          // So many ranks on this machine; 0: none, or those of the launcher.
   bool launched = false;  // --site: torchrun, srun or mpirun has started this process as a rank.
   int ranks_min = 0;      // A round may go on with so many ranks; 0: all are needed.
-  std::string backend = "auto";    // "gloo", "nccl", "auto".
-  std::string hook = "allreduce";  // How gradients are reduced.
-  double bucket_mb = 0;            // Gradients are reduced in pieces of this size; 0: a default.
-  std::string interface;           // The network interface of the ranks; "": the host's own.
-  std::string address;             // HOST:PORT where the agent listens; "": by the launcher.
+  std::string backend = "auto";      // "gloo", "nccl", "auto".
+  std::string hook = "allreduce";    // How gradients are reduced.
+  std::string topology = "backend";  // The way of sums (client/site/rank/topology.hpp), or "auto".
+  double bucket_mb = 0;              // Gradients are reduced in pieces of this size; 0: a default.
+  std::string interface;             // The network interface of the ranks; "": the host's own.
+  std::string address;               // HOST:PORT where the agent listens; "": by the launcher.
   std::string secret_file;
   double timeout_s =
       limits::rank_timeout_s;  // Of a collective, of a rank's silence, and for ranks to come.

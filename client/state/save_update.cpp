@@ -98,7 +98,7 @@ Result<ClientState::Companions> ClientState::take_companions(const RunLayout& la
   }
   if (codec.error_feedback()) {
     FL_TRY(const auto carried, read_vector(kept_.residual, layout.all.elements()));
-    add_residual(update, carried);
+    add_residual(update, carried, codec.residual_kept());
   }
   if (codec.is_delta()) {
     if (begin.reference() != kept_.reference_task) begin.set_reference(0);

@@ -33,7 +33,7 @@ fl::Result<void> show(const std::string& spec) {
     std::vector<float> update(layout.elements());
     for (std::size_t i = 0; i < update.size(); ++i)
       update[i] = std::sin(static_cast<float>(i * round));
-    if (codec->error_feedback()) fl::add_residual(update, residual);
+    if (codec->error_feedback()) fl::add_residual(update, residual, codec->residual_kept());
 
     // The sender. The same vector and seed give the same bytes on every machine.
     std::vector<std::byte> payload;

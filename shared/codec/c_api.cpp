@@ -138,7 +138,7 @@ const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t rou
                      codec->momentum());
       });
     }
-    if (codec->error_feedback()) add_residual(x, {residual, elements});
+    if (codec->error_feedback()) add_residual(x, {residual, elements}, codec->residual_kept());
 
     coder->payload.clear();
     VectorSink sink(coder->payload);

@@ -34,6 +34,45 @@ TEST_CASE("with every codec, sent + residual = sum of updates over 50 rounds") {
   }
 }
 
+TEST_CASE("with ef:KEEP a part of what was lost goes into the next update") {
+  // Each round sends one value of four. All numbers are exact.
+  const Layout layout = flat_layout(4);
+  const auto codec = codec_of("topk:0.25,dense_below=0+ef:0.5");
+  CHECK(codec->residual_kept() == 0.5F);
+  std::vector<float> residual(4);
+  struct Round {
+    std::vector<float> update, sent, residual;
+  };
+  const std::vector<Round> rounds = {
+      {{8, 4, 2, 0}, {8, 0, 0, 0}, {0, 4, 2, 0}},
+      {{1, 0, 0, 0}, {0, 2, 0, 0}, {1, 0, 1, 0}},
+      {{0, 0, 0, 0}, {0.5F, 0, 0, 0}, {0, 0, 0.5F, 0}},
+  };
+  for (const Round& round : rounds) {
+    std::vector<float> update = round.update;
+    add_residual(update, residual, codec->residual_kept());
+    const auto payload = encode(*codec, layout, update);
+    SpanSource source(payload);
+    auto reader = PayloadReader::open(source, payload.size(), layout).value();
+    keep_residual(update, reader, residual).value();
+    CHECK(decode(payload, layout) == round.sent);
+    CHECK(residual == round.residual);
+  }
+}
+
+TEST_CASE("the part that ef keeps stands in the spec") {
+  CHECK(codec_of("topk:0.25+ef:0.950")->canonical() == "topk:0.25+ef:0.95");
+  CHECK(codec_of("topk:0.25+ef")->residual_kept() == 1);
+  CHECK(codec_of("none+ef:0.5")->is_plain());
+  CHECK(codec_of("lossless+ef:0.5")->is_exact());
+  for (const char* wrong : {"sign+ef:0", "sign+ef:1", "sign+ef:", "sign+ef:x", "sign+ef:-1"}) {
+    CAPTURE(wrong);
+    const auto parsed = parse_codec(wrong);
+    REQUIRE(!parsed.has_value());
+    CHECK(parsed.error().message().find("such as ef:0.95") != std::string::npos);
+  }
+}
+
 TEST_CASE("momentum gives the same numbers as a computation by hand over three rounds") {
   // Each round sends one value of four. All numbers are exact.
   const Layout layout = flat_layout(4);

@@ -2,6 +2,7 @@
 """A client that is a site of many ranks: real programs over Gloo on loopback."""
 
 import contextlib
+import json
 import os
 import signal
 import unittest
@@ -177,6 +178,20 @@ class Site(FederationTest):
         self.expect_exit(other)
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
+
+    def test_doctor_measures_a_site(self):
+        federation = self.make()
+        code, out, _ = federation.command("fl-client", "site", "doctor", "--ranks", 2)
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"ok +ranks +2 on 1 machines: ")
+        self.assertRegex(out, r"\w+ +links within machines +[\d.]+ [GM]B/s and ")
+        self.assertRegex(out, r"\w+ +sums over all ranks +0.0655 MB in .*, 16.8 MB in ")
+        code, out, _ = federation.command("fl-client", "site", "doctor", "--ranks", 2, "--json")
+        measured = json.loads(out)["measured"]
+        self.assertGreater(measured["bytes_per_s"][0][1], 0)
+        code, _, err = federation.command("fl-client", "site", "doctor")
+        self.assertEqual(code, 2)
+        self.assertIn("--ranks N or --site", err)
 
     def test_what_is_wrong_is_said_at_the_start(self):
         federation = self.make()

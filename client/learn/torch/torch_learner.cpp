@@ -181,7 +181,8 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
   LossScale scale;
   LocalShare done;
   std::uint64_t step = run.begun++;
-  while (step < run.steps && (step == 0 || has_time(run))) {
+  bool goes_on = step < run.steps && (step == 0 || has_time(run));
+  while (goes_on) {
     const auto place = [&] {
       return fmt::format("round {}, step {} of {}", settings.round, step + 1, run.steps);
     };
@@ -201,6 +202,8 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
     done.loss_sum += loss * static_cast<double>(batch.size(0));
     ++done.steps;
     step = run.begun++;
+    goes_on = step < run.steps && has_time(run);
+    if (run.together != nullptr) run.together->after_step(trained_, !goes_on);
   }
   if (moments != nullptr) *moments = optimizer.moments();
   return done;

@@ -64,4 +64,8 @@ void DataParallel::before_backward(bool is_last) {
   if (is_last) reducer_->prepare_for_backward({});
 }
 
+void DataParallel::after_step(std::vector<torch::Tensor>& parameters, bool is_last) {
+  conductor_->run([&](Ranks& ranks) { hook_->after_step(parameters, is_last, ranks); });
+}
+
 }  // namespace fl

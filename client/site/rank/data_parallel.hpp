@@ -31,6 +31,8 @@ class DataParallel final : public StepSync {
   [[nodiscard]] bool has_group() const { return ranks_ != nullptr; }
   /// Between two rounds only.
   [[nodiscard]] GradientHook& hook() { return *hook_; }
+  /// The group of the thread that trains. Between two rounds only.
+  [[nodiscard]] Ranks& ranks() { return *ranks_; }
   [[nodiscard]] torch::Device device() const { return ranks_->device(); }
   /// Bytes that this rank has sent for gradients in this group, by formula (Ranks::bytes_sent()).
   [[nodiscard]] std::uint64_t gradient_bytes() const { return wire_->bytes_sent(); }
@@ -39,6 +41,7 @@ class DataParallel final : public StepSync {
   [[nodiscard]] std::int64_t size() const override { return ranks_->size(); }
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   void before_backward(bool is_last) override;
+  void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
   void broadcast(torch::Tensor& values) override { ranks_->broadcast(values, 0); }
   void sum(torch::Tensor& values) override { ranks_->sum(values); }
 

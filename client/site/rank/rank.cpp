@@ -4,6 +4,9 @@
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/hub_store.hpp"
+#include "client/site/rank/links.hpp"
+#include "client/site/rank/rank_facts.hpp"
+#include "client/site/rank/topology_hooks.hpp"
 #include "client/site/shared_values.hpp"
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/log.hpp"
@@ -57,6 +60,46 @@ Result<Vector> open_or_make(const std::string& path, std::size_t elements) {
   return vector;
 }
 
+constexpr std::string_view auto_topology = "auto";
+
+/// The hook of --hook, if it goes with that --topology.
+Result<ParsedHook> check_reduction(const std::string& hook, const std::string& topology) {
+  FL_TRY(ParsedHook parsed, parse_hook(hook));
+  if (topology == auto_topology || topology == to_string(Topology::backend)) return parsed;
+  FL_TRY(const Topology way, parse_topology(topology));
+  const bool is_plain = parsed.row != nullptr && parsed.row->name == "allreduce";
+  if (!is_plain && way != Topology::hierarchical) {
+    return Error(Errc::invalid_input,
+                 fmt::format("--topology {} goes with --hook allreduce only; with {} use "
+                             "hierarchical, which compresses between machines",
+                             topology, hook));
+  }
+  if (way == Topology::hierarchical && parsed.row != nullptr && parsed.row->is_local) {
+    return Error(Errc::invalid_input,
+                 fmt::format("--hook {} has groups of its own and no --topology", hook));
+  }
+  return parsed;
+}
+
+/// The group's hook, which sums by that topology.
+Result<std::unique_ptr<GradientHook>> make_reduction(ParsedHook parsed, const GroupOptions& group,
+                                                     std::size_t bucket_bytes, Ranks& ranks) {
+  if (group.topology == to_string(Topology::backend) || ranks.size() == 1)
+    return std::move(parsed.hook);
+  Nodes nodes = find_nodes(host_name(), ranks);
+  const bool is_plain = parsed.row != nullptr && parsed.row->name == "allreduce";
+  if (!is_plain) return make_between_nodes(std::move(parsed.hook), std::move(nodes));
+  Topology topology = Topology::backend;
+  if (group.topology == auto_topology) {
+    topology =
+        choose_topology(static_cast<std::int64_t>(bucket_bytes), nodes, measure_links(ranks));
+    log_info("gradients are summed by the topology {}", to_string(topology));
+  } else {
+    FL_TRY(topology, parse_topology(group.topology));
+  }
+  return make_topology_mean(topology, std::move(nodes));
+}
+
 /// Turns an exception of libtorch or of another rank's loss into an error.
 template <class Function>
 auto guarded(Function function) -> decltype(function()) {
@@ -87,11 +130,19 @@ Result<json> Rank::answer(const json& request) {
   const std::string type = member_text(request, "type");
   if (type == "load") {
     FL_TRY(LearnOptions learn, parse_as<LearnOptions>(request.value("learn", json())));
-    return guarded([&] { return load(std::move(learn), member_text(request, "hook")); });
+    FL_CHECK(check_reduction(member_text(request, "hook"), member_text(request, "topology")));
+    return guarded([&] { return load(std::move(learn)); });
   }
   if (type == "group") {
     FL_TRY(const auto group, parse_as<GroupOptions>(request.value("group", json())));
     return guarded([&] { return enter(group); });
+  }
+  if (type == "facts") return json{{"facts", to_json_of(facts_of(place_))}};
+  if (type == "measure") {
+    if (!together_.has_group()) return Error(Errc::unavailable, "this rank is in no group");
+    return guarded([&]() -> Result<json> {
+      return json{{"measured", to_json_of(measure_site(together_.ranks()))}};
+    });
   }
   FL_TRY(const RankWork work, parse_as<RankWork>(request.value("work", json())));
   FL_CHECK(check_ready());
@@ -102,13 +153,12 @@ Result<json> Rank::answer(const json& request) {
   return Error(Errc::protocol, fmt::format("the agent asks for '{}'", type));
 }
 
-Result<json> Rank::load(LearnOptions learn, const std::string& hook) {
-  FL_CHECK(parse_hook(hook));
+Result<json> Rank::load(LearnOptions learn) {
   state_ = learn.state;
   const std::string model = learn.model;
   learn.model.clear();
   const std::string key = json_text(to_json_of(learn));
-  if (key != data_key_) {
+  if (key != data_key_ && !learn.data.empty()) {
     trainer_.reset();
     model_.clear();
     FL_TRY(data_, load_local_data(learn));
@@ -135,7 +185,7 @@ Result<json> Rank::load(LearnOptions learn, const std::string& hook) {
 
 Result<json> Rank::enter(const GroupOptions& group) {
   together_.leave();
-  FL_TRY(ParsedHook parsed, parse_hook(group.hook));
+  FL_TRY(ParsedHook parsed, check_reduction(group.hook, group.topology));
   RankOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(group.timeout_s * 1000));
   options.interface = group.interface;
@@ -146,9 +196,10 @@ Result<json> Rank::enter(const GroupOptions& group) {
   auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, place_.local_rank, options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
   const double bucket_mb = group.bucket_mb > 0 ? group.bucket_mb : bucket_mb_otherwise;
+  const auto bucket_bytes = static_cast<std::size_t>(bucket_mb * (1 << 20));
   returns_step_ = parsed.row != nullptr && parsed.row->returns_step;
-  together_.enter(std::move(ranks), std::move(parsed.hook),
-                  static_cast<std::size_t>(bucket_mb * (1 << 20)));
+  FL_TRY(auto hook, make_reduction(std::move(parsed), group, bucket_bytes, *ranks));
+  together_.enter(std::move(ranks), std::move(hook), bucket_bytes);
   log_info("entered a group of {} ranks, as its rank {}", group.size, group.rank);
   return json::object();
 }

@@ -30,7 +30,7 @@ class Rank {
 
  private:
   [[nodiscard]] Result<nlohmann::json> answer(const nlohmann::json& request);
-  [[nodiscard]] Result<nlohmann::json> load(LearnOptions learn, const std::string& hook);
+  [[nodiscard]] Result<nlohmann::json> load(LearnOptions learn);
   [[nodiscard]] Result<nlohmann::json> enter(const GroupOptions& group);
   [[nodiscard]] Result<nlohmann::json> train(const RankWork& work);
   [[nodiscard]] Result<nlohmann::json> evaluate(const RankWork& work);

@@ -16,7 +16,12 @@ std::string Codec::canonical() const {
   for (const Rule& rule : rules_) text += (text.empty() ? "" : ";") + rule.spec();
   if (upkeep_.is_delta) return std::string(delta_prefix) + text;
   if (upkeep_.momentum > 0) return text + fmt::format("+dgc:{}", upkeep_.momentum);
-  return text + (upkeep_.error_feedback ? "+ef" : "");
+  return text + feedback();
+}
+
+std::string Codec::feedback() const {
+  if (!upkeep_.error_feedback) return "";
+  return upkeep_.keep == 1 ? "+ef" : fmt::format("+ef:{}", upkeep_.keep);
 }
 
 std::vector<std::string> Codec::names() const {

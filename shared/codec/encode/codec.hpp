@@ -29,10 +29,12 @@ namespace fl {
 /// Immutable; any thread.
 class Codec {
  public:
-  /// How the codec's loss is handled. `momentum` is above 0 and below 1, or 0 for none. With
+  /// How the codec's loss is handled. `keep` is the part of the residual that is added to the next
+  /// update, above 0, at most 1. `momentum` is above 0 and below 1, or 0 for none. With
   /// momentum there is always error feedback; with a delta there is never.
   struct Upkeep {
     bool error_feedback = false;
+    float keep = 1;
     float momentum = 0;
     bool is_delta = false;
   };
@@ -43,18 +45,18 @@ class Codec {
   /// The shortest spec that parses to this codec. It leaves out settings that equal their defaults.
   [[nodiscard]] std::string canonical() const;
   [[nodiscard]] bool error_feedback() const { return upkeep_.error_feedback; }
+  /// For add_residual().
+  [[nodiscard]] float residual_kept() const { return upkeep_.keep; }
   /// The momentum of the error feedback; 0: none.
   [[nodiscard]] float momentum() const { return upkeep_.momentum; }
   /// Whether the caller encodes the difference to a reference ("delta+") instead of the vector.
   [[nodiscard]] bool is_delta() const { return upkeep_.is_delta; }
   /// Whether the decoded values always equal the encoded ones.
   [[nodiscard]] bool is_exact() const {
-    return is_plain() || canonical() == (upkeep_.error_feedback ? "lossless+ef" : "lossless");
+    return is_plain() || canonical() == "lossless" + feedback();
   }
   /// Whether values are only copied, except for statistics (layout.hpp).
-  [[nodiscard]] bool is_plain() const {
-    return canonical() == (upkeep_.error_feedback ? "none+ef" : "none");
-  }
+  [[nodiscard]] bool is_plain() const { return canonical() == "none" + feedback(); }
   /// Whether a device can usefully do a part of encode(). `is_there`: the vector lies on the device
   /// already; otherwise it must be copied there.
   [[nodiscard]] bool is_for_device(const Layout& layout, bool is_there) const;
@@ -102,6 +104,9 @@ class Codec {
   class Encoding;
 
   std::vector<Rule> rules_;
+  /// What error feedback without momentum adds to the spec: "+ef"; "" if there is none.
+  [[nodiscard]] std::string feedback() const;
+
   Upkeep upkeep_;
 };
 

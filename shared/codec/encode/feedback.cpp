@@ -10,9 +10,9 @@
 
 namespace fl {
 
-void add_residual(std::span<float> update, std::span<const float> residual) {
+void add_residual(std::span<float> update, std::span<const float> residual, float keep) {
   FL_ASSERT(update.size() == residual.size());
-  for (std::size_t i = 0; i < update.size(); ++i) update[i] += residual[i];
+  for (std::size_t i = 0; i < update.size(); ++i) update[i] += keep * residual[i];
 }
 
 void add_velocity(std::span<float> update, std::span<float> velocity, float momentum) {

@@ -155,7 +155,8 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
 // A spec without "delta+" in front and without the feedback at the end.
 struct Parts {
   std::string_view body;
-  std::string_view feedback;  // "ef" or "dgc:MOMENTUM"; empty if there is none.
+  std::string_view feedback;  // "ef", "ef:KEEP" or "dgc:MOMENTUM"; empty if there is none.
+  float keep = 1;             // Of "ef".
   float momentum = 0;         // Of "dgc".
   bool is_delta = false;
 };
@@ -169,8 +170,8 @@ Result<Parts> take_apart(std::string_view spec) {
   const std::size_t plus = parts.body.rfind('+');
   if (plus == std::string_view::npos) return parts;
   const std::string_view last = parts.body.substr(plus + 1);
-  const auto [name, momentum] = cut(last, ':');
-  if (last != "ef" && name != "dgc") return parts;
+  const auto [name, number] = cut(last, ':');
+  if (name != "ef" && name != "dgc") return parts;
   if (parts.is_delta) {
     return wrong(spec, last,
                  "delta+ needs no error feedback: what one delta loses is part of the next one");
@@ -178,10 +179,20 @@ Result<Parts> take_apart(std::string_view spec) {
   parts.body = parts.body.substr(0, plus);
   parts.feedback = last;
   if (last == "ef") return parts;
-  FL_TRY(parts.momentum,
-         parse_real<float>(spec, momentum.value_or(name.substr(name.size())),
-                           "dgc needs a momentum here, above 0 and below 1, such as dgc:0.9",
-                           [](float m) { return m > 0 && m < 1; }));
+  const auto is_part = [](float value) { return value > 0 && value < 1; };
+  const std::string_view text = number.value_or(name.substr(name.size()));
+  if (name == "ef") {
+    FL_TRY(parts.keep,
+           parse_real<float>(spec, text,
+                             "ef may have the part of the residual that is kept here, above 0 and "
+                             "below 1, such as ef:0.95",
+                             is_part));
+    return parts;
+  }
+  FL_TRY(
+      parts.momentum,
+      parse_real<float>(
+          spec, text, "dgc needs a momentum here, above 0 and below 1, such as dgc:0.9", is_part));
   return parts;
 }
 
@@ -209,6 +220,7 @@ Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uin
   }
   auto codec = std::make_shared<const Codec>(std::move(rules),
                                              Codec::Upkeep{.error_feedback = error_feedback,
+                                                           .keep = parts.keep,
                                                            .momentum = parts.momentum,
                                                            .is_delta = parts.is_delta});
   // Messages carry the canonical spec. It can be longer than the given one: 1e5 becomes 100000.

@@ -31,7 +31,8 @@ class CodecHook final : public GradientHook {
       velocity = velocities_.of(bucket).clone();
       add_velocity(values, span_of(velocity), codec_->momentum());
     }
-    if (codec_->error_feedback()) add_residual(values, span_of(residuals_.of(bucket)));
+    if (codec_->error_feedback())
+      add_residual(values, span_of(residuals_.of(bucket)), codec_->residual_kept());
 
     CodecState& state = states_[bucket.key()];
     CodecState next = state;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// `fl-client site doctor`: whether the machines and networks of a site are fit for training
+// together. The ranks say what they have and measure their links; this turns it into lines with a
+// verdict and what to do. Pure functions; any thread.
+#pragma once
+
+#include "shared/base/error.hpp"
+#include "shared/base/json.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// What a rank says of its machine.
+struct RankFacts {
+  int rank = 0;
+  std::string host;
+  int local_size = 1;  // Ranks of this machine.
+  int cores = 0;       // That this process may use.
+  double memory_bytes = 0;
+  int gpus = 0;
+  std::string gpu;                               // The name of the first one.
+  std::string torch;                             // The version of libtorch.
+  bool has_nccl = false;                         // This build can use NCCL.
+  bool infiniband = false;                       // The machine has InfiniBand or RoCE.
+  double clock_s = 0;                            // Seconds since 1970 when it answered,
+  double asked_s = 0;                            // and the agent's clock at that time.
+  std::map<std::string, std::string> variables;  // NCCL_*, GLOO_*, TORCH_NCCL_*.
+};
+
+/// A sum over all ranks.
+struct TimedSum {
+  double bytes = 0;
+  double seconds = 0;
+};
+
+/// What the ranks measured together.
+struct SiteMeasurement {
+  std::vector<std::vector<double>> latency_s;    // [from][to] of a byte.
+  std::vector<std::vector<double>> bytes_per_s;  // [from][to] of large messages.
+  std::vector<TimedSum> sums;
+  std::string topology;  // The way of sums that is the fastest by these links.
+};
+
+struct DoctorLine {
+  enum class Verdict { ok, warn, fail };
+  Verdict verdict = Verdict::ok;
+  std::string subject;      // "links"
+  std::string text;         // What is the case.
+  std::string advice = {};  // What to do; "" if nothing.
+};
+
+/// All lines. `facts` are in the order of the ranks of `measured`.
+[[nodiscard]] std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
+                                                    const SiteMeasurement& measured);
+/// "ok    links  …" and so on, a line each, advice below it.
+[[nodiscard]] std::string doctor_text(const std::vector<DoctorLine>& lines);
+[[nodiscard]] nlohmann::json doctor_json(const std::vector<DoctorLine>& lines,
+                                         const SiteMeasurement& measured);
+/// 1 if a line fails, else 0.
+[[nodiscard]] int doctor_exit_code(const std::vector<DoctorLine>& lines);
+
+[[nodiscard]] nlohmann::json to_json_of(const RankFacts& value);
+[[nodiscard]] nlohmann::json to_json_of(const SiteMeasurement& value);
+/// Errors: protocol.
+[[nodiscard]] Result<RankFacts> parse_facts(const nlohmann::json& message);
+[[nodiscard]] Result<SiteMeasurement> parse_measurement(const nlohmann::json& message);
+
+}  // namespace fl

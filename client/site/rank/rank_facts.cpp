@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/rank_facts.hpp"
+
+#include "client/site/rank/links.hpp"
+#include "client/site/rank/topology.hpp"
+#include "client/site/site_messages.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/base/async/parallel.hpp"
+
+#include <torch/cuda.h>
+#include <torch/version.h>
+
+#include <unistd.h>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#ifdef FL_TORCH_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#endif
+
+namespace fl {
+
+namespace {
+
+constexpr std::int64_t sizes[] = {64 << 10, 1 << 20, 16 << 20};  // Bytes of the sums.
+constexpr double each_s = 0.6;  // For each size, so that all take about two seconds.
+constexpr int times_max = 2000;
+
+/// The mean time of a sum of so many bytes.
+TimedSum time_sum(std::int64_t bytes, Ranks& ranks) {
+  torch::Tensor values = torch::ones({bytes / 4}, torch::dtype(torch::kFloat32)).to(ranks.device());
+  ranks.sum(values);  // The first one connects.
+  const TimePoint begin = Clock::now();
+  int times = 0;
+  std::int64_t goes_on = 1;
+  while (goes_on != 0 && times < times_max) {
+    values.fill_(1);
+    ranks.sum(values);
+    ++times;
+    // The first rank's clock counts: all stop together.
+    torch::Tensor told = torch::full({1}, seconds(Clock::now() - begin) < each_s ? 1.0 : 0.0);
+    told = told.to(ranks.device());
+    ranks.broadcast(told, 0);
+    goes_on = told.item<double>() != 0 ? 1 : 0;
+  }
+  torch::Tensor taken =
+      torch::full({1}, seconds(Clock::now() - begin) / times, torch::kFloat64).to(ranks.device());
+  ranks.broadcast(taken, 0);
+  return {static_cast<double>(bytes), taken.item<double>()};
+}
+
+std::string gpu_name() {
+#ifdef FL_TORCH_CUDA
+  if (torch::cuda::is_available()) return at::cuda::getDeviceProperties(0)->name;
+#endif
+  return "";
+}
+
+}  // namespace
+
+RankFacts facts_of(const SitePlace& place) {
+  RankFacts facts;
+  facts.rank = place.rank;
+  facts.host = host_name();
+  facts.local_size = place.local_size;
+  facts.cores = threads_for(0);
+  facts.memory_bytes =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  facts.gpus = static_cast<int>(torch::cuda::device_count());
+  facts.gpu = gpu_name();
+  facts.torch = TORCH_VERSION;
+  facts.has_nccl = has_nccl();
+  std::error_code none;
+  const std::filesystem::directory_iterator adapters("/sys/class/infiniband", none);
+  facts.infiniband = !none && adapters != std::filesystem::directory_iterator();
+  facts.clock_s = Clock::unix_seconds();
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const bool is_ours =
+        text.starts_with("NCCL_") || text.starts_with("GLOO_") || text.starts_with("TORCH_NCCL_");
+    if (!is_ours) continue;
+    const auto equals = text.find('=');
+    facts.variables[std::string(text.substr(0, equals))] = text.substr(equals + 1);
+  }
+  return facts;
+}
+
+SiteMeasurement measure_site(Ranks& ranks) {
+  SiteMeasurement measured;
+  const Links links = measure_links(ranks);
+  measured.latency_s = links.latency_s;
+  measured.bytes_per_s = links.bytes_per_s;
+  for (const std::int64_t bytes : sizes) measured.sums.push_back(time_sum(bytes, ranks));
+  const Nodes nodes = find_nodes(host_name(), ranks);
+  measured.topology = to_string(choose_topology(4 << 20, nodes, links));
+  return measured;
+}
+
+}  // namespace fl

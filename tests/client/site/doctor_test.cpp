@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/doctor.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace fl::test {
+namespace {
+
+using Verdict = DoctorLine::Verdict;
+
+struct SiteCase {
+  std::vector<RankFacts> facts;
+  SiteMeasurement measured;
+};
+
+/// Four ranks on two machines without GPUs, with links of 10 GB/s inside and 2 GB/s between.
+SiteCase good_site() {
+  SiteCase site;
+  for (int rank = 0; rank < 4; ++rank) {
+    RankFacts facts;
+    facts.rank = rank;
+    facts.host = rank < 2 ? "node1" : "node2";
+    facts.local_size = 2;
+    facts.cores = 8;
+    facts.memory_bytes = 64e9;
+    facts.torch = "2.11.0";
+    facts.clock_s = facts.asked_s = 1e9;
+    site.facts.push_back(facts);
+  }
+  site.measured.latency_s.assign(4, std::vector<double>(4, 2e-5));
+  site.measured.bytes_per_s.assign(4, std::vector<double>(4, 2e9));
+  for (const int first : {0, 2}) {
+    auto& rates = site.measured.bytes_per_s;
+    const auto a = static_cast<std::size_t>(first);
+    rates[a][a + 1] = rates[a + 1][a] = 10e9;
+  }
+  site.measured.sums = {{16e6, 16e6 * 1.5 / 1.9e9}};
+  site.measured.topology = "ring";
+  return site;
+}
+
+std::vector<DoctorLine> lines_of(const SiteCase& site) {
+  return diagnose_site(site.facts, site.measured);
+}
+
+const DoctorLine& line(const std::vector<DoctorLine>& lines, std::string_view subject) {
+  const auto found = std::ranges::find_if(
+      lines, [subject](const DoctorLine& one) { return one.subject == subject; });
+  REQUIRE(found != lines.end());
+  return *found;
+}
+
+}  // namespace
+
+TEST_CASE("a good site has only good lines, with its figures") {
+  const auto lines = lines_of(good_site());
+  for (const DoctorLine& one : lines) {
+    CAPTURE(one.text);
+    CHECK(one.verdict == Verdict::ok);
+  }
+  CHECK(doctor_exit_code(lines) == 0);
+  CHECK(line(lines, "ranks").text == "4 on 2 machines: node1 (2), node2 (2)");
+  CHECK(line(lines, "links within machines").text.starts_with("10 GB/s and 20 us"));
+  CHECK(line(lines, "links between machines").text.starts_with("2 GB/s"));
+  CHECK(line(lines, "sums over all ranks").text.find("(1.9 GB/s)") != std::string::npos);
+  CHECK(line(lines, "advice").text.find("does not pay") != std::string::npos);
+  const std::string text = doctor_text(lines);
+  CHECK(text.starts_with("ok    ranks"));
+  CHECK(std::ranges::count(text, '\n') == static_cast<std::ptrdiff_t>(lines.size()));
+  const auto json = doctor_json(lines, good_site().measured);
+  CHECK(json["lines"].size() == lines.size());
+  CHECK(json["measured"]["topology"] == "ring");
+}
+
+TEST_CASE("each fault has its line, its verdict and what to do") {
+  struct Fault {
+    const char* subject;
+    Verdict verdict;
+    const char* says;
+    void (*make)(SiteCase&);
+  };
+  const Fault faults[] = {
+      {"libtorch", Verdict::fail, "2.10.0, 2.11.0",
+       [](SiteCase& s) { s.facts[3].torch = "2.10.0"; }},
+      {"processors", Verdict::warn, "2 ranks share 1 cores",
+       [](SiteCase& s) { s.facts[1].cores = 1; }},
+      {"clocks", Verdict::warn, "rank 2 (node2) is 5 s off",
+       [](SiteCase& s) { s.facts[2].clock_s += 5; }},
+      {"clocks", Verdict::fail, "400 s off", [](SiteCase& s) { s.facts[2].clock_s -= 400; }},
+      {"GPUs", Verdict::fail, "rank 2 (node2) has 0 GPUs",
+       [](SiteCase& s) {
+         for (const std::size_t i : {0, 1}) s.facts[i].gpus = 2, s.facts[i].has_nccl = true;
+       }},
+      {"GPUs", Verdict::fail, "no NCCL",
+       [](SiteCase& s) {
+         for (RankFacts& facts : s.facts) facts.gpus = 2;
+       }},
+      {"NCCL", Verdict::warn, "NCCL_P2P_DISABLE=1 on rank 1",
+       [](SiteCase& s) { s.facts[1].variables["NCCL_P2P_DISABLE"] = "1"; }},
+      {"NCCL", Verdict::warn, "beside InfiniBand",
+       [](SiteCase& s) {
+         s.facts[0].infiniband = true;
+         s.facts[0].variables["NCCL_IB_DISABLE"] = "1";
+       }},
+      {"links between machines", Verdict::warn, "the slowest 100 MB/s",
+       [](SiteCase& s) { s.measured.bytes_per_s[0][3] = 1e8; }},
+      {"links within machines", Verdict::warn, "5 ms",
+       [](SiteCase& s) {
+         s.measured.latency_s[0][1] = s.measured.latency_s[2][3] = s.measured.latency_s[1][0] =
+             s.measured.latency_s[3][2] = 5e-3;
+       }},
+      {"sums over all ranks", Verdict::warn, "16 MB in 240 ms",
+       [](SiteCase& s) { s.measured.sums[0].seconds = 0.24; }},
+  };
+  for (const Fault& fault : faults) {
+    CAPTURE(fault.says);
+    SiteCase site = good_site();
+    fault.make(site);
+    const auto lines = lines_of(site);
+    const DoctorLine& found = line(lines, fault.subject);
+    CHECK(found.verdict == fault.verdict);
+    CHECK(found.text.find(fault.says) != std::string::npos);
+    CHECK(!found.advice.empty());
+    CHECK(doctor_exit_code(lines) == (fault.verdict == Verdict::fail ? 1 : 0));
+  }
+}
+
+TEST_CASE("the advice follows the slowest link") {
+  const auto advice = [](double between) {
+    SiteCase site = good_site();
+    for (const std::size_t a : {0, 1}) {
+      for (const std::size_t b : {2, 3})
+        site.measured.bytes_per_s[a][b] = site.measured.bytes_per_s[b][a] = between;
+    }
+    return line(lines_of(site), "advice").text;
+  };
+  CHECK(advice(5e8).find("--hook bf16") != std::string::npos);
+  CHECK(advice(5e8).find("--topology hierarchical") != std::string::npos);
+  CHECK(advice(5e7).find("diloco") != std::string::npos);
+}
+
+TEST_CASE("a site of one rank has no links to judge") {
+  SiteCase site = good_site();
+  site.facts.resize(1);
+  site.measured = {{{0}}, {{0}}, {}, "ring"};
+  const auto lines = lines_of(site);
+  CHECK(lines.size() == 5);
+  CHECK(doctor_exit_code(lines) == 0);
+}
+
+TEST_CASE("facts and figures arrive as they were") {
+  const SiteCase site = good_site();
+  const auto facts = parse_facts(parse_json(json_text(to_json_of(site.facts[2])))).value();
+  CHECK(facts.host == "node2");
+  CHECK(facts.clock_s == 1e9);
+  const auto measured = parse_measurement(parse_json(json_text(to_json_of(site.measured)))).value();
+  CHECK(measured.bytes_per_s == site.measured.bytes_per_s);
+  CHECK(measured.sums[0].bytes == 16e6);
+  CHECK(parse_facts({{"rank", "x"}}).error().code() == Errc::protocol);
+}
+
+}  // namespace fl::test
