@@ -150,7 +150,7 @@ bench() {
       tests/process/make-venv.sh build/venv
       exec build/venv/bin/python tests/bench/soak_bench.py "${@:2}"
       ;;
-    aggregate | codecs | kernels | learn | sessions)
+    aggregate | codecs | kernels | learn | sessions | sites)
       ninja -C build "${1}_bench"
       exec "build/bin/${1}_bench" "${@:2}"
       ;;

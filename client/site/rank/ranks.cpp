@@ -147,30 +147,42 @@ void Ranks::receive(torch::Tensor& values, int from) {
   exchange({}, {&transfer, 1});
 }
 
-void Ranks::exchange(std::span<const Transfer> sends, std::span<const Transfer> receives) {
+void Ranks::exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
+                     const Received& received) {
   const Turn turn(is_busy_);
-  std::vector<std::pair<int, c10::intrusive_ptr<c10d::Work>>> started;
+  using Started = std::vector<c10::intrusive_ptr<c10d::Work>>;  // Null for empty tensors.
   const auto start = [&](std::span<const Transfer> transfers, bool is_send) {
+    Started started;
     std::vector<int> tags(static_cast<size_t>(size_));  // The number of transfers with each rank.
     for (const Transfer& transfer : transfers) {
       FL_ASSERT(transfer.tensor.is_contiguous() && transfer.rank != rank_);
+      started.emplace_back();
       if (transfer.tensor.numel() == 0) continue;
       const int tag = tags.at(static_cast<size_t>(transfer.rank))++;
       std::vector<at::Tensor> tensors = {transfer.tensor};
       guarded(is_send ? "send" : "receive", transfer.rank, [&] {
-        auto work = is_send ? backend_->send(tensors, transfer.rank, tag)
-                            : backend_->recv(tensors, transfer.rank, tag);
-        started.emplace_back(transfer.rank, std::move(work));
+        started.back() = is_send ? backend_->send(tensors, transfer.rank, tag)
+                                 : backend_->recv(tensors, transfer.rank, tag);
       });
       if (is_send) bytes_sent_ += bytes_of(transfer.tensor);
     }
+    return started;
   };
   const bool as_one = backend_->supportsCoalescing();  // NCCL's, which would block one by one.
   if (as_one) backend_->startCoalescing();
-  start(receives, false);
-  start(sends, true);
-  if (as_one) return run("exchange", [&] { return backend_->endCoalescing(); });
-  for (const auto& [rank, work] : started) guarded("exchange", rank, [&] { await(*work); });
+  Started in = start(receives, false);
+  Started out = start(sends, true);
+  if (as_one) {
+    run("exchange", [&] { return backend_->endCoalescing(); });
+    in.assign(in.size(), nullptr);
+    out.clear();
+  }
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (in[i]) guarded("exchange", receives[i].rank, [&] { await(*in[i]); });
+    if (received) received(i);
+  }
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (out[i]) guarded("exchange", sends[i].rank, [&] { await(*out[i]); });
 }
 
 void Ranks::mean_in_rank_order(torch::Tensor& values) {

@@ -89,10 +89,13 @@ class Ranks {
 
   void send(const torch::Tensor& values, int to);
   void receive(torch::Tensor& values, int from);
+  using Received = std::function<void(std::size_t)>;
   /// Starts all transfers, then waits for all, in any order: no rank waits for another one that
   /// waits for it. The n-th send to a rank meets the n-th receive of that rank from this one. Empty
-  /// tensors are skipped at both ends.
-  void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives);
+  /// tensors are skipped at both ends. Calls received(i), if given, when receives[i] is there, one
+  /// after the other in their order, while later ones may still be on their way.
+  void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
+                const Received& received = {});
 
   /// The mean over the ranks, in place, the same bits from run to run: each rank adds up a part of
   /// the vector in rank order ((x0 + x1) + x2 …, in the vector's type), divides by size(), and all

@@ -24,8 +24,8 @@ constexpr std::array<std::pair<Topology, std::string_view>, 7> names = {{
 }};
 
 /// A chunk is long enough that its latency counts little.
-constexpr std::int64_t chunk_elements_min = 16'384;
-constexpr std::int64_t chunks_max = 32;
+constexpr std::int64_t chunk_elements_min = 65'536;
+constexpr std::int64_t chunks_max = 16;
 
 constexpr std::size_t host_bytes = 64;
 
@@ -45,34 +45,54 @@ torch::Tensor part_of(const torch::Tensor& values, std::int64_t number, std::int
   return values.narrow(0, begin, values.numel() * (number + 1) / count - begin);
 }
 
-void swap_with(const torch::Tensor& out, int to, const torch::Tensor& in, int from, Ranks& ranks) {
-  const Transfer send{.rank = to, .tensor = out};
-  const Transfer receive{.rank = from, .tensor = in};
-  ranks.exchange({&send, 1}, {&receive, 1});
+/// The chunks of some values, each from or to that rank.
+std::vector<Transfer> chunks_with(int rank, const torch::Tensor& values) {
+  std::vector<Transfer> transfers;
+  const std::int64_t count = pipeline_chunks(values.numel());
+  for (std::int64_t i = 0; i < count; ++i)
+    transfers.push_back({.rank = rank, .tensor = part_of(values, i, count)});
+  return transfers;
 }
 
-/// Afterwards the member at place p has the sum of part p; the other parts have partial sums.
+/// A member's neighbours in a ring.
+struct Ring {
+  Ring(const Members& members, const Ranks& ranks)
+      : size(static_cast<int>(members.size())),
+        place(place_of(members, ranks.rank())),
+        next(members[static_cast<std::size_t>((place + 1) % size)]),
+        previous(members[static_cast<std::size_t>((place + size - 1) % size)]) {}
+  /// The part that lies `steps` places before this member's own.
+  [[nodiscard]] torch::Tensor part_before(const torch::Tensor& values, int steps) const {
+    return part_of(values, (place + 2 * size - steps) % size, size);
+  }
+  int size;
+  int place;
+  int next;
+  int previous;
+};
+
+/// Afterwards the member at place p has the sum of part p; the other parts have partial sums. Parts
+/// go in chunks: one is added while the next arrives.
 void ring_reduce_scatter(torch::Tensor& values, const Members& members, Ranks& ranks) {
-  const auto size = static_cast<int>(members.size());
-  const int place = place_of(members, ranks.rank());
-  const int next = members[static_cast<std::size_t>((place + 1) % size)];
-  const int previous = members[static_cast<std::size_t>((place + size - 1) % size)];
-  for (int step = 1; step < size; ++step) {
-    torch::Tensor mine = part_of(values, (place + size - step - 1 + size) % size, size);
-    torch::Tensor received = torch::empty_like(mine);
-    swap_with(part_of(values, (place + size - step) % size, size), next, received, previous, ranks);
-    mine.add_(received);
+  const Ring ring(members, ranks);
+  const std::int64_t longest = (values.numel() + ring.size - 1) / ring.size;
+  const torch::Tensor scratch = torch::empty({longest}, values.options());
+  for (int step = 1; step < ring.size; ++step) {
+    const torch::Tensor mine = ring.part_before(values, step + 1);
+    const std::vector<Transfer> sends = chunks_with(ring.next, ring.part_before(values, step));
+    const std::vector<Transfer> receives =
+        chunks_with(ring.previous, scratch.narrow(0, 0, mine.numel()));
+    const std::vector<Transfer> sums = chunks_with(ring.previous, mine);
+    ranks.exchange(sends, receives,
+                   [&](std::size_t i) { sums[i].tensor.add_(receives[i].tensor); });
   }
 }
 
 void ring_all_gather(torch::Tensor& values, const Members& members, Ranks& ranks) {
-  const auto size = static_cast<int>(members.size());
-  const int place = place_of(members, ranks.rank());
-  const int next = members[static_cast<std::size_t>((place + 1) % size)];
-  const int previous = members[static_cast<std::size_t>((place + size - 1) % size)];
-  for (int step = 0; step < size - 1; ++step)
-    swap_with(part_of(values, (place + size - step) % size, size), next,
-              part_of(values, (place + size - step - 1) % size, size), previous, ranks);
+  const Ring ring(members, ranks);
+  for (int step = 0; step < ring.size - 1; ++step)
+    ranks.exchange(chunks_with(ring.next, ring.part_before(values, step)),
+                   chunks_with(ring.previous, ring.part_before(values, step + 1)));
 }
 
 void ring(torch::Tensor& values, const Members& members, Ranks& ranks) {

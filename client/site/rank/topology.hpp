@@ -57,7 +57,7 @@ void sum_by(Topology topology, torch::Tensor& values, const Nodes& nodes, Ranks&
 void sum_to_leader(torch::Tensor& values, const Nodes& nodes, Ranks& ranks);
 void broadcast_from_leader(torch::Tensor& values, const Nodes& nodes, Ranks& ranks);
 
-/// The number of chunks in which `pipelined` sends so many elements.
+/// The number of chunks in which ring and pipelined send so many elements.
 [[nodiscard]] std::int64_t pipeline_chunks(std::int64_t elements);
 
 }  // namespace fl

@@ -83,12 +83,16 @@ class RandK final : public Sparse {
  private:
   torch::Tensor exchange(const torch::Tensor& values, std::int64_t count, Bucket& bucket,
                          Ranks& ranks) override {
-    // The same indices on all ranks: a function of the step and the bucket.
+    // One random place in each of `count` equal stretches, the same on all ranks: a function of the
+    // step and the bucket.
     const auto seed = static_cast<std::uint64_t>(step()) << 20 | bucket.index;
-    const torch::Tensor chosen =
-        torch::randperm(values.numel(), at::detail::createCPUGenerator(seed), torch::kInt64)
-            .narrow(0, 0, count)
-            .to(values.device());
+    const torch::Tensor bounds =
+        (torch::arange(count + 1, torch::kInt64) * values.numel()).div(count, "floor");
+    const torch::Tensor begin = bounds.narrow(0, 0, count);
+    const torch::Tensor place =
+        torch::rand({count}, at::detail::createCPUGenerator(seed), torch::kFloat64) *
+        (bounds.narrow(0, 1, count) - begin);
+    const torch::Tensor chosen = (begin + place.to(torch::kInt64)).to(values.device());
     torch::Tensor sent = values.index_select(0, chosen);
     divide_and_sum(sent, ranks);
     bucket.gradient.zero_().index_copy_(0, chosen, sent);

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// sites_bench [RANKS]: what the ranks of a site take on this machine, over Gloo on loopback, each
+// rank a process with one thread (by default 4 ranks).
+//
+// - A sum of fp32 values by size and topology, beside Gloo's own. The topologies take turns in each
+//   lap, so that a busy machine slows all alike; the median of the laps is shown.
+// - Each gradient hook on a bucket of 25 MiB: milliseconds, and bytes sent by each rank, beside
+// what
+//   fp32 sends.
+#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/topology.hpp"
+#include "tests/client/site/made_up_buckets.hpp"
+#include "tests/client/site/rank_processes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+using fl::Ranks;
+using fl::Topology;
+
+constexpr Topology topologies[] = {Topology::backend,   Topology::ring,     Topology::tree,
+                                   Topology::pipelined, Topology::alltoall, Topology::hierarchical,
+                                   Topology::hybrid};
+constexpr std::int64_t sizes[] = {4 << 10, 256 << 10, 4 << 20, 32 << 20};  // Bytes.
+constexpr int laps = 7;
+
+constexpr std::string_view hooks[] = {"allreduce",
+                                      "fp16",
+                                      "bf16",
+                                      "powersgd:4,start=2",
+                                      "batched-powersgd:4,start=2",
+                                      "quantize:8",
+                                      "topk:0.01",
+                                      "bf16+topk:0.01",
+                                      "randk:0.01",
+                                      "qsgd:4",
+                                      "sign",
+                                      "onebit-adam:2",
+                                      "codec:qsgd:7",
+                                      "codec:ecuq:2+ef",
+                                      "codec:topk:0.015625+qsgd:1+ef"};
+constexpr std::int64_t bucket_rows = 3200;
+constexpr std::int64_t bucket_columns = 2048;
+constexpr int hook_steps = 5;  // The first two have what starts later start.
+
+template <class Call>
+float seconds(Ranks& ranks, const Call& call) {
+  ranks.barrier();
+  const auto begin = std::chrono::steady_clock::now();
+  call();
+  ranks.barrier();
+  return std::chrono::duration<float>(std::chrono::steady_clock::now() - begin).count();
+}
+
+float median(std::vector<float> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// [size][topology] in seconds; two ranks share a node.
+std::vector<float> time_sums(Ranks& ranks) {
+  fl::Nodes nodes;
+  for (int rank = 0; rank < ranks.size(); ++rank) nodes.node.push_back(rank / 2);
+  std::vector<float> medians;
+  for (const std::int64_t bytes : sizes) {
+    std::vector<std::vector<float>> times(std::size(topologies));
+    torch::Tensor values = torch::ones({bytes / 4});
+    for (int lap = 0; lap < laps; ++lap) {
+      for (std::size_t i = 0; i < std::size(topologies); ++i) {
+        values.fill_(1);
+        times[i].push_back(
+            seconds(ranks, [&] { fl::sum_by(topologies[i], values, nodes, ranks); }));
+      }
+    }
+    for (const auto& of_topology : times) medians.push_back(median(of_topology));
+  }
+  return medians;
+}
+
+/// [hook][seconds, bytes of a step].
+std::vector<float> time_hooks(Ranks& ranks) {
+  std::vector<float> numbers;
+  const std::vector<fl::test::Shapes> shapes = {{{0, {bucket_rows, bucket_columns}}}};
+  for (const std::string_view spec : hooks) {
+    const auto hook = std::move(fl::parse_hook(spec).value().hook);
+    std::vector<float> times;
+    std::uint64_t bytes = 0;
+    for (int step = 0; step < hook_steps; ++step) {
+      fl::Bucket bucket = fl::test::made_up_bucket(shapes, 0, step, ranks.rank());
+      bytes = ranks.bytes_sent();
+      const float time_s = seconds(ranks, [&] { hook->reduce(bucket, ranks); });
+      bytes = ranks.bytes_sent() - bytes;
+      if (step >= 2) times.push_back(time_s);
+    }
+    numbers.push_back(median(times));
+    numbers.push_back(static_cast<float>(bytes));
+  }
+  return numbers;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int size = count > 1 ? std::atoi(arguments[1]) : 4;
+  if (size < 2 || size > 64) {
+    fmt::print(stderr, "sites_bench [RANKS], from 2 to 64\n");
+    return 2;
+  }
+  const fl::test::RankProcesses processes(
+      size,
+      [](Ranks& ranks, const Ranks::Store&) {
+        std::vector<float> numbers = time_sums(ranks);
+        const std::vector<float> of_hooks = time_hooks(ranks);
+        numbers.insert(numbers.end(), of_hooks.begin(), of_hooks.end());
+        return numbers;
+      },
+      fl::test::loopback(std::chrono::seconds(120)));
+  const std::vector<float> numbers = processes.told(0);
+  if (numbers.size() != std::size(sizes) * std::size(topologies) + 2 * std::size(hooks)) {
+    fmt::print(stderr, "a rank failed\n");
+    return 1;
+  }
+  fmt::print("Sums of fp32 values over {} ranks, in ms (in parts of Gloo's speed)\n\n{:>10}", size,
+             "KiB");
+  for (const Topology topology : topologies) fmt::print("{:>20}", fl::to_string(topology));
+  const float* number = numbers.data();
+  for (const std::int64_t bytes : sizes) {
+    fmt::print("\n{:>10}", bytes / 1024);
+    const float gloo_s = *number;
+    for (std::size_t i = 0; i < std::size(topologies); ++i, ++number)
+      fmt::print("{:>12.2f} ({:.2f}x)", *number * 1e3F, gloo_s / *number);
+  }
+  const double fp32 = 8.0 * bucket_rows * bucket_columns * (size - 1) / size;
+  fmt::print("\n\nHooks on a bucket of {} MiB\n\n{:<34}{:>10}{:>14}{:>16}\n",
+             bucket_rows * bucket_columns * 4 >> 20, "hook", "ms", "kB a rank", "of fp32's");
+  for (const std::string_view hook : hooks) {
+    const float time_s = *number++;
+    const float bytes = *number++;
+    fmt::print("{:<34}{:>10.1f}{:>14.1f}{:>15.2f}%\n", hook, time_s * 1e3F, bytes / 1e3F,
+               100 * bytes / fp32);
+  }
+  return 0;
+}
