@@ -23,7 +23,7 @@ enum class HookExchange {
 enum class HookLoss { none, rounding, feedback, method };
 
 struct HookRow {
-  std::string name;  // As --hook or tributary_fl.hooks has it.
+  std::string name;  // Of a site's hook; "hooks.codec …" is tributary_fl.hooks, for PyTorch.
   double bits = 0;   // On the wire, for each value.
   HookExchange exchange = HookExchange::all_reduce;
   HookLoss loss = HookLoss::none;
@@ -55,8 +55,17 @@ inline constexpr double worth_saving = 0.02;
                                                     const SiteMachines& machines,
                                                     PlanPrecision precision, double code_bytes_s);
 
-/// Two sentences of advice from that comparison.
-[[nodiscard]] std::string compression_advice(const Plan& plan,
-                                             const std::vector<HookResult>& hooks);
+struct HookAdvice {
+  std::size_t plan = 0;           // The one to take.
+  std::vector<HookResult> hooks;  // Of that plan.
+  std::string text;               // Two sentences.
+};
+
+/// The fastest of these plans with the fastest hook that keeps the method. It is the first plan
+/// unless a hook makes another one faster by worth_saving: compression may make up for what another
+/// plan spends to avoid a slow link. The first plan must fit.
+[[nodiscard]] HookAdvice advise_hooks(const std::vector<Plan>& plans, const ModelShape& shape,
+                                      const SiteMachines& machines, PlanPrecision precision,
+                                      double code_bytes_s);
 
 }  // namespace fl

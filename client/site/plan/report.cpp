@@ -39,18 +39,14 @@ const char* name_of(HookLoss loss) {
   }
 }
 
-std::vector<HookResult> hooks_of(const PlanReport& report) {
-  const Plan& best = report.plans.front();
-  if (!best.misfit.empty()) return {};
-  return compare_hooks(best, report.shape, report.machines, report.training.precision,
-                       report.code_bytes_s);
-}
-
-std::string advice_of(const PlanReport& report, const std::vector<HookResult>& hooks) {
-  const Plan& best = report.plans.front();
-  if (best.misfit.empty()) return compression_advice(best, hooks);
-  return "No plan fits: take more GPUs, GPUs with more memory, a shorter sequence or a smaller "
-         "model. Offload keeps the optimizer in host memory.";
+HookAdvice advice_of(const PlanReport& report) {
+  if (report.plans.front().misfit.empty())
+    return advise_hooks(report.plans, report.shape, report.machines, report.training.precision,
+                        report.code_bytes_s);
+  HookAdvice advice;
+  advice.text =
+      "No plan fits: take more GPUs, GPUs with more memory, a shorter sequence or a smaller model.";
+  return advice;
 }
 
 void write_head(std::string& out, const PlanReport& report) {
@@ -105,13 +101,14 @@ void write_misfits(std::string& out, const PlanReport& report) {
   }
 }
 
-void write_hooks(std::string& out, const std::vector<HookResult>& hooks) {
+void write_hooks(std::string& out, const Plan& plan, const std::vector<HookResult>& hooks) {
   const auto at = std::back_inserter(out);
-  fmt::format_to(at, "\n{:<20} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "hook, first plan",
-                 "bits", "sent", "links", "coding", "step", "saved", "loses");
+  fmt::format_to(at, "\n{:<24} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
+                 "hook, " + plan.division.family(), "bits", "sent", "links", "coding", "step",
+                 "saved", "loses");
   for (const HookResult& result : hooks) {
     const double saved = std::abs(result.saved_s) < 5e-7 ? 0 : result.saved_s;
-    fmt::format_to(at, "{:<20} {:>6.2f} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", result.hook.name,
+    fmt::format_to(at, "{:<24} {:>6.2f} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", result.hook.name,
                    result.hook.bits, in_bytes(result.sent_bytes), in_seconds(result.link_s),
                    in_seconds(result.coding_s), in_seconds(result.step_s),
                    (saved < 0 ? "-" : "") + in_seconds(std::abs(saved)), name_of(result.hook.loss));
@@ -154,16 +151,16 @@ nlohmann::ordered_json as_json(const Plan& plan) {
 std::string plan_text(const PlanReport& report) {
   std::string out;
   write_head(out, report);
-  const auto hooks = hooks_of(report);
+  const HookAdvice advice = advice_of(report);
   if (report.plans.front().misfit.empty()) write_plans(out, report);
   write_misfits(out, report);
-  if (!hooks.empty()) write_hooks(out, hooks);
-  return out + "\n" + advice_of(report, hooks) + "\n";
+  if (!advice.hooks.empty()) write_hooks(out, report.plans[advice.plan], advice.hooks);
+  return out + "\n" + advice.text + "\n";
 }
 
 std::string plan_json(const PlanReport& report) {
   const ModelShape& shape = report.shape;
-  const auto hooks = hooks_of(report);
+  const HookAdvice advice = advice_of(report);
   nlohmann::ordered_json all{{"model",
                               {{"parameters", shape.parameters},
                                {"layers", shape.layers},
@@ -174,7 +171,7 @@ std::string plan_json(const PlanReport& report) {
                              {"plans", nlohmann::ordered_json::array()},
                              {"hooks", nlohmann::ordered_json::array()}};
   for (const Plan& plan : report.plans) all["plans"].push_back(as_json(plan));
-  for (const HookResult& result : hooks) {
+  for (const HookResult& result : advice.hooks) {
     all["hooks"].push_back({{"hook", result.hook.name},
                             {"bits", result.hook.bits},
                             {"sent_bytes", result.sent_bytes},
@@ -184,7 +181,8 @@ std::string plan_json(const PlanReport& report) {
                             {"saved_s", result.saved_s},
                             {"loses", name_of(result.hook.loss)}});
   }
-  all["advice"] = advice_of(report, hooks);
+  all["hooks_plan"] = report.plans[advice.plan].division.family();
+  all["advice"] = advice.text;
   return json_text(all) + "\n";
 }
 

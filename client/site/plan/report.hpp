@@ -21,7 +21,8 @@ struct PlanReport {
 
 /// The text is empty of hooks if no plan fits.
 [[nodiscard]] std::string plan_text(const PlanReport& report);
-/// One object: "model", "machines", "plans" (bytes and seconds as numbers), "hooks", "advice".
+/// One object: "model", "plans" (bytes and seconds as numbers), "hooks" of the plan
+/// "hooks_plan", "advice".
 [[nodiscard]] std::string plan_json(const PlanReport& report);
 
 }  // namespace fl

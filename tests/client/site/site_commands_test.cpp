@@ -51,7 +51,7 @@ TEST_CASE("site recommend prints the best plan first, and why others do not fit"
   REQUIRE(misfits != std::string::npos);
   CHECK(best < misfits);
   CHECK(ran.out.find("\nDP (dp 16, tp 1, pp 1) ", misfits) != std::string::npos);
-  CHECK(ran.out.find("no compression pays") != std::string::npos);
+  CHECK(ran.out.find("No compression pays") != std::string::npos);
 }
 
 TEST_CASE("site recommend prints JSON with the numbers of the text") {
