@@ -22,14 +22,14 @@ import time
 
 import places  # noqa: F401  It lets tests/process be imported.
 from federation import Federation, wait_until
-from python_peer import Peer, WebSocketException, wire
+from python_peer import Ended, Peer, WebSocketException, wire
 
 ELEMENTS = 10_000
 FLAGS = (
     f"--model synthetic:{ELEMENTS} --rounds 10000000 --clients-per-round 20 --min-clients 15 --deadline 5 "
     "--keep-checkpoints 2"
 ).split()
-CLOSED = (OSError, WebSocketException, ConnectionError, asyncio.TimeoutError)
+CLOSED = (OSError, WebSocketException, ConnectionError, asyncio.TimeoutError, Ended)
 
 
 async def flood(peer):
@@ -86,8 +86,7 @@ async def live(federation, name, act, is_over):
     """Comes back a second after each end, until the bench is over."""
     while not is_over.is_set():
         with contextlib.suppress(*CLOSED):
-            peer = Peer(federation, name)
-            async with asyncio.timeout(600), peer.connect() as peer.ws:
+            async with asyncio.timeout(600), Peer(federation, name) as peer:
                 await peer.shake_hands()
                 await act(peer)
         await asyncio.sleep(1)
