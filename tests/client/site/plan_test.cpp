@@ -235,6 +235,7 @@ TEST_CASE("compression pays on a slow link and not on a fast one") {
   const auto [fast, fast_advice] = compare(25e9);
   CHECK(fast_advice.find("No compression pays") != std::string::npos);
   CHECK(hook(fast, "codec:ecuq:2+ef").saved_s < 0);
+  CHECK(hook(fast, "hooks.codec ecuq:2+ef").saved_s < 0);
   CHECK(hook(fast, "allreduce").saved_s == Approx(0));
 
   const auto [slow, slow_advice] = compare(0.125e9);
