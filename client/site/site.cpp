@@ -219,7 +219,7 @@ Result<RankLoaded> Site::load(const std::string& model, const Layout& layout,
 Result<void> Site::make_group(const std::stop_token& stop) {
   FL_TRY(auto members, gather(stop));
   // The first rank of the group maps files of this machine.
-  std::ranges::rotate(members, std::ranges::find_if(members, &SiteMember::is_here));
+  std::rotate(members.begin(), std::ranges::find_if(members, &SiteMember::is_here), members.end());
   if (is_same(members, group_) && group_model_ == learn_.model) return {};
   group_.clear();
   FL_CHECK(load_at(members, stop));
