@@ -145,7 +145,7 @@ TEST_CASE("all ranks see the same store") {
   CHECK(one->get("other", Clock::now() + 50ms).error().code() == Errc::deadline);
 
   constexpr int times = 100;
-  const auto add_up = [times](RankLink& link) {
+  const auto add_up = [](RankLink& link) {
     for (int i = 0; i < times; ++i) CHECK(link.add("sum", 1, soon()).has_value());
   };
   std::thread other([&] { add_up(*one); });
