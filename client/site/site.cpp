@@ -138,7 +138,7 @@ Result<std::vector<SiteMember>> Site::gather(const std::stop_token& stop) {
   const bool is_enough = std::cmp_greater_equal(members.size(), least) &&
                          std::ranges::any_of(members, &SiteMember::is_here);
   if (!is_enough) {
-    return Error(Errc::unavailable,
+    return Error(Errc::deadline,
                  fmt::format("{}, after {:g} s (--rank-timeout)", text, options_.timeout_s));
   }
   log_warn("{}; the site goes on without them", text);
@@ -205,8 +205,15 @@ Result<RankLoaded> Site::load(const std::string& model, const Layout& layout,
     for (SharedValues* values : {&weights_, &correction_, &result_}) *values = SharedValues();
     FL_CHECK(folder_.make_room(3 * elements_ * sizeof(float)));
   }
-  FL_TRY(const auto members, gather(stop));
-  FL_TRY(RankLoaded loaded, load_at(members, stop));
+  RankLoaded loaded;
+  for (int attempt = 1;; ++attempt) {
+    FL_TRY(const auto members, gather(stop));
+    auto told = load_at(members, stop);
+    const bool may_pass = !told && told.error().code() == Errc::unavailable;
+    if (may_pass && attempt < limits::site_attempts_max) continue;
+    FL_TRY(loaded, std::move(told));
+    break;
+  }
   if (loaded.layout != layout.digest().hex()) {
     return Error(Errc::internal,
                  fmt::format("the ranks have another layout of model {}: {}, not {}", model,
@@ -317,6 +324,9 @@ Result<json> Site::work(Kind kind, RankWork work, std::span<const float> weights
       copy(std::span<const float>(result_.values()).first(result.size()), result);
       return answer;
     }
+    // Too few ranks are there. They may come later: this piece of work fails, the client stays.
+    if (answer.error().code() == Errc::deadline)
+      return Error(Errc::invalid_input, answer.error().message());
     if (answer.error().code() != Errc::unavailable) return answer.error();
     if (attempt == limits::site_attempts_max) {
       return Error(Errc::invalid_input,

@@ -30,7 +30,7 @@ class Site {
   /// Starts the ranks, or waits for those that a launcher starts, and has them load the data.
   /// `learn`: model, data and device of each rank; its data are those of the whole site. `state`:
   /// the client's folder. `place`: of this process, if a launcher has started it. Errors: those of
-  /// the data; unavailable if ranks are missing after options.timeout_s, with their numbers;
+  /// the data; deadline if ranks are missing after options.timeout_s, with their numbers;
   /// cancelled.
   [[nodiscard]] static Result<std::shared_ptr<Site>> start(const SiteOptions& options,
                                                            const std::optional<SitePlace>& place,
@@ -49,7 +49,7 @@ class Site {
   /// Has the group do this piece of work with the model that was loaded last, and returns the
   /// answer of its first rank. `weights`, `correction` (may be empty) and `result` (may be empty)
   /// have the layout's number of elements. Errors: cancelled; invalid_input: what a rank says of
-  /// the work, or that ranks were lost limits::site_attempts_max times.
+  /// the work, that ranks were lost limits::site_attempts_max times, or that too few are there.
   [[nodiscard]] Result<nlohmann::json> work(Kind kind, RankWork work,
                                             std::span<const float> weights,
                                             std::span<const float> correction,

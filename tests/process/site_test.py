@@ -179,6 +179,28 @@ class Site(FederationTest):
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
 
+    def test_a_round_fails_while_ranks_are_missing_and_the_client_stays(self):
+        self.port = free_port()
+        federation = self.make()
+        data = write_images(federation.folder / "data", EXAMPLES)
+        run = ("--model", MODEL, "--rounds", 400, "--lr", 0.05, "--batch-size", 8)
+        federation.server("--new-run", "--min-clients", 1, "--deadline", 0, *run)
+        other = self.launched(federation, 1)
+        flags = ("--data", f"idx:{data}", "--threads", 1, "--rank-timeout", 2)
+        client = self.launched(federation, 0, *flags)
+        wait_until("five rounds", lambda: federation.rounds_done() >= 5)
+        other.kill()
+        done = federation.rounds_done()
+        wait_until(
+            "the server's event",
+            lambda: "1 of 2 ranks are there; missing: 1, after 2 s (--rank-timeout)"
+            in federation.server_command("history", "--events")[1],
+        )
+        self.launched(federation, 1)
+        wait_until("more rounds", lambda: federation.rounds_done() >= done + 5)
+        client.signal(signal.SIGTERM)
+        self.expect_exit(client)
+
     def test_doctor_measures_a_site(self):
         federation = self.make()
         code, out, _ = federation.command("fl-client", "site", "doctor", "--ranks", 2)
