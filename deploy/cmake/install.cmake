@@ -14,9 +14,10 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Tributary)
 
 install(TARGETS fl-server fl-client fl-sim RUNTIME)
 if(TARGET fl-torch)
-  # Beside fl-client, which looks for it there. libtorch stays where it was at the build.
-  set_target_properties(fl-torch PROPERTIES INSTALL_RPATH ${FL_TORCH_LIBRARIES})
+  # Beside fl-client, which looks for both there. libtorch stays where it was at the build.
+  set_target_properties(fl-torch fl-rank PROPERTIES INSTALL_RPATH ${FL_TORCH_LIBRARIES})
   install(TARGETS fl-torch LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS fl-rank RUNTIME)
 endif()
 if(TARGET fl-codec)
   install(TARGETS fl-codec LIBRARY)

@@ -53,6 +53,8 @@ class Install(unittest.TestCase):
     def test_a_client_finds_its_library(self):
         if not (BUILD / "bin" / "libfl-torch.so").exists():
             self.skipTest("built without libtorch")
+        rank = self.prefix / "bin" / "fl-rank"  # A site's ranks, which also use libtorch.
+        self.assertRegex(run(rank, "--version"), r"\Afl-rank \d+\.\d+\.\d+")
         library = self.prefix / "bin" / "libfl-torch.so"
         self.assertNotIn("not found", run("ldd", library))
 
