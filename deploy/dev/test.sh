@@ -145,7 +145,7 @@ sim() {
 bench() {
   build
   case ${1:-} in
-    books | demo | niid | robust | strangers | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
+    books | demo | niid | ranks | robust | strangers | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
     soak)
       tests/process/make-venv.sh build/venv
       exec build/venv/bin/python tests/bench/soak_bench.py "${@:2}"

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
+#include <torch/utils.h>
 
 #include <unistd.h>
 #include <algorithm>
@@ -113,6 +114,10 @@ auto guarded(Function function) -> decltype(function()) {
 }
 
 }  // namespace
+
+Rank::Rank(RankLink& link, SitePlace place) : link_(link), place_(std::move(place)) {
+  torch::set_num_threads(std::max(1, threads_for(0) / place_.local_size));
+}
 
 Result<void> Rank::run() {
   for (;;) {

@@ -21,8 +21,8 @@ namespace fl {
 /// One thread; the calls block.
 class Rank {
  public:
-  /// `link` must outlive the object.
-  Rank(RankLink& link, SitePlace place) : link_(link), place_(std::move(place)) {}
+  /// `link` must outlive the object. Gives libtorch this rank's part of the machine's cores.
+  Rank(RankLink& link, SitePlace place);
 
   /// Does what the agent asks until it asks this rank to end. Errors: unavailable (the agent is
   /// lost).
