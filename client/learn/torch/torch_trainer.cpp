@@ -3,6 +3,7 @@
 
 #include "client/learn/data/fit.hpp"
 #include "client/learn/data/random.hpp"
+#include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_learner.hpp"
 #ifdef FL_HAS_CUDA
 #include "kernels/cuda/cuda_codec_device.hpp"
@@ -22,7 +23,6 @@
 #endif
 
 #include <algorithm>
-#include <exception>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -43,20 +43,6 @@ void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, kept);
   ::mallopt(M_TRIM_THRESHOLD, kept);
 #endif
-}
-
-// Turns an exception of libtorch (out of memory, a lost device) into an error.
-template <class Function>
-auto guarded(Function function) -> decltype(function()) {
-  try {
-    return function();
-  } catch (const SyncFailure& error) {
-    return Error(Errc::unavailable, error.what());
-  } catch (const c10::Error& error) {
-    return Error(Errc::internal, fmt::format("libtorch: {}", error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    return Error(Errc::internal, fmt::format("libtorch: {}", error.what()));
-  }
 }
 
 Result<torch::Device> find_device(const std::string& name) {

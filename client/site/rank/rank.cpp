@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/rank.hpp"
 
+#include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/hub_store.hpp"
@@ -99,18 +100,6 @@ Result<std::unique_ptr<GradientHook>> make_reduction(ParsedHook parsed, const Gr
     FL_TRY(topology, parse_topology(group.topology));
   }
   return make_topology_mean(topology, std::move(nodes));
-}
-
-/// Turns an exception of libtorch or of another rank's loss into an error.
-template <class Function>
-auto guarded(Function function) -> decltype(function()) {
-  try {
-    return function();
-  } catch (const SyncFailure& error) {
-    return Error(Errc::unavailable, error.what());
-  } catch (const std::exception& error) {
-    return Error(Errc::internal, fmt::format("libtorch: {}", error.what()));
-  }
 }
 
 }  // namespace
