@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/doctor.hpp"
 
+#include "client/site/value_as.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -219,15 +221,6 @@ const char* text_of(Verdict verdict) {
   return "";
 }
 
-template <class Value>
-Result<Value> parse(const json& message) {
-  try {
-    return message.get<Value>();
-  } catch (const json::exception& error) {
-    return Error(Errc::protocol, fmt::format("a message of the site: {}", error.what()));
-  }
-}
-
 }  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, host, local_size, cores, memory_bytes, gpus,
@@ -237,9 +230,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SiteMeasurement, latency_s, bytes_per_s, sums
 
 json to_json_of(const RankFacts& value) { return value; }
 json to_json_of(const SiteMeasurement& value) { return value; }
-Result<RankFacts> parse_facts(const json& message) { return parse<RankFacts>(message); }
+Result<RankFacts> parse_facts(const json& message) { return value_as<RankFacts>(message); }
 Result<SiteMeasurement> parse_measurement(const json& message) {
-  return parse<SiteMeasurement>(message);
+  return value_as<SiteMeasurement>(message);
 }
 
 std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,

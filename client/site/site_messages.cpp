@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_messages.hpp"
 
+#include "client/site/value_as.hpp"
 #include "shared/base/version.hpp"
 #include "shared/identity/crypto.hpp"
 
@@ -82,11 +83,7 @@ json to_json_of(const EvalReport& value) { return value; }
 
 template <class Value>
 Result<Value> parse_as(const json& message) {
-  try {
-    return message.get<Value>();
-  } catch (const json::exception& error) {
-    return Error(Errc::protocol, fmt::format("a message of the site: {}", error.what()));
-  }
+  return value_as<Value>(message);
 }
 template Result<LearnOptions> parse_as(const json&);
 template Result<GroupOptions> parse_as(const json&);

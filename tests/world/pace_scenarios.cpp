@@ -41,16 +41,21 @@ void silence(World& world, double bytes_per_s = 0.01) {
   };
 }
 
+/// 400 rounds of three clients, of which two are enough.
+WorldOptions three_for_400_rounds(const char* mode) {
+  WorldOptions options = calm(3);
+  options.settings.mode = mode;
+  options.settings.min_clients = 2;
+  options.settings.rounds = 400;
+  options.settings.deadline_s = 5;
+  options.sessions_first = 3;
+  return options;
+}
+
 TEST_CASE("a client that never answers is asked less and less often, and costs little time") {
   for (const char* const mode : {"sync", "async:buffer=2"}) {
     CAPTURE(std::string(mode));
-    WorldOptions options = calm(3);
-    options.settings.mode = mode;
-    options.settings.min_clients = 2;
-    options.settings.rounds = 400;
-    options.settings.deadline_s = 5;
-    options.sessions_first = 3;
-    World world(options);
+    World world(three_for_400_rounds(mode));
     silence(world);
     REQUIRE(world.run());
     CHECK(check(world));
@@ -75,13 +80,7 @@ TEST_CASE("a client that never answers is not asked more often because the serve
   };
   for (const char* const mode : {"sync", "async:buffer=2"}) {
     CAPTURE(std::string(mode));
-    WorldOptions options = calm(3);
-    options.settings.mode = mode;
-    options.settings.min_clients = 2;
-    options.settings.rounds = 400;
-    options.settings.deadline_s = 5;
-    options.sessions_first = 3;
-    World world(options);
+    World world(three_for_400_rounds(mode));
     silence(world);
     world.spawn(Restarts::run(world));
     REQUIRE(world.run());

@@ -27,8 +27,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double bucket_mb_otherwise =
-    4;  // It hid most of the communication where it was measured.
+/// It hid most of the communication where it was measured.
+constexpr double bucket_mb_otherwise = 4;
 
 /// The options of one of `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
