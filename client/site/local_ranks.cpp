@@ -61,10 +61,11 @@ Error become_rank(const SitePlace& place, const std::string& secret, double time
   return errno_error("can't start " + program.string());
 }
 
-Result<void> LocalRanks::start_missing() {
+Result<void> LocalRanks::start_missing(std::uint16_t port) {
   FL_TRY(const auto program, rank_program());
   const std::lock_guard lock(mutex_);
-  for (const SitePlace& place : options_.places) {
+  for (SitePlace place : options_.places) {
+    place.port = port;
     auto& child = ranks_[place.rank];
     if (child && !child->has_ended()) continue;
     if (child) endings_[place.rank] = child->ending();

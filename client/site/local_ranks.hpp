@@ -6,6 +6,7 @@
 #include "client/site/site_options.hpp"
 #include "shared/base/error.hpp"
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,9 +31,9 @@ class LocalRanks {
   };
   explicit LocalRanks(Options options) : options_(std::move(options)) {}
 
-  /// Starts those that do not run. One that has ended is started anew, with a line in the log that
-  /// says how it ended. Errors: unavailable.
-  [[nodiscard]] Result<void> start_missing();
+  /// Starts those that do not run; the agent listens at `port`. One that has ended is started anew,
+  /// with a line in the log that says how it ended. Errors: unavailable.
+  [[nodiscard]] Result<void> start_missing(std::uint16_t port);
   /// How a rank ended, or "" if it runs or is none of ours.
   [[nodiscard]] std::string ending_of(int rank);
   /// Ends a rank that is lost but may still run: it could be stopped or hang.

@@ -53,8 +53,8 @@ const char* name_of(Site::Kind kind) {
 }
 
 /// The ranks that the agent starts itself.
-std::vector<SitePlace> own_places(const SiteOptions& options, const std::optional<SitePlace>& place,
-                                  std::uint16_t port) {
+std::vector<SitePlace> own_places(const SiteOptions& options,
+                                  const std::optional<SitePlace>& place) {
   if (place) return {*place};
   std::vector<SitePlace> places;
   for (int rank = 0; rank < options.ranks; ++rank) {
@@ -63,7 +63,7 @@ std::vector<SitePlace> own_places(const SiteOptions& options, const std::optiona
                       .local_rank = rank,
                       .local_size = options.ranks,
                       .host = "127.0.0.1",
-                      .port = port,
+                      .port = 0,  // LocalRanks::start_missing() is told.
                       .launcher = {}});
   }
   return places;
@@ -106,12 +106,10 @@ Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
   hub.silence = std::min<Duration>(duration_of(options.timeout_s), limits::rank_silence);
   hub.collective = duration_of(options.timeout_s);
   // A rank that is stopped still has its connections to the others, which wait for it.
-  hub.on_lost = [raw = site.get()](int rank) {
-    if (raw->local_) raw->local_->end(rank);
-  };
+  site->local_ = std::make_unique<LocalRanks>(
+      LocalRanks::Options{own_places(options, place), secret, options.timeout_s});
+  hub.on_lost = [local = site->local_.get()](int rank) { local->end(rank); };
   FL_TRY(site->hub_, SiteHub::open(std::move(hub)));
-  site->local_ = std::make_unique<LocalRanks>(LocalRanks::Options{
-      own_places(options, place, site->hub_->port()), secret, options.timeout_s});
   log_info("a site of {} ranks{}", size, place ? " under " + place->launcher : "");
   FL_TRY(const auto members, site->gather(stop));
   site->learn_.model.clear();
@@ -124,7 +122,7 @@ Result<std::vector<SiteMember>> Site::gather(const std::stop_token& stop) {
   const TimePoint until = Clock::now() + duration_of(options_.timeout_s);
   std::vector<SiteMember> members;
   for (;;) {
-    FL_CHECK(local_->start_missing());
+    FL_CHECK(local_->start_missing(hub_->port()));
     const TimePoint next = std::min<TimePoint>(until, Clock::now() + limits::rank_restart_pause);
     members = hub_->wait_for(static_cast<std::size_t>(size_), next, stop);
     if (std::cmp_equal(members.size(), size_)) return members;
