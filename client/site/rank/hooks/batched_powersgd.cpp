@@ -5,7 +5,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <cmath>
-#include <map>
 
 namespace fl {
 
@@ -16,12 +15,12 @@ class BatchedPowerSgd final : public GradientHook {
   explicit BatchedPowerSgd(const LowRankSettings& settings) : settings_(settings) {}
 
   void reduce(Bucket& bucket, Ranks& ranks) override {
-    if (step_ < settings_.start) {
+    if (state_.step < settings_.start) {
       divide_and_sum(bucket.gradient, ranks);
     } else {
       const Bucket square = padded(bucket);
       const std::int64_t length = bucket.gradient.numel();
-      torch::Tensor& residual = residuals_.of(square);
+      torch::Tensor& residual = state_.residuals.of(square);
       const torch::Tensor values = square.gradient + residual;
       if (all_finite(values, ranks)) {
         square.gradient.copy_(values);
@@ -32,27 +31,11 @@ class BatchedPowerSgd final : public GradientHook {
         divide_and_sum(bucket.gradient, ranks);
       }
     }
-    if (bucket.is_last) ++step_;
+    if (bucket.is_last) ++state_.step;
   }
 
-  [[nodiscard]] HookState save() const override {
-    HookState state = {{"step", torch::tensor({step_}, torch::kInt64)},
-                       {"drawn", torch::tensor({seeds_.drawn()}, torch::kInt64)}};
-    for (const auto& [key, q] : factors_) state.emplace_back("q/" + key, q.cpu().clone());
-    residuals_.save(state);
-    return state;
-  }
-  void load(const HookState& state) override {
-    step_ = 0;
-    factors_.clear();
-    seeds_.skip_to(0);
-    for (const auto& [name, values] : state) {
-      if (name == "step") step_ = values.item<std::int64_t>();
-      if (name == "drawn") seeds_.skip_to(values.item<std::int64_t>());
-      if (name.starts_with("q/")) factors_[name.substr(2)] = values.clone();
-    }
-    residuals_.load(state);
-  }
+  [[nodiscard]] HookState save() const override { return state_.save(); }
+  void load(const HookState& state) override { state_.load(state); }
 
  private:
   /// The bucket with zeros behind it, so that its elements make a square. What the padding loses is
@@ -94,12 +77,12 @@ class BatchedPowerSgd final : public GradientHook {
   /// The right factor [side, rank] of the step before, or a random one.
   torch::Tensor& factor_of(const Bucket& bucket, std::int64_t side,
                            const torch::TensorOptions& options) {
-    torch::Tensor& q = factors_[bucket.key()];
+    torch::Tensor& q = state_.factors[bucket.key()];
     const std::int64_t rank = std::min(side, settings_.rank);
     if (q.defined() && q.size(0) == side && q.size(1) == rank) {
       q = q.to(options);
     } else {
-      q = torch::randn({side, rank}, at::detail::createCPUGenerator(seeds_.next()),
+      q = torch::randn({side, rank}, at::detail::createCPUGenerator(state_.seeds.next()),
                        options.device(torch::kCPU))
               .to(options);
     }
@@ -107,10 +90,7 @@ class BatchedPowerSgd final : public GradientHook {
   }
 
   LowRankSettings settings_;
-  std::int64_t step_ = 0;
-  StartSeeds seeds_;
-  std::map<std::string, torch::Tensor> factors_;  // By the bucket's key.
-  Residuals residuals_;
+  LowRankState state_;
 };
 
 }  // namespace

@@ -47,4 +47,24 @@ void orthogonalize(torch::Tensor& matrices, double epsilon) {
   }
 }
 
+HookState LowRankState::save() const {
+  HookState state = {{"step", torch::tensor({step}, torch::kInt64)},
+                     {"drawn", torch::tensor({seeds.drawn()}, torch::kInt64)}};
+  for (const auto& [key, q] : factors) state.emplace_back("q/" + key, q.cpu().clone());
+  residuals.save(state);
+  return state;
+}
+
+void LowRankState::load(const HookState& state) {
+  step = 0;
+  factors.clear();
+  seeds.skip_to(0);
+  for (const auto& [name, values] : state) {
+    if (name == "step") step = values.item<std::int64_t>();
+    if (name == "drawn") seeds.skip_to(values.item<std::int64_t>());
+    if (name.starts_with("q/")) factors[name.substr(2)] = values.clone();
+  }
+  residuals.load(state);
+}
+
 }  // namespace fl

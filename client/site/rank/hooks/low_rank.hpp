@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both PowerSGD hooks share: their random starts and their way to orthogonalize, which give
-// the bits of PyTorch's powerSGD_hook.
+// What both PowerSGD hooks share: their state, their random starts and their way to orthogonalize,
+// which give the bits of PyTorch's powerSGD_hook.
 #pragma once
 
 #include "client/site/rank/gradient_hook.hpp"
 #include "shared/base/spec/spec_options.hpp"
 
 #include <cstdint>
+#include <map>
 #include <random>
+#include <string>
 
 namespace fl {
 
@@ -30,6 +32,17 @@ class StartSeeds {
  private:
   std::mt19937 numbers_{0};
   std::int64_t drawn_ = 0;
+};
+
+/// What both keep from step to step.
+struct LowRankState {
+  std::int64_t step = 0;
+  StartSeeds seeds;
+  std::map<std::string, torch::Tensor> factors;  // Right factors, by what they are of.
+  Residuals residuals;
+
+  [[nodiscard]] HookState save() const;
+  void load(const HookState& state);
 };
 
 /// Makes the columns of each matrix orthonormal, in place. `matrices` is [count, n, r] with r <= n.

@@ -5,7 +5,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <algorithm>
-#include <map>
 
 namespace fl {
 
@@ -25,10 +24,10 @@ class PowerSgd final : public GradientHook {
   explicit PowerSgd(const LowRankSettings& settings) : settings_(settings) {}
 
   void reduce(Bucket& bucket, Ranks& ranks) override {
-    if (step_ < settings_.start) {
+    if (state_.step < settings_.start) {
       divide_and_sum(bucket.gradient, ranks);
     } else {
-      torch::Tensor& residual = residuals_.of(bucket);
+      torch::Tensor& residual = state_.residuals.of(bucket);
       torch::Tensor values = bucket.gradient + residual;
       if (all_finite(values, ranks)) {
         bucket.gradient.copy_(values);
@@ -38,28 +37,11 @@ class PowerSgd final : public GradientHook {
         divide_and_sum(bucket.gradient, ranks);
       }
     }
-    if (bucket.is_last) ++step_;
+    if (bucket.is_last) ++state_.step;
   }
 
-  [[nodiscard]] HookState save() const override {
-    HookState state = {{"step", torch::tensor({step_}, torch::kInt64)},
-                       {"drawn", torch::tensor({seeds_.drawn()}, torch::kInt64)}};
-    for (const auto& [parameter, q] : factors_)
-      state.emplace_back("q/" + std::to_string(parameter), q.cpu().clone());
-    residuals_.save(state);
-    return state;
-  }
-  void load(const HookState& state) override {
-    step_ = 0;
-    factors_.clear();
-    seeds_.skip_to(0);
-    for (const auto& [name, values] : state) {
-      if (name == "step") step_ = values.item<std::int64_t>();
-      if (name == "drawn") seeds_.skip_to(values.item<std::int64_t>());
-      if (name.starts_with("q/")) factors_[std::stoll(name.substr(2))] = values.clone();
-    }
-    residuals_.load(state);
-  }
+  [[nodiscard]] HookState save() const override { return state_.save(); }
+  void load(const HookState& state) override { state_.load(state); }
 
  private:
   /// Replaces the gradient by the mean of the small tensors and by low-rank approximations of the
@@ -101,7 +83,7 @@ class PowerSgd final : public GradientHook {
     qs.div_(ranks.size());
     for (Matrix& matrix : matrices) {
       torch::bmm_out(matrix.values, matrix.p, matrix.q.transpose(1, 2));
-      factors_[matrix.parameter] = matrix.q.clone();
+      state_.factors[std::to_string(matrix.parameter)] = matrix.q.clone();
     }
   }
 
@@ -141,14 +123,14 @@ class PowerSgd final : public GradientHook {
   /// The right factors of the step before, or random ones if one of them is missing.
   void start_factors(std::vector<Matrix>& matrices) {
     const bool has_all = std::ranges::all_of(matrices, [this](const Matrix& matrix) {
-      const auto found = factors_.find(matrix.parameter);
-      return found != factors_.end() && found->second.sizes() == matrix.q.sizes();
+      const auto found = state_.factors.find(std::to_string(matrix.parameter));
+      return found != state_.factors.end() && found->second.sizes() == matrix.q.sizes();
     });
     at::Generator generator;
-    if (!has_all) generator = at::detail::createCPUGenerator(seeds_.next());
+    if (!has_all) generator = at::detail::createCPUGenerator(state_.seeds.next());
     for (Matrix& matrix : matrices) {
       if (has_all)
-        matrix.q.copy_(factors_[matrix.parameter]);
+        matrix.q.copy_(state_.factors[std::to_string(matrix.parameter)]);
       else
         matrix.q.copy_(
             torch::randn(matrix.q.sizes(), generator, matrix.q.options().device(torch::kCPU)));
@@ -157,10 +139,7 @@ class PowerSgd final : public GradientHook {
   }
 
   LowRankSettings settings_;
-  std::int64_t step_ = 0;
-  StartSeeds seeds_;
-  std::map<std::int64_t, torch::Tensor> factors_;  // Each parameter's right factor, not orthogonal.
-  Residuals residuals_;
+  LowRankState state_;
 };
 
 }  // namespace
