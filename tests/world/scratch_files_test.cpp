@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <random>
 #include <thread>
 #include <vector>
@@ -125,7 +126,8 @@ TEST_CASE("an upload is kept until it is removed, however large it is and the ot
     REQUIRE(again);
     std::vector<std::byte> there(bytes.size());
     REQUIRE((*again)->read_exactly(0, there));
-    CHECK(std::ranges::equal(there, bytes));
+    // Many times faster than std::ranges::equal where nothing is optimised.
+    CHECK(std::memcmp(there.data(), bytes.data(), bytes.size()) == 0);
   };
   write("task-1", first);
   for (const char* const name : {"task-2", "task-3", "task-4"}) write(name, large);
