@@ -206,6 +206,16 @@ Result<Helpers> start_helpers(const ClientOptions& options, const std::optional<
   return helpers;
 }
 
+/// Makes the file of --trace, if it is wanted.
+Result<std::shared_ptr<TraceFile>> start_trace(const ClientOptions& options,
+                                               const std::string& client, const Helpers& helpers) {
+  if (options.trace.empty()) return std::shared_ptr<TraceFile>();
+  FL_TRY(auto trace, TraceFile::make(posix_files(), options.trace));
+  trace->name_process(0, client);
+  if (helpers.site) helpers.site->trace_into(trace);
+  return trace;
+}
+
 Result<void> make_initial_weights(const ClientOptions& options, const TrainerFactory& own) {
   FL_TRY(const auto program, start_program(options));
   FL_TRY(const auto trainer, own ? make_guarded_trainer(own, options.learn.model)
@@ -239,6 +249,7 @@ Result<void> train(const ClientOptions& options, const std::optional<SitePlace>&
     FL_TRY(first_data, load_local_data(learn));
   }
   FL_TRY(Helpers helpers, start_helpers(options, place, learn, own));
+  FL_TRY(const auto trace, start_trace(options, identity.name(), helpers));
 
   net::io_context io(1);
   auto strand = net::make_strand(io);
@@ -251,6 +262,7 @@ Result<void> train(const ClientOptions& options, const std::optional<SitePlace>&
   agent_options.parameters_max = options.parameters_max;
   agent_options.model = learn.model;
   agent_options.threads = learn.threads;
+  agent_options.trace = trace.get();
   agent_options.jitter_seed = std::random_device{}();
   Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
               std::move(factory), worker, agent_options);

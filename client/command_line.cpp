@@ -60,6 +60,11 @@ void declare_server_flags(CLI::App& app, ClientOptions& options) {
       ->check(whole_number(1, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
   app.add_flag("--stay", options.stay, "When a run is over, wait for the next one");
+  app.add_option("--trace", options.trace,
+                 "Write what this client and its ranks do, and when, to this file, which "
+                 "ui.perfetto.dev and chrome://tracing show")
+      ->type_name("FILE")
+      ->check(not_empty());
 }
 
 /// Parses "NAME=VALUE". Returns an error text, or "".

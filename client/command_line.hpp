@@ -29,6 +29,7 @@ struct ClientOptions {
   bool stay = false;  // Wait for the next run when one is over.
   bool log_json = false;
   bool verbose = false;
+  std::string trace;  // The file of --trace, or "".
   LearnOptions learn;
   SiteOptions site;                // Many ranks that train together; not set: one process.
   TrainerCommand trainer;          // A program of the user's that trains instead of `learn`.

@@ -334,6 +334,16 @@ ModelCache::Model Agent::replica(std::uint32_t version, const std::string& diges
   return is_it ? models_.find(replica_.digest) : nullptr;
 }
 
+/// Something that took from `begin` until now. On the strand or on the worker.
+void Agent::trace(const char* what, std::uint32_t round, TimePoint begin, std::uint64_t bytes) {
+  if (options_.trace == nullptr) return;
+  const bool is_transfer = bytes > 0;
+  const double passed = seconds(Clock::now() - begin);
+  const TraceSpan span = trace_span(fmt::format("{} {}", what, round),
+                                    is_transfer ? "transfers" : "work", passed, passed, bytes);
+  options_.trace->write(0, {&span, 1});
+}
+
 void Agent::start_job(std::int64_t task, std::function<JobDone()> work) {
   has_job_ = true;
   job_task_ = task;

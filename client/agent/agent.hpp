@@ -6,6 +6,7 @@
 #pragma once
 
 #include "client/agent/model_cache.hpp"
+#include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
 #include "client/state/client_state.hpp"
 #include "client/state/resumable_download.hpp"
@@ -55,6 +56,7 @@ class Agent {
     int threads = 1;                // Threads that encode an update; 0: one per core.
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients over time.
     ModelCache* models = nullptr;   // Shared with other agents of the process; null: its own.
+    TraceFile* trace = nullptr;     // What it does is written there; null: nowhere.
   };
   enum class Outcome { finished, stopped };
 
@@ -109,6 +111,7 @@ class Agent {
     std::uint64_t offset = 0;
     std::optional<ChunkSize> size;  // Set by the server's Resume: chunks may be sent.
     TimePoint begin_at{};           // When to announce it (again).
+    TimePoint announced_at{};
     bool is_announced = false;
     bool is_damaged = false;  // The file can't be read, so there is nothing to send.
   };
@@ -150,6 +153,7 @@ class Agent {
                                                  std::size_t bytes_max);
   [[nodiscard]] ModelCache::Model replica(std::uint32_t version, const std::string& digest) const;
   void forget_offer(std::int64_t task);
+  void trace(const char* what, std::uint32_t round, TimePoint begin, std::uint64_t bytes = 0);
   void start_job(std::int64_t task, std::function<JobDone()> work);
   Awaitable<void> run_job(std::int64_t task, std::function<JobDone()> work);
   JobDone train(const wire::Offer& offer, std::span<const float> model, std::stop_token stop);
@@ -206,6 +210,7 @@ class Agent {
   bool wants_renewal_ = false;           // This client has asked for a new certificate.
   bool is_between_runs_ = false;         // The last answer to Hello: no run is on.
   std::optional<Download> download_;     // Kept when the connection breaks, to resume it.
+  TimePoint fetched_at_{};               // When the newest Fetch was sent.
   bool is_fetching_ = false;             // A Fetch of this connection is not complete yet.
   Replica replica_;
   ModelCache own_models_;

@@ -85,12 +85,15 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
       }
     }
     auto update = models_.borrow(layout_.all.elements());
+    const TimePoint began = Clock::now();
     FL_CHECK(train_by_rule(offer, version, begin, update, kept, stop));
     failpoint("update.trained");
+    trace("train round", offer.round(), began);
     const TimePoint trained = Clock::now();
     const std::uint64_t before = coder_ ? coder_->results() : 0;
     FL_CHECK(state_->save_update(layout_, update, **codec, seeds_of(offer), begin, kept,
                                  strategy_->local(), device_for(**codec)));
+    trace("code round", offer.round(), trained);
     models_.give_back(std::move(update));
     log_info(
         "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
@@ -229,6 +232,14 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   begin.set_steps(report.steps);
   begin.set_loss(report.loss);
   begin.set_train_seconds(report.seconds);
+  if (report.sync.ranks > 0) {
+    wire::SyncTimes& sync = *begin.mutable_sync();
+    sync.set_ranks(report.sync.ranks);
+    sync.set_compute_seconds(report.sync.compute);
+    sync.set_exposed_seconds(report.sync.exposed);
+    sync.set_hidden_seconds(report.sync.hidden);
+    sync.set_coding_seconds(report.sync.coding);
+  }
   for (const std::string& note : report.notes) {
     if (begin.notes_size() < limits::upload_notes_max)
       begin.add_notes(printable(note, limits::reason_bytes_max));
@@ -293,7 +304,9 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
     std::vector<float> room;
     return trainer_->evaluate(whole_model(values, kept, room), stop);
   };
+  const TimePoint began = Clock::now();
   auto report = measure();
+  trace("evaluate version", version, began);
   if (report) {
     evaluation.set_examples(report->examples);
     evaluation.set_loss(report->loss);

@@ -59,6 +59,7 @@ Awaitable<Result<void>> Agent::resume(const wire::Resume& resume) {
 
 Awaitable<Result<void>> Agent::announce() {
   sending_->is_announced = true;
+  sending_->announced_at = Clock::now();
   wire::Header header;
   *header.mutable_begin() = sending_->begin;
   co_return co_await send(std::move(header));
@@ -90,6 +91,7 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
     co_return success();
   }
   failpoint("verdict.received");
+  trace("upload of round", round, sending_->announced_at, sending_->begin.bytes());
   const bool is_damaged = sending_->is_damaged;
   sending_.reset();
   forget_offer(verdict.task());  // The server may have offered the task again meanwhile.
@@ -134,6 +136,7 @@ Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
     fetch.set_offset(partial_->bytes());
   }
   is_fetching_ = true;
+  fetched_at_ = Clock::now();
   co_return co_await send(std::move(header));
 }
 
@@ -219,6 +222,7 @@ Awaitable<Result<void>> Agent::take_chunk(const Message& message) {
     return finished;
   };
   auto finished = co_await worker_.run(std::move(finish));
+  trace("download of version", download.model.version(), fetched_at_, download.model.bytes());
   is_fetching_ = false;
   download_.reset();
   co_return finished;

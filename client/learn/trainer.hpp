@@ -29,6 +29,16 @@
 
 namespace fl {
 
+/// How the ranks of a site spent a training, as its first rank saw it. In seconds; the first two
+/// add up to about the training's time.
+struct SyncTimes {
+  std::uint32_t ranks = 0;  // 0: one process trained, and the others are 0.
+  double compute = 0;       // Forward and backward passes and steps of the optimizer.
+  double exposed = 0;       // Waiting for gradients of other ranks.
+  double hidden = 0;        // Reducing gradients while the backward pass went on.
+  double coding = 0;        // Of the two before: the hook's own work, outside of collectives.
+};
+
 struct TrainReport {
   std::uint64_t examples = 0;  // Number of local training examples: the update's FedAvg weight.
   std::uint64_t steps = 0;     // Optimizer steps taken.
@@ -37,6 +47,7 @@ struct TrainReport {
   /// What went wrong and was mended, such as a rank that was lost: for the server's history, a
   /// sentence each, at most limits::upload_notes_max.
   std::vector<std::string> notes = {};
+  SyncTimes sync = {};
 };
 
 struct EvalReport {

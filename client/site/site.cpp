@@ -279,6 +279,7 @@ Result<json> Site::try_work(Kind kind, const RankWork& work, const std::stop_tok
   const std::size_t workers = kind == Kind::train ? group_.size() : 1;
   for (std::size_t i = 0; i < workers; ++i) {
     RankWork mine = work;
+    mine.has_trace = trace_ != nullptr && kind == Kind::train;
     if (i > 0) mine.files = {};
     requests.push_back({group_[i].rank, {{"type", name_of(kind)}, {"work", to_json_of(mine)}}});
   }
@@ -288,7 +289,21 @@ Result<json> Site::try_work(Kind kind, const RankWork& work, const std::stop_tok
     group_.clear();
     return answers.error();
   }
+  if (trace_) FL_CHECK(write_trace(*answers));
   return std::move(answers->front());
+}
+
+/// The answers are those of the group's ranks, in their order.
+Result<void> Site::write_trace(const std::vector<json>& answers) {
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (!answers[i].contains("spans")) continue;
+    FL_TRY(const auto spans, parse_spans(answers[i]["spans"]));
+    const int process = group_[i].rank + 1;  // 0 is the client.
+    if (traced_.insert(group_[i].rank).second)
+      trace_->name_process(process, fmt::format("rank {}", group_[i].rank));
+    trace_->write(process, spans);
+  }
+  return {};
 }
 
 Result<void> Site::make_files(bool has_correction) {

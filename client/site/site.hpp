@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -58,6 +59,8 @@ class Site {
   [[nodiscard]] Result<std::vector<RankFacts>> ask_facts(const std::stop_token& stop);
   /// Has them measure their links.
   [[nodiscard]] Result<SiteMeasurement> measure(const std::stop_token& stop);
+  /// From now on what the ranks do in each training goes to this file.
+  void trace_into(std::shared_ptr<TraceFile> trace) { trace_ = std::move(trace); }
   /// The sentences about ranks that were lost since the last call.
   [[nodiscard]] std::vector<std::string> take_losses() { return std::exchange(losses_, {}); }
 
@@ -72,6 +75,7 @@ class Site {
   [[nodiscard]] Result<std::vector<nlohmann::json>> ask_all(
       const std::vector<SiteHub::Request>& requests, const std::stop_token& stop);
   [[nodiscard]] Result<void> make_files(bool has_correction);
+  [[nodiscard]] Result<void> write_trace(const std::vector<nlohmann::json>& answers);
 
   const SiteOptions options_;
   LearnOptions learn_;  // Its model is the one that was loaded last.
@@ -87,6 +91,8 @@ class Site {
   std::string group_model_;
   int generation_ = 0;
   std::vector<std::string> losses_;
+  std::shared_ptr<TraceFile> trace_;  // Null: none is wanted.
+  std::set<int> traced_;              // Ranks that have a name in it.
 };
 
 /// A Trainer for `model` on the site.

@@ -2,6 +2,7 @@
 #include "client/site/site_messages.hpp"
 
 #include "client/site/value_as.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/base/version.hpp"
 #include "shared/identity/crypto.hpp"
 
@@ -64,8 +65,20 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GroupOptions, generation, rank, size, backend
                                    topology, bucket_mb, timeout_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankLoaded, layout, train, holdout, summaries)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFiles, weights, correction, result)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, files)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, files, has_trace)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SyncTimes, ranks, compute, exposed, hidden, coding)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds, sync)
+// There are many of them, so they have no names of members.
+static void to_json(json& out, const TraceSpan& span) {
+  out = {span.name, span.track, span.begin_us, span.duration_us, span.bytes};
+}
+static void from_json(const json& in, TraceSpan& span) {
+  in.at(0).get_to(span.name);
+  in.at(1).get_to(span.track);
+  in.at(2).get_to(span.begin_us);
+  in.at(3).get_to(span.duration_us);
+  in.at(4).get_to(span.bytes);
+}
 
 namespace {
 
@@ -80,6 +93,15 @@ json to_json_of(const RankLoaded& value) { return value; }
 json to_json_of(const RankWork& value) { return value; }
 json to_json_of(const TrainReport& value) { return value; }
 json to_json_of(const EvalReport& value) { return value; }
+json to_json_of(const std::vector<TraceSpan>& spans) { return spans; }
+
+Result<std::vector<TraceSpan>> parse_spans(const json& spans) {
+  if (spans.size() > limits::trace_spans_max) {
+    return Error(Errc::protocol, fmt::format("a rank sent {} spans of a trace; the limit is {}",
+                                             spans.size(), limits::trace_spans_max));
+  }
+  return value_as<std::vector<TraceSpan>>(spans);
+}
 
 template <class Value>
 Result<Value> parse_as(const json& message) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "client/learn/learn_options.hpp"
+#include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
 #include "client/site/hub.hpp"
 #include "shared/base/error.hpp"
@@ -49,6 +50,7 @@ struct RankWork {
   TrainSettings settings = {};
   bool has_correction = false;
   RankFiles files = {};
+  bool has_trace = false;  // The answer shall have spans.
 };
 
 /// The rank's hello: what it is.
@@ -65,6 +67,9 @@ struct RankWork {
 [[nodiscard]] nlohmann::json to_json_of(const RankWork& value);
 [[nodiscard]] nlohmann::json to_json_of(const TrainReport& value);
 [[nodiscard]] nlohmann::json to_json_of(const EvalReport& value);
+[[nodiscard]] nlohmann::json to_json_of(const std::vector<TraceSpan>& spans);
+/// At most limits::trace_spans_max. Errors: protocol.
+[[nodiscard]] Result<std::vector<TraceSpan>> parse_spans(const nlohmann::json& spans);
 /// The other way. Errors: protocol, with the member that is wrong.
 template <class Value>
 [[nodiscard]] Result<Value> parse_as(const nlohmann::json& message);

@@ -49,9 +49,13 @@ class SiteTrainer final : public Trainer {
     FL_TRY(TrainReport report, parse_as<TrainReport>(answer));
     report.seconds = seconds(Clock::now() - begin);
     report.notes = site_->take_losses();
-    log_info("round {}: {} ranks trained together; each sent {:.3g} MB of gradients",
-             settings.round, member_integer(answer, "ranks"),
-             static_cast<double>(member_number(answer, "gradient_bytes")) / 1e6);
+    const SyncTimes& sync = report.sync;
+    log_info(
+        "round {}: {} ranks trained together; each sent {:.3g} MB of gradients; {:.3g} s of "
+        "computing, {:.3g} s of waiting for gradients, {:.3g} s of reducing them meanwhile",
+        settings.round, sync.ranks,
+        static_cast<double>(member_number(answer, "gradient_bytes")) / 1e6, sync.compute,
+        sync.exposed, sync.hidden);
     return report;
   }
 

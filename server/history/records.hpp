@@ -117,6 +117,13 @@ struct TaskRecord {
   /// the difference to; afterwards, the task that it was. 0: none.
   TaskId reference = TaskId::none;
   std::string reason;
+  /// Of a client that is a site: how many ranks trained, and how they spent train_seconds, as the
+  /// first one saw it (SyncTimes in proto/wire.proto). 0: one process.
+  std::uint32_t ranks = 0;
+  double compute_seconds = 0;
+  double exposed_seconds = 0;
+  double hidden_seconds = 0;
+  double coding_seconds = 0;
 };
 
 struct RoundRecord {

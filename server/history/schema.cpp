@@ -304,6 +304,23 @@ CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, enco
   GROUP BY t.run_id, t.codec;
 )sql";
 
+// How the ranks of a site spent a training; 0 for a client that is one process. overlap: the part
+// of the reductions that was done while the gradients before were still being computed.
+constexpr const char* sites = R"sql(
+ALTER TABLE task ADD COLUMN ranks INTEGER NOT NULL DEFAULT 0 CHECK (ranks >= 0);
+ALTER TABLE task ADD COLUMN compute_seconds REAL NOT NULL DEFAULT 0 CHECK (compute_seconds >= 0);
+ALTER TABLE task ADD COLUMN exposed_seconds REAL NOT NULL DEFAULT 0 CHECK (exposed_seconds >= 0);
+ALTER TABLE task ADD COLUMN hidden_seconds REAL NOT NULL DEFAULT 0 CHECK (hidden_seconds >= 0);
+ALTER TABLE task ADD COLUMN coding_seconds REAL NOT NULL DEFAULT 0 CHECK (coding_seconds >= 0);
+
+CREATE VIEW site_summary (run_id, round, client, ranks, train_seconds, compute_seconds,
+                          exposed_seconds, hidden_seconds, coding_seconds, overlap) AS
+  SELECT run_id, round, client, ranks, train_seconds, compute_seconds, exposed_seconds,
+         hidden_seconds, coding_seconds,
+         hidden_seconds / nullif(hidden_seconds + exposed_seconds, 0)
+  FROM task WHERE state = 'accepted' AND ranks > 0;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -311,7 +328,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"table audit", audit},
                                          Migration{"roles and limits of claims", roles},
                                          Migration{"metrics by name", metrics_by_name},
-                                         Migration{"codecs by the main metric", codecs_by_metric}};
+                                         Migration{"codecs by the main metric", codecs_by_metric},
+                                         Migration{"times of sites", sites}};
 
 struct Marks {
   int application = 0;

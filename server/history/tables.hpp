@@ -58,6 +58,11 @@ inline constexpr Column<TaskRecord> task_columns[] = {
     column<&TaskRecord::ready_seconds>("ready_seconds", on_verdict),
     column<&TaskRecord::upload_seconds>("upload_seconds", on_verdict),
     column<&TaskRecord::seconds>("seconds", on_verdict),
+    column<&TaskRecord::ranks>("ranks", on_verdict),
+    column<&TaskRecord::compute_seconds>("compute_seconds", on_verdict),
+    column<&TaskRecord::exposed_seconds>("exposed_seconds", on_verdict),
+    column<&TaskRecord::hidden_seconds>("hidden_seconds", on_verdict),
+    column<&TaskRecord::coding_seconds>("coding_seconds", on_verdict),
 };
 inline constexpr Table<TaskRecord> task_table{"task", task_columns};
 

@@ -191,6 +191,12 @@ Result<void> Uploads::check_figures(const wire::UploadBegin& begin) const {
   }
   if (!is_duration(begin.nmse()))
     return Error(Errc::invalid_input, fmt::format("its coding error is {}", begin.nmse()));
+  const wire::SyncTimes& sync = begin.sync();
+  for (const double time : {sync.compute_seconds(), sync.exposed_seconds(), sync.hidden_seconds(),
+                            sync.coding_seconds()}) {
+    if (!is_duration(time))
+      return Error(Errc::invalid_input, fmt::format("its ranks spent {} s", time));
+  }
   return {};
 }
 
@@ -384,6 +390,11 @@ void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGra
                             static_cast<double>(begin.bytes()) / static_cast<double>(sent);
   }
   record.update_digest = grant.upload->digest();
+  record.ranks = begin.sync().ranks();
+  record.compute_seconds = std::min(begin.sync().compute_seconds(), passed);
+  record.exposed_seconds = std::min(begin.sync().exposed_seconds(), passed);
+  record.hidden_seconds = std::min(begin.sync().hidden_seconds(), passed);
+  record.coding_seconds = std::min(begin.sync().coding_seconds(), passed);
   // The client's time ends here: from now on its update may wait for others.
   record.seconds = std::max(seconds(arrived_at - task.offered_at), record.ready_seconds);
 }

@@ -126,6 +126,10 @@ inline constexpr std::size_t rank_keys_max = 1 << 20;  // In the store through w
 inline constexpr int site_attempts_max = 10;    // At one piece of work, with a new group each time.
 inline constexpr auto rank_restart_pause = 1s;  // Before a rank that ended is started again.
 
+// Of --trace. What is more is left out.
+inline constexpr std::size_t trace_spans_max = 100'000;  // Of one rank in one round.
+inline constexpr std::uint64_t trace_bytes_max = std::uint64_t{1} << 30;  // Of the file.
+
 // A trainer that is a program of the user's.
 inline constexpr std::size_t trainer_message_bytes_max = 64 << 20;
 inline constexpr auto trainer_grace = 10s;     // To end, or to answer a cancelled request.

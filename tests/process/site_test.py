@@ -4,7 +4,9 @@
 import contextlib
 import json
 import os
+import pathlib
 import signal
+import tempfile
 import unittest
 
 from federation import BIN, FederationTest, free_port, wait_until, write_images
@@ -69,6 +71,37 @@ class Site(FederationTest):
             self.expect_exit(program)
         last = federation.checkpoints / f"round-{rounds:06d}.safetensors"
         return read_tensors(last), federation.digests(), client
+
+    def test_trace_and_summary_show_the_ranks_side_by_side(self):
+        """--trace has the parts of every rank's steps, and the history where the time went."""
+        trace = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "trace.json"
+        self.run_of("--ranks", 2, "--trace", trace, "--hook", "bf16", batch=8)
+        events = json.loads(trace.read_text())
+        processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+        self.assertEqual(processes, {0: "site", 1: "rank 0", 2: "rank 1"})
+        steps = 2 * EXAMPLES // 16
+        for process in (1, 2):
+            names = [e["name"] for e in events if e["pid"] == process and e["ph"] == "X"]
+            for name in ("forward", "backward", "bucket 0", "optimizer"):
+                self.assertEqual(names.count(name), steps, name)
+            sent = [e for e in events if e["pid"] == process and "bytes" in e.get("args", {})]
+            self.assertGreaterEqual(len(sent), steps)
+        mine = {e["name"]: e for e in events if e["pid"] == 0 and e["ph"] == "X"}
+        for name in ("train round 1", "code round 2", "upload of round 2"):
+            self.assertIn(name, mine)
+        whole = mine["train round 2"]
+        inside = [e for e in events if e["pid"] == 2 and e["name"] == "forward"]
+        last = inside[-1]["ts"]
+        self.assertTrue(whole["ts"] <= last <= whole["ts"] + whole["dur"], (whole, last))
+        rows = self.federation.query(
+            "SELECT ranks, train_seconds, compute_seconds, exposed_seconds, overlap "
+            "FROM site_summary ORDER BY round"
+        )
+        self.assertEqual([row[0] for row in rows], [2, 2])
+        for _, train, compute, exposed, overlap in rows:
+            self.assertGreater(compute, 0)
+            self.assertLessEqual(compute + exposed, train)
+            self.assertTrue(0 <= overlap <= 1)
 
     def assert_near(self, one, other, tolerance):
         self.assertEqual(one.keys(), other.keys())

@@ -120,6 +120,8 @@ TEST_CASE("an update with an impossible field is refused with a reason, and the 
       {[](wire::UploadBegin& b) { b.set_loss(std::numeric_limits<double>::quiet_NaN()); },
        "its training loss is not finite"},
       {[](wire::UploadBegin& b) { b.set_train_seconds(-1); }, "its training took -1 s"},
+      {[](wire::UploadBegin& b) { b.mutable_sync()->set_hidden_seconds(-2); },
+       "its ranks spent -2 s"},
       {[](wire::UploadBegin& b) { b.set_steps(~0ull); }, "it took 18446744073709551615 steps"},
       {[](wire::UploadBegin& b) { b.set_bytes(1ull << 40); }, "it has 1099511627776 bytes"},
   };

@@ -33,6 +33,8 @@ class StepSync {
   virtual void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) = 0;
   /// Call between the two.
   virtual void before_backward(bool is_last) = 0;
+  /// Call after each backward pass.
+  virtual void after_backward(bool is_last) = 0;
   /// Call after each step of the optimizer; it may change the parameters. is_last: no other step
   /// follows in this round; then all ranks have the same parameters.
   virtual void after_step(std::vector<torch::Tensor>& parameters, bool is_last) = 0;

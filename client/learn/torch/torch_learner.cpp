@@ -257,6 +257,7 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
     if (precision_ == torch::kFloat16) loss = loss * scale.factor();
     if (together != nullptr) together->before_backward(is_last);
     loss.backward();
+    if (together != nullptr) together->after_backward(is_last);
   }
   return weight == 0 ? 0 : mean / weight;
 }

@@ -39,13 +39,15 @@ class Handover {
 
 class CommHook final : public c10d::CommHookInterface {
  public:
-  CommHook(GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters)
-      : hook_(hook), conductor_(conductor) {
+  CommHook(GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters,
+           StepTimes& times)
+      : hook_(hook), conductor_(conductor), times_(times) {
     for (const torch::Tensor& parameter : parameters)
       index_.emplace(parameter.unsafeGetTensorImpl(), index_.size());
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& given) override {
+    times_.bucket_ready();
     auto bucket = std::make_shared<Bucket>(described(given));
     const torch::Device device = bucket->gradient.device();
     std::vector<torch::Device> devices;
@@ -56,7 +58,9 @@ class CommHook final : public c10d::CommHookInterface {
     conductor_.start(
         [this, bucket, future, handover = Handover(device)](Ranks& ranks) {
           const auto guard = handover.enter();
+          const auto begin = StepTimes::Clock::now();
           hook_.reduce(*bucket, ranks);
+          times_.reduced(bucket->index, begin);
           future->markCompleted(bucket->gradient);
         },
         [future](const std::exception_ptr& error) {
@@ -88,14 +92,16 @@ class CommHook final : public c10d::CommHookInterface {
 
   GradientHook& hook_;
   Conductor& conductor_;
+  StepTimes& times_;
   std::unordered_map<const void*, std::size_t> index_;
 };
 
 }  // namespace
 
 std::unique_ptr<c10d::CommHookInterface> make_comm_hook(
-    GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters) {
-  return std::make_unique<CommHook>(hook, conductor, parameters);
+    GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters,
+    StepTimes& times) {
+  return std::make_unique<CommHook>(hook, conductor, parameters, times);
 }
 
 }  // namespace fl

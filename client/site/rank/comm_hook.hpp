@@ -5,6 +5,7 @@
 
 #include "client/site/rank/conductor.hpp"
 #include "client/site/rank/gradient_hook.hpp"
+#include "client/site/rank/step_times.hpp"
 
 #include <memory>
 #include <torch/csrc/distributed/c10d/comm.hpp>
@@ -14,12 +15,13 @@ namespace fl {
 
 /// For Reducer::register_comm_hook(). `parameters` is the model's list; the Reducer has these very
 /// tensors. A bucket is queued as soon as its gradients are there, and the backward pass goes on.
-/// If a collective fails, loss.backward() throws the RankFailure. Hook and conductor must outlive
-/// the Reducer; the hook runs on the conductor's thread.
+/// If a collective fails, loss.backward() throws the RankFailure. Hook, conductor
+/// and `times` must outlive the Reducer; the hook runs on the conductor's thread.
 ///
 /// On a GPU the hook runs on a stream of its own, after what was queued on the backward pass's
 /// stream. No machine of the tests has run that.
 [[nodiscard]] std::unique_ptr<c10d::CommHookInterface> make_comm_hook(
-    GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters);
+    GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters,
+    StepTimes& times);
 
 }  // namespace fl

@@ -22,6 +22,7 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
   std::vector<int> all(static_cast<std::size_t>(ranks_->size()));
   std::iota(all.begin(), all.end(), 0);
   wire_ = ranks_->subgroup(all, "gradients");
+  wire_->observe([this](const Ranks::Call& call) { times_.called(call); });
   hook_ = std::move(hook);
   conductor_.emplace(*wire_);
   bucket_bytes_ = bucket_bytes;
@@ -51,10 +52,11 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
       /*gradient_as_bucket_view=*/false, std::unordered_map<std::size_t, std::string>(),
       static_cast<std::int64_t>(first), /*skip_all_reduce_unused_params=*/false,
       /*use_python_reducer=*/false, std::vector<std::int64_t>());
-  reducer_->register_comm_hook(make_comm_hook(*hook_, *conductor_, parameters));
+  reducer_->register_comm_hook(make_comm_hook(*hook_, *conductor_, parameters, times_));
 }
 
 void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) {
+  times_.forward();
   if (!is_last) return;
   if (!reducer_) make_reducer(parameters);
   reducer_->prepare_for_forward();
@@ -62,10 +64,13 @@ void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, 
 
 void DataParallel::before_backward(bool is_last) {
   if (is_last) reducer_->prepare_for_backward({});
+  times_.backward();
 }
 
 void DataParallel::after_step(std::vector<torch::Tensor>& parameters, bool is_last) {
+  const auto begin = StepTimes::Clock::now();
   conductor_->run([&](Ranks& ranks) { hook_->after_step(parameters, is_last, ranks); });
+  times_.waited(begin, StepTimes::Clock::now());
 }
 
 }  // namespace fl

@@ -8,6 +8,7 @@
 #include "client/site/rank/conductor.hpp"
 #include "client/site/rank/gradient_hook.hpp"
 #include "client/site/rank/ranks.hpp"
+#include "client/site/rank/step_times.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -36,11 +37,14 @@ class DataParallel final : public StepSync {
   [[nodiscard]] torch::Device device() const { return ranks_->device(); }
   /// Bytes that this rank has sent for gradients in this group, by formula (Ranks::bytes_sent()).
   [[nodiscard]] std::uint64_t gradient_bytes() const { return wire_->bytes_sent(); }
+  /// Where the time goes.
+  [[nodiscard]] StepTimes& times() { return times_; }
 
   [[nodiscard]] std::int64_t rank() const override { return ranks_->rank(); }
   [[nodiscard]] std::int64_t size() const override { return ranks_->size(); }
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   void before_backward(bool is_last) override;
+  void after_backward(bool is_last) override { times_.backward_ended(is_last); }
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
   void broadcast(torch::Tensor& values) override { ranks_->broadcast(values, 0); }
   void sum(torch::Tensor& values) override { ranks_->sum(values); }
@@ -48,6 +52,7 @@ class DataParallel final : public StepSync {
  private:
   void make_reducer(const std::vector<torch::Tensor>& parameters);
 
+  StepTimes times_;
   // Each of these uses those before it. Collectives of one group must start in one thread, so the
   // gradients, which the conductor's thread sends, have a group of their own.
   std::unique_ptr<Ranks> ranks_;  // The thread that trains, and the Reducer within its calls.

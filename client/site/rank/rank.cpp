@@ -243,13 +243,16 @@ Result<json> Rank::train(const RankWork& work) {
   FL_TRY(Vector update, open_or_make(work.files.result, elements));
   FL_CHECK(begin_hook(work));
   const std::uint64_t sent = together_.gradient_bytes();
-  FL_TRY(const TrainReport report, trainer_->train(weights.values(), settings, correction.values(),
-                                                   update.values(), link_.stop_token()));
+  together_.times().begin_round(work.has_trace);
+  FL_TRY(TrainReport report, trainer_->train(weights.values(), settings, correction.values(),
+                                             update.values(), link_.stop_token()));
   if (const HookState state = together_.hook().save(); !state.empty())
     FL_CHECK(kept_->keep(work.run, settings.round, state));
+  report.sync = together_.times().sums();
+  report.sync.ranks = static_cast<std::uint32_t>(together_.size());
   json answer = to_json_of(report);
   answer["gradient_bytes"] = together_.gradient_bytes() - sent;
-  answer["ranks"] = together_.size();
+  if (work.has_trace) answer["spans"] = to_json_of(together_.times().take_spans());
   return answer;
 }
 

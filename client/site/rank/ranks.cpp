@@ -26,18 +26,27 @@ int children_of(int rank, int size, int root) {
 
 }  // namespace
 
-/// Asserts that no other thread is inside of a call.
+/// One call. Asserts that no other thread is inside of one, and tells the observer at its end.
 class Ranks::Turn {
  public:
-  explicit Turn(std::atomic<bool>& is_busy) : is_busy_(is_busy) {
-    FL_ASSERT(!is_busy_.exchange(true));
+  Turn(Ranks& ranks, const char* operation)
+      : ranks_(ranks), operation_(operation), sent_(ranks.bytes_sent_) {
+    FL_ASSERT(!ranks.is_busy_.exchange(true));
   }
-  ~Turn() { is_busy_ = false; }
+  ~Turn() {
+    ranks_.is_busy_ = false;
+    if (ranks_.observer_)
+      ranks_.observer_(
+          {operation_, begin_, std::chrono::steady_clock::now(), ranks_.bytes_sent_ - sent_});
+  }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
  private:
-  std::atomic<bool>& is_busy_;
+  Ranks& ranks_;
+  const char* operation_;
+  std::uint64_t sent_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 Ranks::Ranks(Group group, torch::Device device, Store store, std::chrono::milliseconds timeout,
@@ -77,7 +86,7 @@ void Ranks::run(const char* operation, const Start& start) {
 void Ranks::sum(torch::Tensor& values) {
   FL_ASSERT(values.is_contiguous());
   if (size_ == 1 || values.numel() == 0) return;
-  const Turn turn(is_busy_);
+  const Turn turn(*this, "sum");
   run("sum", [&] {
     std::vector<at::Tensor> tensors = {values};
     return backend_->allreduce(tensors, {.timeout = timeout_});
@@ -94,7 +103,7 @@ std::int64_t Ranks::sum(std::int64_t value) {
 void Ranks::broadcast(torch::Tensor& values, int root) {
   FL_ASSERT(values.is_contiguous() && root >= 0 && root < size_);
   if (size_ == 1 || values.numel() == 0) return;
-  const Turn turn(is_busy_);
+  const Turn turn(*this, "broadcast");
   run("broadcast", [&] {
     std::vector<at::Tensor> tensors = {values};
     return backend_->broadcast(tensors, {.rootRank = root, .timeout = timeout_});
@@ -105,7 +114,7 @@ void Ranks::broadcast(torch::Tensor& values, int root) {
 void Ranks::all_gather(torch::Tensor& out, const torch::Tensor& in) {
   FL_ASSERT(in.is_contiguous() && out.is_contiguous() && out.numel() == in.numel() * size_);
   if (in.numel() == 0) return;
-  const Turn turn(is_busy_);
+  const Turn turn(*this, "all-gather");
   run("all-gather", [&] {
     torch::Tensor to = out.flatten();
     torch::Tensor from = in.flatten();
@@ -120,7 +129,7 @@ void Ranks::all_to_all(torch::Tensor& out, const torch::Tensor& in,
   FL_ASSERT(std::cmp_equal(out_rows.size(), size_) && std::cmp_equal(in_rows.size(), size_));
   const std::int64_t rows = in.size(0);
   const std::int64_t sent = rows - in_rows[static_cast<size_t>(rank_)];
-  const Turn turn(is_busy_);
+  const Turn turn(*this, "all-to-all");
   run("all-to-all", [&] {
     torch::Tensor from = in;
     return backend_->alltoall_base(out, from, out_rows, in_rows, {.timeout = timeout_});
@@ -129,7 +138,7 @@ void Ranks::all_to_all(torch::Tensor& out, const torch::Tensor& in,
 }
 
 void Ranks::barrier() {
-  const Turn turn(is_busy_);
+  const Turn turn(*this, "barrier");
   run("barrier", [&] {
     c10d::BarrierOptions options;
     options.timeout = timeout_;
@@ -149,7 +158,7 @@ void Ranks::receive(torch::Tensor& values, int from) {
 
 void Ranks::exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
                      const Received& received) {
-  const Turn turn(is_busy_);
+  const Turn turn(*this, "exchange");
   using Started = std::vector<c10::intrusive_ptr<c10d::Work>>;  // Null for empty tensors.
   const auto start = [&](std::span<const Transfer> transfers, bool is_send) {
     Started started;
@@ -213,8 +222,10 @@ void Ranks::mean_in_rank_order(torch::Tensor& values) {
 std::unique_ptr<Ranks> Ranks::subgroup(const std::vector<int>& members, const std::string& name) {
   const auto place = std::ranges::find(members, rank_);
   FL_ASSERT(place != members.end());
-  return maker_(c10::make_intrusive<c10d::PrefixStore>(name, store_),
-                static_cast<int>(place - members.begin()), static_cast<int>(members.size()));
+  auto group = maker_(c10::make_intrusive<c10d::PrefixStore>(name, store_),
+                      static_cast<int>(place - members.begin()), static_cast<int>(members.size()));
+  group->observe(observer_);
+  return group;
 }
 
 }  // namespace fl

@@ -107,6 +107,19 @@ class Ranks {
   /// that others make on group() are in it.
   [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
 
+  /// One call: its name, when it was under way, and the bytes that this rank has sent in it. On a
+  /// GPU it is over for the host before it is on the device.
+  struct Call {
+    const char* operation = "";
+    std::chrono::steady_clock::time_point begin{};
+    std::chrono::steady_clock::time_point end{};
+    std::uint64_t bytes = 0;
+  };
+  using Observer = std::function<void(const Call&)>;
+  /// From now on `observer` is called after each call, on its thread; the groups that subgroup()
+  /// makes from then on have the same observer.
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
   /// A group of some ranks of this one: members[i] of this group is rank i of the new one. Exactly
   /// the members call this, with the same list and a name that this group has not used before.
   [[nodiscard]] std::unique_ptr<Ranks> subgroup(const std::vector<int>& members,
@@ -135,6 +148,7 @@ class Ranks {
   bool has_failed_ = false;
   std::atomic<bool> is_busy_ = false;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
+  Observer observer_;
 };
 
 struct RankOptions {

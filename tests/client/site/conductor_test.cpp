@@ -6,12 +6,13 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 #include <atomic>
+#include <map>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 namespace fl::test {
 namespace {
 
-class MeanHook final : public GradientHook {
+class MeanHook : public GradientHook {
  public:
   void reduce(Bucket& bucket, Ranks& ranks) override {
     ranks.mean_in_rank_order(bucket.gradient);
@@ -63,18 +64,30 @@ struct Replica : Model {
     reducer = std::make_unique<c10d::Reducer>(
         parameters, indices, group, std::vector<bool>(parameters.size(), false), 700, false, false,
         std::unordered_map<size_t, std::string>{}, 700, false, false, std::vector<int64_t>{});
-    reducer->register_comm_hook(make_comm_hook(hook, conductor, parameters));
+    reducer->register_comm_hook(make_comm_hook(hook, conductor, parameters, times));
   }
   void step(int rank, int number) {
     layers->zero_grad(false);
     reducer->prepare_for_forward();
     reducer->rebuild_buckets();
+    times.forward();
     const torch::Tensor outcome = loss(rank, number);
     reducer->prepare_for_backward({});
+    times.backward();
     outcome.backward();
+    times.backward_ended(true);
   }
 
+  StepTimes times;
   std::unique_ptr<c10d::Reducer> reducer;
+};
+
+/// Takes 5 ms more than the collective for each bucket.
+struct SlowHook : MeanHook {
+  void reduce(Bucket& bucket, Ranks& ranks) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    MeanHook::reduce(bucket, ranks);
+  }
 };
 
 torch::Tensor mean_gradient(int size, int step) {
@@ -163,6 +176,47 @@ TEST_CASE("with a hook in c10d's Reducer every rank has the mean gradient, over 
     CHECK((hook.buckets == hooks[0].buckets));
     CHECK((hook.buckets[0].at(0) == Bucket::Part{.parameter = 7, .offset = 0, .shape = {8}}));
     CHECK(hook.buckets[8].size() > 1);
+  }
+}
+
+TEST_CASE("a step's times tell what waited for gradients from what went on meanwhile") {
+  std::vector<SyncTimes> sums(2);
+  std::vector<std::vector<TraceSpan>> spans(2);
+  on_ranks(2, [&](Ranks& ranks) {
+    const auto group = ranks.subgroup({0, 1}, "reducer");
+    SlowHook hook;
+    Conductor conductor(ranks);
+    Replica replica(group->group(), hook, conductor);
+    ranks.observe([&](const Ranks::Call& call) { replica.times.called(call); });
+    replica.times.begin_round(true);
+    replica.step(ranks.rank(), 0);
+    const auto at = static_cast<size_t>(ranks.rank());
+    sums[at] = replica.times.sums();
+    spans[at] = replica.times.take_spans();
+    replica.times.begin_round(false);
+    ranks.observe({});
+  });
+  for (size_t rank = 0; rank < 2; ++rank) {
+    const SyncTimes& sum = sums[rank];
+    CHECK(sum.compute > 0);
+    CHECK(sum.exposed >= 0.005);  // The last bucket at least.
+    CHECK(sum.hidden + sum.exposed >= 8 * 0.005);
+    CHECK(sum.coding >= 8 * 0.005);
+    std::map<std::string, int> count;
+    double waited = 0;
+    for (const TraceSpan& span : spans[rank]) {
+      ++count[span.track];
+      ++count[span.name];
+      if (span.name == "wait for gradients") waited += static_cast<double>(span.duration_us) / 1e6;
+      if (span.track == "collectives") CHECK(span.bytes > 0);
+    }
+    CHECK(waited == doctest::Approx(sum.exposed).epsilon(0.01));
+    CHECK(count["gradients"] == 8);
+    CHECK(count["collectives"] == 16);  // Two make a mean in rank order.
+    CHECK(count["bucket 7"] == 1);
+    CHECK(count["steps"] == 3);  // Forward, backward and waiting.
+    CHECK(count["forward"] == 1);
+    CHECK(count["backward"] == 1);
   }
 }
 

@@ -61,6 +61,11 @@ inline TaskRecord accepted(TaskRecord task) {
   task.ready_seconds = 4.5;
   task.upload_seconds = 0.75;
   task.reference = TaskId{17};
+  task.ranks = 4;
+  task.compute_seconds = 2.5;
+  task.exposed_seconds = 0.75;
+  task.hidden_seconds = 2.25;
+  task.coding_seconds = 0.5;
   task.spool_file = "t" + std::to_string(number_of(task.id));
   task.update_digest = Digest::of(bytes_of(std::string_view(task.spool_file)));
   return task;

@@ -33,6 +33,11 @@ void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.seconds == b.seconds);
   CHECK(a.reference == b.reference);
   CHECK(a.reason == b.reason);
+  CHECK(a.ranks == b.ranks);
+  CHECK(a.compute_seconds == b.compute_seconds);
+  CHECK(a.exposed_seconds == b.exposed_seconds);
+  CHECK(a.hidden_seconds == b.hidden_seconds);
+  CHECK(a.coding_seconds == b.coding_seconds);
 }
 
 void check_same(const CheckpointRecord& a, const CheckpointRecord& b) {

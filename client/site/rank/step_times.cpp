@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/step_times.hpp"
+
+#include "shared/base/limits.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+constexpr const char* steps_track = "steps";
+constexpr const char* gradients_track = "gradients";
+constexpr const char* calls_track = "collectives";
+
+double seconds(StepTimes::Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+void StepTimes::begin_round(bool keeps_spans) {
+  const std::lock_guard lock(mutex_);
+  keeps_spans_ = keeps_spans;
+  spans_.clear();
+  ready_.reset();
+  compute_ = exposed_ = reducing_ = calling_ = 0;
+}
+
+void StepTimes::forward() {
+  const std::lock_guard lock(mutex_);
+  part_began_ = Clock::now();
+}
+
+void StepTimes::backward() {
+  const std::lock_guard lock(mutex_);
+  const TimePoint now = Clock::now();
+  compute_ += seconds(now - part_began_);
+  keep("forward", steps_track, part_began_, now);
+  part_began_ = now;
+}
+
+void StepTimes::backward_ended(bool is_last) {
+  const std::lock_guard lock(mutex_);
+  const TimePoint now = Clock::now();
+  // Once the last gradients are there, nothing is left to compute: the rest is waiting.
+  const TimePoint computed = is_last ? std::exchange(ready_, {}).value_or(now) : now;
+  compute_ += seconds(computed - part_began_);
+  exposed_ += seconds(now - computed);
+  keep("backward", steps_track, part_began_, computed);
+  if (computed < now) keep("wait for gradients", steps_track, computed, now);
+  part_began_ = now;
+}
+
+void StepTimes::waited(TimePoint begin, TimePoint end) {
+  const std::lock_guard lock(mutex_);
+  // The hook's work after a step: none of it is hidden.
+  exposed_ += seconds(end - begin);
+  reducing_ += seconds(end - begin);
+  compute_ += seconds(begin - part_began_);
+  keep("optimizer", steps_track, part_began_, begin);
+  keep("after the step", steps_track, begin, end);
+  part_began_ = end;
+}
+
+void StepTimes::bucket_ready() {
+  const std::lock_guard lock(mutex_);
+  ready_ = Clock::now();
+}
+
+void StepTimes::reduced(std::size_t bucket, TimePoint begin) {
+  const std::lock_guard lock(mutex_);
+  const TimePoint now = Clock::now();
+  reducing_ += seconds(now - begin);
+  keep(fmt::format("bucket {}", bucket), gradients_track, begin, now);
+}
+
+void StepTimes::called(const Ranks::Call& call) {
+  const std::lock_guard lock(mutex_);
+  calling_ += seconds(call.end - call.begin);
+  keep(call.operation, calls_track, call.begin, call.end, call.bytes);
+}
+
+SyncTimes StepTimes::sums() const {
+  const std::lock_guard lock(mutex_);
+  return {.ranks = 0,
+          .compute = compute_,
+          .exposed = exposed_,
+          .hidden = std::max(0.0, reducing_ - exposed_),
+          .coding = std::max(0.0, reducing_ - calling_)};
+}
+
+std::vector<TraceSpan> StepTimes::take_spans() {
+  const std::lock_guard lock(mutex_);
+  keeps_spans_ = false;
+  return std::exchange(spans_, {});
+}
+
+/// Under the lock.
+void StepTimes::keep(std::string name, const char* track, TimePoint begin, TimePoint end,
+                     std::uint64_t bytes) {
+  if (!keeps_spans_ || spans_.size() >= limits::trace_spans_max) return;
+  spans_.push_back(trace_span(std::move(name), track, seconds(Clock::now() - begin),
+                              seconds(end - begin), bytes));
+}
+
+}  // namespace fl

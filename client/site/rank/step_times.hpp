@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a rank's time goes while it trains with others: sums for the summary of a round, and with
+// --trace a span for each part. On a GPU these are the times of the host, which runs ahead of the
+// device.
+#pragma once
+
+#include "client/learn/trace.hpp"
+#include "client/learn/trainer.hpp"
+#include "client/site/rank/ranks.hpp"
+
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace fl {
+
+/// Any thread. What is noted on the thread that trains is in the order of a step: forward,
+/// backward, backward_ended, waited.
+class StepTimes {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using TimePoint = Clock::time_point;
+
+  /// Forgets the round before. `keeps_spans`: for a trace.
+  void begin_round(bool keeps_spans);
+
+  // The thread that trains.
+  void forward();
+  void backward();
+  /// The gradients are there. is_last: they are the mean over the ranks.
+  void backward_ended(bool is_last);
+  /// Between these two points of time, after the optimizer's step, the hook did its part of it.
+  void waited(TimePoint begin, TimePoint end);
+
+  /// A bucket's gradients are there and go to the conductor. The thread of the backward pass.
+  void bucket_ready();
+  // The conductor's thread.
+  void reduced(std::size_t bucket, TimePoint begin);
+  void called(const Ranks::Call& call);
+
+  /// The sums of the round so far.
+  [[nodiscard]] SyncTimes sums() const;
+  /// The spans, and none from now on.
+  [[nodiscard]] std::vector<TraceSpan> take_spans();
+
+ private:
+  void keep(std::string name, const char* track, TimePoint begin, TimePoint end,
+            std::uint64_t bytes = 0);
+
+  mutable std::mutex mutex_;
+  bool keeps_spans_ = false;
+  std::vector<TraceSpan> spans_;
+  TimePoint part_began_{};          // Of what the training thread does now.
+  std::optional<TimePoint> ready_;  // When the newest bucket of this backward pass was ready.
+  double compute_ = 0;
+  double exposed_ = 0;
+  double reducing_ = 0;  // Of the conductor: with its hooks.
+  double calling_ = 0;   // Of that: in collectives.
+};
+
+}  // namespace fl
