@@ -146,6 +146,7 @@ bench() {
   build
   case ${1:-} in
     books | demo | niid | ranks | robust | strangers | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
+    cross-datacenter) exec python3 examples/cross-datacenter/compare.py "${@:2}" ;;
     soak)
       tests/process/make-venv.sh build/venv
       exec build/venv/bin/python tests/bench/soak_bench.py "${@:2}"

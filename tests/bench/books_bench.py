@@ -15,12 +15,11 @@ import json
 import math
 import pathlib
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 
 from places import BIN
+from books import read_books, split_book
 
 SITES = 8
 BATCH = 16
@@ -39,22 +38,13 @@ RUNS = {
 
 def write_books(folder):
     """Writes each book's first 95 % to folder/train and the rest to folder/test."""
-    if shutil.which("bible") is None:
-        sys.exit("install the packages bible-kjv and bible-kjv-text first")
-    verses = subprocess.run(
-        ["bible", "-f", "gen1:1-rev22:21"], check=True, capture_output=True, text=True
-    ).stdout
-    books = {}
-    for line in verses.splitlines():
-        found = re.match(r"(\S+?)\d+:\d+ (.*)", line)
-        if found:
-            books.setdefault(found[1], []).append(found[2] + "\n")
     for part in ("train", "test"):
         (folder / part).mkdir()
+    books = read_books()
     for name, lines in books.items():
-        kept = len(lines) - math.ceil(len(lines) / 20)
-        (folder / "train" / f"{name}.txt").write_text("".join(lines[:kept]))
-        (folder / "test" / f"{name}.txt").write_text("".join(lines[kept:]))
+        train, test = split_book(lines)
+        (folder / "train" / f"{name}.txt").write_text(train)
+        (folder / "test" / f"{name}.txt").write_text(test)
     return len(books)
 
 

@@ -122,6 +122,20 @@ class Site(FederationTest):
         _, again, _ = self.run_of("--ranks", 3, moments, batch=8, name="again", server=adam)
         self.assertEqual(digests, again)
 
+    def test_ranks_in_half_precision_learn_as_in_full_and_repeat_their_bits(self):
+        """All ranks see the same reduced gradient, so they change fp16's loss scale together."""
+
+        def train(name, *flags):
+            _, digests, _ = self.run_of("--ranks", 2, *flags, batch=4, rounds=3, name=name)
+            return digests, self.federation.query("SELECT train_loss FROM round")[-1][0]
+
+        _, full = train("fp32")
+        for precision in ("fp16", "bf16"):
+            digests, loss = train(precision, "--precision", precision)
+            # After an overflow fp16 leaves a batch out.
+            self.assertAlmostEqual(loss / full, 1, delta=0.4)
+            self.assertEqual(train(f"{precision}-again", "--precision", precision)[0], digests)
+
     def test_whichever_rank_is_lost_the_model_is_the_same(self):
         """One rank is killed and one is stopped in the middle of a run. The hook's error feedback
         is that of each round's beginning, so the run ends in the same model."""
