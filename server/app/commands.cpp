@@ -2,6 +2,7 @@
 // The sub-commands: for each its flags, its function, and its row in the table at the end.
 #include "server/app/commands.hpp"
 
+#include "server/app/record_commands.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/history/format.hpp"
 #include "shared/base/async/clock.hpp"
@@ -21,8 +22,6 @@
 
 namespace fl {
 
-namespace {
-
 Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool read_only) {
   Store::Options store;
   store.path = std::filesystem::path(options.state) / "history.sqlite";
@@ -41,6 +40,8 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
   }
   return Store::open(store);
 }
+
+namespace {
 
 /// The address for clients that the running (or last) server has written.
 Result<ServerAddress> advertised_address(const ServerOptions& options) {
@@ -180,9 +181,21 @@ void declare_history(CLI::App& command, ServerOptions& options) {
       ->excludes("--codecs")
       ->excludes("--choices")
       ->excludes("--events");
-  for (const char* other : {"--run", "--all", "--codecs", "--choices", "--events", "--metrics"})
+  command
+      .add_option("--plot", options.file,
+                  "Draw the run's main metric and losses over rounds, time and bytes into this SVG "
+                  "file")
+      ->check(not_empty())
+      ->excludes("--all")
+      ->excludes("--codecs")
+      ->excludes("--choices")
+      ->excludes("--events")
+      ->excludes("--metrics");
+  for (const char* other :
+       {"--plot", "--run", "--all", "--codecs", "--choices", "--events", "--metrics"})
     command.get_option("--runs")->excludes(other);
   declare_formats(command, options);
+  for (const char* other : {"--json", "--csv"}) command.get_option("--plot")->excludes(other);
 }
 
 template <class Record>
@@ -207,6 +220,7 @@ Result<std::optional<RunId>> run_to_show(Store& store, const ServerOptions& opti
 Result<void> print_history(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));
   if (options.runs) return print_rows(store->runs(), options.format);
+  if (!options.file.empty()) return plot_run(*store, options);
   FL_TRY(const auto run, run_to_show(*store, options));
   if (options.codecs) return print_rows(store->codecs(run), options.format);
   if (options.choices) return print_rows(store->codecs_asked(run), options.format);

@@ -8,6 +8,7 @@
 #include "shared/identity/token.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,10 @@ namespace fl {
 
 /// In the order in which --help shows them.
 [[nodiscard]] std::span<const Command> server_commands();
+
+/// The history in the state folder. Errors: not_found, with what to do, if there is none.
+[[nodiscard]] Result<std::unique_ptr<Store>> open_store(const ServerOptions& options,
+                                                        bool read_only);
 
 /// The server's certificate authority. It is created if there is none, unless clients have
 /// certificates of an earlier one: those would be worthless (`corrupt`).

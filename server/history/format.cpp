@@ -1,104 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/history/format.hpp"
 
+#include "server/history/cells.hpp"
 #include "server/history/rows.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/printable.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <ctime>
 
 namespace fl {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Line = std::vector<std::string>;
-
-constexpr const char* unknown = "-";
-
-std::string human_bytes(std::uint64_t bytes) {
-  constexpr std::array units{"kB", "MB", "GB", "TB", "PB", "EB"};
-  if (bytes < 1000) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes) / 1000;
-  std::size_t unit = 0;
-  // 999.95 would be printed as 1000.0: it belongs to the next unit.
-  for (; value >= 999.95 && unit + 1 < units.size(); ++unit) value /= 1000;
-  return fmt::format("{:.1f} {}", value, units[unit]);
-}
-
-std::string human_seconds(double seconds) {
-  if (!std::isfinite(seconds)) return unknown;
-  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
-  const auto whole = std::llround(seconds);
-  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
-}
-
-/// A time of 0 never was.
-std::string utc(double unix_seconds, const char* never = unknown) {
-  if (unix_seconds == 0 || !std::isfinite(unix_seconds)) return never;
-  const auto whole = static_cast<std::time_t>(std::floor(unix_seconds));
-  std::tm parts{};
-  if (::gmtime_r(&whole, &parts) == nullptr) return never;
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", parts);
-}
-
-std::string loss_text(std::optional<double> loss) {
-  return loss ? fmt::format("{:.4f}", *loss) : unknown;
-}
-
-std::string accuracy_text(std::optional<double> accuracy) {
-  return accuracy ? fmt::format("{:.2f} %", 100 * *accuracy) : unknown;
-}
-
-/// A value of a metric in a cell.
-std::string figure_text(std::string_view name, std::optional<double> value, bool is_exact = true) {
-  if (!value) return unknown;
-  if (name.starts_with(own_prefix)) name.remove_prefix(own_prefix.size());
-  const KnownMetric* const known = find_known_metric(name);
-  const std::string text =
-      known != nullptr && known->is_fraction ? accuracy_text(value) : metric_text(name, *value);
-  return (is_exact ? "" : "~") + text;
-}
-
-/// How many columns a text takes in a terminal: as many as it has UTF-8 characters. This is good
-/// enough for names.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
-}
-
-/// Pads each column to its widest cell. The first `left` columns are aligned to the left, the
-/// others to the right. The cells may have text from outside.
-std::string align(std::vector<Line> lines, std::size_t left) {
-  std::vector<std::size_t> widths(lines.front().size(), 0);
-  for (Line& line : lines) {
-    for (std::string& cell : line) cell = printable(cell);
-  }
-  for (const Line& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i)
-      widths[i] = std::max(widths[i], width_of(line[i]));
-  }
-  std::string text;
-  for (const Line& line : lines) {
-    std::string row;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      const std::string padding(widths[i] - width_of(line[i]), ' ');
-      if (i > 0) row += "  ";
-      row += i < left ? line[i] + padding : padding + line[i];
-    }
-    row.erase(row.find_last_not_of(' ') + 1);
-    text += row + "\n";
-  }
-  return text;
-}
+using Line = CellLine;
+constexpr const char* unknown = unknown_cell;
 
 /// RFC 4180: a field with a comma or a quote is put in quotes, and its own quotes are doubled. Line
 /// breaks and other control characters become '?'.
@@ -169,7 +88,7 @@ Json object_of(const EventRecord& event) {
 }
 
 Line line_of(const EventRecord& event) {
-  return {utc(event.at), std::string(to_text(event.level)), event.text};
+  return {utc_time(event.at), std::string(to_text(event.level)), event.text};
 }
 
 Json object_of(const AuditRecord& row) {
@@ -177,7 +96,7 @@ Json object_of(const AuditRecord& row) {
 }
 
 Line line_of(const AuditRecord& row) {
-  return {utc(row.at), std::string(to_text(row.kind)),
+  return {utc_time(row.at), std::string(to_text(row.kind)),
           row.client.empty() ? "-" : printable(row.client), printable(row.text)};
 }
 
@@ -197,7 +116,7 @@ Line line_of(const RunSummary& of) {
           of.run.model,
           std::string(to_text(of.run.state)),
           fmt::format("{} of {}", of.rounds_closed, of.run.rounds_total),
-          utc(of.run.started_at)};
+          utc_time(of.run.started_at)};
 }
 
 /// Nothing for a metric that is not from 0 to 1, of which there are no points.
@@ -295,10 +214,10 @@ std::string main_cell(const RoundSummary& round, bool names_it) {
 Line line_of(const ClientRecord& client) {
   const std::string& serial = client.certificate_serial;
   return {client.name,
-          utc(client.enrolled_at),
-          utc(client.last_seen_at, "never"),
+          utc_time(client.enrolled_at),
+          utc_time(client.last_seen_at, "never"),
           serial.empty() ? unknown : serial,
-          utc(client.revoked_at, "no"),
+          utc_time(client.revoked_at, "no"),
           client.evaluator ? "evaluator" : "trainer",
           client.examples_max == 0 ? "" : fmt::format("{}", client.examples_max)};
 }
@@ -338,7 +257,7 @@ std::string table_of(const std::vector<RoundSummary>& rounds) {
   for (const RoundSummary& round : rounds) {
     const std::string name =
         one_run ? fmt::format("{}", round.round) : fmt::format("{}:{}", round.run, round.round);
-    lines.push_back(line_of(round, name, utc(round.started_at)));
+    lines.push_back(line_of(round, name, utc_time(round.started_at)));
   }
   lines.push_back(line_of(all.back(), "total", ""));
   // The loss has a column already.
@@ -352,7 +271,7 @@ std::string table_of(const std::vector<RoundSummary>& rounds) {
     for (std::size_t i = 0; i < all.size(); ++i)
       lines[i + 1].push_back(figure_text(all[i].metric, all[i].own_metric));
   }
-  return align(std::move(lines), 2);
+  return align_cells(std::move(lines), 2);
 }
 
 /// The first `left` columns are text.
@@ -360,7 +279,7 @@ template <class Row>
 std::string table_of(Line titles, const std::vector<Row>& rows, std::size_t left) {
   std::vector<Line> lines{std::move(titles)};
   for (const Row& row : rows) lines.push_back(line_of(row));
-  return align(std::move(lines), left);
+  return align_cells(std::move(lines), left);
 }
 
 /// JSON, or CSV with the same names and the same numbers.
@@ -444,7 +363,7 @@ std::string format_rows(const std::vector<RunSummary>& runs, Format format) {
 std::string format_run_header(const RunRecord& run) {
   return fmt::format("run {} ({}): {}, {}\n{} rounds wanted, seed {}, started {} UTC\n", run.id,
                      run.key, printable(run.model), to_text(run.state), run.rounds_total, run.seed,
-                     utc(run.started_at));
+                     utc_time(run.started_at));
 }
 
 }  // namespace fl

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sub-commands that make files of a run's records or look at them more closely than `history`
+// does. Their rows are in commands.cpp. They work beside a running server or without one.
+#pragma once
+
+#include "server/app/command_line.hpp"
+#include "server/history/store.hpp"
+
+namespace fl {
+
+/// The run of --run; without it the one that a reader wants to see first. Errors: not_found.
+[[nodiscard]] Result<RunRecord> asked_run(Store& store, RunId run);
+
+/// history --plot.
+[[nodiscard]] Result<void> plot_run(Store& store, const ServerOptions& options);
+
+}  // namespace fl
