@@ -49,7 +49,10 @@ struct ServerOptions {
   bool runs = false;
   bool all_runs = false;
   Format format = Format::table;
-  std::string file;  // What history --plot writes.
+  // compare
+  RunId other_run = 0;
+  std::optional<double> reach;
+  std::string file;                    // What history --plot writes.
   // queue
   std::int64_t drop = 0;  // Takes this run out of the queue; 0: adds one.
   // rotate-ca

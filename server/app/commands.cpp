@@ -387,7 +387,7 @@ Result<void> print_strategies(const ServerOptions&) {
   return {};
 }
 
-constexpr Command table[] = {
+constexpr Command command_table[] = {
     {.name = "queue",
      .help = "Adds a run to the queue, with the run's flags that are given (see fl-server --help). "
              "The server begins it once all runs before it are finished; with --stay the server "
@@ -399,6 +399,11 @@ constexpr Command table[] = {
      .help = "Prints the rounds of the run under way, or of the newest run that has any",
      .declare = declare_history,
      .run = print_history},
+    {.name = "compare",
+     .help = "Prints two runs side by side: the settings in which they differ, what they cost and "
+             "reached",
+     .declare = declare_compare,
+     .run = print_comparison},
     {.name = "clients",
      .help = "Prints the enrolled clients",
      .declare = declare_formats,
@@ -428,6 +433,6 @@ constexpr Command table[] = {
 
 }  // namespace
 
-std::span<const Command> server_commands() { return table; }
+std::span<const Command> server_commands() { return command_table; }
 
 }  // namespace fl

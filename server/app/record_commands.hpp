@@ -14,4 +14,8 @@ namespace fl {
 /// history --plot.
 [[nodiscard]] Result<void> plot_run(Store& store, const ServerOptions& options);
 
+/// compare RUN RUN.
+void declare_compare(CLI::App& command, ServerOptions& options);
+[[nodiscard]] Result<void> print_comparison(const ServerOptions& options);
+
 }  // namespace fl

@@ -149,6 +149,8 @@ class Store {
   /// The metrics of the run's evaluations so far: those of evaluators first, and each group in the
   /// order in which they were declared. "loss" is one of them if the first evaluator has no other.
   [[nodiscard]] Result<std::vector<DeclaredMetric>> declared_metrics(RunId run);
+  /// The name of the run's main metric. Errors: not_found.
+  [[nodiscard]] Result<std::string> main_metric(RunId run);
   using TaskTraffic = fl::TaskTraffic;
   /// Adds the bytes to those that are there. `seconds` replaces a smaller figure.
   [[nodiscard]] Result<void> add_traffic(const std::vector<TaskTraffic>& traffic);

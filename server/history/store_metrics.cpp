@@ -72,6 +72,14 @@ Result<std::vector<DeclaredMetric>> Store::declared_metrics(RunId run) {
       read, run);
 }
 
+Result<std::string> Store::main_metric(RunId run) {
+  FL_TRY(const auto name, db_->find(
+                              "SELECT name FROM run_metric WHERE run_id = ?1",
+                              [](const Row& row) { return row.text(0); }, run));
+  if (!name) return Error(Errc::not_found, fmt::format("there is no run {}", run));
+  return *name;
+}
+
 Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations(RunId run) {
   std::map<std::string, NewestEvaluation> newest;
   const auto note = [&](const Row& row) {
