@@ -52,7 +52,10 @@ struct ServerOptions {
   // compare
   RunId other_run = 0;
   std::optional<double> reach;
-  std::string file;                    // What history --plot writes.
+  // export
+  std::optional<std::uint32_t> round;  // None: the newest.
+  std::string model_format;            // "": what the file's name ends with.
+  std::string file;                    // What history --plot and export write.
   // queue
   std::int64_t drop = 0;  // Takes this run out of the queue; 0: adds one.
   // rotate-ca

@@ -3,15 +3,50 @@
 
 #include "server/app/commands.hpp"
 #include "server/app/compare_runs.hpp"
+#include "server/app/run_queue.hpp"
 #include "server/history/plot.hpp"
+#include "server/versions/export_model.hpp"
 #include "shared/base/flags.hpp"
 #include "shared/base/io/file.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace fl {
+
+namespace {
+
+Result<ModelFormat> model_format(const ServerOptions& options) {
+  const std::string ending = std::filesystem::path(options.file).extension().string();
+  const std::string name = !options.model_format.empty() ? options.model_format
+                           : ending.empty()              ? ""
+                                                         : ending.substr(1);
+  if (name == "safetensors") return ModelFormat::safetensors;
+  if (name == "npz") return ModelFormat::npz;
+  return Error(
+      Errc::invalid_input,
+      fmt::format("{} does not end with .safetensors or .npz: give --format", options.file));
+}
+
+/// The version that is asked for, of those that are kept.
+Result<CheckpointRecord> kept_version(Store& store, const RunRecord& run,
+                                      std::optional<Version> asked) {
+  FL_TRY(const auto kept, store.checkpoints(run.id));
+  if (kept.empty())
+    return Error(Errc::not_found, fmt::format("run {} has no model on the disk", run.id));
+  if (!asked) return kept.back();
+  const auto found = std::ranges::find(kept, *asked, &CheckpointRecord::version);
+  if (found != kept.end()) return *found;
+  return Error(Errc::not_found,
+               fmt::format("the model after round {} of run {} is not on the disk; there are {} "
+                           "models from round {} to round {} (--keep-checkpoints of a run says how "
+                           "many are kept)",
+                           *asked, run.id, kept.size(), kept.front().version, kept.back().version));
+}
+
+}  // namespace
 
 Result<RunRecord> asked_run(Store& store, RunId run) {
   FL_TRY(const auto found, run == 0 ? store.shown_run() : store.find_run(run));
@@ -50,6 +85,31 @@ Result<void> print_comparison(const ServerOptions& options) {
          compare_runs(*store, options.run, options.other_run, options.reach));
   fmt::print("{}", options.format == Format::json ? comparison_json(comparison)
                                                   : comparison_table(comparison));
+  return {};
+}
+
+void declare_export(CLI::App& command, ServerOptions& options) {
+  command.add_option("FILE", options.file, "The file to write")->required()->check(not_empty());
+  command.add_option("--round", options.round,
+                     "The model after this round; 0: the initial one. By default the newest");
+  command.add_option("--run", options.run, "Of the run with this number")
+      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
+  command
+      .add_option("--format", options.model_format,
+                  "safetensors or npz (numpy). By default what FILE ends with")
+      ->check(CLI::IsMember({"safetensors", "npz"}));
+}
+
+Result<void> export_checkpoint(const ServerOptions& options) {
+  FL_TRY(const ModelFormat format, model_format(options));
+  FL_TRY(const auto store, open_store(options, true));
+  FL_TRY(const RunRecord run, asked_run(*store, options.run));
+  FL_TRY(const CheckpointRecord record, kept_version(*store, run, options.round));
+  FL_TRY(const ExportedModel model, export_model(posix_files(), checkpoints_of(options.state, run),
+                                                 record, format, options.file));
+  fmt::print("{}: the model of run {} after round {}, {} tensors with {} values, digest {}\n",
+             options.file, run.id, record.version, model.tensors, model.elements,
+             model.digest.hex());
   return {};
 }
 

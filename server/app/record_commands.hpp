@@ -18,4 +18,8 @@ namespace fl {
 void declare_compare(CLI::App& command, ServerOptions& options);
 [[nodiscard]] Result<void> print_comparison(const ServerOptions& options);
 
+/// export FILE.
+void declare_export(CLI::App& command, ServerOptions& options);
+[[nodiscard]] Result<void> export_checkpoint(const ServerOptions& options);
+
 }  // namespace fl

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sub-commands make of a run's records: pictures, comparisons."""
+"""What the sub-commands make of a run's records: pictures, comparisons, exported models."""
 
+import ast
 import json
 import signal
+import struct
 import unittest
 import xml.etree.ElementTree
+import zipfile
 
+import numpy
+import xxhash
 from federation import FederationTest
+from safetensors.numpy import load_file
 
 RUN = ("--model", "synthetic:5000", "--min-clients", 2, "--lr", "0.05")
 
@@ -57,6 +63,60 @@ class Records(FederationTest):
         settings = {each["setting"]: each["values"] for each in compared["settings"]}
         self.assertEqual(settings, {"rounds": [3, 2], "codec": ["none", "qsgd:8"]})
         self.expect_refusal(federation, "no run 9", "compare", 2, 9)
+
+    def test_an_exported_model_has_the_recorded_values(self):
+        federation = self.make()
+        self.run_to_end(federation, "--rounds", 3, "--strategy", "scaffold")
+        files = [federation.folder / name for name in ("model.safetensors", "model.npz")]
+        for file in files:
+            code, out, err = federation.server_command("export", "--round", 2, file)
+            self.assertEqual(code, 0, err)
+            self.assertIn("after round 2", out)
+        tensors, arrays = load_file(files[0]), numpy.load(files[1])
+        self.assertEqual(sorted(tensors), sorted(arrays.files))
+        self.assertEqual(len(tensors), 1, "the control variate is not the model's")
+        for name, tensor in tensors.items():
+            numpy.testing.assert_array_equal(arrays[name], tensor)
+            self.assertGreater(numpy.abs(tensor).max(), 0)
+        self.check_zip(files[1])
+        original = load_file(federation.checkpoints / "round-000002.safetensors")
+        for name, tensor in tensors.items():
+            numpy.testing.assert_array_equal(original[name], tensor)
+
+    def check_zip(self, file):
+        """As a reader without numpy sees it."""
+        with zipfile.ZipFile(file) as archive:
+            self.assertIsNone(archive.testzip())
+            for entry in archive.infolist():
+                self.assertEqual(entry.compress_type, zipfile.ZIP_STORED)
+                data = archive.read(entry)
+                self.assertEqual(data[:8], b"\x93NUMPY\x01\x00")
+                (length,) = struct.unpack("<H", data[8:10])
+                self.assertEqual((10 + length) % 64, 0)
+                header = ast.literal_eval(data[10 : 10 + length].decode())
+                values = int(numpy.prod(header["shape"]))
+                self.assertEqual(len(data), 10 + length + 4 * values)
+
+    def test_an_export_of_what_is_not_there_says_what_is(self):
+        federation = self.make()
+        file = federation.folder / "model.npz"
+        self.expect_refusal(federation, "no model on the disk", "export", file)
+        self.run_to_end(federation, "--rounds", 4, "--keep-checkpoints", 2)
+        words = "from round 3 to round 4"
+        self.expect_refusal(federation, words, "export", "--round", 1, file)
+        self.expect_refusal(federation, words, "export", "--round", 9, file)
+        self.expect_refusal(federation, "--format", "export", federation.folder / "model")
+        newest = federation.checkpoints / "round-000004.safetensors"
+        damaged = bytearray(newest.read_bytes())
+        damaged[-1] ^= 1
+        newest.write_bytes(damaged)
+        self.expect_refusal(federation, "not those that were written", "export", file)
+        self.assertFalse(file.exists())
+        code, out, err = federation.server_command("export", "--round", 3, file)
+        self.assertEqual(code, 0, err)
+        (values,) = numpy.load(file).values()
+        self.assertIn(xxhash.xxh3_128_hexdigest(values.tobytes()), out)
+        self.assertIn(federation.digests()[3], out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies a version of the model out of the checkpoints, for other programs: the model's tensors
+// alone, without the vectors that some methods keep beside them (control.TENSOR). Blocking; values
+// are copied in pieces.
+#pragma once
+
+#include "server/versions/checkpoints.hpp"
+
+#include <filesystem>
+
+namespace fl {
+
+enum class ModelFormat { safetensors, npz };
+
+struct ExportedModel {
+  std::size_t tensors = 0;
+  std::uint64_t elements = 0;
+  Digest digest;  // Of the values that were written, in the order of the file.
+};
+
+/// Writes `to` in place of what is there: after a crash the old file is there whole, or the new
+/// one. The values are those that were recorded, or the error is `corrupt` and `to` is as it was.
+[[nodiscard]] Result<ExportedModel> export_model(Files& files, const std::filesystem::path& folder,
+                                                 const CheckpointRecord& record, ModelFormat format,
+                                                 const std::filesystem::path& to);
+
+}  // namespace fl
