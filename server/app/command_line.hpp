@@ -55,7 +55,11 @@ struct ServerOptions {
   // export
   std::optional<std::uint32_t> round;  // None: the newest.
   std::string model_format;            // "": what the file's name ends with.
-  std::string file;                    // What history --plot and export write.
+  std::string file;                    // What history --plot, export and backup write.
+  // prune
+  std::optional<std::uint64_t> keep_runs;
+  std::optional<double> older_than_days;
+  bool dry_run = false;
   // queue
   std::int64_t drop = 0;  // Takes this run out of the queue; 0: adds one.
   // rotate-ca

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/record_commands.hpp"
 
+#include "server/app/backup.hpp"
 #include "server/app/commands.hpp"
 #include "server/app/compare_runs.hpp"
+#include "server/app/prune.hpp"
 #include "server/app/run_queue.hpp"
+#include "server/history/cells.hpp"
 #include "server/history/plot.hpp"
 #include "server/versions/export_model.hpp"
+#include "shared/base/async/clock.hpp"
 #include "shared/base/flags.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/base/state_lock.hpp"
 
 #include <fmt/format.h>
 
@@ -111,6 +116,62 @@ Result<void> export_checkpoint(const ServerOptions& options) {
              options.file, run.id, record.version, model.tensors, model.elements,
              model.digest.hex());
   return {};
+}
+
+void declare_backup(CLI::App& command, ServerOptions& options) {
+  command.add_option("FOLDER", options.file, "The folder to make; it must not exist")
+      ->required()
+      ->check(not_empty());
+}
+
+Result<void> make_backup(const ServerOptions& options) {
+  FL_TRY(const auto store, open_store(options, true));
+  FL_TRY(const BackupReport report, back_up(posix_files(), *store, options.state, options.file));
+  for (const std::string& why : report.left_out) fmt::print(stderr, "not in the backup: {}\n", why);
+  fmt::print("{}: {} files, {} with {} models. To go on from it: fl-server --state {}\n",
+             options.file, report.files, human_bytes(report.bytes), report.models, options.file);
+  return {};
+}
+
+void declare_prune(CLI::App& command, ServerOptions& options) {
+  command
+      .add_option("--keep-runs", options.keep_runs, "Keep so many of the newest runs, at least 1")
+      ->check(whole_number(1, std::numeric_limits<std::int64_t>::max()));
+  command
+      .add_option("--older-than", options.older_than_days,
+                  "Remove only runs that ended so many days ago")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--dry-run", options.dry_run, "Say what would be removed, and remove nothing");
+}
+
+Result<void> prune_history(const ServerOptions& options) {
+  if (!options.keep_runs && !options.older_than_days) {
+    return Error(Errc::invalid_input,
+                 "say which runs may go: --keep-runs N, --older-than DAYS, or both");
+  }
+  PruneRule rule;
+  rule.keep_runs = options.keep_runs.value_or(1);
+  if (options.older_than_days) rule.older_than_s = *options.older_than_days * day_s;
+  FL_TRY(const auto store, open_store(options, options.dry_run));
+  FL_TRY(const auto runs,
+         runs_to_prune(posix_files(), *store, options.state, rule, Clock::unix_seconds()));
+  for (const PrunedRun& pruned : runs) {
+    fmt::print("run {}, which ended {} UTC: {} tasks, {} files, {}\n", pruned.run.id,
+               utc_time(pruned.run.ended_at), pruned.run.tasks, pruned.files,
+               human_bytes(pruned.bytes));
+  }
+  if (runs.empty()) fmt::print("no run is to be removed\n");
+  if (options.dry_run || runs.empty()) return {};
+  FL_CHECK(prune_runs(posix_files(), *store, options.state, runs));
+  fmt::print("removed\n");
+  const auto lock = StateLock::take(options.state);
+  if (!lock) {
+    fmt::print(
+        "the server is running: the history uses the space again, and becomes smaller when "
+        "this command removes something while the server is stopped\n");
+    return {};
+  }
+  return store->give_back_space();
 }
 
 }  // namespace fl

@@ -22,4 +22,12 @@ void declare_compare(CLI::App& command, ServerOptions& options);
 void declare_export(CLI::App& command, ServerOptions& options);
 [[nodiscard]] Result<void> export_checkpoint(const ServerOptions& options);
 
+/// backup FOLDER.
+void declare_backup(CLI::App& command, ServerOptions& options);
+[[nodiscard]] Result<void> make_backup(const ServerOptions& options);
+
+/// prune.
+void declare_prune(CLI::App& command, ServerOptions& options);
+[[nodiscard]] Result<void> prune_history(const ServerOptions& options);
+
 }  // namespace fl

@@ -81,6 +81,13 @@ struct RunSummary {
   Round rounds_closed = 0;
 };
 
+/// A finished or stopped run, as `fl-server prune` looks at it.
+struct EndedRun {
+  RunId id = 0;
+  double ended_at = 0;  // Of its last round; without one, when it was made.
+  std::uint64_t tasks = 0;
+};
+
 struct CheckpointRecord {
   Version version = 0;
   std::string file;  // Name inside the run's folder (RunRecord::checkpoints).

@@ -218,6 +218,22 @@ class Store {
   /// From the closed rounds, by client.
   [[nodiscard]] Result<std::map<std::string, ClientHistory>> client_histories(RunId run);
 
+  // Copies and removals (store_archive.cpp).
+  /// Writes the history as it is at this moment into a new file, while others go on writing. The
+  /// file is whole, but not synced yet.
+  [[nodiscard]] Result<void> copy_into(const std::filesystem::path& file);
+  /// In a copy: the files of this version are not there. Tasks that would train from it are late.
+  [[nodiscard]] Result<void> forget_checkpoint(RunId run, Version version);
+  /// In a copy: the file of an update that an open round has counted is not there. Errors:
+  /// not_found.
+  [[nodiscard]] Result<void> forget_update(TaskId task, std::string_view reason);
+  [[nodiscard]] Result<std::vector<EndedRun>> ended_runs();  // Oldest first.
+  /// Removes all rows of a run that is over, in several transactions; the row of the run goes last.
+  /// The audit stays. Errors: not_found; conflict, if it is not over.
+  [[nodiscard]] Result<void> remove_run(RunId run);
+  /// Makes the file as small as its rows. Nobody else may have it open.
+  [[nodiscard]] Result<void> give_back_space();
+
   [[nodiscard]] sqlite3* raw();  // For tests.
 
  private:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sub-commands make of a run's records: pictures, comparisons, exported models."""
+"""What the sub-commands make of a run's records: pictures, comparisons, exported models, backups."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ import zipfile
 
 import numpy
 import xxhash
-from federation import FederationTest
+from federation import FederationTest, wait_until
 from safetensors.numpy import load_file
 
 RUN = ("--model", "synthetic:5000", "--min-clients", 2, "--lr", "0.05")
@@ -117,6 +117,139 @@ class Records(FederationTest):
         (values,) = numpy.load(file).values()
         self.assertIn(xxhash.xxh3_128_hexdigest(values.tobytes()), out)
         self.assertIn(federation.digests()[3], out)
+
+
+class Backups(FederationTest):
+    names = ("a", "b")
+
+    def test_a_server_goes_on_from_a_backup_that_was_made_while_it_ran(self):
+        federation = self.make()
+        flags = (*RUN, "--rounds", 400, "--codec", "ecuq:4+ef", "--downlink-codec", "qsgd:8")
+        federation.server("--new-run", "--strategy", "fedadam", "--keep-checkpoints", 3, *flags)
+        clients = [federation.client(name) for name in self.names]
+        for number in range(3):
+            rounds = federation.rounds_done()
+            wait_until("more rounds", lambda: federation.rounds_done() >= rounds + 5)
+            backup = federation.folder / f"backup-{number}"
+            code, out, err = federation.server_command("backup", backup)
+            self.assertEqual(code, 0, err)
+            self.assertIn("fl-server --state", out)
+            self.assertFalse(backup.with_suffix(".tmp").exists())
+        for program in federation.programs:
+            program.kill()
+        original = federation.digests()
+        # The restored server has the same port, and the clients find it.
+        federation.state.rename(federation.folder / "lost")
+        federation.state = backup
+        restored = federation.digests()
+        self.assertEqual(restored, original[: len(restored)])
+        self.assertGreater(len(restored), 10)
+        done = federation.rounds_done()
+        server = federation.server("--rounds", done + 20)
+        clients = [federation.client(name) for name in self.names]
+        for program in [server, *clients]:
+            self.expect_exit(program)
+        self.assertEqual(federation.rounds_done(), done + 20)
+        self.assertEqual(federation.digests()[: len(restored)], restored)
+        ends = federation.query("SELECT state, early_end FROM run ORDER BY id DESC LIMIT 1")
+        self.assertEqual(ends, [("finished", "")])
+
+    def test_a_restored_run_makes_the_models_of_one_that_was_never_cut_off(self):
+        federation = self.make()
+        flags = ("--new-run", *RUN, "--strategy", "fedadam", "--seed", 7, "--codec", "qsgd:8")
+        server = federation.server(*flags, "--rounds", 4)
+        clients = [federation.client(name) for name in self.names]
+        for program in [server, *clients]:
+            self.expect_exit(program)
+        backup = federation.folder / "backup"
+        self.assertEqual(federation.server_command("backup", backup)[0], 0)
+        digests = []
+        for state in (federation.state, backup):
+            federation.state = state
+            server = federation.server("--rounds", 8)
+            clients = [federation.client(name) for name in self.names]
+            for program in [server, *clients]:
+                self.expect_exit(program)
+            digests.append(federation.digests())
+        self.assertEqual(len(digests[0]), 9)
+        self.assertEqual(digests[0], digests[1])
+
+    def test_a_backup_takes_no_place_that_is_taken_and_no_damaged_model(self):
+        federation = self.make()
+        backup = federation.folder / "backup"
+        backup.mkdir()
+        code, _, err = federation.server_command("backup", backup)
+        self.assertEqual(code, 1)
+        self.assertIn("is there already", err)
+        backup.rmdir()
+        server = federation.server("--new-run", *RUN, "--rounds", 3)
+        for program in [server, *[federation.client(name) for name in self.names]]:
+            self.expect_exit(program)
+        damaged = federation.checkpoints / "round-000001.safetensors"
+        values = bytearray(damaged.read_bytes())
+        values[-1] ^= 1
+        damaged.write_bytes(values)
+        code, _, err = federation.server_command("backup", backup)
+        self.assertEqual(code, 0, err)
+        self.assertIn("not in the backup: the model of run 2 after round 1", err)
+        federation.state = backup
+        kept = federation.query(
+            "SELECT version FROM checkpoint WHERE run_id = 2 AND dropped_at IS NULL"
+        )
+        self.assertEqual([version for (version,) in kept], [0, 2, 3])
+        self.assertEqual(len(federation.query("SELECT * FROM checkpoint WHERE run_id = 2")), 4)
+
+
+class Pruning(FederationTest):
+    names = ("a", "b")
+
+    def models(self, federation):
+        folder = federation.state / "checkpoints"
+        return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+    def test_runs_that_are_over_go_and_the_run_under_way_stays(self):
+        federation = self.make()
+        for _ in range(2):
+            server = federation.server("--new-run", *RUN, "--rounds", 2)
+            for program in [server, *[federation.client(name) for name in self.names]]:
+                self.expect_exit(program)
+        federation.server("--new-run", *RUN, "--rounds", 100000)
+        clients = [federation.client(name) for name in self.names]
+        wait_until("a round", lambda: federation.rounds_done() >= 1)
+        audit = federation.query("SELECT * FROM audit")
+        self.assertEqual(federation.server_command("prune")[0], 1, "it must be told what may go")
+        code, out, err = federation.server_command("prune", "--keep-runs", 1, "--dry-run")
+        self.assertEqual(code, 0, err)
+        for run in (1, 2, 3):
+            self.assertIn(f"run {run}, which ended", out)
+        self.assertNotIn("run 4", out)
+        self.assertIn("run-2/round-000002.safetensors", self.models(federation))
+
+        out = federation.server_command("prune", "--keep-runs", 1, "--older-than", 1)[1]
+        self.assertEqual(out, "no run is to be removed\n")
+        code, out, err = federation.server_command("prune", "--keep-runs", 2)
+        self.assertEqual(code, 0, err)
+        self.assertIn("the server is running", out)
+        runs = [run for (run,) in federation.query("SELECT id FROM run ORDER BY id")]
+        self.assertEqual(runs, [3, 4])
+        self.assertFalse(any(name.startswith("run-2/") for name in self.models(federation)))
+        self.assertTrue(any(name.startswith("run-3/") for name in self.models(federation)))
+        self.assertEqual(federation.query("SELECT * FROM audit")[: len(audit)], audit)
+        for table in ("round", "task", "checkpoint", "metric"):
+            (left,) = federation.query(f"SELECT count(*) FROM {table} WHERE run_id < 3")[0]
+            self.assertEqual(left, 0, table)
+        # The run under way does not notice.
+        rounds = federation.rounds_done()
+        wait_until("more rounds", lambda: federation.rounds_done() > rounds)
+        for program in federation.programs:
+            program.kill()
+        self.assertGreater(federation.query("PRAGMA freelist_count")[0][0], 0)
+        code, out, err = federation.server_command("prune", "--keep-runs", 1)
+        self.assertEqual(code, 0, err)
+        self.assertIn("removed", out)
+        self.assertEqual(federation.query("PRAGMA freelist_count"), [(0,)])
+        self.assertEqual(federation.query("SELECT id FROM run"), [(4,)])
+        self.assertEqual(federation.query("PRAGMA integrity_check"), [("ok",)])
 
 
 if __name__ == "__main__":

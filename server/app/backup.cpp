@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/backup.hpp"
+
+#include "server/app/run_queue.hpp"
+#include "server/versions/checkpoints.hpp"
+#include "shared/params/safetensors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace fl {
+
+namespace {
+
+constexpr std::size_t piece_bytes = 1 << 20;
+
+/// One backup under way, into a folder that gets its name when it is complete.
+class Backup {
+ public:
+  Backup(Files& files, std::filesystem::path state, std::filesystem::path folder)
+      : files_(files), state_(std::move(state)), folder_(std::move(folder)) {}
+
+  Result<BackupReport> make(Store& store);
+
+ private:
+  /// Which bytes of a file have a digest in the history, and which digest.
+  struct Recorded {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    Digest digest;
+  };
+  Result<void> copy(const std::filesystem::path& name, const std::optional<Recorded>& recorded);
+  Result<void> copy_all_of(const std::filesystem::path& folder);
+  Result<void> copy_run(Store& copied, const RunRecord& run);
+  Result<void> copy_version(const RunRecord& run, const CheckpointRecord& version,
+                            const std::vector<std::string>& names);
+  Result<void> copy_open_round(Store& copied, RunId run);
+
+  Files& files_;
+  std::filesystem::path state_;
+  std::filesystem::path folder_;
+  BackupReport report_;
+};
+
+/// Copies STATE/name durably. `corrupt`: its recorded bytes do not have their digest.
+Result<void> Backup::copy(const std::filesystem::path& name,
+                          const std::optional<Recorded>& recorded) {
+  FL_TRY(const auto from, files_.open(state_ / name, OpenMode::read));
+  FL_TRY(const auto to, files_.open(folder_ / name, OpenMode::fresh));
+  Hasher hasher;
+  std::vector<std::byte> piece(piece_bytes);
+  Writeback writeback;
+  std::uint64_t at = 0;
+  for (;;) {
+    FL_TRY(const std::size_t got, from->read_at(at, piece));
+    const Bytes bytes = Bytes(piece).first(got);
+    FL_CHECK(to->write_at(at, bytes));
+    if (recorded) {
+      const std::uint64_t first = std::clamp(recorded->begin, at, at + got);
+      const std::uint64_t last = std::clamp(recorded->end, first, at + got);
+      hasher.update(bytes.subspan(first - at, last - first));
+    }
+    at += got;
+    writeback.reached(*to, at);
+    if (got < piece.size()) break;
+  }
+  const bool differs = recorded && (at < recorded->end || hasher.digest() != recorded->digest);
+  if (differs) {
+    FL_CHECK(files_.remove(folder_ / name));
+    return Error(Errc::corrupt, fmt::format("{} has not the digest that the history has",
+                                            (state_ / name).string()));
+  }
+  FL_CHECK(to->sync());
+  ++report_.files;
+  report_.bytes += at;
+  return {};
+}
+
+/// All files of STATE/folder. One that vanishes meanwhile is left out, silently.
+Result<void> Backup::copy_all_of(const std::filesystem::path& folder) {
+  const auto names = files_.list(state_ / folder);
+  if (!names && names.error().code() == Errc::not_found) return {};
+  if (!names) return names.error();
+  FL_CHECK(files_.make_folder(folder_ / folder));
+  for (const auto& name : *names) {
+    if (name.ends_with(".tmp")) continue;
+    auto copied = copy(folder / name, std::nullopt);
+    if (!copied && copied.error().code() != Errc::not_found) return copied;
+  }
+  return files_.sync_folder(folder_ / folder);
+}
+
+/// The version's model and what lies beside it: the coded step to it, the method's state.
+Result<void> Backup::copy_version(const RunRecord& run, const CheckpointRecord& version,
+                                  const std::vector<std::string>& names) {
+  const auto folder = checkpoints_of("", run);
+  FL_TRY(const auto model, files_.open(state_ / folder / version.file, OpenMode::read));
+  const auto info = read_safetensors_header(*model);
+  if (!info) return info.error().at((state_ / folder / version.file).string());
+  const std::uint64_t begin = info->begin.front();
+  FL_CHECK(
+      copy(folder / version.file, Recorded{begin, begin + info->layout.bytes(), version.digest}));
+  const std::string stem = version.file.substr(0, version.file.find('.') + 1);
+  for (const auto& name : names) {
+    const bool is_beside =
+        name.starts_with(stem) && name != version.file && !name.ends_with(".tmp");
+    if (!is_beside) continue;
+    auto copied = copy(folder / name, std::nullopt);
+    if (copied || copied.error().code() != Errc::not_found) FL_CHECK(copied);
+  }
+  ++report_.models;
+  return {};
+}
+
+/// From the newest version to the oldest, as the server removes the oldest ones first.
+Result<void> Backup::copy_run(Store& copied, const RunRecord& run) {
+  FL_TRY(auto versions, copied.checkpoints(run.id));
+  if (versions.empty()) return {};
+  const auto folder = checkpoints_of("", run);
+  FL_CHECK(files_.make_folder(folder_ / folder));
+  const auto listed = files_.list(state_ / folder);
+  const std::vector<std::string> names = listed ? *listed : std::vector<std::string>();
+  std::ranges::reverse(versions);
+  const bool is_over = run.state == RunState::finished || run.state == RunState::stopped;
+  for (const CheckpointRecord& version : versions) {
+    const auto done = copy_version(run, version, names);
+    if (done) continue;
+    const Error& why = done.error();
+    const bool is_gone = why.code() == Errc::not_found;
+    if (!is_gone && why.code() != Errc::corrupt) return why;
+    if (&version == &versions.front() && !is_over) {
+      if (!is_gone) return why;
+      return Error(
+          Errc::unavailable,
+          fmt::format("{}; the server was faster than the copy: try again", why.message()));
+    }
+    report_.left_out.push_back(
+        fmt::format("the model of run {} after round {}: {}", run.id, version.version,
+                    is_gone ? "the server has dropped it meanwhile" : why.message()));
+    FL_CHECK(copied.forget_checkpoint(run.id, version.version));
+  }
+  return files_.sync_folder(folder_ / folder);
+}
+
+/// The updates that the open round has counted so far.
+Result<void> Backup::copy_open_round(Store& copied, RunId run) {
+  FL_TRY(const auto open, copied.open_round_of(run));
+  if (!open) return {};
+  FL_CHECK(files_.make_folder(folder_ / "spool"));
+  for (const TaskRecord& task : open->tasks) {
+    if (task.state != TaskState::accepted) continue;
+    const bool has_reference =
+        task.reference == TaskId::none ||
+        files_.exists(folder_ / "references" / std::to_string(number_of(task.reference)));
+    auto done = has_reference ? copy(std::filesystem::path("spool") / task.spool_file,
+                                     Recorded{0, task.update_bytes, task.update_digest})
+                              : Result<void>(Error(Errc::not_found, "what it refers to is gone"));
+    if (done) continue;
+    if (done.error().code() != Errc::not_found && done.error().code() != Errc::corrupt) return done;
+    report_.left_out.push_back(
+        fmt::format("an update of {} for round {}: the server has used it up meanwhile",
+                    task.client, open->round.round));
+    FL_CHECK(copied.forget_update(task.id, "it was not in the backup that was restored"));
+  }
+  return files_.sync_folder(folder_ / "spool");
+}
+
+Result<BackupReport> Backup::make(Store& store) {
+  FL_CHECK(files_.make_folder(folder_));
+  const auto database = folder_ / "history.sqlite";
+  FL_CHECK(store.copy_into(database));
+  {
+    FL_TRY(const auto copied, Store::open({database, "", false, false, true}));
+    FL_TRY(const auto runs, copied->runs());
+    // What is used up soonest goes first: an open round's updates, then the newest models.
+    FL_CHECK(copy_all_of("references"));
+    for (const RunSummary& each : runs) FL_CHECK(copy_open_round(*copied, each.run.id));
+    for (const RunSummary& each : runs) FL_CHECK(copy_run(*copied, each.run));
+  }
+  FL_CHECK(copy_all_of("identity"));
+  FL_TRY(const auto file, files_.open(database, OpenMode::update));
+  FL_CHECK(file->sync());
+  FL_TRY(const std::uint64_t database_bytes, file->size());
+  ++report_.files;
+  report_.bytes += database_bytes;
+  FL_CHECK(files_.sync_folder(folder_));
+  return report_;
+}
+
+}  // namespace
+
+Result<BackupReport> back_up(Files& files, Store& store, const std::filesystem::path& state,
+                             const std::filesystem::path& to) {
+  std::error_code failed;
+  const std::filesystem::path folder = to.string() + ".tmp";
+  for (const auto& path : {to, folder}) {
+    if (!std::filesystem::exists(path, failed)) continue;
+    return Error(
+        Errc::conflict,
+        fmt::format("{} is there already: name another folder, or remove it", path.string()));
+  }
+  auto made = Backup(files, state, folder).make(store);
+  if (!made) {
+    std::filesystem::remove_all(folder, failed);
+    return made;
+  }
+  FL_CHECK(files.rename(folder, to));
+  FL_CHECK(files.sync_folder(std::filesystem::absolute(to).parent_path()));
+  return made;
+}
+
+}  // namespace fl

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Removes runs that are over: their rows in the history, and their models. Never the newest run,
+// nor one that is not over; the audit and what belongs to no run stay. It works beside a running
+// server. Blocking.
+#pragma once
+
+#include "server/history/store.hpp"
+#include "shared/base/io/file.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace fl {
+
+struct PruneRule {
+  std::uint64_t keep_runs = 1;         // So many of the newest runs stay, whatever their age.
+  std::optional<double> older_than_s;  // Only runs that ended so long ago.
+};
+
+struct PrunedRun {
+  EndedRun run;
+  std::size_t files = 0;
+  std::uint64_t bytes = 0;  // Of its files.
+};
+
+/// The runs that the rule removes at this time, oldest first, with what their files take.
+[[nodiscard]] Result<std::vector<PrunedRun>> runs_to_prune(Files& files, Store& store,
+                                                           const std::filesystem::path& state,
+                                                           const PruneRule& rule, double now);
+
+/// Removes these runs. Files go first: if this is cut off, the history still names what is left,
+/// and the next prune goes on.
+[[nodiscard]] Result<void> prune_runs(Files& files, Store& store,
+                                      const std::filesystem::path& state,
+                                      const std::vector<PrunedRun>& runs);
+
+}  // namespace fl
