@@ -97,6 +97,8 @@ inline constexpr int admin_requests_max = 64;       // At the same time.
 inline constexpr auto admin_request_max = 5s;       // From the accept to the end of the request.
 inline constexpr int admin_page_rounds_max = 1000;  // Of one page of /api/rounds.
 inline constexpr int admin_page_choices_max = 100;  // Rounds of one page of /api/choices.
+inline constexpr std::size_t admin_sessions_max = 64;  // Logins at the same time.
+inline constexpr auto admin_session_max = 12h;         // From the login to its end.
 
 // What a member may send without being asked: so much at once, and so much a second. What the
 // server asks for adds to it (member_quota.hpp). Bytes are those of headers.

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who has logged in at the admin pages. A login makes a random secret, which the browser keeps as a
+// cookie; this process keeps the secret's digest, in memory only. So a restart logs everybody out,
+// and whoever reads the memory or the disk learns no cookie. Any thread.
+#pragma once
+
+#include "shared/base/async/clock.hpp"
+#include "shared/base/error.hpp"
+#include "shared/identity/crypto.hpp"
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fl {
+
+/// What somebody may do at the admin pages. Each may do what those before it may.
+enum class AdminRole {
+  viewer,        // See all pages.
+  run_operator,  // Control runs.
+  admin,         // Decide who may take part.
+};
+/// "viewer", "operator", "admin".
+[[nodiscard]] std::string_view to_text(AdminRole role);
+/// The reverse; none for any other text.
+[[nodiscard]] std::optional<AdminRole> parse_admin_role(std::string_view text);
+
+struct AdminSession {
+  AdminRole role = AdminRole::viewer;
+  std::string name;  // Of the operator; "": whoever has the token of --admin-token-file.
+  TimePoint opened_at{};
+  TimePoint expires_at{};
+};
+
+class AdminSessions {
+ public:
+  static constexpr std::string_view cookie_name = "tributary_session";
+
+  /// Opens a session for limits::admin_session_max, and returns its cookie's value. When there are
+  /// limits::admin_sessions_max of them, the oldest one of `name` ends; `unavailable` if it has
+  /// none.
+  [[nodiscard]] Result<std::string> open(AdminRole role, std::string name);
+  /// The session with this cookie, unless it has expired.
+  [[nodiscard]] std::optional<AdminSession> find(std::string_view cookie) const;
+  /// Ends it. Nothing happens if there is none.
+  void close(std::string_view cookie);
+  /// Ends all sessions of a name: its token was revoked.
+  void close_all_of(std::string_view name);
+  [[nodiscard]] std::size_t size() const;
+
+ private:
+  void drop_expired();
+
+  mutable std::mutex mutex_;
+  /// By the digest of the cookie. A look-up compares digests: its time says nothing about secrets.
+  std::map<Sha256, AdminSession> sessions_;
+};
+
+/// The value of a cookie in the text of a Cookie header; "" if it is not there.
+[[nodiscard]] std::string_view find_cookie(std::string_view header, std::string_view name);
+
+/// The Set-Cookie header of a session: scripts can't read it, and no other web page makes a browser
+/// send it. `is_secure`: the browser came over HTTPS. With a value of "" the browser forgets it.
+[[nodiscard]] std::string session_cookie(std::string_view value, bool is_secure);
+
+}  // namespace fl
