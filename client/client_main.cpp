@@ -9,6 +9,7 @@
 #include "client/learn/guarded_trainer.hpp"
 #include "client/learn/initial_file.hpp"
 #include "client/learn/process/process_trainer.hpp"
+#include "client/service.hpp"
 #include "client/site/site.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/io/secret_file.hpp"
@@ -227,7 +228,7 @@ Result<void> make_initial_weights(const ClientOptions& options, const TrainerFac
 }
 
 Result<void> train(const ClientOptions& options, const std::optional<SitePlace>& place,
-                   const TrainerFactory& own) {
+                   const TrainerFactory& own, const ServiceManager& manager) {
   Files& files = posix_files();
   const auto folder = identity_folder(options.state);
   if (!ClientIdentity::is_present(files, folder)) {
@@ -267,8 +268,14 @@ Result<void> train(const ClientOptions& options, const std::optional<SitePlace>&
   Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
               std::move(factory), worker, agent_options);
 
+  ClientService service(strand, manager, options,
+                        fmt::format("client '{}' of {}", connector.identity().name(),
+                                    to_string(connector.identity().server())));
   StopSignals signals(io);
-  signals.on_stop([&] { net::post(strand, [&agent] { agent.stop(); }); });
+  signals.on_stop([&] {
+    service.stopping();
+    net::post(strand, [&agent] { agent.stop(); });
+  });
   Result<Agent::Outcome> outcome = Agent::Outcome::stopped;
   log_info("client '{}' of {}", connector.identity().name(),
            to_string(connector.identity().server()));
@@ -277,6 +284,7 @@ Result<void> train(const ClientOptions& options, const std::optional<SitePlace>&
                   if (failure) std::rethrow_exception(failure);
                   outcome = std::move(result);
                   signals.cancel();
+                  service.end();
                 });
   io.run();
   if (helpers.program) helpers.program->end();
@@ -287,13 +295,14 @@ Result<void> train(const ClientOptions& options, const std::optional<SitePlace>&
 }
 
 Result<void> run(const ClientOptions& options, const TrainerFactory& own) {
+  const ServiceManager manager = ServiceManager::take_from_environment();
   FL_TRY(const auto place, find_site(options.site));
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   if (!options.initial_weights.empty()) return make_initial_weights(options, own);
   if (!options.join.empty() || !options.join_file.empty()) FL_CHECK(join_once(options));
   if (options.only_join) return {};
-  auto trained = train(options, place, own);
+  auto trained = train(options, place, own, manager);
   if (trained || trained.error().code() != Errc::cancelled) return trained;
   log_info("stopped");
   return {};

@@ -179,6 +179,58 @@ void declare_flags(CLI::App& app, const ClientProgram& program, ClientOptions& o
   declare_own_flags(app, program);
 }
 
+/// Adds all flags and sub-commands. Returns what parses: it throws for a mistake, and returns the
+/// exit code after a sub-command that needs no more, else -1. All arguments must outlive it.
+std::function<int(int, const char* const*)> declare_all(CLI::App& app, const ClientProgram& program,
+                                                        ClientOptions& options) {
+  const bool is_own = static_cast<bool>(program.make_trainer);
+  options.program = program.name;
+  app.set_version_flag("--version", fmt::format("{} {}, protocol {}", program.name,
+                                                software_version_and_commit, protocol_version));
+  add_config_flag(app, "A TOML file with any of these flags");
+  app.fallthrough();
+  // The last of repeated flags counts, so that a user can append flags to a script's.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  declare_flags(app, program, options, is_own);
+  auto* join = app.add_subcommand("join", "Joins with a token, then exits");
+  join->add_option(
+      "TOKEN", options.join,
+      "The token that 'fl-server enroll --name NAME' printed; '-' reads it from standard "
+      "input. Or use --join-file");
+  auto* initial = app.add_subcommand(
+      "initial-weights", "Asks the trainer for initial weights and writes the file for the server");
+  initial->add_option("FILE", options.initial_weights, "The safetensors file to write")->required();
+  initial->add_option("--seed", options.initial_seed, "The weights are a function of this number")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
+      ->capture_default_str();
+  const auto run_site_command = declare_site_commands(app, std::cout);
+  app.require_subcommand(0, 1);
+  return
+      [&app, &options, join, initial, run_site_command, is_own](int argc, const char* const* argv) {
+        app.parse(argc, argv);
+        if (const int code = run_site_command(); code >= 0) return code;
+        check_together(app, *join, *initial, options, is_own);
+        options.only_join = static_cast<bool>(*join);
+        options.flags = given_flags(app);
+        return -1;
+      };
+}
+
+/// The flags of a program's own trainer stay as they are: the trainer reads them on its thread.
+Result<ClientOptions> parse_again(int argc, const char* const* argv, ClientProgram program) {
+  std::vector<std::string> unused(program.flags.size());
+  for (std::size_t i = 0; i < unused.size(); ++i) program.flags[i].value = &unused[i];
+  CLI::App app;
+  ClientOptions options;
+  const auto parse = declare_all(app, program, options);
+  try {
+    if (parse(argc, argv) >= 0) return Error(Errc::internal, "a sub-command was run again");
+  } catch (const CLI::ParseError& error) {
+    return Error(Errc::invalid_input, error_text(app, error));
+  }
+  return options;
+}
+
 }  // namespace
 
 void declare_data_flags(CLI::App& app, LearnOptions& learn) {
@@ -277,38 +329,14 @@ void refuse_beside_trainer(const CLI::App& app, std::initializer_list<const char
 }
 
 int parse_options(int argc, char** argv, const ClientProgram& program, ClientOptions& options) {
-  const bool is_own = static_cast<bool>(program.make_trainer);
-  options.program = program.name;
-  CLI::App app{is_own ? program.about : std::string(about), program.name};
-  app.set_version_flag("--version", fmt::format("{} {}, protocol {}", program.name,
-                                                software_version_and_commit, protocol_version));
-  add_config_flag(app, "A TOML file with any of these flags");
-  app.fallthrough();
-  // The last of repeated flags counts, so that a user can append flags to a script's.
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  declare_flags(app, program, options, is_own);
-  auto* join = app.add_subcommand("join", "Joins with a token, then exits");
-  join->add_option(
-      "TOKEN", options.join,
-      "The token that 'fl-server enroll --name NAME' printed; '-' reads it from standard "
-      "input. Or use --join-file");
-  auto* initial = app.add_subcommand(
-      "initial-weights", "Asks the trainer for initial weights and writes the file for the server");
-  initial->add_option("FILE", options.initial_weights, "The safetensors file to write")->required();
-  initial->add_option("--seed", options.initial_seed, "The weights are a function of this number")
-      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
-      ->capture_default_str();
-  const auto run_site_command = declare_site_commands(app, std::cout);
-  app.require_subcommand(0, 1);
-
+  CLI::App app{program.make_trainer ? program.about : std::string(about), program.name};
+  const auto parse = declare_all(app, program, options);
   try {
-    app.parse(argc, argv);
-    if (const int code = run_site_command(); code >= 0) return code;
-    check_together(app, *join, *initial, options, is_own);
+    if (const int code = parse(argc, argv); code >= 0) return code;
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);
   }
-  options.only_join = static_cast<bool>(*join);
+  options.read_again = [argc, argv, program] { return parse_again(argc, argv, program); };
   return -1;
 }
 

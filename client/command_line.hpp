@@ -6,9 +6,11 @@
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/trainer_channel.hpp"
 #include "client/site/site_options.hpp"
+#include "shared/base/given_flags.hpp"
 #include "shared/base/limits.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
 
@@ -35,6 +37,9 @@ struct ClientOptions {
   TrainerCommand trainer;          // A program of the user's that trains instead of `learn`.
   std::string initial_weights;     // `fl-client initial-weights FILE`: the file to write, or "".
   std::uint64_t initial_seed = 0;  // The seed of the weights in that file.
+  GivenFlags flags;                // Those that were given, of the program itself.
+  /// Reads the same command line once more, with its TOML file as it is now.
+  std::function<Result<ClientOptions>()> read_again;
 };
 
 /// Declares the flags about data and training that fl-client and fl-sim share: --data, --partition,

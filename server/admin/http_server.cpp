@@ -105,6 +105,17 @@ void Admin::close() {
   net::post(door_.executor(), [this] { door_.close(); });
 }
 
+void Admin::change(Options options) {
+  auto changed = std::make_shared<const Options>(std::move(options));
+  const std::lock_guard lock(mutex_);
+  options_ = std::move(changed);
+}
+
+std::shared_ptr<const Admin::Options> Admin::options() const {
+  const std::lock_guard lock(mutex_);
+  return options_;
+}
+
 Awaitable<void> Admin::accept() {
   while (!is_closed_) {
     net::any_io_executor strand = net::make_strand(io_);
@@ -151,15 +162,18 @@ Awaitable<void> Admin::serve(PlainSocket socket) {
 }
 
 Awaitable<HttpAnswer> Admin::answer(HttpRequest request) {
+  // They say so little that they need no token, which a kubelet could not send.
+  if (auto probed = probes_.answer(request.target())) co_return std::move(*probed);
+  const auto options = this->options();
   const auto host = request[http::field::host];
-  if (!is_host_allowed({host.data(), host.size()}, options_.hosts)) {
+  if (!is_host_allowed({host.data(), host.size()}, options->hosts)) {
     co_return refusal(421,
                       "the Host of this request is not one of this server's: use its IP address or "
                       "localhost, or start fl-server with --admin-host NAME");
   }
   const auto given = request[http::field::authorization];
-  const std::string wanted = "Bearer " + options_.token;
-  if (!options_.token.empty() &&
+  const std::string wanted = "Bearer " + options->token;
+  if (!options->token.empty() &&
       !equal_in_constant_time(bytes_of(std::string_view(given.data(), given.size())),
                               bytes_of(std::string_view(wanted)))) {
     co_return refusal(401,
@@ -184,7 +198,8 @@ Awaitable<HttpAnswer> Admin::page(std::string target) {
   }
   const bool is_rounds = path == "/api/rounds";
   if (!is_rounds && path != "/api/choices")
-    co_return refusal(404, "there are /healthz, /metrics, /api/rounds and /api/choices");
+    co_return refusal(
+        404, "there are /healthz, /livez, /readyz, /metrics, /api/rounds and /api/choices");
   const auto asked = parse_page_query(
       query, is_rounds ? limits::admin_page_rounds_max : limits::admin_page_choices_max);
   if (!asked) co_return refusal(400, asked.error().message());

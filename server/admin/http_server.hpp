@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The admin pages, plain HTTP for this machine (or a proxy that authenticates): /healthz, /metrics
-// (Prometheus text), /api/rounds and /api/choices (JSON, page by page). Read-only. On the io
+// (Prometheus text), /api/rounds and /api/choices (JSON, page by page), and the probes /livez and
+// /readyz. Read-only. On the io
 // threads. It asks the engine on its strand and the history on a thread of its own.
 #pragma once
 
 #include "server/admin/admin_door.hpp"
 #include "server/admin/admin_history.hpp"
+#include "server/admin/probes.hpp"
 #include "server/net/listener.hpp"
 #include "server/round/current_engine.hpp"
 #include "shared/net/http.hpp"
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -26,18 +29,22 @@ class Admin {
   };
 
   Admin(net::io_context& io, const CurrentEngine& current, std::unique_ptr<AdminHistory> history,
-        AdminDoor door, Options options)
+        AdminDoor door, Options options, const Probes& probes)
       : io_(io),
         current_(current),
         history_(std::move(history)),
         door_(std::move(door)),
-        options_(std::move(options)) {}
+        probes_(probes),
+        options_(std::make_shared<const Options>(std::move(options))) {}
 
   void start();
   /// Any thread. Requests that are under way go on.
   void close();
+  /// Who may see the pages from now on. Any thread.
+  void change(Options options);
 
  private:
+  [[nodiscard]] std::shared_ptr<const Options> options() const;
   Awaitable<void> accept();
   Awaitable<void> serve(PlainSocket socket);
   Awaitable<HttpAnswer> answer(HttpRequest request);
@@ -47,7 +54,9 @@ class Admin {
   const CurrentEngine& current_;
   std::unique_ptr<AdminHistory> history_;
   AdminDoor door_;
-  Options options_;
+  const Probes& probes_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Options> options_;  // Under the mutex.
   std::atomic<int> requests_ = 0;
   std::atomic<bool> is_closed_ = false;
 };

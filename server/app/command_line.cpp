@@ -49,6 +49,29 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
   app.add_flag("--verbose", options.verbose, "Log more");
 }
 
+void declare_all(CLI::App& app, std::span<const Command> commands, ServerOptions& options) {
+  app.set_version_flag("--version", fmt::format("fl-server {}, protocol {}",
+                                                software_version_and_commit, protocol_version));
+  add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
+  app.fallthrough();
+  // If a flag is given twice, the last one counts: so users can override the flags of a script.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  declare_server_flags(app, options);
+  declare_run_settings(app, options.settings, options.given);
+  for (const Command& command : commands) {
+    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.help));
+    sub->callback([&options, &command] { options.command = &command; });
+    if (command.declare != nullptr) command.declare(*sub, options);
+  }
+  app.require_subcommand(0, 1);
+}
+
+void parse(CLI::App& app, int argc, const char* const* argv, ServerOptions& options) {
+  app.parse(argc, argv);
+  options.arguments.assign(argv, argv + argc);
+  options.flags = given_flags(app);
+}
+
 /// The first flag on the command line that the sub-command would ignore, and why; "" if there is
 /// none. Flags from a TOML file are not looked at: one file may serve several sub-commands.
 std::string ignored_flag(std::span<const char* const> arguments, const ServerOptions& options) {
@@ -93,23 +116,9 @@ int parse_options(int argc, const char* const* argv, std::span<const Command> co
       "Coordinates a federation: samples clients, sends them the model, adds up their updates.\n"
       "Without a sub-command it serves, as in: fl-server --rounds 500",
       "fl-server"};
-  app.set_version_flag("--version", fmt::format("fl-server {}, protocol {}",
-                                                software_version_and_commit, protocol_version));
-  add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
-  app.fallthrough();
-  // If a flag is given twice, the last one counts: so users can override the flags of a script.
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  declare_server_flags(app, options);
-  declare_run_settings(app, options.settings, options.given);
-  for (const Command& command : commands) {
-    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.help));
-    sub->callback([&options, &command] { options.command = &command; });
-    if (command.declare != nullptr) command.declare(*sub, options);
-  }
-  app.require_subcommand(0, 1);
-
+  declare_all(app, commands, options);
   try {
-    app.parse(argc, argv);
+    parse(app, argc, argv, options);
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);
   }
@@ -121,6 +130,24 @@ int parse_options(int argc, const char* const* argv, std::span<const Command> co
     return wrong_usage;
   }
   return -1;
+}
+
+Result<ServerOptions> read_options_again(const std::vector<std::string>& arguments,
+                                         std::span<const Command> commands) {
+  std::vector<const char*> words;
+  words.reserve(arguments.size());
+  for (const std::string& word : arguments) words.push_back(word.c_str());
+  CLI::App app;
+  ServerOptions options;
+  declare_all(app, commands, options);
+  try {
+    parse(app, static_cast<int>(words.size()), words.data(), options);
+  } catch (const CLI::ParseError& error) {
+    return Error(Errc::invalid_input, error_text(app, error));
+  }
+  if (std::string why = idle_setting(options.settings, options.given); !why.empty())
+    return Error(Errc::invalid_input, std::move(why));
+  return options;
 }
 
 }  // namespace fl

@@ -4,6 +4,7 @@
 
 #include "server/history/format.hpp"
 #include "server/run/settings.hpp"
+#include "shared/base/given_flags.hpp"
 #include "shared/net/server_address.hpp"
 
 #include <cstdint>
@@ -23,7 +24,9 @@ namespace fl {
 struct Command;
 
 struct ServerOptions {
-  const Command* command = nullptr;  // Null: none was given, so the server serves.
+  const Command* command = nullptr;    // Null: none was given, so the server serves.
+  std::vector<std::string> arguments;  // The command line, to read the flags again.
+  GivenFlags flags;                    // Those that were given, of the program itself.
 
   std::string state = "fl-state";
   std::string listen = "0.0.0.0:8443";
@@ -97,5 +100,9 @@ void declare_run_settings(CLI::App& app, RunSettings& settings, std::set<std::st
 /// commands must outlive `options`.
 int parse_options(int argc, const char* const* argv, std::span<const Command> commands,
                   ServerOptions& options);
+
+/// Reads the same command line once more, with its TOML file as it is now.
+[[nodiscard]] Result<ServerOptions> read_options_again(const std::vector<std::string>& arguments,
+                                                       std::span<const Command> commands);
 
 }  // namespace fl

@@ -8,6 +8,7 @@
 #include "server/app/commands.hpp"
 #include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
+#include "server/app/service.hpp"
 #include "server/history/format.hpp"
 #include "server/net/acceptor.hpp"
 #include "server/net/admission.hpp"
@@ -165,12 +166,12 @@ Result<Admin::Options> admin_options(const ServerOptions& options) {
 /// Null with --admin off.
 Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEngine& current,
                                            const std::filesystem::path& history, Doors& doors,
-                                           const ServerOptions& options) {
+                                           const ServerOptions& options, const Probes& probes) {
   if (!doors.admin) return nullptr;
   FL_TRY(Admin::Options access, admin_options(options));
   FL_TRY(auto reader, AdminHistory::open(history));
   auto admin = std::make_unique<Admin>(io, current, std::move(reader), std::move(*doors.admin),
-                                       std::move(access));
+                                       std::move(access), probes);
   admin->start();
   return admin;
 }
@@ -283,6 +284,7 @@ Result<int> note_end(Store& store, const ServerOptions& options,
 
 Result<int> serve(const ServerOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);
+  const ServiceManager manager = ServiceManager::take_from_environment();
   keep_freed_memory();
   const Places places = take_places();
   Files& files = posix_files();
@@ -319,12 +321,15 @@ Result<int> serve(const ServerOptions& options) {
                       places.sessions);
   FL_CHECK(admission.renew_certificate());
   Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers});
-  FL_TRY(const auto admin, start_admin(io, current, store_options.path, doors, options));
+  Service service(io, strand, manager, options);
+  FL_TRY(const auto admin,
+         start_admin(io, current, store_options.path, doors, options, service.probes()));
   listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
   StopSignals signals(io);
   signals.on_stop([&] {
     *stop = true;
+    service.stopping();
     net::post(strand, [&current, &server_store] {
       server_store.stop();
       current.get()->stop();
@@ -342,6 +347,7 @@ Result<int> serve(const ServerOptions& options) {
   note_event(*store, 0, EventLevel::info,
              fmt::format("fl-server {} starts", software_version_and_commit));
   print_invitation(*store, authority, doors.advertised, first.record);
+  service.start({current, pause, store_thread, admin.get(), admin_options});
 
   net::co_spawn(strand, admission.watch(stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;

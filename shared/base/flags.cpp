@@ -86,11 +86,15 @@ void add_config_flag(CLI::App& app, const std::string& help) {
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
-int exit_code(const CLI::App& app, const CLI::ParseError& error) {
+std::string error_text(const CLI::App& app, const CLI::ParseError& error) {
   const auto* const file = dynamic_cast<const TomlFile*>(app.get_config_formatter().get());
-  const std::string place = file == nullptr ? "" : file->place_of(error.what());
-  if (place.empty()) return app.exit(error) == 0 ? 0 : wrong_usage;
-  app.exit(CLI::ParseError(place + error.what(), error.get_exit_code()));
+  return (file == nullptr ? "" : file->place_of(error.what())) + error.what();
+}
+
+int exit_code(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string text = error_text(app, error);
+  if (text == error.what()) return app.exit(error) == 0 ? 0 : wrong_usage;
+  app.exit(CLI::ParseError(text, error.get_exit_code()));
   return wrong_usage;
 }
 

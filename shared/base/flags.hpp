@@ -16,6 +16,9 @@ namespace fl {
 /// line.
 void add_config_flag(CLI::App& app, const std::string& help);
 
+/// What a failed parse says, with file and line if the mistake is in the file.
+[[nodiscard]] std::string error_text(const CLI::App& app, const CLI::ParseError& error);
+
 /// Exit code for a wrong command line.
 inline constexpr int wrong_usage = 2;
 /// Prints the text of a failed parse and returns the exit code. CLI11 also reports --help and

@@ -100,6 +100,16 @@ inline constexpr int admin_page_choices_max = 100;  // Rounds of one page of /ap
 inline constexpr std::size_t admin_sessions_max = 64;  // Logins at the same time.
 inline constexpr auto admin_session_max = 12h;         // From the login to its end.
 
+// A program that runs as a service.
+inline constexpr auto pulse_every = 1s;  // How often it looks how it is.
+/// After so long without a beat of the engine's pulse the server is no longer alive (/livez).
+inline constexpr auto pulse_silence_max = 60s;
+/// With less room on the disk of the state the server is not ready (/readyz).
+inline constexpr std::uint64_t ready_bytes_free_min = 16 << 20;
+/// A clean end should take no longer. The services of deploy/systemd/ allow it and a margin, and
+/// a kill after that loses nothing.
+inline constexpr auto stop_max = 60s;
+
 // What a member may send without being asked: so much at once, and so much a second. What the
 // server asks for adds to it (member_quota.hpp). Bytes are those of headers.
 inline constexpr double quota_requests_open = 64;  // Whose answers are allowed at the same time.

@@ -8,8 +8,10 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <string>
@@ -31,6 +33,30 @@ class JsonEscaped final : public spdlog::custom_flag_formatter {
   }
 };
 
+/// The pattern flag %P: the line's priority as the journal of systemd takes it.
+class JournalPriority final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& out) override {
+    const std::string_view priority = message.level >= spdlog::level::err    ? "<3>"
+                                      : message.level >= spdlog::level::warn ? "<4>"
+                                      : message.level >= spdlog::level::info ? "<6>"
+                                                                             : "<7>";
+    out.append(priority.data(), priority.data() + priority.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<JournalPriority>();
+  }
+};
+
+/// Whether standard error goes to the journal: systemd names its device and inode.
+bool is_journal() {
+  const char* const stream = std::getenv("JOURNAL_STREAM");
+  struct stat error {};
+  return stream != nullptr && ::fstat(STDERR_FILENO, &error) == 0 &&
+         fmt::format("{}:{}", error.st_dev, error.st_ino) == stream;
+}
+
 spdlog::level::level_enum spdlog_level_of(LogLevel level) {
   switch (level) {
     case LogLevel::debug: return spdlog::level::debug;
@@ -42,7 +68,9 @@ spdlog::level::level_enum spdlog_level_of(LogLevel level) {
   return spdlog::level::off;
 }
 
-bool logs_json = false;  // start_log() sets it before other threads exist.
+// start_log() sets them before other threads exist.
+bool logs_json = false;
+bool logs_to_journal = false;
 
 /// Without this handler protobuf writes its complaints about a peer's bytes (a string that is not
 /// UTF-8) directly to standard error.
@@ -79,7 +107,8 @@ void log_fatal(fmt::string_view program, fmt::string_view text) {
   if (logs_json) {
     log_error("{}", text);
   } else {
-    fmt::print(stderr, "{}: {}\n", program, printable({text.data(), text.size()}));
+    fmt::print(stderr, "{}{}: {}\n", logs_to_journal ? "<3>" : "", program,
+               printable({text.data(), text.size()}));
   }
 }
 
@@ -89,11 +118,14 @@ void start_log(bool as_json, bool is_verbose) {
       std::make_shared<spdlog::logger>("fl", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<JsonEscaped>('*');
+  formatter->add_flag<JournalPriority>('P');
+  logs_to_journal = is_journal();
   const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
   formatter->set_pattern(
-      as_json       ? R"({"time": "%Y-%m-%dT%H:%M:%S.%e%z", "level": "%l", "message": "%*"})"
-      : is_terminal ? "\r\033[K%H:%M:%S %v"
-                    : "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+      as_json           ? R"({"time": "%Y-%m-%dT%H:%M:%S.%e%z", "level": "%l", "message": "%*"})"
+      : is_terminal     ? "\r\033[K%H:%M:%S %v"
+      : logs_to_journal ? "%P%v"
+                        : "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
   logger->set_formatter(std::move(formatter));
   logger->set_level(is_verbose ? spdlog::level::debug : spdlog::level::info);
   logger->flush_on(spdlog::level::info);

@@ -45,6 +45,7 @@ void log_fatal(fmt::string_view program, fmt::string_view text);
 
 /// Sets up logging. Call it once, at start-up, before other threads exist. Formats:
 ///   as_json      {"time": "2026-11-21T12:00:00.123+00:00", "level": "warning", "message": "…"}
+///   the journal  <6>…           (of systemd, which adds the time)
 ///   a terminal   12:00:00 …   (each line overwrites a status line, if there is one)
 ///   otherwise    2026-11-21T12:00:00.123+00:00 warning …
 void start_log(bool as_json, bool is_verbose);

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What fl-server is for the machine that it runs on: a service with a pulse, which systemd's
+// watchdog and the probes follow, and with flags that SIGHUP reads again. serve() owns it.
+#pragma once
+
+#include "server/admin/http_server.hpp"
+#include "server/admin/probes.hpp"
+#include "server/app/command_line.hpp"
+#include "server/history/store_thread.hpp"
+#include "server/round/current_engine.hpp"
+#include "shared/base/async/pulse.hpp"
+#include "shared/base/async/reload_signal.hpp"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace fl {
+
+/// What another reading of the flags means for a server that runs.
+struct Reload {
+  std::vector<std::string> changed;       // In words.
+  std::vector<std::string> need_restart;  // Flags that are other ones, and that only a start reads.
+  [[nodiscard]] std::string text() const;  // One line for the log.
+};
+
+/// Compares the flags. `token_changed`: the token's file has another text than before.
+[[nodiscard]] Reload compare_flags(const ServerOptions& before, const ServerOptions& now,
+                                   bool token_changed);
+
+class Service {
+ public:
+  struct Parts {
+    const CurrentEngine& current;
+    std::shared_ptr<const StoreThread::Pause> pause;
+    Offload& store_thread;
+    Admin* admin;  // Null with --admin off.
+    /// Reads the flags about the admin pages, and the token's file.
+    Result<Admin::Options> (*read_access)(const ServerOptions& options);
+  };
+
+  Service(net::io_context& io, net::any_io_executor strand, ServiceManager manager,
+          ServerOptions options);
+
+  [[nodiscard]] const Probes& probes() const { return probes_; }
+  /// Clients can connect. Call it once; `parts` must live until the io_context has stopped.
+  void start(const Parts& parts);
+  /// The server has been asked to end. Any thread.
+  void stopping();
+
+ private:
+  Awaitable<std::string> look();
+  void reload();
+  Result<Reload> read_again();
+
+  net::io_context& io_;
+  net::any_io_executor strand_;
+  const ServiceManager manager_;
+  Pulse pulse_;
+  Probes probes_;
+  ServerOptions options_;  // As the server follows them. Used by reload() only.
+  std::string token_;      // Likewise.
+  std::optional<Parts> parts_;
+  std::optional<ReloadSignal> reload_signal_;
+  std::atomic<bool> is_stopping_ = false;
+};
+
+}  // namespace fl
