@@ -52,3 +52,22 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/TributaryConfigVersion.cmak
 install(FILES ${CMAKE_BINARY_DIR}/TributaryConfig.cmake
   ${CMAKE_BINARY_DIR}/TributaryConfigVersion.cmake DESTINATION ${package})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# Man pages and completions, from what the programs say with --help.
+if(NOT FL_SANITIZE)
+  find_program(FL_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
+  set(reference ${CMAKE_BINARY_DIR}/reference)
+  set(reference_script ${CMAKE_SOURCE_DIR}/deploy/packages/reference.py)
+  add_custom_command(OUTPUT ${reference}/made
+    COMMAND ${FL_PYTHON} ${reference_script} $<TARGET_FILE_DIR:fl-server> ${reference}
+    COMMAND ${CMAKE_COMMAND} -E touch ${reference}/made
+    DEPENDS fl-server fl-client fl-sim ${reference_script} ${CMAKE_SOURCE_DIR}/tests/tidy/programs.py
+    COMMENT "Writing man pages and completions")
+  add_custom_target(reference DEPENDS ${reference}/made)
+  add_dependencies(programs reference)
+  install(DIRECTORY ${reference}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+  set(completions ${CMAKE_INSTALL_DATADIR})
+  install(DIRECTORY ${reference}/bash/ DESTINATION ${completions}/bash-completion/completions)
+  install(DIRECTORY ${reference}/zsh/ DESTINATION ${completions}/zsh/vendor-completions)
+  install(DIRECTORY ${reference}/fish/ DESTINATION ${completions}/fish/vendor_completions.d)
+endif()
