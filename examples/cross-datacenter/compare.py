@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Three datacenters of two ranks each train one byte-level transformer on books, over links of a
-given rate: one model in step across the links, or a federation that meets once a round. Prints, for
-each way of training, what it costs to come to the same loss.
+given rate: one model in step across the links, or a federation that meets once a round. One of them
+has trained alone before; all begin with its model. Prints, for each way of training, what it costs
+to come to the same loss.
 
     ./dev bench cross-datacenter            a short form, eight minutes on two cores
     python3 examples/cross-datacenter/compare.py --rounds 50 --rates 100mbit,10mbit,1mbit
@@ -36,17 +37,19 @@ PARAMETERS = 124_672
 TRAINING = ("--optimizer", "adamw", "--lr", 0.003, "--batch-size", BATCH)
 PROGRAM_WAIT_MAX_S = 3600
 
-Way = collections.namedtuple("Way", "name server client is_one_site")
+Way = collections.namedtuple("Way", "name server client sites is_one_site", defaults=(SITES, False))
 """`is_one_site`: all ranks of all sites are one client, and reduce gradients in every step."""
+
+ALONE = Way("alone", ("--codec", "none"), ("--keep-moments",), SITES[:1])
 
 
 def in_step(name, *hook):
-    return Way(name, (), hook, True)
+    return Way(name, (), hook, is_one_site=True)
 
 
 def federated(name, up, down, *server):
     codecs = ("--codec", up, "--downlink-codec", down)
-    return Way(name, (*codecs, *server), ("--keep-moments",), False)
+    return Way(name, (*codecs, *server), ("--keep-moments",))
 
 
 WAYS = (
@@ -68,9 +71,10 @@ sites."""
 class Training:
     """One training, in a wide area of its own. `folder` is new; `books` has site-a/ ... and test/."""
 
-    def __init__(self, way, books, folder, rounds, steps, rate):
+    def __init__(self, way, books, folder, rounds, steps, rate=None, start=None):
         self.way, self.books, self.folder = way, books, folder
         self.rounds, self.steps, self.rate = rounds, steps, rate
+        self.start_weights = start  # A file, or None: weights that are made up.
         self.programs = []
 
     def run(self):
@@ -110,8 +114,10 @@ class Training:
             *(self.home, "server", BIN / "fl-server", "--state", self.folder / "server"),
             *("--listen", "0.0.0.0:8443", "--advertise", f"{address}:8443", "--admin", "off"),
             *("--ready-file", ready, "--model", MODEL, *TRAINING, "--rounds", self.rounds),
-            *("--local-steps", self.steps, "--min-clients", 1 if self.way.is_one_site else 3),
-            *("--deadline", 0, *self.way.server),
+            *("--local-steps", self.steps, "--deadline", 0),
+            *("--min-clients", 1 if self.way.is_one_site else len(self.way.sites)),
+            *(("--initial-weights", self.start_weights) if self.start_weights else ()),
+            *self.way.server,
         )
         while not ready.exists():
             if server.poll() is not None:
@@ -128,7 +134,7 @@ class Training:
         return (BIN / "fl-client", "--state", self.folder / name, "--join", token, "--holdout", 0)
 
     def start_sites(self):
-        for name in SITES:
+        for name in self.way.sites:
             client = self.join(name)
             data = ("--data", f"text:{self.books / name}", "--ranks", RANKS, "--threads", RANKS)
             self.start(name, name, *client, *data, *self.way.client)
@@ -238,10 +244,19 @@ def first_at(rounds, loss):
     return next((i for i, each in enumerate(rounds, 1) if each.loss <= loss * 1.005), None)
 
 
+def train_alone(options, books, folder):
+    """Returns the file of the model with which all ways begin."""
+    first = Training(ALONE, books, folder / "alone", options.alone, options.steps)
+    rounds, _ = first.run()
+    print(f"after {len(rounds)} rounds of {SITES[0]} alone: {bits(rounds[-1].loss):.4f} bits per byte")
+    return folder / f"alone/server/checkpoints/round-{len(rounds):06d}.safetensors"
+
+
 def train_all(options, books, folder):
     """Returns each way's rounds over links that are not shaped, its use of the cores, and the median
     seconds of a round by rate."""
     rates = [None, *filter(None, options.rates.split(","))]
+    start = train_alone(options, books, folder)
     found = {}
     for number, way in enumerate(WAYS):
         if options.only and not any(word in way.name for word in options.only.split("|")):
@@ -254,7 +269,7 @@ def train_all(options, books, folder):
                 # All steps are alike where the ranks meet in each.
                 steps = max(1, steps // 6) if way.is_one_site else steps
             place = folder / f"{number}-{rate}"
-            done, use[rate] = Training(way, books, place, rounds, steps, rate).run()
+            done, use[rate] = Training(way, books, place, rounds, steps, rate, start).run()
             # The first round has the beginning of all programs in it.
             pace[rate] = statistics.median(each.seconds for each in done[1:])
             pace[rate] *= options.steps / steps
@@ -296,6 +311,7 @@ def report(found, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--alone", type=int, default=16, help="rounds of the first site before")
     parser.add_argument("--steps", type=int, default=48, help="of each rank in a round")
     parser.add_argument("--rates", default="10mbit", help="of each site's link, as tc has them")
     parser.add_argument("--timed-rounds", type=int, default=3, help="over each shaped link")

@@ -37,6 +37,7 @@ class CrossDatacenter(unittest.TestCase):
             lines = [" ".join(words.choices(["in", "the", "beginning"], k=9)) for _ in range(400)]
             (folder / f"{name}.txt").write_text("\n".join(lines))
         options = ("--text", folder, "--rounds", 2, "--steps", 6, "--timed-rounds", 2)
+        options += ("--alone", 1)
         command = [sys.executable, SOURCE / "examples/cross-datacenter/compare.py", *options]
         command += ["--rates", "10mbit", "--only", "fp16|ecuq", "--json", folder / "found.json"]
         done = subprocess.run(
