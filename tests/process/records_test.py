@@ -3,15 +3,17 @@
 
 import ast
 import json
-import signal
+import re
+import shutil
 import struct
+import subprocess
 import unittest
 import xml.etree.ElementTree
 import zipfile
 
 import numpy
 import xxhash
-from federation import FederationTest, wait_until
+from federation import SOURCE, FederationTest, wait_until
 from safetensors.numpy import load_file
 
 RUN = ("--model", "synthetic:5000", "--min-clients", 2, "--lr", "0.05")
@@ -117,6 +119,42 @@ class Records(FederationTest):
         (values,) = numpy.load(file).values()
         self.assertIn(xxhash.xxh3_128_hexdigest(values.tobytes()), out)
         self.assertIn(federation.digests()[3], out)
+
+
+class Queries(FederationTest):
+    names = ("a", "b")
+
+    def test_each_view_is_documented_with_an_example_that_runs(self):
+        federation = self.make()
+        server = federation.server("--new-run", *RUN, "--rounds", 2)
+        for program in [server, *[federation.client(name) for name in self.names]]:
+            self.expect_exit(program)
+        text = (SOURCE / "docs/guide/history.md").read_text()
+        examples = dict(re.findall(r"### `(\w+)`\n(.*?)(?=\n### |\Z)", text, re.DOTALL))
+        views = federation.query("SELECT name FROM sqlite_schema WHERE type = 'view'")
+        self.assertEqual({name for (name,) in views}, set(examples))
+        for view, words in examples.items():
+            with self.subTest(view):
+                (query,) = re.findall(r"```sql\n(.*?)```", words, re.DOTALL)
+                self.assertIn(view, query)
+                federation.query(query)
+                columns = federation.query(f"SELECT name FROM pragma_table_info('{view}')")
+                told = set(re.findall(r"`(\w+)`", words.partition("```sql")[0]))
+                self.assertEqual({name for (name,) in columns} - told, set())
+        self.assertEqual(len(federation.query(re.search(r"```sql\n(.*?)```", text, re.S)[1])), 2)
+
+    @unittest.skipUnless(shutil.which("datasette"), "Datasette is not installed")
+    def test_datasette_opens_the_history(self):
+        federation = self.make()
+        server = federation.server("--new-run", *RUN, "--rounds", 2)
+        for program in [server, *[federation.client(name) for name in self.names]]:
+            self.expect_exit(program)
+        page = "/history/round_summary.json?_shape=array"
+        answer = subprocess.run(
+            ["datasette", "serve", "-i", federation.state / "history.sqlite", "--get", page],
+            capture_output=True, check=True, text=True, timeout=60,
+        )
+        self.assertEqual([row["round"] for row in json.loads(answer.stdout)], [1, 2])
 
 
 class Backups(FederationTest):
