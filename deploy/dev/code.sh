@@ -28,6 +28,14 @@ lint() {
     --extra-arg=-Wno-unknown-warning-option
 }
 
+# site: the documents as a site, in build/site.
+site() {
+  deploy/install-deps.sh git python3-venv
+  tests/process/make-venv.sh build/site-venv site
+  NO_MKDOCS_2_WARNING=1 build/site-venv/bin/python deploy/site/build_site.py
+  say "built build/site/index.html"
+}
+
 # docs: writes what documents have from elsewhere: the reference of flags from the programs' --help,
 # ARCHITECTURE.md's table of includes from the file that the tidy test reads.
 docs() {

@@ -44,7 +44,7 @@ ALONE = Way("alone", ("--codec", "none"), ("--keep-moments",), SITES[:1])
 
 
 def in_step(name, *hook):
-    return Way(name, (), hook, is_one_site=True)
+    return Way(name, (), (*hook, "--keep-moments"), is_one_site=True)
 
 
 def federated(name, up, down, *server):
