@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows docs/guide/own-model.md word for word: writes its programs, runs its commands in a shell, one
-block after the other, and compares the model with that of a run without the accidents.
+block after the other, and compares the model with that of a run without the accidents. Follows
+docs/guide/from-flower.md, too.
 
 FL_BIN names the folder of the built programs."""
 
@@ -24,7 +25,8 @@ sys.path.insert(0, str(fake_agent.SOURCE / "tests" / "process"))
 
 from federation import BIN, free_port, wait_until
 
-PAGE = fake_agent.SOURCE / "docs" / "guide" / "own-model.md"
+GUIDE = fake_agent.SOURCE / "docs" / "guide"
+PAGE = GUIDE / "own-model.md"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROUNDS_BEFORE_ACCIDENT = 4
 
@@ -141,6 +143,17 @@ class Tutorial(unittest.TestCase):
         (accuracy,) = re.findall(r"accuracy on digits .*: (.*)", reader.said())
         self.assertGreater(float(accuracy), 0.9)
         self.assertIn("round 8/8", (reader.folder / "line.log").read_text())
+
+    def test_the_page_for_users_of_flower_is_right(self):
+        folder = tempfile.TemporaryDirectory(prefix="tributary-")
+        self.addCleanup(folder.cleanup)
+        reader = Reader(pathlib.Path(folder.name) / "page")
+        self.addCleanup(reader.close)
+        for language, text in BLOCK.findall((GUIDE / "from-flower.md").read_text()):
+            reader.follow(language, text)
+        self.assertEqual(reader.query("SELECT state, rounds_total FROM run"), [("finished", 20)])
+        (best,) = reader.query("SELECT max(eval_accuracy) FROM round_summary")[0]
+        self.assertGreater(best, 0.9)
 
 
 if __name__ == "__main__":
