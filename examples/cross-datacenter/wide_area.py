@@ -5,6 +5,7 @@ root or a kernel that lets users make namespaces. Nothing is left when the progr
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -15,6 +16,8 @@ def enter_namespaces():
     """Starts this program again in namespaces of its own, in which it may do what root may. All
     that it starts there ends with it."""
     if os.environ.get(ENTERED):
+        # The first process of a PID namespace does not die of a signal that it does not handle.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         run("mount", "-t", "tmpfs", "none", "/run")
         run("ip", "link", "set", "lo", "up")
         return

@@ -107,24 +107,29 @@ def check_tests(tree, foreign):
 
 
 THREATS = "docs/design/threats.md"
+PROOFS = (THREATS, "docs/guide/recover.md")
 TITLED = re.compile(r'`(tests/[^`]+)`(?: "([^"]+)")?')
 
 
 def check_threats(tree):
     """The last cell of each row names tests: files, most with a title or function in them."""
+    lines = [
+        (page, number, line.split(" | "))
+        for page in PROOFS
+        for number, line in enumerate(tree.texts.get(page, "").splitlines(), 1)
+    ]
     findings = []
-    for number, line in enumerate(tree.texts[THREATS].splitlines(), 1):
-        cells = line.split(" | ")
+    for page, number, cells in lines:
         if len(cells) != 3 or cells[2].startswith(("test |", "none")):
             continue
         tests = TITLED.findall(cells[2])
         if not tests:
-            findings.append(Finding(THREATS, number, "names no test"))
+            findings.append(Finding(page, number, "names no test"))
         for path, title in tests:
             # A long title is two strings in the source.
             text = re.sub(r'"\s*"', "", tree.texts.get(path, ""))
             if title not in text or path not in tree.texts:
-                findings.append(Finding(THREATS, number, f"{path} has no test '{title}'"))
+                findings.append(Finding(page, number, f"{path} has no test '{title}'"))
     return findings
 
 
