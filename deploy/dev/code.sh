@@ -31,7 +31,7 @@ lint() {
 # site: the documents as a site, in build/site.
 site() {
   deploy/install-deps.sh git python3-venv
-  tests/process/make-venv.sh build/site-venv site
+  tests/process/make-venv.sh build/site-venv "$PWD/deploy/requirements-site.txt"
   NO_MKDOCS_2_WARNING=1 build/site-venv/bin/python deploy/site/build_site.py
   say "built build/site/index.html"
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# make-venv.sh FOLDER [LIST]: a virtual environment with the packages of deploy/requirements-LIST.txt,
-# by default those of the tests. Made once; again when that file has changed.
+# make-venv.sh FOLDER [REQUIREMENTS]: a virtual environment with the packages of that file, by default
+# deploy/requirements-tests.txt. Made once; again when the file has changed.
 set -eu
 folder=$1
-requirements=$(cd "$(dirname "$0")/../.." && pwd)/deploy/requirements-${2:-tests}.txt
+requirements=${2:-$(cd "$(dirname "$0")/../.." && pwd)/deploy/requirements-tests.txt}
 python=${FL_PYTHON:-/usr/bin/python3}
 
 if cmp -s "$requirements" "$folder/made-from.txt"; then exit 0; fi

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by ./dev: the server's container image, and the manifests for Kubernetes.
+# shellcheck shell=bash
+
+# image: makes the root file system of deploy/containers/server.Containerfile in build/images/server,
+# without a registry, and runs a federation with it. Where buildah is there, and works, it also writes
+# build/images/server.tar, which `podman load` takes. FL_BIN: take the programs there.
+image() {
+  local programs=${FL_BIN:-build/bin}
+  [ -n "${FL_BIN:-}" ] || build
+  deploy/install-deps.sh binutils iproute2 'buildah?'
+  rm -rf build/images
+  mkdir -p build/images
+  deploy/containers/server-root.sh "$programs/fl-server" build/images/server
+  FL_BIN=$programs tests/install/image_test.sh build/images/server
+  if command -v buildah > /dev/null; then write_image; fi
+}
+
+# write_image: the root file system as an image in an archive.
+write_image() {
+  local version container log=build/images/buildah.log tool
+  version=$(sed -n 's/.*software_version = "\([^"]*\)".*/\1/p' shared/base/version.hpp)
+  tool=(buildah --storage-driver vfs --root "$PWD/build/images/.storage" --runroot "$PWD/build/images/.run")
+  if container=$("${tool[@]}" from scratch 2> "$log") &&
+    "${tool[@]}" copy --quiet "$container" build/images/server / > /dev/null 2>> "$log" &&
+    "${tool[@]}" config --user 10001:10001 --entrypoint '["/usr/bin/fl-server"]' \
+      --cmd '--state /var/lib/tributary/server' --volume /var/lib/tributary --port 8443 --port 8080 \
+      --stop-signal SIGTERM "$container" 2>> "$log" &&
+    "${tool[@]}" commit --quiet "$container" \
+      "oci-archive:build/images/server.tar:tributary-server:$version" > /dev/null 2>> "$log"; then
+    say "made build/images/server.tar: $(du -h build/images/server.tar | cut -f1)"
+  else
+    say "buildah does not work here, so there is no image in an archive: $(tail -n 1 "$log")"
+  fi
+  rm -rf build/images/.storage build/images/.run
+}
+
+# manifests: Kubernetes' schemas and what deploy/kubernetes/ says.
+manifests() {
+  [ -n "${FL_BIN:-}" ] || build
+  tests/process/make-venv.sh build/manifests-venv "$PWD/deploy/requirements-manifests.txt"
+  FL_SOURCE=$PWD FL_BIN=${FL_BIN:-$PWD/build/bin} \
+    build/manifests-venv/bin/python tests/install/manifests_test.py
+}
