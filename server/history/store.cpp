@@ -294,9 +294,10 @@ Result<std::vector<CodecAsked>> Store::codecs_asked(std::optional<RunId> run) {
 }
 
 Result<std::vector<RoundSummary>> Store::summary_page(RunId run, Round after, int rounds_max) {
-  FL_TRY(auto rounds, db_->query(round_summary_view.select(
-                                     "WHERE run_id = ?1 AND round > ?2 ORDER BY round LIMIT ?3"),
-                                 round_summary_view.reader(), run, after, rounds_max));
+  FL_TRY(auto rounds, db_->query(round_page.select("WHERE r.run_id = ?1 AND r.round > ?2"
+                                                   " AND r.ended_at IS NOT NULL"
+                                                   " ORDER BY r.round LIMIT ?3"),
+                                 round_page.reader(), run, after, rounds_max));
   FL_CHECK(add_main_metrics(rounds));
   return rounds;
 }

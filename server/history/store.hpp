@@ -15,6 +15,7 @@
 // or taken already), invalid_input (a value that the schema does not allow).
 #pragma once
 
+#include "server/history/page_records.hpp"
 #include "server/history/records.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/line_limit.hpp"
@@ -212,6 +213,31 @@ class Store {
                                                                int rounds_max);
   [[nodiscard]] Result<std::vector<CodecAsked>> codecs_asked_page(RunId run, Round after,
                                                                   int rounds_max);
+  /// Newest first: the runs before `before` (0: all).
+  [[nodiscard]] Result<std::vector<RunRow>> runs_page(RunId before, int runs_max);
+  /// The run's newest round, or this one.
+  [[nodiscard]] Result<std::optional<RoundRow>> find_round(RunId run, std::optional<Round> round);
+  /// By id, of those after `after`.
+  [[nodiscard]] Result<std::vector<TaskRow>> tasks_page(RunId run, Round round, TaskId after,
+                                                        int tasks_max);
+  /// The figures of the accepted updates of a round, one value for each client: the training loss,
+  /// the norm, how long it took, and what trainers measured of the version.
+  [[nodiscard]] Result<std::vector<SpreadFigures>> spread(RunId run, Round round);
+  /// Newest first.
+  [[nodiscard]] Result<std::vector<EventRow>> events_page(const LogQuery& query);
+  [[nodiscard]] Result<std::vector<AuditRow>> audit_page(const LogQuery& query);
+  [[nodiscard]] Result<NewestRows> newest_rows();
+  /// Kept versions, newest first, of those before `before` (none: all).
+  [[nodiscard]] Result<std::vector<VersionRow>> versions_page(RunId run,
+                                                              std::optional<Version> before,
+                                                              int versions_max);
+  /// By name, of those after `after` with `text` in their name.
+  [[nodiscard]] Result<std::vector<ClientRecord>> clients_page(const std::string& after,
+                                                               const std::string& text,
+                                                               int clients_max);
+  [[nodiscard]] Result<std::size_t> client_count();
+  /// By client: bytes a second of the newest uploads in the run's last rounds.
+  [[nodiscard]] Result<std::map<std::string, double>> upload_paces(RunId run);
   /// Oldest first. With a run: its events, and those outside of any run.
   [[nodiscard]] Result<std::vector<EventRecord>> events(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<TaskRecord>> tasks(RunId run, Round round);

@@ -157,6 +157,10 @@ Result<void> Store::add_main_metrics(std::vector<RoundSummary>& rounds) {
     if (found == by_number.end()) return true;
     RoundSummary& round = *found->second;
     const std::string name = row.text(2);
+    // Those of summary() are there already, and the same.
+    if (name == loss_name) round.eval_loss = row.optional_real(3);
+    if (name == "accuracy") round.eval_accuracy = row.optional_real(3);
+    if (name == "own_accuracy") round.own_accuracy = row.optional_real(3);
     if (name == round.metric) {
       round.eval_metric = row.optional_real(3);
       round.is_exact = row.integer(4) != 0;

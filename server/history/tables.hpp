@@ -134,6 +134,26 @@ inline constexpr Column<RoundSummary> round_summary_columns[] = {
         "(SELECT value FROM evaluation AS e WHERE e.run_id = s.run_id AND e.version = s.round"
         " AND e.name = 'own_accuracy')"),
 };
+/// The same of few rounds, without what evaluators have measured: Store reads that of all rounds at
+/// once, as the view would look for it in each of them again.
+inline constexpr Column<RoundSummary> round_page_columns[] = {
+    column<&RoundSummary::run>("r.run_id"),
+    column<&RoundSummary::round>("r.round"),
+    column<&RoundSummary::started_at>("r.started_at"),
+    column<&RoundSummary::seconds>("r.ended_at - r.started_at"),
+    column<&RoundSummary::clients_offered>(
+        "(SELECT count(*) FROM task AS t WHERE t.run_id = r.run_id AND t.round = r.round)"),
+    column<&RoundSummary::clients_accepted>(
+        "(SELECT count(*) FROM task AS t WHERE t.run_id = r.run_id AND t.round = r.round"
+        " AND t.state = 'accepted')"),
+    column<&RoundSummary::bytes_up>("r.bytes_up"),
+    column<&RoundSummary::bytes_down>("r.bytes_down"),
+    column<&RoundSummary::train_loss>("r.train_loss"),
+    column<&RoundSummary::model_digest>("c.digest"),
+};
+inline constexpr Table<RoundSummary> round_page{
+    "round AS r JOIN checkpoint AS c ON c.run_id = r.run_id AND c.version = r.round",
+    round_page_columns};
 inline constexpr Table<RoundSummary> round_summary_view{"round_summary AS s",
                                                         round_summary_columns};
 

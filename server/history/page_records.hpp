@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the history as pages show them: each with its key, by which the next page begins.
+// Store reads them (store_pages.cpp).
+#pragma once
+
+#include "server/history/records.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+/// An event, and its place in the order of all.
+struct EventRow {
+  std::int64_t id = 0;
+  EventRecord event;
+};
+struct AuditRow {
+  std::int64_t id = 0;
+  AuditRecord audit;
+};
+
+/// Which events or rows of the audit a page has: those before `before`, newest first.
+struct LogQuery {
+  std::int64_t before = 0;              // 0: from the newest.
+  std::optional<RunId> run = {};        // Its events, and those outside of any run.
+  EventLevel level = EventLevel::info;  // This one and worse ones.
+  std::optional<AuditKind> kind = {};   // Of the audit.
+  std::string text = {};                // Contained in the text or the client's name.
+  int limit = 0;
+};
+
+/// A task with the times and bytes that only the database has.
+struct TaskRow {
+  TaskRecord task;
+  double offered_at = 0;
+  double decided_at = 0;  // 0: not yet.
+  std::uint64_t bytes_up = 0;
+  std::uint64_t bytes_down = 0;
+};
+
+/// A round, open or closed.
+struct RoundRow {
+  Round round = 0;
+  double started_at = 0;
+  double ended_at = 0;  // 0: it is open.
+  std::uint32_t target = 0;
+};
+
+/// A run with what it came to so far.
+struct RunRow {
+  RunRecord run;
+  Round rounds_closed = 0;
+  double seconds = 0;  // Of its closed rounds together.
+  std::uint64_t bytes_up = 0;
+  std::uint64_t bytes_down = 0;
+  std::string metric;  // The name of its main metric.
+  std::optional<double> value_first;
+  std::optional<double> value_last;
+};
+
+struct VersionRow {
+  CheckpointRecord checkpoint;
+  double made_at = 0;
+};
+
+/// What the accepted updates of a round say about their clients, for figures of the spread.
+struct SpreadFigures {
+  std::string name;  // Of the figure.
+  std::vector<double> values;
+};
+
+/// The newest row of each log.
+struct NewestRows {
+  std::int64_t event = 0;
+  std::int64_t audit = 0;
+};
+
+}  // namespace fl
