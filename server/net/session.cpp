@@ -192,6 +192,8 @@ Awaitable<Result<void>> Session::shake_hands() {
   }
   link_->expect_messages_of(limits::request_bytes_max);
   facts_.evaluator = hello.evaluator();
+  facts_.software = printable(hello.software(), limits::software_bytes_max);
+  facts_.certificate_ends_at = link_->certificate_ends_at();
   facts_.train_examples = second.header.ready().train_examples();
   facts_.holdout_examples = second.header.ready().holdout_examples();
   facts_.metrics = read_metric_kinds(second.header.ready().metrics());
@@ -242,7 +244,7 @@ Awaitable<Result<void>> Session::handle(Message message) {
 // Down -----------------------------------------------------------------------------------------
 
 Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
-  auto found = co_await on(engine_->executor(), engine_->download(fetch));
+  auto found = co_await on(engine_->executor(), engine_->download(shared_from_this(), fetch));
   if (!found) {
     wire::Header header;
     header.mutable_failed()->set_version(fetch.version());
@@ -257,7 +259,7 @@ Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
   if (sent)
     sent = co_await send_chunks(*link_, download.model.transfer(), download.source,
                                 download.model.offset(), download.chunk_bytes_max);
-  end_transfer(download.chunk_bytes_max);
+  end_transfer(Transfers::Way::down, download.chunk_bytes_max);
   co_return sent;
 }
 
@@ -361,7 +363,7 @@ Awaitable<Result<void>> Session::finish_upload() {
   wire::Header header;
   *header.mutable_verdict() = co_await on(
       engine_->executor(), engine_->finish_upload(shared_from_this(), std::move(grant)));
-  end_transfer(chunk_bytes_max);
+  end_transfer(Transfers::Way::up, chunk_bytes_max);
   link_->expect_messages_of(limits::request_bytes_max);
   co_return co_await send(std::move(header));
 }
@@ -370,7 +372,7 @@ Awaitable<Result<void>> Session::finish_upload() {
 void Session::end_upload() {
   if (upload_.upload) {
     watched_->happen();
-    end_transfer(upload_.chunk_bytes_max);
+    end_transfer(Transfers::Way::up, upload_.chunk_bytes_max);
   }
   upload_ = {};
 }
@@ -426,9 +428,10 @@ Awaitable<void> Session::say_last(wire::Header bye) {
   said->happen();
 }
 
-void Session::end_transfer(std::size_t chunk_bytes_max) {
-  net::post(engine_->executor(),
-            [engine = engine_, chunk_bytes_max] { engine->end_transfer(chunk_bytes_max); });
+void Session::end_transfer(Transfers::Way way, std::size_t chunk_bytes_max) {
+  net::post(engine_->executor(), [self = shared_from_this(), way, chunk_bytes_max] {
+    self->engine_->end_transfer(*self, way, chunk_bytes_max);
+  });
 }
 
 }  // namespace fl

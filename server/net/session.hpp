@@ -52,7 +52,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   Awaitable<void> send_posted(std::shared_ptr<Session> self);
   Awaitable<void> say_bye(wire::Bye::Cause cause, std::string reason);
   Awaitable<void> say_last(wire::Header bye);
-  void end_transfer(std::size_t chunk_bytes_max);
+  void end_transfer(Transfers::Way way, std::size_t chunk_bytes_max);
   void end_upload();
 
   std::shared_ptr<Link> link_;

@@ -17,6 +17,7 @@
 #include "server/round/offers.hpp"
 #include "server/round/peer.hpp"
 #include "server/round/status.hpp"
+#include "server/round/transfers.hpp"
 #include "server/round/uploads.hpp"
 #include "server/versions/versions.hpp"
 
@@ -73,12 +74,15 @@ class RoundEngine {
   /// Without `for_good` the peer may be trying to come back.
   void leave(const std::shared_ptr<Peer>& peer, bool for_good = false);
   /// Returns what answers a client's Fetch. Errors: not_found for a version that is not kept.
-  Awaitable<Result<Download>> download(wire::Fetch fetch);
+  Awaitable<Result<Download>> download(std::shared_ptr<Peer> peer, wire::Fetch fetch);
   Awaitable<UploadGrant> begin_upload(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
   /// After the last byte: checks, makes durable, adds up, decides.
   Awaitable<wire::Verdict> finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant);
   /// What a session was granted, to send or to receive, has ended.
-  void end_transfer(std::size_t chunk_bytes_max) { bulk_.end(chunk_bytes_max); }
+  void end_transfer(const Peer& peer, Transfers::Way way, std::size_t chunk_bytes_max) {
+    bulk_.end(chunk_bytes_max);
+    transfers_.end(peer, way);
+  }
   /// A client's answer to Evaluate. One that can't be right is reported and ignored.
   Awaitable<void> evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
   /// A client can't do its task or an evaluation, and says why.
@@ -101,6 +105,10 @@ class RoundEngine {
   /// The store failed for somebody else: the run stops.
   void fail(const Error& error) { control_.fail(error); }
   [[nodiscard]] EngineStatus status() const;
+  /// What a dashboard shows at a glance, with as many of the transfers under way as it may.
+  [[nodiscard]] LiveStatus live_status() const;
+  /// What the clients with these names are doing, in the same order.
+  [[nodiscard]] std::vector<MemberStatus> members(const std::vector<std::string>& names) const;
   [[nodiscard]] int calls_off_strand() const { return control_.calls_off_strand(); }
 
   // From any thread. -----------------------------------------------------------------------------
@@ -128,6 +136,9 @@ class RoundEngine {
   Awaitable<void> dismiss_finished();
   [[nodiscard]] bool is_going() const { return !control_.is_stopping() && !end_.is_over(); }
   [[nodiscard]] std::string phase_text() const;
+  [[nodiscard]] const Task* task_of(const std::string& client) const;
+  [[nodiscard]] Step step_of(const std::string& client, const Peer* peer, const Task* task) const;
+  [[nodiscard]] MemberStatus member(const std::string& name) const;
   void report_unless_over(const std::string& client, std::string text);
 
   const net::any_io_executor strand_;
@@ -147,6 +158,7 @@ class RoundEngine {
   RoundSums sums_;
   VerdictLog verdicts_;
   BulkBudget bulk_;
+  Transfers transfers_;
   Uploads uploads_;
   InitialModel initial_;
   Offers offers_;

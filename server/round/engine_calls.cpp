@@ -69,6 +69,7 @@ void RoundEngine::note_refusal(const std::string& name, const std::string& remot
                                const Error& error) {
   control_.expect_strand();
   const std::string text = fmt::format("{} ({}): {}", name, remote, error.message());
+  control_.note_trouble(name, text);
   if (std::exchange(refused_[name], error.message()) == error.message()) {
     log_warn("{}", text);
   } else {
@@ -189,7 +190,7 @@ void RoundEngine::expel(const std::string& name, const std::string& reason) {
   peer->dismiss(wire::Bye::REFUSED, reason);
 }
 
-Awaitable<Result<Download>> RoundEngine::download(wire::Fetch fetch) {
+Awaitable<Result<Download>> RoundEngine::download(std::shared_ptr<Peer> peer, wire::Fetch fetch) {
   control_.expect_strand();
   auto found = versions_.download(fetch);
   while (!found && will_pass(found.error()) && !control_.is_going_down()) {
@@ -204,19 +205,25 @@ Awaitable<Result<Download>> RoundEngine::download(wire::Fetch fetch) {
   }
   found->chunk_bytes_max = bulk_.chunk_bytes_max(found->model.bytes());
   bulk_.begin(found->chunk_bytes_max);
+  transfers_.begin(peer, Transfers::Way::down, fetch.version(),
+                   {found->model.bytes(), found->model.offset()});
   co_return found;
 }
 
 Awaitable<UploadGrant> RoundEngine::begin_upload(std::shared_ptr<Peer> peer,
                                                  wire::UploadBegin begin) {
   control_.expect_strand();
-  UploadGrant grant = co_await uploads_.begin(std::move(peer), std::move(begin));
-  if (grant.upload) bulk_.begin(grant.chunk_bytes_max);
+  UploadGrant grant = co_await uploads_.begin(peer, std::move(begin));
+  if (!grant.upload) co_return grant;
+  bulk_.begin(grant.chunk_bytes_max);
+  transfers_.begin(peer, Transfers::Way::up, grant.begin.round(),
+                   {grant.upload->bytes(), grant.offset});
   co_return grant;
 }
 
 Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant) {
   control_.expect_strand();
+  transfers_.end(*peer, Transfers::Way::up);
   co_return co_await uploads_.finish(std::move(peer), std::move(grant));
 }
 

@@ -26,6 +26,8 @@ class Peer {
     std::vector<MetricKind> metrics = {};  // Checked by join().
     /// Of a trainer that was here before there was a model; checked by join().
     std::vector<ColumnSummary> summaries = {};
+    std::string software = {};       // Name and version of its program, as it says.
+    double certificate_ends_at = 0;  // Unix seconds; 0 where the link has no certificate.
   };
 
   virtual ~Peer() = default;

@@ -119,6 +119,11 @@ std::vector<std::pair<std::string, std::string>> Roster::expelled() const {
   return found;
 }
 
+std::string Roster::why_expelled(const std::string& name) const {
+  const auto found = clients_.find(name);
+  return found != clients_.end() ? found->second.expelled.value_or("") : "";
+}
+
 Traffic Roster::traffic_of(const std::string& name) const {
   const auto found = clients_.find(name);
   if (found == clients_.end()) return {};
@@ -197,6 +202,11 @@ Duration Roster::note_miss(const std::string& name, Duration lost) {
 int Roster::misses_of(const std::string& client) const {
   const auto found = clients_.find(client);
   return found != clients_.end() ? found->second.misses : 0;
+}
+
+TimePoint Roster::benched_until(const std::string& client) const {
+  const auto found = clients_.find(client);
+  return found != clients_.end() ? found->second.benched_until : TimePoint{};
 }
 
 std::vector<Roster::PeerPointer> Roster::trainers_to_ask(std::size_t least) const {

@@ -68,6 +68,8 @@ class Roster {
   void expel(const std::string& client, const std::string& reason);
   /// Names and reasons of expelled clients that have not come back since.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> expelled() const;
+  /// Why the client was expelled; "": it was not, or has come back since.
+  [[nodiscard]] std::string why_expelled(const std::string& client) const;
 
   // Traffic ---------------------------------------------------------------------------------------
 
@@ -96,6 +98,8 @@ class Roster {
   Duration note_miss(const std::string& client, Duration lost);
   /// How many times in a row (note_miss()).
   [[nodiscard]] int misses_of(const std::string& client) const;
+  /// Until when the client is not asked; in the past: it may be.
+  [[nodiscard]] TimePoint benched_until(const std::string& client) const;
   /// The trainers that are here and may be asked, sorted by name. If these are fewer than `least`:
   /// all trainers that are here.
   [[nodiscard]] std::vector<PeerPointer> trainers_to_ask(std::size_t least) const;

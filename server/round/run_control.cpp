@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/run_control.hpp"
 
+#include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -40,9 +41,20 @@ void RunControl::expect_strand() const {
 }
 
 void RunControl::report_of(const std::string& client, EventLevel level, std::string text) {
+  if (level == EventLevel::warning || level == EventLevel::error) note_trouble(client, text);
   for (const auto& left_out : lines_of_clients_.take_left_out())
     report(EventLevel::warning, to_string(left_out));
   if (lines_of_clients_.passes("events of " + client)) report(level, std::move(text));
+}
+
+void RunControl::note_trouble(const std::string& client, const std::string& text) {
+  if (troubles_.size() >= limits::troubles_max && !troubles_.contains(client)) return;
+  troubles_[client] = {text, Clock::unix_seconds()};
+}
+
+const RunControl::Trouble* RunControl::trouble_of(const std::string& client) const {
+  const auto found = troubles_.find(client);
+  return found != troubles_.end() ? &found->second : nullptr;
 }
 
 }  // namespace fl

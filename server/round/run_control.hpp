@@ -10,6 +10,7 @@
 #include "shared/base/line_limit.hpp"
 
 #include <atomic>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -41,6 +42,16 @@ class RunControl {
   /// minute are told one by one (LineLimit).
   void report_of(const std::string& client, EventLevel level, std::string text);
 
+  /// What last went wrong with a client, since this process began the run. report_of() notes what
+  /// is a warning or worse.
+  struct Trouble {
+    std::string text;
+    double at = 0;  // Unix seconds.
+  };
+  void note_trouble(const std::string& client, const std::string& text);
+  /// Null: nothing did.
+  [[nodiscard]] const Trouble* trouble_of(const std::string& client) const;
+
   /// Counts a call from another strand, which is a mistake of ours. Every function of the engine
   /// and its parts that sessions or the main loop call begins with this; the simulated federations
   /// check the count.
@@ -58,6 +69,7 @@ class RunControl {
   bool has_ended_ = false;
   std::optional<Error> failure_;
   LineLimit lines_of_clients_;
+  std::map<std::string, Trouble> troubles_;  // By client; at most limits::troubles_max.
   mutable std::atomic<int> calls_off_strand_ = 0;
 };
 

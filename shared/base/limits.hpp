@@ -18,6 +18,7 @@ inline constexpr std::size_t chunk_bytes_min = 64 << 10;
 inline constexpr std::size_t message_bytes_max = 4 + header_bytes_max + chunk_bytes_max;
 /// Of a reason (Bye, Failed, Verdict) that one end tells the other. What is longer is cut.
 inline constexpr std::size_t reason_bytes_max = 1000;
+inline constexpr std::size_t software_bytes_max = 64;  // Of the name of a client's program.
 inline constexpr int upload_notes_max = 8;  // Of UploadBegin.notes; the others are left out.
 /// Of the names of a run's model, and of its strategy, optimizer and codec.
 inline constexpr std::size_t run_model_bytes_max = 128;
@@ -93,12 +94,30 @@ inline constexpr auto lines_window = 60s;
 inline constexpr std::size_t line_kinds_max = 4096;  // Kinds that are counted at the same time.
 
 // Admin pages.
-inline constexpr int admin_requests_max = 64;       // At the same time.
-inline constexpr auto admin_request_max = 5s;       // From the accept to the end of the request.
-inline constexpr int admin_page_rounds_max = 1000;  // Of one page of /api/rounds.
-inline constexpr int admin_page_choices_max = 100;  // Rounds of one page of /api/choices.
+inline constexpr int admin_requests_max = 64;          // At the same time.
+inline constexpr auto admin_request_max = 5s;          // From the accept to the end of the request.
+inline constexpr int admin_page_rounds_max = 1000;     // Of one page of /api/rounds.
+inline constexpr int admin_page_choices_max = 100;     // Rounds of one page of /api/choices.
 inline constexpr std::size_t admin_sessions_max = 64;  // Logins at the same time.
 inline constexpr auto admin_session_max = 12h;         // From the login to its end.
+inline constexpr std::size_t admin_body_bytes_max = 4 << 10;  // Of a request.
+inline constexpr int admin_streams_max = 32;   // Streams of events and downloads at the same time.
+inline constexpr auto admin_stream_beat = 1s;  // How often a stream looks for news.
+inline constexpr auto admin_stream_quiet = 15s;       // Then it shows that it is alive.
+inline constexpr auto admin_stream_stall = 10s;       // For the other end to take what is sent.
+inline constexpr int admin_stream_buffer = 16 << 10;  // The kernel's for a stream of events.
+inline constexpr std::size_t admin_file_chunk = 256 << 10;  // Of a checkpoint that is sent.
+inline constexpr int admin_page_members_max = 200;
+inline constexpr int admin_page_updates_max = 500;
+inline constexpr int admin_page_runs_max = 50;
+inline constexpr int admin_page_events_max = 200;
+inline constexpr int admin_page_versions_max = 100;
+inline constexpr std::size_t admin_query_bytes_max = 1024;
+inline constexpr std::size_t admin_transfers_max = 50;  // Shown at the same time.
+/// The least clients that a figure of the spread between clients is the mean of, so that none of
+/// them shows by itself.
+inline constexpr std::size_t admin_group_min = 5;
+inline constexpr std::size_t troubles_max = 8192;  // Clients whose last trouble is kept.
 
 // A program that runs as a service.
 inline constexpr auto pulse_every = 1s;  // How often it looks how it is.

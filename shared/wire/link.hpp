@@ -48,6 +48,9 @@ class Link {
 
   /// The peer for logs, for example "203.0.113.7:51234".
   [[nodiscard]] virtual const std::string& remote() const = 0;
+
+  /// When the certificate ends that the peer has shown, in Unix seconds; 0: it has shown none.
+  [[nodiscard]] virtual double certificate_ends_at() const { return 0; }
 };
 
 }  // namespace fl

@@ -152,6 +152,13 @@ std::optional<std::string> peer_serial(const SSL& ssl) {
   return certificate ? serial_hex(*certificate) : std::nullopt;
 }
 
+double peer_certificate_end(const SSL& ssl) {
+  const X509* certificate = verified_peer(ssl);
+  if (certificate == nullptr) return 0;
+  const auto valid = validity(*certificate);
+  return valid ? valid->not_after : 0;
+}
+
 Error handshake_error(const SSL& ssl, const boost::system::error_code& ec,
                       std::string_view server) {
   const std::string place(server);

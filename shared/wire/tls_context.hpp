@@ -38,6 +38,8 @@ void set_server_name(SSL& ssl, const std::string& host);
 /// the peer sent no certificate.
 [[nodiscard]] std::optional<std::string> peer_name(const SSL& ssl);
 [[nodiscard]] std::optional<std::string> peer_serial(const SSL& ssl);
+/// When that certificate ends, in Unix seconds; 0: there is none.
+[[nodiscard]] double peer_certificate_end(const SSL& ssl);
 
 /// For clients: explains why a handshake failed. The code is unauthenticated if this client or the
 /// server rejected a certificate, else unavailable. In TLS 1.3 the server's rejection arrives after

@@ -65,6 +65,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   explicit WsLink(WsStream stream)
       : ws_(std::move(stream)),
         remote_(endpoint_text(ws_.next_layer().socket())),
+        certificate_ends_at_(peer_certificate_end(ws_.next_layer().ssl())),
         inbox_(ws_.get_executor(), 1),
         written_(ws_.get_executor()) {}
 
@@ -112,6 +113,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   std::uint64_t bytes_received() const override { return bytes_received_; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
   const std::string& remote() const override { return remote_; }
+  double certificate_ends_at() const override { return certificate_ends_at_; }
 
  private:
   struct Entry {
@@ -229,6 +231,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
   WsStream ws_;
   std::string remote_;
+  const double certificate_ends_at_;
   Mailbox<Message> inbox_;
   std::deque<std::shared_ptr<Entry>> control_;
   std::deque<std::shared_ptr<Entry>> bulk_;

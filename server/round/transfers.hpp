@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transfers under way, for those who watch: of each client at most one up and one down. How
+// much has come is read from the session's own counters, so that a chunk costs nothing more. On the
+// engine's strand.
+#pragma once
+
+#include "server/round/peer.hpp"
+#include "shared/base/async/clock.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace fl {
+
+class Transfers {
+ public:
+  enum class Way { up, down };
+  struct Size {
+    std::uint64_t bytes = 0;   // Of the whole.
+    std::uint64_t offset = 0;  // So much was there before, where a broken transfer goes on.
+  };
+  struct Transfer {
+    std::shared_ptr<const Peer> peer;
+    std::uint32_t number = 0;  // The version that is sent, or the round of the update.
+    Size size;
+    std::uint64_t counter_before = 0;  // The session's when it began.
+    TimePoint began_at{};
+
+    /// Bytes of the whole that are there. Messages have headers too, so it may be a few less.
+    [[nodiscard]] std::uint64_t done(Way way) const {
+      return std::min(size.bytes, size.offset + counter(*peer, way) - counter_before);
+    }
+  };
+  using Key = std::pair<std::string, Way>;
+
+  void begin(std::shared_ptr<const Peer> peer, Way way, std::uint32_t number, Size size) {
+    const std::uint64_t before = counter(*peer, way);
+    const Key key{peer->facts().name, way};
+    under_way_[key] = {std::move(peer), number, size, before, Clock::now()};
+  }
+  /// Nothing happens if it has ended already, or if another session's has taken its place.
+  void end(const Peer& peer, Way way) {
+    const auto found = under_way_.find({peer.facts().name, way});
+    if (found != under_way_.end() && found->second.peer.get() == &peer) under_way_.erase(found);
+  }
+
+  /// By client. Null: none is under way.
+  [[nodiscard]] const Transfer* find(const std::string& client, Way way) const {
+    const auto found = under_way_.find({client, way});
+    return found != under_way_.end() ? &found->second : nullptr;
+  }
+  [[nodiscard]] const std::map<Key, Transfer>& all() const { return under_way_; }
+
+ private:
+  static std::uint64_t counter(const Peer& peer, Way way) {
+    return way == Way::up ? peer.bytes_up() : peer.bytes_down();
+  }
+
+  std::map<Key, Transfer> under_way_;
+};
+
+}  // namespace fl
